@@ -14,5 +14,5 @@ The `__init__` module of each package describes its inputs and outputs:
     parallel storage                worker processes; disks and object stores
     errors quiet                    errors for the user; suppression of the log messages of libraries
 
-A package imports only packages below it. `tests/test_rooms.py` checks this.
+A package imports only packages below it. `tests/test_import_rules.py` checks this.
 """

@@ -47,7 +47,7 @@ from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.parallel.worker_processes import worker_processes
 from beam_pipelines.publish.output_directory import check_paths
 from beam_pipelines.publish.status import describe_status, find_status
-from beam_pipelines.publish.written_data_set import check_names, open_data_set
+from beam_pipelines.publish.written_dataset import check_names, open_dataset
 from beam_pipelines.quiet import import_quietly
 from beam_pipelines.storage.files import any_remote, is_remote, write_file
 from beam_pipelines.transform.analysis_directory import check_analysis
@@ -72,11 +72,11 @@ def main(argv: list[str] | None = None) -> int:
     argv = [_HOME.sub(_expand_home, argument) for argument in (sys.argv[1:] if argv is None else argv)]
     error_json = error_file(argv)
 
-    def tell_interrupt(told: str, in_place: str) -> None:
-        log.say(told, "error")
-        log.write_error(error_json, None, told, interrupts.exit_code(), in_place)
+    def log_interrupt(reported: str, in_place: str) -> None:
+        log.print_message(reported, "error")
+        log.write_error(error_json, None, reported, interrupts.exit_code(), in_place)
 
-    interrupts.tell_by(tell_interrupt)
+    interrupts.set_reporter(log_interrupt)
     try:
         log.clear_error(error_json)
         parser = make_parser()
@@ -90,23 +90,23 @@ def main(argv: list[str] | None = None) -> int:
         _COMMANDS[arguments.command](arguments, others)
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, KeyboardInterrupt) or (interrupts.received() and not isinstance(error, StillRunningError)):
-            in_place = interrupts.find_in_place()
-            interrupts.tell(f"Interrupted. {in_place or 'Nothing was written.'}", in_place)
+            in_place = interrupts.find_published()
+            interrupts.report(f"Interrupted. {in_place or 'Nothing was written.'}", in_place)
             return interrupts.exit_code()
         if isinstance(error, ImportError):
             error = missing_package(error) or error
         elif not isinstance(error, (UserError, RunError)):
             error = find_full_disk(error) or error
-        in_place = "" if isinstance(error, UserError) else interrupts.find_in_place()
+        in_place = "" if isinstance(error, UserError) else interrupts.find_published()
         if not isinstance(error, (UserError, RunError)):
             if in_place:
                 error.add_note(f"recordmill: {in_place}")
             log.write_error(error_json, error, f"{type(error).__name__}: {error}", 1, in_place)
             raise
         separator = "\n" if "\n" in str(error) else " " if str(error).endswith(".") else ". "
-        told = f"{error}{in_place and f'{separator}{in_place}'}"
-        log.say(told, "error", kind=error.kind, path=error.path)
-        log.write_error(error_json, error, told, error.exit_code, in_place)
+        reported = f"{error}{in_place and f'{separator}{in_place}'}"
+        log.print_message(reported, "error", kind=error.kind, path=error.path)
+        log.write_error(error_json, error, reported, error.exit_code, in_place)
         return error.exit_code
     return 0
 
@@ -114,7 +114,7 @@ def main(argv: list[str] | None = None) -> int:
 def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill prepare`: writes a dataset, or prints an estimate with `--estimate`."""
     beam_flags = [*beam_flags, f"--store_timeout={arguments.store_timeout}"]
-    if any("://" in place for place in (*arguments.label_names, arguments.label_names_from or "")):
+    if any("://" in location for location in (*arguments.label_names, arguments.label_names_from or "")):
         _use_for_stores(beam_flags, "prepare")  # files that `make_config` reads
     config = make_config(arguments)
     if arguments.estimate:
@@ -136,9 +136,9 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         _print(job)
         return
     summary = _import("publish.summary")
-    _tell(summary.describe_data_set(config.output))
+    _report(summary.describe_dataset(config.output))
     for warning in summary.read_warnings(config.output, has_report=config.has_report):
-        log.say(warning, "warning")
+        log.print_message(warning, "warning")
 
 
 def _begin_here(name: str, beam_flags: list[str], *paths: str | None) -> None:
@@ -164,14 +164,14 @@ def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_analyze_config(arguments)
     check_analysis(config)
     options = _pipeline_options(beam_flags, "analyze")
-    _tell(_import("transform.analyze", "tensorflow", "tensorflow_transform").run_analyze(config, options))
+    _report(_import("transform.analyze", "tensorflow", "tensorflow_transform").run_analyze(config, options))
 
 
 def transform(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill transform`: applies the graph of `recordmill analyze` and writes the result as a dataset."""
     config = make_transform_config(arguments)
     make_job(config)  # reports errors before Beam is imported
-    _tell(_import("transform.run_transform").run_transform(config, _pipeline_options(beam_flags, "transform")))
+    _report(_import("transform.run_transform").run_transform(config, _pipeline_options(beam_flags, "transform")))
 
 
 def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
@@ -188,7 +188,7 @@ def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill verify`: compares a dataset with its manifest and prints a report.
 
     Raises:
-        FoundError: A file is corrupt.
+        ProblemsFound: A file is corrupt.
     """
     config = make_verify_config(arguments)
     if not config.is_quick and not is_remote(config.directory) and os.path.exists(f"{config.directory}/{MANIFEST}"):
@@ -209,7 +209,7 @@ def report(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     if beam_flags:
         _use_for_stores(beam_flags, "report")
     try:
-        manifest, _ = open_data_set(directory)
+        manifest, _ = open_dataset(directory)
     except OSError as error:
         raise StorageError(f"{printable(directory)} could not be read: {error.strerror or error}") from error
     check_names(directory, manifest)
@@ -221,15 +221,15 @@ def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill leaks`: prints the near-duplicates and groups that occur in several splits or datasets.
 
     Raises:
-        FoundError: A leak was found.
+        ProblemsFound: A leak was found.
     """
     config = make_leaks_config(arguments)
     if beam_flags:  # options for object stores
         _use_for_stores(beam_flags, "leaks")
     module = importlib.import_module("beam_pipelines.leaks.leaks")  # a slow import of pyarrow
-    found = module.run_leaks(config)
-    _print(json.dumps(found, indent=1, ensure_ascii=False) if arguments.json else module.describe_leaks(found))
-    if error := module.failure(config, found):
+    result = module.run_leaks(config)
+    _print(json.dumps(result, indent=1, ensure_ascii=False) if arguments.json else module.describe_leaks(result))
+    if error := module.failure(config, result):
         raise error
 
 
@@ -238,7 +238,7 @@ def export(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_export_config(arguments)
     if not any_remote(config.directory, config.output):
         importlib.import_module("beam_pipelines.export.export_job").make_job(config)  # reports errors early
-    _tell(_import("export.export").run_export(config, _pipeline_options(beam_flags, "export")))
+    _report(_import("export.export").run_export(config, _pipeline_options(beam_flags, "export")))
 
 
 def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
@@ -249,11 +249,11 @@ def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     module = importlib.import_module("beam_pipelines.quality.quality")  # a slow import of pyarrow
     plot = importlib.import_module("beam_pipelines.quality.plot").make_plot() if config.plot else None
     links = {"follow_links": config.follow_links, "split_folders": config.split_folders}
-    found = [module.find_quality(path, config.label, **links) for path in config.paths]
-    _print(json.dumps([one.to_json() for one in found], indent=1) if arguments.json else "\n\n".join(one.describe() for one in found))
+    results = [module.find_quality(path, config.label, **links) for path in config.paths]
+    _print(json.dumps([item.to_json() for item in results], indent=1) if arguments.json else "\n\n".join(entry.describe() for entry in results))
     if plot:
-        write_file(config.plot, plot(found))
-    if failure := module.failure(found):
+        write_file(config.plot, plot(results))
+    if failure := module.failure(results):
         raise failure
 
 
@@ -262,8 +262,8 @@ def status(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     directory = parse_directory("OUT", arguments.directory)
     if beam_flags:
         _use_for_stores(beam_flags, "status")
-    found = find_status(directory)
-    _print(json.dumps(found, indent=1) if arguments.json else describe_status(found))
+    result = find_status(directory)
+    _print(json.dumps(result, indent=1) if arguments.json else describe_status(result))
 
 
 def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
@@ -284,8 +284,8 @@ def which(arguments: argparse.Namespace, unused: list[str]) -> None:
     from tf_input.training import which as past_batches
 
     with _reading():
-        place = arguments.split, arguments.epoch, arguments.step, options, arguments.backup
-        past_batches.run(parse_directory("OUT", arguments.directory), *place, open_fold=arguments.open_fold, as_json=arguments.json)
+        location = arguments.split, arguments.epoch, arguments.step, options, arguments.checkpoint
+        past_batches.run(parse_directory("OUT", arguments.directory), *location, open_fold=arguments.open_fold, as_json=arguments.json)
 
 
 def inspect(arguments: argparse.Namespace, unused: list[str]) -> None:
@@ -297,11 +297,11 @@ def inspect(arguments: argparse.Namespace, unused: list[str]) -> None:
         inspection.run(parse_directory("OUT", arguments.directory), **options)
 
 
-def _expand_home(found: re.Match[str]) -> str:
-    return (found["option"] or "") + os.path.expanduser("~")
+def _expand_home(result: re.Match[str]) -> str:
+    return (result["option"] or "") + os.path.expanduser("~")
 
 
-def _tell(summary: str) -> None:
+def _report(summary: str) -> None:
     """Prints a command's final summary, unless `--quiet` is given."""
     if not log.is_quiet():
         _print(summary)

@@ -61,7 +61,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return by_lower[near[0]] if near else ""
 
 
-class _Told(Exception):
+class _ReportedError(Exception):
     """An error that ends a command and is reported in a single line.
 
     Attributes:
@@ -78,7 +78,7 @@ class _Told(Exception):
         self.path = path
 
 
-class UserError(_Told):
+class UserError(_ReportedError):
     """The command or its input is invalid. Nothing is written.
 
     The class does not derive from `ValueError`, because handlers of `ValueError` would treat the error as invalid data.
@@ -105,14 +105,14 @@ def require(condition: object, option: str, value: object, expected: str) -> Non
         raise UserError(f"{option}={value}: expected {expected}")
 
 
-def reject_repeated_names(place: str, names: Sequence[str]) -> None:
+def reject_repeated_names(location: str, names: Sequence[str]) -> None:
     """Raises `UserError` with the option or file and the first class name that occurs twice, if there is one."""
     if len(set(names)) < len(names):
         twice, _ = collections.Counter(names).most_common(1)[0]
-        raise UserError(f"{place} lists the class {printable(twice[:80])!r} twice. List each class name once.")
+        raise UserError(f"{location} lists the class {printable(twice[:80])!r} twice. List each class name once.")
 
 
-class RunError(_Told, RuntimeError):
+class RunError(_ReportedError, RuntimeError):
     """A run failed. The files of a failed run are removed, unless another run can resume from them."""
 
 
@@ -122,7 +122,7 @@ class DataError(RunError):
     exit_code, is_retryable, kind = 2, False, "data"
 
 
-class FoundError(RunError):
+class ProblemsFound(RunError):
     """A command that searches for problems, such as corrupt files, has found at least one problem."""
 
     is_retryable, kind = False, "found"
@@ -203,9 +203,9 @@ def find_user_facing(error: BaseException) -> UserError | RunError | None:
     Returns None if the cause is not an error for the user.
     """
     for cause in _chain(error):
-        found = cause if isinstance(cause, (UserError, RunError)) else _find_in_text(str(cause))
-        if found:
-            return type(found)(str(found).partition(_STEP)[0], found.path)
+        result = cause if isinstance(cause, (UserError, RunError)) else _find_in_text(str(cause))
+        if result:
+            return type(result)(str(result).partition(_STEP)[0], result.path)
     return find_full_disk(error)
 
 
@@ -218,8 +218,8 @@ def find_full_disk(error: BaseException) -> StorageError | None:
     for cause in _chain(error):
         if isinstance(cause, OSError) and cause.errno in _FULL.values():
             reason, path = os.strerror(cause.errno), cause.filename
-        elif found := _FULL_TEXT.search(str(cause)):  # the traceback of a worker process
-            reason, path = found.groups()
+        elif match := _FULL_TEXT.search(str(cause)):  # the traceback of a worker process
+            reason, path = match.groups()
         else:
             continue
         shown = printable(os.fsdecode(path)) if isinstance(path, (str, bytes)) else "A file"

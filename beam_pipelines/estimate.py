@@ -24,7 +24,7 @@ from beam_pipelines.shuffle.ranks import BLOCK_REFERENCES, choose_num_shards
 from beam_pipelines.sources.groups_and_strata import GroupReader, StrataReader
 from beam_pipelines.sources.listed_part import ListedPart, list_part, make_listing
 from beam_pipelines.sources.open_source import open_source
-from beam_pipelines.sources.source import held_bytes, other_images
+from beam_pipelines.sources.source import memory_bytes, other_images
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.spool import SpoolReader
 from tf_input.cores import num_cores
@@ -73,7 +73,7 @@ class Estimate:
         has_images: Whether examples have an image.
         num_reads: The number of times that each image is read.
         has_sizes: Whether the listing has the sizes of the images. Otherwise, `ASSUMED_BYTES` is used for each image.
-        held_bytes: The memory in bytes for annotation files that are read at the same time.
+        memory_bytes: The memory in bytes for annotation files that are read at the same time.
     """
 
     num_examples: dict[str, int]
@@ -86,7 +86,7 @@ class Estimate:
     is_kept: bool = True
     has_images: bool = True
     num_reads: int = 1
-    held_bytes: int = 0
+    memory_bytes: int = 0
 
     @property
     def num_all(self) -> int:
@@ -109,7 +109,7 @@ class Estimate:
 
         Only a block of references is in memory at a time.
         """
-        return _BASE_MEMORY + self.held_bytes + min(self.num_all, BLOCK_REFERENCES) * _REFERENCE_MEMORY
+        return _BASE_MEMORY + self.memory_bytes + min(self.num_all, BLOCK_REFERENCES) * _REFERENCE_MEMORY
 
     @property
     def num_workers(self) -> int:
@@ -125,12 +125,12 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     """
     num_examples: Counter[str] = Counter()
     num_bytes: Counter[str] = Counter()
-    found, first = ListedPart(), []
+    result, first = ListedPart(), []
     source = open_source(config, with_sizes=True)
     others = other_images(source)
     groups, strata = GroupReader(config), StrataReader(source.features, config)
     parts = source.parts()
-    held = [held_bytes(source, part) for part in parts]
+    reserved = [memory_bytes(source, part) for part in parts]
     for part in parts:
         in_part = ListedPart()
         for listed in list_part(source, part, in_part):
@@ -142,8 +142,8 @@ def make_estimate(config: PrepareConfig) -> Estimate:
             for image, split in zip(listed, _splits(listed, groups.read(listed, keys, in_part) or keys, config)):
                 num_examples[split] += 1
                 num_bytes[split] += image_bytes(image, others)
-        found.merge(in_part)
-    listing = make_listing(config, source, found)
+        result.merge(in_part)
+    listing = make_listing(config, source, result)
     for split in listing.splits:
         if split not in num_examples and not (config.stratify or config.splits_from):
             raise empty_split(split, num_examples.total(), config)
@@ -151,7 +151,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     if not listing.has_images:
         example_bytes = _measure(first, listing, config)
         num_bytes = Counter({split: count * example_bytes for split, count in num_examples.items()})
-    elif not found.num_bytes:
+    elif not result.num_bytes:
         num_bytes = Counter({split: count * ASSUMED_BYTES for split, count in num_examples.items()})
     per_image, per_byte = _UNCHECKED if config.check in ("header", "none") else _CHECKED
     num_reads = 2 if config.duplicates else 1
@@ -163,12 +163,12 @@ def make_estimate(config: PrepareConfig) -> Estimate:
         num_bytes=dict(num_bytes),
         num_shards=choose_num_shards(config, num_examples, num_bytes),
         num_classes=max((len(feature.label_names) for feature in listing.schema), default=0),
-        num_dead_letters=found.dead_letters.num,
+        num_dead_letters=result.dead_letters.num,
         core_seconds=num_examples.total() * (per_image + num_requests * _PER_REQUEST) + num_bytes.total() * per_byte,
-        has_sizes=bool(found.num_bytes) or not listing.has_images,
+        has_sizes=bool(result.num_bytes) or not listing.has_images,
         has_images=listing.has_images,
         num_reads=num_reads,
-        held_bytes=max(*held, min(sum(held), MAX_HELD_BYTES)),
+        memory_bytes=max(*reserved, min(sum(reserved), MAX_HELD_BYTES)),
         is_kept=config.images.size is None and config.images.format == "keep",
     )
 
@@ -179,7 +179,7 @@ def _measure(examples: Sequence[InputRecord], listing: Listing, config: PrepareC
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
         reader = InputReader(context, files_at(listing.root), spool)
         read = [reader.read(example, is_sampled=False) for example in examples]
-    sizes = [len(one.data) for one in read if not isinstance(one, DeadLetter)]
+    sizes = [len(item.data) for item in read if not isinstance(item, DeadLetter)]
     return sum(sizes) // max(1, len(sizes))
 
 
@@ -189,8 +189,8 @@ def _splits(images: Sequence[InputRecord], groups: Sequence[bytes], config: Prep
     The result is approximate if `--stratify` or `--splits_from` is used.
     """
     by_group, divide = SplitByGroup(config.shares), (None, *config.source.divide)
-    places = by_group([group or image.key.encode() for image, group in zip(images, groups)]).tolist()
-    return [by_group.names[place] if image.split in divide else image.split for image, place in zip(images, places)]
+    locations = by_group([group or image.key.encode() for image, group in zip(images, groups)]).tolist()
+    return [by_group.names[location] if image.split in divide else image.split for image, location in zip(images, locations)]
 
 
 def describe_estimate(estimate: Estimate, start_seconds: float | None) -> str:

@@ -20,7 +20,7 @@ from beam_pipelines.config.source_kinds import DEFAULT_SOURCE
 from beam_pipelines.elements.class_tables import describe_changes, read_class_tables
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.estimate import describe_estimate, make_estimate
-from beam_pipelines.log import say
+from beam_pipelines.log import print_message
 from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.parallel.progress import ProgressDisplay
 from beam_pipelines.pipeline import prepare, resume
@@ -81,10 +81,10 @@ def run_prepare(
         left = find_resumable_run(job)
         if not left and not overwrite and is_done(job):
             remove_leftovers(job)
-            say("--resume: the dataset is complete, so there is nothing to do")
+            print_message("--resume: the dataset is complete, so there is nothing to do")
             return None
         if not left:
-            say("--resume: no run to resume, so this run starts from the beginning")
+            print_message("--resume: no run to resume, so this run starts from the beginning")
             resume_policy = ResumePolicy.REFUSE
     job = _name_run(job, left)
     engine.set_defaults(job.name, output=job.output, run_id=job.run_id)
@@ -93,7 +93,7 @@ def run_prepare(
     if submitted is not None:
         return engine.describe_job(submitted, job.output, may_renumber=any(replaced.values()) and not job.source.first_label_names)
     for line in describe_changes(replaced, read_class_tables(job.output)) if replaced else ():
-        say(line, "warning")
+        print_message(line, "warning")
     return None
 
 
@@ -149,7 +149,7 @@ def _logged(job: PrepareJob, engine: Engine) -> Iterator[None]:
     began = time.monotonic()
     if log.is_kept():
         name = engine.options.view_as(GoogleCloudOptions).job_name
-        say(f"run {job.run_id} to {printable(job.output)} on {engine.name}{name and f', job {name}' or ''}", options=plain_options(job))
+        print_message(f"run {job.run_id} to {printable(job.output)} on {engine.name}{name and f', job {name}' or ''}", options=plain_options(job))
     try:
         yield
     except BaseException:
@@ -158,7 +158,7 @@ def _logged(job: PrepareJob, engine: Engine) -> Iterator[None]:
         raise
     log.set_run(job.run_id, lambda: "done")
     if log.is_kept():
-        say(f"done after {time.monotonic() - began:.0f} s: {printable(job.output)}")
+        print_message(f"done after {time.monotonic() - began:.0f} s: {printable(job.output)}")
 
 
 def _make_pipeline(job: PrepareJob, engine: Engine, left: ResumableRun | None) -> beam.Pipeline:
@@ -178,7 +178,7 @@ def _replaced_classes(output: str) -> Mapping[str, tuple[str, ...]]:
     try:
         return read_class_tables(output)
     except (ValueError, UserError) as error:  # --overwrite may replace a corrupt dataset or another format version
-        say(f"Cannot check that classes keep their numbers: {error}", "warning")
+        print_message(f"Cannot check that classes keep their numbers: {error}", "warning")
         return {}
 
 
@@ -191,7 +191,7 @@ def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
     check_input(config.input)
     engine = choose_engine(options)
     estimate = make_estimate(resolve_source(config))
-    return describe_estimate(estimate, None if engine.runs_here else engine.start_seconds)
+    return describe_estimate(estimate, None if engine.is_local else engine.start_seconds)
 
 
 def resolve_source(config: PrepareConfig) -> PrepareConfig:
@@ -206,7 +206,7 @@ def resolve_source(config: PrepareConfig) -> PrepareConfig:
     if source.kind is None:
         source = dataclasses.replace(source, kind=guess_source(config.input))
         if source.kind != DEFAULT_SOURCE:  # the default is not logged
-            say(f"--source={source.kind}, detected from the names in {printable(config.input)}")
+            print_message(f"--source={source.kind}, detected from the names in {printable(config.input)}")
     if source.image_root is not None:
         source = dataclasses.replace(source, image_root=_absolute(source.image_root, os.path.abspath))
     if config.splits_from is not None:
@@ -217,14 +217,14 @@ def resolve_source(config: PrepareConfig) -> PrepareConfig:
     if source.has_images and source.can.may_lack_images and not opened.has_images:
         config = dataclasses.replace(config, source=dataclasses.replace(source, has_images=False))
         if not source.can.is_of_values:
-            say(f"--image=none, because {printable(config.input)} has no images")
+            print_message(f"--image=none, because {printable(config.input)} has no images")
         opened = open_source(config)
     is_open = source.can.has_class_folders and opened.targets and source.class_folder_depth is None
     if is_open and (reading := opened.choose_class_folders()):
-        say(f"--class_folder_depth={reading.depth}, because {reading.why}")
+        print_message(f"--class_folder_depth={reading.depth}, because {reading.why}")
         config = dataclasses.replace(config, source=dataclasses.replace(config.source, class_folder_depth=reading.depth))
-    if found := getattr(opened, "found", ""):  # only for TFRecord sources
-        say(found)
+    if result := getattr(opened, "guess", ""):  # only for TFRecord sources
+        print_message(result)
     return config
 
 
@@ -256,7 +256,7 @@ def _progress_directory(job: PrepareJob, engine: Engine, is_submitted: bool) -> 
     """Context manager for the directory in which workers report progress. It is empty for a submitted job."""
     if is_submitted:
         yield ""
-    elif is_remote(job.output) and engine.runs_here:
+    elif is_remote(job.output) and engine.is_local:
         with interrupts.temporary_folder() as directory:
             yield directory
     else:

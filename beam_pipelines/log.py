@@ -66,7 +66,7 @@ def stage() -> str:
     return _find_stage()
 
 
-def say(message: str, level: str = "info", **fields: Any) -> None:
+def print_message(message: str, level: str = "info", **fields: Any) -> None:
     """Prints a message to the standard error output in the current format.
 
     Args:
@@ -89,7 +89,7 @@ def say(message: str, level: str = "info", **fields: Any) -> None:
         print(escaped(line), file=sys.stderr, flush=True)
 
 
-def say_progress(**fields: Any) -> None:
+def log_progress(**fields: Any) -> None:
     """Prints a progress line in JSON, for `--progress=json`."""
     line = {"time": _now(), "run_id": _run_id, "stage": stage(), "level": "progress", **fields}
     with contextlib.suppress(OSError):
@@ -129,7 +129,7 @@ def write_error(path: str, error: BaseException | None, message: str, exit_code:
     """
     if not path:
         return
-    found = {
+    results = {
         "kind": "interrupted" if error is None else getattr(error, "kind", "unexpected"),
         "message": message,
         "stage": stage(),
@@ -141,13 +141,13 @@ def write_error(path: str, error: BaseException | None, message: str, exit_code:
     }
     try:
         with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-            json.dump(found, file, indent=1)
+            json.dump(results, file, indent=1)
         os.replace(f"{path}.tmp", path)
     except OSError as failure:
         with contextlib.suppress(OSError):
             os.unlink(f"{path}.tmp")
         if not message.startswith("--error_json="):  # otherwise, the error itself says so
-            say(f"--error_json={printable(path)} could not be written: {failure.strerror}", "warning")
+            print_message(f"--error_json={printable(path)} could not be written: {failure.strerror}", "warning")
 
 
 def clear_error(path: str) -> None:

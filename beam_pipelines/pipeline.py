@@ -10,7 +10,7 @@ from beam_pipelines.elements.plan import Plan
 from beam_pipelines.elements.plan_files import read_plan
 from beam_pipelines.errors import RunError
 from beam_pipelines.leaks.written_leaks import find_written_leaks
-from beam_pipelines.publish.resumable_run import is_in_place
+from beam_pipelines.publish.resumable_run import is_published
 from beam_pipelines.publish.write_metadata import WriteMetadata
 from beam_pipelines.shards.hash_images import HashImages
 from beam_pipelines.shards.measure import measure_inputs
@@ -73,5 +73,5 @@ def read_plan_again(unused: bytes, config: PrepareJob) -> Iterator[Plan]:
     plan = read_plan(config)
     if plan is not None:
         yield plan
-    elif not is_in_place(config):
+    elif not is_published(config):
         raise RunError("the plan of the run is gone")

@@ -36,12 +36,12 @@ def import_quietly(name: str, *needed: str) -> ModuleType:
     if _LEVEL in os.environ:
         return importlib.import_module(name)
     os.environ[_LEVEL] = _NONE_BUT_FATAL
-    with _held_back():
+    with _hidden_stderr():
         return importlib.import_module(name)
 
 
 @contextlib.contextmanager
-def _held_back() -> Iterator[None]:
+def _hidden_stderr() -> Iterator[None]:
     """Context manager that hides the standard error output, including that of C++ code, unless the block fails."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as file:
@@ -103,18 +103,18 @@ def _quiet_broken_streams(arguments: threading.ExceptHookArgs) -> None:
 
 
 @contextlib.contextmanager
-def filtered_logs(is_told: Callable[[logging.LogRecord], bool], *names: str | None) -> Iterator[None]:
+def filtered_logs(is_logged: Callable[[logging.LogRecord], bool], *names: str | None) -> Iterator[None]:
     """Context manager that hides some log records.
 
     Args:
-        is_told: A function that returns whether to show a record.
+        is_logged: A function that returns whether to show a record.
         *names: The names of the loggers, or None for the root logger. The root logger's handlers are always included.
     """
     targets = [*map(logging.getLogger, names), *logging.getLogger().handlers]
     for target in targets:
-        target.addFilter(is_told)
+        target.addFilter(is_logged)
     try:
         yield
     finally:
         for target in targets:
-            target.removeFilter(is_told)
+            target.removeFilter(is_logged)

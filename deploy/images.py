@@ -87,8 +87,8 @@ def record_digests() -> None:
         raise ImageError(f"digests: expected {' or '.join(_INSPECT)} on the PATH, to ask the registries")
     bases = json.loads(BASES.read_text())
     for base in bases.values():
-        place = base["image"] if tool == "docker" else f"docker://{base['image']}"
-        base["digest"] = f"sha256:{hashlib.sha256(call((*_INSPECT[tool], place))).hexdigest()}"
+        location = base["image"] if tool == "docker" else f"docker://{base['image']}"
+        base["digest"] = f"sha256:{hashlib.sha256(call((*_INSPECT[tool], location))).hexdigest()}"
         print(f"{base['image']}@{base['digest']}")
     BASES.write_text("{\n" + ",\n".join(f"  {json.dumps(name)}: {json.dumps(base)}" for name, base in bases.items()) + "\n}\n")
 
@@ -142,18 +142,18 @@ def lock(file: str, extras: Sequence[str], packages: Sequence[str]) -> None:
     Existing pins are kept if they are still valid.
     """
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    wanted = [*packages, *(one for extra in extras for one in requirements(project, extra))]
+    wanted = [*packages, *(requirement for extra in extras for requirement in requirements(project, extra))]
     command = "uv pip compile - --quiet --python-version=3.11 --no-header --no-annotate --generate-hashes --constraint=deploy/constraints.txt"
     call([*command.split(), f"--output-file=deploy/{file}"], input="\n".join(wanted).encode())
 
 
 def requirements(project: dict[str, list[str]], extra: str) -> list[str]:
     """Returns the requirements of an extra of this package, including the extras to which it refers."""
-    found: list[str] = []
+    results: list[str] = []
     for requirement in project[extra]:
         named = re.fullmatch(r"recordmill\[(.*)\]", requirement)
-        found += [one for name in named[1].split(",") for one in requirements(project, name)] if named else [requirement]
-    return found
+        results += [item for name in named[1].split(",") for item in requirements(project, name)] if named else [requirement]
+    return results
 
 
 def make_parser() -> argparse.ArgumentParser:

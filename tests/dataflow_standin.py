@@ -93,8 +93,8 @@ class DataflowStandin:
     @property
     def flags(self) -> list[str]:
         """Options that lead to it."""
-        place = (f"--project={PROJECT}", f"--region={REGION}")
-        return ["--runner=DataflowRunner", *place, "--service_account_email=a@b", "--max_num_workers=9", f"--dataflow_endpoint={self.url}"]
+        location = (f"--project={PROJECT}", f"--region={REGION}")
+        return ["--runner=DataflowRunner", *location, "--service_account_email=a@b", "--max_num_workers=9", f"--dataflow_endpoint={self.url}"]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -105,8 +105,8 @@ class DataflowStandin:
     def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         """The HTTP status and content for one call."""
         if path.startswith("/computeMetadata/v1/"):
-            found = _METADATA.get(path.removeprefix("/computeMetadata/v1/"))
-            return (404, {}) if found is None else (200, found)
+            actual = _METADATA.get(path.removeprefix("/computeMetadata/v1/"))
+            return (404, {}) if actual is None else (200, actual)
         if (method, path) == ("GET", "/"):  # how Google's libraries find a metadata server
             return 200, ""
         if (method, path) == ("POST", f"{_LOCATION}/flexTemplates:launch"):

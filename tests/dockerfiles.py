@@ -28,23 +28,23 @@ def parse(path: pathlib.Path) -> list[Instruction]:
 
 def stages(path: pathlib.Path) -> dict[str, list[Instruction]]:
     """Name of a stage (the last one without a name: "") -> its instructions, the FROM first."""
-    found: dict[str, list[Instruction]] = {}
+    actual: dict[str, list[Instruction]] = {}
     for instruction in parse(path):
         if instruction.name == "FROM":
-            found[instruction.value.partition(" AS ")[2]] = stage = []
-        if found:
+            actual[instruction.value.partition(" AS ")[2]] = stage = []
+        if actual:
             stage.append(instruction)
-    return found
+    return actual
 
 
 def arguments(path: pathlib.Path) -> dict[str, str]:
     """Name -> default of each ARG; those without a default have to be given."""
-    return {name: default for name, _, default in (one.value.partition("=") for one in parse(path) if one.name == "ARG")}
+    return {name: default for name, _, default in (item.value.partition("=") for item in parse(path) if item.name == "ARG")}
 
 
 def sources(instructions: list[Instruction], given: dict[str, str]) -> list[str]:
     """What is copied from the checkout, with the arguments' values."""
-    copied = [one.value.split()[:-1] for one in instructions if one.name == "COPY" and not one.value.startswith("--from")]
+    copied = [instruction.value.split()[:-1] for instruction in instructions if instruction.name == "COPY" and not instruction.value.startswith("--from")]
     return [re.sub(r"\$\{(\w+)\}", lambda match: given[match[1]], source) for sources in copied for source in sources]
 
 
@@ -63,7 +63,7 @@ def _is_ignored(file: str, rules: list[str]) -> bool:
     ignored = False
     for rule in rules:
         pattern = rule.removeprefix("!").strip("/")
-        if any(_matches(one, pattern) for one in parents):
+        if any(_matches(parent, pattern) for parent in parents):
             ignored = not rule.startswith("!")
     return ignored
 
@@ -78,5 +78,5 @@ def pinned_versions(python: str) -> dict[str, str]:
     """Returns the versions that deploy/constraints.txt pins for a version of Python, such as "3.11", by the packages' names."""
     lines = (ROOT / "deploy" / "constraints.txt").read_text().splitlines()
     requirements = [Requirement(line) for line in lines if not line.startswith("#")]
-    fitting = [one for one in requirements if not one.marker or one.marker.evaluate({"python_version": python})]
+    fitting = [item for item in requirements if not item.marker or item.marker.evaluate({"python_version": python})]
     return {requirement.name: str(requirement.specifier).removeprefix("==") for requirement in fitting}

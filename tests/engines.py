@@ -27,7 +27,7 @@ from PIL import Image
 import forked_python
 from beam_pipelines.__main__ import main
 from forked_python import ForkedPython
-from held_stages import GATES
+from paused_stages import GATES
 from made_images import encode, noise, write_class_folders, write_files
 from tf_input import dataset_format
 
@@ -48,21 +48,21 @@ OPTIONS = ("--name=made", "--num_shards=7", "--max_bad_fraction=0.1")
 def write_source(folder: pathlib.Path, num_images: int) -> pathlib.Path:
     """Class folders with something of everything: what passes unchanged, what is spooled, and what is refused."""
     write_class_folders(folder, {label: num_images // 3 for label in ("ant", "bee", "cow")}, height=48, width=64)
-    turned = Image.Exif()
-    turned[0x0112] = 6
-    spooled = {f"ant/turned{seed}.jpg": encode(noise(seed, 60, 80), "JPEG", exif=turned) for seed in range(20)}
+    rotated = Image.Exif()
+    rotated[0x0112] = 6
+    spooled = {f"ant/turned{seed}.jpg": encode(noise(seed, 60, 80), "JPEG", exif=rotated) for seed in range(20)}
     spooled |= {f"bee/flat{seed}.bmp": encode(noise(seed, 40, 40), "BMP") for seed in range(20)}
     return write_files(folder, {**spooled, "cow/cut.jpg": encode(noise(), "JPEG")[:200], "cow/page.jpg": b"<!DOCTYPE html>"})
 
 
-# Where `held_stages` is found too.
+# Where `paused_stages` is found too.
 TEST_PATH = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"
 
 
 def start_prepare(source: pathlib.Path, output: pathlib.Path, *options: str, **how: Any) -> ForkedPython:
     """`recordmill prepare` as a user starts it, with `OPTIONS` where others are not given; `how` goes to `start_recordmill`."""
     given = {option.partition("=")[0] for option in options}
-    defaults = [one for one in OPTIONS if one.partition("=")[0] not in given]
+    defaults = [item for item in OPTIONS if item.partition("=")[0] not in given]
     return start_recordmill("prepare", f"--input={source}", f"--output={output}", *defaults, *options, **how)
 
 
@@ -71,7 +71,7 @@ def start_recordmill(*arguments: str, gates: pathlib.Path | None = None, before:
 
     With gates it can be held where its workers are in its own processes. Python code that runs before it may make its waiting shorter.
     """
-    program = "held_stages" if gates else "beam_pipelines"
+    program = "paused_stages" if gates else "beam_pipelines"
     return ForkedPython(
         *(("-c", f"{before}\nimport runpy\nrunpy.run_module({program!r}, run_name='__main__')") if before else ("-m", program)),
         *arguments,
@@ -125,7 +125,7 @@ def flink_exporter() -> ModuleType:
 
 
 def gates_of(folder: pathlib.Path) -> pathlib.Path:
-    """Where the workers of the cluster in a folder can be held, in runs with `--beam_plugin=held_stages`."""
+    """Where the workers of the cluster in a folder can be held, in runs with `--beam_plugin=paused_stages`."""
     return folder / "gates"
 
 
@@ -157,15 +157,15 @@ def running_flink(folder: pathlib.Path) -> Iterator[Any]:
 
 def processes_of(folder: pathlib.Path) -> list[str]:
     """The command lines of whatever the cluster in a folder has started."""
-    found = []
+    actual = []
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = path.read_bytes().decode(errors="replace")
         except OSError:
             continue
         if f"{folder}/" in line or f"{folder}\0" in line:
-            found.append(line)
-    return found
+            actual.append(line)
+    return actual
 
 
 def _load(path: pathlib.Path, name: str) -> ModuleType:

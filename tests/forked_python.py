@@ -67,7 +67,7 @@ class ForkedPython:
         leads: bool = False,
         preloaded: tuple[str, ...] = TENSORFLOW,
     ) -> None:
-        asked = {"arguments": [str(one) for one in arguments], "env": dict(env or os.environ), "cwd": os.path.abspath(cwd), "leads": leads}
+        asked = {"arguments": [str(argument) for argument in arguments], "env": dict(env or os.environ), "cwd": os.path.abspath(cwd), "leads": leads}
         read_in, write_in = os.pipe()
         read_out, write_out = os.pipe()
         self._stderr = tempfile.TemporaryFile("w+")
@@ -178,9 +178,9 @@ def stand_for(address: bytes, arguments: list[str]) -> None:
 
 def _open_files() -> list[int]:
     """The descriptors of this process, the standard ones first: `multiprocessing` tells a process that it starts anew the numbers of others."""
-    with os.scandir("/proc/self/fd") as found:
-        listed = sorted(int(one.name) for one in found)
-    return [one for one in listed if os.path.exists(f"/proc/self/fd/{one}")]  # without that of the list
+    with os.scandir("/proc/self/fd") as actual:
+        listed = sorted(int(item.name) for item in actual)
+    return [entry for entry in listed if os.path.exists(f"/proc/self/fd/{entry}")]  # without that of the list
 
 
 def _ask(address: bytes, asked: dict, given: Sequence[int], numbers: Sequence[int] | None = None) -> socket.socket:
@@ -211,7 +211,7 @@ _own = functools.cache(start)
 @functools.cache
 def forker(*preloaded: str) -> bytes:
     """The address of what forks programs that find so much imported, or will in some seconds."""
-    base = next((one for one in (TENSORFLOW, BEAM) if preloaded[: len(one)] == one != preloaded), None)
+    base = next((item for item in (TENSORFLOW, BEAM) if preloaded[: len(item)] == item != preloaded), None)
     shared = os.environ.get(SHARED)
     first = forker(*base) if base else bytes.fromhex(shared) if shared else _own()[0]
     with _ask(first, {"preloaded": preloaded}, []) as answer:

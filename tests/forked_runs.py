@@ -32,7 +32,7 @@ class ForkedRun(ForkedPython):
         except ProcessLookupError:  # it leads none yet, or is over
             super().kill()
 
-    def told(self) -> str:
+    def reported(self) -> str:
         """What it has said on both of its outputs, once it is over."""
         if self._told is None:
             _, self._told = self.communicate()

@@ -99,9 +99,9 @@ def check_steps_of_a_rest(flowers: tf_input.PreparedDataset) -> None:
 
 def fit(flowers: tf_input.PreparedDataset, folder: pathlib.Path, *callbacks: keras.callbacks.Callback) -> keras.Model:
     model, train = make_model(flowers), flowers.batches("train", augment=True, **OPTIONS)
-    backup = tf_input.BackupAndRestore(folder, train, save_freq=4)
+    checkpoint = tf_input.BackupAndRestore(folder, train, save_freq=4)
     try:
-        model.fit(train, epochs=2, callbacks=[backup, *callbacks], verbose=0)
+        model.fit(train, epochs=2, callbacks=[checkpoint, *callbacks], verbose=0)
     except KeyboardInterrupt:
         pass
     return model
@@ -116,8 +116,8 @@ def check_mix(flowers: tf_input.PreparedDataset) -> None:
         model.fit(data, epochs=1, shuffle=False, verbose=0)
         assert steps_of(model) == len(data) == 6
         trained.append(model.get_weights())
-    for one, other in zip(*trained, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    for item, other in zip(*trained, strict=True):
+        np.testing.assert_allclose(item, other, rtol=1e-5, atol=1e-6)
 
 
 def loop_in_jax(flowers: tf_input.PreparedDataset, folder: pathlib.Path, stop_at: tuple[int, int] | None = None) -> list[np.ndarray]:
@@ -142,11 +142,11 @@ def loop_in_jax(flowers: tf_input.PreparedDataset, folder: pathlib.Path, stop_at
         trainable, of_optimizer = optimizer.stateless_apply(of_optimizer, gradients, trainable)
         return trainable, others, of_optimizer
 
-    backup = tf_input.Backup(folder, model, train, optimizer=optimizer, save_freq=4, before_save=keep)
-    state = tuple([one.value for one in group] for group in (*variables, optimizer.variables))
-    for epoch in backup.epochs(2):
-        for images, labels in backup.batches(train.as_numpy_iterator()):
-            if (epoch, backup.step) == stop_at:
+    checkpoint = tf_input.Checkpoint(folder, model, train, optimizer=optimizer, save_freq=4, before_save=keep)
+    state = tuple([item.value for item in group] for group in (*variables, optimizer.variables))
+    for epoch in checkpoint.epochs(2):
+        for images, labels in checkpoint.batches(train.as_numpy_iterator()):
+            if (epoch, checkpoint.step) == stop_at:
                 return []
             state = step(state, images, labels)
     return model.get_weights()
@@ -172,39 +172,39 @@ def main(directory: str, folder: pathlib.Path, images: str, analysed: str = "") 
     check_layers(np.load(images), folder / "layers.keras")
     flowers = tf_input.open(directory)
     valid = flowers.batches("validation", **OPTIONS)
-    whole = fit(flowers, folder / "whole")
-    assert steps_of(whole) == 2 * NUM_BATCHES
-    loss, accuracy = whole.evaluate(valid, verbose=0)
-    predicted = whole.predict(valid, verbose=0)
+    complete = fit(flowers, folder / "whole")
+    assert steps_of(complete) == 2 * NUM_BATCHES
+    loss, accuracy = complete.evaluate(valid, verbose=0)
+    predicted = complete.predict(valid, verbose=0)
     labels = np.concatenate([y for _, y in flowers.as_numpy("validation", **OPTIONS)])
     assert predicted.shape == (NUM_VALID, 3) and np.isfinite(loss)
     assert abs((predicted.argmax(axis=1) == labels).mean() - accuracy) < 1e-6
-    found = flowers.predict(whole, "validation", batch_size=8, image_size=SIZE)
-    np.testing.assert_allclose(found["output"], predicted, rtol=1e-5, atol=1e-6)
-    assert abs((found["predicted"] == found["label"]).mean() - accuracy) < 1e-6
+    actual = flowers.predict(complete, "validation", batch_size=8, image_size=SIZE)
+    np.testing.assert_allclose(actual["output"], predicted, rtol=1e-5, atol=1e-6)
+    assert abs((actual["predicted"] == actual["label"]).mean() - accuracy) < 1e-6
 
     check_steps_of_a_rest(flowers)
     check_mix(flowers)
     fit(flowers, folder / "parts", Interrupt())
-    assert [path.name for path in (folder / "parts").iterdir()] == ["backup-00000001-00000004.npz"]
+    assert [path.name for path in (folder / "parts").iterdir()] == ["checkpoint-00000001-00000004.npz"]
     resumed = fit(flowers, folder / "parts")
     assert steps_of(resumed) == 2 * NUM_BATCHES
-    for one, other in zip(resumed.get_weights(), whole.get_weights()):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    for item, other in zip(resumed.get_weights(), complete.get_weights()):
+        np.testing.assert_allclose(item, other, rtol=1e-5, atol=1e-6)
 
     train = tf_input.Sequence(flowers, "train", augment=True, workers=2, **OPTIONS)
     model = make_model(flowers)
     history = model.fit(train, validation_data=valid, epochs=2, shuffle=False, verbose=0).history
     assert len(history["val_loss"]) == 2 and train.epoch == 2 and steps_of(model) == 2 * NUM_BATCHES
     # The same batches as whole's, in the same epochs.
-    for one, other in zip(model.get_weights(), whole.get_weights()):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    for item, other in zip(model.get_weights(), complete.get_weights()):
+        np.testing.assert_allclose(item, other, rtol=1e-5, atol=1e-6)
     if keras.backend.backend() == "jax":
         expected = loop_in_jax(flowers, folder / "whole loop")
         loop_in_jax(flowers, folder / "loop", stop_at=(1, 6))
-        assert [path.name for path in (folder / "loop").iterdir()] == ["backup-00000001-00000004.npz"]
-        for one, other in zip(loop_in_jax(flowers, folder / "loop"), expected, strict=True):
-            np.testing.assert_array_equal(one, other)
+        assert [path.name for path in (folder / "loop").iterdir()] == ["checkpoint-00000001-00000004.npz"]
+        for item, other in zip(loop_in_jax(flowers, folder / "loop"), expected, strict=True):
+            np.testing.assert_array_equal(item, other)
     rows = model.predict(tf_input.Sequence(flowers, "validation", **OPTIONS), verbose=0)
     assert rows.shape == (NUM_VALID, 3)
     if analysed:

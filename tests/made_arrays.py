@@ -46,14 +46,14 @@ class Listed:
         self.source = make(config)
         self.parts = self.source.parts()
         self.num_ignored = 0
-        found: list[InputRecord | DeadLetter] = []
+        actual: list[InputRecord | DeadLetter] = []
         for part in self.parts:
             source = make(config, spool_directory=self.spool_directory)
-            found += source.list(part)
+            actual += source.list(part)
             self.num_ignored += source.num_ignored
-        self.images = [image for image in found if isinstance(image, InputRecord)]
-        self.dead_letters = {letter.path: letter for letter in found if isinstance(letter, DeadLetter)}
-        assert len(self.images) + len(self.dead_letters) == len(found)
+        self.images = [image for image in actual if isinstance(image, InputRecord)]
+        self.dead_letters = {letter.path: letter for letter in actual if isinstance(letter, DeadLetter)}
+        assert len(self.images) + len(self.dead_letters) == len(actual)
         assert len({image.key for image in self.images}) == len(self.images)
 
     @property
@@ -75,8 +75,8 @@ class Listed:
                 data = files_at(path).read_range(path, image.offset, image.num_bytes)
             height, width, num_channels, is_planar, _ = image.raw
             shape = (num_channels, height, width) if is_planar else (height, width, num_channels)
-            one = np.frombuffer(data, np.uint8).reshape(shape)
-            pixels.append(one.transpose(1, 2, 0) if is_planar else one)
+            item = np.frombuffer(data, np.uint8).reshape(shape)
+            pixels.append(item.transpose(1, 2, 0) if is_planar else item)
         reader.close()
         return np.stack(pixels)
 

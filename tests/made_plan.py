@@ -63,5 +63,5 @@ class PlannedInput:
 
     def files(self) -> dict[str, bytes]:
         """Name -> contents of what lies in the working directory, but for what is scratch."""
-        found = {str(path.relative_to(self.out)): path.read_bytes() for path in sorted(self.out.rglob("*")) if path.is_file()}
-        return {name: data for name, data in found.items() if name.split("/")[0] not in ("plan", "spool", "done", "progress")}
+        actual = {str(path.relative_to(self.out)): path.read_bytes() for path in sorted(self.out.rglob("*")) if path.is_file()}
+        return {name: data for name, data in actual.items() if name.split("/")[0] not in ("plan", "spool", "done", "progress")}

@@ -39,10 +39,10 @@ def _feature(value: Any) -> tf.train.Feature:
     if isinstance(value, (list, tuple)) and not value:
         return tf.train.Feature()  # none, of no type
     values = [value] if isinstance(value, (bytes, str)) else np.asarray(value).reshape(-1).tolist()
-    if any(isinstance(one, (bytes, str)) for one in values):
-        data = [one.encode() if isinstance(one, str) else one for one in values]
+    if any(isinstance(entry, (bytes, str)) for entry in values):
+        data = [element.encode() if isinstance(element, str) else element for element in values]
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=data))
-    if any(isinstance(one, float) for one in values) or np.asarray(value).dtype.kind == "f":
+    if any(isinstance(item, float) for item in values) or np.asarray(value).dtype.kind == "f":
         return tf.train.Feature(float_list=tf.train.FloatList(value=values))
     return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
 
@@ -55,7 +55,7 @@ def write_records(path: pathlib.Path, records: Iterable[bytes], compression: str
     return path
 
 
-def write_data_set(
+def write_dataset(
     directory: pathlib.Path,
     schema: Sequence[Feature],
     splits: Mapping[str, Sequence[Values]],
@@ -103,7 +103,7 @@ def write_data_set(
 def _serialize(features: Sequence[Feature], values: Values) -> bytes:
     """Every feature as the kind says that it is stored, never by what a value looks like."""
     convert = {"bytes": lambda value: value, "int64": _integers, "float": _floats}
-    return example({one.name: convert[FEATURE_KINDS[one.kind]](values[one.name]) for one in features})
+    return example({feature.name: convert[FEATURE_KINDS[feature.kind]](values[feature.name]) for feature in features})
 
 
 def _integers(value: Any) -> np.ndarray:

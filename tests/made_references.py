@@ -21,7 +21,7 @@ from beam_pipelines.elements.shuffle_keys import KeyCounts, merge_counts
 from beam_pipelines.shuffle.collisions import Collisions
 from beam_pipelines.shuffle.global_shuffle import cut_shards, join_shard, route_to_blocks
 from beam_pipelines.shuffle.ranks import ShufflePlan, plan_shuffle
-from beam_pipelines.sources.list_images import make_one_listing
+from beam_pipelines.sources.list_images import join_listings
 from beam_pipelines.sources.listed_part import ListedPart, list_part
 from beam_pipelines.sources.part_listing import ReferenceMaker, list_in_batches, open_to_list
 from beam_pipelines.sources.source import Source
@@ -46,10 +46,10 @@ def list_parts(source: Source, parts: Iterable[str]) -> tuple[list[InputRecord |
     """The inputs of some parts of a source, and what was found of them, merged."""
     inputs, merged = [], ListedPart()
     for part in parts:
-        found = ListedPart()
-        for listed in list_part(source, part, found):
+        actual = ListedPart()
+        for listed in list_part(source, part, actual):
             inputs += listed if isinstance(listed, list) else [listed]
-        merged.merge(found)
+        merged.merge(actual)
     return inputs, merged
 
 
@@ -63,7 +63,7 @@ def list_input(config: PrepareJob) -> tuple[list[References], list[DeadLetter], 
                 merged.merge(listed)
             else:
                 (batches if isinstance(listed, References) else dead_letters).append(listed)
-    return batches, dead_letters, make_one_listing(b"", [merged], config)
+    return batches, dead_letters, join_listings(b"", [merged], config)
 
 
 def count_keys(batches: Iterable[References]) -> dict[str, np.ndarray]:
@@ -76,8 +76,8 @@ def counts_of_parts(batches: Iterable[References]) -> list[dict[str, bytes]]:
     parts = []
     for batch in batches:
         counts = KeyCounts()
-        for place, split in enumerate(batch.splits):
-            if (orders := batch.rows["order"][batch.rows["split"] == place]).size:
+        for location, split in enumerate(batch.splits):
+            if (orders := batch.rows["order"][batch.rows["split"] == location]).size:
                 counts.add(split, orders)
         parts.append(counts.pack())
     return parts
@@ -101,13 +101,13 @@ def plan_without_beam(
         plan = plan_shuffle(count_keys(batches), num_shards)
     blocks, shards, collisions = defaultdict(list), defaultdict(list), []
     for batch in batches:
-        for block, stretch in route_to_blocks(write_run([batch], config.spool_directory), plan):
-            blocks[block].append(stretch)
-    for block, stretches in blocks.items():
-        for output in cut_shards((block, meddle_block(block, stretches)), plan, config):
+        for block, spool_range in route_to_blocks(write_run([batch], config.spool_directory), plan):
+            blocks[block].append(spool_range)
+    for block, chunks in blocks.items():
+        for output in cut_shards((block, meddle_block(block, chunks)), plan, config):
             if isinstance(output, beam.pvalue.TaggedOutput):
                 collisions.append(output.value)
             else:
                 shards[output[0]].append(output[1])
-    planned = [join_shard((address, meddle_shard(address, pieces)), plan, config) for address, pieces in shards.items()]
+    planned = [join_shard((address, meddle_shard(address, chunks)), plan, config) for address, chunks in shards.items()]
     return sorted(planned), Collisions.merge(collisions), plan

@@ -28,7 +28,7 @@ def _make(folder: pathlib.Path) -> pathlib.Path:
         boxes = [[5, 4, 10, 8], [0, 0, 3, 3], [8, 8, 9, 9]][: index % 4]
         row = {"file_name": f"{index}.png", "mask": f"m/{index}.png", "weight": 1 + index % 2}
         row |= {"age": index / 7, "city": f"c{index % 5}"}
-        row |= {"objects": {"bbox": boxes, "categories": [NAMES[place] for place in range(len(boxes))]}}
+        row |= {"objects": {"bbox": boxes, "categories": [NAMES[location] for location in range(len(boxes))]}}
         lines.append(json.dumps(row | {"colours": list(NAMES[: index % 3]), "weather": NAMES[index % 2]}) + "\n")
     (folder / "in/rows.jsonl").write_text("".join(lines))
     command = ["prepare", "--input", str(folder / "in/rows.jsonl"), "--output", str(folder / "out"), "--splits=train=1"]

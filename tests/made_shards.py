@@ -35,7 +35,7 @@ def write_shard(folder: pathlib.Path, name: str, records: Sequence[bytes]) -> Sh
 
 def fingerprint_of(frames: Sequence[bytes]) -> Fingerprint:
     """The stored data checksums of the first and the last record."""
-    return tuple(struct.unpack("<I", one[-4:])[0] for one in (frames[0], frames[-1])) if frames else (0, 0)
+    return tuple(struct.unpack("<I", item[-4:])[0] for item in (frames[0], frames[-1])) if frames else (0, 0)
 
 
 def flip(path: pathlib.Path, bit: int) -> None:

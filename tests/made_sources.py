@@ -34,7 +34,7 @@ ROWS = [
         "file_name": f"pictures/{index:02d}.png",
         "class": CLASSES[index % 3],
         "number": index % 3,
-        "tags": [name for position, name in enumerate(CLASSES) if index >> position & 1],
+        "tags": [name for iterator_state, name in enumerate(CLASSES) if index >> iterator_state & 1],
         "weather": ("sun", "rain")[index % 2],
         "ground": ("mud", "sand", "snow")[index % 3],
         "age": index / 8,
@@ -48,7 +48,7 @@ ROWS = [
         "mask_path": f"masks/{index:02d}.png",
         "heat_path": f"heat/{index:02d}.npy",
         "right_path": f"right/{index:02d}.png",
-        **{name: int(bool(index >> position & 1)) for position, name in enumerate(CLASSES)},
+        **{name: int(bool(index >> iterator_state & 1)) for iterator_state, name in enumerate(CLASSES)},
     }
     for index in range(NUM)
 ]
@@ -206,7 +206,7 @@ def write_coco(root: pathlib.Path) -> str:
                 }
             )
     images = [{"id": i, "file_name": f"{i:02d}.png", "height": SIDE, "width": SIDE} for i in range(NUM)]
-    categories = [{"id": 10 + position, "name": name} for position, name in enumerate(CLASSES)]
+    categories = [{"id": 10 + iterator_state, "name": name} for iterator_state, name in enumerate(CLASSES)]
     content = {"annotations": annotations, "images": images, "categories": categories[::-1]}
     (root / "instances.json").write_text(json.dumps(content))
     return "instances.json"
@@ -440,7 +440,7 @@ CASES = {
     "fixed_length, multi-label": Case(
         write_fixed_length,
         [*FIXED, "--label=flags:multi_label"],
-        lambda i: {"label": [str(position) for position in range(3) if i >> position & 1]},
+        lambda i: {"label": [str(iterator_state) for iterator_state in range(3) if i >> iterator_state & 1]},
     ),
     "tfrecord slim gzip, class": Case(write_tfrecord(slim, "GZIP"), [], of_number),
     "tfrecord detection": Case(write_tfrecord(detection), [], of_objects("number"), ("objects",)),

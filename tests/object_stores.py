@@ -343,16 +343,16 @@ def _serve_gcs() -> None:
         list_all(request, response, storage, *arguments, **options)
         if not response._content:
             return
-        found = json.loads(response._content)
-        items = sorted(found["items"], key=lambda item: item["name"].encode())
+        actual = json.loads(response._content)
+        items = sorted(actual["items"], key=lambda item: item["name"].encode())
         after = request.query.get("pageToken", [""])[0]
         first = request.query.get("startOffset", [""])[0]
         items = [item for item in items if item["name"].encode() > after.encode() and item["name"].encode() >= first.encode()]
         size = min(1000, int(request.query.get("maxResults", ["1000"])[0]))
-        found["items"] = items[:size]
+        actual["items"] = items[:size]
         if len(items) > size:
-            found["nextPageToken"] = items[size - 1]["name"]
-        response.json(found)
+            actual["nextPageToken"] = items[size - 1]["name"]
+        response.json(actual)
 
     for _, methods in emulator.HANDLERS:
         if methods.get("GET") is list_all:

@@ -55,10 +55,10 @@ def make_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callabl
     with open(f"{folder}.made", "a+") as made:
         fcntl.flock(made, fcntl.LOCK_EX)
         made.seek(0)
-        if not (place := made.read()):
-            place = str(make(folder))
-            made.write(place)
-    return pathlib.Path(place)
+        if not (location := made.read()):
+            location = str(make(folder))
+            made.write(location)
+    return pathlib.Path(location)
 
 
 def mixed_images(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:

@@ -194,15 +194,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _list(self, query: dict[str, str]) -> None:
         prefix = query.get("prefix", "")
         after = query.get("continuation-token") or query.get("start-after") or query.get("marker") or ""
-        found: dict[str, bool] = collections.OrderedDict()  # name or prefix -> whether it is a prefix
+        actual: dict[str, bool] = collections.OrderedDict()  # name or prefix -> whether it is a prefix
         for name in self._counted.names():
             if name.startswith(prefix):
                 rest = name[len(prefix) :]
                 is_folder = "delimiter" in query and "/" in rest
-                found[prefix + rest.partition("/")[0] + "/" if is_folder else name] = is_folder
-        later = [name for name in found if name > after]
+                actual[prefix + rest.partition("/")[0] + "/" if is_folder else name] = is_folder
+        later = [name for name in actual if name > after]
         page = later[: self._counted.page_size]
-        entries = "".join(self._entry(name, found[name], is_azure="comp" in query) for name in page)
+        entries = "".join(self._entry(name, actual[name], is_azure="comp" in query) for name in page)
         more = xml.sax.saxutils.escape(page[-1]) if len(later) > len(page) else ""
         if "comp" in query:
             text = f"<EnumerationResults><Blobs>{entries}</Blobs><NextMarker>{more}</NextMarker></EnumerationResults>"

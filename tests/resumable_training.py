@@ -31,7 +31,7 @@ class LoggedModel(keras.Sequential):
 
     def _write(self, *arrays: np.ndarray) -> None:
         with open(self.log, "a") as log:
-            log.write(hashlib.md5(b"".join(one.tobytes() for one in arrays)).hexdigest() + "\n")
+            log.write(hashlib.md5(b"".join(array.tobytes() for array in arrays)).hexdigest() + "\n")
 
 
 def make_model(log: pathlib.Path) -> LoggedModel:
@@ -73,8 +73,8 @@ def train(
     data = read(directory, order, host)
     model = make_model(folder / "log")
     wait = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: after_batch())
-    backup = tf_input.BackupAndRestore(folder / "backups", data, **{"save_freq": SAVE_FREQ, **options})
-    history = model.fit(data, epochs=EPOCHS, callbacks=[wait, backup], verbose=0)
+    checkpoint = tf_input.BackupAndRestore(folder / "backups", data, **{"save_freq": SAVE_FREQ, **options})
+    history = model.fit(data, epochs=EPOCHS, callbacks=[wait, checkpoint], verbose=0)
     return model.get_weights(), history.history
 
 

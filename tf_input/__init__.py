@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares these import
     from tf_input.mixture import Mixture, mix
     from tf_input.read_config import Augmentation, ReadConfig
     from tf_input.serving.serving import ServingConfig, export_serving
-    from tf_input.training.backup import Backup
+    from tf_input.training.checkpoint import Checkpoint
     from tf_input.training.resume import BackupAndRestore
     from tf_input.training.sequence import Sequence
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares these import
 
 __all__ = [
     "Augmentation",
-    "Backup",
+    "Checkpoint",
     "BackupAndRestore",
     "Mixture",
     "PreparedDataset",
@@ -68,7 +68,7 @@ __all__ = [
 
 _HOMES = {
     "Augmentation": "read_config",
-    "Backup": "training.backup",
+    "Checkpoint": "training.checkpoint",
     "BackupAndRestore": "training.resume",
     "Mixture": "mixture",
     "PreparedDataset": "dataset",

@@ -68,7 +68,7 @@ def find_examples(
     records = [record for record in read if record is not None]
     keys = [key.decode("utf-8", "backslashreplace") for key in parse_keys(tf.constant(records, tf.string)).numpy()]
     columns, wanted = catalog.row_columns(), set(keys)
-    told = {row[0]: row for row in catalog.rows(columns, paths) if row[0] in wanted} if columns else {key: (key,) for key in keys}
-    if missing := [key for key in keys if key not in told]:
+    reported = {row[0]: row for row in catalog.rows(columns, paths) if row[0] in wanted} if columns else {key: (key,) for key in keys}
+    if missing := [key for key in keys if key not in reported]:
         raise catalog.no_row(missing[0])
-    return {name: np.array([told[key][place] for key in keys], object) for place, name in enumerate((KEY, *columns))}, is_sound
+    return {name: np.array([reported[key][location] for key in keys], object) for location, name in enumerate((KEY, *columns))}, is_sound

@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
 import tensorflow as tf
 
-from tf_input.epochs.position import Position
+from tf_input.epochs.iterator_state import IteratorState
 from tf_input.forks import check_fork
 from tf_input.mapped_batches import note_function
 from tf_input.pipeline import input_pipeline
@@ -38,19 +38,19 @@ def read_plan(plan: Plan | MixedPlan, identity: Mapping[str, Any] | None) -> tf.
 
     Args:
         plan: The plan, which defines the records of each batch.
-        identity: The values that determine the batches; see `Position`. None if there is no seed.
+        identity: The values that determine the batches; see `IteratorState`. None if there is no seed.
 
     Returns:
-        The batches, with the attributes `position` and `read_passes`. `read_passes` is a function from a number of
+        The batches, with the attributes `iterator_state` and `read_iterations`. `read_iterations` is a function from a number of
         epochs, or None for endless reading, to the batches of these epochs.
     """
-    position = Position(plan.config.start_epoch, plan.config.start_step, plan.num_batches, identity)
+    iterator_state = IteratorState(plan.config.start_epoch, plan.config.start_step, plan.num_batches, identity)
 
-    def read_passes(number: int | None) -> tf.data.Dataset:
-        return input_pipeline.read_batches(plan, plan.decode, position, num_passes=number)
+    def read_iterations(number: int | None) -> tf.data.Dataset:
+        return input_pipeline.read_batches(plan, plan.decode, iterator_state, num_iterations=number)
 
-    data = read_passes(1)
-    data.position, data.read_passes = position, read_passes
+    data = read_iterations(1)
+    data.iterator_state, data.read_iterations = iterator_state, read_iterations
     return data
 
 
@@ -63,7 +63,7 @@ def as_batches(data: tf.data.Dataset, name: str, batch_size: int, hosts: tuple[i
         batch_size: The number of examples in a batch.
         hosts: The pair (number of hosts, index of this host) if the batches are divided among hosts; otherwise None.
     """
-    data.__class__ = _batches_type(type(data))  # a wrapper dataset would lack attributes such as `position`
+    data.__class__ = _batches_type(type(data))  # a wrapper dataset would lack attributes such as `iterator_state`
     if hosts is not None and hosts[0] > 1:
         data = divided(data, hosts)
     count = tf.get_static_value(data.cardinality())
@@ -83,11 +83,11 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
         batches in an iteration.
 
         Attributes:
-            position: The epoch and the step at which the next iteration begins, which `BackupAndRestore` and `Backup`
-                save. Call `position.go_to(epoch, step)` to change the position.
+            iterator_state: The epoch and the step at which the next iteration begins, which `BackupAndRestore` and `Checkpoint`
+                save. Call `iterator_state.go_to(epoch, step)` to change the position.
             reading: The dataset, the split and the options from which the batches were made, for `export_serving`.
 
-        `position` does not exist for batches from a tf.data service, from `repeat`, or from TFRecords of other tools.
+        `iterator_state` does not exist for batches from a tf.data service, from `repeat`, or from TFRecords of other tools.
         """
 
         def __iter__(self) -> Iterator[Any]:
@@ -96,10 +96,10 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
 
         def __reduce__(self) -> tuple[Any, ...]:
             """Pickles the dataset, the options and the iterator state, so that the copy reads the same batches."""
-            reading, position = getattr(self, "reading", None), getattr(self, "position", None)
-            if reading is None or position is None:
+            reading, iterator_state = getattr(self, "reading", None), getattr(self, "iterator_state", None)
+            if reading is None or iterator_state is None:
                 raise TypeError(f"{self.title}: these batches can't be pickled. Call `batches` in the process that reads them")
-            return _read_again, (reading, position.next)
+            return _read_again, (reading, iterator_state.next)
 
         def __repr__(self) -> str:
             return f"<{self.title}, element_spec={self.element_spec}>"
@@ -113,9 +113,9 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
         def repeat(self, count: Any = None, name: str | None = None) -> tf.data.Dataset:
             """Applies `tf.data.Dataset.repeat`. If the dataset has index files, the next epoch is prefetched."""
             number = -1 if count is None else count
-            if not hasattr(self, "read_passes") or not isinstance(number, Integral) or not (0 < number < _MAX_PASSES or number == -1):
+            if not hasattr(self, "read_iterations") or not isinstance(number, Integral) or not (0 < number < _MAX_PASSES or number == -1):
                 return super().repeat(count, name)
-            data = self.as_batches(self.read_passes(None if number == -1 else int(number)))
+            data = self.as_batches(self.read_iterations(None if number == -1 else int(number)))
             if hasattr(self, "reading"):
                 data.reading = self.reading
             return data
@@ -123,11 +123,11 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
     return Batches
 
 
-def _read_again(reading: Reading, place: tuple[int, int]) -> tf.data.Dataset:
+def _read_again(reading: Reading, location: tuple[int, int]) -> tf.data.Dataset:
     """Recreates the batches of an unpickled `Batches` object, and sets the epoch and step of its next iteration."""
     dataset, split, config = reading
     data = dataset.batches(config) if split is None else dataset.batches(split, config)
-    data.position.go_to(*place)
+    data.iterator_state.go_to(*location)
     return data
 
 
@@ -158,12 +158,12 @@ class NumpyBatches:
 
     def __init__(self, first: tf.data.Dataset, rest: tf.data.Dataset | None = None) -> None:
         self._first, self._rest = first, rest
-        self._begin = None if rest is None else first.position.next
+        self._begin = None if rest is None else first.iterator_state.next
         self.reading = first.reading
 
     @property
     def _data(self) -> tf.data.Dataset:
-        return self._first if self._rest is None or self._first.position.next == self._begin else self._rest
+        return self._first if self._rest is None or self._first.iterator_state.next == self._begin else self._rest
 
     def __len__(self) -> int:
         """Returns the number of batches in the next iteration, which may contain only the remaining batches of an

@@ -23,13 +23,13 @@ from tf_input.decoding import class_weights
 from tf_input.folds import Fold, choose_fold, plain_fold
 from tf_input.forks import check_fork
 from tf_input.mapped_batches import MappedBatches, note_function
-from tf_input.options import meant, named_options
+from tf_input.options import suggest_option, named_options
 from tf_input.random_access import ExampleReader, Examples, record_decoder
 from tf_input.read_config import ReadConfig
 from tf_input.read_options import ReadOptions, make_config
 from tf_input.split_reader import SplitReader
 from tf_input.storage.cache import CachedFiles
-from tf_input.storage.damaged import DamagedRecords
+from tf_input.storage.corrupt_records import CorruptRecords
 from tf_input.storage.files import Files
 from tf_input.storage.open_files import open_manifest
 from tf_input.storage.paths import is_url
@@ -140,7 +140,7 @@ class PreparedDataset(Mapping[str, Examples]):
         return self.files.cache
 
     @property
-    def skipped(self) -> DamagedRecords:
+    def skipped(self) -> CorruptRecords:
         """The corrupt records that `on_error="skip"` left out. The collection supports `len` and iteration."""
         return self.files.store.skipped
 
@@ -235,14 +235,14 @@ class PreparedDataset(Mapping[str, Examples]):
         targets = self.targets if target is None else (target,)
         if not set(targets) <= set(self.targets):
             known = ", ".join(self.targets)
-            advice = f"Choose one of {known}{meant(target, self.targets)}" if known else "There are none."
+            advice = f"Choose one of {known}{suggest_option(target, self.targets)}" if known else "There are none."
             raise ValueError(f"target={target!r} is not a target of the dataset. {advice}")
-        if len(targets) != 1 or class_weights.heads(self.features, targets) != [*targets]:
+        if len(targets) != 1 or class_weights.class_targets(self.features, targets) != [*targets]:
             kinds = {name: self.features[name].kind if name in self.features else name for name in targets}
-            found = [f"{name} ({'any number of classes' if _is_multi_label(self.features.get(name)) else kinds[name]})" for name in targets]
+            results = [f"{name} ({'any number of classes' if _is_multi_label(self.features.get(name)) else kinds[name]})" for name in targets]
             raise ValueError(
                 "class weights need a target with one class per example: "
-                f"found {', '.join(found) or 'no target'}. Choose such a target with target=..."
+                f"found {', '.join(results) or 'no target'}. Choose such a target with target=..."
             )
         return dict(enumerate(class_weights.balanced(self.features[targets[0]], self.statistics, split)))
 
@@ -285,7 +285,7 @@ class PreparedDataset(Mapping[str, Examples]):
         batches as remain in the first epoch, and starts where the previous iteration ended. To continue a training with
         whole epochs, create another dataset, or use `BackupAndRestore` from the first epoch.
 
-        The returned dataset has two additional attributes. `position` is the iterator state that `BackupAndRestore`
+        The returned dataset has two additional attributes. `iterator_state` is the iterator state that `BackupAndRestore`
         saves. `reading` tells `export_serving` the dataset, the split and the options.
 
         With several hosts, each host reads its own part of every split; see `ReadConfig.hosts`.
@@ -444,8 +444,8 @@ class PreparedDataset(Mapping[str, Examples]):
         config = predictions.prediction_config(make_config(config, options))
         predictions.check_output(model, output)
         batches, of_split = self.batches(split, config), self.split_reader(split)
-        found = predictions.predict(model, batches, of_split.make_decoder(config), of_split.catalog, self)
-        return predictions.collect(found) if output is None else predictions.write(found, output)
+        result = predictions.predict(model, batches, of_split.make_decoder(config), of_split.catalog, self)
+        return predictions.collect(result) if output is None else predictions.write(result, output)
 
     @named_options(ReadConfig, without=("start_epoch", "start_step", "service", "keys"))
     def which(
@@ -513,7 +513,7 @@ class PreparedDataset(Mapping[str, Examples]):
         return self._readers[split]
 
     def _unknown(self, split: object) -> str:
-        return f"split={split!r} does not exist. Choose one of {', '.join(self)}{meant(split, self)}"
+        return f"split={split!r} does not exist. Choose one of {', '.join(self)}{suggest_option(split, self)}"
 
 
 @named_options()

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest, default_channels
-from tf_input.decoding.schema import SIDES, is_map
+from tf_input.decoding.schema import SIDES, is_dense_target
 from tf_input.folds import Fold, choose_statistics
 from tf_input.selection.catalog import Catalog
 from tf_input.storage.cache import CachedFiles, kept_bytes
@@ -68,8 +68,8 @@ class DatasetFiles:
         path = join(self.directory, STATISTICS)
         data = self._statistics_file
         try:
-            found = json.loads(data)
-            return found if self.fold is None else choose_statistics(found, self.fold)
+            result = json.loads(data)
+            return result if self.fold is None else choose_statistics(result, self.fold)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
@@ -92,7 +92,7 @@ class DatasetFiles:
         source = self.source.source if isinstance(self.source, CachedFiles) else self.source
         return Transform(self.directory, source, self.cache, self.manifest)
 
-    def check_room(self, split: str, has_catalog: bool) -> None:
+    def check_cache_space(self, split: str, has_catalog: bool) -> None:
         """Checks that the files of a split are on a local disk or fit into the cache, which makes random access fast.
 
         Args:
@@ -103,18 +103,18 @@ class DatasetFiles:
             ValueError: The dataset is remote, and there is no cache or not enough space.
         """
         shards = self.manifest.splits[split]
-        found = {shard.name: shard.num_bytes for shard in shards} | {shard.index: shard.index_bytes for shard in shards}
-        found |= {shard.catalog: shard.catalog_bytes for shard in shards if has_catalog and shard.catalog}
-        sizes = {join(self.directory, name): num_bytes for name, num_bytes in {**found, STATISTICS: len(self._statistics_file)}.items()}
-        if self.source.can_hold(sizes):
+        result = {shard.name: shard.num_bytes for shard in shards} | {shard.index: shard.index_bytes for shard in shards}
+        result |= {shard.catalog: shard.catalog_bytes for shard in shards if has_catalog and shard.catalog}
+        sizes = {join(self.directory, name): num_bytes for name, num_bytes in {**result, STATISTICS: len(self._statistics_file)}.items()}
+        if self.source.fits_in_cache(sizes):
             return
         if isinstance(self.source, CachedFiles):
-            cache, room = f"more cache_bytes, or free space, for {self.cache}", self.source.room_for(sizes)
+            cache, space = f"more cache_bytes, or free space, for {self.cache}", self.source.required_cache_bytes(sizes)
         else:
-            cache, room = "tf_input.open(..., cache_directory=...)", sum(map(kept_bytes, sizes.values()))
+            cache, space = "tf_input.open(..., cache_directory=...)", sum(map(kept_bytes, sizes.values()))
         raise ValueError(
             f"shuffle='exact' needs local files, and {self.directory} is remote. Use shuffle='window', or "
-            f"{cache} with {room:,} bytes, enough for all open splits and their indexes."
+            f"{cache} with {space:,} bytes, enough for all open splits and their indexes."
         )
 
     def catalog(self, split: str) -> Catalog:
@@ -126,7 +126,7 @@ class DatasetFiles:
     def image_size(self, name: str = IMAGE) -> tuple[int, int] | None:
         """Returns the (height, width) of all images of a feature; None if sizes differ or are unknown."""
         image = self.features.get(name)
-        if image is None or image.kind == "pixels" or (is_map(image) and None not in image.shape):
+        if image is None or image.kind == "pixels" or (is_dense_target(image) and None not in image.shape):
             return image and image.shape[:2]
         if image.kind not in ("image", "tensor"):
             return None
@@ -142,14 +142,14 @@ class DatasetFiles:
 
     def side_ranges(self, name: str = IMAGE) -> dict[str, dict[str, Any] | None]:
         """Returns the smallest and largest `height` and `width` of a feature's images; None if sizes are unknown."""
-        found = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
-        return {side: found.get(side) for side in SIDES}
+        result = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
+        return {side: result.get(side) for side in SIDES}
 
     def has_jpegs_only(self, name: str = IMAGE) -> bool:
         """Returns whether all images of a feature are JPEGs, or were all re-encoded in one format."""
-        found = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
-        is_given = "format" in (found.get("reencoded") or {})
-        return self.features[name].kind == "image" and (is_given or set(found.get("formats") or {}) <= {"jpeg"})
+        result = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
+        is_given = "format" in (result.get("reencoded") or {})
+        return self.features[name].kind == "image" and (is_given or set(result.get("formats") or {}) <= {"jpeg"})
 
     def mean_size(self, name: str = IMAGE) -> tuple[float, float] | None:
         """Returns the mean (height, width) of the images of a feature; None if it is unknown."""

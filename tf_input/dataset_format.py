@@ -78,7 +78,7 @@ _PART = r"(?!\.{1,2}(?:/|$))[^/\\:\x00-\x1f\x7f-\x9f]+"
 _INSIDE = re.compile(rf"{_PART}(?:/{_PART})*")
 
 
-def shard_place(shard_index: int, num_shards: int) -> str:
+def shard_suffix(shard_index: int, num_shards: int) -> str:
     """Returns the number of a shard, such as `00007-of-00016`.
 
     Shard numbers have as many digits as `num_shards`, and at least five, as TensorFlow Datasets expects.
@@ -89,18 +89,18 @@ def shard_place(shard_index: int, num_shards: int) -> str:
 
 def shard_name(name: str, split: str, shard_index: int, num_shards: int, layout: str = "flat") -> str:
     """Returns the path of a shard within the dataset, in the given directory layout."""
-    place = shard_place(shard_index, num_shards)
-    return f"{_TFX_FOLDER}{split}/data_tfrecord-{place}" if layout == "tfx" else f"{name}-{split}.tfrecord-{place}"
+    index = shard_suffix(shard_index, num_shards)
+    return f"{_TFX_FOLDER}{split}/data_tfrecord-{index}" if layout == "tfx" else f"{name}-{split}.tfrecord-{index}"
 
 
 def index_name(name: str, split: str, shard_index: int, num_shards: int) -> str:
     """Returns the path of a shard's index file within the dataset."""
-    return f"index/{name}-{split}-{shard_place(shard_index, num_shards)}.idx"
+    return f"index/{name}-{split}-{shard_suffix(shard_index, num_shards)}.idx"
 
 
 def catalog_name(name: str, split: str, shard_index: int, num_shards: int) -> str:
     """Returns the path of a shard's catalog within the dataset."""
-    return f"catalog/{name}-{split}-{shard_place(shard_index, num_shards)}.parquet"
+    return f"catalog/{name}-{split}-{shard_suffix(shard_index, num_shards)}.parquet"
 
 
 # Columns of every catalog, and the kinds of their values. Some of them are empty without images.
@@ -236,7 +236,7 @@ def catalog_features(schema: Collection[Feature]) -> dict[str, Feature]:
     own = {KEY, WEIGHT, *(("height", "width") if has_image else ())}  # features with fixed columns
     labels = [feature for feature in schema if feature.kind == "class_label"]
     values = [
-        one for one in schema if one.kind in ("float", "integer", "text") and not one.shape and not one.is_long and one.name not in own
+        item for item in schema if item.kind in ("float", "integer", "text") and not item.shape and not item.is_long and item.name not in own
     ]
     columns = {feature.name: feature for feature in (*labels, *values) if feature.name not in taken}
     for feature in (*labels, *values):
@@ -323,10 +323,10 @@ class FileSum:
 
 def sum_of(file: BinaryIO) -> FileSum:
     """Computes the size and the checksum of an open file. The file is read in small blocks."""
-    found = FileSum()
+    result = FileSum()
     while data := file.read(1 << 20):
-        found = found.extended(data)
-    return found
+        result = result.extended(data)
+    return result
 
 
 @dataclasses.dataclass(frozen=True)
@@ -374,8 +374,8 @@ class Manifest:
     def label_names(self) -> tuple[str, ...]:
         """The class names of the feature `label`. Without `label`, the class names of `objects`."""
         features = self.features
-        found = features.get(LABEL) or features.get(f"{OBJECTS}/{LABEL}")
-        return found.label_names if found else ()
+        result = features.get(LABEL) or features.get(f"{OBJECTS}/{LABEL}")
+        return result.label_names if result else ()
 
     def num_examples(self, split: str) -> int:
         """Returns the number of examples in a split."""
@@ -390,18 +390,18 @@ class Manifest:
         """
         self.check_sum(name, FileSum().extended(data))
 
-    def check_sum(self, name: str, found: FileSum) -> None:
+    def check_sum(self, name: str, result: FileSum) -> None:
         """Checks the size and checksum of a metadata file, like `check_file`."""
         expected = self.files.get(name)
-        if expected not in (None, found):
+        if expected not in (None, result):
             raise ValueError(
-                f"{name} has {found.num_bytes} bytes with CRC-32 {found.crc32:08x}; {MANIFEST} says {expected.num_bytes} with "
+                f"{name} has {result.num_bytes} bytes with CRC-32 {result.crc32:08x}; {MANIFEST} says {expected.num_bytes} with "
                 f"{expected.crc32:08x}. Restore the file, or prepare the dataset again: the same command writes the same bytes."
             )
 
     def to_json(self) -> str:
         """Returns the manifest as the text of `manifest.json`."""
-        fields: dict[str, Any] = {"name": self.name, "seed": self.seed, "schema": [one.to_json() for one in self.schema]}
+        fields: dict[str, Any] = {"name": self.name, "seed": self.seed, "schema": [item.to_json() for item in self.schema]}
         if self.targets != (LABEL,):
             fields["targets"] = list(self.targets)
         if self.about:
@@ -415,7 +415,7 @@ class Manifest:
         if self.num_dropped:
             fields["num_dropped"] = self.num_dropped
         if self.files:
-            fields["files"] = {name: dataclasses.asdict(one) for name, one in sorted(self.files.items())}
+            fields["files"] = {name: dataclasses.asdict(entry) for name, entry in sorted(self.files.items())}
         checksum = _checksum(fields)  # for `recordmill verify`, which could not detect a changed digit otherwise
         return to_json({"format": "recordmill", "format_version": FORMAT_VERSION, **fields, "checksum": checksum})
 
@@ -443,7 +443,7 @@ class Manifest:
         for name, text in fields.get("about", {}).items():
             _check_type(text, str, f"manifest: about {name!r:.80}")
         _check_type(fields.get("files", {}), dict, "manifest: files")
-        fields["files"] = {name: _file_sum(name, one) for name, one in fields.get("files", {}).items()}
+        fields["files"] = {name: _file_sum(name, item) for name, item in fields.get("files", {}).items()}
         label_names = tuple(fields.pop("label_names"))
         fields["schema"] = tuple(Feature.from_json(feature, label_names) for feature in fields["schema"])
         fields["targets"] = tuple(fields.get("targets", (LABEL,)))
@@ -468,29 +468,29 @@ def _file_sum(name: str, fields: Any) -> FileSum:
 _TYPES = {bool: "true or false", str: "a string", int: "an integer", int | None: "an integer or null", dict: "an object", list: "a list"}
 
 
-def _check_types(cls: type, fields: Any, place: str) -> None:
+def _check_types(cls: type, fields: Any, location: str) -> None:
     """Checks the types of JSON values against the fields of a dataclass.
 
     Raises:
         ValueError: A value has another type; the message names it.
     """
-    _check_type(fields, dict, place)
-    for one in dataclasses.fields(cls):
-        if one.name not in fields:
+    _check_type(fields, dict, location)
+    for field in dataclasses.fields(cls):
+        if field.name not in fields:
             continue
-        value, what = fields[one.name], f"{place}: {one.name}"
-        if one.type in _TYPES:
-            _check_type(value, one.type, what)
-        elif typing.get_origin(one.type) is tuple:
-            _check_type(value, list, what)
-            of_values = typing.get_args(one.type)[0]
+        value, subject = fields[field.name], f"{location}: {field.name}"
+        if field.type in _TYPES:
+            _check_type(value, field.type, subject)
+        elif typing.get_origin(field.type) is tuple:
+            _check_type(value, list, subject)
+            of_values = typing.get_args(field.type)[0]
             for item in value if of_values in _TYPES else ():
-                _check_type(item, of_values, f"a value of {what}")
+                _check_type(item, of_values, f"a value of {subject}")
 
 
-def _check_type(value: Any, expected: Any, what: str) -> None:
+def _check_type(value: Any, expected: Any, subject: str) -> None:
     if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
-        raise ValueError(f"{what} is {value!r:.80}; it must be {_TYPES[expected]}")
+        raise ValueError(f"{subject} is {value!r:.80}; it must be {_TYPES[expected]}")
 
 
 def default_channels(statistics: Mapping[str, Any]) -> int:
@@ -500,8 +500,8 @@ def default_channels(statistics: Mapping[str, Any]) -> int:
         statistics: The contents of `statistics.json`.
     """
     images = (statistics.get("images") or {}, *statistics.get("other_images", {}).values())
-    found = {channels for facts in images for channels in facts.get("channels") or ()}
-    return 1 if found and found <= {"1", "2"} else 3
+    results = {channels for facts in images for channels in facts.get("channels") or ()}
+    return 1 if results and results <= {"1", "2"} else 3
 
 
 def input_names(features: Mapping[str, Feature], targets: Collection[str]) -> tuple[str, ...]:
@@ -512,8 +512,8 @@ def input_names(features: Mapping[str, Feature], targets: Collection[str]) -> tu
     if IMAGE in features:
         return (IMAGE,)
     objects = [OBJECTS] * (f"{OBJECTS}/bbox" in features)
-    others = [name for name, one in features.items() if not name.startswith(f"{OBJECTS}/") and one.kind != "bbox"]
-    sides = {f"{name}/{side}" for name, one in features.items() if one.kind in ("image", "pixels") for side in ("height", "width")}
+    others = [name for name, item in features.items() if not name.startswith(f"{OBJECTS}/") and item.kind != "bbox"]
+    sides = {f"{name}/{side}" for name, entry in features.items() if entry.kind in ("image", "pixels") for side in ("height", "width")}
     return tuple(name for name in (*objects, *others) if name not in (*targets, KEY, WEIGHT, *sides))
 
 
@@ -535,12 +535,12 @@ def training_split(splits: Collection[str]) -> str:
     Raises:
         ValueError: No split or more than one split is for training.
     """
-    found = [name for name in splits if is_training_split(name)]
-    if "train" in found:
+    results = [name for name in splits if is_training_split(name)]
+    if "train" in results:
         return "train"
-    if len(found) != 1:
+    if len(results) != 1:
         raise ValueError(f"no split is the obvious one for training. Name one of {', '.join(splits)}.")
-    return found[0]
+    return results[0]
 
 
 def to_json(fields: Mapping[str, Any]) -> str:
@@ -577,11 +577,11 @@ def read_manifest(directory: str | os.PathLike[str]) -> Manifest:
     try:
         data = read_regular(str(path))
     except (FileNotFoundError, NotADirectoryError):
-        raise not_a_data_set(directory) from None
+        raise not_a_dataset(directory) from None
     return decode_manifest(data, path)
 
 
-def not_a_data_set(directory: str | os.PathLike[str]) -> FileNotFoundError:
+def not_a_dataset(directory: str | os.PathLike[str]) -> FileNotFoundError:
     """Returns the error for a directory without a manifest, or for a path that does not exist."""
     folder, _, name = os.fspath(directory).rpartition("/")
     if name == MANIFEST:

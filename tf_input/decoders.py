@@ -39,7 +39,7 @@ def make_decoder(dataset: DatasetFiles, config: ReadConfig, counts: Mapping[str,
         features=feature_checks.undecoded(config, dataset.features),
         config=config,
         targets=targets,
-        image_size=_frame_size(dataset, config, stored_size),
+        image_size=_canvas_size(dataset, config, stored_size),
         stored_size=stored_size,
         max_size=dataset.largest_size(),
         others=_other_sizes(dataset.features, dataset, config),
@@ -64,14 +64,14 @@ def make_transformed_decoder(
     targets = config.target_names(info.targets)
     config = with_inputs(config, features, targets)
     size = _stored_size(features, (*config.input_names, *targets), dataset)
-    heads = class_weights.heads(features, targets)
-    are_counted = all(features[name] == dataset.features.get(name) for name in heads)
+    class_targets = class_weights.class_targets(features, targets)
+    are_counted = all(features[name] == dataset.features.get(name) for name in class_targets)
     decoder = ExampleDecoder(
         parse=lambda serialized, names: transform.parse(serialized, dataset.manifest.schema, names),
         features=features,
         config=config,
         targets=targets,
-        image_size=_frame_size(dataset, config, size),
+        image_size=_canvas_size(dataset, config, size),
         stored_size=size,
         others=_other_sizes(features, dataset, config),
         mask_dtype=dataset.mask_dtype,
@@ -88,7 +88,7 @@ def _stored_keys(dataset: DatasetFiles) -> Callable[[tf.Tensor], tf.Tensor] | No
     return key_parser(lambda serialized, names: parse_examples(serialized, schema, names), dataset.features)
 
 
-def _frame_size(dataset: DatasetFiles, config: ReadConfig, stored_size: tuple[int, int] | None) -> tuple[int, int] | None:
+def _canvas_size(dataset: DatasetFiles, config: ReadConfig, stored_size: tuple[int, int] | None) -> tuple[int, int] | None:
     """Returns the (height, width) of `image` in batches; None if sizes vary or there is no image."""
     if config.image_size != "largest":
         return config.height_and_width or stored_size
@@ -106,9 +106,9 @@ def _with_size(decoder: ExampleDecoder, dataset: DatasetFiles) -> ExampleDecoder
     for name in decoder.unsized:
         ranges = dataset.side_ranges(name).items()
         known = [f"{side}s from {values['min']} to {values['max']}" for side, values in ranges if values]
-        found = f"images have {' and '.join(known)}" if known else "image sizes are unknown after --check=none"
-        whose = "" if name == IMAGE else f" for {name!r}"
-        raise ValueError(f"image_size=None{whose}: {found}. Pass a size, such as 224 or (height, width).")
+        result = f"images have {' and '.join(known)}" if known else "image sizes are unknown after --check=none"
+        prefix = "" if name == IMAGE else f" for {name!r}"
+        raise ValueError(f"image_size=None{prefix}: {result}. Pass a size, such as 224 or (height, width).")
     return decoder
 
 

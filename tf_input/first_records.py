@@ -24,7 +24,7 @@ _ENCODED = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"RIFF")
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen:
+class FieldValues:
     """The values of one feature in the first records.
 
     Attributes:
@@ -69,7 +69,7 @@ class Seen:
 Stored = Mapping[str, tuple[str, Sequence[Any]]]
 
 
-def look_at(examples: Sequence[Stored]) -> dict[str, Seen]:
+def read_values(examples: Sequence[Stored]) -> dict[str, FieldValues]:
     """Returns the values of all features in the records, by feature name."""
     seen = {}
     for name in dict.fromkeys(name for example in examples for name in example):
@@ -77,14 +77,14 @@ def look_at(examples: Sequence[Stored]) -> dict[str, Seen]:
         storages = dict.fromkeys(storage for storage, some in lists if some) or dict.fromkeys(storage for storage, _ in lists if storage)
         # values of other types are errors
         values = [some for storage, some in lists if not some or storage == next(iter(storages))]
-        are_flags = all(isinstance(one, int) and one in (0, 1) for some in values for one in some)
-        seen[name] = Seen(next(filter(len, values), ()), frozenset(map(len, values)), frozenset(storages), are_flags)
+        are_flags = all(isinstance(item, int) and item in (0, 1) for some in values for item in some)
+        seen[name] = FieldValues(next(filter(len, values), ()), frozenset(map(len, values)), frozenset(storages), are_flags)
     return seen
 
 
 def find_layout(
     layout: str | Mapping[str, Any] | None,
-    seen: Mapping[str, Seen],
+    seen: Mapping[str, FieldValues],
     they_have: str,
     *,
     prefers_text: bool,
@@ -103,33 +103,33 @@ def find_layout(
     Raises:
         ValueError: The layout is invalid, no layout matches, or features are missing.
     """
-    has = f"{they_have} {describe_seen(seen)}"
+    has = f"{they_have} {describe_fields(seen)}"
     if layout is None:
         known = map(parse_layout, LAYOUTS)
-        found = next((one for one in known if not _missing(one, seen, needs_label) and _says_all(one, seen)), None)
-        if found is None and seen and not any("bytes" in one.storages for one in seen.values()):
-            found = Layout(VALUES, {name: Item((name,)) for name in sorted(seen)})
-        if found is None:
+        result = next((member for member in known if not _missing(member, seen, needs_label) and _says_all(member, seen)), None)
+        if result is None and seen and not any("bytes" in entry.storages for entry in seen.values()):
+            result = Layout(VALUES, {name: Item((name,)) for name in sorted(seen)})
+        if result is None:
             raise ValueError(f"{has}, which is no known layout ({', '.join(LAYOUTS)}). {_advise(seen)}")
     else:
-        found = parse_layout(layout)
-        objects = {feature for name, item in found.items.items() if name.startswith(f"{OBJECTS}/") for feature in item.names}
-        come_later = found.name != MAPPING and seen.keys().isdisjoint(objects)  # the first images may have no objects
-        if missing := [names for names in _missing(found, seen, needs_label) if not (come_later and objects.issuperset(names))]:
-            near = difflib.get_close_matches(missing[0][0], seen, n=1) if found.name == MAPPING else ()
+        result = parse_layout(layout)
+        objects = {feature for name, item in result.items.items() if name.startswith(f"{OBJECTS}/") for feature in item.names}
+        come_later = result.name != MAPPING and seen.keys().isdisjoint(objects)  # the first images may have no objects
+        if missing := [names for names in _missing(result, seen, needs_label) if not (come_later and objects.issuperset(names))]:
+            near = difflib.get_close_matches(missing[0][0], seen, n=1) if result.name == MAPPING else ()
             needed = ", ".join(map(" or ".join, missing))
             guess = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"layout {found.name} needs {needed}; {has}{guess}")
+            raise ValueError(f"layout {result.name} needs {needed}; {has}{guess}")
     items = {}
-    for name, item in found.items.items():
-        there = [one for one in item.names if one in seen]
-        there.sort(key=lambda one: (not seen[one].storages, ("bytes" in seen[one].storages) != prefers_text))
-        if there or not item.is_optional or item.default:
-            items[name] = item._replace(names=tuple(there[:1] or item.names[-1:]), is_optional=False)
-    return Layout(found.name, items)
+    for name, item in result.items.items():
+        existing = [element for element in item.names if element in seen]
+        existing.sort(key=lambda one_value: (not seen[one_value].storages, ("bytes" in seen[one_value].storages) != prefers_text))
+        if existing or not item.is_optional or item.default:
+            items[name] = item._replace(names=tuple(existing[:1] or item.names[-1:]), is_optional=False)
+    return Layout(result.name, items)
 
 
-def _missing(layout: Layout, seen: Mapping[str, Seen], needs_label: bool) -> list[tuple[str, ...]]:
+def _missing(layout: Layout, seen: Mapping[str, FieldValues], needs_label: bool) -> list[tuple[str, ...]]:
     """Returns the required features that are missing from the records. Each feature is returned as a tuple of its
     possible names."""
     spared = () if needs_label else (LABEL, f"{OBJECTS}/{LABEL}")
@@ -137,13 +137,13 @@ def _missing(layout: Layout, seen: Mapping[str, Seen], needs_label: bool) -> lis
     return [names for names in needed if seen.keys().isdisjoint(names)]
 
 
-def _says_all(layout: Layout, seen: Mapping[str, Seen]) -> bool:
+def _says_all(layout: Layout, seen: Mapping[str, FieldValues]) -> bool:
     """Returns whether a layout fits the records. The layout "images", which has no label, fits only if the records
     contain no feature that could be a label."""
     return layout.name != "images" or all(name == "image/encoded" or _OF_IMAGES.fullmatch(name) for name in seen)
 
 
-def _advise(seen: Mapping[str, Seen]) -> str:
+def _advise(seen: Mapping[str, FieldValues]) -> str:
     """Returns advice for records that match no known layout."""
     known = [item.name for item in (parse_layout(name).items[IMAGE] for name in LAYOUTS) if item.name in seen]
     image = max(known, key=len, default="FEATURE")
@@ -157,9 +157,9 @@ def _advise(seen: Mapping[str, Seen]) -> str:
     )
 
 
-def describe_seen(seen: Mapping[str, Seen]) -> str:
+def describe_fields(seen: Mapping[str, FieldValues]) -> str:
     """Describes the features of records for messages."""
-    shown = [f"{_printable(name)} ({one})" for name, one in sorted(seen.items())[:20]]
+    shown = [f"{_printable(name)} ({item})" for name, item in sorted(seen.items())[:20]]
     return ", ".join(shown) + (f" and {len(seen) - 20} more" if len(seen) > 20 else "") or "no features"
 
 
@@ -167,16 +167,16 @@ def _printable(name: str) -> str:
     return name[:64] if name.isprintable() else repr(name[:64])[1:-1]
 
 
-def number_items(layout: Layout, seen: Mapping[str, Seen]) -> tuple[str, ...]:
+def number_items(layout: Layout, seen: Mapping[str, FieldValues]) -> tuple[str, ...]:
     """Returns the items of a layout that store raw arrays: items with a dtype, and raw images."""
     typed = tuple(name for name, item in layout.items.items() if item.dtype)
     image, sides = layout.items.get(IMAGE), _sides(layout)
     if image is None or image.dtype or not sides:
         return typed
-    (data, *_) = (*seen.get(image.name, Seen()).values, b"")
+    (data, *_) = (*seen.get(image.name, FieldValues()).values, b"")
     if isinstance(data, bytes) and data.startswith(_ENCODED):
         try:  # raw pixels may begin like a BMP
-            shape = stated_shape(layout, sides, {name: one.values for name, one in seen.items()}, len(data))
+            shape = stated_shape(layout, sides, {name: entry.values for name, entry in seen.items()}, len(data))
         except ValueError:
             return typed
         if len(shape) not in (2, 3) or math.prod(as_pixels(shape, len(data))[:3]) != len(data):
@@ -184,7 +184,7 @@ def number_items(layout: Layout, seen: Mapping[str, Seen]) -> tuple[str, ...]:
     return (*typed, IMAGE)
 
 
-def side_items(layout: Layout, seen: Mapping[str, Seen]) -> tuple[str, ...]:
+def side_items(layout: Layout, seen: Mapping[str, FieldValues]) -> tuple[str, ...]:
     """Returns the items that define the shapes of raw arrays; empty if no raw array needs a stored shape."""
     return _sides(layout) if any(layout.items[name].shape is None for name in number_items(layout, seen)) else ()
 
@@ -218,7 +218,7 @@ def stated_shape(layout: Layout, sides: Sequence[str], values: Mapping[str, Sequ
         item = layout.items[side]
         name = side if item.number is not None else item.name
         stated = [item.number] if item.number is not None else _integers(values.get(name, ()), num_values)
-        if len(stated) != 1 and side != "shape" or not stated or not all(type(one) is int and 0 < one < 1 << 31 for one in stated):
+        if len(stated) != 1 and side != "shape" or not stated or not all(type(entry) is int and 0 < entry < 1 << 31 for entry in stated):
             raise ValueError(
                 f"feature {name!r} has {len(stated)} values, {stated[:4]!r:.80}. A shape must consist of integers "
                 f"from 1 to {(1 << 31) - 1}."
@@ -256,7 +256,7 @@ def common_shape(shapes: Sequence[tuple[int, ...]], is_list: bool) -> tuple[int 
 
     If `is_list` is True, all dimensions except the channels of images may differ between records.
     """
-    sides = tuple(found[0] if len(set(found)) == 1 else None for found in zip(*shapes))
+    sides = tuple(result[0] if len(set(result)) == 1 else None for result in zip(*shapes))
     may_differ = len(sides) - (len(sides) == 3) if is_list else 0
     return (None,) * may_differ + sides[may_differ:]
 
@@ -269,7 +269,7 @@ def _integers(values: Sequence[Any], num_values: int) -> list[Any]:
     sizes = [(code, size) for code, size in (("q", 8), ("i", 4)) if len(data) in range(size, _MAX_SHAPE_BYTES + 1, size)]
     read = [[*struct.unpack(f"<{len(data) // size}{code}", data)] for code, size in sizes]
     # one third: a shape without channels, of RGB pixels
-    fitting = [one for one in read if math.prod(one) in (num_values, num_values // 3)]
+    fitting = [item for item in read if math.prod(item) in (num_values, num_values // 3)]
     return (fitting or read[:1] or [[]])[0]
 
 
@@ -297,6 +297,6 @@ def as_pixels(shape: Sequence[int], num_values: int, dtype: str = "uint8") -> tu
 
 def wrong_size(name: str, num_bytes: int, shape: Sequence[int], dtype: str = "uint8") -> str:
     """Returns the error message for a raw array whose number of bytes does not match its shape."""
-    others = [f"{name}:{one}" for one in ("float32", "float64", "uint8") if DTYPES[one] * math.prod(shape) == num_bytes]
+    others = [f"{name}:{item}" for item in ("float32", "float64", "uint8") if DTYPES[item] * math.prod(shape) == num_bytes]
     hint = f". To read them as {others[0].rpartition(':')[2]}, use the layout {others[0]}." if others else ""
     return f"feature {name!r} has {num_bytes} bytes, which do not fit {'x'.join(map(str, shape))} of {dtype}{hint}"

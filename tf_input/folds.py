@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any, Mapping
 
 from tf_input.dataset_format import Manifest
-from tf_input.read_config import is_one_of_several
+from tf_input.read_config import is_among_several
 
 TRAIN, VALIDATION = "train", "validation"
 
@@ -20,7 +20,7 @@ def plain_fold(fold: Any) -> Fold:
     Raises:
         ValueError: The value is not a valid pair (number of folds, index of the validation fold).
     """
-    if not is_one_of_several(fold):
+    if not is_among_several(fold):
         raise ValueError(f"fold={fold!r} is invalid. Pass (number of folds, index), such as (5, 0) to (5, 4).")
     return int(fold[0]), int(fold[1])
 
@@ -37,8 +37,8 @@ def choose_fold(manifest: Manifest, fold: Fold) -> Manifest:
     """
     names = fold_names(fold)
     others = {split: shards for split, shards in manifest.splits.items() if split not in names}
-    found = [split for split in manifest.splits if split.startswith("fold")]
-    if sorted(found) != sorted(names) or {TRAIN, VALIDATION}.intersection(others):
+    results = [split for split in manifest.splits if split.startswith("fold")]
+    if sorted(results) != sorted(names) or {TRAIN, VALIDATION}.intersection(others):
         raise ValueError(
             f"fold={fold!r}: the dataset was not prepared for this; its splits are {', '.join(manifest.splits)}. "
             f"Prepare it with --folds {fold[0]}."

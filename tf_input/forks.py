@@ -32,8 +32,8 @@ class _Fork:
 
 def _has_run() -> bool:
     """Returns whether TensorFlow's runtime was started in this process or its parent, without starting it."""
-    found = context.context_safe()
-    return found is not None and found._initialized  # no public function returns it without starting the runtime
+    result = context.context_safe()
+    return result is not None and result._initialized  # no public function returns it without starting the runtime
 
 
 def check_fork() -> None:

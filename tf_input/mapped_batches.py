@@ -50,7 +50,7 @@ class MappedBatches(NamedTuple):
 def note_function(name: str, function: Callable[..., Any], batches: tf.data.Dataset) -> None:
     """Records a user function that was applied to batches, for checks in `export_serving` and `predict`."""
     dataset, split, config = batches.reading
-    if split is not None and not any(one.function is function and one.source() is batches for one in dataset.mapped):
+    if split is not None and not any(item.function is function and item.source() is batches for item in dataset.mapped):
         dataset.mapped.append(MappedBatches(name, function, split, config, weakref.ref(batches)))
 
 
@@ -59,14 +59,14 @@ class Difference:
     """The difference between mapped inputs and the inputs of the batches.
 
     Attributes:
-        found: The mapped values in words: "float32 values from 0 to 1".
+        actual: The mapped values in words: "float32 values from 0 to 1".
         expected: The values of the batches in words.
         values: The mapped values.
         is_other_scale: Whether the mapped values are on another scale; see `is_other_scale`.
         layer: The equivalent Keras layer as Python code; "" if there is none.
     """
 
-    found: str
+    actual: str
     expected: str
     values: np.ndarray
     is_other_scale: bool
@@ -87,23 +87,23 @@ def compare(batches: tf.data.Dataset, mapped: tf.data.Dataset) -> Difference | N
     Reading the first batch does not advance the epoch.
     """
     before, after = _first_inputs(batches), _first_inputs(mapped)
-    pairs = [(name, one, after.get(name)) for name, one in before.items()]
-    if set(before) == set(after) and all(_is_same(one, other) for _, one, other in pairs):
+    pairs = [(name, member, after.get(name)) for name, member in before.items()]
+    if set(before) == set(after) and all(_is_same(item, other) for _, item, other in pairs):
         return None
-    given = [(one, other) for _, one, other in pairs if other is not None]
-    numbers = [(one, other) for one, other in given if object not in (one.dtype, other.dtype)]
+    given = [(entry, other) for _, entry, other in pairs if other is not None]
+    numbers = [(one_value, other) for one_value, other in given if object not in (one_value.dtype, other.dtype)]
     if not numbers:
         return Difference(f"inputs {', '.join(after)}", f"inputs {', '.join(before)}", np.zeros(0), False, "")
-    one, other = next(((one, other) for one, other in numbers if not _is_same(one, other)), numbers[0])
+    one, other = next(((element, other) for element, other in numbers if not _is_same(element, other)), numbers[0])
     layer = _rescaling(one, other) if len(before) == 1 else ""
     return Difference(describe(other), describe(one), other, is_other_scale(one, other), layer)
 
 
-def is_other_scale(one: np.ndarray, other: np.ndarray) -> bool:
+def is_other_scale(item: np.ndarray, other: np.ndarray) -> bool:
     """Returns whether the standard deviations of two arrays differ by a factor of ten or more, or only one array is
     centered around 0."""
-    low, high = sorted(float(values.std(dtype=np.float64)) for values in (one, other))
-    return low > 0 and (low * OTHER_SCALE <= high or _is_centered(one) != _is_centered(other))
+    low, high = sorted(float(values.std(dtype=np.float64)) for values in (item, other))
+    return low > 0 and (low * OTHER_SCALE <= high or _is_centered(item) != _is_centered(other))
 
 
 def _is_centered(values: np.ndarray) -> bool:
@@ -121,18 +121,18 @@ def _first_inputs(data: tf.data.Dataset) -> dict[str, np.ndarray]:
     while isinstance(x, tuple):  # (x, y, weight), or ((x, y), keys)
         x = x[0]
     named = x if isinstance(x, dict) else {"": x}
-    return {name: one.numpy() for name, one in named.items() if isinstance(one, tf.Tensor)}
+    return {name: item.numpy() for name, item in named.items() if isinstance(item, tf.Tensor)}
 
 
-def _is_same(one: np.ndarray, other: np.ndarray | None) -> bool:
-    return other is not None and one.shape == other.shape and bool((one == other).all())
+def _is_same(item: np.ndarray, other: np.ndarray | None) -> bool:
+    return other is not None and item.shape == other.shape and bool((item == other).all())
 
 
-def _rescaling(one: np.ndarray, other: np.ndarray) -> str:
-    """Returns Python code for a `Rescaling` layer that converts `one` to `other`; "" if no such layer exists."""
-    if one.shape != other.shape or not other.dtype.kind == "f" or not one.std():
+def _rescaling(item: np.ndarray, other: np.ndarray) -> str:
+    """Returns Python code for a `Rescaling` layer that converts `item` to `other`; "" if no such layer exists."""
+    if item.shape != other.shape or not other.dtype.kind == "f" or not item.std():
         return ""
-    before, after = (values.astype(np.float64).reshape(-1) for values in (one, other))
+    before, after = (values.astype(np.float64).reshape(-1) for values in (item, other))
     scale, offset = np.polyfit(before, after, 1)
     if np.abs(before * scale + offset - after).max() > 1e-4 * max(1.0, np.abs(after).max()):
         return ""

@@ -25,10 +25,10 @@ from tf_input.decoding.batch_decoder import BatchDecoder
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.epochs import hosts
 from tf_input.epochs.mixed_order import MixedOrder, epoch_length, part_seed, to_weights
-from tf_input.epochs.position import identify_mix
+from tf_input.epochs.iterator_state import identify_mix
 from tf_input.epochs.share import Share
 from tf_input.forks import check_fork
-from tf_input.options import meant, named_options
+from tf_input.options import suggest_option, named_options
 from tf_input.pipeline import file_pipeline
 from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.plan import Plan, draw_seed, make_share
@@ -162,8 +162,8 @@ class Mixture:
     @property
     def class_names(self) -> tuple[str, ...]:
         """The class names of all components, for the feature `label` or, without `label`, for `objects`."""
-        found = self.features.get(LABEL) or self.features.get(f"{OBJECTS}/{LABEL}")
-        return found.label_names if found else ()
+        result = self.features.get(LABEL) or self.features.get(f"{OBJECTS}/{LABEL}")
+        return result.label_names if result else ()
 
     @named_options(ReadConfig, without=("service",))
     def batches(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
@@ -224,15 +224,15 @@ class Mixture:
         check_batch(plan, epoch, step)
         with plan.open_inputs() as inputs:
             wanted = inputs.numbers(int(epoch), int(step))
-        found, rows = [], []
+        result, rows = [], []
         for (name, part), own, (numbers, of_part) in zip(self._parts.items(), plan.parts, wanted):
-            told, is_sound = part.reader.find_examples(own, numbers)
+            reported, is_sound = part.reader.find_examples(own, numbers)
             rows.append(of_part[is_sound])
             nothing = np.full(len(rows[-1]), None, object)
-            named = {f"{LABEL}_{column}" if column == _PART else column: values for column, values in told.items()}
-            found.append(collections.defaultdict(lambda nothing=nothing: nothing, {_PART: np.full(len(nothing), name, object), **named}))
-        order, columns = np.argsort(np.concatenate(rows)), dict.fromkeys(itertools.chain(*found))
-        return {column: np.concatenate([of_part[column] for of_part in found])[order] for column in columns}
+            named = {f"{LABEL}_{column}" if column == _PART else column: values for column, values in reported.items()}
+            result.append(collections.defaultdict(lambda nothing=nothing: nothing, {_PART: np.full(len(nothing), name, object), **named}))
+        order, columns = np.argsort(np.concatenate(rows)), dict.fromkeys(itertools.chain(*result))
+        return {column: np.concatenate([of_part[column] for of_part in result])[order] for column in columns}
 
     @named_options(ReadConfig, without=("service",))
     def example_spec(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
@@ -260,7 +260,7 @@ class Mixture:
         """
         if config.service is not None:
             raise ValueError(f"service={config.service!r}: a tf.data service can't read a mixture. Use service=None.")
-        if config.drop_remainder and self._has_whole_batches:
+        if config.drop_remainder and self._has_full_batches:
             raise ValueError(
                 f"drop_remainder=True: with stop={self._stop} all batches are full. Use drop_remainder=False."
             )
@@ -271,16 +271,16 @@ class Mixture:
         None if there is no seed."""
         if config.seed is None:
             return None
-        found = {
+        results = {
             name: part.reader.identify(own.config, own) for (name, part), own in zip(self._parts.items(), plan.parts)
         }
-        return identify_mix(found, config, plan.order.weights, self._stop, self.class_names)
+        return identify_mix(results, config, plan.order.weights, self._stop, self.class_names)
 
     def plan(self, config: ReadConfig, *, holds: bool = True) -> MixedPlan:
         """Returns the plan, which defines the records of each batch. `holds` and errors are as in
         `SplitReader.plan`."""
         seed, plans = draw_seed() if config.seed is None else config.seed, []
-        if not _surely_give_alike(self.batch_decoder(config, False).decoders):
+        if not _have_equal_options(self.batch_decoder(config, False).decoders):
             self._spec(dataclasses.replace(config, map_example=None, map_batch=None))  # raises if components differ
         for name, part in self._parts.items():
             with _naming(name):
@@ -292,13 +292,13 @@ class Mixture:
         order = MixedOrder(self._weights, sizes, config.batch_size, num_places)
         for name, count, share_of in zip(self._parts, order.counts, self._shares):
             if not count:
-                found = f"a share of {share_of:.3g} of the {num_places} examples in an epoch is less than one example"
-                raise ValueError(f"{name}: {found}. Use a larger share, or stop='all'.")
+                result = f"a share of {share_of:.3g} of the {num_places} examples in an epoch is less than one example"
+                raise ValueError(f"{name}: {result}. Use a larger share, or stop='all'.")
         decoder = self.batch_decoder(config, share.has_padding)
-        self._tell_of_objects(plans, decoder)
+        self._warn_of_objects(plans, decoder)
         parts = [
             dataclasses.replace(
-                plan, decoder=own, share=dataclasses.replace(plan.share, hosts=share.hosts), lanes=functools.partial(order.lanes, number)
+                plan, decoder=own, share=dataclasses.replace(plan.share, hosts=share.hosts), virtual_shards=functools.partial(order.virtual_shards, number)
             )
             for number, (plan, own) in enumerate(zip(plans, decoder.decoders))
         ]
@@ -306,7 +306,7 @@ class Mixture:
 
     def _share(self, config: ReadConfig, sizes: Sequence[int], has_targets: bool = True) -> Share:
         """Returns the batch slots that this host reads, given the number of examples in each component."""
-        length = config.batch_size * self._stop if self._has_whole_batches else epoch_length(self._weights, sizes, self._stop)
+        length = config.batch_size * self._stop if self._has_full_batches else epoch_length(self._weights, sizes, self._stop)
         return make_share(_NAME, length, config, has_targets)
 
     def batch_decoder(self, config: ReadConfig, has_padding: bool) -> BatchDecoder:
@@ -315,7 +315,7 @@ class Mixture:
         for name, part in self._parts.items():
             with _naming(name):
                 decoders.append(part.reader.make_decoder(self._config_of(name, config)))
-        self._check_alike(decoders)
+        self._check_compatible(decoders)
         features, numbers = self._unite([decoder.features for decoder in decoders])
         tables = {}
         if config.class_weight is not None:
@@ -324,20 +324,20 @@ class Mixture:
         weighs = has_padding or any(decoder.has_weights for decoder in decoders)
         mask_dtype = max((decoder.mask_dtype for decoder in decoders), key=lambda dtype: dtype.size)
         changed = {"class_weights": tables, "has_padding": weighs, "mask_dtype": mask_dtype}
-        settled = [
+        resolved = [
             dataclasses.replace(decoder, features=_renamed(decoder.features, features), num_rows=self._most_rows(share, config), **changed)
             for decoder, share in zip(decoders, self._shares)
         ]
         has_size = self._are_full(config) and config.on_error == "raise"
         size = config.batch_size // _num_hosts(config) if has_size else None
-        return BatchDecoder(tuple(settled), tuple(self._parts), tuple(numbers), size)
+        return BatchDecoder(tuple(resolved), tuple(self._parts), tuple(numbers), size)
 
-    def _tell_of_objects(self, plans: Sequence[Plan], decoder: BatchDecoder) -> None:
+    def _warn_of_objects(self, plans: Sequence[Plan], decoder: BatchDecoder) -> None:
         """Logs the object features that are omitted, because some components do not have these features."""
         if OBJECTS not in (*plans[0].decoder.config.input_names, *plans[0].decoder.targets):
             return
         for name, plan, own in zip(self._parts, plans, decoder.decoders):
-            if lost := [one for one in plan.decoder.features if one not in own.features]:
+            if lost := [feature for feature in plan.decoder.features if feature not in own.features]:
                 _logger.warning("%s: %s are left out, because not all components have them", name, ", ".join(lost))
 
     @property
@@ -345,11 +345,11 @@ class Mixture:
         return [weight / sum(self._weights) for weight in self._weights]
 
     @property
-    def _has_whole_batches(self) -> bool:
+    def _has_full_batches(self) -> bool:
         return not isinstance(self._stop, str)
 
     def _are_full(self, config: ReadConfig) -> bool:
-        return config.drop_remainder or self._has_whole_batches
+        return config.drop_remainder or self._has_full_batches
 
     def _most_rows(self, share: float, config: ReadConfig) -> int:
         """Returns the largest number of a component's examples in one batch on this host; 1 if it is unknown."""
@@ -375,27 +375,27 @@ class Mixture:
         def decode(records: tf.Tensor, seed: tf.Tensor | None, rows: tf.Tensor) -> Any:
             return decoder([records] * len(self._parts), seed, [rows] * len(self._parts))
 
-        augment = any(one.config.augment for one in decoder.decoders)
+        augment = any(item.config.augment for item in decoder.decoders)
         return file_pipeline.example_spec(decode, dataclasses.replace(config, drop_remainder=False, augment=augment))
 
-    def _check_alike(self, decoders: Sequence[ExampleDecoder]) -> None:
+    def _check_compatible(self, decoders: Sequence[ExampleDecoder]) -> None:
         """Raises ValueError if components have different inputs or targets, or features of different kinds."""
-        for option, found in (
+        for option, result in (
             ("inputs", [decoder.config.input_names for decoder in decoders]),
             ("targets", [decoder.targets for decoder in decoders]),
         ):
-            if any(set(names) != set(found[0]) for names in found):
-                there = [f"{part} has {', '.join(names) or 'none'}" for part, names in zip(self._parts, found)]
+            if any(set(names) != set(result[0]) for names in result):
+                existing = [f"{part} has {', '.join(names) or 'none'}" for part, names in zip(self._parts, result)]
                 raise ValueError(
-                    f"{option}=None: the components differ: {'; '.join(there)}. Pass {option}=... with names that all "
+                    f"{option}=None: the components differ: {'; '.join(existing)}. Pass {option}=... with names that all "
                     "have."
                 )
         names = [*decoders[0].config.input_names, *decoders[0].targets]
         for name in [*names, f"{OBJECTS}/{LABEL}"] if OBJECTS in names else names:
             kinds = [_kind(decoder.features[name]) for decoder in decoders if name in decoder.features]
             if len(set(kinds)) > 1:
-                there = [f"{part} has {kind}" for part, kind in zip(self._parts, kinds)]
-                raise ValueError(f"{name} must be of one kind in all components: {', '.join(there)}")
+                existing = [f"{part} has {kind}" for part, kind in zip(self._parts, kinds)]
+                raise ValueError(f"{name} must be of one kind in all components: {', '.join(existing)}")
 
     def _unite(self, features: Sequence[Mapping[str, Feature]]) -> tuple[dict[str, Feature], list[dict[str, tuple[int, ...]]]]:
         """Returns the features that all components share, and the new class indices of the labels in each component.
@@ -404,23 +404,23 @@ class Mixture:
         whose class indices change.
         """
         united = {
-            name: one
-            for name, one in features[0].items()
-            if all(name in of_part and _kind(of_part[name]) == _kind(one) for of_part in features)
+            name: entry
+            for name, entry in features[0].items()
+            if all(name in of_part and _kind(of_part[name]) == _kind(entry) for of_part in features)
         }
         numbers: list[dict[str, tuple[int, ...]]] = [{} for _ in features]
         head = LABEL if LABEL in united else f"{OBJECTS}/{LABEL}"
-        for name, one in united.items():
+        for name, element in united.items():
             label_names = [of_part[name].label_names for of_part in features]
             given = self._given_names if name == head else ()
             for part, names in zip(self._parts, label_names):
-                if given and (unknown := [one for one in names if one not in given]):
+                if given and (unknown := [item for item in names if item not in given]):
                     raise ValueError(
                         f"class_names={[*given]!r} does not have the class {unknown[0]!r} of {part}. List the classes "
                         "of all components."
                     )
             union = tuple(dict.fromkeys(itertools.chain(given, *label_names)))
-            united[name] = dataclasses.replace(one, label_names=union)
+            united[name] = dataclasses.replace(element, label_names=union)
             position = {label: number for number, label in enumerate(union)}
             for of_part, names in zip(numbers, label_names):
                 if names != union[: len(names)]:
@@ -435,12 +435,12 @@ class Mixture:
         for (part, given), decoder, share in zip(self._parts.items(), decoders, self._shares):
             counting = dataclasses.replace(self._config_of(part, config), class_weight="balanced")
             facts = given.reader.counted(counting)["splits"][given.split]
-            for name in class_weights.heads(features, decoder.targets):
+            for name in class_weights.class_targets(features, decoder.targets):
                 if decoder.features[name] != given.dataset.features.get(name):
                     return None
-                found = facts["label_counts"] if name == LABEL else facts["other_label_counts"][name]
-                for label, count in found.items():
-                    counts[name][label] += count * share / max(1, sum(found.values()))
+                result = facts["label_counts"] if name == LABEL else facts["other_label_counts"][name]
+                for label, count in result.items():
+                    counts[name][label] += count * share / max(1, sum(result.values()))
         return {"splits": {_NAME: {"label_counts": counts[LABEL], "other_label_counts": counts}}}
 
 
@@ -457,7 +457,7 @@ def _to_part(name: Any, given: Any) -> _Part:
         raise ValueError(f"{name}: {dataset!r} has no index, which a mixture needs. Pass a prepared dataset.")
     if split not in dataset:
         raise ValueError(
-            f"{name}: split={split!r} does not exist. Choose one of {', '.join(dataset)}{meant(split, dataset)}"
+            f"{name}: split={split!r} does not exist. Choose one of {', '.join(dataset)}{suggest_option(split, dataset)}"
         )
     if not isinstance(share, Real) or isinstance(share, bool) or not 0 < share < float("inf"):
         raise ValueError(f"{name}: share={share!r} is invalid. Pass a number above 0.")
@@ -466,9 +466,9 @@ def _to_part(name: Any, given: Any) -> _Part:
         raise ValueError(f"{name}: {own!r} is invalid. Pass options as a dictionary, such as {{'augment': False}}.")
     known = [field.name for field in dataclasses.fields(ReadConfig) if field.name not in _OF_ALL]
     if unknown := [option for option in own if option not in known]:
-        whose = "this option must be the same for all components. Pass it to `batches`."
-        whose = whose if unknown[0] in _OF_ALL else f"there is no such option{meant(unknown[0], known)}"
-        raise ValueError(f"{name}: {unknown[0]}={own[unknown[0]]!r}: {whose}")
+        prefix = "this option must be the same for all components. Pass it to `batches`."
+        prefix = prefix if unknown[0] in _OF_ALL else f"there is no such option{suggest_option(unknown[0], known)}"
+        raise ValueError(f"{name}: {unknown[0]}={own[unknown[0]]!r}: {prefix}")
     # From the decimal notation: 0.7 is 7/10, not the nearest binary fraction.
     return _Part(dataset, split, Fraction(str(share)), own)
 
@@ -490,16 +490,16 @@ def _kind(feature: Feature) -> str:
     return "image" if feature.kind == "pixels" else feature.kind
 
 
-def _surely_give_alike(decoders: Sequence[ExampleDecoder]) -> bool:
+def _have_equal_options(decoders: Sequence[ExampleDecoder]) -> bool:
     """Returns whether two components have the same features and options. Comparing their output specs instead is
     slow."""
     asked = [
         (
-            dataclasses.replace(one.config, where=None),
-            {name: dataclasses.replace(feature, label_names=(), description="") for name, feature in one.features.items()},
-            (one.targets, one.image_size, one.others, one.stored_channels),
+            dataclasses.replace(decoder.config, where=None),
+            {name: dataclasses.replace(feature, label_names=(), description="") for name, feature in decoder.features.items()},
+            (decoder.targets, decoder.image_size, decoder.others, decoder.stored_channels),
         )
-        for one in decoders
+        for decoder in decoders
     ]
     return all(other == asked[0] for other in asked)
 
@@ -508,8 +508,8 @@ def _renamed(features: Mapping[str, Feature], united: Mapping[str, Feature]) -> 
     """Returns a component's features with the class names of the mixture, without object features that the mixture
     lacks."""
     return {
-        name: dataclasses.replace(one, label_names=united[name].label_names) if name in united else one
-        for name, one in features.items()
+        name: dataclasses.replace(item, label_names=united[name].label_names) if name in united else item
+        for name, item in features.items()
         if name in united or not name.startswith(f"{OBJECTS}/")
     }
 

@@ -38,7 +38,7 @@ def named_options(config: type | None = None, *, without: Collection[str] = ()) 
                 if name not in names and name not in without:
                     raise TypeError(
                         f"{owner}() has no option "
-                        f"{name!r}{meant(name, names) or '. Its options are ' + ', '.join(names)}"
+                        f"{name!r}{suggest_option(name, names) or '. Its options are ' + ', '.join(names)}"
                     )
             return function(*arguments, **options)
 
@@ -67,7 +67,7 @@ _ELSEWHERE = {
 }
 
 
-def meant(name: Any, names: Iterable[str]) -> str:
+def suggest_option(name: Any, names: Iterable[str]) -> str:
     """Returns a suggestion such as "Did you mean 'batch_size'?", or "" if no option has a similar name.
 
     If the unknown option belongs to another library, the equivalent option is suggested. Otherwise, the option with the

@@ -88,7 +88,7 @@ def size(num_bytes: int) -> str:
 
 def printable(name: str) -> str:
     """Escapes line breaks and control characters, so that untrusted names can't control the terminal."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in name)
+    return "".join(item if item.isprintable() else item.encode("unicode_escape").decode("ascii") for item in name)
 
 
 def lines(table: Table) -> Iterator[str]:

@@ -179,14 +179,14 @@ def record_decoder(
 
     def decode_features(serialized: tf.Tensor) -> Mapping[str, tf.Tensor]:
         parsed = parse_examples(serialized, schema)
-        found = {
+        results = {
             feature.name: _decode(parsed, feature, mask_dtype, channels)
             for feature in schema
             if feature.name not in of_objects
         }
         if of_objects:
-            found[OBJECTS] = targets.pad_objects({short: parsed[name] for name, short in of_objects.items()}, None)
-        return tf.nest.map_structure(lambda value: value[0], found)
+            results[OBJECTS] = targets.pad_objects({short: parsed[name] for name, short in of_objects.items()}, None)
+        return tf.nest.map_structure(lambda value: value[0], results)
 
     signature = [tf.TensorSpec([1], tf.string)]
     decode: Callable[[tf.Tensor], dict[str, Any]] | None = None

@@ -331,18 +331,18 @@ class ReadConfig:
         for name in ("drop_remainder", "use_weights"):
             _require(_is_switch(getattr(self, name)), name, getattr(self, name), "True or False")
         for name, least in (("memory_budget", 0), ("read_buffer", 1)):
-            is_bytes = _is_whole(getattr(self, name)) and least <= getattr(self, name) < 2**63
+            is_bytes = _is_complete(getattr(self, name)) and least <= getattr(self, name) < 2**63
             _require(is_bytes, name, getattr(self, name), f"a whole number of bytes, {least} or more")
         for name in ("start_epoch", "start_step"):
             value = getattr(self, name)
             _require(_is_integer(value) and 0 <= value < 2**63, name, value, "an integer of 0 or more")
         _require(_is_one_of(self.on_error, *get_args(OnError)), "on_error", self.on_error, "'raise' or 'skip'")
         expected = "(number of hosts, index of this host from 0), or None"
-        _require(self.hosts is None or is_one_of_several(self.hosts), "hosts", self.hosts, expected)
+        _require(self.hosts is None or is_among_several(self.hosts), "hosts", self.hosts, expected)
         is_address = isinstance(self.service, str) and self.service != ""
         _require(self.service is None or is_address, "service", self.service, "an address, or None")
-        is_whole = self.service is None or _PORTLESS.fullmatch(self.service) is None
-        _require(is_whole, "service", self.service, "an address with a port, such as grpc://dispatcher:5050")
+        is_complete = self.service is None or _PORTLESS.fullmatch(self.service) is None
+        _require(is_complete, "service", self.service, "an address with a port, such as grpc://dispatcher:5050")
 
     def _make_plain(self) -> None:
         """Converts option values to plain Python values, which checkpoints can store. Equivalent values become
@@ -412,9 +412,9 @@ class ReadConfig:
         """The names of the input features; by default, only `image`."""
         return (IMAGE,) if self.inputs is None else _names(self.inputs)
 
-    def one_hot_names(self, heads: Sequence[str]) -> tuple[str, ...]:
+    def one_hot_names(self, class_targets: Sequence[str]) -> tuple[str, ...]:
         """Returns the names of the targets that are one-hot encoded."""
-        return tuple(heads) * self.one_hot if isinstance(self.one_hot, bool) else _names(self.one_hot)
+        return tuple(class_targets) * self.one_hot if isinstance(self.one_hot, bool) else _names(self.one_hot)
 
     def target_names(self, default: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the names of the targets; `default` if the option is not set."""
@@ -461,7 +461,7 @@ def _is_length(value: Any) -> bool:
 
 def _is_padding(value: Any) -> bool:
     values = [*value.values()] if isinstance(value, Mapping) else [value]
-    return bool(values) and all(isinstance(one, str) or _is_number(one) for one in values)
+    return bool(values) and all(isinstance(item, str) or _is_number(item) for item in values)
 
 
 def _is_one_of(value: Any, *names: str) -> bool:
@@ -491,7 +491,7 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _is_whole(value: Any) -> bool:
+def _is_complete(value: Any) -> bool:
     """Returns whether a value is a whole number, including floats such as 1e9."""
     return _is_integer(value) or _is_number(value) and math.isfinite(value) and value == int(value)
 
@@ -503,7 +503,7 @@ def _is_number(value: Any) -> bool:
 def _plain_size(size: Any) -> Any:
     """Returns `image_size` with Python integers instead of NumPy integers, which may overflow."""
     if isinstance(size, Mapping):
-        return {name: _plain_size(one) for name, one in size.items()}
+        return {name: _plain_size(item) for name, item in size.items()}
     if isinstance(size, (tuple, list)):
         return tuple(map(int, size))
     return int(size) if isinstance(size, Integral) else size
@@ -523,7 +523,7 @@ def _plain_weights(weights: Any) -> Any:
         return math.inf
 
 
-def is_one_of_several(value: Any) -> bool:
+def is_among_several(value: Any) -> bool:
     """Returns whether a value is a pair (count, index) of integers with 0 <= index < count."""
     return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_integer, value)) and 0 <= value[1] < value[0]
 
@@ -538,7 +538,7 @@ def _folds(value: Any) -> tuple[int, tuple[int, ...]] | None:
         return None
     chosen = value[1]
     is_some = isinstance(chosen, Collection) and not isinstance(chosen, str) and len(chosen) > 0
-    if not is_some or not all(_is_integer(one) and 0 <= one < value[0] for one in chosen):
+    if not is_some or not all(_is_integer(item) and 0 <= item < value[0] for item in chosen):
         return None
     return int(value[0]), tuple(sorted({*map(int, chosen)}))
 

@@ -39,11 +39,11 @@ def read_at(descriptor: int, num_bytes: int, offset: int) -> bytes:
     data = os.pread(descriptor, num_bytes, offset)
     if len(data) == num_bytes or not data:
         return data
-    pieces, num_read = [data], len(data)
+    chunks, num_read = [data], len(data)
     while num_read < num_bytes and (data := os.pread(descriptor, num_bytes - num_read, offset + num_read)):
-        pieces.append(data)
+        chunks.append(data)
         num_read += len(data)
-    return b"".join(pieces)
+    return b"".join(chunks)
 
 
 def read_regular(path: str) -> bytes:
@@ -65,10 +65,10 @@ def read_regular(path: str) -> bytes:
 
 def _read_unsized(descriptor: int, path: str) -> bytes:
     """Reads a file with a reported size of 0, which may still have contents, as in `/proc`."""
-    pieces, num_bytes = [], 0
+    chunks, num_bytes = [], 0
     while data := os.pread(descriptor, _BLOCK_BYTES, num_bytes):
-        pieces.append(data)
+        chunks.append(data)
         num_bytes += len(data)
         if num_bytes > MAX_WHOLE_BYTES:
             raise OSError(errno.EFBIG, f"more than the allowed {MAX_WHOLE_BYTES} bytes", path)
-    return b"".join(pieces)
+    return b"".join(chunks)

@@ -14,11 +14,11 @@ from tf_input.batch_examples import find_examples
 from tf_input.dataset_files import DatasetFiles
 from tf_input.dataset_format import IMAGE, LABEL, is_training_split
 from tf_input.decoders import make_decoder, make_transformed_decoder
-from tf_input.decoding import class_weights, crops
+from tf_input.decoding import class_weights, crop_warnings
 from tf_input.decoding.batch_decoder import BatchDecoder
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.epochs import hosts
-from tf_input.epochs.position import identify
+from tf_input.epochs.iterator_state import identify
 from tf_input.epochs.selection import Selection
 from tf_input.folds import has_folds
 from tf_input.pipeline import distribute, file_pipeline, memory
@@ -47,10 +47,10 @@ class SplitReader:
         self.shards = files.manifest.splits[split]
         self.num_examples = files.manifest.num_examples(split)
         self._files = files
-        self._held: dict[tuple[Any, ...], memory.Held] = {}
+        self._cached: dict[tuple[Any, ...], memory.CachedExamples] = {}
         self._loading = threading.Lock()
-        self._crops = crops.Crops()
-        self._was_warned = self._was_told_of_aliasing = False
+        self._crop_warnings = crop_warnings.CropWarnings()
+        self._was_warned = self._warned_of_aliasing = False
 
     @property
     def catalog(self) -> Catalog:
@@ -75,9 +75,9 @@ class SplitReader:
         if augmentation is not None and augmentation.saturation + augmentation.hue and 1 == (config.channels or self._files.channels):
             message = "%s: images have 1 channel, so saturation and hue have no effect. Use brightness and contrast."
             _logger.warning(message, self.split)
-        found = hosts.hosts_of(self.split) if config.hosts is None else config.hosts
+        result = hosts.hosts_of(self.split) if config.hosts is None else config.hosts
         shuffle = config.order(self.split) is not None if config.shuffle is None else config.shuffle
-        return dataclasses.replace(config, hosts=found, shuffle=shuffle)
+        return dataclasses.replace(config, hosts=result, shuffle=shuffle)
 
     def plan(self, config: ReadConfig, *, holds: bool = True) -> Plan:
         """Returns the plan, which defines the records of each batch. It raises the same errors.
@@ -93,20 +93,20 @@ class SplitReader:
             config = dataclasses.replace(config, image_size=1)
         decoder, kind = self.make_decoder(config), config.order(self.split)
         if holds:
-            self._tell_of_crop(decoder, config)
+            self._warn_of_crop(decoder, config)
         selection = self.select(config)
         num_bytes = self.decoded_bytes(decoder, None if selection is None else len(selection.numbers))
         is_small = num_bytes is not None and num_bytes <= config.memory_budget
         if holds:
-            self._tell_of_aliasing(decoder, is_small)
+            self._warn_of_aliasing(decoder, is_small)
         if is_small:
             kind = "exact" if kind == "window" else kind
             # the number of corrupt records is known only after reading all of them
             if holds or config.on_error == "skip":
-                held = self._hold(decoder, config, num_bytes, selection)
-                return Plan.of(self.split, config, kind, decoder, held=held)
+                cached = self._cache(decoder, config, num_bytes, selection)
+                return Plan.of(self.split, config, kind, decoder, cached=cached)
         if holds and kind in ("exact", "key"):
-            files.check_room(self.split, config.selects)
+            files.check_cache_space(self.split, config.selects)
         return Plan.of(self.split, config, kind, decoder, self.open_records(config, selection))
 
     def make_decoder(self, config: ReadConfig) -> ExampleDecoder:
@@ -119,11 +119,11 @@ class SplitReader:
         return BatchDecoder((dataclasses.replace(self.make_decoder(config), has_padding=has_padding),))
 
     def identify(self, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
-        """Returns the values by which a checkpoint recognizes the batches of a training; see `position.identify`."""
-        settled = {"shuffle": plan.kind, "num_examples": plan.share.num_examples, "selection": plan.selection and plan.selection.digest}
+        """Returns the values by which a checkpoint recognizes the batches of a training; see `iterator_state.identify`."""
+        resolved = {"shuffle": plan.kind, "num_examples": plan.share.num_examples, "selection": plan.selection and plan.selection.digest}
         if config.transform:
-            settled["transform"] = self._files.transform.digest
-        return identify(self._files.manifest, self.split, config, {**plan.decoder.resolved_options, **settled}, self._files.fold)
+            resolved["transform"] = self._files.transform.digest
+        return identify(self._files.manifest, self.split, config, {**plan.decoder.resolved_options, **resolved}, self._files.fold)
 
     def select(self, config: ReadConfig) -> Selection | None:
         """Returns the selection of records for an epoch; None if an epoch contains each record once. It raises the
@@ -141,7 +141,7 @@ class SplitReader:
                 f"fold={config.fold!r}: the dataset was prepared with --folds. To read its folds, use "
                 "tf_input.open(..., fold=(5, 0)): fold 0 is `validation`, and the other folds are `train`."
             )
-        labels = {name: self._files.features[name].label_names for name in self._heads(config)}
+        labels = {name: self._files.features[name].label_names for name in self._class_targets(config)}
         return select(self.split, config, self.catalog, labels)
 
     def counted(self, config: ReadConfig) -> Mapping[str, Any]:
@@ -150,15 +150,15 @@ class SplitReader:
         if config.class_weight is None or (selection := self.select(config)) is None:
             return files.statistics
         numbers, counts = selection.of_epoch(config.start_epoch), {}
-        for name in self._heads(config):
+        for name in self._class_targets(config):
             labels, names = self.catalog.labels(name)[numbers], files.features[name].label_names
             counts[name] = dict(zip(names, np.bincount(labels[labels >= 0], minlength=len(names)).tolist()))
         return {**files.statistics, "splits": {self.split: {"label_counts": counts.get(LABEL, {}), "other_label_counts": counts}}}
 
-    def _heads(self, config: ReadConfig) -> list[str]:
+    def _class_targets(self, config: ReadConfig) -> list[str]:
         """Returns the names of the stored targets with exactly one class label."""
         targets = self._files.manifest.targets
-        return class_weights.heads(self._files.features, targets if config.transform else config.target_names(targets))
+        return class_weights.class_targets(self._files.features, targets if config.transform else config.target_names(targets))
 
     def num_chosen(self, config: ReadConfig) -> int:
         """Returns the number of examples in an epoch."""
@@ -204,7 +204,7 @@ class SplitReader:
         shards = [self.shards[index] for index in indexes]
         times = None if times is None else [times[index] for index in indexes]
         paths, decode_batch = self._files.store.tensorflow_paths(shards, config.on_error), self.make_decoder(config)
-        self._tell_of_crop(decode_batch, config)
+        self._warn_of_crop(decode_batch, config)
         num_examples = sum(shard.num_examples for shard in shards)
         buffer = file_pipeline.shuffle_buffer(num_examples, sum(shard.num_bytes for shard in shards))
         return file_pipeline.read_shards(paths, decode_batch, config, self.split, buffer, times)
@@ -212,14 +212,14 @@ class SplitReader:
     def decoded_bytes(self, decoder: ExampleDecoder, num_chosen: int | None = None) -> int | None:
         """Returns `memory.decoded_bytes` of the split, or of `num_chosen` of its examples."""
         of_split = self._files.statistics.get("splits", {}).get(self.split, {})
-        tensors = [one for name, one in self._files.features.items() if name != IMAGE and one.kind == "tensor" and None not in one.shape]
-        per_example = sum(tf.as_dtype(one.dtype).size * math.prod(one.shape) for one in tensors)
+        tensors = [item for name, item in self._files.features.items() if name != IMAGE and item.kind == "tensor" and None not in item.shape]
+        per_example = sum(tf.as_dtype(tensor.dtype).size * math.prod(tensor.shape) for tensor in tensors)
         stored = sum(shard.num_bytes for shard in self.shards) - (of_split.get("image_bytes") or 0)
         record_bytes = max(0, stored - self.num_examples * per_example)
         num_read = self.num_examples if num_chosen is None else num_chosen
         return memory.decoded_bytes(decoder, num_read, record_bytes * num_read // max(1, self.num_examples))
 
-    def _hold(self, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int, selection: Selection | None) -> memory.Held:
+    def _cache(self, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int, selection: Selection | None) -> memory.CachedExamples:
         """Returns all or the selected examples, decoded. All readers of the same features share the cached examples,
         also across threads.
 
@@ -227,37 +227,37 @@ class SplitReader:
         their own references.
         """
         wanted = (config.on_error, config.transform, config.keys, config.channels, *decoder.wanted())
-        whole_bytes = self.decoded_bytes(decoder)
+        total_bytes = self.decoded_bytes(decoder)
         # For example, a fold and its complement are parts of one cached split.
         is_most = selection is not None and 2 * len(selection.numbers) > self.num_examples
-        is_part = selection is not None and whole_bytes <= config.memory_budget and (is_most or (*wanted, None) in self._held)
-        key, num_bytes = ((*wanted, None), whole_bytes) if is_part else ((*wanted, selection and selection.digest), num_bytes)
+        is_part = selection is not None and total_bytes <= config.memory_budget and (is_most or (*wanted, None) in self._cached)
+        key, num_bytes = ((*wanted, None), total_bytes) if is_part else ((*wanted, selection and selection.digest), num_bytes)
         if selection is not None:
             selection = self.open_records(config, selection).selection
         with self._loading:
-            if (held := self._held.pop(key, None)) is None:
-                while self._held and num_bytes + sum(one.num_bytes for one in self._held.values()) > config.memory_budget:
-                    del self._held[next(iter(self._held))]
+            if (cached := self._cached.pop(key, None)) is None:
+                while self._cached and num_bytes + sum(item.num_bytes for item in self._cached.values()) > config.memory_budget:
+                    del self._cached[next(iter(self._cached))]
                 records = self.open_records(config, None if is_part else selection).each_once()
-                held = memory.load(records, decoder, num_bytes, config.read_buffer)
+                cached = memory.load(records, decoder, num_bytes, config.read_buffer)
                 message = "%s: %d images cached in memory, %.1f MB of a budget of %.1f MB. Shuffling is exact."
-                _logger.info(message, self.split, len(held.numbers), num_bytes / 1e6, config.memory_budget / 1e6)
-            self._held[key] = held  # at the end, so that the first entry is the least recently used
-        return held.select(selection)
+                _logger.info(message, self.split, len(cached.numbers), num_bytes / 1e6, config.memory_budget / 1e6)
+            self._cached[key] = cached  # at the end, so that the first entry is the least recently used
+        return cached.select(selection)
 
-    def _tell_of_aliasing(self, decoder: ExampleDecoder, is_held: bool) -> None:
+    def _warn_of_aliasing(self, decoder: ExampleDecoder, is_cached: bool) -> None:
         """Warns once if images are downscaled by a factor of more than 2 without antialiasing. JPEGs are exempt."""
-        for name in () if decoder.config.antialias or self._was_told_of_aliasing else decoder.image_names:
-            found, shown = self._files.mean_size(name), decoder.sizes_of(name).shown
-            if found is None or shown is None or not is_held and self._files.has_jpegs_only(name):
+        for name in () if decoder.config.antialias or self._warned_of_aliasing else decoder.image_names:
+            result, shown = self._files.mean_size(name), decoder.sizes_of(name).shown
+            if result is None or shown is None or not is_cached and self._files.has_jpegs_only(name):
                 continue
-            if min(stored / side for stored, side in zip(found, shown)) > _MOST_SHRINKING:
-                self._was_told_of_aliasing = True
+            if min(stored / side for stored, side in zip(result, shown)) > _MOST_SHRINKING:
+                self._warned_of_aliasing = True
                 _logger.warning(
                     "%s: %r has about %.0f x %.0f pixels and is read at %d x %d. PNGs, raw pixels and images that are cached in memory are "
                     "sampled without averaging, which aliases. antialias=True averages; `prepare --image_size` does it once, beforehand",
-                    *(self.split, name, *found, *shown),
+                    *(self.split, name, *result, *shown),
                 )
 
-    def _tell_of_crop(self, decoder: ExampleDecoder, config: ReadConfig) -> None:
-        self._crops.tell(self.split, decoder, config, lambda: crops.read_sample(self.open_records(config), self.shards))
+    def _warn_of_crop(self, decoder: ExampleDecoder, config: ReadConfig) -> None:
+        self._crop_warnings.log_warnings(self.split, decoder, config, lambda: crop_warnings.read_sample(self.open_records(config), self.shards))

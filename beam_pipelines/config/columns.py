@@ -85,7 +85,7 @@ class Column:
         return Feature(self.name, self.kind, self.shape)
 
     @property
-    def is_settled(self) -> bool:
+    def is_resolved(self) -> bool:
         """Whether the shape and dtype of the feature are known before its first value is read."""
         return self.kind not in ("array", "tensor") or bool(self.shape and (self.dtype or self.kind == "array"))
 

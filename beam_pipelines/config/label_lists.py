@@ -70,7 +70,7 @@ def is_one_flag_each(items: Collection[Any], num_classes: int) -> bool:
     return len(flags) > 1 and set(flags) <= {"0", "1", "0.0", "1.0"} and (is_repeated or len(flags) == num_classes)
 
 
-def find_separator(names: Iterable[str], *, is_one_each: bool) -> str | None:
+def find_separator(names: Iterable[str], *, is_scalar_each: bool) -> str | None:
     """Detects the separator if the class names seem to be lists of names, such as `cat;dog`.
 
     Single class names may contain spaces (`hot dog`) and commas (`tench, Tinca tinca`). Therefore, the function also
@@ -78,7 +78,7 @@ def find_separator(names: Iterable[str], *, is_one_each: bool) -> str | None:
 
     Args:
         names: All class names in the data.
-        is_one_each: Whether every example has a single class name, although several are possible.
+        is_scalar_each: Whether every example has a single class name, although several are possible.
 
     Returns:
         The separator, or None if the names seem to be single names.
@@ -89,7 +89,7 @@ def find_separator(names: Iterable[str], *, is_one_each: bool) -> str | None:
         of_others = [name for name, several in parts.items() if names.issuperset(several)]
         if separator != " " and of_others:
             return separator
-        if is_one_each and parts and _is_list_like(separator, names, parts):
+        if is_scalar_each and parts and _is_list_like(separator, names, parts):
             return separator
     return None
 

@@ -11,13 +11,13 @@ class LeaksConfig:
     """The configuration of `recordmill leaks`.
 
     Attributes:
-        data_sets: Paths or URLs of recordmill datasets, other TFRecord files or folders of TFRecord files.
+        datasets: Paths or URLs of recordmill datasets, other TFRecord files or folders of TFRecord files.
         distance: The maximum number of different bits, of 64, between the perceptual hashes of near-duplicates.
         follow_links: Whether to follow symbolic links to folders or to files outside the given folders.
         split_folders: Whether files of other tools are named like splits. None if the names decide.
     """
 
-    data_sets: tuple[str, ...]
+    datasets: tuple[str, ...]
     distance: int = MAX_DUPLICATE_DISTANCE
     follow_links: bool = False
     split_folders: bool | None = None
@@ -25,4 +25,4 @@ class LeaksConfig:
     def __post_init__(self) -> None:
         limit = MAX_DUPLICATE_DISTANCE
         require(0 <= self.distance <= limit, "--duplicate_distance", self.distance, f"a number of bits from 0 to {limit}")
-        require(len(set(self.data_sets)) == len(self.data_sets), "OUT", " ".join(self.data_sets), "each dataset only once")
+        require(len(set(self.datasets)) == len(self.datasets), "OUT", " ".join(self.datasets), "each dataset only once")

@@ -52,7 +52,7 @@ class OutputPaths:
     @property
     def working_directory(self) -> str:
         """The directory in which the dataset is written until it is complete."""
-        in_store = self.output if self.is_output_new else f"{self.run_directory}/data_set"
+        in_store = self.output if self.is_output_new else f"{self.run_directory}/dataset"
         return in_store if is_remote(self.output) else self.run_directory
 
     @property

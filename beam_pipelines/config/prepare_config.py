@@ -288,7 +288,7 @@ class PrepareConfig:
         return bool(self.stratify or self.splits_from or self.source.divide or self.duplicates == "group")
 
     @property
-    def hashes_looks(self) -> bool:
+    def hashes_images(self) -> bool:
         """Whether each image is decoded and hashed before the shards are planned."""
         return self.duplicates is not None and not self.exact_only
 
@@ -305,7 +305,7 @@ class PrepareConfig:
             raise UserError(
                 f"--move_to={self.move_to}: this option needs --duplicates=group, but --duplicates={self.duplicates} is given."
             )
-        if self.hashes_looks and self.check in ("header", "none"):
+        if self.hashes_images and self.check in ("header", "none"):
             raise UserError(
                 f"--duplicates={self.duplicates} decodes each image to find near-duplicates, but --check={self.check} decodes none. "
                 "Use --check=strict or decode, or --exact_only."

@@ -57,20 +57,20 @@ def plain(value: Any) -> Any:
     return os.fsencode(str(value)).decode("utf-8", "backslashreplace")  # a path may contain any bytes
 
 
-def find_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+def find_differences(existing: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """Returns a text for each option that differs between two runs, with the option's name and both values.
 
     Args:
-        there: The options of the run to resume, as JSON values.
+        existing: The options of the run to resume, as JSON values.
         here: The options of the current command, as JSON values.
     """
-    old, new = dict(_texts(there)), dict(_texts(here))
-    found = []
+    old, new = dict(_texts(existing)), dict(_texts(here))
+    results = []
     for field in [*new, *(field for field in old if field not in new)]:
         if old.get(field) != new.get(field):
             option = _option(field, here)
-            found.append(f"{_show(option, new.get(field), 'is not given')}, but the earlier run has {_show(option, old.get(field), '')}")
-    return found
+            results.append(f"{_show(option, new.get(field), 'is not given')}, but the earlier run has {_show(option, old.get(field), '')}")
+    return results
 
 
 def given_options(options: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -98,7 +98,7 @@ def _texts(options: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
                 "keep_depth": value["keep_depth"],
             }
         if name in ("source", "images"):
-            yield from ((f"{name}.{inner}", _text(inner, one)) for inner, one in value.items())
+            yield from ((f"{name}.{inner}", _text(inner, item)) for inner, item in value.items())
         elif name not in FREE:
             yield name, _text(name, value)
 
@@ -120,7 +120,7 @@ def _text(field: str, value: Any) -> str | None:
         case [kind, number] if field == "size":
             return f"{kind}={number}"
         case dict():
-            return ",".join(f"{name}={','.join(one) if isinstance(one, list) else one}" for name, one in value.items())
+            return ",".join(f"{name}={','.join(item) if isinstance(item, list) else item}" for name, item in value.items())
         case list():
             return ("," if field in ("stratify", "divide") else " ").join(map(str, value))
     return str(value)

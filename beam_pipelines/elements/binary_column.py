@@ -16,12 +16,12 @@ def digests(hasher: Any, texts: Sequence[bytes]) -> bytes:
         hasher: A new hasher of `hashlib`. Copying it is faster than creating another with the same parameters.
         texts: The texts to hash, one digest each.
     """
-    copy, found = hasher.copy, []
+    copy, result = hasher.copy, []
     for text in texts:
         own = copy()
         own.update(text)
-        found.append(own.digest())
-    return b"".join(found)
+        result.append(own.digest())
+    return b"".join(result)
 
 
 class BinaryColumn:

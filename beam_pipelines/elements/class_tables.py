@@ -21,7 +21,7 @@ _MAX_SHOWN = 5
 
 
 def make_class_table(
-    source: SourceConfig, feature: str, found: Collection[str], known: Collection[str], *, is_one_each: bool | None
+    source: SourceConfig, feature: str, result: Collection[str], known: Collection[str], *, is_scalar_each: bool | None
 ) -> tuple[str, ...]:
     """Returns the class names of a feature in label order.
 
@@ -32,9 +32,9 @@ def make_class_table(
     Args:
         source: The configuration of the source, with the user's options for class names.
         feature: The name of the feature.
-        found: The class names of the examples.
+        result: The class names of the examples.
         known: Additional class names from the source. A tuple is in label order.
-        is_one_each: Whether no example has two classes. None means that the feature allows only one.
+        is_scalar_each: Whether no example has two classes. None means that the feature allows only one.
 
     Raises:
         UserError: The names do not form a class table, or are probably not what the user wants.
@@ -42,14 +42,14 @@ def make_class_table(
     given, first = _given_names(source, feature), source.first_label_names.get(feature, ())
     known = given or known
     if isinstance(known, tuple) and known:
-        _check_known(feature, set(found), known)
+        _check_known(feature, set(result), known)
         return (*first, *(name for name in known if name not in first))
-    names = {*found, *known}
+    names = {*result, *known}
     if not names and feature != OBJECT_LABEL:  # Datasets whose images have no objects are common.
         raise UserError(f"{feature}: none of the inputs has a class; expected some, or --label_names FILE")
     may_be_numbers = not source.can.has_class_folders
     if may_be_numbers and feature != OBJECT_LABEL:
-        _check_one_each(source, feature, names, is_one_each)
+        _check_one_each(source, feature, names, is_scalar_each)
     integers = {name for name in names if INTEGER.fullmatch(name)}
     if first:
         return _continued_table(feature, first, names, integers if may_be_numbers else set())
@@ -81,13 +81,13 @@ def _given_names(source: SourceConfig, feature: str) -> tuple[str, ...]:
     return columns[0].positions(given) if columns and columns[0].kind == "multi_hot" else given
 
 
-def _check_known(feature: str, found: set[str], known: tuple[str, ...]) -> None:
-    if not found <= set(known):
-        other = min(found - set(known))
+def _check_known(feature: str, result: set[str], known: tuple[str, ...]) -> None:
+    if not result <= set(known):
+        other = min(result - set(known))
         raise UserError(f"{feature}: found class {other!r}; expected one of those that were given: {', '.join(known[:5])}, …")
 
 
-def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_one_each: bool | None) -> None:
+def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_scalar_each: bool | None) -> None:
     """Raises UserError if class names look like lists of classes or like 0/1 flags."""
     lists = sorted(filter(looks_like_list, names))
     if lists:
@@ -95,14 +95,14 @@ def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_one_
             f"{feature}: {len(lists)} of {len(names)} class names look like lists, such as {shorten(lists[0])!r}; expected "
             "the kind multi_label (class names, or numbers of classes) or multi_hot[N] (a 0 or 1 for each class), or --label_names FILE"
         )
-    if is_one_each is None:
+    if is_scalar_each is None:
         return
-    if not is_one_each and names <= {"0", "1"}:
+    if not is_scalar_each and names <= {"0", "1"}:
         raise UserError(
             f"{feature}: all lists are of the numbers 0 and 1; expected the kind multi_hot[N] (a 0 or 1 for each class), or "
             "--label_names FILE with the names 0 and 1"
         )
-    separator = find_separator(names, is_one_each=is_one_each) if source.label_separator is None else None
+    separator = find_separator(names, is_scalar_each=is_scalar_each) if source.label_separator is None else None
     if separator:
         name = min(name for name in names if separator in name)
         raise UserError(
@@ -156,31 +156,31 @@ def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str
     return table
 
 
-def check_heads(source: SourceConfig, heads: Sequence[str]) -> None:
+def check_class_options(source: SourceConfig, class_features: Sequence[str]) -> None:
     """Checks that the options with class names refer only to features that have class names.
 
     Args:
         source: The configuration of the source.
-        heads: The names of the labels that have class names.
+        class_features: The names of the labels that have class names.
 
     Raises:
         UserError: An option names another feature, or two options give the class names of one feature.
     """
-    found = f"{', '.join(heads)} {'has' if len(heads) == 1 else 'have'}" if heads else "nothing has"
-    if source.label_names and list(heads) not in ([LABEL], [OBJECT_LABEL]):
-        advice = f"expected LABEL=FILE, such as --label_names {heads[0]}=FILE" if heads else "expected no --label_names"
-        raise UserError(f"--label_names: fixes the class names of one label or of objects; here {found} class names; {advice}")
-    for head in source.label_names_of:
-        if head not in heads:
-            expected = " or ".join(heads) or "no --label_names"
-            raise UserError(f"--label_names={head}=…: {found} class names here; expected {expected}{did_you_mean(head, heads)}")
-    both = [head for head in heads if source.names_of(head) and head in source.first_label_names]
+    result = f"{', '.join(class_features)} {'has' if len(class_features) == 1 else 'have'}" if class_features else "nothing has"
+    if source.label_names and list(class_features) not in ([LABEL], [OBJECT_LABEL]):
+        advice = f"expected LABEL=FILE, such as --label_names {class_features[0]}=FILE" if class_features else "expected no --label_names"
+        raise UserError(f"--label_names: fixes the class names of one label or of objects; here {result} class names; {advice}")
+    for feature in source.label_names_of:
+        if feature not in class_features:
+            expected = " or ".join(class_features) or "no --label_names"
+            raise UserError(f"--label_names={feature}=…: {result} class names here; expected {expected}{did_you_mean(feature, class_features)}")
+    both = [feature for feature in class_features if source.names_of(feature) and feature in source.first_label_names]
     if both:
         raise UserError(f"--label_names and --label_names_from both name the classes of {both[0]}; expected one of them")
-    if source.first_label_names and not any(head in source.first_label_names for head in heads):
+    if source.first_label_names and not any(feature in source.first_label_names for feature in class_features):
         old = ", ".join(source.first_label_names)
         have = "have" if "," in old else "has"
-        raise UserError(f"--label_names_from: {old} {have} class names there, and {found} here; expected one name in both")
+        raise UserError(f"--label_names_from: {old} {have} class names there, and {result} here; expected one name in both")
 
 
 def read_class_tables(directory: str) -> dict[str, tuple[str, ...]]:

@@ -25,18 +25,18 @@ def show_stratum(stratum: str) -> str:
     return printable(stratum.replace(_SEPARATOR, ", "))[:80]
 
 
-def largest_groups(splits: Sequence[str], groups: Sequence[bytes], nums: np.ndarray, places: np.ndarray) -> dict[str, tuple[str, int]]:
+def largest_groups(splits: Sequence[str], groups: Sequence[bytes], nums: np.ndarray, locations: np.ndarray) -> dict[str, tuple[str, int]]:
     """Returns the name and size of the largest group in each split that has groups.
 
     Args:
         splits: The names of the splits.
         groups: The names of the groups, ascending. Ties go to the first name.
         nums: The number of inputs of each group, int64 [num_groups].
-        places: The index of each group's split in `splits`, int64 [num_groups].
+        locations: The index of each group's split in `splits`, int64 [num_groups].
     """
     order = np.argsort(-nums, kind="stable")
-    found, firsts = np.unique(places[order], return_index=True)
-    return {splits[place]: (groups[group].decode(), int(nums[group])) for place, group in zip(found.tolist(), order[firsts].tolist())}
+    result, firsts = np.unique(locations[order], return_index=True)
+    return {splits[location]: (groups[group].decode(), int(nums[group])) for location, group in zip(result.tolist(), order[firsts].tolist())}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,8 +109,8 @@ class Division:
         target = total * self.shares[split]
         group, num_group = self.largest.get(split, ("", 0))
         above = num_inputs[split] - target
-        is_told = num_group >= above >= max(1, Fraction(total, _ONE_OF))
-        excess = Excess("", split, num_inputs[split], target, group, num_group) if is_told else None
+        is_logged = num_group >= above >= max(1, Fraction(total, _ONE_OF))
+        excess = Excess("", split, num_inputs[split], target, group, num_group) if is_logged else None
         return dataclasses.replace(self, num_inputs=num_inputs, excess=excess)
 
     def to_json(self) -> dict[str, Any]:

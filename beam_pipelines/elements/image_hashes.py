@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from beam_pipelines.elements.dead_letters import DeadLetterCount
-from beam_pipelines.elements.reference_runs import Run, SpoolStretch
+from beam_pipelines.elements.reference_runs import Run, SpoolRange
 from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.images.perceptual_hash import HASH_WORDS
 
@@ -20,7 +20,7 @@ class HashedRun(NamedTuple):
     """
 
     run: Run
-    rows: SpoolStretch
+    rows: SpoolRange
     dead_letters: DeadLetterCount
 
 
@@ -29,25 +29,25 @@ class ImageHashes(NamedTuple):
 
     Attributes:
         contents: The hashes of the source bytes, uint64 [num_images].
-        looks: The perceptual hashes, uint64 [num_images, HASH_WORDS]. 0 without a hash.
-        has_look: Whether each image has a perceptual hash, bool [num_images].
+        visual_hashes: The perceptual hashes, uint64 [num_images, HASH_WORDS]. 0 without a hash.
+        has_visual_hash: Whether each image has a perceptual hash, bool [num_images].
     """
 
     contents: np.ndarray
-    looks: np.ndarray
-    has_look: np.ndarray
+    visual_hashes: np.ndarray
+    has_visual_hash: np.ndarray
 
 
 def pack_hashes(rows: np.ndarray) -> BinaryColumn:
     """Packs the `HASH_ROW` of each reference into bytes: 8 bytes of the content hash, and the perceptual hash if it
     exists."""
-    words = np.concatenate([rows["content"][:, :1], rows["look"]], axis=1)
-    has_look = rows["has_look"]
-    if not has_look.all():  # Usually, all images have a perceptual hash.
+    words = np.concatenate([rows["content"][:, :1], rows["visual_hash"]], axis=1)
+    has_visual_hash = rows["has_visual_hash"]
+    if not has_visual_hash.all():  # Usually, all images have a perceptual hash.
         kept = np.ones(words.shape, bool)
-        kept[:, 1:] = has_look[:, None]
+        kept[:, 1:] = has_visual_hash[:, None]
         words = words[kept]
-    return BinaryColumn(np.where(has_look, 8 * (1 + HASH_WORDS), 8).astype(np.uint32), words.astype("<u8", copy=False).tobytes())
+    return BinaryColumn(np.where(has_visual_hash, 8 * (1 + HASH_WORDS), 8).astype(np.uint32), words.astype("<u8", copy=False).tobytes())
 
 
 def unpack_hashes(texts: BinaryColumn) -> ImageHashes | None:
@@ -56,7 +56,7 @@ def unpack_hashes(texts: BinaryColumn) -> ImageHashes | None:
         return None
     words, sizes = np.frombuffer(texts.blob, "<u8"), texts.lengths // 8
     starts = np.cumsum(sizes, dtype=np.int64) - sizes
-    has_look = sizes > 1
-    looks = np.zeros((len(texts), HASH_WORDS), np.uint64)
-    looks[has_look] = words[starts[has_look, None] + np.arange(1, 1 + HASH_WORDS)]
-    return ImageHashes(words[starts], looks, has_look)
+    has_visual_hash = sizes > 1
+    visual_hashes = np.zeros((len(texts), HASH_WORDS), np.uint64)
+    visual_hashes[has_visual_hash] = words[starts[has_visual_hash, None] + np.arange(1, 1 + HASH_WORDS)]
+    return ImageHashes(words[starts], visual_hashes, has_visual_hash)

@@ -65,24 +65,24 @@ def find_conflicts(clusters: np.ndarray, key_of: Callable[[int], str], labels: M
         key_of: A function from the index of an image to its key.
         labels: A mapping from feature to the label of each image. None means unknown and matches any label.
     """
-    torn = {}
+    spanning = {}
     for name, values in labels.items():
-        places: dict[Label, int] = {}
-        codes = np.array([places.setdefault(value, len(places)) for value in values if value is not None], np.int64)
+        locations: dict[Label, int] = {}
+        codes = np.array([locations.setdefault(value, len(locations)) for value in values if value is not None], np.int64)
         known = clusters[[value is not None for value in values]]
         starts = np.flatnonzero(np.diff(known, prepend=-1))
         differs = np.minimum.reduceat(codes, starts) != np.maximum.reduceat(codes, starts) if len(starts) else []
-        torn[name] = known[starts[differs]]
-    found = sorted((cluster, name) for name, of_feature in torn.items() for cluster in of_feature[:_NUM_SHOWN].tolist())
+        spanning[name] = known[starts[differs]]
+    result = sorted((cluster, name) for name, of_feature in spanning.items() for cluster in of_feature[:_NUM_SHOWN].tolist())
     first = []
-    for cluster, name in found[:_NUM_SHOWN]:
+    for cluster, name in result[:_NUM_SHOWN]:
         images: dict[Label, str] = {}
         for image in range(*np.searchsorted(clusters, [cluster, cluster + 1]).tolist()):
             if (label := labels[name][image]) is not None and label not in images and len(images) < _NUM_IMAGES_SHOWN:
                 images[label] = key_of(image)
         first.append(Conflict(name, tuple((key, label) for label, key in images.items())))
-    num = len(np.unique(np.concatenate([np.zeros(0, np.int64), *torn.values()])))
-    return Conflicts(num, {name: len(of_feature) for name, of_feature in torn.items()}, tuple(first))
+    num = len(np.unique(np.concatenate([np.zeros(0, np.int64), *spanning.values()])))
+    return Conflicts(num, {name: len(of_feature) for name, of_feature in spanning.items()}, tuple(first))
 
 
 def order_clusters(clusters: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -108,16 +108,16 @@ def order_clusters(clusters: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray,
 def read_labels(schema: Iterable[Feature], labels: Sequence[bytes], values: Sequence[bytes], spool: SpoolReader) -> dict[str, list[Label]]:
     """Returns the labels of all inputs for each class feature, decoded from columns of `References`."""
     features = [feature for feature in schema if feature.kind == "class_label"]
-    found: dict[str, list[Label]] = {feature.name: [] for feature in features}
+    results: dict[str, list[Label]] = {feature.name: [] for feature in features}
     others = [feature for feature in features if not _is_one_class(feature)]
     if len(others) < len(features):
-        found[LABEL] = [label.decode() for label in labels]
+        results[LABEL] = [label.decode() for label in labels]
     for data in values if others else ():
         read = decode_values(data, spool) or {}
         for feature in others:
             names = read[OBJECTS].labels if feature.name == OBJECT_LABEL else read[feature.name]
-            found[feature.name].append(as_label(names) if feature.shape else str(names))
-    return found
+            results[feature.name].append(as_label(names) if feature.shape else str(names))
+    return results
 
 
 def _is_one_class(feature: Feature) -> bool:

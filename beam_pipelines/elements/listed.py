@@ -13,7 +13,7 @@ class Listed(NamedTuple):
         runs: Sorted runs of references in the spool: a PCollection of `Run`.
         counts: Counts of shuffle keys: a PCollection of packed `KeyCounts`, which the shuffle merges.
         listing: Facts about all inputs: a PCollection of one `Listing`.
-        dead_letters: Sorted lines of dead letters: a PCollection of `SpoolStretch`.
+        dead_letters: Sorted lines of dead letters: a PCollection of `SpoolRange`.
         moved: The groups that must move to the split of `--move_to`: a PCollection of one set, or None.
     """
 

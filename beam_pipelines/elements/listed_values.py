@@ -15,7 +15,7 @@ import numpy as np
 
 from beam_pipelines.elements.input_record import ArrayPart, FilePart
 from beam_pipelines.images.annotations import Objects, Regions
-from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolReader, SpoolWriter, own_spool, read_whole
+from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolReader, SpoolWriter, own_spool, read_exactly
 
 # Sorting and sending larger values costs more than reading them from the spool.
 MAX_INLINE_BYTES = 2048
@@ -78,7 +78,7 @@ def decode_values(data: bytes, spool: SpoolReader) -> Mapping[str, Any] | None:
         return None
     if data[:1] == _SPOOLED:
         _, number, offset, length = _POINTER.unpack(data)
-        return _Unpickler(io.BytesIO(read_whole(spool, number, offset, length))).load()
+        return _Unpickler(io.BytesIO(read_exactly(spool, number, offset, length))).load()
     return _Unpickler(io.BytesIO(memoryview(data)[1:])).load()
 
 

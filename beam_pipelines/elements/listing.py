@@ -31,7 +31,7 @@ class Listing:
         dead_letters: The count of inputs that were rejected by the listing.
         division: The division among splits, if more than a hash of the group decided.
         near_duplicates: The near-duplicates, if the run searched for them.
-        left_out: The names of columns, and of fields of samples and objects, that are not stored.
+        unused_fields: The names of columns, and of fields of samples and objects, that are not stored.
         warnings: One-line warnings about results that the user may not expect.
         versions: A mapping from each file that the listing read to its version, as in `storage.versions`.
     """
@@ -50,7 +50,7 @@ class Listing:
     dead_letters: DeadLetterCount
     division: Division | None = None
     near_duplicates: NearDuplicates | None = None
-    left_out: tuple[str, ...] = ()
+    unused_fields: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -128,7 +128,7 @@ def empty_split(split: str, num_examples: int, config: PrepareConfig, num_moved:
     return UserError(f"{is_empty}: none of the {num_examples} examples falls into it{placed}; expected {expected}")
 
 
-def torn_groups(config: PrepareConfig, num_groups: int, first: str, splits: set[str]) -> UserError:
+def spanning_groups(config: PrepareConfig, num_groups: int, first: str, splits: set[str]) -> UserError:
     """Returns the error for groups whose inputs are in several predefined splits.
 
     Args:

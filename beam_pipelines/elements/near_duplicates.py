@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any, Iterator
 
 from beam_pipelines.elements.label_conflicts import Conflicts
-from beam_pipelines.elements.reference_runs import SpoolStretch
+from beam_pipelines.elements.reference_runs import SpoolRange
 from beam_pipelines.errors import printable
 
 
@@ -16,7 +16,7 @@ class NearDuplicates:
         how: The treatment of the images, one of `DUPLICATES`.
         distance: The maximum number of differing bits between hashes of near-duplicates. None means equal bytes.
         lines: JSON lines for each image, as in `near_duplicates.jsonl`, in the spool.
-        looks: The perceptual hashes that are similar to another hash, uint64 [num_looks, HASH_WORDS], in the spool.
+        visual_hashes: The perceptual hashes that are similar to another hash, uint64 [num_looks, HASH_WORDS], in the spool.
         edges: The pairs of these hashes that are similar, int64 [num_edges, 2], in the spool.
         counts_all_pairs: Whether all pairs are counted. If too many images are similar, each is compared with one
             representative only, and the actual number of pairs can be larger.
@@ -34,9 +34,9 @@ class NearDuplicates:
 
     how: str
     distance: int | None
-    lines: SpoolStretch
-    looks: SpoolStretch
-    edges: SpoolStretch
+    lines: SpoolRange
+    visual_hashes: SpoolRange
+    edges: SpoolRange
     counts_all_pairs: bool = True
     num_pairs: int = 0
     num_clusters: int = 0

@@ -21,7 +21,7 @@ from beam_pipelines.elements.label_conflicts import Conflict, Conflicts
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, ShardAddress, SplitShards, WrittenShard
 from beam_pipelines.elements.quality import LabelSequence
-from beam_pipelines.elements.reference_runs import SpoolStretch
+from beam_pipelines.elements.reference_runs import SpoolRange
 from beam_pipelines.elements.statistics import ImageFacts, ImageStatistics, PixelSums, Range, SplitStatistics
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.elements.near_duplicates import NearDuplicates
@@ -32,7 +32,7 @@ _CLASSES = {
     for kind in (
         *(Column, Conflict, Conflicts, DeadLetter, DeadLetterCount, Division, Excess, Feature, ImageConfig, ImageFacts, ImageStatistics),
         *(CoordinateFacts, LabelSequence, Listing, PixelSums),
-        *(PrepareJob, Range, ShardAddress, ShardInfo, SourceConfig, SplitShards, SplitStatistics, SpoolStretch, TensorSums, NearDuplicates),
+        *(PrepareJob, Range, ShardAddress, ShardInfo, SourceConfig, SplitShards, SplitStatistics, SpoolRange, TensorSums, NearDuplicates),
         WrittenShard,
         Plan,
     )
@@ -81,9 +81,9 @@ def _encode(value: Any) -> Any:
         case Fraction():
             return {"": kind, "items": [str(value)]}
         case Counter():
-            return {"": kind, "items": [[_encode(key), one] for key, one in value.items()]}
+            return {"": kind, "items": [[_encode(key), element] for key, element in value.items()]}
         case Mapping():
-            return {"": "dict", "items": [[_encode(key), _encode(one)] for key, one in value.items()]}
+            return {"": "dict", "items": [[_encode(key), _encode(member)] for key, member in value.items()]}
         case frozenset() | set():
             return {"": "frozenset", "items": sorted(map(_encode, value))}
         case _ if dataclasses.is_dataclass(value):
@@ -91,9 +91,9 @@ def _encode(value: Any) -> Any:
         case tuple() if hasattr(value, "_fields"):
             return {"": kind, "fields": {name: _encode(getattr(value, name)) for name in value._fields}}
         case tuple():
-            return [_encode(one) for one in value]
+            return [_encode(item) for item in value]
         case list():
-            return {"": kind, "items": [_encode(one) for one in value]}
+            return {"": kind, "items": [_encode(entry) for entry in value]}
     raise TypeError(f"{kind} is no plain value")
 
 
@@ -104,4 +104,4 @@ def _decode(value: Any) -> Any:
         return value
     if "items" in value:
         return _MADE_OF_ITEMS[value[""]](_decode(value["items"]))
-    return _CLASSES[value[""]](**{name: _decode(one) for name, one in value["fields"].items()})
+    return _CLASSES[value[""]](**{name: _decode(item) for name, item in value["fields"].items()})

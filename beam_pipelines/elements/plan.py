@@ -6,9 +6,9 @@ from typing import Iterator, Mapping, NamedTuple
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.quality import LabelSequence
-from beam_pipelines.elements.reference_runs import SpoolStretch
+from beam_pipelines.elements.reference_runs import SpoolRange
 from beam_pipelines.elements.statistics import ImageStatistics
-from tf_input.dataset_format import FORMAT_VERSION, ShardInfo, shard_place
+from tf_input.dataset_format import FORMAT_VERSION, ShardInfo, shard_suffix
 
 
 class ShardAddress(NamedTuple):
@@ -19,7 +19,7 @@ class ShardAddress(NamedTuple):
     num_shards: int
 
     def __str__(self) -> str:
-        return f"{self.split}-{shard_place(self.shard_index, self.num_shards)}"
+        return f"{self.split}-{shard_suffix(self.shard_index, self.num_shards)}"
 
 
 class PlannedShard(NamedTuple):
@@ -74,7 +74,7 @@ class Plan:
     config: PrepareJob
     listing: Listing
     splits: Mapping[str, SplitShards]
-    dead_letters: tuple[SpoolStretch, ...]
+    dead_letters: tuple[SpoolRange, ...]
     version: str
 
     def shards(self) -> Iterator[PlannedShard]:

@@ -3,7 +3,7 @@
 `plan.json` and the files of completed shards end with a checksum line, so that corrupt files are never published.
 
     OUT.incomplete/RUN_ID/
-      plan/train-00000-of-00016      the references of a shard in rank order; see `References.pieces`
+      plan/train-00000-of-00016      the references of a shard in rank order; see `References.chunks`
       plan/plan.json                 written last: options, listing, shards
       done/train-00000-of-00016.json a completed shard: checksums and statistics; written after its other files
       done/train-00000-of-00016.dead_letters.jsonl    sorted dead letters, if any; covered by the same checksum
@@ -29,10 +29,10 @@ from tf_input.dataset_format import ShardInfo
 _BLOCK_BYTES = 4 << 20
 
 
-def write_planned_shard(config: PrepareJob, shard: PlannedShard, pieces: bytes) -> PlannedShard:
+def write_planned_shard(config: PrepareJob, shard: PlannedShard, chunks: bytes) -> PlannedShard:
     """Writes the references of a shard to the plan."""
     make_folder(config.plan_directory)
-    write_file(f"{config.plan_directory}/{shard.address}", pieces)
+    write_file(f"{config.plan_directory}/{shard.address}", chunks)
     return shard
 
 
@@ -126,24 +126,24 @@ def num_done(config: OutputPaths) -> int:
     return sum(name.endswith(".json") for name in names)
 
 
-def damage(directory: str, info: ShardInfo) -> dict[str, str]:
+def find_problems(directory: str, info: ShardInfo) -> dict[str, str]:
     """Returns file name -> problem for each missing or corrupt file of a shard. In an object store, only the sizes of
     files are checked."""
-    found = {}
+    results = {}
     for name, num_bytes, crc32c in info.files():
         path = f"{directory}/{name}"
         try:
             if not files_at(path).exists(path):
-                found[name] = "is gone"
+                results[name] = "is gone"
             elif (size := files_at(path).size(path)) != num_bytes:
-                found[name] = f"has {size} bytes; expected {num_bytes}"
+                results[name] = f"has {size} bytes; expected {num_bytes}"
             elif not is_remote(path) and _file_crc32c(path) != crc32c:
-                found[name] = "has another checksum"
+                results[name] = "has another checksum"
         except OSError as error:
             if is_remote(path):  # The store is busy, or denies access.
                 raise
-            found[name] = f"cannot be read: {error.strerror or error}"
-    return found
+            results[name] = f"cannot be read: {error.strerror or error}"
+    return results
 
 
 def _file_crc32c(path: str) -> int:

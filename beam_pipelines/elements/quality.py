@@ -48,7 +48,7 @@ class LabelSequence:
             return cls(0, 0, NO_LABEL, NO_LABEL, 0, 0, ())
         num_windows, num_in_windows = len(labels) // WINDOW, int(labels_in_windows(labels, WINDOW).sum())
         num_runs = 1 + int(np.count_nonzero(labels[1:] != labels[:-1]))
-        counts = zip(*(one.tolist() for one in np.unique(labels, return_counts=True)))
+        counts = zip(*(item.tolist() for item in np.unique(labels, return_counts=True)))
         return cls(len(labels), num_runs, int(labels[0]), int(labels[-1]), num_windows, num_in_windows, tuple(counts))
 
     @classmethod
@@ -133,7 +133,7 @@ class _Joined:
             mean_run_length             in the actual order
             expected_mean_run_length    in a uniformly random permutation
             sorted_mean_run_length      sorted by class; if it is hardly larger, runs prove nothing (see
-            `proves_nothing`)
+            `is_inconclusive`)
             mean_labels_in_128          distinct labels in 128 consecutive records; None if all shards are smaller
         """
         return {
@@ -144,7 +144,7 @@ class _Joined:
         }
 
 
-def proves_nothing(quality: Mapping[str, Any]) -> bool:
+def is_inconclusive(quality: Mapping[str, Any]) -> bool:
     """Returns whether the run length cannot show that records are shuffled, because sorted records would have runs as
     short.
 

@@ -9,17 +9,17 @@ from typing import Iterable, Iterator, NamedTuple
 import numpy as np
 
 from beam_pipelines.elements.dead_letters import DeadLetter, to_json_lines
-from beam_pipelines.elements.references import PIECE_REFERENCES, References, unpack_pieces
+from beam_pipelines.elements.references import PIECE_REFERENCES, References, unpack_chunks
 from beam_pipelines.errors import RunError
-from beam_pipelines.storage.spool import SpoolReader, own_spool, read_whole
+from beam_pipelines.storage.spool import SpoolReader, own_spool, read_exactly
 
 # Maximum number and bytes of references in a run. They bound the memory for sorting.
 RUN_REFERENCES = 1 << 19
 RUN_BYTES = 96 << 20
 
 
-class SpoolStretch(NamedTuple):
-    """A byte range of a spool file, which contains for example packed chunks of references (see `References.pieces`).
+class SpoolRange(NamedTuple):
+    """A byte range of a spool file, which contains for example packed chunks of references (see `References.chunks`).
 
     Attributes:
         spool: The number of the spool file.
@@ -47,20 +47,20 @@ class Run(NamedTuple):
     orders: bytes
     offsets: bytes
 
-    def smallest(self, num: int) -> SpoolStretch:
+    def smallest(self, num: int) -> SpoolRange:
         """Returns the byte range of the chunks that contain the first `num` references."""
         offsets = np.frombuffer(self.offsets, np.uint64)
         last = min(-(-num // PIECE_REFERENCES), len(offsets) - 1)
-        return SpoolStretch(self.spool, 0, int(offsets[last]))
+        return SpoolRange(self.spool, 0, int(offsets[last]))
 
-    def pieces(self) -> Iterator[tuple[int, int, SpoolStretch]]:
+    def chunks(self) -> Iterator[tuple[int, int, SpoolRange]]:
         """Yields, for each chunk, the index of its first reference, the number of references and the byte range."""
         offsets = np.frombuffer(self.offsets, np.uint64).tolist()
         for number, (offset, end) in enumerate(zip(offsets, offsets[1:])):
             first = number * PIECE_REFERENCES
-            yield first, min(PIECE_REFERENCES, self.num_references - first), SpoolStretch(self.spool, offset, end - offset)
+            yield first, min(PIECE_REFERENCES, self.num_references - first), SpoolRange(self.spool, offset, end - offset)
 
-    def cut(self, bounds: np.ndarray) -> Iterator[tuple[int, SpoolStretch]]:
+    def cut(self, bounds: np.ndarray) -> Iterator[tuple[int, SpoolRange]]:
         """Divides a run into blocks, given the first key of each block. Yields (block, byte range of the chunks that
         may contain references of the block).
 
@@ -71,7 +71,7 @@ class Run(NamedTuple):
         lasts = np.append(np.searchsorted(orders, bounds[1:], side="left"), len(orders))
         for block, (first, last) in enumerate(zip(firsts.tolist(), lasts.tolist())):
             if first < last:
-                yield block, SpoolStretch(self.spool, int(offsets[first]), int(offsets[last] - offsets[first]))
+                yield block, SpoolRange(self.spool, int(offsets[first]), int(offsets[last] - offsets[first]))
 
 
 def write_run(batches: list[References], spool_directory: str) -> Run:
@@ -82,47 +82,47 @@ def write_run(batches: list[References], spool_directory: str) -> Run:
         references = references.take(np.argsort(orders, kind="stable"))
     offsets = [0]
     with own_spool(spool_directory) as spool:
-        for piece in references.pieces():
-            offsets.append(spool.append(piece) + len(piece))
+        for chunk in references.chunks():
+            offsets.append(spool.append(chunk) + len(chunk))
     orders = np.ascontiguousarray(references.rows["order"][::PIECE_REFERENCES])
     return Run(spool.spool, len(references), orders.tobytes(), np.array(offsets, np.uint64).tobytes())
 
 
-def write_pieces(references: References, ranges: Iterable[tuple[int, int]], spool_directory: str) -> list[SpoolStretch]:
+def write_chunks(references: References, ranges: Iterable[tuple[int, int]], spool_directory: str) -> list[SpoolRange]:
     """Writes the references of each index range to the spool, and returns the byte range of each index range in the
     spool."""
-    stretches = []
+    chunks = []
     with own_spool(spool_directory) as spool:
         for start, stop in ranges:
-            data = b"".join(references.pieces(start, stop))
-            stretches.append(SpoolStretch(spool.spool, spool.append(data), len(data)))
-    return stretches
+            data = b"".join(references.chunks(start, stop))
+            chunks.append(SpoolRange(spool.spool, spool.append(data), len(data)))
+    return chunks
 
 
-def read_stretch(stretch: SpoolStretch, spool: SpoolReader) -> bytes:
+def read_range(spool_range: SpoolRange, spool: SpoolReader) -> bytes:
     """Reads a byte range of the spool. For an empty range, nothing is read, because the object may not exist in the
     store.
 
     Raises:
         RunError: The bytes are missing or incomplete.
     """
-    return read_whole(spool, *stretch) if stretch.num_bytes else b""
+    return read_exactly(spool, *spool_range) if spool_range.num_bytes else b""
 
 
-def read_references(stretch: SpoolStretch, spool: SpoolReader) -> References:
+def read_references(spool_range: SpoolRange, spool: SpoolReader) -> References:
     """Reads references from the spool.
 
     Raises:
         RunError: The references are missing or corrupt.
     """
     try:
-        return unpack_pieces(read_stretch(stretch, spool))
+        return unpack_chunks(read_range(spool_range, spool))
     except ValueError as error:
-        raise RunError(f"the spool is damaged at {stretch.offset}: {error}") from error
+        raise RunError(f"the spool is damaged at {spool_range.offset}: {error}") from error
 
 
-def write_dead_letters(dead_letters: list[DeadLetter], spool_directory: str) -> SpoolStretch:
+def write_dead_letters(dead_letters: list[DeadLetter], spool_directory: str) -> SpoolRange:
     """Writes sorted lines of dead letters to the spool."""
     data = to_json_lines(dead_letters).encode()
     with own_spool(spool_directory) as spool:
-        return SpoolStretch(spool.spool, spool.append(data), len(data))
+        return SpoolRange(spool.spool, spool.append(data), len(data))

@@ -90,7 +90,7 @@ class References:
             return batches[0]
         splits = tuple(dict.fromkeys(split for batch in batches for split in batch.splits))
         raws = tuple(dict.fromkeys(raw for batch in batches for raw in batch.raws))
-        places = {raw: place for place, raw in enumerate(raws, 1)}
+        indices = {raw: location for location, raw in enumerate(raws, 1)}
         rows = np.concatenate([batch.rows.view(_AS_BYTES) for batch in batches]).view(ROW)
         start = 0
         for batch in batches:
@@ -99,7 +99,7 @@ class References:
             if batch.splits != splits:
                 mine["split"] = np.array([splits.index(split) for split in batch.splits], np.uint8)[mine["split"]]
             if batch.raws != raws and batch.raws:
-                mine["raw"] = np.array([0, *(places[raw] for raw in batch.raws)], np.uint32)[mine["raw"]]
+                mine["raw"] = np.array([0, *(indices[raw] for raw in batch.raws)], np.uint32)[mine["raw"]]
         columns = zip(*(batch._texts() for batch in batches))
         return cls(rows, splits, raws, *(BinaryColumn.concatenate(parts) for parts in columns))
 
@@ -108,9 +108,9 @@ class References:
         be as many layouts as references."""
         rows, raws = self.rows, self.raws
         if len(raws) > 1:
-            used, places = np.unique(np.append(rows["raw"], 0), return_inverse=True)  # 0 means no layout.
-            rows, raws = rows.copy(), [raws[place - 1] for place in used[1:].tolist()]
-            rows["raw"] = places[:-1]
+            used, locations = np.unique(np.append(rows["raw"], 0), return_inverse=True)  # 0 means no layout.
+            rows, raws = rows.copy(), [raws[location - 1] for location in used[1:].tolist()]
+            rows["raw"] = locations[:-1]
         header = json.dumps([len(self), self.splits, raws, [len(texts.blob) for texts in self._texts()]]).encode()
         columns = [_encode_columns(rows), *(_encode_columns(texts.lengths) for texts in self._texts() if texts.blob)]
         return _compress(b"".join((len(header).to_bytes(4, "little"), header, *columns, *(texts.blob for texts in self._texts()))))
@@ -136,21 +136,21 @@ class References:
             position += size
         return cls(rows, tuple(splits), tuple(RawImage(*raw) for raw in raws), *texts)
 
-    def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         """Packs references in chunks of `PIECE_REFERENCES`. A chunk starts with its length and its number of
         references."""
         stop = len(self) if stop is None else stop
         for first in range(start, stop, PIECE_REFERENCES):
-            piece = self.slice(first, min(first + PIECE_REFERENCES, stop))
-            packed = piece.pack()
-            yield _FRAME.pack(len(packed), len(piece)) + packed
+            chunk = self.slice(first, min(first + PIECE_REFERENCES, stop))
+            packed = chunk.pack()
+            yield _FRAME.pack(len(packed), len(chunk)) + packed
 
 
 _FRAME = struct.Struct("<II")
 
 
-def unpack_pieces(data: bytes) -> References:
-    """Unpacks the references in concatenated chunks that `pieces` created.
+def unpack_chunks(data: bytes) -> References:
+    """Unpacks the references in concatenated chunks that `chunks` created.
 
     Raises:
         ValueError: A chunk is corrupt.
@@ -170,7 +170,7 @@ def unpack_some(data: bytes, start: int, stop: int | None, total: int | None = N
     Raises:
         ValueError: A chunk is corrupt, or the number of references differs from `total`.
     """
-    position, num, pieces, first = 0, 0, [], 0
+    position, num, chunks, first = 0, 0, [], 0
     while position < len(data):
         num_bytes, num_references = _FRAME.unpack(data[position : position + _FRAME.size].ljust(_FRAME.size, b"\xff"))
         position += _FRAME.size
@@ -179,16 +179,16 @@ def unpack_some(data: bytes, start: int, stop: int | None, total: int | None = N
         if not num_references:  # It would be skipped silently.
             raise ValueError("0 references in a piece; expected some")
         if num + num_references > start and (stop is None or num < stop):
-            first = num if not pieces else first
-            pieces.append(References.unpack(data[position : position + num_bytes]))
-            if len(pieces[-1]) != num_references:
-                raise ValueError(f"{len(pieces[-1])} references in a piece; expected {num_references}")
+            first = num if not chunks else first
+            chunks.append(References.unpack(data[position : position + num_bytes]))
+            if len(chunks[-1]) != num_references:
+                raise ValueError(f"{len(chunks[-1])} references in a piece; expected {num_references}")
         position += num_bytes
         num += num_references
     if total is not None and num != total:
         raise ValueError(f"{num} references; expected {total}")
-    found = References.concatenate(pieces)
-    return found if stop is None else found.slice(start - first, stop - first)
+    result = References.concatenate(chunks)
+    return result if stop is None else result.slice(start - first, stop - first)
 
 
 def _encode_columns(rows: np.ndarray) -> bytes:

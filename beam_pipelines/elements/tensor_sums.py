@@ -46,12 +46,12 @@ class TensorSums:
             dtype: The NumPy name of the number type.
             num_channels: The number of channels. They are summed separately unless there are too many.
         """
-        found, num_channels = cls(1), num_channels if num_channels <= _MAX_CHANNELS else 1
+        result, num_channels = cls(1), num_channels if num_channels <= _MAX_CHANNELS else 1
         pixels = np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).reshape(-1, num_channels)
         step = max(_CHUNK_VALUES // num_channels, 1)
         for start in range(0, len(pixels), step):
-            found.merge(_sums_of(pixels[start : start + step]))
-        return found
+            result.merge(_sums_of(pixels[start : start + step]))
+        return result
 
     def merge(self, other: "TensorSums") -> None:
         """Adds the sums of `other`."""
@@ -85,7 +85,7 @@ class TensorSums:
         Returns None if there are no pixels or no sums per channel, or if a variance is too large for 64 bits.
         """
         moments = [_moments(total, square, self.num_pixels) for total, square in zip(self.sums, self.squares)]
-        if len(moments) != num_channels or any(None in one for one in moments):
+        if len(moments) != num_channels or any(None in moment for moment in moments):
             return None
         mean, variance = map(list, zip(*moments))
         return {"num_images": self.num_examples, "num_pixels": self.num_pixels, "mean": mean, "variance": variance}
@@ -100,7 +100,7 @@ def _sums_of(pixels: np.ndarray) -> TensorSums:
         return TensorSums(num_not_finite=num_not_finite)
     numbers = kept.astype(np.float64) + 0.0  # Adding 0.0 turns a negative zero into zero.
     has_integers = kept.dtype.kind in "iu"
-    smallest, largest = (one.item() for one in ([kept.min(), kept.max()] if has_integers else [numbers.min(), numbers.max()]))
+    smallest, largest = (entry.item() for entry in ([kept.min(), kept.max()] if has_integers else [numbers.min(), numbers.max()]))
     # Squares use the distance from the first pixel. Otherwise, rounding would hide small differences of large numbers.
     if has_integers and largest < 2**63 and largest - smallest < 2**62:
         origin = kept[0].tolist()

@@ -138,7 +138,7 @@ def names_of(labels: np.ndarray, feature: Feature) -> Any:
 
 def file_features(manifest: Manifest) -> Iterator[Feature]:
     """Yields the features that contain encoded files or tensors, with `image` first."""
-    yield from sorted((one for one in manifest.schema if one.kind in (*ENCODED, "pixels", "tensor")), key=lambda one: one.name != IMAGE)
+    yield from sorted((entry for entry in manifest.schema if entry.kind in (*ENCODED, "pixels", "tensor")), key=lambda item: item.name != IMAGE)
 
 
 def extension_of(data: bytes) -> str:

@@ -26,7 +26,7 @@ from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.parallel.progress import ProgressDisplay, Stage
 from beam_pipelines.publish.card import export_card
-from beam_pipelines.publish.resumable_run import is_in_place
+from beam_pipelines.publish.resumable_run import is_published
 from beam_pipelines.publish.metadata import dataset_info, derived_files, label_files
 from beam_pipelines.publish.output_directory import working_directory
 from beam_pipelines.publish.publishing import check_files, publish
@@ -95,7 +95,7 @@ def run_export(config: ExportConfig, options: PipelineOptions) -> str:
 @contextlib.contextmanager
 def _counted(job: ExportJob, engine: Engine) -> Iterator[ExportJob]:
     """Yields the job, with a directory in which all workers can store their progress counts."""
-    if is_remote(job.output) and engine.runs_here:
+    if is_remote(job.output) and engine.is_local:
         with interrupts.temporary_folder() as directory:
             yield dataclasses.replace(job, progress_directory=directory)
     else:
@@ -152,13 +152,13 @@ def publish_export(
         RunError: A file is missing or has changed.
         DataError: Two examples have the same file name.
     """
-    if not is_in_place(job):  # Otherwise, an earlier attempt published the export, but its result was lost.
+    if not is_published(job):  # Otherwise, an earlier attempt published the export, but its result was lost.
         shards = sorted(exported)
-        found = [(shard.split, shard.shard_index, shard.num_examples) for shard in shards]
+        results = [(shard.split, shard.shard_index, shard.num_examples) for shard in shards]
         expected = [(split, index, info.num_examples) for split, infos in job.manifest.splits.items() for index, info in enumerate(infos)]
-        if found != sorted(expected):
+        if results != sorted(expected):
             raise RunError(
-                f"{len(found)} shards were exported instead of {len(expected)}: the runner lost or repeated some. "
+                f"{len(results)} shards were exported instead of {len(expected)}: the runner lost or repeated some. "
                 "Export again."
             )
         check_files(job, [file for shard in shards for file in shard.files])
@@ -184,9 +184,9 @@ def _check_distinct(job: ExportJob, shards: list[ExportedShard]) -> None:
                 ((name, _),) = image_folder.files(job.manifest, shard.split, [example])
                 if image_folder.name_hash(name) in twice:
                     keys[name].append(example.key)
-    name, those = min(keys.items())
+    name, others = min(keys.items())
     raise DataError(
-        f"--to={job.to}: {', '.join(map(repr, map(printable, those)))} would all be named {printable(name)!r}. "
+        f"--to={job.to}: {', '.join(map(repr, map(printable, others)))} would all be named {printable(name)!r}. "
         "Choose another format."
     )
 
@@ -199,8 +199,8 @@ def _metadata(job: ExportJob) -> Mapping[str, str]:
     except OSError as error:
         raise StorageError(f"{printable(path)} could not be read: {error.strerror or error}", path) from None
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:
-        told = f"its fields are unexpected ({type(error).__name__}: {printable(str(error))}). Run `recordmill verify`."
-        raise DataError(f"{printable(path)}: {told}") from None
+        reported = f"its fields are unexpected ({type(error).__name__}: {printable(str(error))}). Run `recordmill verify`."
+        raise DataError(f"{printable(path)}: {reported}") from None
 
 
 def _make_metadata(job: ExportJob, statistics: Mapping[str, Any]) -> Mapping[str, str]:
@@ -233,8 +233,8 @@ def _describe(job: ExportJob) -> Iterator[str]:
     shown = os.fsencode(job.output).decode("utf-8", "backslashreplace")
     for split, infos in manifest.splits.items():
         yield f"{split}: {manifest.num_examples(split):,} examples of {len(infos):,} shard{'s' * (len(infos) != 1)}"
-    if left_out := _left_out(manifest) if job.to == "image_folder" else ():
-        yield f"left out:  {', '.join(left_out)}, which folders of images have no place for"
+    if omitted := _omitted(manifest) if job.to == "image_folder" else ():
+        yield f"left out:  {', '.join(omitted)}, which folders of images have no place for"
     others = [split for split in manifest.splits if split not in SPLIT_FOLDERS]
     if others and job.to in _BY_NAMES:
         yield f"splits:    prepare takes {', '.join(others)} for splits again with --split_folders=yes"
@@ -243,5 +243,5 @@ def _describe(job: ExportJob) -> Iterator[str]:
     yield from (f"  {line}" for line in _how_read(job, shown).splitlines() if line)
 
 
-def _left_out(manifest: Manifest) -> list[str]:
-    return [printable(one.name) for one in manifest.schema if one.name not in (*_IMAGE_FOLDER_HAS, *manifest.targets)]
+def _omitted(manifest: Manifest) -> list[str]:
+    return [printable(item.name) for item in manifest.schema if item.name not in (*_IMAGE_FOLDER_HAS, *manifest.targets)]

@@ -39,7 +39,7 @@ class ExportedValues:
     def __init__(self, manifest: Manifest) -> None:
         features = manifest.features
         sides = [features.get(name) for name in ("height", "width")]
-        self._sides = [one for one in sides if one is not None and (one.kind, one.shape) == ("integer", ())]
+        self._sides = [side for side in sides if side is not None and (side.kind, side.shape) == ("integer", ())]
         self._image = features.get(IMAGE)
         has_size = len(self._sides) == 2 or (self._image is not None and (self._image.kind == "image" or len(self._image.shape) > 1))
         if BBOX in features and not has_size:

@@ -9,7 +9,7 @@ from beam_pipelines.export.examples import ExportedExample, read_exported
 from beam_pipelines.export.export_job import ExportedShard, ExportJob
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.worker_processes import shared
-from beam_pipelines.storage.files import is_remote, make_place, write_file, write_pieces
+from beam_pipelines.storage.files import is_remote, make_parent_folders, write_file, write_chunks
 from beam_pipelines.storage.lease import check_lease
 from beam_pipelines.tfrecord.example_reader import BadExampleError
 
@@ -38,15 +38,15 @@ def export_shard(shared_job: bytes, split: str, shard_index: int) -> ExportedSha
         if job.to == "image_folder":
             names = [_write(job, *file) for file in image_folder.files(job.manifest, split, examples)]
             return ExportedShard(split, shard_index, len(names), (), b"".join(names))
-        name, pieces = _contents(job, split, shard_index, len(infos), examples)
-        num_bytes = write_pieces(make_place(job.working_directory, name), pieces)
+        name, chunks = _contents(job, split, shard_index, len(infos), examples)
+        num_bytes = write_chunks(make_parent_folders(job.working_directory, name), chunks)
         return ExportedShard(split, shard_index, infos[shard_index].num_examples, ((name, num_bytes),))
     except BadExampleError as error:
         raise DataError(f"{printable(path)}: {printable(str(error))}") from None
 
 
 def _write(job: ExportJob, name: str, data: bytes) -> bytes:
-    write_file(make_place(job.working_directory, name), data)
+    write_file(make_parent_folders(job.working_directory, name), data)
     return image_folder.name_hash(name)
 
 
@@ -57,13 +57,13 @@ def _contents(
     manifest = job.manifest
     match job.to:
         case "webdataset":
-            return webdataset.shard_file(split, shard_index), webdataset.tar_pieces(manifest, examples)
+            return webdataset.shard_file(split, shard_index), webdataset.tar_chunks(manifest, examples)
         case "parquet":
-            return parquet.shard_file(split, shard_index, num_shards), parquet.parquet_pieces(manifest, examples)
+            return parquet.shard_file(split, shard_index, num_shards), parquet.parquet_chunks(manifest, examples)
         case "tfrecord":
-            return record_files.gzip_file(split, shard_index, num_shards), record_files.gzip_pieces(examples)
+            return record_files.gzip_file(split, shard_index, num_shards), record_files.gzip_chunks(examples)
         case "array_record":
-            return record_files.array_record_file(manifest.name, split, shard_index, num_shards), record_files.array_record_pieces(examples)
+            return record_files.array_record_file(manifest.name, split, shard_index, num_shards), record_files.array_record_chunks(examples)
         case "dali_index":
             info = manifest.splits[split][shard_index]
             return f"{info.name}.idx", dali_index.index_lines(job.directory, info)

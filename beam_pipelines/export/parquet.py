@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from beam_pipelines.export.examples import ENCODED, ExportedExample, dtype_of, with_extension
 from beam_pipelines.export.export_objects import BBOX, ExportedValues, object_field
 from beam_pipelines.export.safe_names import safe_path
-from tf_input.dataset_format import IMAGE, OBJECTS, Feature, Manifest, shard_place
+from tf_input.dataset_format import IMAGE, OBJECTS, Feature, Manifest, shard_suffix
 
 # Maximum bytes and rows of a row group, which is read at once.
 _GROUP_BYTES, _GROUP_ROWS = 32 << 20, 1000
@@ -38,10 +38,10 @@ _IMAGE_TYPE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 
 def shard_file(split: str, shard_index: int, num_shards: int) -> str:
     """Returns the name of the file of a shard."""
-    return f"data/{split}-{shard_place(shard_index, num_shards)}.parquet"
+    return f"data/{split}-{shard_suffix(shard_index, num_shards)}.parquet"
 
 
-def parquet_pieces(manifest: Manifest, examples: Iterable[ExportedExample]) -> Iterator[bytes]:
+def parquet_chunks(manifest: Manifest, examples: Iterable[ExportedExample]) -> Iterator[bytes]:
     """Yields the bytes of a Parquet file in chunks.
 
     Args:
@@ -49,8 +49,8 @@ def parquet_pieces(manifest: Manifest, examples: Iterable[ExportedExample]) -> I
         examples: The examples of one shard, in order.
     """
     features = columns_of(manifest)
-    plain = [one.name for one in features if not one.shape and one.kind in ("class_label", "integer", "float", "text")]
-    dictionaries = [one.name for one in features if one.name in plain and one.kind in ("class_label", "text")]
+    plain = [feature.name for feature in features if not feature.shape and feature.kind in ("class_label", "integer", "float", "text")]
+    dictionaries = [item.name for item in features if item.name in plain and item.kind in ("class_label", "text")]
     schema, values = _schema(features), ExportedValues(manifest)
     sink = _Sink()
     with pq.ParquetWriter(sink, schema, use_dictionary=dictionaries, write_statistics=plain, **_WRITER) as writer:
@@ -63,15 +63,15 @@ def parquet_pieces(manifest: Manifest, examples: Iterable[ExportedExample]) -> I
 def columns_of(manifest: Manifest) -> list[Feature]:
     """Returns the features in column order: the image, then the targets, and then all other features."""
     first = (IMAGE, *manifest.targets)
-    place = lambda name: first.index(name) if name in first else len(first)
-    return sorted(manifest.schema, key=lambda one: (place(one.name.partition("/")[0]), one.name))
+    location = lambda name: first.index(name) if name in first else len(first)
+    return sorted(manifest.schema, key=lambda item: (location(item.name.partition("/")[0]), item.name))
 
 
 class _Sink(io.RawIOBase):
     """In-memory file for a Parquet writer. The written bytes are removed after each row group."""
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
+        self._chunks: list[bytes] = []
         self._position = 0
 
     def writable(self) -> bool:
@@ -81,14 +81,14 @@ class _Sink(io.RawIOBase):
         return self._position
 
     def write(self, data: Any) -> int:
-        self._pieces.append(bytes(data))
-        self._position += len(self._pieces[-1])
-        return len(self._pieces[-1])
+        self._chunks.append(bytes(data))
+        self._position += len(self._chunks[-1])
+        return len(self._chunks[-1])
 
     def take(self) -> list[bytes]:
         """Returns the bytes that were written to the in-memory file since the last call."""
-        pieces, self._pieces = self._pieces, []
-        return pieces
+        chunks, self._chunks = self._chunks, []
+        return chunks
 
 
 def _groups(examples: Iterable[ExportedExample]) -> Iterator[list[ExportedExample]]:
@@ -113,7 +113,7 @@ def _schema(features: Sequence[Feature]) -> pa.Schema:
             described.setdefault(OBJECTS, {})[name] = _describe(feature)
         else:
             types[feature.name], described[feature.name] = _type(feature), _describe(feature)
-    fields = [pa.field(name, pa.struct(one) if isinstance(one, dict) else one) for name, one in types.items()]
+    fields = [pa.field(name, pa.struct(item) if isinstance(item, dict) else item) for name, item in types.items()]
     return pa.schema(fields, {"huggingface": json.dumps({"info": {"features": described}}, ensure_ascii=False)})
 
 
@@ -165,8 +165,8 @@ def _column(feature: Feature, values: Sequence[Any], examples: Sequence[Exported
         paths = [with_extension(safe_path(example.key), value) for example, value in zip(examples, values)]
         return pa.StructArray.from_arrays([pa.array(values, pa.binary()), pa.array(paths, pa.string())], ["bytes", "path"])
     if feature.kind == "text" or None in feature.shape[1:]:
-        return pa.array([one if feature.kind == "text" else one.tolist() for one in values], _type(feature))
-    flat = np.concatenate([np.zeros(0, _dtype_of(feature)), *(one.ravel() for one in values)])
+        return pa.array([entry if feature.kind == "text" else entry.tolist() for entry in values], _type(feature))
+    flat = np.concatenate([np.zeros(0, _dtype_of(feature)), *(item.ravel() for item in values)])
     column = pa.array(flat, pa.from_numpy_dtype(flat.dtype))
     for side in reversed(feature.shape):
         if side is not None:

@@ -8,7 +8,7 @@ from typing import Iterable, Iterator
 from beam_pipelines.export.examples import ExportedExample
 from beam_pipelines.tfrecord.array_record_reader import check_array_record
 from beam_pipelines.tfrecord.record_writer import frame
-from tf_input.dataset_format import shard_place
+from tf_input.dataset_format import shard_suffix
 
 ARRAY_RECORD = "array_record"
 ARRAY_RECORD_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"  # File name template of TensorFlow Datasets.
@@ -19,24 +19,24 @@ _READ_BYTES = 1 << 20
 
 def gzip_file(split: str, shard_index: int, num_shards: int) -> str:
     """Returns the name of the file of a shard in format `tfrecord`."""
-    return f"{split}-{shard_place(shard_index, num_shards)}.tfrecord.gz"
+    return f"{split}-{shard_suffix(shard_index, num_shards)}.tfrecord.gz"
 
 
-def gzip_pieces(examples: Iterable[ExportedExample]) -> Iterator[bytes]:
+def gzip_chunks(examples: Iterable[ExportedExample]) -> Iterator[bytes]:
     """Yields the bytes of a GZIP-compressed TFRecord file in chunks. Its header has no timestamp."""
     compressor = zlib.compressobj(wbits=_GZIP)
     for example in examples:
-        for piece in frame(example.data):
-            yield compressor.compress(piece)
+        for chunk in frame(example.data):
+            yield compressor.compress(chunk)
     yield compressor.flush()
 
 
 def array_record_file(name: str, split: str, shard_index: int, num_shards: int) -> str:
     """Returns the name of the file of a shard in format `array_record`."""
-    return f"{name}-{split}.array_record-{shard_place(shard_index, num_shards)}"
+    return f"{name}-{split}.array_record-{shard_suffix(shard_index, num_shards)}"
 
 
-def array_record_pieces(examples: Iterable[ExportedExample]) -> Iterator[bytes]:
+def array_record_chunks(examples: Iterable[ExportedExample]) -> Iterator[bytes]:
     """Yields the bytes of an ArrayRecord file in chunks. Uses a temporary file, which the library requires."""
     check_array_record(f"--to={ARRAY_RECORD}")
     from array_record.python.array_record_module import ArrayRecordWriter

@@ -29,7 +29,7 @@ def shard_file(split: str, shard_index: int) -> str:
     return f"{split}-{shard_index:06d}.tar"
 
 
-def tar_pieces(manifest: Manifest, examples: Iterable[ExportedExample]) -> Iterator[bytes]:
+def tar_chunks(manifest: Manifest, examples: Iterable[ExportedExample]) -> Iterator[bytes]:
     """Yields the bytes of a tar file in chunks.
 
     Args:
@@ -37,14 +37,14 @@ def tar_pieces(manifest: Manifest, examples: Iterable[ExportedExample]) -> Itera
         examples: The examples of one shard, in order.
     """
     files = list(file_features(manifest))
-    others = [one for one in manifest.schema if one not in files and one.name != KEY]
-    has_class = any(one.name == LABEL and one.kind == "class_label" and not one.shape for one in manifest.schema)
+    others = [item for item in manifest.schema if item not in files and item.name != KEY]
+    has_class = any(entry.name == LABEL and entry.kind == "class_label" and not entry.shape for entry in manifest.schema)
     exported = ExportedValues(manifest)
     for example in examples:
         name = safe_stem(example.key)
         for feature in files:
             yield from _file_member(name, feature, example.value(feature))
-        values = {one.name: (one, exported.of(one, example)) for one in others}
+        values = {other.name: (other, exported.of(other, example)) for other in others}
         if has_class:
             yield from _member(f"{name}.cls", str(values[LABEL][1]).encode())
         fields: dict[str, Any] = {KEY: example.key}

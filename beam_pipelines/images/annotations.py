@@ -73,7 +73,7 @@ class PlacedObjects(NamedTuple):
     num_dropped: int
 
 
-def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_on: str | None = None) -> PlacedObjects:
+def transform_boxes(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_on: str | None = None) -> PlacedObjects:
     """Transforms boxes in the source image to boxes in the stored image.
 
     Args:
@@ -88,16 +88,16 @@ def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_on
     """
     if bad_boxes not in ("refuse", "clip"):
         raise ValueError(f"bad_boxes={bad_boxes!r}; expected refuse or clip")
-    is_turned = follows_turn(objects.image_size, geometry, "boxes were", drawn_on)
-    height, width = geometry.found if is_turned else geometry.upright
+    is_rotated = follows_rotation(objects.image_size, geometry, "boxes were", drawn_on)
+    height, width = geometry.source_size if is_rotated else geometry.upright
     sides = np.array([height, width, height, width], np.float64)
-    found = np.array(objects.boxes, np.float64).reshape(-1, 4)
-    found = found if objects.is_relative else found / sides
-    inside = np.clip(found, 0, 1)
-    boxes = (_turn_boxes(inside, geometry.orientation) if is_turned else inside).astype(np.float32)
-    has_area = np.isfinite(found).all(axis=1) & (boxes[:, :2] < boxes[:, 2:]).all(axis=1)
+    result = np.array(objects.boxes, np.float64).reshape(-1, 4)
+    result = result if objects.is_relative else result / sides
+    inside = np.clip(result, 0, 1)
+    boxes = (_turn_boxes(inside, geometry.orientation) if is_rotated else inside).astype(np.float32)
+    has_area = np.isfinite(result).all(axis=1) & (boxes[:, :2] < boxes[:, 2:]).all(axis=1)
     # One pixel, plus a margin for rounding.
-    is_clipped = (np.abs(found - inside) > (1 + 1e-6) / sides).any(axis=1)
+    is_clipped = (np.abs(result - inside) > (1 + 1e-6) / sides).any(axis=1)
     if bad_boxes == "refuse" and not (has_area & ~is_clipped).all():
         index = int(np.argmin(has_area & ~is_clipped))
         raise InvalidInput("bad_box", _describe_box(objects, index, height, width))
@@ -118,21 +118,21 @@ def is_turn_guessed(size: tuple[int, int] | None, geometry: Geometry) -> bool:
     return geometry.orientation != 1 and not _is_upright_size(size, geometry)
 
 
-def follows_turn(size: tuple[int, int] | None, geometry: Geometry, what: str, drawn_on: str | None = None) -> bool:
+def follows_rotation(size: tuple[int, int] | None, geometry: Geometry, subject: str, drawn_on: str | None = None) -> bool:
     """Returns whether annotations have to be rotated like their image. Otherwise they are already upright.
 
     Args:
         size: The stated (height, width) in pixels of the image that the annotations were drawn on; None if not stated.
         geometry: The geometry of the image.
-        what: The name of the annotations with a verb, for the message.
+        subject: The name of the annotations with a verb, for the message.
         drawn_on: The image that the annotations were drawn on, as in `SourceConfig`. Overrides the stated size.
 
     Raises:
         InvalidInput: `size_mismatch`: the stated size is the size of another image.
     """
-    if size is not None and 0 not in size and tuple(size) not in (geometry.found, geometry.upright):
+    if size is not None and 0 not in size and tuple(size) not in (geometry.source_size, geometry.upright):
         raise InvalidInput(
-            "size_mismatch", f"{what} drawn on {_size(size)} pixels, but the image has {_size(geometry.found)}"
+            "size_mismatch", f"{subject} drawn on {_size(size)} pixels, but the image has {_size(geometry.source_size)}"
         )
     return drawn_on != "upright" if drawn_on else not _is_upright_size(size, geometry)
 
@@ -140,7 +140,7 @@ def follows_turn(size: tuple[int, int] | None, geometry: Geometry, what: str, dr
 def _is_upright_size(size: tuple[int, int] | None, geometry: Geometry) -> bool:
     """Returns whether a stated (height, width) equals the size of the upright image and differs from the size of the
     image in the file."""
-    return size is not None and geometry.found != tuple(size) == geometry.upright
+    return size is not None and geometry.source_size != tuple(size) == geometry.upright
 
 
 def _turn_boxes(boxes: np.ndarray, orientation: int) -> np.ndarray:

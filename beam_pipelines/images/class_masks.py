@@ -20,7 +20,7 @@ from typing import Any, Sequence
 import numpy as np
 
 from beam_pipelines.errors import InvalidInput, printable
-from beam_pipelines.images.annotations import Regions, follows_turn
+from beam_pipelines.images.annotations import Regions, follows_rotation
 from beam_pipelines.images.image_codecs import bad_data_refused, decode_with_pillow, encode_grey
 from beam_pipelines.images.image_headers import (
     check_gif_header,
@@ -103,7 +103,7 @@ def has_classes(mask: np.ndarray) -> bool | None:
     return bool(mask.max() != 255 or np.count_nonzero(mask) != np.count_nonzero(mask == 255))
 
 
-def place_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = None) -> np.ndarray:
+def transform_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = None) -> np.ndarray:
     """Rotates and resizes a mask with its image, and returns the mask of the stored image.
 
     Args:
@@ -116,8 +116,8 @@ def place_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = None
         InvalidInput: `size_mismatch`: the mask has the size of another image.
     """
     height, width = mask.shape
-    is_open = geometry.found == geometry.upright
-    if follows_turn((height, width), geometry, "a mask", drawn_on if is_open else None):
+    is_open = geometry.source_size == geometry.upright
+    if follows_rotation((height, width), geometry, "a mask", drawn_on if is_open else None):
         mask = _turn_mask(mask, geometry.orientation)
     if mask.shape == geometry.stored:
         return mask

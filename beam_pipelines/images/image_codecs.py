@@ -11,7 +11,7 @@ import simplejpeg
 
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.image_headers import EXIF, JpegHeader, check_num_frames, check_size, read_jpeg_header
-from beam_pipelines.images.jpeg_oddities import cut_left_over, tidy_header
+from beam_pipelines.images.jpeg_oddities import cut_trailing_bytes, tidy_header
 
 # Pillow is imported on use: it costs a process 80 ms and 6 MB, and clean JPEGs never need it.
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _decode_oddities(data: bytes, header: JpegHeader, colorspace: str, reduction
             return _decode_strictly(tidy, header, colorspace, reduction)
         except _JpegError as error:
             warning = str(error)
-        tidy = cut_left_over(tidy, header, warning)
+        tidy = cut_trailing_bytes(tidy, header, warning)
         if tidy is None:
             break
     raise _JpegError(warning)

@@ -109,15 +109,15 @@ def read_jpeg_header(data: bytes) -> JpegHeader:
 
 def _skip_gap(data: bytes, position: int) -> int:
     """Skips bytes that belong to no segment, and returns the position of the next marker."""
-    found = _NEXT_MARKER.search(data, position)
-    return found.start() if found else len(data)
+    match = _NEXT_MARKER.search(data, position)
+    return match.start() if match else len(data)
 
 
 def _check_sampling(components: bytes, num_components: int) -> None:
     """Checks that a JPEG's chroma can be upsampled by whole factors, as libjpeg and TensorFlow require."""
-    across, down = [one >> 4 for one in components[1::3]], [one & 15 for one in components[1::3]]
+    across, down = [component >> 4 for component in components[1::3]], [item & 15 for item in components[1::3]]
     for factors in (across, down):
-        if len(factors) != num_components or not all(0 < one <= 4 and max(factors) % one == 0 for one in factors):
+        if len(factors) != num_components or not all(0 < factor <= 4 and max(factors) % factor == 0 for factor in factors):
             raise InvalidInput("bad_image", f"JPEG: components with sampling factors {across} and {down}, which libjpeg does not decode")
 
 

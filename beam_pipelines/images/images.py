@@ -70,9 +70,9 @@ from beam_pipelines.images.image_headers import (
 )
 from beam_pipelines.images.png_files import PngFile, read_png
 from beam_pipelines.images.raw_image import RawImage
-from beam_pipelines.images.resize import Geometry, jpeg_reduction, resize, stored_size, turned
+from beam_pipelines.images.resize import Geometry, jpeg_reduction, resize, stored_size, rotated
 from beam_pipelines.images.tensor_values import describe_tensor, image_tensor
-from beam_pipelines.images.turns import in_turn
+from beam_pipelines.images.rotations import in_turn
 from tf_input.dataset_format import Feature
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def check_pixels(
         pixels = np.ascontiguousarray(pixels.transpose(1, 2, 0))
     geometry = _plan((height, width), 1, images)
     image = to_image(pixels)
-    if images.encoding == "raw" and geometry.stored == geometry.found and not raw.is_planar and not is_file:
+    if images.encoding == "raw" and geometry.stored == geometry.source_size and not raw.is_planar and not is_file:
         seen = rgb(lay_on(image, images.backdrop)) if full_scale else None
         return CheckedImage("raw", height, width, None, "", seen, geometry, num_channels)
     return _store(image_format, image, geometry, image_format, images, full_scale)
@@ -194,9 +194,9 @@ def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, *, is_file
         InvalidInput: The bytes are not an array, or have another dtype or number of channels.
     """
     if raw is None:
-        found = (identify(data) or "").upper() or describe_bytes(data)
+        result = (identify(data) or "").upper() or describe_bytes(data)
         wanted = describe_tensor(feature.dtype, feature.shape)
-        raise InvalidInput("bad_image", f"{found}; it must be a .npy file of {wanted}, like the first one")
+        raise InvalidInput("bad_image", f"{result}; it must be a .npy file of {wanted}, like the first one")
     image_format, size = "npy" if is_file else "raw", raw.shape[:2]
     check_size(image_format, *size)
     stored = image_tensor(data, raw, feature).data
@@ -271,8 +271,8 @@ def _check_other(image_format: str, data: bytes, check: str, decodes: bool, full
         return _store(image_format, expand(image), geometry, reason, images, wants_pixels)
 
 
-def _plan(found: tuple[int, int], orientation: int, images: ImageConfig) -> Geometry:
-    return Geometry(found, orientation, stored_size(images.size, *turned(found, orientation)))
+def _plan(result: tuple[int, int], orientation: int, images: ImageConfig) -> Geometry:
+    return Geometry(result, orientation, stored_size(images.size, *rotated(result, orientation)))
 
 
 def _kept_format(image_format: str) -> str:
@@ -284,7 +284,7 @@ def _fits(image_format: str, geometry: Geometry, images: ImageConfig) -> bool:
     """Returns whether the image can be stored without changes."""
     wanted = _kept_format(image_format) if images.format == "keep" else images.format
     is_wanted = images.encoding == "file" and image_format == wanted
-    return is_wanted and geometry.orientation == 1 and geometry.stored == geometry.found
+    return is_wanted and geometry.orientation == 1 and geometry.stored == geometry.source_size
 
 
 def _store(
@@ -319,7 +319,7 @@ def _store(
     if is_resized:
         check_size(stored_format, *geometry.stored)
         size = geometry.stored if geometry.orientation <= 4 else geometry.stored[::-1]
-        image = resize(image, size, reduction, geometry.found)
+        image = resize(image, size, reduction, geometry.source_size)
     image = turn(image, geometry.orientation)
     num_channels = 3 if is_raw and image_format != "raw" else _num_channels(image)
     if is_raw:

@@ -48,7 +48,7 @@ def tidy_header(data: bytes, header: JpegHeader) -> bytes:
     return bytes(head + scan)
 
 
-def cut_left_over(data: bytes, header: JpegHeader, warning: str) -> bytes | None:
+def cut_trailing_bytes(data: bytes, header: JpegHeader, warning: str) -> bytes | None:
     """Returns a JPEG without the bytes after its last pixel. Returns None if the extra bytes may be pixels, or if the
     decoder's warning has another cause.
 
@@ -57,10 +57,10 @@ def cut_left_over(data: bytes, header: JpegHeader, warning: str) -> bytes | None
         header: The header of these bytes.
         warning: libjpeg's warning about these bytes.
     """
-    found, end = _LEFT_OVER.search(warning), data.find(_END_OF_IMAGE, header.num_bytes)
-    if not found or end < 0:
+    result, end = _LEFT_OVER.search(warning), data.find(_END_OF_IMAGE, header.num_bytes)
+    if not result or end < 0:
         return None
-    start = end - int(found[1])
+    start = end - int(result[1])
     if len(set(data[start:end])) > 1 and _may_be_pixels(data, header, start, end):
         return None
     return data[:start] + data[end:]

@@ -51,16 +51,16 @@ class Band(NamedTuple):
 
     Attributes:
         values: The band's value in each hash, ascending: int64 [num_hashes].
-        places: The original index of each hash, ascending for equal values: int64 [num_hashes].
-        mirror: The bits that differ in a flipped value; 0 if flipping does not affect the band.
-        is_mirrored: Whether each hash is stored as its flipped version, so that the highest bit is not set: bool
+        indices: The original index of each hash, ascending for equal values: int64 [num_hashes].
+        flip: The bits that differ in a flipped value; 0 if flipping does not affect the band.
+        is_flipped: Whether each hash is stored as its flipped version, so that the highest bit is not set: bool
             [num_hashes].
     """
 
     values: np.ndarray
-    places: np.ndarray
-    mirror: int
-    is_mirrored: np.ndarray
+    indices: np.ndarray
+    flip: int
+    is_flipped: np.ndarray
 
 
 def search_parts(num_hashes: int) -> list[SearchPart]:
@@ -73,14 +73,14 @@ def search_parts(num_hashes: int) -> list[SearchPart]:
 def order_by_band(hashes: np.ndarray, part: SearchPart) -> Band:
     """Sorts hashes, uint64 [num_hashes] with fewer than 2**32 hashes, by the band of a part of a search."""
     first = _BANDS[part.band] + _BAND_BITS - part.bits
-    mirror = MIRROR >> first & (1 << part.bits) - 1
+    flip = MIRROR >> first & (1 << part.bits) - 1
     values = (hashes >> np.uint64(first)).astype(np.uint32) & np.uint32((1 << part.bits) - 1)
-    is_mirrored = (values >> np.uint32(part.bits - 1)).astype(bool) & bool(mirror)
-    values ^= is_mirrored * np.uint32(mirror)
+    is_flipped = (values >> np.uint32(part.bits - 1)).astype(bool) & bool(flip)
+    values ^= is_flipped * np.uint32(flip)
     # Values and indexes packed into one number sort many times as fast as an argsort.
     ordered = np.sort(values.astype(np.uint64) << np.uint64(32) | np.arange(len(hashes), dtype=np.uint64))
-    places = (ordered & np.uint64(0xFFFFFFFF)).astype(np.int64)
-    return Band((ordered >> np.uint64(32)).astype(np.int64), places, mirror, is_mirrored[places])
+    indices = (ordered & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    return Band((ordered >> np.uint64(32)).astype(np.int64), indices, flip, is_flipped[indices])
 
 
 def near_pairs(hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -101,13 +101,13 @@ def near_pairs(hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[
     if not 0 <= distance <= MAX_DISTANCE:
         raise ValueError(f"distance={distance}; expected 0 to {MAX_DISTANCE}")
     band = order_by_band(hashes, part)
-    for ones, others in _in_blocks(_meet(band, hashes[band.places], distance, part)):
-        one, other = band.places[ones], band.places[others]
-        differing = hashes[one] ^ hashes[other]
+    for ones, others in _in_blocks(_meet(band, hashes[band.indices], distance, part)):
+        item, other = band.indices[ones], band.indices[others]
+        differing = hashes[item] ^ hashes[other]
         keep = (hash_distance(differing) <= distance) & (_first_band(differing) == part.band)
         if keep.any():
-            one, other = one[keep], other[keep]
-            yield np.minimum(one, other), np.maximum(one, other)
+            item, other = item[keep], other[keep]
+            yield np.minimum(item, other), np.maximum(item, other)
 
 
 def _in_blocks(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -136,7 +136,7 @@ def hash_distance(differing: np.ndarray) -> np.ndarray:
 
 def _meet(band: Band, hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields pairs of indexes in a band whose hashes may be near. `hashes` has the order of the band."""
-    keys, mirror_key, may_be_near = _make_keys(band, hashes, distance)
+    keys, flip_key, may_be_near = _make_keys(band, hashes, distance)
     values = band.values
     starts = np.zeros((1 << part.bits) + 1, np.intp)
     np.cumsum(np.bincount(values, minlength=1 << part.bits), out=starts[1:])
@@ -145,20 +145,20 @@ def _meet(band: Band, hashes: np.ndarray, distance: int, part: SearchPart) -> It
     for first in range(0, len(begun), _BLOCK_HASHES):
         block = begun[first : first + _BLOCK_HASHES]
         yield from _compare(block, block + 1, starts.take(values[block] + 1), keys[block], keys, may_be_near)
-        for is_mirrored, ones, others in _find_there(block, values, is_there, part.bits, band.mirror):
+        for is_flipped, ones, others in _find_there(block, values, is_there, part.bits, band.flip):
             own_keys = keys.take(ones)
             yield from _compare(
                 ones,
                 starts.take(others),
                 starts.take(others + 1),
-                own_keys ^ mirror_key if is_mirrored else own_keys,
+                own_keys ^ flip_key if is_flipped else own_keys,
                 keys,
                 may_be_near,
             )
 
 
 def _find_there(
-    block: np.ndarray, values: np.ndarray, is_there: np.ndarray, bits: int, mirror: int
+    block: np.ndarray, values: np.ndarray, is_there: np.ndarray, bits: int, flip: int
 ) -> Iterator[tuple[bool, np.ndarray, np.ndarray]]:
     """Finds the existing band values that differ from the values of a block in one or two bits.
 
@@ -167,47 +167,47 @@ def _find_there(
     """
     waiting: dict[bool, list[tuple[np.ndarray, np.ndarray]]] = {False: [], True: []}
     num = {False: 0, True: 0}
-    for highest, masks in _masks(bits, mirror):
+    for highest, masks in _masks(bits, flip):
         # The greater of two values has the highest differing bit.
         ones = block[values[block] >> highest & 1 == 0]
         of_ones = values[ones]
         others, is_met = np.empty_like(of_ones), np.empty(len(ones), bool)
-        for mask, is_mirrored in masks:
+        for mask, is_flipped in masks:
             np.bitwise_xor(of_ones, mask, out=others)
             met = np.flatnonzero(is_there.take(others, out=is_met, mode="clip"))
-            waiting[is_mirrored].append((ones.take(met), others.take(met)))
-            num[is_mirrored] += len(met)
-            if num[is_mirrored] >= _BLOCK_HASHES:
-                yield is_mirrored, *map(np.concatenate, zip(*waiting[is_mirrored]))
-                waiting[is_mirrored], num[is_mirrored] = [], 0
-    for is_mirrored, rest in waiting.items():
+            waiting[is_flipped].append((ones.take(met), others.take(met)))
+            num[is_flipped] += len(met)
+            if num[is_flipped] >= _BLOCK_HASHES:
+                yield is_flipped, *map(np.concatenate, zip(*waiting[is_flipped]))
+                waiting[is_flipped], num[is_flipped] = [], 0
+    for is_flipped, rest in waiting.items():
         if rest:
-            yield is_mirrored, *map(np.concatenate, zip(*rest))
+            yield is_flipped, *map(np.concatenate, zip(*rest))
 
 
-def _masks(bits: int, mirror: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
+def _masks(bits: int, flip: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
     """Yields the XORs of matching band values, grouped by highest bit. Each XOR comes with whether one of the two
     values is flipped."""
     flips = [1 << bit for bit in range(bits)]
-    flips[-1] ^= mirror  # the highest bit is always 0, so that its flip stands for a flipped value
+    flips[-1] ^= flip  # the highest bit is always 0, so that its flip stands for a flipped value
     of_highest: dict[int, list[tuple[int, bool]]] = {}
     for number, flip in enumerate(flips):
         for mask in (flip, *(flip ^ other for other in flips[:number])):
-            of_highest.setdefault(mask.bit_length() - 1, []).append((mask, bool(mirror) and number == bits - 1))
+            of_highest.setdefault(mask.bit_length() - 1, []).append((mask, bool(flip) and number == bits - 1))
     yield from of_highest.items()
 
 
 def _make_keys(band: Band, hashes: np.ndarray, distance: int) -> tuple[np.ndarray, np.unsignedinteger, Callable[[np.ndarray], np.ndarray]]:
     """Returns a key for each hash, the key bits that flipping inverts, and a function that tests whether the XOR of two
     keys may belong to near hashes."""
-    if not band.mirror:  # flips are unknown: in the upper half, few bits differ or nearly all
+    if not band.flip:  # flips are unknown: in the upper half, few bits differ or nearly all
         step = np.uint8(distance)
         return (
             (hashes >> np.uint64(32)).astype(np.uint32),
             np.uint32(0),
             lambda differing: (np.bitwise_count(differing) + step & 31) <= 2 * step,
         )
-    return hashes ^ band.is_mirrored * np.uint64(MIRROR), np.uint64(MIRROR), lambda differing: np.bitwise_count(differing) <= distance
+    return hashes ^ band.is_flipped * np.uint64(MIRROR), np.uint64(MIRROR), lambda differing: np.bitwise_count(differing) <= distance
 
 
 def _compare(
@@ -221,11 +221,11 @@ def _compare(
     """Compares each entry of `ones` with the entries at indexes from `others` to `ends`, and yields the pairs that may
     be near."""
     while len(ones) > _FEW_HASHES:  # vectorized: all with their first entry, then all with their next
-        is_left = others < ends
-        if np.count_nonzero(is_left) < 0.75 * len(is_left):
-            left = np.flatnonzero(is_left)
-            ones, others, ends, own_keys, is_left = ones.take(left), others.take(left), ends.take(left), own_keys.take(left), True
-        is_near = may_be_near(keys.take(others, mode="clip") ^ own_keys) & is_left
+        is_resumable = others < ends
+        if np.count_nonzero(is_resumable) < 0.75 * len(is_resumable):
+            left = np.flatnonzero(is_resumable)
+            ones, others, ends, own_keys, is_resumable = ones.take(left), others.take(left), ends.take(left), own_keys.take(left), True
+        is_near = may_be_near(keys.take(others, mode="clip") ^ own_keys) & is_resumable
         if is_near.any():
             yield ones[is_near], others[is_near]
         others = others + 1
@@ -242,10 +242,10 @@ def _compare(
 
 def _first_band(differing: np.ndarray) -> np.ndarray:
     """Returns, for the XOR of each near pair, the first band that differs in few enough bits to find the pair."""
-    is_mirrored = np.bitwise_count(differing >> np.uint64(32)) > 16
-    differing = differing ^ is_mirrored * np.uint64(MIRROR)
-    found = np.full(len(differing), len(_BANDS), np.int8)
+    is_flipped = np.bitwise_count(differing >> np.uint64(32)) > 16
+    differing = differing ^ is_flipped * np.uint64(MIRROR)
+    result = np.full(len(differing), len(_BANDS), np.int8)
     for band in reversed(range(len(_BANDS))):
         in_band = differing >> np.uint64(_BANDS[band]) & np.uint64((1 << _BAND_BITS) - 1)
-        found[np.bitwise_count(in_band) <= MAX_DISTANCE // len(_BANDS)] = band
-    return found
+        result[np.bitwise_count(in_band) <= MAX_DISTANCE // len(_BANDS)] = band
+    return result

@@ -43,16 +43,16 @@ _BLOCK_IMAGES = 32
 _ENOUGH_PIXELS = 128
 
 
-class _AsSeen(ImageConfig):
+class _DisplayOptions(ImageConfig):
     """Options to decode images as uint8 pixels, with alpha composited over a plain background."""
 
     backdrop = _BACKDROP
 
 
-_AS_SEEN = _AsSeen(encoding="raw")
+_AS_SEEN = _DisplayOptions(encoding="raw")
 
 
-def look_at(data: bytes, check: str) -> np.ndarray:
+def load_for_hash(data: bytes, check: str) -> np.ndarray:
     """Decodes an image file for its hash. Large JPEGs are decoded at up to 1/8 scale.
 
     Args:
@@ -71,14 +71,14 @@ def look_at(data: bytes, check: str) -> np.ndarray:
     check_size("jpeg", header.height, header.width)
     side = min(header.height, header.width)
     # The decoder's scales, as long as at least `_SIDE` pixels are left.
-    reduction = max(one for one in (1, 2, 4, 8) if one == 1 or side >= one * _SIDE)
+    reduction = max(item for item in (1, 2, 4, 8) if item == 1 or side >= item * _SIDE)
     pixels = decode_jpeg(data, header, "RGB" if header.num_components == 4 else "GRAY", check == "strict", reduction).pixels
     orientation = exif_orientation(header.exif) if header.exif else 1
     return _grey(pixels if orientation == 1 else np.atleast_3d(turn(to_image(pixels), orientation)))
 
 
-def look_at_pixels(data: bytes, raw: RawImage) -> np.ndarray:
-    """Converts raw pixels to a grey image, uint8 [height, width], as `look_at` does for an image file.
+def grey_pixels(data: bytes, raw: RawImage) -> np.ndarray:
+    """Converts raw pixels to a grey image, uint8 [height, width], as `load_for_hash` does for an image file.
 
     Args:
         data: The bytes of the pixels.
@@ -94,7 +94,7 @@ def perceptual_hashes(images: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndar
     """Hashes images in batches. Images of the same size are processed together.
 
     Args:
-        images: The images in grey, from `look_at`: uint8 [height, width] each.
+        images: The images in grey, from `load_for_hash`: uint8 [height, width] each.
 
     Returns:
         The hashes, uint64 [num_images, HASH_WORDS], and whether each image is not blank, bool [num_images]. The first
@@ -102,23 +102,23 @@ def perceptual_hashes(images: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndar
         first and of the third word, and the whole last word.
     """
     blocks = [_hash(images[start : start + _BLOCK_IMAGES]) for start in range(0, len(images), _BLOCK_IMAGES)]
-    hashes, has_look = zip(*blocks) if blocks else ([np.zeros((0, HASH_WORDS), np.uint64)], [np.zeros(0, bool)])
-    return np.concatenate(hashes), np.concatenate(has_look)
+    hashes, has_visual_hash = zip(*blocks) if blocks else ([np.zeros((0, HASH_WORDS), np.uint64)], [np.zeros(0, bool)])
+    return np.concatenate(hashes), np.concatenate(has_visual_hash)
 
 
 def _hash(images: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     of_shapes: dict[tuple[int, ...], list[int]] = {}
-    for place, image in enumerate(images):
-        of_shapes.setdefault(image.shape, []).append(place)
-    shrunk = [_shrink(np.concatenate([images[place] for place in places]).reshape(-1, *shape)) for shape, places in of_shapes.items()]
+    for slot, image in enumerate(images):
+        of_shapes.setdefault(image.shape, []).append(slot)
+    shrunk = [_shrink(np.concatenate([images[location] for location in indices]).reshape(-1, *shape)) for shape, indices in of_shapes.items()]
     small = shrunk[0]
     if len(shrunk) > 1:
-        small = np.concatenate(shrunk)[np.argsort([place for places in of_shapes.values() for place in places])]
+        small = np.concatenate(shrunk)[np.argsort([index for locations in of_shapes.values() for index in locations])]
     positive = np.take((_COSINES @ small @ _COSINES.T).reshape(-1, _LOW * _LOW) > 0, _ORDER, axis=1)
     positive[:, 0] = False  # the mean of the image, which is not part of its look
     sums, squares = small.sum(axis=(1, 2)), np.einsum("ijk,ijk->i", small, small)
-    has_look = _SIDE**2 * squares - sums**2 >= (_FLAT * _GREY_UNITS * _SIDE**2) ** 2
-    return np.packbits(positive, axis=1, bitorder="little").view("<u8"), has_look
+    has_visual_hash = _SIDE**2 * squares - sums**2 >= (_FLAT * _GREY_UNITS * _SIDE**2) ** 2
+    return np.packbits(positive, axis=1, bitorder="little").view("<u8"), has_visual_hash
 
 
 def _grey(pixels: np.ndarray) -> np.ndarray:
@@ -152,8 +152,8 @@ def _cells(size: int) -> np.ndarray:
 
 def _cosines() -> np.ndarray:
     """Returns the first rows of the orthonormal DCT-II in units of 1/_COSINE_UNITS: float64 [_LOW, _SIDE]."""
-    places = (2 * np.arange(_SIDE) + 1) * np.pi / (2 * _SIDE)
-    rows = np.cos(np.arange(_LOW)[:, None] * places) * np.sqrt(2 / _SIDE)
+    indices = (2 * np.arange(_SIDE) + 1) * np.pi / (2 * _SIDE)
+    rows = np.cos(np.arange(_LOW)[:, None] * indices) * np.sqrt(2 / _SIDE)
     rows[0] /= np.sqrt(2)
     return np.rint(rows * _COSINE_UNITS)
 

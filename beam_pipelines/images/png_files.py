@@ -11,7 +11,7 @@ from typing import Iterator, Mapping, NamedTuple
 
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.image_headers import PNG_MAGIC, check_num_frames, check_size
-from beam_pipelines.images.turns import LARGE_PIXELS
+from beam_pipelines.images.rotations import LARGE_PIXELS
 
 # Color type -> channels of the image, channels of a stored pixel, valid bit depths.
 _COLOR_TYPES = {
@@ -81,19 +81,19 @@ class PngFile(NamedTuple):
     def _inflate(self) -> Iterator[bytes]:
         """Yields the rows and their filter bytes in chunks, and checks that no row is missing."""
         inflated = _inflate(self.pixels)
-        pieces, rest = inflated, b""
+        chunks, rest = inflated, b""
         for row_bytes, num_rows in self._passes():
             position, num_bytes = 0, row_bytes * num_rows
             while position < num_bytes:
-                piece = rest or next(pieces, b"")
-                if not piece:
+                chunk = rest or next(chunks, b"")
+                if not chunk:
                     raise InvalidInput("bad_image", f"PNG: truncated: the pixels end before the last of {self.height} rows")
-                piece, rest = piece[: num_bytes - position], piece[num_bytes - position :]
-                if max(piece[-position % row_bytes :: row_bytes], default=0) > _LAST_FILTER:
+                chunk, rest = chunk[: num_bytes - position], chunk[num_bytes - position :]
+                if max(chunk[-position % row_bytes :: row_bytes], default=0) > _LAST_FILTER:
                     raise InvalidInput("bad_image", "PNG: corrupt pixels: a row has an unknown filter")
-                position += len(piece)
-                yield piece
-        for _ in pieces:  # extra bytes, which libpng skips too; the checksum follows them
+                position += len(chunk)
+                yield chunk
+        for _ in chunks:  # extra bytes, which libpng skips too; the checksum follows them
             pass
 
     def _passes(self) -> Iterator[tuple[int, int]]:
@@ -122,8 +122,8 @@ def read_png(data: bytes, checksums: bool) -> PngFile:
     width, height, num_bits, color_type, compression, filtering, interlacing = struct.unpack_from(">IIBBBBB", data, 16)
     check_size("png", height, width)
     if num_bits not in _COLOR_TYPES.get(color_type, ((), (), ()))[2] or compression or filtering or interlacing > 1:
-        found = tuple(data[24:29])
-        raise InvalidInput("bad_image", f"PNG: corrupt header: unknown color type, depth or interlacing {found}")
+        result = tuple(data[24:29])
+        raise InvalidInput("bad_image", f"PNG: corrupt header: unknown color type, depth or interlacing {result}")
     head, pixels, others, view = {b"IHDR": data[8:33]}, [], {}, memoryview(data)
     is_in_pixels = False
     for position, kind, body in _walk(data, checksums):
@@ -181,9 +181,9 @@ def _inflate(parts: tuple[memoryview, ...]) -> Iterator[bytes]:
         for part in (*parts, b""):
             rest: bytes | memoryview = part
             while not inflater.eof:
-                piece, rest = inflater.decompress(rest, _PIECE_BYTES), inflater.unconsumed_tail
-                if piece:
-                    yield piece
+                chunk, rest = inflater.decompress(rest, _PIECE_BYTES), inflater.unconsumed_tail
+                if chunk:
+                    yield chunk
                 elif not rest:
                     break
     except zlib.error as error:

@@ -28,22 +28,22 @@ class Geometry(NamedTuple):
     """The rotation and resizing of an image, to apply them to its boxes, masks and arrays.
 
     Attributes:
-        found: (height, width) in pixels of the source's image, before rotation.
+        source_size: (height, width) in pixels of the source's image, before rotation.
         orientation: The EXIF orientation of the source's image, 1 to 8; 1 means no rotation.
         stored: (height, width) in pixels of the stored image, after rotation and resizing.
     """
 
-    found: tuple[int, int]
+    source_size: tuple[int, int]
     orientation: int
     stored: tuple[int, int]
 
     @property
     def upright(self) -> tuple[int, int]:
         """(height, width) in pixels of the image after rotation, before resizing."""
-        return turned(self.found, self.orientation)
+        return rotated(self.source_size, self.orientation)
 
 
-def turned(size: tuple[int, int], orientation: int) -> tuple[int, int]:
+def rotated(size: tuple[int, int], orientation: int) -> tuple[int, int]:
     """Returns (height, width) of an image of the given size after rotation by its EXIF orientation."""
     return size if orientation <= 4 else size[::-1]
 
@@ -66,27 +66,27 @@ def _scale(length: int, numerator: int, denominator: int) -> int:
     return max(1, (2 * length * numerator + denominator) // (2 * denominator))
 
 
-def jpeg_reduction(found: tuple[int, int], wanted: tuple[int, int]) -> int:
+def jpeg_reduction(result: tuple[int, int], wanted: tuple[int, int]) -> int:
     """Returns the largest factor, 1, 2, 4 or 8, by which a JPEG can be reduced and still have twice the requested
     size."""
-    if min(found) < 8:  # small sides do not determine the scale uniquely
+    if min(result) < 8:  # small sides do not determine the scale uniquely
         return 1
-    return next((n for n in (8, 4, 2) if all(have >= 2 * n * want for have, want in zip(found, wanted))), 1)
+    return next((n for n in (8, 4, 2) if all(have >= 2 * n * want for have, want in zip(result, wanted))), 1)
 
 
-def resize(image: "Image.Image", size: tuple[int, int], reduction: int, found: tuple[int, int]) -> "Image.Image":
+def resize(image: "Image.Image", size: tuple[int, int], reduction: int, result: tuple[int, int]) -> "Image.Image":
     """Resizes an image without a palette.
 
     Args:
         image: The image, at full scale or at 1/`reduction` of it.
         size: The requested (height, width) in pixels.
         reduction: The factor by which the image was reduced during decoding, from `jpeg_reduction`.
-        found: (height, width) in pixels of the image at full scale.
+        source_size: (height, width) in pixels of the image at full scale.
     """
     from PIL.Image import Resampling
 
     height, width = size
-    right, bottom = found[1] / reduction, found[0] / reduction
+    right, bottom = result[1] / reduction, result[0] / reduction
     if width * image.height > MAX_IMAGE_PIXELS:  # Pillow scales rows first, which could need a huge image
         image = image.resize((image.width, height), Resampling.LANCZOS, box=(0, 0, image.width, bottom))
         bottom = height

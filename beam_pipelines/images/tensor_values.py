@@ -64,8 +64,8 @@ def tensor_of_file(data: bytes, feature: Feature) -> TensorValue:
     values = memoryview(data)[header.num_bytes :]
     if not header.is_fortran or len(header.shape) < 2:
         return tensor_of_bytes(bytes(values), header.dtype, header.shape, feature)
-    turned = dataclasses.replace(feature, shape=feature.shape[::-1])
-    value = tensor_of_bytes(bytes(values), header.dtype, header.shape[::-1], turned)
+    rotated = dataclasses.replace(feature, shape=feature.shape[::-1])
+    value = tensor_of_bytes(bytes(values), header.dtype, header.shape[::-1], rotated)
     numbers = np.frombuffer(value.data, header.dtype.newbyteorder("<")).reshape(header.shape, order="F")
     return TensorValue(numbers.tobytes(), header.shape)
 
@@ -77,23 +77,23 @@ def tensor_of_list(cell: list, feature: Feature) -> np.ndarray:
         InvalidInput: `bad_tensor`: the cell has no numbers, another shape, or a number that the dtype cannot represent.
     """
     try:
-        found = np.array(cell)
+        result = np.array(cell)
     except ValueError:
         raise InvalidInput("bad_tensor", "lists that differ in length") from None
-    if found.dtype.kind not in "iufb":
+    if result.dtype.kind not in "iufb":
         raise InvalidInput(
-            "bad_tensor", f"lists of {found.dtype.name}; they must have numbers of {feature.dtype}, of at most 64 bits"
+            "bad_tensor", f"lists of {result.dtype.name}; they must have numbers of {feature.dtype}, of at most 64 bits"
         )
     is_of_integers = np.dtype(feature.dtype).kind in "iu"
-    if found.dtype.kind == "f" and is_of_integers and (np.abs(found) >= _FIRST_ROUNDED).any():
+    if result.dtype.kind == "f" and is_of_integers and (np.abs(result) >= _FIRST_ROUNDED).any():
         raise InvalidInput(
             "bad_tensor", f"lists of floats from 2**53 on, which are rounded; it must be integers of {feature.dtype}"
         )
     with np.errstate(all="ignore"):  # such values are rejected below
-        values = found.astype(feature.dtype)
-        is_exact = values.dtype.kind == found.dtype.kind == "f" or (values.astype(found.dtype) == found).all()
-    if not is_exact or (np.isinf(values) & ~np.isinf(found)).any():
-        raise InvalidInput("bad_tensor", f"lists of {found.dtype.name} with a number that {feature.dtype} cannot represent")
+        values = result.astype(feature.dtype)
+        is_exact = values.dtype.kind == result.dtype.kind == "f" or (values.astype(result.dtype) == result).all()
+    if not is_exact or (np.isinf(values) & ~np.isinf(result)).any():
+        raise InvalidInput("bad_tensor", f"lists of {result.dtype.name} with a number that {feature.dtype} cannot represent")
     _check(values.dtype, values.shape, feature)
     return values
 
@@ -124,8 +124,8 @@ def check_type_and_size(dtype: np.dtype, shape: tuple[int, ...]) -> None:
     if dtype.name not in TENSOR_DTYPES:
         raise InvalidInput("bad_tensor", f"an array of {dtype}; it must be one of {', '.join(TENSOR_DTYPES)}")
     if not 0 < math.prod(shape) * dtype.itemsize <= _MAX_TENSOR_BYTES:
-        found = describe_tensor(dtype.name, shape)
-        raise InvalidInput("bad_tensor", f"an array of {found}; it must have 1 to {_MAX_TENSOR_BYTES} bytes")
+        result = describe_tensor(dtype.name, shape)
+        raise InvalidInput("bad_tensor", f"an array of {result}; it must have 1 to {_MAX_TENSOR_BYTES} bytes")
 
 
 def describe_tensor(dtype: str, shape: Sequence[int | None]) -> str:
@@ -142,8 +142,8 @@ def npy_image(data: bytes) -> tuple[RawImage, bytes]:
     raw, header = npy_layout(data)
     values = data[header.num_bytes :]
     if len(values) != raw.num_bytes:
-        found = describe_tensor(header.dtype.name, header.shape)
-        raise InvalidInput("bad_image", f"{len(values)} bytes of {found} instead of {raw.num_bytes}")
+        result = describe_tensor(header.dtype.name, header.shape)
+        raise InvalidInput("bad_image", f"{len(values)} bytes of {result} instead of {raw.num_bytes}")
     if header.is_fortran:
         values = np.frombuffer(values, header.dtype).reshape(header.shape, order="F").tobytes()
     return raw, values
@@ -190,5 +190,5 @@ def _check(dtype: np.dtype, shape: tuple[int, ...], feature: Feature) -> None:
     check_type_and_size(dtype, shape)
     is_alike = len(shape) == len(feature.shape) and all(wanted in (None, side) for side, wanted in zip(shape, feature.shape))
     if dtype.name != feature.dtype or not is_alike:
-        found, wanted = describe_tensor(dtype.name, shape), describe_tensor(feature.dtype, feature.shape)
-        raise InvalidInput("bad_tensor", f"an array of {found}; it must be {wanted}")
+        result, wanted = describe_tensor(dtype.name, shape), describe_tensor(feature.dtype, feature.shape)
+        raise InvalidInput("bad_tensor", f"an array of {result}; it must be {wanted}")

@@ -69,7 +69,7 @@ def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: in
     except InvalidInput:
         pass
     try:
-        pixels = _decode_damaged(data, side)
+        pixels = _decode_corrupt(data, side)
         return make_thumbnail(pixels.tobytes(), RawImage(*pixels.shape), side)
     except Exception:  # libraries raise any error for corrupt bytes, and a missing thumbnail must not fail the run
         return None
@@ -91,7 +91,7 @@ def check_thumbnail(encoded: bytes) -> None:
     check_image(encoded, "decode")
 
 
-def _decode_damaged(data: bytes, side: int) -> np.ndarray:
+def _decode_corrupt(data: bytes, side: int) -> np.ndarray:
     """Decodes the readable part of an image: uint8 [height, width, 3], with grey for missing pixels.
 
     The result is at least as large as a thumbnail, unless the image is smaller.

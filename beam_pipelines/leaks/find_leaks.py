@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipelines.elements.label_conflicts import Label, as_label, find_conflicts, order_clusters
-from beam_pipelines.images.look_alikes import Looks, components
+from beam_pipelines.images.visual_groups import VisualHashes, components
 from beam_pipelines.leaks.image_table import ImageTable
 
 _NUM_SHOWN = 5
@@ -17,19 +17,19 @@ _BLOCK_CELLS = 1 << 20
 
 
 def find_leaks(
-    table: ImageTable, looks: Looks, edges: np.ndarray, counts_all_pairs: bool, num_pairs_before: int | None = None
+    table: ImageTable, visual_hashes: VisualHashes, edges: np.ndarray, counts_all_pairs: bool, num_pairs_before: int | None = None
 ) -> dict[str, Any]:
     """Finds leaks. Returns the value of `now` in `leaks.json`.
 
     Args:
         table: The table of all images and their splits.
-        looks: The distinct hashes of these images.
+        visual_hashes: The distinct hashes of these images.
         edges: The pairs of similar hashes, int64 [num_edges, 2].
         counts_all_pairs: Whether the edges are complete. See `Edges`.
         num_pairs_before: The number of near-duplicate pairs before any image was dropped. It determines the expected
             number of leaks for random splits. None uses the current number.
     """
-    counts = _Counts(table, looks, edges)
+    counts = _Counts(table, visual_hashes, edges)
     sizes = table.sizes.tolist()
     total = max(sum(sizes), 1)
     num_pairs = counts.num_pairs if num_pairs_before is None else num_pairs_before
@@ -37,14 +37,14 @@ def find_leaks(
         "parts": dict(zip(table.parts, sizes)),
         "counts_all_pairs": counts_all_pairs,
         # Images without a perceptual hash match only if their bytes are equal.
-        "num_by_bytes": int(np.count_nonzero(~table.hashes["has_look"])),
+        "num_by_bytes": int(np.count_nonzero(~table.hashes["has_visual_hash"])),
         "num_pairs": counts.num_pairs,
         "num_pairs_apart": int(np.triu(counts.pairs, 1).sum()),
         # A random pair is in two parts unless both images are in the same part.
         "num_pairs_apart_at_random": round(num_pairs * (1 - sum((size / total) ** 2 for size in sizes)), 1),
         "apart": list(counts.describe()),
         "groups": _find_groups(table),
-        "labels": _find_conflicts(table, looks, edges),
+        "labels": _find_conflicts(table, visual_hashes, edges),
     }
 
 
@@ -59,23 +59,23 @@ class _Counts:
         num_pairs: The number of all pairs.
     """
 
-    def __init__(self, table: ImageTable, looks: Looks, edges: np.ndarray) -> None:
+    def __init__(self, table: ImageTable, visual_hashes: VisualHashes, edges: np.ndarray) -> None:
         self._table, num_parts = table, len(table.parts)
-        sizes = np.bincount(looks.of_images, minlength=looks.num)
+        sizes = np.bincount(visual_hashes.of_images, minlength=visual_hashes.num)
         # The other images have no near-duplicate.
-        known = np.flatnonzero((sizes > 1) | np.isin(np.arange(looks.num), edges))
-        places = np.full(looks.num, -1)
-        places[known] = np.arange(len(known))
-        of_images = places[looks.of_images]
+        known = np.flatnonzero((sizes > 1) | np.isin(np.arange(visual_hashes.num), edges))
+        indices = np.full(visual_hashes.num, -1)
+        indices[known] = np.arange(len(known))
+        of_images = indices[visual_hashes.of_images]
         self._images = np.flatnonzero(of_images >= 0)
-        self._looks, self._num_looks = of_images[self._images], len(known)
+        self._visual_hashes, self._num_visual_hashes = of_images[self._images], len(known)
         self._parts = table.of_images[self._images]
-        both = places[edges].astype(np.int32)  # int32 saves memory, because there can be millions of pairs.
+        both = indices[edges].astype(np.int32)  # int32 saves memory, because there can be millions of pairs.
         itself = np.arange(len(known), dtype=np.int32)[:, None].repeat(2, axis=1)
         both = np.concatenate([both, both[:, ::-1], itself])
         self._edges = both[np.argsort(both[:, 0], kind="stable")]
         self._first_edges = np.concatenate([[0], np.cumsum(np.bincount(both[:, 0], minlength=len(known)))])
-        cells, self._cell_sizes = np.unique(self._looks * num_parts + self._parts, return_counts=True)
+        cells, self._cell_sizes = np.unique(self._visual_hashes * num_parts + self._parts, return_counts=True)
         self._cell_parts = cells % max(num_parts, 1)
         self._first_cells = np.searchsorted(cells, np.arange(len(known) + 1) * num_parts)
         self.pairs = self._count()
@@ -83,15 +83,15 @@ class _Counts:
 
     def _count(self) -> np.ndarray:
         num_parts = len(self._table.parts)
-        found = np.zeros(num_parts**2, np.int64)
+        result = np.zeros(num_parts**2, np.int64)
         for ones, others in self._near_cells():
             products = self._cell_sizes[ones] * self._cell_sizes[others]
-            np.add.at(found, self._cell_parts[ones] * num_parts + self._cell_parts[others], products)
-        found = found.reshape(num_parts, num_parts)
+            np.add.at(result, self._cell_parts[ones] * num_parts + self._cell_parts[others], products)
+        result = result.reshape(num_parts, num_parts)
         diagonal = np.diag_indices(num_parts)
         # The diagonal counts each pair twice, and also each image with itself.
-        found[diagonal] = (found[diagonal] - np.bincount(self._parts, minlength=num_parts)) // 2
-        return found
+        result[diagonal] = (result[diagonal] - np.bincount(self._parts, minlength=num_parts)) // 2
+        return result
 
     def _near_cells(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yields the pairs of cells whose hashes are similar or equal. Each pair is yielded in both orders."""
@@ -99,41 +99,41 @@ class _Counts:
         ends = np.cumsum(nums[self._edges].prod(axis=1))
         starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1:].sum(), _BLOCK_CELLS), side="right"))
         for start, stop in itertools.pairwise([*starts.tolist(), len(self._edges)]):
-            one, other = self._edges[start:stop].T
-            sizes = nums[one] * nums[other]
-            edge = np.repeat(np.arange(len(one)), sizes)
-            place = np.arange(len(edge)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-            row, column = np.divmod(place, nums[other][edge])
-            yield self._first_cells[one][edge] + row, self._first_cells[other][edge] + column
+            item, other = self._edges[start:stop].T
+            sizes = nums[item] * nums[other]
+            edge = np.repeat(np.arange(len(item)), sizes)
+            index = np.arange(len(edge)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+            row, column = np.divmod(index, nums[other][edge])
+            yield self._first_cells[item][edge] + row, self._first_cells[other][edge] + column
 
     def describe(self) -> Iterator[dict[str, Any]]:
         """Yields a description of each pair of parts between which near-duplicates exist."""
         num_parts = len(self._table.parts)
-        torn = np.argwhere(np.triu(self.pairs, 1)).tolist()
-        if not torn:
+        spanning = np.argwhere(np.triu(self.pairs, 1)).tolist()
+        if not spanning:
             return
-        cell_looks = np.repeat(np.arange(self._num_looks), np.diff(self._first_cells))
-        near = [np.unique(cell_looks[ones] * num_parts + self._cell_parts[others]) for ones, others in self._near_cells()]
+        describe_cell = np.repeat(np.arange(self._num_visual_hashes), np.diff(self._first_cells))
+        near = [np.unique(describe_cell[ones] * num_parts + self._cell_parts[others]) for ones, others in self._near_cells()]
         # Encodes hash * num_parts + part, for each part that contains a near-duplicate of the hash.
         reaches = np.unique(np.concatenate(near))
         ranks = _ranks(self._table.keys.take(pa.array(self._images)))
         by_part = np.split(np.argsort(self._parts, kind="stable"), np.cumsum(np.bincount(self._parts, minlength=num_parts))[:-1])
-        for one, other in torn:
+        for item, other in spanning:
             ours, theirs = (
-                by_part[at][_is_among(self._looks[by_part[at]] * num_parts + part, reaches)] for at, part in ((one, other), (other, one))
+                by_part[at][_is_among(self._visual_hashes[by_part[at]] * num_parts + part, reaches)] for at, part in ((item, other), (other, item))
             )
             yield {
-                "parts": [self._table.parts[one], self._table.parts[other]],
-                "num_pairs": int(self.pairs[one, other]),
+                "parts": [self._table.parts[item], self._table.parts[other]],
+                "num_pairs": int(self.pairs[item, other]),
                 "num_images": [len(ours), len(theirs)],
-                "first": [self._name_pair(place, theirs, ranks) for place in ours[np.argsort(ranks[ours])][:_NUM_SHOWN].tolist()],
+                "first": [self._name_pair(our, theirs, ranks) for our in ours[np.argsort(ranks[ours])][:_NUM_SHOWN].tolist()],
             }
 
-    def _name_pair(self, place: int, theirs: np.ndarray, ranks: np.ndarray) -> list[str]:
+    def _name_pair(self, location: int, theirs: np.ndarray, ranks: np.ndarray) -> list[str]:
         """Returns the key of an image, and the key of its first near-duplicate in the other part."""
-        start, stop = self._first_edges[[self._looks[place], self._looks[place] + 1]].tolist()
-        alike = theirs[np.isin(self._looks[theirs], self._edges[start:stop, 1])]
-        return [self._table.keys[int(self._images[one])].as_py() for one in (place, alike[np.argmin(ranks[alike])])]
+        start, stop = self._first_edges[[self._visual_hashes[location], self._visual_hashes[location] + 1]].tolist()
+        near_duplicates = theirs[np.isin(self._visual_hashes[theirs], self._edges[start:stop, 1])]
+        return [self._table.keys[int(self._images[item])].as_py() for item in (location, near_duplicates[np.argmin(ranks[near_duplicates])])]
 
 
 def _ranks(keys: pa.ChunkedArray) -> np.ndarray:
@@ -156,24 +156,24 @@ def _find_groups(table: ImageTable) -> dict[str, Any]:
     return {"num": len(encoded.dictionary), "num_apart": len(names), "first": names[:_NUM_SHOWN]}
 
 
-def _with_several(places: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Returns the sorted values of `places` that are paired with at least two different values of `codes`."""
+def _with_several(locations: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Returns the sorted values of `locations` that are paired with at least two different values of `codes`."""
     step = int(codes.max(initial=0)) + 1
-    found = np.sort(places * step + codes)  # Much faster than `numpy.unique`, which hashes.
-    found = found[np.diff(found, prepend=-1) != 0] // step
-    found = found[1:][found[1:] == found[:-1]]
-    return found[np.diff(found, prepend=-1) != 0]
+    result = np.sort(locations * step + codes)  # Much faster than `numpy.unique`, which hashes.
+    result = result[np.diff(result, prepend=-1) != 0] // step
+    result = result[1:][result[1:] == result[:-1]]
+    return result[np.diff(result, prepend=-1) != 0]
 
 
-def _find_conflicts(table: ImageTable, looks: Looks, edges: np.ndarray) -> dict[str, Any]:
+def _find_conflicts(table: ImageTable, visual_hashes: VisualHashes, edges: np.ndarray) -> dict[str, Any]:
     """Finds near-duplicates that have different labels."""
-    clusters = components(looks.num, edges)[looks.of_images]
+    clusters = components(visual_hashes.num, edges)[visual_hashes.of_images]
     candidates = np.flatnonzero(np.bincount(clusters, minlength=1)[clusters] > 1)
     keys = table.keys.take(pa.array(candidates)).combine_chunks()
     members, numbers = order_clusters(clusters[candidates], _ranks(keys))
-    places = pa.array(candidates[members])
-    labels = {name: list(map(_to_label, column.take(places).to_pylist())) for name, column in table.labels.items()}
-    return find_conflicts(numbers, lambda place: keys[int(members[place])].as_py(), labels).to_json()
+    locations = pa.array(candidates[members])
+    labels = {name: list(map(_to_label, column.take(locations).to_pylist())) for name, column in table.labels.items()}
+    return find_conflicts(numbers, lambda location: keys[int(members[location])].as_py(), labels).to_json()
 
 
 def _to_label(value: str | list[str] | None) -> Label | None:

@@ -12,8 +12,8 @@ from beam_pipelines.elements.label_conflicts import Label, as_label
 from beam_pipelines.elements.label_feature import LabelFeature
 from beam_pipelines.errors import InvalidInput, StorageError, UserError, printable
 from beam_pipelines.images.image_headers import identify
-from beam_pipelines.images.look_alikes import HASH_ROW, digest_content, hash_rows
-from beam_pipelines.images.perceptual_hash import look_at, look_at_pixels
+from beam_pipelines.images.visual_groups import HASH_ROW, digest_content, hash_rows
+from beam_pipelines.images.perceptual_hash import load_for_hash, grey_pixels
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.parallel import progress
 from beam_pipelines.storage.files import open_file
@@ -65,7 +65,7 @@ def hash_records(
         readers[label.name] = functools.partial(_foreign_label, feature=label)
     labels: dict[str, list[Label | None]] = {name: [] for name in readers}
     contents: list[bytes] = []
-    looks: list[np.ndarray | None] = []
+    visual_hashes: list[np.ndarray | None] = []
     rows = [np.zeros(0, HASH_ROW)]
     image_name = "" if schema is None else stored_image(schema) or IMAGE
     try:
@@ -82,19 +82,19 @@ def hash_records(
                 for feature, read in readers.items():
                     labels[feature].append(read(example))
                 contents.append(digest_content(values[0]))
-                looks.append(_look_at(values[0], image))
-                if len(looks) == _HASHED_TOGETHER:
-                    rows.append(hash_rows(contents, looks))
-                    contents, looks = [], []
+                visual_hashes.append(_look_at(values[0], image))
+                if len(visual_hashes) == _HASHED_TOGETHER:
+                    rows.append(hash_rows(contents, visual_hashes))
+                    contents, visual_hashes = [], []
                     progress.count(progress_directory, hashed=_HASHED_TOGETHER)
     except (BadExampleError, NoRecordsError) as error:
         raise UserError(f"{printable(path)}: {error}") from None
     except OSError as error:
         raise StorageError(f"{printable(path)} could not be read: {error.strerror or error}") from error
-    progress.count(progress_directory, hashed=len(looks))
-    found = np.concatenate([*rows, hash_rows(contents, looks)])
-    found["content"][:, 1] = 0  # Catalogs store only the first 64 bits of the content hash.
-    return HashedRecords(keys, labels, found)
+    progress.count(progress_directory, hashed=len(visual_hashes))
+    result = np.concatenate([*rows, hash_rows(contents, visual_hashes)])
+    result["content"][:, 1] = 0  # Catalogs store only the first 64 bits of the content hash.
+    return HashedRecords(keys, labels, result)
 
 
 def _find_image(example: ExampleReader, path: str) -> str:
@@ -130,6 +130,6 @@ def _foreign_label(example: ExampleReader, feature: LabelFeature) -> Label | Non
 
 def _look_at(data: bytes, image: Feature | None) -> np.ndarray | None:
     try:
-        return look_at_pixels(data, RawImage(*image.shape)) if image is not None and image.kind == "pixels" else look_at(data, "decode")
+        return grey_pixels(data, RawImage(*image.shape)) if image is not None and image.kind == "pixels" else load_for_hash(data, "decode")
     except InvalidInput:  # The feature is a tensor, or the image is corrupt.
         return None

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_pipelines.elements.label_conflicts import Label
-from beam_pipelines.images.look_alikes import HASH_ROW
+from beam_pipelines.images.visual_groups import HASH_ROW
 from beam_pipelines.images.perceptual_hash import HASH_WORDS
 from beam_pipelines.shards.catalog import read_catalog
 from tf_input.dataset_format import HASH_COLUMNS, Feature, Manifest, catalog_features
@@ -102,9 +102,9 @@ def read_table(directory: str, manifest: Manifest) -> ImageTable | None:
             if catalog is None or not set(HASH_COLUMNS) <= set(catalog.column_names):
                 return None
             rows, is_other = _hash_rows(catalog), catalog.column("reencoded").is_valid().to_numpy()
-            are_as_stored = not (is_other & ~rows["has_look"]).any()
-            places, names = np.zeros(catalog.num_rows, np.int64), catalog_names(catalog, manifest.schema)
-            tables.append(ImageTable((split,), places, *names, rows, are_as_stored=are_as_stored))
+            are_as_stored = not (is_other & ~rows["has_visual_hash"]).any()
+            locations, names = np.zeros(catalog.num_rows, np.int64), catalog_names(catalog, manifest.schema)
+            tables.append(ImageTable((split,), locations, *names, rows, are_as_stored=are_as_stored))
     return join_parts(tables)
 
 
@@ -112,8 +112,8 @@ def join_parts(tables: Sequence[ImageTable]) -> ImageTable:
     """Concatenates tables, and merges splits with the same name."""
     joined = join_tables(tables)
     names = tuple(dict.fromkeys(joined.parts))
-    places = np.array([names.index(part) for part in joined.parts] or [0], np.int64)
-    return dataclasses.replace(joined, parts=names, of_images=places[joined.of_images])
+    indices = np.array([names.index(part) for part in joined.parts] or [0], np.int64)
+    return dataclasses.replace(joined, parts=names, of_images=indices[joined.of_images])
 
 
 def catalog_names(catalog: pa.Table, schema: Sequence[Feature]) -> tuple[pa.ChunkedArray, dict[str, pa.ChunkedArray], pa.ChunkedArray]:
@@ -130,9 +130,9 @@ def _hash_rows(catalog: pa.Table) -> np.ndarray:
     content, look = (catalog.column(name) for name in HASH_COLUMNS)
     rows = np.zeros(catalog.num_rows, HASH_ROW)
     rows["content"][:, 0] = content.to_numpy()
-    rows["has_look"] = has_look = look.is_valid().to_numpy()
+    rows["has_visual_hash"] = has_visual_hash = look.is_valid().to_numpy()
     known = look.drop_null().combine_chunks().cast(pa.binary(8 * HASH_WORDS))
-    rows["look"][has_look] = np.frombuffer(
+    rows["visual_hash"][has_visual_hash] = np.frombuffer(
         known.buffers()[1], "<u8", len(known) * HASH_WORDS, known.offset * 8 * HASH_WORDS
     ).reshape(-1, HASH_WORDS)
     return rows

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from beam_pipelines.config.leaks_config import LeaksConfig
 from beam_pipelines.elements.label_conflicts import show_label
-from beam_pipelines.errors import FoundError, StorageError, UserError, printable
-from beam_pipelines.images.look_alikes import Looks, find_edges, find_looks, join_edges
+from beam_pipelines.errors import ProblemsFound, StorageError, UserError, printable
+from beam_pipelines.images.visual_groups import VisualHashes, find_edges, group_by_hash, join_edges
 from beam_pipelines.images.near_hashes import search_parts
 from beam_pipelines.leaks.find_leaks import find_leaks
 from beam_pipelines.leaks.foreign_splits import name_splits
@@ -26,7 +26,7 @@ from beam_pipelines.sources.records.foreign_files import ForeignFiles
 from beam_pipelines.storage.files import any_remote, files_at
 from beam_pipelines.storage.metadata_files import read_object
 from tf_input.cores import num_cores
-from tf_input.dataset_format import IMAGE, MANIFEST, STATISTICS, Manifest, decode_manifest, not_a_data_set
+from tf_input.dataset_format import IMAGE, MANIFEST, STATISTICS, Manifest, decode_manifest, not_a_dataset
 
 
 def run_leaks(config: LeaksConfig) -> dict[str, Any]:
@@ -40,25 +40,25 @@ def run_leaks(config: LeaksConfig) -> dict[str, Any]:
         StorageError: A dataset could not be read.
     """
     # Worker processes cannot read from object stores.
-    num_processes = 0 if any_remote(*config.data_sets) else num_cores()
-    tables = [_read(directory, _from_catalogs) for directory in config.data_sets]
+    num_processes = 0 if any_remote(*config.datasets) else num_cores()
+    tables = [_read(directory, _from_catalogs) for directory in config.datasets]
     if any(table is None for table in tables):  # Stored bytes equal source bytes only if images were stored unchanged.
         tables = [
             table if table and table.are_as_stored else _read(directory, _from_records, config, num_processes)
-            for directory, table in zip(config.data_sets, tables)
+            for directory, table in zip(config.datasets, tables)
         ]
-    for directory, table in zip(config.data_sets, tables):
+    for directory, table in zip(config.datasets, tables):
         if not len(table.keys):
             raise UserError(f"{printable(directory)}: no images found. Give a dataset with images.")
     if len(tables) > 1:
-        tables = [_name_data_set(printable(directory), table) for directory, table in zip(config.data_sets, tables)]
+        tables = [_name_dataset(printable(directory), table) for directory, table in zip(config.datasets, tables)]
     table = join_tables(tables)
-    looks = find_looks(table.hashes)
-    found = find_leaks(table, looks, *_search(looks, config.distance, num_processes))
-    return {**found, "classes": _read(config.data_sets[0], _class_shares) if len(tables) == 1 else {}}
+    visual_hashes = group_by_hash(table.hashes)
+    leaks = find_leaks(table, visual_hashes, *_search(visual_hashes, config.distance, num_processes))
+    return {**leaks, "classes": _read(config.datasets[0], _class_shares) if len(tables) == 1 else {}}
 
 
-def _name_data_set(directory: str, table: ImageTable) -> ImageTable:
+def _name_dataset(directory: str, table: ImageTable) -> ImageTable:
     """Adds the name of the dataset to the names of its splits, and to labels that are valid only in this dataset."""
     labels = {f"{directory}: {name}" if name in table.numbers else name: column for name, column in table.labels.items()}
     return dataclasses.replace(table, parts=tuple(f"{directory}: {part}" for part in table.parts), labels=labels)
@@ -73,11 +73,11 @@ def _class_shares(directory: str) -> dict[str, Any]:
         raise UserError(f"{printable(directory)}/{STATISTICS}: its fields are not such as are written ({error!r})") from None
 
 
-def _search(looks: Looks, distance: int, num_processes: int) -> tuple[np.ndarray, bool]:
-    tasks, found = TaskWindow(num_processes), []
-    for part in search_parts(len(looks.hashes)):
-        found += tasks.run(find_edges, looks.hashes, distance, part)
-    return join_edges([*found, *tasks.drain()])
+def _search(visual_hashes: VisualHashes, distance: int, num_processes: int) -> tuple[np.ndarray, bool]:
+    tasks, result = TaskWindow(num_processes), []
+    for part in search_parts(len(visual_hashes.hashes)):
+        result += tasks.run(find_edges, visual_hashes.hashes, distance, part)
+    return join_edges([*result, *tasks.drain()])
 
 
 def _read(directory: str, read: Callable[..., ImageTable | None], *arguments: Any) -> Any:
@@ -94,7 +94,7 @@ def _from_catalogs(directory: str) -> ImageTable | None:
     """Reads a table from catalogs. Returns None if perceptual hashes are missing."""
     manifest = _manifest_of(directory)
     table = manifest and read_table(directory, manifest)
-    return table if table and (manifest.features[IMAGE].kind == "tensor" or table.hashes["has_look"].any()) else None
+    return table if table and (manifest.features[IMAGE].kind == "tensor" or table.hashes["has_visual_hash"].any()) else None
 
 
 def _from_records(directory: str, config: LeaksConfig, num_processes: int) -> ImageTable:
@@ -119,8 +119,8 @@ def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> Imag
     """Creates the image table of a prepared dataset from its records, because its catalogs lack the hashes."""
     shards = [(split, shard) for split, shards in manifest.splits.items() for shard in shards]
     tables = []
-    found = _hash_all([(f"{directory}/{shard.name}", shard.name, manifest.schema, None) for _, shard in shards], num_processes)
-    for (split, shard), records in zip(shards, found):
+    result = _hash_all([(f"{directory}/{shard.name}", shard.name, manifest.schema, None) for _, shard in shards], num_processes)
+    for (split, shard), records in zip(shards, result):
         groups = None
         if shard.catalog:
             keys, _, groups = catalog_names(read_catalog(f"{directory}/{shard.catalog}"), manifest.schema)
@@ -137,14 +137,14 @@ def _read_records(path: str, config: LeaksConfig, num_processes: int) -> ImageTa
     try:
         files = ForeignFiles(path, config.follow_links, config.split_folders)
     except UserError as error:
-        raise UserError(f"{printable(str(not_a_data_set(path)))}; as TFRecords of others: {error}") from None
+        raise UserError(f"{printable(str(not_a_dataset(path)))}; as TFRecords of others: {error}") from None
     splits = files.splits if files.describes_itself else name_splits(files.splits)
     _refuse_prepared(files.root.path, splits)
     first = files.first_examples()
     label = files.find_label(first)
     are_numbers = any(feature.kind == "int64" for example in first for name, feature in example.features.items() if name == label.name)
-    found = _hash_all([(f"{files.root.path}/{name}", name, None, label) for name in splits], num_processes)
-    named = zip(map(printable, splits.values()), found)
+    result = _hash_all([(f"{files.root.path}/{name}", name, None, label) for name in splits], num_processes)
+    named = zip(map(printable, splits.values()), result)
     tables = [make_table(split, records.keys, records.labels, None, records.rows) for split, records in named]
     return dataclasses.replace(join_parts(tables), numbers=frozenset({label.name} if are_numbers else ()))
 
@@ -155,8 +155,8 @@ def _refuse_prepared(root: str, names: Iterable[str]) -> None:
         path = os.path.join(root, folder, MANIFEST)
         # Other tools can also have files with this name.
         if files_at(path).exists(path) and b'"recordmill"' in files_at(path).read(path)[:100]:
-            found = f"{printable(os.path.dirname(path))} is a data set of its own"
-            raise UserError(f"{found}; expected that, in place of files of it or a folder around it")
+            result = f"{printable(os.path.dirname(path))} is a data set of its own"
+            raise UserError(f"{result}; expected that, in place of files of it or a folder around it")
 
 
 def _hash_all(tasks: Sequence[tuple[Any, ...]], num_processes: int) -> Iterator[HashedRecords]:
@@ -175,28 +175,28 @@ def _hash_all(tasks: Sequence[tuple[Any, ...]], num_processes: int) -> Iterator[
         return [Stage("files", counts.listed, len(tasks)), Stage("hashed", counts.hashed, None)]
 
     with interrupts.temporary_folder() as scratch, ProgressDisplay(scratch, stages):
-        for found in results(scratch):
+        for result in results(scratch):
             progress.count(scratch, listed=1)
-            yield found
+            yield result
 
 
-def describe_leaks(found: dict[str, Any]) -> str:
+def describe_leaks(result: dict[str, Any]) -> str:
     """Formats the leaks as text."""
-    return "\n".join(_lines(found))
+    return "\n".join(_lines(result))
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
-    yield ", ".join(f"{part} {num:,}" for part, num in found["parts"].items()) + " images"
-    if found["num_by_bytes"]:
-        yield f"{_count(found['num_by_bytes'], 'image')} compared only by their bytes: of one color, corrupt, or in an unknown format"
-    at_random = f"random splits would separate about {found['num_pairs_apart_at_random']:,.1f}"
-    at_least = "" if found["counts_all_pairs"] else "at least "  # See `Edges.are_all`.
-    yield f"{at_least}{_count(found['num_pairs'], 'near-duplicate pair')}, {found['num_pairs_apart']:,} of them in different splits ({at_random})"
-    for one in found["apart"]:
-        (first, second), images = one["parts"], one["num_images"]
-        yield f"  {_count(one['num_pairs'], 'pair')}: {_count(images[0], 'image')} in {first} and {images[1]:,} in {second}, for example"
-        yield from (f"    {printable(ours)} and {printable(theirs)}" for ours, theirs in one["first"])
-    groups, labels = found["groups"], found["labels"]
+def _lines(result: dict[str, Any]) -> Iterator[str]:
+    yield ", ".join(f"{part} {num:,}" for part, num in result["parts"].items()) + " images"
+    if result["num_by_bytes"]:
+        yield f"{_count(result['num_by_bytes'], 'image')} compared only by their bytes: of one color, corrupt, or in an unknown format"
+    at_random = f"random splits would separate about {result['num_pairs_apart_at_random']:,.1f}"
+    at_least = "" if result["counts_all_pairs"] else "at least "  # See `Edges.are_all`.
+    yield f"{at_least}{_count(result['num_pairs'], 'near-duplicate pair')}, {result['num_pairs_apart']:,} of them in different splits ({at_random})"
+    for item in result["apart"]:
+        (first, second), images = item["parts"], item["num_images"]
+        yield f"  {_count(item['num_pairs'], 'pair')}: {_count(images[0], 'image')} in {first} and {images[1]:,} in {second}, for example"
+        yield from (f"    {printable(ours)} and {printable(theirs)}" for ours, theirs in item["first"])
+    groups, labels = result["groups"], result["labels"]
     if groups["num"]:
         apart = f"{groups['num_apart']:,} of them in different splits" + (
             f", for example {', '.join(map(printable, groups['first']))}" if groups["first"] else ""
@@ -205,22 +205,22 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     if labels["num_conflicts"]:
         of = ", ".join(f"{num:,} of {printable(name)}" for name, num in labels["num_conflicts_of"].items() if num)
         yield f"{_count(labels['num_conflicts'], 'near-duplicate cluster')} with different labels ({of}), for example"
-        for one in labels["conflicts"]:
-            images = ", ".join(f"{printable(image['key'])}: {printable(show_label(image['label']))}" for image in one["images"])
-            yield f"    {printable(one['feature'])}: {images}"
-    yield from map(printable, describe_shares(found["classes"], list(found["parts"])))
+        for item in labels["conflicts"]:
+            images = ", ".join(f"{printable(image['key'])}: {printable(show_label(image['label']))}" for image in item["images"])
+            yield f"    {printable(item['feature'])}: {images}"
+    yield from map(printable, describe_shares(result["classes"], list(result["parts"])))
 
 
 def _count(num: int, noun: str) -> str:
     return f"{num:,} {noun}{'' if num == 1 else 's'}"
 
 
-def failure(config: LeaksConfig, found: dict[str, Any]) -> FoundError | None:
+def failure(config: LeaksConfig, result: dict[str, Any]) -> ProblemsFound | None:
     """Returns the error to raise if leaks were found, or None if there are no leaks."""
-    if not found["num_pairs_apart"] and not found["groups"]["num_apart"]:
+    if not result["num_pairs_apart"] and not result["groups"]["num_apart"]:
         return None
-    shown = ", ".join(map(printable, config.data_sets))
-    return FoundError(
-        f"{shown}: {_count(found['num_pairs_apart'], 'near-duplicate pair')} and "
-        f"{_count(found['groups']['num_apart'], 'group')} are in different splits"
+    shown = ", ".join(map(printable, config.datasets))
+    return ProblemsFound(
+        f"{shown}: {_count(result['num_pairs_apart'], 'near-duplicate pair')} and "
+        f"{_count(result['groups']['num_apart'], 'group')} are in different splits"
     )

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.elements.reference_runs import read_stretch
+from beam_pipelines.elements.reference_runs import read_range
 from beam_pipelines.elements.near_duplicates import NearDuplicates
 from beam_pipelines.errors import RunError
-from beam_pipelines.images.look_alikes import HASH_ROW, find_looks
+from beam_pipelines.images.visual_groups import HASH_ROW, group_by_hash
 from beam_pipelines.images.perceptual_hash import HASH_WORDS
 from beam_pipelines.leaks.find_leaks import find_leaks
 from beam_pipelines.leaks.image_table import read_table
@@ -29,12 +29,12 @@ def find_written_leaks(config: PrepareJob, manifest: Manifest, near_duplicates: 
     if table is None:
         raise RunError("a catalog has no hashes of images; expected those of all")
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
-        near, edges = (np.frombuffer(read_stretch(one, spool), "<u8") for one in (near_duplicates.looks, near_duplicates.edges))
+        near, edges = (np.frombuffer(read_range(item, spool), "<u8") for item in (near_duplicates.visual_hashes, near_duplicates.edges))
     rows = np.zeros(len(near) // HASH_WORDS, HASH_ROW)
-    rows["look"], rows["has_look"] = near.reshape(-1, HASH_WORDS), True
-    looks = find_looks(np.concatenate([table.hashes, rows]))
-    of_images, of_near = np.split(looks.of_images, [len(table.hashes)])
+    rows["visual_hash"], rows["has_visual_hash"] = near.reshape(-1, HASH_WORDS), True
+    visual_hashes = group_by_hash(np.concatenate([table.hashes, rows]))
+    of_images, of_near = np.split(visual_hashes.of_images, [len(table.hashes)])
     edges = of_near[edges.astype(np.int64).reshape(-1, 2)]
-    is_written = np.bincount(of_images, minlength=looks.num) > 0
+    is_written = np.bincount(of_images, minlength=visual_hashes.num) > 0
     edges = edges[is_written[edges].all(axis=1)]
-    return find_leaks(table, looks._replace(of_images=of_images), edges, near_duplicates.counts_all_pairs, near_duplicates.num_pairs)
+    return find_leaks(table, visual_hashes._replace(of_images=of_images), edges, near_duplicates.counts_all_pairs, near_duplicates.num_pairs)

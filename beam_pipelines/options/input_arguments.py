@@ -3,18 +3,18 @@
 import argparse
 
 
-def add_follow_links(group: argparse._ActionsContainer, place: str, otherwise: str) -> None:
+def add_follow_links(group: argparse._ActionsContainer, location: str, otherwise: str) -> None:
     """Adds the option `--follow_links`.
 
     Args:
         group: The parser, or a group of its options.
-        place: The metavar of the input path.
+        location: The metavar of the input path.
         otherwise: What happens to links without the option, for the help.
     """
     group.add_argument(
         "--follow_links",
         action="store_true",
-        help=f"Follow links on a disk that lead out of {place} or to folders, except into a folder that contains the "
+        help=f"Follow links on a disk that lead out of {location} or to folders, except into a folder that contains the "
         f"link. Without the option such links are {otherwise}.",
     )
 

@@ -38,9 +38,9 @@ def add_leaks(commands: argparse._SubParsersAction) -> None:
         example=_EXAMPLE,
     )
     add = parser.add_argument
-    of_data_sets = "Path or URL of a dataset, or path, pattern or URL of TFRecord files. Several datasets are also "
+    of_datasets = "Path or URL of a dataset, or path, pattern or URL of TFRecord files. Several datasets are also "
     "compared with each other."
-    add("data_sets", nargs="+", metavar="OUT", help=of_data_sets)
+    add("datasets", nargs="+", metavar="OUT", help=of_datasets)
     add_duplicate_distance(parser)
     parser.set_defaults(duplicate_distance=MAX_DUPLICATE_DISTANCE)
     add_follow_links(parser, "OUT", "skipped with a warning")
@@ -67,7 +67,7 @@ def add_duplicate_distance(parser: argparse.ArgumentParser) -> None:
 def make_leaks_config(arguments: argparse.Namespace) -> LeaksConfig:
     """Converts the arguments of `recordmill leaks` to its configuration. Raises `UserError` if a value is invalid."""
     return LeaksConfig(
-        data_sets=tuple(parse_directory("OUT", path) for path in arguments.data_sets),
+        datasets=tuple(parse_directory("OUT", path) for path in arguments.datasets),
         distance=arguments.duplicate_distance,
         follow_links=arguments.follow_links,
         split_folders=has_split_folders(arguments),

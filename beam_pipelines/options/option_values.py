@@ -128,24 +128,24 @@ def parse_about(texts: Sequence[str]) -> dict[str, str]:
     Raises:
         UserError: A name is unknown or occurs twice, or a value has no text.
     """
-    found = _parse_texts("--about", "WHAT", texts)
-    for name in found:
+    result = _parse_texts("--about", "WHAT", texts)
+    for name in result:
         if name not in ABOUT:
             raise UserError(f"--about={printable(name)}=…: expected one of {', '.join(ABOUT)}{did_you_mean(name, ABOUT)}")
-    return {name: found[name] for name in ABOUT if name in found}
+    return {name: result[name] for name in ABOUT if name in result}
 
 
-def _parse_texts(option: str, what: str, texts: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _parse_texts(option: str, subject: str, texts: Sequence[str]) -> dict[str, str]:
+    results: dict[str, str] = {}
     for text in texts:
         name, equals, description = (part.strip() for part in text.partition("="))
         is_fit = name and description and len(description) <= _MAX_DESCRIPTION and not CONTROL.search(description)
         if not is_fit:
-            raise UserError(f"{option}={printable(text)}: expected {what}=TEXT, a line of at most {_MAX_DESCRIPTION} characters")
-        if name in found:
-            raise UserError(f"{option}={printable(text)}: {name!r} is given twice. Give each {what} only once.")
-        found[name] = description
-    return found
+            raise UserError(f"{option}={printable(text)}: expected {subject}=TEXT, a line of at most {_MAX_DESCRIPTION} characters")
+        if name in results:
+            raise UserError(f"{option}={printable(text)}: {name!r} is given twice. Give each {subject} only once.")
+        results[name] = description
+    return results
 
 
 def parse_directory(option: str, text: str) -> str:
@@ -194,8 +194,8 @@ def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:
         tables = read_class_tables(directory)
     except (OSError, ValueError, UserError) as error:
         reason = getattr(error, "strerror", None) or error
-        told = f"--label_names_from={directory}: {reason}. Give a dataset that was prepared earlier."
-        raise listing_error(error, directory, told) from None
+        reported = f"--label_names_from={directory}: {reason}. Give a dataset that was prepared earlier."
+        raise listing_error(error, directory, reported) from None
     if not tables:
         raise UserError(f"--label_names_from={directory}: the dataset has no classes. Give a dataset with class names.")
     return tables

@@ -16,7 +16,7 @@ TRAINING_OPTIONS = (
 _EXAMPLE = """\
 examples:
   recordmill which out/flowers --epoch 3 --step 9000 --batch_size 128 --seed 0
-  recordmill which out/flowers --epoch 3 --step 9000 --backup backups --json
+  recordmill which out/flowers --epoch 3 --step 9000 --checkpoint backups --json
 """
 
 
@@ -42,7 +42,7 @@ def add_which(commands: argparse._SubParsersAction) -> None:
     )
     add("--step", type=_count, required=True, metavar="N", help="Index of the batch in the epoch, from 0.")
     add(
-        "--backup",
+        "--checkpoint",
         metavar="PATH",
         help="Checkpoint from tf_input.Backup, or the directory with the checkpoints of the training. It contains all "
         "options below except --hosts.",
@@ -128,10 +128,10 @@ def training_options(arguments: argparse.Namespace) -> dict[str, object]:
         UserError: Options are given together with a checkpoint, or neither a checkpoint nor the batch size is given.
     """
     given = {name: value for name in ("split", "open_fold", *TRAINING_OPTIONS) if (value := getattr(arguments, name)) is not None}
-    if arguments.backup is not None and given:
-        raise UserError(f"--{next(iter(given))}: the checkpoint contains this option. Omit it, or omit --backup.")
-    if arguments.backup is None and arguments.batch_size is None:
-        raise UserError("--batch_size is missing. Give the batch size of the training, or --backup.")
+    if arguments.checkpoint is not None and given:
+        raise UserError(f"--{next(iter(given))}: the checkpoint contains this option. Omit it, or omit --checkpoint.")
+    if arguments.checkpoint is None and arguments.batch_size is None:
+        raise UserError("--batch_size is missing. Give the batch size of the training, or --checkpoint.")
     for name in ("split", "open_fold"):  # options of the dataset, not of `batches`
         given.pop(name, None)
     return given if arguments.hosts is None else {**given, "hosts": arguments.hosts}

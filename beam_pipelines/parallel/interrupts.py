@@ -30,9 +30,9 @@ _SAME_SECONDS = 0.5  # A terminal and a process supervisor can both forward the 
 
 # Global state of the process, because signals are global too.
 _received: int | None = None
-_find_in_place: Callable[[], str] = str
+_find_published: Callable[[], str] = str
 _num_unhurried = 0
-_tell: Callable[[str, str], None] = lambda told, in_place: None
+_report: Callable[[str, str], None] = lambda reported, in_place: None
 _telling = threading.Lock()
 _folders: set[str] = set()
 
@@ -49,8 +49,8 @@ def listen() -> None:
 
 def forget() -> None:
     """Resets the state, as if no signal had arrived."""
-    global _received, _find_in_place, _telling
-    _received, _find_in_place, _telling = None, str, threading.Lock()
+    global _received, _find_published, _telling
+    _received, _find_published, _telling = None, str, threading.Lock()
     retries.end_waiting(False)
 
 
@@ -69,28 +69,28 @@ def note(find: Callable[[], str]) -> None:
 
     The function returns an empty string if no output is complete.
     """
-    global _find_in_place
-    _find_in_place = find
+    global _find_published
+    _find_published = find
 
 
-def find_in_place() -> str:
+def find_published() -> str:
     """Returns a description of the completed output of the run, or an empty string if there is none."""
-    return _find_in_place()
+    return _find_published()
 
 
-def tell_by(tell: Callable[[str, str], None]) -> None:
+def set_reporter(report: Callable[[str, str], None]) -> None:
     """Sets the function that reports an interruption.
 
     The function receives a one-line message and a description of the completed output.
     """
-    global _tell
-    _tell = tell
+    global _report
+    _report = report
 
 
-def tell(told: str, in_place: str) -> None:
+def report(reported: str, in_place: str) -> None:
     """Reports an interruption, unless another thread already reports it."""
     if _telling.acquire(blocking=False):
-        _tell(told, in_place)
+        _report(reported, in_place)
 
 
 def let_go() -> None:
@@ -174,15 +174,15 @@ def _watch(reader: socket.socket, unused_writer: socket.socket) -> None:
             continue
         if time.monotonic() > came + _SAME_SECONDS:
             job = " The job may continue." if _num_unhurried else ""
-            told, in_place = f"Interrupted twice. The state of the output is unknown.{job}", ""
+            reported, in_place = f"Interrupted twice. The state of the output is unknown.{job}", ""
             break
     else:
-        found: list[str] = []
-        _join(lambda: found.append(find_in_place()))
-        in_place = found[0] if found else "The state of the output is unknown. Rerun with --resume to continue."
-        nothing = "Nothing was written." if _find_in_place is str else "No shard is complete; temporary files remain."
-        told = f"Interrupted. {in_place or nothing}"
-    _join(lambda: tell(told, in_place))
+        results: list[str] = []
+        _join(lambda: results.append(find_published()))
+        in_place = results[0] if results else "The state of the output is unknown. Rerun with --resume to continue."
+        nothing = "Nothing was written." if _find_published is str else "No shard is complete; temporary files remain."
+        reported = f"Interrupted. {in_place or nothing}"
+    _join(lambda: report(reported, in_place))
     end(128 + first)
 
 
@@ -199,7 +199,7 @@ def _descendants(process: int) -> list[int]:
     Child processes that the system does not list end when their input is closed.
     """
     children = [int(child) for path in pathlib.Path(f"/proc/{process}/task").glob("*/children") for child in _words(path)]
-    return [found for child in children for found in (child, *_descendants(child))]
+    return [result for child in children for result in (child, *_descendants(child))]
 
 
 def _words(path: pathlib.Path) -> list[str]:

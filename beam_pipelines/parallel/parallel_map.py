@@ -31,9 +31,9 @@ class ParallelMap(beam.DoFn):
     def start_bundle(self) -> None:
         self._tasks = TaskWindow(self._num_processes)
 
-    def run(self, function: Callable[..., Any], *args: Any, held_bytes: int = 0) -> Iterator[Any]:
+    def run(self, function: Callable[..., Any], *args: Any, memory_bytes: int = 0) -> Iterator[Any]:
         """Starts a task, and yields the outputs of completed tasks. See `TaskWindow.run`."""
-        return self._take_all(self._tasks.run(function, *args, held_bytes=held_bytes))
+        return self._take_all(self._tasks.run(function, *args, memory_bytes=memory_bytes))
 
     def take(self, result: Any) -> Iterable[Any]:
         """Returns the outputs for the result of a task."""

@@ -204,9 +204,9 @@ class ProgressDisplay:
     def __enter__(self) -> "ProgressDisplay":
         global _num_restarts
         _num_restarts = 0
-        show = self._tell
+        show = self._log
         if _display == "json":
-            show = self._tell_programs
+            show = self._log_programs
         elif _display == "none" or log.is_quiet():
             show = self._stop.wait
         elif os.isatty(2) and not log.is_kept():
@@ -219,29 +219,29 @@ class ProgressDisplay:
         self._stop.set()
         self._thread.join()
 
-    def _tell(self) -> None:
-        began, last = time.monotonic(), _Look(Counts(), [])
+    def _log(self) -> None:
+        began, last = time.monotonic(), _Snapshot(Counts(), [])
         while not self._stop.wait(TELL_SECONDS):
-            now = self._look()
-            told = []
+            now = self._take_snapshot()
+            reported = []
             for stage, (rate, seconds_left) in zip(now.stages, now.rates(last)):
                 total = f" of {stage.total:,}" if stage.total is not None else ""
                 left = f", {_format_seconds(seconds_left)} left" if seconds_left is not None else ""
-                told.append(f"{stage.name} {stage.done:,}{total} ({rate:,.0f}/s{left}){stage.note and f', {stage.note}'}")
+                reported.append(f"{stage.name} {stage.done:,}{total} ({rate:,.0f}/s{left}){stage.note and f', {stage.note}'}")
             if now.counts.written_bytes:
-                told.append(f"{now.bytes_per_second(last) / 1e6:,.1f} MB/s")
+                reported.append(f"{now.bytes_per_second(last) / 1e6:,.1f} MB/s")
             if now.counts.retries:
-                told.append(f"{now.counts.retries:,} requests made again")
+                reported.append(f"{now.counts.retries:,} requests made again")
             if _num_restarts:
-                told.append(f"job restarted {_num_restarts} time{'s' * (_num_restarts > 1)}")
+                reported.append(f"job restarted {_num_restarts} time{'s' * (_num_restarts > 1)}")
             last = now
-            log.say(f"{_format_seconds(now.seconds - began)}: {'; '.join(told)}", restarts=_num_restarts, **now.counts._asdict())
+            log.print_message(f"{_format_seconds(now.seconds - began)}: {'; '.join(reported)}", restarts=_num_restarts, **now.counts._asdict())
 
-    def _tell_programs(self) -> None:
-        last, is_over = _Look(Counts(), []), False
+    def _log_programs(self) -> None:
+        last, is_over = _Snapshot(Counts(), []), False
         while not is_over:
             is_over = self._stop.wait(JSON_SECONDS)  # The last line shows the end of the run.
-            now = self._look()
+            now = self._take_snapshot()
             if sum(now.counts) < sum(last.counts):  # The working directory and its counts are already deleted.
                 return
             stages = [
@@ -255,12 +255,12 @@ class ProgressDisplay:
                 for stage, (rate, left) in zip(now.stages, now.rates(last))
             ]
             counts = {name: getattr(now.counts, name) for name in ("dead_letters", "written_bytes", "retries")}
-            log.say_progress(stages=stages, **counts, bytes_per_second=round(now.bytes_per_second(last)), restarts=_num_restarts)
+            log.log_progress(stages=stages, **counts, bytes_per_second=round(now.bytes_per_second(last)), restarts=_num_restarts)
             last = now
 
-    def _look(self) -> "_Look":
+    def _take_snapshot(self) -> "_Snapshot":
         counts = read_counts(self._directory)
-        return _Look(counts, self._stages(counts))
+        return _Snapshot(counts, self._stages(counts))
 
     def _show(self) -> None:
         from rich.console import Console
@@ -279,9 +279,9 @@ class ProgressDisplay:
         # Output of the command goes above the bars only if both are on the terminal.
         with Progress(*columns, console=console, transient=True, refresh_per_second=5, redirect_stdout=os.isatty(1)) as progress:
             bars = [progress.add_task(stage.name, total=None, note="") for stage in self._stages(Counts())]
-            first: _Look | None = None
+            first: _Snapshot | None = None
             while not self._stop.wait(self._interval):
-                now = self._look()
+                now = self._take_snapshot()
                 for bar, stage in zip(bars, now.stages):
                     is_written = first and stage.note and now.counts.written_bytes
                     rate = f"{now.bytes_per_second(first) / 1e6:,.0f} MB/s, " if is_written else ""
@@ -289,20 +289,20 @@ class ProgressDisplay:
                 first = first or (now if now.counts.written_bytes else None)
 
 
-class _Look:
+class _Snapshot:
     """A snapshot of the progress counts."""
 
     def __init__(self, counts: Counts, stages: list[Stage]) -> None:
         self.counts, self.stages, self.seconds = counts, stages, time.monotonic()
 
-    def rates(self, last: "_Look") -> Iterator[tuple[float, float | None]]:
+    def rates(self, last: "_Snapshot") -> Iterator[tuple[float, float | None]]:
         """Yields the rate of each stage per second since an earlier snapshot, and the estimated seconds left."""
         before = {stage.name: stage.done for stage in last.stages}
         for stage in self.stages:
             rate = (stage.done - before.get(stage.name, 0)) / max(self.seconds - last.seconds, 1e-3)
             yield rate, (stage.total - stage.done) / rate if stage.total is not None and rate else None
 
-    def bytes_per_second(self, last: "_Look") -> float:
+    def bytes_per_second(self, last: "_Snapshot") -> float:
         """Returns the bytes of records written per second since an earlier snapshot."""
         return (self.counts.written_bytes - last.counts.written_bytes) / max(self.seconds - last.seconds, 1e-3)
 

@@ -143,9 +143,9 @@ class TaskWindow:
         self._pool = worker_processes(num_processes) if num_processes else None
         self._limit = 2 * num_processes  # One running and one queued task for each process, so that no process is idle.
         self._in_flight: collections.deque[tuple[Future, int]] = collections.deque()
-        self._held_bytes = 0
+        self._reserved_bytes = 0
 
-    def run(self, function: Callable[..., Any], *args: Any, held_bytes: int = 0) -> Iterator[Any]:
+    def run(self, function: Callable[..., Any], *args: Any, memory_bytes: int = 0) -> Iterator[Any]:
         """Starts a task, and yields the results of earlier tasks.
 
         The call waits for earlier tasks if too many tasks are running.
@@ -153,15 +153,15 @@ class TaskWindow:
         Args:
             function: A module-level function with picklable arguments.
             *args: The arguments of the function.
-            held_bytes: The memory that the task needs, in bytes. 0 for small tasks.
+            memory_bytes: The memory that the task needs, in bytes. 0 for small tasks.
         """
         if self._pool is None:
             yield function(*args)
             return
-        while self._in_flight and self._held_bytes + held_bytes > MAX_HELD_BYTES:
+        while self._in_flight and self._reserved_bytes + memory_bytes > MAX_HELD_BYTES:
             yield self._take()
-        self._in_flight.append((self._pool.submit(function, *args), held_bytes))
-        self._held_bytes += held_bytes
+        self._in_flight.append((self._pool.submit(function, *args), memory_bytes))
+        self._reserved_bytes += memory_bytes
         while self._in_flight and (len(self._in_flight) > self._limit or self._in_flight[0][0].done()):
             yield self._take()
 
@@ -171,8 +171,8 @@ class TaskWindow:
             yield self._take()
 
     def _take(self) -> Any:
-        future, held_bytes = self._in_flight.popleft()
-        self._held_bytes -= held_bytes
+        future, memory_bytes = self._in_flight.popleft()
+        self._reserved_bytes -= memory_bytes
         return future.result()
 
 
@@ -196,7 +196,7 @@ def end_running_tasks() -> None:
 
 
 @atexit.register
-def close_light_processes() -> None:
+def close_worker_processes() -> None:
     """Closes all pools of this process. Running tasks are lost."""
     with _lock:
         while _pools:

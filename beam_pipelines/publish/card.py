@@ -38,14 +38,14 @@ _TYPES = {"bytes": "tf.string", "int64": "tf.int64", "float": "tf.float32"}
 _ABOUT = {"source": "Source", "license": "License", "citation": "Citation"}
 
 
-def data_set_card(manifest: Manifest, statistics: Mapping[str, Any]) -> str:
+def dataset_card(manifest: Manifest, statistics: Mapping[str, Any]) -> str:
     """Returns the text of a dataset's `README.md`.
 
     Args:
         manifest: The manifest of the dataset.
         statistics: The contents of `statistics.json`.
     """
-    blocks = (_overview, _features, _classes, _how_made, _beside, _how_read, _origin)
+    blocks = (_overview, _features, _classes, _how_made, _other_files, _how_read, _origin)
     return "\n".join([*_front_matter(manifest, ("tfrecord",)), *(line for block in blocks for line in block(manifest, statistics))])
 
 
@@ -118,7 +118,7 @@ def _classes(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]
             counts = [label_counts(statistics, split, feature.name) for split in splits]
             yield f"## Classes of {shown(feature.name)}"
             yield ""
-            rows = [[str(number), name, *(f"{one.get(name, 0):,}" for one in counts)] for number, name in enumerate(names)]
+            rows = [[str(number), name, *(f"{count.get(name, 0):,}" for count in counts)] for number, name in enumerate(names)]
             yield from _table(("", "class", *splits), rows)
             if more := len(feature.label_names) - len(names):
                 yield f"And {more:,} more: `{label_file_name(feature.name)}` has all of them, one a line, in the order of their numbers."
@@ -145,7 +145,7 @@ def _how_made(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
         yield f"- They are {height} pixels high and {width} wide."
 
 
-def _beside(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
+def _other_files(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
     """Yields lines about the other files of the dataset."""
     if manifest.num_dead_letters:
         yield f"- `{DEAD_LETTERS}` says which inputs were refused, and why."
@@ -232,7 +232,7 @@ def shown(text: str, max_characters: int | None = _MAX_CHARACTERS) -> str:
     """Escapes a text so that Markdown and HTML display it unchanged. Invisible characters become escape sequences."""
     if max_characters and len(text) > max_characters:
         text = f"{text[: max_characters - 1]}…"
-    visible = "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)
+    visible = "".join(item if item.isprintable() else f"\\u{ord(item):04x}" for item in text)
     escaped = _SPECIAL.sub(r"\\\g<0>", html.escape(visible.strip(), quote=False))
     return _SPECIAL_TO_SOME.sub(lambda match: f"&#{ord(match[0])};", escaped)
 
@@ -243,4 +243,4 @@ def _paragraph(text: str) -> str:
 
 def quote(text: str) -> str:
     """Returns a text in double quotes, for YAML and Python."""
-    return "".join(one if one.isprintable() else f"\\U{ord(one):08x}" for one in json.dumps(text, ensure_ascii=False))
+    return "".join(dump if dump.isprintable() else f"\\U{ord(dump):08x}" for dump in json.dumps(text, ensure_ascii=False))

@@ -50,7 +50,7 @@ _CONTEXT = {
 _TYPES = {"text": "sc:Text", "integer": "sc:Integer", "float": "sc:Float"}
 
 
-def describe_data_set(manifest: Manifest) -> dict[str, Any]:
+def describe_dataset(manifest: Manifest) -> dict[str, Any]:
     """Returns the contents of `croissant.json` as a dictionary."""
     about = manifest.about
     num_examples = sum(map(manifest.num_examples, manifest.splits))
@@ -100,7 +100,7 @@ def _examples(manifest: Manifest) -> dict[str, Any]:
         "references": {"field": {"@id": "splits/name"}},
     }
     features = catalog_features(manifest.schema)
-    kinds = {column: "text" if one.kind == "class_label" else one.kind for column, one in features.items()}
+    kinds = {column: "text" if item.kind == "class_label" else item.kind for column, item in features.items()}
     return {
         "@type": "cr:RecordSet",
         "@id": "examples",
@@ -110,7 +110,7 @@ def _examples(manifest: Manifest) -> dict[str, Any]:
         "field": [
             {"@type": "cr:Field", "@id": "examples/split", "name": "split", "dataType": "sc:Text", **split},
             *(_field(name, _TYPES[kind], False, "") for name, kind in CATALOG_COLUMNS.items() if name not in features),
-            *(_field(column, _TYPES[kinds[column]], bool(one.shape), one.description) for column, one in features.items()),
+            *(_field(column, _TYPES[kinds[column]], bool(entry.shape), entry.description) for column, entry in features.items()),
         ],
     }
 

@@ -31,6 +31,6 @@ def class_shares(schema: Iterable[Feature], statistics: Mapping[str, Any]) -> di
             counts = {split: label_counts(statistics, split, feature.name) for split in statistics["splits"]}
             totals = {name: sum(of_split[name] for of_split in counts.values()) for name in feature.label_names}
             shares[feature.name] = {
-                name: {split: one[name] / total for split, one in counts.items()} for name, total in totals.items() if total
+                name: {split: item[name] / total for split, item in counts.items()} for name, total in totals.items() if total
             }
     return shares

@@ -9,8 +9,8 @@ from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.quality import ShuffleQualities
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
 from beam_pipelines.publish.accounting import find_warnings
-from beam_pipelines.publish.card import data_set_card
-from beam_pipelines.publish.croissant import describe_data_set
+from beam_pipelines.publish.card import dataset_card
+from beam_pipelines.publish.croissant import describe_dataset
 from tf_input import dataset_format
 from tf_input.dataset_format import (
     FEATURE_KINDS,
@@ -61,7 +61,7 @@ def metadata_files(
     """
     return {
         **derived_files(manifest, statistics),
-        dataset_format.CARD: data_set_card(manifest, statistics),
+        dataset_format.CARD: dataset_card(manifest, statistics),
         dataset_format.STATISTICS: to_json(statistics),
         dataset_format.RUN: to_checked_json({**run_info, "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z")}),
     }
@@ -78,7 +78,7 @@ def derived_files(manifest: Manifest, statistics: Mapping[str, Any]) -> dict[str
         dataset_format.FEATURES: to_json(features(manifest, masks["bits"] if masks else 8, channels)),
         **label_files(manifest),
         dataset_format.SCHEMA: schema_pbtxt(manifest),
-        dataset_format.CROISSANT: to_json(describe_data_set(manifest)),
+        dataset_format.CROISSANT: to_json(describe_dataset(manifest)),
     }
 
 
@@ -239,8 +239,8 @@ def statistics(
         facts["mask"] = recorded["mask"]
     if any(feature.name == f"{OBJECTS}/bbox" for feature in listing.schema):
         facts["boxes"] = {"num_dropped": images.num_dropped_boxes, "num_clipped": images.num_clipped_boxes}
-    if listing.left_out:
-        facts["left_out_fields"] = list(listing.left_out)
+    if listing.unused_fields:
+        facts["unused_fields"] = list(listing.unused_fields)
     if listing.division:
         facts["division"] = listing.division.to_json()
     if listing.near_duplicates:

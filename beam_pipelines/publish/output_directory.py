@@ -17,12 +17,12 @@ from beam_pipelines.config.output_paths import PROGRESS, REPLACED, SCRATCH, Outp
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import BusyError, SilentStoreError, StillRunningError, StorageError, UserError, printable
-from beam_pipelines.log import say
+from beam_pipelines.log import print_message
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.worker_processes import end_running_tasks
-from beam_pipelines.publish.resumable_run import RESUME, ResumePolicy, check_left, describe_left, is_in_place, is_left, of_resumable_run
+from beam_pipelines.publish.resumable_run import RESUME, ResumePolicy, check_resumable, describe_resumable_run, is_published, is_resumable, of_resumable_run
 from beam_pipelines.storage.files import Files, files_at, is_remote, make_folder, write_file
-from beam_pipelines.storage.lease import LEASE, Lease, hold_in_store, hold_on_disk, make_lease, read_lease, wait_for_lease
+from beam_pipelines.storage.lease import LEASE, Lease, store_lease, disk_lease, make_lease, read_lease, wait_for_lease
 from beam_pipelines.storage.marked_directory import (
     MARKER,
     MARKER_TEXT,
@@ -45,8 +45,8 @@ def check_paths(config: PrepareConfig, overwrite: bool, resume_policy: ResumePol
     if is_remote(config.output):
         _check_access(resolved.output_option, config.output)
     if not _is_at_work(resolved):  # A live run is reported later, when its lock is taken.
-        check_left(resolved, resume_policy, f"{resolved.output_option}={printable(config.output)}")
-    may_stay = resume_policy is ResumePolicy.RESUME and (not is_left(left := of_resumable_run(resolved)) or is_in_place(left))
+        check_resumable(resolved, resume_policy, f"{resolved.output_option}={printable(config.output)}")
+    may_stay = resume_policy is ResumePolicy.RESUME and (not is_resumable(left := of_resumable_run(resolved)) or is_published(left))
     check_output(config.output, config.input, overwrite, resolved.output_option, resume_policy, may_stay)
 
 
@@ -79,7 +79,7 @@ def check_output(
     if _is_within(output, folder) or _is_within(folder, output):
         raise UserError(f"{shown}: the output and the input {printable(source)} contain each other. Choose a path outside the input.")
     _check_above(output, shown)
-    _check_beside(output, shown, resume_policy)
+    _check_temporary_paths(output, shown, resume_policy)
     if not _exists(output):
         return
     # A marker next to a manifest means a complete dataset: the run was killed before it could remove the marker.
@@ -95,36 +95,36 @@ def check_output(
         )
 
 
-def _check_above(output: str, whose: str) -> None:
+def _check_above(output: str, prefix: str) -> None:
     """Raises UserError if a parent of the output path is a file."""
     if is_remote(output):
         return
     above = next(parent for parent in pathlib.Path(output).parents if os.path.lexists(parent))
     if not above.is_dir():
-        raise UserError(f"{whose}: {printable(str(above))} is not a folder. Choose a path in a folder.")
+        raise UserError(f"{prefix}: {printable(str(above))} is not a folder. Choose a path in a folder.")
 
 
-def _check_beside(output: str, whose: str, resume_policy: ResumePolicy) -> None:
+def _check_temporary_paths(output: str, prefix: str, resume_policy: ResumePolicy) -> None:
     """Raises UserError if files of other programs may exist at the temporary paths beside the output.
 
     The temporary paths are the scratch directory and the path to which the old dataset is moved.
     """
     if is_remote(output):
-        _check_prefix(f"{output}{SCRATCH}", whose)
+        _check_prefix(f"{output}{SCRATCH}", prefix)
         return
     old = f"{output}{REPLACED}"
     if os.path.lexists(old) and not os.path.lexists(output):
         advice = f"Restore it (`mv {printable(old)} {printable(output)}`), or remove it"
-        raise UserError(f"{whose}: an interrupted run moved the old dataset to {printable(old)}. {advice}.")
+        raise UserError(f"{prefix}: an interrupted run moved the old dataset to {printable(old)}. {advice}.")
     if os.path.lexists(old):
-        raise UserError(f"{whose}: {printable(old)} exists, but --overwrite needs this path for the old dataset. Move or remove it.")
-    check_is_ours(f"{output}{SCRATCH}", whose)
+        raise UserError(f"{prefix}: {printable(old)} exists, but --overwrite needs this path for the old dataset. Move or remove it.")
+    check_is_ours(f"{output}{SCRATCH}", prefix)
 
 
-def _check_prefix(prefix: str, whose: str) -> None:
+def _check_prefix(prefix: str, subject: str) -> None:
     """Raises UserError if objects exist under a prefix, but no marker or lease shows that they belong to a run."""
     if any(files_at(prefix).top_level(prefix)) and not (_has(prefix, MARKER) or _has(prefix, LEASE)):
-        raise UserError(f"{whose}: {prefix}/, which the run needs for its files, has files from elsewhere. Move or remove them.")
+        raise UserError(f"{subject}: {prefix}/, which the run needs for its files, has files from elsewhere. Move or remove them.")
 
 
 def is_new(path: str, last_file: str = MANIFEST) -> bool:
@@ -211,11 +211,11 @@ def wait_for_others(config: OutputPaths) -> None:
     Raises:
         BusyError: Another run still writes to the output.
     """
-    whose = f"{config.output_option}={printable(config.output)}"
+    prefix = f"{config.output_option}={printable(config.output)}"
     if is_remote(config.output):
-        wait_for_lease(config.scratch_directory, whose)
+        wait_for_lease(config.scratch_directory, prefix)
     elif is_in_use(config.scratch_directory):
-        raise BusyError(f"{whose}: {_BUSY}")
+        raise BusyError(f"{prefix}: {_BUSY}")
 
 
 def remove_leftovers(config: OutputPaths) -> None:
@@ -223,16 +223,16 @@ def remove_leftovers(config: OutputPaths) -> None:
 
     If that run is still active, it removes its scratch directory itself.
     """
-    scratch, whose = config.scratch_directory, f"{config.output_option}={printable(config.output)}"
+    scratch, prefix = config.scratch_directory, f"{config.output_option}={printable(config.output)}"
     if not _exists(scratch):
         return
     with contextlib.suppress(BusyError):
         if is_remote(scratch):
             lease = make_lease(config.run_id, uuid.uuid4().hex, command=config.command)
-            with hold_in_store(scratch, lease, whose, lambda found: True, _tell_lost):
+            with store_lease(scratch, lease, prefix, lambda result: True, _stop_after_lost_lease):
                 remove_marked(files_at(scratch), scratch)
         else:
-            with own_directory(scratch, whose, _BUSY):
+            with own_directory(scratch, prefix, _BUSY):
                 pass
 
 
@@ -285,7 +285,7 @@ def _stays(config: OutputPaths, error: BaseException, resume_policy: ResumePolic
     input or the options are wrong.
     """
     try:
-        return (resume_policy is ResumePolicy.RESUME or not isinstance(error, UserError)) and is_left(config)
+        return (resume_policy is ResumePolicy.RESUME or not isinstance(error, UserError)) and is_resumable(config)
     except OSError:  # A disk or store that fails to answer may still have useful files.
         return True
 
@@ -297,49 +297,49 @@ def _working_objects(config: OutputPaths, resume_policy: ResumePolicy, jobs: Job
     The job may continue after the block. The last step of the job then removes the scratch objects.
     """
     store, scratch, working = files_at(config.output), config.scratch_directory, config.working_directory
-    whose = f"{config.output_option}={config.output}"
+    prefix = f"{config.output_option}={config.output}"
     for directory in (scratch, working):
-        _check_prefix(directory, whose)
-    is_at_work = lambda found: jobs.name != found.engine or jobs.is_at_work(found.job, config.output)
-    with hold_in_store(scratch, lease, whose, is_at_work, _tell_lost) as held:
+        _check_prefix(directory, prefix)
+    is_at_work = lambda result: jobs.name != result.engine or jobs.is_at_work(result.job, config.output)
+    with store_lease(scratch, lease, prefix, is_at_work, _stop_after_lost_lease) as cached:
         interrupts.note(lambda: _describe_objects(config))
         try:
             if resume_policy is ResumePolicy.RESUME:
-                _check_still_left(config, whose)
+                _check_still_resumable(config, prefix)
             jobs.end_others(config.output)
             for directory in (scratch, working):
                 write_file(f"{directory}/{MARKER}", MARKER_TEXT)
                 store.abandon_uploads(directory)
                 if resume_policy is not ResumePolicy.RESUME:
                     _remove_objects(store, directory, config.last_file)
-            yield held.detach
+            yield cached.detach
         except StillRunningError:
             interrupts.note(lambda: f"Rerun with --resume to continue from {scratch}.")
-            held.detach()
+            cached.detach()
             raise
         except BaseException as error:
-            if not _stays(config, error, resume_policy) and held.is_ours():  # Otherwise another run owns the objects.
+            if not _stays(config, error, resume_policy) and cached.is_ours():  # Otherwise another run owns the objects.
                 if working == config.output and is_new(config.output, config.last_file):
                     remove_marked(store, working)
                 remove_marked(store, scratch)
             raise
 
 
-def _tell_lost() -> None:
+def _stop_after_lost_lease() -> None:
     """Ends this command with SIGTERM after another command has taken over its output."""
-    say("another run has taken over the output, so this run stops")
+    print_message("another run has taken over the output, so this run stops")
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _describe_objects(config: OutputPaths) -> str:
     """Returns a message about the objects at the output: a complete dataset, or the completed work of a run."""
     try:
-        if is_in_place(config):
+        if is_published(config):
             return f"{config.output} is complete."
-        told = describe_left(config)
-        if told and not config.is_output_new and _has(config.output, MARKER):  # The old dataset was already removed.
-            return f"{config.output} was being replaced and is incomplete: {told}"
-        return told
+        reported = describe_resumable_run(config)
+        if reported and not config.is_output_new and _has(config.output, MARKER):  # The old dataset was already removed.
+            return f"{config.output} was being replaced and is incomplete: {reported}"
+        return reported
     except SilentStoreError:  # The failure was reported before, or will be when a run resumes.
         return f"The state of {config.output} is unknown, because the store does not respond. {RESUME}"
     except OSError as error:
@@ -366,26 +366,26 @@ def remove_marked(store: Files, directory: str) -> None:
 def _working_folder(config: OutputPaths, resume_policy: ResumePolicy, jobs: Jobs, lease: Lease) -> Iterator[Callable[[], None]]:
     scratch, output = config.scratch_directory, config.output
     missing = [parent for parent in pathlib.Path(scratch).parents if not parent.exists()]
-    whose, goes_on = f"{config.output_option}={printable(output)}", resume_policy is ResumePolicy.RESUME
+    prefix, goes_on = f"{config.output_option}={printable(output)}", resume_policy is ResumePolicy.RESUME
 
     def check() -> None:
-        _check_still_left(config, whose) if goes_on else check_left(config, resume_policy, whose)
+        _check_still_resumable(config, prefix) if goes_on else check_resumable(config, resume_policy, prefix)
         jobs.end_others(config.output)
 
     try:
         with (
-            own_directory(scratch, whose, _BUSY, check, goes_on, lambda error: _stays(config, error, resume_policy)),
-            hold_on_disk(scratch, lease),
+            own_directory(scratch, prefix, _BUSY, check, goes_on, lambda error: _stays(config, error, resume_policy)),
+            disk_lease(scratch, lease),
         ):
             make_folder(config.run_directory)
-            find_whole = lambda: f"{printable(output)} is complete." if is_in_place(config) else ""
-            interrupts.note(lambda: find_whole() or describe_left(config))
+            find_complete = lambda: f"{printable(output)} is complete." if is_published(config) else ""
+            interrupts.note(lambda: find_complete() or describe_resumable_run(config))
             remove_temporary_files(scratch)
             shutil.rmtree(f"{config.run_directory}/{PROGRESS}", ignore_errors=True)  # The counts of a killed run.
             try:
                 yield lambda: None
             except StillRunningError:
-                interrupts.note(lambda: find_whole() or f"Rerun with --resume to continue from {printable(scratch)}.")
+                interrupts.note(lambda: find_complete() or f"Rerun with --resume to continue from {printable(scratch)}.")
                 raise
             except BaseException:
                 end_running_tasks()  # Running tasks could write to the files that are removed next.
@@ -397,10 +397,10 @@ def _working_folder(config: OutputPaths, resume_policy: ResumePolicy, jobs: Jobs
                 parent.rmdir()
 
 
-def _check_still_left(config: OutputPaths, whose: str) -> None:
+def _check_still_resumable(config: OutputPaths, prefix: str) -> None:
     """Raises BusyError if the interrupted run no longer exists.
 
     Another command may have resumed the run before this command locked the output.
     """
-    if not is_left(config):
-        raise BusyError(f"{whose}: another run has resumed the interrupted run meanwhile. See `recordmill status`.")
+    if not is_resumable(config):
+        raise BusyError(f"{prefix}: another run has resumed the interrupted run meanwhile. See `recordmill status`.")

@@ -11,11 +11,11 @@ from typing import Iterable, Iterator, Mapping, Sequence
 
 from beam_pipelines.config.output_paths import PROGRESS, REPLACED, OutputPaths
 from beam_pipelines.errors import RunError, StorageError, UserError, printable
-from beam_pipelines.log import say
-from beam_pipelines.publish.resumable_run import is_in_place, is_whole
+from beam_pipelines.log import print_message
+from beam_pipelines.publish.resumable_run import is_published, is_complete
 from beam_pipelines.publish.output_directory import remove_marked
 from beam_pipelines.report.write_report import write_report
-from beam_pipelines.storage.files import files_at, is_remote, open_file, write_file, write_pieces
+from beam_pipelines.storage.files import files_at, is_remote, open_file, write_file, write_chunks
 from beam_pipelines.storage.lease import check_lease
 from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, remove_directory, remove_temporary_files
 from tf_input.dataset_format import MANIFEST, REPORT, RUN, FileSum, Manifest, sum_of
@@ -39,8 +39,8 @@ def check_files(config: OutputPaths, files: Sequence[tuple[str, int]]) -> None:
         sizes = {name: path.stat().st_size for name, path in paths.items() if path.is_file()}
     for name, num_bytes in files:
         if sizes.get(name) != num_bytes:
-            found = f"has {sizes[name]} bytes" if name in sizes else "is gone"
-            raise RunError(f"{name} was written with {num_bytes} bytes, and {found}")
+            result = f"has {sizes[name]} bytes" if name in sizes else "is gone"
+            raise RunError(f"{name} was written with {num_bytes} bytes, and {result}")
 
 
 def _files_of(manifest: Manifest) -> list[tuple[str, int]]:
@@ -60,26 +60,26 @@ def publish_files(
         lines: Name -> lines of the metadata files that are written line by line.
         has_report: Whether to write the HTML report.
     """
-    if is_in_place(config):
+    if is_published(config):
         publish(config, b"")
         return
     check_files(config, _files_of(manifest))
     sums: dict[str, FileSum] = {}
-    for name, pieces in {**{name: [text.encode()] for name, text in files.items()}, **lines}.items():
-        write_pieces(f"{config.working_directory}/{name}", _summed(name, pieces, sums))
+    for name, chunks in {**{name: [text.encode()] for name, text in files.items()}, **lines}.items():
+        write_chunks(f"{config.working_directory}/{name}", _summed(name, chunks, sums))
     if has_report:
         _write_report(config.working_directory, manifest, sums)
     sums.pop(RUN, None)  # This file differs between identical runs, so the manifest must not depend on it.
     publish(config, dataclasses.replace(manifest, files=sums).to_json().encode())
 
 
-def _summed(name: str, pieces: Iterable[bytes], sums: dict[str, FileSum]) -> Iterator[bytes]:
+def _summed(name: str, chunks: Iterable[bytes], sums: dict[str, FileSum]) -> Iterator[bytes]:
     """Yields the chunks of a file, and adds the checksum of the file to `sums` after the last chunk."""
-    found = FileSum()
-    for piece in pieces:
-        found = found.extended(piece)
-        yield piece
-    sums[name] = found
+    result = FileSum()
+    for chunk in chunks:
+        result = result.extended(chunk)
+        yield chunk
+    sums[name] = result
 
 
 def _write_report(directory: str, manifest: Manifest, sums: dict[str, FileSum]) -> None:
@@ -92,7 +92,7 @@ def _write_report(directory: str, manifest: Manifest, sums: dict[str, FileSum]) 
     except (UserError, RunError):
         raise
     except Exception as error:
-        say(f"{REPORT} could not be made ({type(error).__name__}: {printable(str(error))[:200]})", "warning")
+        print_message(f"{REPORT} could not be made ({type(error).__name__}: {printable(str(error))[:200]})", "warning")
 
 
 def publish(config: OutputPaths, manifest: bytes) -> None:
@@ -102,7 +102,7 @@ def publish(config: OutputPaths, manifest: bytes) -> None:
         RunError: Another run has taken over, or the output path came into use meanwhile.
         StorageError: A file operation failed.
     """
-    if not is_in_place(config):
+    if not is_published(config):
         check_lease(config.scratch_directory, config.holder)
     try:
         _publish_objects(config, manifest) if is_remote(config.output) else _publish_folder(config, manifest)
@@ -117,7 +117,7 @@ def _publish_objects(config: OutputPaths, manifest: bytes) -> None:
     directory and then copied to the output.
     """
     store = files_at(config.output)
-    if not is_in_place(config):
+    if not is_published(config):
         write_file(f"{config.working_directory}/{config.last_file}", manifest)
         if config.working_directory != config.output:
             # If the copy fails, the marker allows a later run to remove the rest of the old dataset.
@@ -136,7 +136,7 @@ def _clear_objects(config: OutputPaths) -> None:
 
 
 def _publish_folder(config: OutputPaths, manifest: bytes) -> None:
-    if is_in_place(config):
+    if is_published(config):
         return
     if config.is_output_new:
         _check_still_new(pathlib.Path(config.output))
@@ -151,11 +151,11 @@ def finish_publishing(config: OutputPaths) -> bool:
     Raises:
         RunError: A shard or a metadata file has changed since it was written.
     """
-    if is_in_place(config):
+    if is_published(config):
         if is_remote(config.output):  # On a local disk, the owner of the lock removes the directory.
             _clear_objects(config)
         return True
-    if not is_whole(config):
+    if not is_complete(config):
         return False
     data = files_at(config.working_directory).read(f"{config.working_directory}/{MANIFEST}")
     manifest = Manifest.from_json(data.decode())
@@ -185,7 +185,7 @@ def _finish_folder(config: OutputPaths) -> None:
     """
     for scratch in (config.spool_directory, config.plan_directory, config.done_directory, f"{config.run_directory}/{PROGRESS}"):
         shutil.rmtree(scratch, ignore_errors=True)
-    move_into_place(pathlib.Path(config.working_directory), pathlib.Path(config.output))
+    publish_directory(pathlib.Path(config.working_directory), pathlib.Path(config.output))
     remove_directory(config.scratch_directory)
 
 
@@ -195,7 +195,7 @@ def _check_still_new(output: pathlib.Path) -> None:
         raise RunError(f"{printable(str(output))} came into being while the run was at work; it was left as it is")
 
 
-def move_into_place(directory: pathlib.Path, output: pathlib.Path) -> None:
+def publish_directory(directory: pathlib.Path, output: pathlib.Path) -> None:
     """Moves a directory to the output path by one rename.
 
     An old dataset is first moved to a path beside the output. The old dataset is moved back if the rename fails, and

@@ -55,7 +55,7 @@ def of_resumable_run(config: OutputPaths) -> OutputPaths:
     return dataclasses.replace(config, run_id=lease.run_id if lease else "")
 
 
-def is_in_place(config: OutputPaths) -> bool:
+def is_published(config: OutputPaths) -> bool:
     """Returns whether the output contains the dataset that the run with this configuration's run ID wrote."""
     files = files_at(config.output)
     if not files.exists(f"{config.output}/{config.last_file}"):
@@ -66,7 +66,7 @@ def is_in_place(config: OutputPaths) -> bool:
         return False
 
 
-def is_whole(config: OutputPaths) -> bool:
+def is_complete(config: OutputPaths) -> bool:
     """Returns whether a local working directory has a complete dataset.
 
     Such a dataset exists if the run was killed before the last rename.
@@ -75,16 +75,16 @@ def is_whole(config: OutputPaths) -> bool:
     return not is_remote(directory) and all(os.path.isfile(f"{directory}/{name}") for name in (config.last_file, config.run_file))
 
 
-def is_left(config: OutputPaths) -> bool:
+def is_resumable(config: OutputPaths) -> bool:
     """Returns whether an interrupted run exists that this command can resume."""
-    return config.can_resume and (is_whole(config) or is_planned(config))
+    return config.can_resume and (is_complete(config) or is_planned(config))
 
 
-def describe_left(config: OutputPaths) -> str:
+def describe_resumable_run(config: OutputPaths) -> str:
     """Returns a message about how to resume the interrupted run, or an empty string if no run was interrupted."""
     if not config.can_resume:
         return ""
-    if is_whole(config):
+    if is_complete(config):
         return f"All shards are complete. {RESUME}"
     try:
         plan = read_plan(config)
@@ -97,13 +97,13 @@ def describe_left(config: OutputPaths) -> str:
     return f"{num_done(config):,} of {sum(1 for _ in plan.shards()):,} shards are complete. {RESUME}"
 
 
-def check_left(config: OutputPaths, resume_policy: ResumePolicy, whose: str) -> None:
+def check_resumable(config: OutputPaths, resume_policy: ResumePolicy, prefix: str) -> None:
     """Raises UserError if an interrupted run has resumable work and the policy is `REFUSE`.
 
     Args:
         config: The paths of the run.
         resume_policy: The policy.
-        whose: The option and path of the output, with which the message begins.
+        prefix: The option and path of the output, with which the message begins.
 
     Raises:
         UserError: There is resumable work of an earlier run.
@@ -113,10 +113,10 @@ def check_left(config: OutputPaths, resume_policy: ResumePolicy, whose: str) -> 
     config = of_resumable_run(config)
     if not config.can_resume and is_planned(config):
         shown = printable(config.scratch_directory)
-        raise UserError(f"{whose}: an interrupted run of `recordmill prepare` left files in {shown}. Choose another path, or remove them.")
-    if told := describe_left(config):
+        raise UserError(f"{prefix}: an interrupted run of `recordmill prepare` left files in {shown}. Choose another path, or remove them.")
+    if reported := describe_resumable_run(config):
         with_restart = f"{RESUME[:-1]}, or with --restart to start over."
-        raise UserError(f"{whose}: {told.replace(RESUME, with_restart) if RESUME in told else f'{told} {_RESTART}'}")
+        raise UserError(f"{prefix}: {reported.replace(RESUME, with_restart) if RESUME in reported else f'{reported} {_RESTART}'}")
 
 
 def find_resumable_run(config: PrepareJob) -> ResumableRun | None:
@@ -129,22 +129,22 @@ def find_resumable_run(config: PrepareJob) -> ResumableRun | None:
         UserError: The earlier run used other options or another version, or its plan is corrupt.
         DataError: A file of the input has changed since the earlier run listed it.
     """
-    whose = f"{config.output_option}={printable(config.output)}"
+    prefix = f"{config.output_option}={printable(config.output)}"
     config = of_resumable_run(config)
-    if is_whole(config):
-        _check_options(whose, _written_options(config.working_directory, whose), config)
+    if is_complete(config):
+        _check_options(prefix, _written_options(config.working_directory, prefix), config)
         return ResumableRun(config.run_id, None)
     try:
         plan = read_plan(config)
     except ValueError:
-        raise UserError(f"{whose}: the plan of the interrupted run is corrupt or from another version. {_RESTART}") from None
+        raise UserError(f"{prefix}: the plan of the interrupted run is corrupt or from another version. {_RESTART}") from None
     if plan is None:
         return None
     if plan.version != own_version():
-        told = f"the interrupted run is from {plan.version}, but this is {own_version()}"
-        raise UserError(f"{whose}: {told}. {_RESTART}")
-    _check_options(whose, plain_options(plan.config), config)
-    _check_place(whose, plan, config)
+        reported = f"the interrupted run is from {plan.version}, but this is {own_version()}"
+        raise UserError(f"{prefix}: {reported}. {_RESTART}")
+    _check_options(prefix, plain_options(plan.config), config)
+    _check_output(prefix, plan, config)
     check_versions(plan.listing.versions)
     return ResumableRun(config.run_id, plan)
 
@@ -155,32 +155,32 @@ def is_done(config: PrepareJob) -> bool:
     Raises:
         UserError: The dataset was made with other options.
     """
-    store, whose = files_at(config.output), f"{config.output_option}={printable(config.output)}"
+    store, prefix = files_at(config.output), f"{config.output_option}={printable(config.output)}"
     if not store.exists(f"{config.output}/{MANIFEST}") or (is_remote(config.output) and store.exists(f"{config.output}/{MARKER}")):
         return False
-    there = _written_options(config.output, whose, "Rerun with --overwrite to replace the dataset.")
-    if differences := find_differences(there, plain_options(config)):
-        raise UserError(f"{whose} exists with other options: {'; '.join(differences)}. Choose a new path, or pass --overwrite.")
+    existing = _written_options(config.output, prefix, "Rerun with --overwrite to replace the dataset.")
+    if differences := find_differences(existing, plain_options(config)):
+        raise UserError(f"{prefix} exists with other options: {'; '.join(differences)}. Choose a new path, or pass --overwrite.")
     return True
 
 
-def _written_options(directory: str, whose: str, advice: str = _RESTART) -> Mapping[str, Any]:
+def _written_options(directory: str, prefix: str, advice: str = _RESTART) -> Mapping[str, Any]:
     """Reads the options of a run from its `run.json`, because the plan may already be removed."""
     try:
         return json.loads(files_at(directory).read(f"{directory}/{RUN}"))["options"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{whose}: {RUN} is corrupt. {advice}") from None
+        raise UserError(f"{prefix}: {RUN} is corrupt. {advice}") from None
 
 
-def _check_options(whose: str, there: Mapping[str, Any], config: PrepareJob) -> None:
-    if differences := find_differences(there, plain_options(config)):
-        raise UserError(f"--resume of {whose}: {'; '.join(differences)}. Use the same options, or rerun with --restart to start over.")
+def _check_options(prefix: str, existing: Mapping[str, Any], config: PrepareJob) -> None:
+    if differences := find_differences(existing, plain_options(config)):
+        raise UserError(f"--resume of {prefix}: {'; '.join(differences)}. Use the same options, or rerun with --restart to start over.")
 
 
-def _check_place(whose: str, plan: Plan, config: PrepareJob) -> None:
+def _check_output(prefix: str, plan: Plan, config: PrepareJob) -> None:
     """Raises UserError if a dataset was published in an object store after the interrupted run began to write there."""
     if not is_remote(config.output) or not plan.config.is_output_new:
         return
     store = files_at(config.output)
     if store.exists(f"{config.output}/{MANIFEST}") and not store.exists(f"{config.output}/{MARKER}"):
-        raise UserError(f"{whose}: another dataset was written after the interrupted run started. Rerun with --restart to replace it.")
+        raise UserError(f"{prefix}: another dataset was written after the interrupted run started. Rerun with --restart to replace it.")

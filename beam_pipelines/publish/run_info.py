@@ -31,9 +31,9 @@ def hide_secrets(name: str, value: Any) -> Any:
     if _SECRET.search(name.lower()):
         return _HIDDEN
     if isinstance(value, dict):
-        return {key: hide_secrets(str(key), one) for key, one in value.items()}
+        return {key: hide_secrets(str(key), entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [hide_secrets("", one) for one in value]
+        return [hide_secrets("", item) for item in value]
     if not isinstance(value, str):
         return value
     try:
@@ -43,7 +43,7 @@ def hide_secrets(name: str, value: Any) -> Any:
     if isinstance(fields, (dict, list)):
         return json.dumps(hide_secrets("", fields))
     value = _PASSWORD.sub(rf"\1{_HIDDEN}@", value)
-    return _ASSIGNED.sub(lambda found: f"{found[1]}={_HIDDEN}" if _SECRET.search(found[1].lower()) else found[0], value)
+    return _ASSIGNED.sub(lambda result: f"{result[1]}={_HIDDEN}" if _SECRET.search(result[1].lower()) else result[0], value)
 
 
 def make_run_info(config: Any, options: PipelineOptions, run_id: str) -> dict[str, Any]:

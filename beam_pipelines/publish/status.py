@@ -14,7 +14,7 @@ from beam_pipelines.elements.plan import own_version
 from beam_pipelines.elements.plan_files import num_done, read_plan
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.parallel.progress import read_counts, stage_of
-from beam_pipelines.publish.resumable_run import is_left, is_whole, of_resumable_run
+from beam_pipelines.publish.resumable_run import is_resumable, is_complete, of_resumable_run
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.lease import Lease, read_lease
 from beam_pipelines.storage.marked_directory import is_in_use
@@ -31,21 +31,21 @@ def find_status(output: str) -> dict[str, Any]:
     """
     output = output.rstrip("/") if is_remote(output) else os.path.realpath(output)
     paths = of_resumable_run(PrepareJob(input="", output=output, name="status"))
-    lease, data_set = read_lease(paths.scratch_directory), _data_set(output)
-    if not (lease or data_set):
+    lease, dataset = read_lease(paths.scratch_directory), _dataset(output)
+    if not (lease or dataset):
         raise UserError(
             f"{printable(output)}: no dataset and no run found. Give the --output of `recordmill prepare`."
         )
     return {
         "output": output,
-        "data_set": data_set,
+        "dataset": dataset,
         "run": _run(paths, lease) if lease else None,
         "analysis": _analysis(output),
         "analysis_run": None if is_remote(output) else _analysis_run(output),
     }
 
 
-def _data_set(output: str) -> dict[str, Any] | None:
+def _dataset(output: str) -> dict[str, Any] | None:
     files, path = files_at(output), f"{output}/{MANIFEST}"
     if not files.exists(path):
         return None
@@ -65,7 +65,7 @@ def _run(paths: PrepareJob, lease: Lease) -> dict[str, Any]:
     except ValueError:  # The plan is corrupt, or another version wrote it.
         plan = None
     counts = read_counts(directory)
-    if is_whole(paths):
+    if is_complete(paths):
         stage = "publish"
     elif plan or not is_prepare:
         stage = "write"
@@ -79,8 +79,8 @@ def _run(paths: PrepareJob, lease: Lease) -> dict[str, Any]:
         "dead_letters": counts.dead_letters or None,
         "shards": sum(1 for _ in plan.shards()) if plan else None,
         "shards_done": num_done(paths) if plan else None,
-        "can_resume": is_prepare and (is_whole(paths) or plan is not None and plan.version == own_version()),
-        "is_in_the_way": is_prepare and is_left(paths),
+        "can_resume": is_prepare and (is_complete(paths) or plan is not None and plan.version == own_version()),
+        "is_in_the_way": is_prepare and is_resumable(paths),
     }
 
 
@@ -102,9 +102,9 @@ def _analysis_run(output: str) -> dict[str, Any] | None:
     lease = read_lease(scratch)
     if lease is None:
         return None
-    directory, place = f"{scratch}/{lease.run_id}", os.path.dirname(_ANALYSIS)
+    directory, location = f"{scratch}/{lease.run_id}", os.path.dirname(_ANALYSIS)
     analyzed = read_counts(f"{directory}/{PROGRESS}").analyzed
-    is_moved = os.path.lexists(f"{scratch}/old_{place}")
+    is_moved = os.path.lexists(f"{scratch}/old_{location}")
     if is_moved or os.path.lexists(f"{directory}/whole/{_ANALYSIS}"):
         stage = "publish"
     else:
@@ -114,7 +114,7 @@ def _analysis_run(output: str) -> dict[str, Any] | None:
         "command": "analyze",  # Leases of earlier versions do not name the command.
         "stage": stage,
         "analyzed": analyzed or None,
-        "earlier_is_aside": is_moved and not os.path.lexists(f"{output}/{place}"),
+        "earlier_is_aside": is_moved and not os.path.lexists(f"{output}/{location}"),
     }
 
 
@@ -141,18 +141,18 @@ def _time(seconds: float) -> str:
 
 def describe_status(status: Mapping[str, Any]) -> str:
     """Returns a readable description of the result of `find_status`."""
-    data_set, run = status["data_set"], status["run"]
+    dataset, run = status["dataset"], status["run"]
     lines = [f"output:   {printable(status['output'])}"]
-    if data_set:
-        splits = ", ".join(f"{num:,} in {split}" for split, num in data_set["examples"].items())
+    if dataset:
+        splits = ", ".join(f"{num:,} in {split}" for split, num in dataset["examples"].items())
         lines.append(f"dataset:  complete; {splits}")
     else:
         lines.append("dataset:  none yet")
     if analysis := status["analysis"]:
         lines.append(f"analysis: complete; {analysis['examples']:,} examples of {printable(', '.join(analysis['splits']))}")
     lines += _describe_run(run) if run else ["run:      none"]
-    if found := status["analysis_run"]:
-        lines += _describe_analysis_run(found)
+    if result := status["analysis_run"]:
+        lines += _describe_analysis_run(result)
     return "\n".join(lines)
 
 

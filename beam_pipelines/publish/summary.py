@@ -4,7 +4,7 @@ import json
 import os
 from typing import Any, Iterator, Mapping, Sequence
 
-from beam_pipelines.elements.quality import proves_nothing
+from beam_pipelines.elements.quality import is_inconclusive
 from beam_pipelines.elements.class_tables import are_integers
 from beam_pipelines.errors import printable
 from beam_pipelines.storage.files import files_at
@@ -20,7 +20,7 @@ _RUNS = {  # Title -> statistic of runs, which are consecutive examples of the s
 }
 
 
-def describe_data_set(directory: str) -> str:
+def describe_dataset(directory: str) -> str:
     """Returns a short description of the finished dataset in a directory, for a terminal."""
     files = files_at(directory)
     manifest = dataset_format.Manifest.from_json(files.read(f"{directory}/{dataset_format.MANIFEST}").decode())
@@ -35,13 +35,13 @@ def read_warnings(directory: str, *, has_report: bool) -> list[str]:
 
     A missing HTML report that the user requested also gives a warning.
     """
-    found = json.loads(files_at(directory).read(f"{directory}/{dataset_format.STATISTICS}"))["warnings"]
+    result = json.loads(files_at(directory).read(f"{directory}/{dataset_format.STATISTICS}"))["warnings"]
     if has_report and not files_at(directory).exists(f"{directory}/{dataset_format.REPORT}"):
-        found.append(
+        result.append(
             f"{dataset_format.REPORT} is missing; the rest of the dataset is complete. "
             f"Run `recordmill report {printable(directory)}` to write it.",
         )
-    return found
+    return result
 
 
 def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[str, Any], leaks: dict[str, Any]) -> Iterator[str]:
@@ -52,12 +52,12 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
         ["size", *(format_size(sum(shard.num_bytes for shard in manifest.splits[split])) for split in splits)],
     ]
     for name in sorted({name for split in splits for name in _shuffle(statistics, split)}):
-        found = [_shuffle(statistics, split).get(name) for split in splits]  # None for a split without examples.
+        results = [_shuffle(statistics, split).get(name) for split in splits]  # None for a split without examples.
         for title, key in _RUNS.items():
-            rows.append([title.format(name), *(f"{one[key]:.2f}" if one else "-" for one in found)])
+            rows.append([title.format(name), *(f"{item[key]:.2f}" if item else "-" for item in results)])
     yield from _table(["", *splits], rows)
     for split in splits:
-        if vain := [name for name, one in _shuffle(statistics, split).items() if proves_nothing(one)]:
+        if vain := [name for name, entry in _shuffle(statistics, split).items() if is_inconclusive(entry)]:
             yield f"{split}: runs of {', '.join(vain)} are not informative: they are as short if the examples are sorted by class"
     yield ""
     for feature in manifest.schema:
@@ -81,9 +81,9 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
     if "boxes" in statistics and any(statistics["boxes"].values()):
         boxes = statistics["boxes"]
         yield f"boxes:        {boxes['num_clipped']:,} clipped to their image, {boxes['num_dropped']:,} outside their image removed"
-    if left_out := statistics.get("left_out_fields"):
-        more = f" and {len(left_out) - _MAX_CLASSES} more" if len(left_out) > _MAX_CLASSES else ""
-        names = ", ".join(name or "(without a name)" for name in left_out[:_MAX_CLASSES])
+    if unused_fields := statistics.get("unused_fields"):
+        more = f" and {len(unused_fields) - _MAX_CLASSES} more" if len(unused_fields) > _MAX_CLASSES else ""
+        names = ", ".join(name or "(without a name)" for name in unused_fields[:_MAX_CLASSES])
         yield f"not used:     the columns or fields {names}{more}"
     yield f"dead letters: {manifest.num_dead_letters:,} of {manifest.num_inputs:,} inputs" + (
         f" (see {directory}/{dataset_format.DEAD_LETTERS})" if manifest.num_dead_letters else ""
@@ -120,15 +120,15 @@ def label_counts(statistics: Mapping[str, Any], split: str, feature: str) -> Map
 
 def _division(division: dict[str, Any]) -> Iterator[str]:
     """Yields lines that compare the split sizes with the requested shares."""
-    told = [f"{division['num_kept']:,} inputs kept their split"] if division["num_kept"] else []
+    reported = [f"{division['num_kept']:,} inputs kept their split"] if division["num_kept"] else []
     if "reached" in division:
         how = f"stratified by {', '.join(by)}" if (by := division["stratified_by"]) else "by a hash of the group"
         asked = division["shares"]
         shares = ", ".join(f"{split} {reached:.2%} (requested: {asked[split]:.4g})" for split, reached in division["reached"].items())
-        told = [f"{how}: {shares}", *told]
-        told += [f"{division['num_groups']:,} groups kept together"] if division["num_groups"] else []
-    if told:
-        yield f"splits:       {'; '.join(told)}"
+        reported = [f"{how}: {shares}", *reported]
+        reported += [f"{division['num_groups']:,} groups kept together"] if division["num_groups"] else []
+    if reported:
+        yield f"splits:       {'; '.join(reported)}"
     if excess := division.get("largest_excess"):
         of = f" of {excess['stratum']!r}" if excess["stratum"] else ""
         why = f"group {excess['group']!r} has {excess['num_group']:,} of them" if excess["group"] else "they kept their earlier split"
@@ -137,17 +137,17 @@ def _division(division: dict[str, Any]) -> Iterator[str]:
 
 def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
     """Yields lines about near-duplicates: their number, their treatment, and the number of pairs that span splits."""
-    found, now = leaks["found"], leaks["now"]
-    became = {"keep": "kept", "group": "each cluster in one split", "drop": f"{found['num_dropped']:,} dropped"}[found["duplicates"]]
-    images = f"{found['num_images']:,} images in {_count(found['num_clusters'], 'cluster')}"
-    at_least = "" if found["counts_all_pairs"] else "at least "
-    yield f"duplicates:   {at_least}{_count(found['num_pairs'], 'near-duplicate pair')}, {images}: {became}" + (
-        f" (see {directory}/{dataset_format.NEAR_DUPLICATES})" if found["num_images"] else ""
+    result, now = leaks["found"], leaks["now"]
+    became = {"keep": "kept", "group": "each cluster in one split", "drop": f"{result['num_dropped']:,} dropped"}[result["duplicates"]]
+    images = f"{result['num_images']:,} images in {_count(result['num_clusters'], 'cluster')}"
+    at_least = "" if result["counts_all_pairs"] else "at least "
+    yield f"duplicates:   {at_least}{_count(result['num_pairs'], 'near-duplicate pair')}, {images}: {became}" + (
+        f" (see {directory}/{dataset_format.NEAR_DUPLICATES})" if result["num_images"] else ""
     )
-    if found["num_moved"]:
-        yield f"  {found['num_moved']:,} moved to another split than in the source"
-    if found["num_joined"]:
-        yield f"  {_count(found['num_joined'], 'group')} merged with others, because they have near-duplicate images"
+    if result["num_moved"]:
+        yield f"  {result['num_moved']:,} moved to another split than in the source"
+    if result["num_joined"]:
+        yield f"  {_count(result['num_joined'], 'group')} merged with others, because they have near-duplicate images"
     at_random = f"random splits would separate about {now['num_pairs_apart_at_random']:,.1f}"
     groups = f"{now['groups']['num_apart']:,} of {_count(now['groups']['num'], 'group')}"
     yield f"leaks:        {_count(now['num_pairs_apart'], 'pair')} ({at_random}) and {groups} in several splits (see {directory}/{dataset_format.LEAKS})"
@@ -165,11 +165,11 @@ def describe_shares(classes: Mapping[str, Mapping[str, Mapping[str, float]]], sp
     for feature, shares in classes.items():
         if shares and len(splits) > 1:
             ends = [[choose(shares, key=lambda name: shares[name][split]) for choose in (min, max)] for split in splits]
-            told = (
+            reported = (
                 f"{split} {shares[low][split]:.1%} ({low}) to {shares[high][split]:.1%} ({high})"
                 for split, (low, high) in zip(splits, ends)
             )
-            yield f"class shares of {feature}: {', '.join(told)}"
+            yield f"class shares of {feature}: {', '.join(reported)}"
 
 
 def _count(num: int, noun: str) -> str:
@@ -205,7 +205,7 @@ def _images(manifest: dataset_format.Manifest) -> dict[str, str]:
     if first is None or first.kind not in ("image", "pixels", "tensor"):
         return {}
     return {first.name: first.kind} | {
-        one.name: one.kind for one in manifest.schema if one is not first and one.kind in ("image", "pixels")
+        item.name: item.kind for item in manifest.schema if item is not first and item.kind in ("image", "pixels")
     }
 
 

@@ -11,7 +11,7 @@ from beam_pipelines.elements.dead_letters import DeadLetterCount, merge_json_lin
 from beam_pipelines.elements.plan import Plan, ShardAddress, WrittenShard
 from beam_pipelines.elements.plan_files import dead_letters_path, read_done, read_plan
 from beam_pipelines.elements.quality import ShuffleQualities
-from beam_pipelines.elements.reference_runs import SpoolStretch
+from beam_pipelines.elements.reference_runs import SpoolRange
 from beam_pipelines.elements.statistics import ImageStatistics
 from beam_pipelines.elements.near_duplicates import NearDuplicates
 from beam_pipelines.errors import RunError
@@ -20,7 +20,7 @@ from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.publish import metadata
 from beam_pipelines.publish.accounting import check_sums
 from beam_pipelines.publish.leaks_file import encode_leaks
-from beam_pipelines.publish.resumable_run import is_in_place
+from beam_pipelines.publish.resumable_run import is_published
 from beam_pipelines.publish.publishing import finish_publishing, publish_files
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.pinned_files import check_versions
@@ -91,8 +91,8 @@ def write_metadata(
         if shard.statistics.dead_letters.num:
             with_dead_letters.append(shard.address)
     dead_letters = DeadLetterCount()
-    for found in (plan.listing.dead_letters, images.dead_letters):
-        dead_letters.merge(found)
+    for result in (plan.listing.dead_letters, images.dead_letters):
+        dead_letters.merge(result)
     check_sums(images, plan.listing, config)
     manifest = metadata.make_manifest(config, plan.listing, infos, dead_letters.num)
     statistics = metadata.statistics(images, plan.listing, qualities)
@@ -100,12 +100,12 @@ def write_metadata(
     if dead_letters.seen:
         files[DEAD_LETTER_THUMBNAILS] = to_json_lines(dead_letters.seen, with_thumbnails=True)
     near_duplicates = plan.listing.near_duplicates
-    if near_duplicates and not is_in_place(config):  # If the dataset is published, no file is written.
+    if near_duplicates and not is_published(config):  # If the dataset is published, no file is written.
         files[LEAKS] = encode_leaks(near_duplicates, find_leaks(config, manifest, near_duplicates), manifest.schema, statistics)
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         lines = {DEAD_LETTERS: merge_json_lines(_dead_letters(config, plan, with_dead_letters, spool))}
         if near_duplicates:
-            lines[NEAR_DUPLICATES] = _read_stretch(near_duplicates.lines, spool)
+            lines[NEAR_DUPLICATES] = _read_range(near_duplicates.lines, spool)
         publish_files(config, manifest, files, lines, has_report=config.has_report)
     count_in_beam(stopwatch.lap())
     return config.name
@@ -125,15 +125,15 @@ def _read_all(config: PrepareJob, shards: list[ShardAddress]) -> Iterator[Writte
     return read_ahead(read, ((address, 1 << 20) for address in shards))
 
 
-def _read_stretch(stretch: SpoolStretch, spool: SpoolReader, block_bytes: int = 1 << 20) -> Iterator[bytes]:
+def _read_range(spool_range: SpoolRange, spool: SpoolReader, block_bytes: int = 1 << 20) -> Iterator[bytes]:
     """Yields the lines of a byte range of a spool file."""
-    return read_lines(lambda offset, num: spool.read(stretch.spool, stretch.offset + offset, num), stretch.num_bytes, block_bytes)
+    return read_lines(lambda offset, num: spool.read(spool_range.spool, spool_range.offset + offset, num), spool_range.num_bytes, block_bytes)
 
 
 def _dead_letters(config: PrepareJob, plan: Plan, shards: list[ShardAddress], spool: SpoolReader) -> list[Iterator[bytes]]:
     """Returns iterators of sorted dead-letter lines: one for each sorted list in the plan, and one for each shard."""
     block_bytes = max(4096, min(1 << 20, _MERGE_BYTES // (len(plan.dead_letters) + len(shards) + 1)))
-    runs = [_read_stretch(stretch, spool, block_bytes) for stretch in plan.dead_letters]
+    runs = [_read_range(spool_range, spool, block_bytes) for spool_range in plan.dead_letters]
     for address in shards:
         path = dead_letters_path(config, address)
         files = files_at(path)

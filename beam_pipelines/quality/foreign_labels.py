@@ -53,12 +53,12 @@ def read_foreign(
 
     with tempfile.TemporaryDirectory() as scratch, ProgressDisplay(scratch, stages):
         for split in dict.fromkeys(files.splits.values()):
-            found = _Found(scratch)
-            for name in (name for name, one in files.splits.items() if one == split):
-                found.add_shard(name, files.records(name), chosen)
-            num_records += len(found.sizes)
-            if found.sizes:
-                yield found.to_labels(split, chosen.name, notes)
+            result = _Found(scratch)
+            for name in (name for name, item in files.splits.items() if item == split):
+                result.add_shard(name, files.records(name), chosen)
+            num_records += len(result.sizes)
+            if result.sizes:
+                yield result.to_labels(split, chosen.name, notes)
     if not num_records:
         raise UserError(f"{printable(path)}: no record in {len(files.splits):,} files; expected some")
 
@@ -67,8 +67,8 @@ def _choose_label(files: ForeignFiles, label: str | None) -> tuple[LabelFeature,
     """Chooses the feature to use as the label, and returns it with notes about the choice."""
     first = files.first_examples()
     if label is None:
-        found = files.find_label(first)
-        return found, () if found.name else (f"no label is known in it, or several: {_LENGTHS}; --label NAME names a feature",)
+        result = files.find_label(first)
+        return result, () if result.name else (f"no label is known in it, or several: {_LENGTHS}; --label NAME names a feature",)
     names = {name for example in first for name in example.features}
     if label not in names:
         has = f"the first {len(first)} records have {', '.join(map(printable, sorted(names)[:20])) or 'none'}"
@@ -92,14 +92,14 @@ class _Found:
         self._labels = array.array("q")
         self._values = Codes()
         self._counts: dict[str, int] = {}
-        self._num_damaged = self._num_without = 0
+        self._num_corrupt = self._num_without = 0
 
     def add_shard(self, name: str, records: Iterable[Record | BadRecord], label: LabelFeature) -> None:
         """Adds the records of the next file."""
         before = len(self.sizes)
         for record in records:
             if isinstance(record, BadRecord):
-                self._num_damaged += 1
+                self._num_corrupt += 1
                 continue
             self.sizes.append(len(record.data))
             self._labels.append(self._label_of(record.data, label) if label.name else NOTHING)
@@ -126,8 +126,8 @@ class _Found:
             labels, labels_are = parts_of(sizes), f"length, in {NUM_PARTS} parts"
         elif (numbers := self._numbers(labels)) is not None:
             labels, labels_are = parts_of(numbers), f"{label}, in {NUM_PARTS} parts"
-        if self._num_damaged:
-            notes += (f"{self._num_damaged:,} damaged records are left out",)
+        if self._num_corrupt:
+            notes += (f"{self._num_corrupt:,} damaged records are left out",)
         names = tuple(name for name, count in self._counts.items() if count)
         return SplitLabels(split, labels_are, LabelOrder(labels, shards_of([*self._counts.values()])), names, notes)
 

@@ -56,12 +56,12 @@ def read_ours(directory: str, label: str | None) -> Iterator[SplitLabels]:
 
 def _choose(manifest: Manifest, label: str | None, directory: str) -> str | None:
     """Returns the class feature to test, or None if the dataset has no classes."""
-    found = [feature.name for feature in manifest.schema if feature.kind == "class_label"]
+    results = [feature.name for feature in manifest.schema if feature.kind == "class_label"]
     if label is None:
-        return next((name for name in (LABEL, f"{OBJECTS}/{LABEL}", *found) if name in found), None)
-    if label not in found:
-        has = f"those of {printable(directory)} are {', '.join(map(printable, found))}" if found else f"{printable(directory)} has none"
-        raise UserError(f"--label={printable(label)}: expected a feature with classes; {has}{did_you_mean(label, found)}")
+        return next((name for name in (LABEL, f"{OBJECTS}/{LABEL}", *results) if name in results), None)
+    if label not in results:
+        has = f"those of {printable(directory)} are {', '.join(map(printable, results))}" if results else f"{printable(directory)} has none"
+        raise UserError(f"--label={printable(label)}: expected a feature with classes; {has}{did_you_mean(label, results)}")
     return label
 
 
@@ -116,8 +116,8 @@ class _SplitReader:
                 wanted = [f"label_{column}" if f"label_{column}" in names else column] if column else []
                 parts.append(file.read([*wanted, *_PLACE]).select([*wanted, *_PLACE]))
             except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-                told = " ".join(str(error).split())[:200]
-                raise UserError(f"{printable(path)}: the catalog is damaged: {told}; `recordmill verify` says what else is") from None
+                reported = " ".join(str(error).split())[:200]
+                raise UserError(f"{printable(path)}: the catalog is damaged: {reported}; `recordmill verify` says what else is") from None
         return pa.concat_tables(parts)
 
 
@@ -142,9 +142,9 @@ def _source_order(table: pa.Table) -> np.ndarray | None:
     pairs = np.stack([ranks[paths.indices.fill_null(-1).to_numpy(zero_copy_only=False)], offsets])
     order = np.lexsort(pairs[::-1])
     differs = np.any(pairs[:, order[1:]] != pairs[:, order[:-1]], axis=0)
-    places = np.empty(len(order), np.int64)
-    places[order] = np.concatenate([[0], np.cumsum(differs)])
-    return places if differs.any() else None
+    locations = np.empty(len(order), np.int64)
+    locations[order] = np.concatenate([[0], np.cumsum(differs)])
+    return locations if differs.any() else None
 
 
 def _read(path: str) -> bytes:

@@ -44,7 +44,7 @@ def plot(make_figure: Callable[..., Any], paths: Sequence[PathQuality]) -> bytes
     for (path, split), (left, right) in zip(splits, figure.subplots(len(splits), 2, squeeze=False, width_ratios=(3, 2))):
         title = f"{printable(path)}{split.labels.split and ', '}{printable(split.labels.split)}: {split.quality.verdict}"
         left.set_title(title, loc="left", fontsize=9, parse_math=False)
-        _draw_places(left, split)
+        _draw_sections(left, split)
         _draw_windows(right, split)
     buffer = io.BytesIO()
     with warnings.catch_warnings():
@@ -53,7 +53,7 @@ def plot(make_figure: Callable[..., Any], paths: Sequence[PathQuality]) -> bytes
     return buffer.getvalue()
 
 
-def _draw_places(axes: Any, split: SplitQuality) -> None:
+def _draw_sections(axes: Any, split: SplitQuality) -> None:
     """Draws how often each label occurs in each section of the record order."""
     labels = np.unique(split.labels.order.labels, return_inverse=True)[1]
     num_labels = int(labels.max()) + 1
@@ -69,10 +69,10 @@ def _draw_places(axes: Any, split: SplitQuality) -> None:
 
 def _draw_windows(axes: Any, split: SplitQuality) -> None:
     """Draws the number of different labels in windows of records, for the actual, a random and a sorted order."""
-    found = {one.name: one for one in split.quality.measures}
-    windows = [window for window in WINDOWS if f"labels_in_{window}" in found]
-    for attribute, title, style in (("chance", "by chance", "--"), ("sorted", "sorted", ":"), ("found", "found", "o-")):
-        axes.plot(windows, [getattr(found[f"labels_in_{window}"], attribute) for window in windows], style, label=title)
+    results = {measure.name: measure for measure in split.quality.measures}
+    windows = [window for window in WINDOWS if f"labels_in_{window}" in results]
+    for attribute, title, style in (("chance", "by chance", "--"), ("sorted", "sorted", ":"), ("actual", "actual", "o-")):
+        axes.plot(windows, [getattr(results[f"labels_in_{window}"], attribute) for window in windows], style, label=title)
     axes.set_xscale("log")
     axes.set_xlabel("records that lie together", fontsize=8)
     axes.set_ylabel("labels among them", fontsize=8)

@@ -4,7 +4,7 @@ import dataclasses
 import os
 from typing import Any, Iterator, Sequence
 
-from beam_pipelines.errors import FoundError, UserError, printable
+from beam_pipelines.errors import ProblemsFound, UserError, printable
 from beam_pipelines.quality.foreign_labels import read_foreign
 from beam_pipelines.quality.measures import PARTLY, SHUFFLED, SIGNIFICANCE, UNKNOWN, UNSHUFFLED, Measure, Quality, assess
 from beam_pipelines.quality.our_labels import is_ours, read_ours
@@ -39,7 +39,7 @@ class SplitQuality:
             "shards": len(self.labels.shard_names),
             "labels": printable(self.labels.labels_are),
             "permutations": quality.num_permutations,
-            "measures": {one.name: {name: value for name, value in one.to_json().items() if name != "name"} for one in quality.measures},
+            "measures": {measure.name: {name: value for name, value in measure.to_json().items() if name != "name"} for measure in quality.measures},
             "farthest_shard": worst,
             "notes": list(self.labels.notes),
         }
@@ -55,17 +55,17 @@ class PathQuality:
     @property
     def verdict(self) -> str:
         """The worst verdict of the splits."""
-        found = {one.quality.verdict for one in self.splits}
-        return next(verdict for verdict in _VERDICTS if verdict in found)
+        results = {split.quality.verdict for split in self.splits}
+        return next(verdict for verdict in _VERDICTS if verdict in results)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the result as JSON-serializable values."""
-        splits = {printable(one.labels.split) or "all": one.to_json() for one in self.splits}
+        splits = {printable(item.labels.split) or "all": item.to_json() for item in self.splits}
         return {"path": printable(self.path), "verdict": self.verdict, "significance": SIGNIFICANCE, "splits": splits}
 
     def describe(self) -> str:
         """Returns the result as text."""
-        lines = [line for one in self.splits for line in (*_describe(self.path, one), "")]
+        lines = [line for split in self.splits for line in (*_describe(self.path, split), "")]
         return "\n".join([*lines, f"{printable(self.path)}: {self.verdict}"])
 
 
@@ -92,22 +92,22 @@ def find_quality(
     return PathQuality(path, splits)
 
 
-def failure(found: Sequence[PathQuality]) -> FoundError | None:
+def failure(result: Sequence[PathQuality]) -> ProblemsFound | None:
     """Returns the error for paths that are not shuffled, or None if all are shuffled or cannot be tested."""
-    bad = [one for one in found if one.verdict in (UNSHUFFLED, PARTLY)]
-    told = "; ".join(f"{printable(one.path)}: {one.verdict}" for one in bad)
-    return FoundError(f"{told}; run `recordmill prepare` to shuffle the records globally", bad[0].path) if bad else None
+    bad = [item for item in result if item.verdict in (UNSHUFFLED, PARTLY)]
+    reported = "; ".join(f"{printable(entry.path)}: {entry.verdict}" for entry in bad)
+    return ProblemsFound(f"{reported}; run `recordmill prepare` to shuffle the records globally", bad[0].path) if bad else None
 
 
-def _describe(path: str, found: SplitQuality) -> Iterator[str]:
-    labels, quality = found.labels, found.quality
+def _describe(path: str, result: SplitQuality) -> Iterator[str]:
+    labels, quality = result.labels, result.quality
     num_records, num_shards = len(labels.order.labels), len(labels.shard_names)
     where = f"{printable(path)}{labels.split and ', '}{printable(labels.split)}"
     yield (
         f"{where}: {num_records:,} record{'s' * (num_records != 1)} in {num_shards:,} shard{'s' * (num_shards != 1)}, "
         f"by {printable(labels.labels_are)}"
     )
-    rows = [("", "found", "by chance", "sorted", "p"), *(_row(one) for one in quality.measures)]
+    rows = [("", "actual", "by chance", "sorted", "p"), *(_row(measure) for measure in quality.measures)]
     widths = [max(map(len, column)) for column in zip(*rows)]
     for first, *others in rows if quality.measures else ():
         yield "  ".join([f"  {first.ljust(widths[0])}", *(cell.rjust(width) for cell, width in zip(others, widths[1:]))])
@@ -117,19 +117,19 @@ def _describe(path: str, found: SplitQuality) -> Iterator[str]:
     yield f"  {quality.verdict}: {_reason(quality)}"
 
 
-def _row(one: Measure) -> tuple[str, ...]:
-    title = _WORDS.get(one.name) or f"labels in {int(one.name.removeprefix('labels_in_')):,} records"
+def _row(item: Measure) -> tuple[str, ...]:
+    title = _WORDS.get(item.name) or f"labels in {int(item.name.removeprefix('labels_in_')):,} records"
     return (
         title,
-        *(_number(value) for value in (one.found, one.chance, one.sorted)),
-        f"{one.p_value:.2g}" if one.counts else "not informative",
+        *(_number(value) for value in (item.actual, item.chance, item.sorted)),
+        f"{item.p_value:.2g}" if item.counts else "not informative",
     )
 
 
 def _reason(quality: Quality) -> str:
     if quality.p_value is None:
         return "even sorted records would look random"
-    worst = max((one for one in quality.measures if one.counts), key=lambda one: one.share)
+    worst = max((measure for measure in quality.measures if measure.counts), key=lambda item: item.share)
     chance = f"p = {quality.p_value:.2g} for all measures together, from {quality.num_permutations:,} permutations"
     if quality.verdict != SHUFFLED:
         return f"{worst.share:.0%} of the way from random to sorted; {chance}"

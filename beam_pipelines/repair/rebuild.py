@@ -33,34 +33,34 @@ from beam_pipelines.shards.catalog import read_catalog
 from beam_pipelines.shards.shard_files import finish_shard
 from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, write_part
 from beam_pipelines.shards.write_context import WriteContext
-from beam_pipelines.storage.files import make_folder, make_place, open_file, write_file
+from beam_pipelines.storage.files import make_folder, make_parent_folders, open_file, write_file
 from beam_pipelines.storage.pinned_files import check_versions
 from beam_pipelines.tfrecord.record_reader import Record, read_records
 from tf_input.dataset_format import Manifest, ShardInfo
 
 
-class DamagedShard(NamedTuple):
+class CorruptShard(NamedTuple):
     """A shard with a corrupt or missing file.
 
     Attributes:
         planned: The shard as it was planned.
         info: The entry of the shard in the manifest.
-        damage: Name of a file -> its error.
+        corruption: Name of a file -> its error.
     """
 
     planned: PlannedShard
     info: ShardInfo
-    damage: Mapping[str, str]
+    corruption: Mapping[str, str]
 
     @property
     def is_lost(self) -> bool:
         """Whether the keys of the examples are lost, because both the records and the catalog are corrupt."""
-        return self.info.name in self.damage and self.info.catalog in self.damage
+        return self.info.name in self.corruption and self.info.catalog in self.corruption
 
 
 def rebuild(
-    directory: str, manifest: Manifest, config: PrepareJob, shards: Sequence[DamagedShard]
-) -> Iterator[tuple[DamagedShard, list[str]]]:
+    directory: str, manifest: Manifest, config: PrepareJob, shards: Sequence[CorruptShard]
+) -> Iterator[tuple[CorruptShard, list[str]]]:
     """Rebuilds shards in the working directory.
 
     Args:
@@ -86,28 +86,28 @@ def rebuild(
         yield from _from_sources(directory, manifest, config, others)
 
 
-def _index_again(directory: str, manifest: Manifest, config: PrepareJob, shard: DamagedShard) -> bool:
+def _index_again(directory: str, manifest: Manifest, config: PrepareJob, shard: CorruptShard) -> bool:
     """Rebuilds the index of a shard from its records, if all other files of the shard are valid."""
-    if set(shard.damage) != {shard.info.index}:
+    if set(shard.corruption) != {shard.info.index}:
         return False
     data = index_of_records(f"{directory}/{shard.info.name}", manifest.schema, shard.info.fingerprint)
     if (len(data), google_crc32c.value(data)) != (shard.info.index_bytes, shard.info.index_crc32c):
         return False
-    write_file(make_place(config.working_directory, shard.info.index), data)
+    write_file(make_parent_folders(config.working_directory, shard.info.index), data)
     return True
 
 
 def _from_sources(
-    directory: str, manifest: Manifest, config: PrepareJob, shards: Sequence[DamagedShard]
-) -> Iterator[tuple[DamagedShard, list[str]]]:
+    directory: str, manifest: Manifest, config: PrepareJob, shards: Sequence[CorruptShard]
+) -> Iterator[tuple[CorruptShard, list[str]]]:
     make_folder(config.done_directory)
     wanted = list_wanted(config, manifest, (read_names(directory, shard) for shard in shards))
     context = WriteContext(config, _make_listing(config, manifest, wanted))
     groups = NearDuplicateGroups.read(directory) if config.duplicates == "group" else None
     tasks, shared = TaskWindow(config.num_processes), share(context)
-    waiting: collections.deque[DamagedShard] = collections.deque()
+    waiting: collections.deque[CorruptShard] = collections.deque()
 
-    def finish(part: WrittenPart) -> tuple[DamagedShard, list[str]]:
+    def finish(part: WrittenPart) -> tuple[CorruptShard, list[str]]:
         shard = waiting.popleft()  # Parts arrive in order.
         return shard, _finish(directory, context, shard, part)
 
@@ -122,7 +122,7 @@ def _from_sources(
         if changes:
             yield shard, changes
             continue
-        write_planned_shard(config, shard.planned, b"".join(references.pieces()))
+        write_planned_shard(config, shard.planned, b"".join(references.chunks()))
         waiting.append(shard)
         for part in tasks.run(write_part, shared, shard.planned, ShardPart()):
             yield finish(part)
@@ -131,12 +131,12 @@ def _from_sources(
     check_versions(wanted.versions)
 
 
-def read_names(directory: str, shard: DamagedShard) -> list[ExampleName]:
+def read_names(directory: str, shard: CorruptShard) -> list[ExampleName]:
     """Reads the names of a shard's examples in record order from the catalog.
 
     If the catalog is corrupt, the names are read from the records.
     """
-    if shard.info.catalog not in shard.damage:
+    if shard.info.catalog not in shard.corruption:
         catalog = read_catalog(f"{directory}/{shard.info.catalog}")
         names = zip(catalog.column("key").to_pylist(), catalog.column("path").to_pylist())
         return [ExampleName(key.encode(), path) for key, path in names]
@@ -163,14 +163,14 @@ def _make_listing(config: PrepareJob, manifest: Manifest, wanted: Wanted) -> Lis
     )
 
 
-def _finish(directory: str, context: WriteContext, shard: DamagedShard, part: WrittenPart) -> list[str]:
+def _finish(directory: str, context: WriteContext, shard: CorruptShard, part: WrittenPart) -> list[str]:
     """Completes a rebuilt shard after its records are written.
 
     If the bytes differ from the old bytes, returns the reasons.
     """
     rebuilt = finish_shard(context, shard.planned, [part]).info
     sums = {name: tuple(of_file) for name, *of_file in rebuilt.files()}
-    if all(sums[name] == tuple(of_file) for name, *of_file in shard.info.files() if name in shard.damage):
+    if all(sums[name] == tuple(of_file) for name, *of_file in shard.info.files() if name in shard.corruption):
         return []
     working = context.config.working_directory
     changes = [f"{printable(letter.path)}: {letter.message} ({letter.stage})" for letter in part.dead_letters]
@@ -182,20 +182,20 @@ def _finish(directory: str, context: WriteContext, shard: DamagedShard, part: Wr
     return changes or [_describe_sums(shard, sums)]
 
 
-def _compare_catalogs(directory: str, working: str, shard: DamagedShard, rebuilt: ShardInfo) -> list[str]:
-    if shard.info.catalog in shard.damage:
+def _compare_catalogs(directory: str, working: str, shard: CorruptShard, rebuilt: ShardInfo) -> list[str]:
+    if shard.info.catalog in shard.corruption:
         return []
     return catalog_changes(read_catalog(f"{directory}/{shard.info.catalog}"), read_catalog(f"{working}/{rebuilt.catalog}"))
 
 
-def _compare_records(directory: str, working: str, shard: DamagedShard) -> list[str]:
+def _compare_records(directory: str, working: str, shard: CorruptShard) -> list[str]:
     path = f"{directory}/{shard.info.name}"
     return record_changes(path, f"{working}/{shard.info.name}") if os.path.isfile(path) else []
 
 
-def _describe_sums(shard: DamagedShard, sums: Mapping[str, tuple[int, int]]) -> str:
+def _describe_sums(shard: CorruptShard, sums: Mapping[str, tuple[int, int]]) -> str:
     """Describes the difference in size or checksum between the old and the rebuilt file, if its cause is unknown."""
-    differing = (one for one in shard.info.files() if one[0] in shard.damage and sums[one[0]] != one[1:])
+    differing = (file for file in shard.info.files() if file[0] in shard.corruption and sums[file[0]] != file[1:])
     name, num_bytes, crc = next(differing)
     which = "it" if name == shard.info.name else printable(name)
     return (

@@ -12,14 +12,14 @@ from typing import Iterator, Sequence
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.repair_config import RepairConfig
 from beam_pipelines.elements.plan import PlannedShard, ShardAddress
-from beam_pipelines.elements.plan_files import damage
-from beam_pipelines.errors import FoundError, RunError, StorageError, UserError, did_you_mean, printable
+from beam_pipelines.elements.plan_files import find_problems
+from beam_pipelines.errors import ProblemsFound, RunError, StorageError, UserError, did_you_mean, printable
 from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.parallel.worker_processes import TaskWindow, end_running_tasks
 from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
 from beam_pipelines.publish.versions import describe_others
-from beam_pipelines.publish.written_data_set import RecordedRun, read_data_set, read_how_made
-from beam_pipelines.repair.rebuild import DamagedShard, rebuild
+from beam_pipelines.publish.written_dataset import RecordedRun, read_dataset, read_how_made
+from beam_pipelines.repair.rebuild import CorruptShard, rebuild
 from beam_pipelines.storage.files import any_remote
 from beam_pipelines.storage.marked_directory import own_directory
 from tf_input.cores import num_cores
@@ -48,53 +48,53 @@ def repair(config: RepairConfig) -> Iterator[str]:
         UserError: The directory is not a dataset that can be repaired, or has no shard of the given name.
         RunError: Files are corrupt and `--dry_run` is set, or files could not be rebuilt.
     """
-    manifest = read_data_set(config.directory, "repair")
+    manifest = read_dataset(config.directory, "repair")
     shards = choose_shards(config, manifest)
-    damaged: list[DamagedShard] = []
+    corrupt: list[CorruptShard] = []
 
     def stages(counts: Counts) -> list[Stage]:
-        num_wanted = sum(shard.info.num_examples for shard in damaged) if counts.analyzed == len(shards) else None
+        num_wanted = sum(shard.info.num_examples for shard in corrupt) if counts.analyzed == len(shards) else None
         return [Stage("checked", counts.analyzed, len(shards)), Stage("written", counts.written, num_wanted)]
 
     with interrupts.temporary_folder() as scratch, ProgressDisplay(scratch, stages):
-        yield from _repair(config, manifest, shards, damaged, scratch)
+        yield from _repair(config, manifest, shards, corrupt, scratch)
 
 
 def _repair(
     config: RepairConfig,
     manifest: Manifest,
     shards: Sequence[tuple[ShardAddress, ShardInfo]],
-    damaged: list[DamagedShard],
+    corrupt: list[CorruptShard],
     progress_directory: str,
 ) -> Iterator[str]:
-    """Implements `repair`, and appends each corrupt shard to `damaged`."""
-    for shard in find_damaged(config.directory, shards, progress_directory):
-        damaged.append(shard)
-        yield from (f"{printable(name)} {how}" for name, how in shard.damage.items())
-    num_files, num_damaged = sum(len(info.files()) for _, info in shards), sum(len(shard.damage) for shard in damaged)
-    if not damaged:
+    """Implements `repair`, and appends each corrupt shard to `corrupt`."""
+    for shard in find_corrupt(config.directory, shards, progress_directory):
+        corrupt.append(shard)
+        yield from (f"{printable(name)} {how}" for name, how in shard.corruption.items())
+    num_files, num_corrupt = sum(len(info.files()) for _, info in shards), sum(len(shard.corruption) for shard in corrupt)
+    if not corrupt:
         yield f"{_count(num_files, 'file')} of {_count(len(shards), 'shard')}: all are as they were written"
         return
     if config.is_dry:
-        told = f"{num_damaged:,} of {_count(num_files, 'file')} {_is(num_damaged)} damaged or gone"
-        raise FoundError(f"{told}; without --dry_run: {_what_to_expect(damaged)}")
-    yield from _mend(config, manifest, damaged, progress_directory)
+        reported = f"{num_corrupt:,} of {_count(num_files, 'file')} {_is(num_corrupt)} damaged or gone"
+        raise ProblemsFound(f"{reported}; without --dry_run: {_describe_duration(corrupt)}")
+    yield from _mend(config, manifest, corrupt, progress_directory)
 
 
-def _mend(config: RepairConfig, manifest: Manifest, damaged: Sequence[DamagedShard], progress_directory: str) -> Iterator[str]:
+def _mend(config: RepairConfig, manifest: Manifest, corrupt: Sequence[CorruptShard], progress_directory: str) -> Iterator[str]:
     run = read_how_made(config.directory, manifest)
     failures: list[str] = []
-    num_repaired, num_damaged = 0, sum(len(shard.damage) for shard in damaged)
+    num_repaired, num_corrupt = 0, sum(len(shard.corruption) for shard in corrupt)
     working = _working_config(config, run, progress_directory)
-    for shard, changes in _rebuild_in_place(os.path.realpath(config.directory), manifest, working, damaged):
+    for shard, changes in _rebuild_here(os.path.realpath(config.directory), manifest, working, corrupt):
         failures += _shorten(shard, changes)
-        num_repaired += 0 if changes else len(shard.damage)
-        yield from () if changes else (f"{printable(name)} is as it was written again" for name in shard.damage)
+        num_repaired += 0 if changes else len(shard.corruption)
+        yield from () if changes else (f"{printable(name)} is as it was written again" for name in shard.corruption)
     interrupts.note(str)
     if failures:
-        told = f"{_count(num_damaged - num_repaired, 'file')} could not be made again, and no file of such a shard was touched"
-        raise RunError(f"{told}:" + "".join(f"\n  - {line}" for line in [*failures, *_describe_versions(run)]))
-    yield f"{_count(num_repaired, 'file')} of {_count(len(damaged), 'shard')}: repaired"
+        reported = f"{_count(num_corrupt - num_repaired, 'file')} could not be made again, and no file of such a shard was touched"
+        raise RunError(f"{reported}:" + "".join(f"\n  - {line}" for line in [*failures, *_describe_versions(run)]))
+    yield f"{_count(num_repaired, 'file')} of {_count(len(corrupt), 'shard')}: repaired"
 
 
 def choose_shards(config: RepairConfig, manifest: Manifest) -> list[tuple[ShardAddress, ShardInfo]]:
@@ -113,23 +113,23 @@ def choose_shards(config: RepairConfig, manifest: Manifest) -> list[tuple[ShardA
     return [(address, info) for address, info in shards if not config.shards or info.name in config.shards]
 
 
-def find_damaged(
+def find_corrupt(
     directory: str, shards: Sequence[tuple[ShardAddress, ShardInfo]], progress_directory: str = ""
-) -> Iterator[DamagedShard]:
+) -> Iterator[CorruptShard]:
     """Yields the shards with a corrupt or missing file. Progress is counted in `progress_directory` if it is set."""
     num_bytes = sum(info.num_bytes for _, info in shards)
     tasks, waiting = TaskWindow(num_cores() if num_bytes > _MANY_BYTES else 0), iter(shards)  # Results arrive in order.
 
     def results() -> Iterator[dict[str, str]]:
         for _, info in shards:
-            yield from tasks.run(damage, directory, info)
+            yield from tasks.run(find_problems, directory, info)
         yield from tasks.drain()
 
-    for found in results():
+    for result in results():
         address, info = next(waiting)
         progress.count(progress_directory, analyzed=1)
-        if found:
-            yield DamagedShard(PlannedShard(address, info.num_examples), info, found)
+        if result:
+            yield CorruptShard(PlannedShard(address, info.num_examples), info, result)
 
 
 def _working_config(config: RepairConfig, run: RecordedRun, progress_directory: str) -> PrepareJob:
@@ -148,27 +148,27 @@ def _working_config(config: RepairConfig, run: RecordedRun, progress_directory: 
     )
 
 
-def _rebuild_in_place(
-    directory: str, manifest: Manifest, config: PrepareJob, damaged: Sequence[DamagedShard]
-) -> Iterator[tuple[DamagedShard, list[str]]]:
+def _rebuild_here(
+    directory: str, manifest: Manifest, config: PrepareJob, corrupt: Sequence[CorruptShard]
+) -> Iterator[tuple[CorruptShard, list[str]]]:
     """Rebuilds and replaces the files of shards.
 
     Yields each shard with the reasons why it could not be rebuilt, if any.
     """
-    yield from ((shard, [_LOST]) for shard in damaged if shard.is_lost)
-    damaged = [shard for shard in damaged if not shard.is_lost]
-    if not damaged:
+    yield from ((shard, [_LOST]) for shard in corrupt if shard.is_lost)
+    corrupt = [shard for shard in corrupt if not shard.is_lost]
+    if not corrupt:
         return
     num_repaired = 0
     interrupts.note(lambda: f"{_count(num_repaired, 'file')} of it {_is(num_repaired)} repaired" if num_repaired else "")
-    with own_directory(config.working_directory, printable(directory), "another repair is at work on it"), _open(directory) as data_set:
-        if read_data_set(directory, "repair") != manifest:  # Files are moved to the open directory `data_set`.
+    with own_directory(config.working_directory, printable(directory), "another repair is at work on it"), _open(directory) as dataset:
+        if read_dataset(directory, "repair") != manifest:  # Files are moved to the open directory `dataset`.
             raise RunError(f"{printable(directory)} was replaced by another data set meanwhile; nothing was touched")
         try:
-            for shard, changes in rebuild(directory, manifest, config, damaged):
+            for shard, changes in rebuild(directory, manifest, config, corrupt):
                 if not changes:
-                    _put_in_place(config, shard, data_set)
-                    num_repaired += len(shard.damage)
+                    _replace_shard(config, shard, dataset)
+                    num_repaired += len(shard.corruption)
                 yield shard, changes
         except BaseException:
             end_running_tasks()  # Running tasks could write to the files that are removed next.
@@ -188,34 +188,34 @@ def _open(directory: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _put_in_place(config: PrepareJob, shard: DamagedShard, data_set: int) -> None:
+def _replace_shard(config: PrepareJob, shard: CorruptShard, dataset: int) -> None:
     try:
         for name, *_ in shard.info.files():
             path = f"{config.working_directory}/{name}"
-            if name not in shard.damage:
+            if name not in shard.corruption:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
                 continue
             with contextlib.suppress(FileExistsError):
                 if folder := os.path.dirname(name):
-                    os.mkdir(folder, dir_fd=data_set)
-            os.replace(path, name, dst_dir_fd=data_set)
+                    os.mkdir(folder, dir_fd=dataset)
+            os.replace(path, name, dst_dir_fd=dataset)
     except OSError as error:
         raise StorageError(f"{printable(name)} could not be put in its place: {error.strerror or error}") from error
 
 
-def _what_to_expect(damaged: Sequence[DamagedShard]) -> str:
-    lost = sum(shard.is_lost for shard in damaged)
+def _describe_duration(corrupt: Sequence[CorruptShard]) -> str:
+    lost = sum(shard.is_lost for shard in corrupt)
     if not lost:
         return "made again"
-    others = f", {_count(len(damaged) - lost, 'other')} can" if lost < len(damaged) else ""
+    others = f", {_count(len(corrupt) - lost, 'other')} can" if lost < len(corrupt) else ""
     return (
         f"{_count(lost, 'shard')} cannot be made again alone, for the catalog is damaged or gone too "
         f"(prepare the data set again){others}"
     )
 
 
-def _shorten(shard: DamagedShard, changes: Sequence[str]) -> list[str]:
+def _shorten(shard: CorruptShard, changes: Sequence[str]) -> list[str]:
     """Returns the first messages about a shard, and the number of messages that are not shown."""
     more = len(changes) - _NUM_CHANGES_SHOWN
     lines = [*changes[:_NUM_CHANGES_SHOWN], *([f"and {more:,} more"] if more > 0 else [])]

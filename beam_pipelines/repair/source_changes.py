@@ -74,8 +74,8 @@ def describe_unknown_classes(references: References, source: Source, schema: Seq
     spool, lines = SpoolReader(spool_directory), []
     try:
         for image in list_again(references, spool) if collectors else ():
-            for feature, names, those in collectors:
-                if unknown := [one for one in names(image) if one not in those]:
+            for feature, names, others in collectors:
+                if unknown := [item for item in names(image) if item not in others]:
                     lines.append(f"{_name(image.key, image.path)}: {feature} is {unknown[0]!r}, a class that the data set does not have")
     finally:
         spool.close()
@@ -96,9 +96,9 @@ def catalog_changes(old: pa.Table, new: pa.Table) -> list[str]:
 def _changed(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     if any(old[name] != new[name] for name in ("num_bytes", "crc32c")):
         sums = [f"{row['num_bytes']} bytes with CRC-32C {row['crc32c']:08x}" for row in (new, old)]
-        what = "the image" if old["format"] else "it"  # The example has no image, or its image was not checked.
-        what = f"{what} as it would be stored" if old["reencoded"] or new["reencoded"] else what
-        yield f"{what} has {sums[0]}; it had {sums[1]}"
+        subject = "the image" if old["format"] else "it"  # The example has no image, or its image was not checked.
+        subject = f"{subject} as it would be stored" if old["reencoded"] or new["reencoded"] else subject
+        yield f"{subject} has {sums[0]}; it had {sums[1]}"
     else:
         yield from (f"{name} is {new[name]!r}; it was {old[name]!r}" for name in _OF_IMAGE if old[name] != new[name])
     others = (name for name in old if name not in (*_OF_IMAGE, *_OF_PLACE))
@@ -129,8 +129,8 @@ def _read_digests(path: str) -> Iterator[tuple[bytes, dict[str, int]]]:
 
 
 def _digests(data: bytes) -> dict[str, int]:
-    pieces = {name: b"".join([data[begin:end] for begin, end in of.lists]) for name, of in ExampleReader(data).features.items()}
-    return {name: google_crc32c.value(one) for name, one in pieces.items()}
+    chunks = {name: b"".join([data[begin:end] for begin, end in of.lists]) for name, of in ExampleReader(data).features.items()}
+    return {name: google_crc32c.value(item) for name, item in chunks.items()}
 
 
 def record_key(data: bytes) -> bytes:

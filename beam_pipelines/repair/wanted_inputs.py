@@ -14,7 +14,7 @@ import numpy as np
 
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.reference_runs import read_references, read_stretch
+from beam_pipelines.elements.reference_runs import read_references, read_range
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.errors import RunError, UserError, printable
@@ -22,7 +22,7 @@ from beam_pipelines.parallel.worker_processes import TaskWindow, share, shared
 from beam_pipelines.repair.source_changes import ExampleName
 from beam_pipelines.sources.listed_runs import ListedRuns
 from beam_pipelines.sources.part_listing import PartContext, list_in_batches, open_to_list
-from beam_pipelines.sources.source import Source, held_bytes, other_images
+from beam_pipelines.sources.source import Source, memory_bytes, other_images
 from beam_pipelines.storage.files import make_folder, write_file
 from beam_pipelines.storage.spool import SpoolReader
 from beam_pipelines.storage.versions import noting_versions
@@ -60,7 +60,7 @@ class Wanted:
     """
 
     def __init__(self, config: PrepareJob, source: Source, listed: ListedRuns) -> None:
-        self.source, self.versions = source, listed.found.versions
+        self.source, self.versions = source, listed.facts.versions
         self._config, self._listed = config, listed
 
     def of(self, names: Sequence[ExampleName]) -> WantedInputs:
@@ -69,14 +69,14 @@ class Wanted:
         Args:
             names: The names of the shard's examples, in record order.
         """
-        places = {name.key: record for record, name in enumerate(names)}
-        found = self._read(shuffle_orders(self._config.seed, list(places)))
-        records = np.array([places.get(key, -1) for key in found.keys], np.int64)
+        indices = {name.key: record for record, name in enumerate(names)}
+        result = self._read(shuffle_orders(self._config.seed, list(indices)))
+        records = np.array([indices.get(key, -1) for key in result.keys], np.int64)
         order = np.argsort(records, kind="stable")
         order = order[np.searchsorted(records[order], 0) :]
         counts = np.bincount(records[order], minlength=len(names))
         missing, repeated = (np.flatnonzero(which).tolist() for which in (counts == 0, counts > 1))
-        return WantedInputs(found.take(order), [names[record] for record in missing], [names[record].key for record in repeated])
+        return WantedInputs(result.take(order), [names[record] for record in missing], [names[record].key for record in repeated])
 
     def _read(self, orders: np.ndarray) -> References:
         """Returns all references whose shuffle keys are between the smallest and the largest given shuffle key.
@@ -88,14 +88,14 @@ class Wanted:
         first, last = orders.min(), orders.max()
         bounds = np.array([first, last + np.uint64(1)] if last < _LAST else [first], np.uint64)
         with contextlib.closing(SpoolReader(self._config.spool_directory)) as spool:
-            stretches = [stretch for run in self._listed.runs for block, stretch in run.cut(bounds) if block == 0]
-            return References.concatenate([_between(read_references(stretch, spool), first, last) for stretch in stretches])
+            chunks = [spool_range for run in self._listed.runs for block, spool_range in run.cut(bounds) if block == 0]
+            return References.concatenate([_between(read_references(spool_range, spool), first, last) for spool_range in chunks])
 
     def dead_letters(self) -> Iterator[DeadLetter]:
         """Yields all dead letters of the listing."""
         with contextlib.closing(SpoolReader(self._config.spool_directory)) as spool:
-            for stretch in self._listed.dead_letter_runs:
-                yield from (DeadLetter(**json.loads(line)) for line in read_stretch(stretch, spool).split(b"\n")[:-1])
+            for spool_range in self._listed.dead_letter_runs:
+                yield from (DeadLetter(**json.loads(line)) for line in read_range(spool_range, spool).split(b"\n")[:-1])
 
 
 def _between(references: References, first: np.uint64, last: np.uint64) -> References:
@@ -124,13 +124,13 @@ def _list_wanted(context: bytes, part: str) -> ListedRuns:
     """Lists a part of the source, and keeps only references whose shuffle keys are wanted."""
     of_all: _WantedContext = shared(context)
     listed = ListedRuns(of_all.config.spool_directory, 1.0)
-    with noting_versions(listed.found.versions):
-        for one in list_in_batches(of_all.source, part, of_all.config):
-            if isinstance(one, References):
-                orders = one.rows["order"]
-                one = one.take(np.flatnonzero(of_all.orders[np.searchsorted(of_all.orders, orders)] == orders))
-            if not isinstance(one, References) or len(one):
-                listed.add(one)
+    with noting_versions(listed.facts.versions):
+        for item in list_in_batches(of_all.source, part, of_all.config):
+            if isinstance(item, References):
+                orders = item.rows["order"]
+                item = item.take(np.flatnonzero(of_all.orders[np.searchsorted(of_all.orders, orders)] == orders))
+            if not isinstance(item, References) or len(item):
+                listed.add(item)
     listed.write()
     return listed
 
@@ -150,30 +150,30 @@ def list_wanted(config: PrepareJob, manifest: Manifest, shards: Iterable[Sequenc
     context = _WantedContext(config, f"{config.spool_directory}/wanted")
     orders = [shuffle_orders(config.seed, [name.key for name in names]) for names in shards]
     write_file(context.path, np.append(np.sort(np.concatenate(orders)), _LAST).tobytes())
-    found = ListedRuns(config.spool_directory)
+    result = ListedRuns(config.spool_directory)
     try:
         source = open_to_list(config)
         _check_features(source, manifest)
         tasks, packed = TaskWindow(config.num_processes), share(context)
         for part in source.parts():
-            for listed in tasks.run(_list_wanted, packed, part, held_bytes=held_bytes(source, part)):
-                found.merge(listed)
+            for listed in tasks.run(_list_wanted, packed, part, memory_bytes=memory_bytes(source, part)):
+                result.merge(listed)
         for listed in tasks.drain():
-            found.merge(listed)
-        found.found.refuse_strays(source)
+            result.merge(listed)
+        result.facts.reject_unexpected_files(source)
     except UserError as error:
         raise RunError(f"what the data set was made of cannot be listed again: {error}") from error
-    found.write_rest()
-    return Wanted(config, source, found)
+    result.write_rest()
+    return Wanted(config, source, result)
 
 
 def _check_features(source: Source, manifest: Manifest) -> None:
     own = {KEY, *(_OF_IMAGE if IMAGE in manifest.features else ())}
     own |= {f"{name}/{side}" for name in other_images(source) for side in ("height", "width")}
-    expected = {_as_listed(one) for one in manifest.schema if one.name not in own}
-    found = {(one.name, one.kind, one.shape) for one in source.features}
-    if found != expected:
-        now, then = (_describe_features(those) for those in (found - expected, expected - found))
+    expected = {_as_listed(item) for item in manifest.schema if item.name not in own}
+    results = {(feature.name, feature.kind, feature.shape) for feature in source.features}
+    if results != expected:
+        now, then = (_describe_features(others) for others in (results - expected, expected - results))
         raise UserError(f"{printable(source.root)} has other features than it had: {now}; expected {then}")
 
 

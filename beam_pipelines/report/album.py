@@ -7,7 +7,7 @@ import numpy as np
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.thumbnails import measure_brightness
 from beam_pipelines.report.pictures import Picture, Pictures
-from beam_pipelines.report.sample import Place, Sample, read_places
+from beam_pipelines.report.sample import ExampleLocation, Sample, read_examples
 
 # The number of class pictures: one per 500 examples, within these limits. The report then takes only a small part of a
 # run's time.
@@ -46,7 +46,7 @@ class Album:
 
     def __init__(self, sample: Sample, pictures: Pictures, max_bytes: int) -> None:
         self._sample, self._pictures = sample, pictures
-        self._loaded: dict[Place, list[Picture]] = {}
+        self._loaded: dict[ExampleLocation, list[Picture]] = {}
         self._left = max_bytes
         num_examples = sum(map(sample.manifest.num_examples, sample.manifest.splits))
         self.num_decoded = min(max(num_examples // _EXAMPLES_A_PICTURE, _MIN_PICTURES), _MAX_PICTURES)
@@ -54,40 +54,40 @@ class Album:
 
     def load(self, rows: Iterable[int]) -> None:
         """Decodes examples of the sample, in the order of the shards."""
-        self.load_places(map(self._sample.place, rows))
+        self.load_examples(map(self._sample.location, rows))
 
-    def load_places(self, places: Iterable[Place]) -> None:
+    def load_examples(self, locations: Iterable[ExampleLocation]) -> None:
         """Decodes the examples at any locations, in the order of the shards."""
-        wanted = [place for place in dict.fromkeys(places) if place not in self._loaded] if self._pictures.has_any else []
-        for place, example in read_places(self._sample.directory, self._sample.manifest, wanted):
-            self._loaded[place] = self._pictures.of(example) if example else []
+        wanted = [location for location in dict.fromkeys(locations) if location not in self._loaded] if self._pictures.has_any else []
+        for location, example in read_examples(self._sample.directory, self._sample.manifest, wanted):
+            self._loaded[location] = self._pictures.of(example) if example else []
 
-    def show(self, rows: list[int], told: list[str] | None = None) -> list[Shown]:
+    def show(self, rows: list[int], description: list[str] | None = None) -> list[Shown]:
         """Returns loaded examples.
 
-        The caption of an example is its text in `told`, or its key if `told` has no text.
+        The caption of an example is its text in `description`, or its key if `description` has no text.
         """
         keys = [key[:_MAX_NAME] for key in self._sample.texts("key", rows)]
-        places = map(self._sample.place, rows)
-        return [self.show_pictures(key, caption, self._loaded.get(place, [])) for key, caption, place in zip(keys, told or keys, places)]
+        locations = map(self._sample.location, rows)
+        return [self.show_pictures(key, caption, self._loaded.get(location, [])) for key, caption, location in zip(keys, description or keys, locations)]
 
-    def show_place(self, place: Place | None, key: str, caption: str) -> Shown:
+    def show_example(self, location: ExampleLocation | None, key: str, caption: str) -> Shown:
         """Returns the example at a location, without pictures if the location is None or was not loaded."""
-        return self.show_pictures(key, caption, self._loaded.get(place, []) if place else [])
+        return self.show_pictures(key, caption, self._loaded.get(location, []) if location else [])
 
     def show_pictures(self, key: str, caption: str, pictures: Iterable[Picture]) -> Shown:
         """Returns an example with only those pictures that fit within the size limit of the page."""
-        found = []
+        results = []
         for picture in pictures:
             if picture.num_bytes <= self._left:
                 self._left -= picture.num_bytes
-                found.append(picture)
-        return Shown(key, caption, found)
+                results.append(picture)
+        return Shown(key, caption, results)
 
     def brightness(self, rows: list[int]) -> np.ndarray:
         """Returns the brightness of each example's first image (0 to 1, or NaN if unknown), float64 [len(rows)]."""
-        pictures = (self._loaded[self._sample.place(row)] for row in rows)
-        return np.array([_brightness(found[0]) if found else np.nan for found in pictures])
+        pictures = (self._loaded[self._sample.location(row)] for row in rows)
+        return np.array([_brightness(picture[0]) if picture else np.nan for picture in pictures])
 
 
 def _brightness(picture: Picture) -> float:

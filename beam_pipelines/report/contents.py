@@ -42,11 +42,11 @@ class NearDuplicate(NamedTuple):
 
     Attributes:
         key: The key of the example.
-        told: The class or split of the example as text, or an empty string.
+        description: The class or split of the example as text, or an empty string.
     """
 
     key: str
-    told: str
+    description: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _read_dead_letters(directory: str) -> tuple[list[Refused], int]:
         for stage, reason, path, message, thumbnail in _read_lines(directory, DEAD_LETTER_THUMBNAILS, names, _MAX_THUMBNAILS):
             seen.setdefault((stage, reason), []).append((path, message, _decode(directory, thumbnail)))
     by_number = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return [Refused(*what, num, first[what], seen.get(what, [])) for what, num in by_number], counts.total()
+    return [Refused(*subject, num, first[subject], seen.get(subject, [])) for subject, num in by_number], counts.total()
 
 
 def _decode(directory: str, thumbnail: str) -> bytes:
@@ -161,7 +161,7 @@ def _read_lines(directory: str, name: str, fields: tuple[str, ...], most: int) -
                 return
             try:
                 values = json.loads(line)
-                found = tuple(_show_value(values[field]) for field in fields)
+                result = tuple(_show_value(values[field]) for field in fields)
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise UserError(f"{printable(path)}: line {number}: {error!r}; expected {', '.join(fields)}") from None
-            yield found
+            yield result

@@ -4,7 +4,7 @@ from typing import Any, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.config.run_options import given_options
 from beam_pipelines.report.contents import Contents
-from beam_pipelines.report.sample import Sample, read_places
+from beam_pipelines.report.sample import Sample, read_examples
 from beam_pipelines.tfrecord.example_reader import ExampleReader
 from tf_input.dataset_format import FEATURE_KINDS, FORMAT_VERSION, IMAGE, KEY, Feature
 
@@ -28,23 +28,23 @@ class FeatureRow(NamedTuple):
 
 def describe_images(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields (name, text) pairs about each image feature, such as the number of images per format."""
-    found = {IMAGE: statistics.get("images") or {}, **statistics.get("other_images", {})}
-    for name, facts in list(found.items())[:_MAX_IMAGES]:
+    results = {IMAGE: statistics.get("images") or {}, **statistics.get("other_images", {})}
+    for name, facts in list(results.items())[:_MAX_IMAGES]:
         for key in ("formats", "channels", "reencoded"):
             if counts := facts.get(key):
                 names = _CHANNELS if key == "channels" else {}
-                told = (f"{names.get(kind, kind)}: {num:,}" for kind, num in list(counts.items())[:_MAX_VALUES])
-                yield f"{name}: {key}", ", ".join(told)
+                description = (f"{names.get(kind, kind)}: {num:,}" for kind, num in list(counts.items())[:_MAX_VALUES])
+                yield f"{name}: {key}", ", ".join(description)
         for key in ("width", "height", "bytes"):
-            if one := facts.get(key):
-                told = f"{one['min']:,}" if one["min"] == one["max"] else f"{one['min']:,} to {one['max']:,}, mean {one['mean']:,.1f}"
-                yield f"{name}: {key}", told
+            if item := facts.get(key):
+                description = f"{item['min']:,}" if item["min"] == item["max"] else f"{item['min']:,} to {item['max']:,}, mean {item['mean']:,.1f}"
+                yield f"{name}: {key}", description
 
 
 def describe_features(sample: Sample) -> dict[str, Any]:
     """Returns the features of the schema and their values in a few examples."""
-    first = map(sample.place, range(min(len(sample), _NUM_VALUES)))
-    examples = [example for _, example in read_places(sample.directory, sample.manifest, first) if example]
+    first = map(sample.location, range(min(len(sample), _NUM_VALUES)))
+    examples = [example for _, example in read_examples(sample.directory, sample.manifest, first) if example]
     rows = []
     for feature in sample.manifest.schema[:_MAX_FEATURES]:
         shape = f"[{', '.join('any' if side is None else str(side) for side in feature.shape)}]" if feature.shape else ""

@@ -9,7 +9,7 @@ from typing import Iterable, Iterator, Sequence
 
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.parallel.read_ahead import read_ahead
-from beam_pipelines.report.sample import Place, read_keys
+from beam_pipelines.report.sample import ExampleLocation, read_keys
 from beam_pipelines.storage.files import is_remote
 from tf_input.dataset_format import Manifest, ShardInfo
 
@@ -17,19 +17,19 @@ from tf_input.dataset_format import Manifest, ShardInfo
 _MAX_STEPS = 8
 
 
-def find_keys(directory: str, manifest: Manifest, keys: Iterable[str]) -> dict[str, Place]:
+def find_keys(directory: str, manifest: Manifest, keys: Iterable[str]) -> dict[str, ExampleLocation]:
     """Returns the locations of the keys that exist in the dataset.
 
     Raises:
         UserError: A catalog is corrupt.
         OSError: A catalog cannot be read.
     """
-    found: dict[str, Place] = {}
+    results: dict[str, ExampleLocation] = {}
     for split, infos in enumerate(manifest.splits.values()):
-        missing = sorted(set(keys) - found.keys())
+        missing = sorted(set(keys) - results.keys())
         if missing and infos and all(info.catalog for info in infos):
-            found |= _find_in_split(directory, split, infos, manifest.seed, missing)
-    return found
+            results |= _find_in_split(directory, split, infos, manifest.seed, missing)
+    return results
 
 
 def _orders(seed: int, keys: Sequence[str]) -> list[float]:
@@ -39,7 +39,7 @@ def _orders(seed: int, keys: Sequence[str]) -> list[float]:
 
 def _find_in_split(
     directory: str, split: int, infos: Sequence[ShardInfo], seed: int, keys: Sequence[str]
-) -> Iterator[tuple[str, Place]]:
+) -> Iterator[tuple[str, ExampleLocation]]:
     """Yields the locations of keys in one split by interpolation search. Empty shards are skipped."""
     shards = [shard for shard, info in enumerate(infos) if info.num_examples]
     if not shards:
@@ -52,7 +52,7 @@ def _find_in_split(
         for guess, stored in _read_all(directory, [infos[shard] for shard in shards], sorted(set(wanted.values()))):
             missing = {key for key, at in wanted.items() if at == guess}
             records = {key: record for record, key in enumerate(stored) if key in missing}
-            yield from ((key, Place(split, shards[guess], record)) for key, record in records.items())
+            yield from ((key, ExampleLocation(split, shards[guess], record)) for key, record in records.items())
             first, last = _orders(seed, [stored[0], stored[-1]])
             for key in missing - records.keys():
                 (low, high), is_before = bounds[key], orders[key] < first

@@ -3,7 +3,7 @@
 import math
 from typing import Any, Iterator, Mapping, NamedTuple
 
-from beam_pipelines.elements.quality import WINDOW, proves_nothing
+from beam_pipelines.elements.quality import WINDOW, is_inconclusive
 from beam_pipelines.report.contents import Contents
 
 _MAX_Z = 4.0  # A perfect shuffle exceeds this z-score once in 30,000 datasets.
@@ -38,21 +38,21 @@ class ShuffleRow(NamedTuple):
 
 def find_qualities(contents: Contents) -> list[ShuffleRow]:
     """Returns the shuffle quality of each split and class feature."""
-    found = []
+    results = []
     for split in contents.manifest.splits:
-        for name, one in (contents.statistics["splits"][split].get("shuffle") or {}).items():
-            if not one:  # The split has no examples.
+        for name, item in (contents.statistics["splits"][split].get("shuffle") or {}).items():
+            if not item:  # The split has no examples.
                 continue
-            z = _z_score(one, contents.manifest.num_examples(split))
-            if proves_nothing(one):
+            z = _z_score(item, contents.manifest.num_examples(split))
+            if is_inconclusive(item):
                 verdict = "runs prove nothing: they are as short where examples are sorted by class"
             else:
                 verdict = f"runs are longer than chance makes them (z = {z:.1f})" if z > _MAX_Z else "as chance has it"
-            in_window = one[f"mean_labels_in_{WINDOW}"]
-            numbers = (f"{one[key]:,.2f}" for key in ("mean_run_length", "expected_mean_run_length", "sorted_mean_run_length"))
+            in_window = item[f"mean_labels_in_{WINDOW}"]
+            numbers = (f"{item[key]:,.2f}" for key in ("mean_run_length", "expected_mean_run_length", "sorted_mean_run_length"))
             shown = "–" if in_window is None else f"{in_window:.1f}"
-            found.append(ShuffleRow(split, name, *numbers, shown, verdict, z > _MAX_Z and not proves_nothing(one)))
-    return found
+            results.append(ShuffleRow(split, name, *numbers, shown, verdict, z > _MAX_Z and not is_inconclusive(item)))
+    return results
 
 
 def _z_score(quality: Mapping[str, Any], num_examples: int) -> float:
@@ -81,18 +81,18 @@ def _check_dead_letters(contents: Contents) -> Check:
     num, total = contents.manifest.num_dead_letters, contents.manifest.num_inputs
     if not num:
         return Check("ok", f"None of {total:,} inputs was refused.")
-    reasons = ", ".join(f"{one.reason} ({one.num:,})" for one in contents.refused[:3])
+    reasons = ", ".join(f"{item.reason} ({item.num:,})" for item in contents.refused[:3])
     return Check("warn" if num > _MUCH * total else "note", f"{num:,} of {total:,} inputs ({num / total:.2%}) were refused: {reasons}.")
 
 
 def _check_shuffle(qualities: list[ShuffleRow]) -> Iterator[Check]:
-    bad = [one for one in qualities if one.is_bad]
-    for one in bad:
-        yield Check("warn", f"{one.split}, {one.feature}: {one.verdict}: {one.mean} examples, {one.expected} in a perfect shuffle.")
-    good = next((one for one in qualities if not one.is_bad and one.verdict == "as chance has it"), None)
+    bad = [quality for quality in qualities if quality.is_bad]
+    for entry in bad:
+        yield Check("warn", f"{entry.split}, {entry.feature}: {entry.verdict}: {entry.mean} examples, {entry.expected} in a perfect shuffle.")
+    good = next((item for item in qualities if not item.is_bad and item.verdict == "as chance has it"), None)
     if good and not bad:
-        told = f"in {good.split} {good.mean} examples in a row have the same {good.feature}; {good.expected} in a perfect shuffle"
-        yield Check("ok", f"Shuffled: {told}, {good.sorted} sorted by class (on average).")
+        description = f"in {good.split} {good.mean} examples in a row have the same {good.feature}; {good.expected} in a perfect shuffle"
+        yield Check("ok", f"Shuffled: {description}, {good.sorted} sorted by class (on average).")
 
 
 def _check_classes(contents: Contents) -> Iterator[Check]:
@@ -108,8 +108,8 @@ def _check_classes(contents: Contents) -> Iterator[Check]:
             if (missing := sum(1 for name, num in zip(feature.label_names, totals) if num and not of_split.get(name, 0)))
         ]
         if lacking:
-            told = ", ".join(lacking[:6])
-            yield Check("note", f"{feature.name}: not every class that occurs is in every split: {told} of {len(present):,}.")
+            description = ", ".join(lacking[:6])
+            yield Check("note", f"{feature.name}: not every class that occurs is in every split: {description} of {len(present):,}.")
         elif present and len(counts) > 1:
             yield Check("ok", f"{feature.name}: every class that occurs ({len(present):,}) is in every split.")
         if present and max(present) >= 10 * min(present):
@@ -125,8 +125,8 @@ def _check_leaks(contents: Contents) -> Iterator[Check]:
     if apart or groups:
         yield Check("warn", f"Leaks: {apart:,} of {num:,} pairs of images that are alike, and {groups:,} groups, lie in different splits.")
     elif not contents.leaks.counts_all_pairs:
-        found = "No two images that were found to be alike lie in different splits"
-        yield Check("note", f"{found}; but too many look like others for all pairs of them to be compared.")
+        result = "No two images that were found to be alike lie in different splits"
+        yield Check("note", f"{result}; but too many look like others for all pairs of them to be compared.")
     else:
         by_bytes = f"; {num_by_bytes:,} images were compared by bytes alone" if (num_by_bytes := now.get("num_by_bytes")) else ""
         yield Check("ok", f"No two images that are alike lie in different splits, and no group does ({num:,} pairs are alike{by_bytes}).")

@@ -18,30 +18,30 @@ class Odd(NamedTuple):
         title: The title, such as the largest images.
         note: A sentence about the examples that were compared, or an empty string if the whole sample was compared.
         rows: The rows of the examples in the sample.
-        told: The caption of each example, with the value that makes it extreme.
+        description: The caption of each example, with the value that makes it extreme.
     """
 
     title: str
     note: str
     rows: list[int]
-    told: list[str]
+    description: list[str]
 
 
-def find_oddest(sample: Sample, album: Album, has_light: bool) -> list[Odd]:
+def find_oddest(sample: Sample, album: Album, has_brightness: bool) -> list[Odd]:
     """Returns the most extreme examples, or an empty list if the dataset has no catalogs.
 
     Args:
         sample: The first examples of the dataset.
         album: The pictures of the examples.
-        has_light: Whether the pictures have the same brightness as the stored images.
+        has_brightness: Whether the pictures have the same brightness as the stored images.
     """
-    found: list[Odd] = []
+    results: list[Odd] = []
     if not sample.table.num_columns:
-        return found
-    for odd in (*_find_by_size(sample), *(_find_by_light(sample, album) if has_light else ())):
-        if odd.rows not in (other.rows for other in found):
-            found.append(odd)
-    return found
+        return results
+    for odd in (*_find_by_size(sample), *(_find_by_brightness(sample, album) if has_brightness else ())):
+        if odd.rows not in (other.rows for other in results):
+            results.append(odd)
+    return results
 
 
 def _find_by_size(sample: Sample) -> Iterator[Odd]:
@@ -58,7 +58,7 @@ def _find_by_size(sample: Sample) -> Iterator[Odd]:
     yield from _at_end(sample, "Most bytes a pixel: full of detail, or noise", "", known, -density, dense)
 
 
-def _find_by_light(sample: Sample, album: Album) -> Iterator[Odd]:
+def _find_by_brightness(sample: Sample, album: Album) -> Iterator[Odd]:
     """Finds the darkest and brightest images.
 
     Only the first images of each split and images with few bytes per pixel are decoded.
@@ -71,9 +71,9 @@ def _find_by_light(sample: Sample, album: Album) -> Iterator[Odd]:
     light = album.brightness(rows.tolist())
     rows, light = rows[np.isfinite(light)], light[np.isfinite(light)]
     note = f"Of {len(rows):,} images that were decoded: the first of each split, and those with the fewest bytes a pixel."
-    told = lambda at: f"{light[at]:.0%} of white"
+    description = lambda at: f"{light[at]:.0%} of white"
     for title, values in (("Darkest", light), ("Brightest", -light)):
-        yield from _at_end(sample, title, note if len(rows) < len(sample) else "", rows, values, told)
+        yield from _at_end(sample, title, note if len(rows) < len(sample) else "", rows, values, description)
 
 
 def _sizes(sample: Sample) -> tuple[np.ndarray, ...]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from beam_pipelines.elements.dead_letters import NUM_THUMBNAILS
 from beam_pipelines.report.album import Album, Shown
-from beam_pipelines.report.alike import certify, show_alike
+from beam_pipelines.report.clusters import certify, show_clusters
 from beam_pipelines.report.charts import STRIP_EXAMPLES, ClassRun, make_histogram, make_strip
 from beam_pipelines.report.colours import hue
 from beam_pipelines.report.contents import Contents, Refused
@@ -97,21 +97,21 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
         Split(split, manifest.num_examples(split), len(infos), describe_bytes(sum(info.num_bytes for info in infos)))
         for split, infos in manifest.splits.items()
     ]
-    heads = [feature for feature in manifest.schema if feature.kind == "class_label"][:_MAX_HEADS]
-    odd = find_oddest(sample, album, pictures.has_light) if pictures.has_any else []
-    album.load(row for one in odd for row in one.rows)
-    oddest = [(one.title, one.note, album.show(one.rows, one.told)) for one in odd]
+    class_features = [feature for feature in manifest.schema if feature.kind == "class_label"][:_MAX_HEADS]
+    odd = find_oddest(sample, album, pictures.has_brightness) if pictures.has_any else []
+    album.load(row for item in odd for row in item.rows)
+    oddest = [(element.title, element.note, album.show(element.rows, element.description)) for element in odd]
     # Add these before the class pictures, which use all of the remaining space.
     rows = np.flatnonzero(sample.splits == sample.split_names().index(_main_split(contents))).tolist()[:_NUM_FIRST]
     album.load(rows)
-    first = [one for one in album.show(rows) if one.pictures]
-    seen = [(one, _seen(one, album, pictures)) for one in contents.refused[:_MAX_SEEN] if one.seen]
-    alike = list(show_alike(contents.leaks, sample, album)) if contents.leaks else []
+    first = [entry for entry in album.show(rows) if entry.pictures]
+    seen = [(member, _seen(member, album, pictures)) for member in contents.refused[:_MAX_SEEN] if member.seen]
+    near_duplicates = list(show_clusters(contents.leaks, sample, album)) if contents.leaks else []
     num_examples = sum(split.num_examples for split in splits)
     part = f"Of a random sample of {len(sample):,} of the {num_examples:,} examples: the first of each split."
     return {
         "name": manifest.name,
-        "about": [(what, text[:_MAX_TEXT]) for what, text in manifest.about.items()],
+        "about": [(subject, text[:_MAX_TEXT]) for subject, text in manifest.about.items()],
         "seed": manifest.seed,
         "num_examples": num_examples,
         "level": level,
@@ -124,8 +124,8 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
         "shown_splits": [split.name for split in splits[:_MAX_SPLITS]],
         "has_boxes": pictures.has_boxes,
         "has_masks": pictures.has_masks,
-        "heads": [_head(contents, feature, sample, album, len(heads)) for feature in heads],
-        "samples": [] if heads or not pictures.has_any else _samples(sample, album),
+        "heads": [_class_feature(contents, feature, sample, album, len(class_features)) for feature in class_features],
+        "samples": [] if class_features or not pictures.has_any else _samples(sample, album),
         "of_sample": "" if len(sample) == num_examples else part,
         "image_facts": list(describe_images(statistics)),
         "histograms": list(_histograms(sample)),
@@ -136,7 +136,7 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
         "refused": contents.refused[:_MAX_ROWS // 10],
         "seen": seen,
         "leaks": list(certify(contents.leaks)) if contents.leaks else [],
-        "alike": alike,
+        "alike": near_duplicates,
         "num_features": len(manifest.schema),
         **describe_features(sample),
         "made": list(describe_run(contents)),
@@ -162,20 +162,20 @@ def _tiles(contents: Contents, splits: list[Split]) -> Iterator[tuple[str, str]]
 def _order(contents: Contents, sample: Sample) -> Order | None:
     """Returns the classes of one feature in the order of the source and in the stored order. Prefers a target."""
     manifest = contents.manifest
-    found = [one for one in manifest.schema if one.kind == "class_label"]
-    found.sort(key=lambda one: (one.name not in manifest.targets, one.shape != ()))
-    labels = sample.labels(found[0]) if found else None
+    results = [item for item in manifest.schema if item.kind == "class_label"]
+    results.sort(key=lambda entry: (entry.name not in manifest.targets, entry.shape != ()))
+    labels = sample.labels(results[0]) if results else None
     if labels is None:
         return None
     split = _main_split(contents)
     stored = np.flatnonzero(sample.splits == sample.split_names().index(split))[:STRIP_EXAMPLES].tolist()
     paths, keys = ([_natural(text) for text in sample.texts(name, stored)] for name in ("path", "key"))
     listed = [row for *_, row in sorted(zip(paths, sample.numbers("offset")[stored].tolist(), keys, stored))]
-    codes, names = _one_code_each(labels, found[0], stored)
+    codes, names = _one_code_each(labels, results[0], stored)
     if len(set(codes.values())) < 2:
         return None
     before, after = (make_strip([codes[row] for row in rows], names) for rows in (listed, stored))
-    return Order(found[0].name[:_MAX_NAME], split, len(stored), before, after)
+    return Order(results[0].name[:_MAX_NAME], split, len(stored), before, after)
 
 
 def _main_split(contents: Contents) -> str:
@@ -205,14 +205,14 @@ def _one_code_each(labels: Labels, feature: Feature, rows: list[int]) -> tuple[d
     return {row: names.index(text) for row, text in texts.items()}, names
 
 
-def _head(contents: Contents, feature: Feature, sample: Sample, album: Album, num_heads: int) -> ClassFeature:
+def _class_feature(contents: Contents, feature: Feature, sample: Sample, album: Album, num_outputs: int) -> ClassFeature:
     splits = list(contents.manifest.splits)
     counts = [contents.label_counts(split, feature) for split in splits]
     totals = [(sum(of_split.get(name, 0) for of_split in counts), name) for name in feature.label_names]
-    order = sorted(range(len(totals)), key=lambda label: -totals[label][0])[: max(_MAX_ROWS // num_heads, 20)]
+    order = sorted(range(len(totals)), key=lambda label: -totals[label][0])[: max(_MAX_ROWS // num_outputs, 20)]
     most = [max(max(of_split.values(), default=0), 1) for of_split in counts]
     labels = sample.labels(feature)
-    num_pictures = album.num_wanted // num_heads
+    num_pictures = album.num_wanted // num_outputs
     first = labels.first_rows(min(max(num_pictures // max(len(order), 1), 1), _MAX_A_CLASS), len(sample)) if labels else {}
     chosen = {label: first.get(totals[label][1], []) for label in order[:num_pictures]}
     album.load(row for rows in chosen.values() for row in rows)
@@ -222,7 +222,7 @@ def _head(contents: Contents, feature: Feature, sample: Sample, album: Album, nu
         numbers = [of_split.get(name, 0) for of_split in counts[:_MAX_SPLITS]]
         shares = [num / top for num, top in zip(numbers, most)]
         rows.append(ClassRow(name[:_MAX_NAME], hue(label), numbers, shares, album.show(chosen.get(label, []))))
-    has_pictures = any(one.pictures for row in rows for one in row.examples)
+    has_pictures = any(example.pictures for row in rows for example in row.examples)
     about = "By how many examples they have in each split."
     about += " A bar is long where a class is one of the largest of its split."
     about += " Examples are the first ones that are stored." * has_pictures
@@ -232,22 +232,22 @@ def _head(contents: Contents, feature: Feature, sample: Sample, album: Album, nu
 def _samples(sample: Sample, album: Album) -> list[Shown]:
     rows = list(range(min(len(sample), _NUM_SAMPLES, album.num_wanted)))
     album.load(rows)
-    return [one for one in album.show(rows) if one.pictures]
+    return [item for item in album.show(rows) if item.pictures]
 
 
 def _histograms(sample: Sample) -> Iterator[Any]:
     of_bytes = f"Bytes of an {'image' if IMAGE in sample.manifest.features else 'example'}"
     for name, title in (("width", "Width in pixels"), ("height", "Height in pixels"), ("num_bytes", of_bytes)):
         values = sample.numbers(name)
-        if values is not None and (found := make_histogram(title, values, sample.splits, sample.split_names()[:_MAX_SPLITS])):
-            if found.low < found.high:
-                yield found
+        if values is not None and (result := make_histogram(title, values, sample.splits, sample.split_names()[:_MAX_SPLITS])):
+            if result.low < result.high:
+                yield result
 
 
 def _seen(refused: Refused, album: Album, pictures: Pictures) -> list[Shown]:
     """Returns the thumbnails of dead letters with the same reason."""
     shown = []
     for path, message, encoded in refused.seen[:NUM_THUMBNAILS]:
-        told = f"{path[:_MAX_NAME]}: {message[:_MAX_NAME]}"
-        shown.append(album.show_pictures(path[:_MAX_NAME], told, pictures.of_jpeg(encoded)))
+        description = f"{path[:_MAX_NAME]}: {message[:_MAX_NAME]}"
+        shown.append(album.show_pictures(path[:_MAX_NAME], description, pictures.of_jpeg(encoded)))
     return shown

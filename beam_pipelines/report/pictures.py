@@ -86,10 +86,10 @@ class Pictures:
 
     def __init__(self, manifest: Manifest) -> None:
         features = manifest.features
-        is_drawn = lambda one: one.kind in ("image", "pixels") or (one.name == IMAGE and one.kind == "tensor" and _layout(one))
+        is_drawn = lambda element: element.kind in ("image", "pixels") or (element.name == IMAGE and element.kind == "tensor" and _layout(element))
         images = filter(is_drawn, manifest.schema)
-        self._images = sorted(images, key=lambda one: one.name != IMAGE)[:_MAX_IMAGES]
-        self._mask = next((one.name for one in manifest.schema if one.kind == "mask"), "")
+        self._images = sorted(images, key=lambda item: item.name != IMAGE)[:_MAX_IMAGES]
+        self._mask = next((entry.name for entry in manifest.schema if entry.kind == "mask"), "")
         self._has_boxes = f"{OBJECTS}/bbox" in features
         label = features.get(f"{OBJECTS}/label")
         self._names = label.label_names if label else ()
@@ -102,7 +102,7 @@ class Pictures:
         return bool(self._images)
 
     @property
-    def has_light(self) -> bool:
+    def has_brightness(self) -> bool:
         """Whether thumbnails preserve the brightness of the stored images. Tensors are rescaled for display."""
         return self.has_any and self._images[0].kind != "tensor"
 
@@ -118,16 +118,16 @@ class Pictures:
 
     def of(self, example: ExampleReader) -> list[Picture]:
         """Returns the images of an example. Images that cannot be decoded are omitted."""
-        found = []
+        results = []
         for feature in self._images:
             try:
                 picture = self._thumbnail(feature, example)
                 if feature.name == IMAGE:
                     picture = dataclasses.replace(picture, boxes=self._boxes(example, picture), mask=self._draw_mask(example, picture))
-                found.append(picture)
+                results.append(picture)
             except (InvalidInput, BadExampleError, IndexError):
                 continue
-        return found
+        return results
 
     def of_jpeg(self, encoded: bytes) -> list[Picture]:
         """Returns a list with the picture of a small JPEG, or an empty list if the bytes are not a JPEG."""
@@ -153,8 +153,8 @@ class Pictures:
             if all(map(math.isfinite, (top, left, bottom, right))) and 0 <= top <= bottom <= 1 and 0 <= left <= right <= 1:
                 label = labels[index] if index < len(labels) else -1
                 name = self._names[label][:_MAX_NAME] if 0 <= label < len(self._names) else ""
-                place = (left * picture.width, top * picture.height, (right - left) * picture.width, (bottom - top) * picture.height)
-                boxes.append(Box(*(round(side, 1) for side in place), name, hue(label)))
+                location = (left * picture.width, top * picture.height, (right - left) * picture.width, (bottom - top) * picture.height)
+                boxes.append(Box(*(round(side, 1) for side in location), name, hue(label)))
         return tuple(boxes)
 
     def _draw_mask(self, example: ExampleReader, picture: Picture) -> str:

@@ -25,7 +25,7 @@ _INDEX_ROW = np.dtype("<u8, <u8, <u4, <i4")
 _READ_COLUMNS = ("key", "path", "offset", "num_bytes", "height", "width")
 
 
-class Place(NamedTuple):
+class ExampleLocation(NamedTuple):
     """The location of an example: its split, its shard in the split and its record in the shard, each as an index."""
 
     split: int
@@ -51,10 +51,10 @@ class Labels(NamedTuple):
         pairs = np.unique(self.codes * num_rows + self.rows)
         codes, rows = np.divmod(pairs, max(num_rows, 1))
         rank = np.arange(len(codes)) - np.searchsorted(codes, codes)
-        found: dict[str, list[int]] = {}
+        results: dict[str, list[int]] = {}
         for code, row in zip(codes[rank < num].tolist(), rows[rank < num].tolist()):
-            found.setdefault(self.names[code], []).append(row)
-        return found
+            results.setdefault(self.names[code], []).append(row)
+        return results
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,12 +111,12 @@ class Sample:
             return [""] * len(rows)
         return [text or "" for text in self.table[name].take(pa.array(rows, pa.int64())).to_pylist()]
 
-    def place(self, row: int) -> Place:
+    def location(self, row: int) -> ExampleLocation:
         """Returns the location of an example of the sample."""
-        return Place(int(self.splits[row]), int(self.shards[row]), int(self.records[row]))
+        return ExampleLocation(int(self.splits[row]), int(self.shards[row]), int(self.records[row]))
 
 
-def read_places(directory: str, manifest: Manifest, places: Iterable[Place]) -> Iterator[tuple[Place, ExampleReader | None]]:
+def read_examples(directory: str, manifest: Manifest, locations: Iterable[ExampleLocation]) -> Iterator[tuple[ExampleLocation, ExampleReader | None]]:
     """Reads examples and returns them with their locations, in the order of the shards.
 
     If an example is too large for the report, None is returned in its place.
@@ -126,23 +126,23 @@ def read_places(directory: str, manifest: Manifest, places: Iterable[Place]) -> 
         OSError: An index or shard cannot be read.
     """
     splits, wanted = list(manifest.splits.values()), []
-    for (split, shard), in_shard in itertools.groupby(sorted(places), lambda place: place[:2]):
+    for (split, shard), in_shard in itertools.groupby(sorted(locations), lambda location: location[:2]):
         info = splits[split][shard]
         offsets = _record_offsets(directory, info)
-        for place in in_shard:
-            if place.record + 1 >= len(offsets):
-                found = f"{printable(info.index)} has {len(offsets) - 1} rows"
-                raise UserError(f"{found}; expected {info.num_examples} (see `recordmill verify`)")
-            start, end = int(offsets[place.record]) + HEADER_BYTES, int(offsets[place.record + 1]) - _FOOTER_BYTES
-            wanted.append(((place, f"{directory}/{info.name}", start, end - start), max(end - start, 1)))
-    return read_ahead(_read_example, wanted) if is_remote(directory) else (_read_example(one) for one, _ in wanted)
+        for location in in_shard:
+            if location.record + 1 >= len(offsets):
+                result = f"{printable(info.index)} has {len(offsets) - 1} rows"
+                raise UserError(f"{result}; expected {info.num_examples} (see `recordmill verify`)")
+            start, end = int(offsets[location.record]) + HEADER_BYTES, int(offsets[location.record + 1]) - _FOOTER_BYTES
+            wanted.append(((location, f"{directory}/{info.name}", start, end - start), max(end - start, 1)))
+    return read_ahead(_read_example, wanted) if is_remote(directory) else (_read_example(item) for item, _ in wanted)
 
 
-def _read_example(wanted: tuple[Place, str, int, int]) -> tuple[Place, ExampleReader | None]:
-    place, path, start, num_bytes = wanted
+def _read_example(wanted: tuple[ExampleLocation, str, int, int]) -> tuple[ExampleLocation, ExampleReader | None]:
+    location, path, start, num_bytes = wanted
     if not 0 <= num_bytes <= _MAX_EXAMPLE_BYTES:
-        return place, None
-    return place, ExampleReader(files_at(path).read_range(path, start, num_bytes))
+        return location, None
+    return location, ExampleReader(files_at(path).read_range(path, start, num_bytes))
 
 
 def _record_offsets(directory: str, info: ShardInfo) -> np.ndarray:
@@ -167,19 +167,19 @@ def read_sample(directory: str, manifest: Manifest) -> Sample:
     """
     wanted = [*_READ_COLUMNS, *_column_names(manifest).values()]
     most = max(_MIN_ROWS, MAX_ROWS // max(len(manifest.splits), 1))
-    places, infos = [], []
+    locations, infos = [], []
     for split, shards in enumerate(manifest.splits.values()):
         num_left = most
         for shard, info in enumerate(shards):
             if num_left > 0 and info.num_examples:
-                places.append((split, shard, min(num_left, info.num_examples)))
+                locations.append((split, shard, min(num_left, info.num_examples)))
                 infos.append(info)
                 num_left -= info.num_examples
-    read = lambda place: _read_catalog(directory, infos[place[0]], place[1], wanted)
-    items = [((place, num), infos[place].catalog_bytes) for place, (_, _, num) in enumerate(places)]
+    read = lambda location: _read_catalog(directory, infos[location[0]], location[1], wanted)
+    items = [((location, num), infos[location].catalog_bytes) for location, (_, _, num) in enumerate(locations)]
     tables = list(read_ahead(read, items) if is_remote(directory) else (read(item) for item, _ in items))
-    lengths = [num for _, _, num in places]
-    repeated = [np.repeat(np.array([place[part] for place in places], np.int64), lengths) for part in range(2)]
+    lengths = [num for _, _, num in locations]
+    repeated = [np.repeat(np.array([location[part] for location in locations], np.int64), lengths) for part in range(2)]
     records = np.concatenate([np.zeros(0, np.int64), *map(np.arange, lengths)])
     table = pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
     table = table.combine_chunks()

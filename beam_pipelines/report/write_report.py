@@ -65,14 +65,14 @@ def run_report(directory: str, manifest: Manifest, output: str | None = None) ->
         raise reading_error(error, " (see `recordmill verify`)") from None
     # A corrupt dataset can contain any values.
     except (ArithmeticError, AttributeError, IndexError, KeyError, InvalidInput, TypeError, ValueError) as error:
-        found = f"its files are not such as are written ({error!r:.200})"
-        raise UserError(f"{printable(directory)}: {found} (see `recordmill verify`)") from None
+        result = f"its files are not such as are written ({error!r:.200})"
+        raise UserError(f"{printable(directory)}: {result} (see `recordmill verify`)") from None
     if output is None:
         try:
             manifest.check_file(REPORT, page)
         except ValueError:
-            found = f"{printable(path)} would differ from the page that was written with the dataset"
-            raise UserError(f"{found}: another version, or a changed file. Write it to another place with --page=FILE.") from None
+            result = f"{printable(path)} would differ from the page that was written with the dataset"
+            raise UserError(f"{result}: another version, or a changed file. Write it to another place with --page=FILE.") from None
     write_file(path, page)
     return path
 

@@ -24,7 +24,7 @@ class Dataflow(Engine):
     poll_seconds = 5.0
     takes_jobs = True
     start_seconds = 240
-    runs_here = False
+    is_local = False
 
     def _check_path(self, option: str, path: str, shared_filesystem: bool) -> None:
         if not path.startswith("gs://"):
@@ -113,9 +113,9 @@ class Dataflow(Engine):
         else:
             lines = [f"template: {self.options.view_as(GoogleCloudOptions).template_location}"]
         if may_renumber:
-            told = "nobody will look whether a class has another number than in the data set that is replaced"
+            reported = "nobody will look whether a class has another number than in the data set that is replaced"
             how = "--wait does, where a job is submitted" if not result.has_job else "--wait does"
-            lines.append(f"classes:  {told} ({how}; --label_names_from keeps the numbers)")
+            lines.append(f"classes:  {reported} ({how}; --label_names_from keeps the numbers)")
         return "\n".join(lines)
 
     def _page(self, job_id: str) -> str:
@@ -129,8 +129,8 @@ class Dataflow(Engine):
         names = {cls.__name__ for cls in type(error).__mro__}
         if names & {"AlreadyExists", "DataflowJobAlreadyExistsError"}:
             name = self.options.view_as(GoogleCloudOptions).job_name
-            found = re.search(r"with id: (\S+)\. ", str(error))  # the service's own error has no ID
-            page = f"; see {self._page(found[1])}" if found else ""
+            match = re.search(r"with id: (\S+)\. ", str(error))  # the service's own error has no ID
+            page = f"; see {self._page(match[1])}" if match else ""
             return BusyError(f"already running: Dataflow has an active job {name}, and takes no second one of that name{page}")
         if names & {"ServerError", "TooManyRequests"}:
             return EngineError(f"Dataflow did not take the job: {_first_line(error)}")

@@ -88,7 +88,7 @@ class Engine:
         return self.options.view_as(PortableOptions).environment_type
 
     @property
-    def runs_here(self) -> bool:
+    def is_local(self) -> bool:
         """Whether all workers run on this machine."""
         return self.environment == "LOOPBACK"
 
@@ -103,7 +103,7 @@ class Engine:
         Raises:
             UserError: A path is not accessible to the workers, or a service or option that the engine needs is missing.
         """
-        if not self.runs_here:
+        if not self.is_local:
             for option, path in paths:
                 self._check_path(option, path, shared_filesystem)
         self._check_needs(wait)
@@ -121,7 +121,7 @@ class Engine:
         Docker workers need an image or package with recordmill and its dependencies. Beam's own image lacks recordmill,
         and a source installation without a requirements file lacks the dependencies of `beam_pipelines`.
         """
-        if self.environment not in (None, "DOCKER") or self.runs_here:
+        if self.environment not in (None, "DOCKER") or self.is_local:
             return
         setup = self.options.view_as(SetupOptions)
         image = self.options.view_as(WorkerOptions).sdk_container_image or self.options.view_as(PortableOptions).environment_config
@@ -164,8 +164,8 @@ class Engine:
         try:
             self._cancel_until_none(lambda job: job.id in ids)
         except Exception as error:  # after any error it is unknown whether the jobs have ended
-            told = "; ".join(f"{job.name}, {job.page}" for job in jobs)
-            raise StillRunningError(f"a job of an earlier run could not be cancelled ({_one_line(error)}): {told}") from error
+            reported = "; ".join(f"{job.name}, {job.page}" for job in jobs)
+            raise StillRunningError(f"a job of an earlier run could not be cancelled ({_one_line(error)}): {reported}") from error
 
     def _cancel_until_none(self, is_meant: Callable[[Job], bool]) -> None:
         """Cancels all jobs for which `is_meant` returns true, or raises `TimeoutError` if some of them do not end."""
@@ -229,7 +229,7 @@ class Engine:
         Args:
             result: The result of the job's submission, or None if the submission did not complete.
         """
-        if result and not self.runs_here:  # a local engine is a child process, which ends when Beam's wait ends
+        if result and not self.is_local:  # a local engine is a child process, which ends when Beam's wait ends
             cancel(result)
 
     def explain(self, error: Exception) -> UserError | RunError | None:
@@ -238,8 +238,8 @@ class Engine:
         Returns None for all other exceptions.
         """
         if isinstance(error, grpc.RpcError):
-            told = error.details() if isinstance(error, grpc.Call) else error
-            return EngineError(f"--runner={self.name}: the job service does not answer any more ({_one_line(told)})")
+            reported = error.details() if isinstance(error, grpc.Call) else error
+            return EngineError(f"--runner={self.name}: the job service does not answer any more ({_one_line(reported)})")
         if str(error).startswith("Service failed to start up"):
             return EngineError(f"--runner={self.name}: its job server ended as soon as it was started ({_one_line(error)})")
         return None

@@ -51,8 +51,8 @@ class Flink(Engine):
     poll_seconds = 0.2
 
     @property
-    def runs_here(self) -> bool:
-        return super().runs_here or (not self.environment and not self._has_master)
+    def is_local(self) -> bool:
+        return super().is_local or (not self.environment and not self._has_master)
 
     @property
     def _has_master(self) -> bool:
@@ -137,9 +137,9 @@ class Flink(Engine):
 
         Exceptions with a Python traceback come from the job's own code, and their traceback is kept.
         """
-        told = _JAVA_ERROR.search(str(error))
-        if told and "Traceback (most recent call last)" not in str(error):
-            return EngineError(f"--flink_master={self._master}: Flink gave up the job ({' '.join(told[0].split())[:300]})")
+        reported = _JAVA_ERROR.search(str(error))
+        if reported and "Traceback (most recent call last)" not in str(error):
+            return EngineError(f"--flink_master={self._master}: Flink gave up the job ({' '.join(reported[0].split())[:300]})")
         return super().explain(error)
 
     def _list_jobs(self) -> list[Job]:
@@ -172,10 +172,10 @@ class Flink(Engine):
                 return json.load(response)
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            told = f"--flink_master={self._master}: no answer ({getattr(reason, 'strerror', None) or reason})"
+            reported = f"--flink_master={self._master}: no answer ({getattr(reason, 'strerror', None) or reason})"
             if isinstance(error, OSError) and not isinstance(error, urllib.error.HTTPError):
-                raise EngineError(f"{told}: is the cluster's JobManager up, and is that its REST interface?") from error
-            raise UserError(f"{told}; expected HOST:PORT of a Flink cluster's REST interface") from None
+                raise EngineError(f"{reported}: is the cluster's JobManager up, and is that its REST interface?") from error
+            raise UserError(f"{reported}; expected HOST:PORT of a Flink cluster's REST interface") from None
 
 
 class _FlinkRunner(JobServerRunner, FlinkRunner):

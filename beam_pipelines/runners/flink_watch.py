@@ -13,7 +13,7 @@ import time
 from typing import Any, Callable
 
 from beam_pipelines.errors import EngineError, RunError, UserError, find_user_facing
-from beam_pipelines.log import say
+from beam_pipelines.log import print_message
 from beam_pipelines.parallel.progress import count_restart
 
 POLL_SECONDS = 5.0
@@ -43,21 +43,21 @@ class JobWatch(threading.Thread):
     """
 
     def __init__(
-        self, ask: Callable[[str], Any], name: str, place: str, worker_logs: str, interrupt: Callable[[UserError | RunError], None]
+        self, ask: Callable[[str], Any], name: str, location: str, worker_logs: str, interrupt: Callable[[UserError | RunError], None]
     ) -> None:
         super().__init__(daemon=True)
-        self._ask, self._name, self._place, self._worker_logs, self._interrupt = ask, name, place, worker_logs, interrupt
+        self._ask, self._name, self._place, self._worker_logs, self._interrupt = ask, name, location, worker_logs, interrupt
         self._over = threading.Event()
         self._heard = time.monotonic()
         self._is_silent = False
         self._job_id = ""
         self._waiting_since: float | None = None
-        self._told_slots: tuple[int, ...] = ()
+        self._logged_slots: tuple[int, ...] = ()
         self._last_failure = self._num_died = 0
         self._tasks: dict[str, int] = {}
         self._next_stacks = self._seconds_between_stacks = 0.0
         self._starting_since: float | None = None
-        self._told_starting: list[str] = []
+        self._logged_starting: list[str] = []
 
     def stop(self) -> None:
         """Stops the monitor without logging any further event."""
@@ -68,51 +68,51 @@ class JobWatch(threading.Thread):
         """Stops the monitor after the job is done, and logs the events since the last poll."""
         self.stop()
         with contextlib.suppress(EngineError):
-            self._look()
+            self._poll()
 
     def run(self) -> None:
         while not self._over.wait(POLL_SECONDS):
             try:
-                self._look()
+                self._poll()
             except EngineError as error:
-                self._hear_nothing(error)
+                self._discard(error)
             else:
                 if self._is_silent:
                     self._say(f"{self._place} answers again")
                 self._heard, self._is_silent = time.monotonic(), False
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Polls the cluster once and logs the changes since the last poll."""
         jobs = {job["name"]: job for job in self._ask("jobs/overview")["jobs"]}
         job = jobs.get(self._name)
         if job:
             self._job_id = job["jid"]
-            self._look_for_slots(job)
-            self._look_for_restarts(job)
-            self._look_for_workers(job)
+            self._check_slots(job)
+            self._check_restarts(job)
+            self._check_workers(job)
         elif self._job_id:
-            told = f"{self._place} does not know job {self._job_id} any more"
-            self._end(EngineError(f"{told}: its JobManager has been started anew, without high availability"))
+            reported = f"{self._place} does not know job {self._job_id} any more"
+            self._end(EngineError(f"{reported}: its JobManager has been started anew, without high availability"))
 
-    def _look_for_slots(self, job: dict[str, Any]) -> None:
+    def _check_slots(self, job: dict[str, Any]) -> None:
         tasks, now = job["tasks"], time.monotonic()
         if job["state"] in (*_LOST, "FINISHED") or not tasks["scheduled"]:
-            if self._told_slots:
+            if self._logged_slots:
                 self._say("every task has a slot now")
-            self._waiting_since, self._told_slots = None, ()
+            self._waiting_since, self._logged_slots = None, ()
             return
         self._waiting_since = self._waiting_since or now
         if now - self._waiting_since < _PATIENCE:
             return
         cluster = self._ask("overview")
         slots = cluster["taskmanagers"], cluster["slots-total"], cluster["slots-available"]
-        if slots != self._told_slots:
-            self._told_slots = slots
+        if slots != self._logged_slots:
+            self._logged_slots = slots
             has = "TaskManagers: {}, slots: {}, free slots: {}".format(*slots)
-            told = f"{tasks['scheduled']} of {tasks['total']} tasks wait for slots of {self._place} ({has})"
-            self._say(f"{told}; expected more TaskManagers, or a lower --parallelism")
+            reported = f"{tasks['scheduled']} of {tasks['total']} tasks wait for slots of {self._place} ({has})"
+            self._say(f"{reported}; expected more TaskManagers, or a lower --parallelism")
 
-    def _look_for_restarts(self, job: dict[str, Any]) -> None:
+    def _check_restarts(self, job: dict[str, Any]) -> None:
         failures = self._ask(f"jobs/{self._job_id}/exceptions")["exceptionHistory"]["entries"]
         for failure in sorted(failures, key=lambda failure: failure["timestamp"]):
             if failure["timestamp"] > self._last_failure and job["state"] not in _LOST:
@@ -120,15 +120,15 @@ class JobWatch(threading.Thread):
                 known = find_user_facing(RuntimeError(failure["stacktrace"]))
                 if known and known.exit_code == 2 and not self._over.is_set():  # retries cannot fix a user error
                     return self._end(known)
-                told = _one_line(known or _first_line(failure))
-                died = _DIED.search(told)
+                reported = _one_line(known or _first_line(failure))
+                died = _DIED.search(reported)
                 self._num_died = self._num_died + 1 if died else 0
                 if self._num_died >= _MAX_DIED and not self._over.is_set():
                     why = f"{died[0]}, {self._num_died} times in a row; {self._worker_logs} says why"
                     return self._end(EngineError(f"{self._place}: a Python worker ends as it starts: {why}"))
-                self._say(f"Flink restarted the job ({count_restart()}): {told}")
+                self._say(f"Flink restarted the job ({count_restart()}): {reported}")
 
-    def _look_for_workers(self, job: dict[str, Any]) -> None:
+    def _check_workers(self, job: dict[str, Any]) -> None:
         now = time.monotonic()
         if job["tasks"] != self._tasks:  # the job makes progress
             self._tasks, self._seconds_between_stacks = job["tasks"], _PATIENCE
@@ -137,42 +137,42 @@ class JobWatch(threading.Thread):
             return
         self._next_stacks = now + self._seconds_between_stacks
         try:
-            num_tasks, places = self._find_starting() if job["state"] == "RUNNING" else (0, [])
+            num_tasks, locations = self._find_starting() if job["state"] == "RUNNING" else (0, [])
         except (UserError, EngineError):
             # A TaskManager was lost after it was listed, or hangs. `run` checks whether the JobManager responds.
             return
-        self._seconds_between_stacks = _PATIENCE if places else min(2 * self._seconds_between_stacks, _MAX_SECONDS_BETWEEN_STACKS)
+        self._seconds_between_stacks = _PATIENCE if locations else min(2 * self._seconds_between_stacks, _MAX_SECONDS_BETWEEN_STACKS)
         self._next_stacks = now + self._seconds_between_stacks
-        if not places:
-            if self._told_starting:
+        if not locations:
+            if self._logged_starting:
                 self._say("every worker has started now")
-            self._starting_since, self._told_starting = None, []
+            self._starting_since, self._logged_starting = None, []
             return
         self._starting_since = self._starting_since or now
-        shown = ", ".join(places[:_MAX_NAMES]) + (f" and {len(places) - _MAX_NAMES} more" if places[_MAX_NAMES:] else "")
+        shown = ", ".join(locations[:_MAX_NAMES]) + (f" and {len(locations) - _MAX_NAMES} more" if locations[_MAX_NAMES:] else "")
         seconds = now - self._starting_since
         if seconds > _SECONDS_TO_START:
-            told = f"{self._place}: no Python worker has started on {shown} for {seconds:.0f} seconds"
-            self._end(EngineError(f"{told}; {self._worker_logs} says why"))
-        elif places != self._told_starting:
-            self._told_starting = places
-            told = f"{num_tasks} of {job['tasks']['total']} tasks wait for a Python worker to start on {shown}"
-            self._say(f"{told}; if it does not, {self._worker_logs} says why")
+            reported = f"{self._place}: no Python worker has started on {shown} for {seconds:.0f} seconds"
+            self._end(EngineError(f"{reported}; {self._worker_logs} says why"))
+        elif locations != self._logged_starting:
+            self._logged_starting = locations
+            reported = f"{num_tasks} of {job['tasks']['total']} tasks wait for a Python worker to start on {shown}"
+            self._say(f"{reported}; if it does not, {self._worker_logs} says why")
 
     def _find_starting(self) -> tuple[int, list[str]]:
         """Returns the number of threads that wait for a worker to start, and the IDs of their TaskManagers."""
         names = tuple(vertex["name"] for vertex in self._ask(f"jobs/{self._job_id}")["vertices"])
-        num_threads, places = 0, []
+        num_threads, locations = 0, []
         for manager in self._ask("taskmanagers")["taskmanagers"]:
             threads = self._ask(f"taskmanagers/{manager['id']}/thread-dump")["threadInfos"]
             waiting = [
-                one for one in threads if one["threadName"].startswith(names) and _WAITS_FOR_WORKER.search(one["stringifiedThreadInfo"])
+                thread for thread in threads if thread["threadName"].startswith(names) and _WAITS_FOR_WORKER.search(thread["stringifiedThreadInfo"])
             ]
             num_threads += len(waiting)
-            places += [manager["id"]] if waiting else []
-        return num_threads, sorted(places)
+            locations += [manager["id"]] if waiting else []
+        return num_threads, sorted(locations)
 
-    def _hear_nothing(self, error: EngineError) -> None:
+    def _discard(self, error: EngineError) -> None:
         seconds = time.monotonic() - self._heard
         is_refused = isinstance(getattr(error.__cause__, "reason", error.__cause__), ConnectionError)
         limit = _SECONDS_TO_COME_BACK if is_refused else _SECONDS_TO_ANSWER
@@ -187,7 +187,7 @@ class JobWatch(threading.Thread):
         self._interrupt(error)
 
     def _say(self, text: str) -> None:
-        say(text, "warning")
+        print_message(text, "warning")
 
 
 def _first_line(failure: dict[str, Any]) -> str:

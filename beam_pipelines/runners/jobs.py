@@ -24,7 +24,7 @@ from beam_pipelines.errors import (
     find_user_facing,
     is_interrupt,
 )
-from beam_pipelines.log import say
+from beam_pipelines.log import print_message
 from beam_pipelines.runners.engine import Engine
 from beam_pipelines.runners.signatures import remember_signatures
 from beam_pipelines.storage.object_stores.store_options import StoreOptions
@@ -77,12 +77,12 @@ class EngineJobs:
 
     def is_at_work(self, job: str, output: str) -> bool:
         """Returns whether a job with this name that writes to the output is active."""
-        return any(found.name == job for found in self._engine.find_jobs(output))
+        return any(result.name == job for result in self._engine.find_jobs(output))
 
     def end_others(self, output: str) -> None:
         """Cancels the active jobs that write to the output and that killed commands left behind."""
         if jobs := self._engine.find_jobs(output):
-            say(f"{', '.join(job.name for job in jobs)}: left by a command that was killed; it is cancelled")
+            print_message(f"{', '.join(job.name for job in jobs)}: left by a command that was killed; it is cancelled")
             self._engine.cancel_jobs(jobs)
 
 

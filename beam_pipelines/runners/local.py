@@ -14,7 +14,7 @@ class Local(Engine):
     """Runs pipelines with Beam's FnApiRunner in this process."""
 
     runs_tensorflow = True
-    runs_here = True
+    is_local = True
 
     @property
     def num_processes(self) -> int:

@@ -16,7 +16,7 @@ class Prism(Engine):
     """Runs pipelines with a Prism process on this machine."""
 
     @property
-    def runs_here(self) -> bool:
+    def is_local(self) -> bool:
         return self.environment != "DOCKER"
 
     def _check_needs(self, wait: bool) -> None:
@@ -38,8 +38,8 @@ class _PrismRunner(JobServerRunner, PrismRunner):
         options.view_as(DebugOptions).add_experiment("disable_prism_server_singleton")  # each run stops its own server
         server = super().default_job_server(options)
         prism = getattr(server, "_job_server", None)
-        if found := getattr(prism, "_log_filter", None):  # missing with --prism_log_kind and in older Beam versions
-            prism._log_filter = _LogFilter(found)
+        if result := getattr(prism, "_log_filter", None):  # missing with --prism_log_kind and in older Beam versions
+            prism._log_filter = _LogFilter(result)
         return server
 
 

@@ -10,7 +10,7 @@ import grpc
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from beam_pipelines.errors import EngineError, RunError, StillRunningError, UserError
-from beam_pipelines.log import say
+from beam_pipelines.log import print_message
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.runners.engine import Engine, JobOptions
 from beam_pipelines.storage.files import is_remote
@@ -37,7 +37,7 @@ def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) 
     result = None
     with _Interrupter(engine.options.view_as(JobOptions).job_timeout) as interrupter, engine.closing(pipeline.runner):
         try:
-            stores = [] if engine.runs_here else [path for path in paths if is_remote(path)]
+            stores = [] if engine.is_local else [path for path in paths if is_remote(path)]
             with engine.watching(interrupter.interrupt), watched_stores(stores, interrupter.interrupt):
                 result = pipeline.run()
                 state = wait_for_end(result)
@@ -85,8 +85,8 @@ class _Interrupter:
         self._is_main = threading.current_thread() is threading.main_thread()
         if timeout and not self._is_main:
             raise UserError(f"--job_timeout={timeout}: expected a call from the main thread, which alone can be interrupted")
-        told = f"the job was not done after --job_timeout={timeout} seconds, and was stopped"
-        self._timer = threading.Timer(timeout, self.interrupt, [EngineError(told)]) if timeout else None
+        reported = f"the job was not done after --job_timeout={timeout} seconds, and was stopped"
+        self._timer = threading.Timer(timeout, self.interrupt, [EngineError(reported)]) if timeout else None
 
     def __enter__(self) -> "_Interrupter":
         if self._is_main:
@@ -102,7 +102,7 @@ class _Interrupter:
             self.error = self.error or error
             signal.setitimer(signal.ITIMER_REAL, 1e-3, _SECONDS_TO_HEAR)
         else:
-            say(str(error), "warning")
+            print_message(str(error), "warning")
 
     def disarm(self) -> None:
         """Prevents further interrupts."""

@@ -72,25 +72,25 @@ def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Fe
         "crc32c": pa.array(np.concatenate([part.crcs for part in parts]), pa.uint32()),
         "height": pa.array(sizes[:, 0], pa.int32(), mask=~has_sizes),
         "width": pa.array(sizes[:, 1], pa.int32(), mask=~has_sizes),
-        "format": _names([one for part in parts for one in part.formats]),
-        "reencoded": _names([one for part in parts for one in part.reencoded]),
+        "format": _names([item for part in parts for item in part.formats]),
+        "reencoded": _names([entry for part in parts for entry in part.reencoded]),
         "group": _strings(references.groups),
         "weight": _weights(parts, num),
         "shard": pa.DictionaryArray.from_arrays(np.zeros(num, np.int32), [shard] if num else pa.array([], pa.string())),
         "record": pa.array(np.arange(num), pa.int64()),
     }
     if (hashes := unpack_hashes(references.hashes)) is not None:
-        columns |= dict(zip(HASH_COLUMNS, (pa.array(hashes.contents), _binary(hashes.looks, hashes.has_look))))
+        columns |= dict(zip(HASH_COLUMNS, (pa.array(hashes.contents), _binary(hashes.visual_hashes, hashes.has_visual_hash))))
     for name, feature in catalog_features(schema).items():
         if feature.kind == "class_label":
-            columns[name] = _labels([one for part in parts for one in part.labels[feature.name]], feature)
+            columns[name] = _labels([label for part in parts for label in part.labels[feature.name]], feature)
         else:
             columns[name] = _values([part.values[feature.name] for part in parts], feature)
     for image in parts[0].paths:
         name = f"{image}_path"
         while name in columns:
             name = f"image_{name}"
-        columns[name] = pa.array([one for part in parts for one in part.paths[image]], pa.string())
+        columns[name] = pa.array([path for part in parts for path in part.paths[image]], pa.string())
     buffer = io.BytesIO()
     pq.write_table(pa.table(columns), buffer, use_dictionary=list(_dictionaries(columns)), **_WRITER)
     return buffer.getvalue()
@@ -152,7 +152,7 @@ def _values(parts: Sequence[Sequence[Any]], feature: Feature) -> pa.Array:
     """Returns the scalar numbers or texts of all examples."""
     if feature.kind == "text":
         # The texts can exceed 2 GiB, which needs the large type.
-        return pa.array([one for part in parts for one in part], pa.large_binary()).view(pa.large_string())
+        return pa.array([item for part in parts for item in part], pa.large_binary()).view(pa.large_string())
     return pa.array(np.concatenate([np.array(part, "<f4" if feature.kind == "float" else np.int64).reshape(-1) for part in parts]))
 
 
@@ -160,8 +160,8 @@ def _labels(values: Sequence[Any], feature: Feature) -> pa.Array:
     """Returns the class name, or the list of class names, of each example."""
     if not feature.shape:
         return _label_names(np.array(values, np.int64).reshape(-1), feature)
-    lengths = [len(those) for those in values]
-    flat = np.array([label for those in values for label in those], np.int64)
+    lengths = [len(value) for value in values]
+    flat = np.array([label for others in values for label in others], np.int64)
     return pa.ListArray.from_arrays(
         np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32), _label_names(flat, feature).cast(pa.string())
     )
@@ -172,6 +172,6 @@ def _label_names(labels: np.ndarray, feature: Feature) -> pa.DictionaryArray:
 
     The dictionary has only the names that occur, because a schema may have a million classes.
     """
-    found, places = np.unique(labels, return_inverse=True)
-    names = pa.array([feature.label_names[label] for label in found.tolist()], pa.string())
-    return pa.DictionaryArray.from_arrays(places.astype(np.int32), names)
+    result, locations = np.unique(labels, return_inverse=True)
+    names = pa.array([feature.label_names[label] for label in result.tolist()], pa.string())
+    return pa.DictionaryArray.from_arrays(locations.astype(np.int32), names)

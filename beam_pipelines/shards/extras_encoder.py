@@ -15,15 +15,15 @@ from beam_pipelines.elements.extras import Extras, OtherImage
 from beam_pipelines.elements.input_record import WHOLE_FILE, ArrayPart, FilePart
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import InvalidInput, printable
-from beam_pipelines.images.annotations import Objects, Regions, follows_turn, is_turn_guessed, place_objects
+from beam_pipelines.images.annotations import Objects, Regions, follows_rotation, is_turn_guessed, transform_boxes
 from beam_pipelines.images.array_values import check_upright, read_array, to_float32
-from beam_pipelines.images.class_masks import check_ids, draw_regions, encode_mask, has_classes, place_mask, read_mask
+from beam_pipelines.images.class_masks import check_ids, draw_regions, encode_mask, has_classes, transform_mask, read_mask
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels
 from beam_pipelines.images.raw_image import layout_of
 from beam_pipelines.images.resize import Geometry
 from beam_pipelines.images.tensor_values import NPY_MAGIC, TensorValue, npy_image, tensor_of_bytes, tensor_of_file
 from beam_pipelines.storage.files import Files, read_in_any_form
-from beam_pipelines.storage.spool import SpoolReader, read_whole
+from beam_pipelines.storage.spool import SpoolReader, read_exactly
 from beam_pipelines.tfrecord.example_encoder import encode_extras, extra_features
 from tf_input.coordinate_names import has_name_of_coordinates, is_number_or_list
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature, catalog_features
@@ -101,20 +101,20 @@ class ExtrasEncoder:
             encoded[f"{IMAGE}/shape"] = (*geometry.stored, self._by_name[IMAGE].shape[-1])
         for name, value in values.items():
             if name == OBJECTS:
-                self._place_objects(value, geometry, encoded, facts)
+                self._transform_boxes(value, geometry, encoded, facts)
             elif self._by_name[name].kind == "mask":
                 with _file_named(name, value):
                     mask = self._make_mask(value, geometry, files, spool)
-                if isinstance(value, Regions) or geometry.found == geometry.upright:
+                if isinstance(value, Regions) or geometry.source_size == geometry.upright:
                     self._note_turn(value.image_size if isinstance(value, Regions) else mask.shape, geometry, facts)
                 with _file_named(name, value):
-                    mask = place_mask(mask, geometry, self._source.drawn_on)
+                    mask = transform_mask(mask, geometry, self._source.drawn_on)
                 encoded[name] = encode_mask(mask)
                 smallest, largest = facts.get("mask_values", (mask.min(), mask.max()))
                 facts["mask_values"] = (min(int(mask.min()), int(smallest)), max(int(mask.max()), int(largest)))
                 facts["mask_bits"] = max(8 * mask.itemsize, facts.get("mask_bits", 0))
-                if (found := has_classes(mask)) is not None:
-                    count = "num_class_masks" if found else "num_black_white_masks"
+                if (result := has_classes(mask)) is not None:
+                    count = "num_class_masks" if result else "num_black_white_masks"
                     facts[count] = facts.get(count, 0) + 1
             elif self._by_name[name].kind in IMAGE_KINDS:
                 with _file_named(name, value):
@@ -149,7 +149,7 @@ class ExtrasEncoder:
             positions = self._positions[feature.name]
             return sorted(positions[name] for name in value) if feature.shape else positions[value]
         if feature.kind == "text":
-            return [one.encode() for one in value] if feature.shape else value.encode()
+            return [item.encode() for item in value] if feature.shape else value.encode()
         if isinstance(value, FilePart):
             return read_array(self._read(value, files, spool), feature.shape, geometry or _NOT_LOOKED_INTO)
         if feature.kind == "float":
@@ -168,9 +168,9 @@ class ExtrasEncoder:
         check_upright(tensor.shape, geometry or _NOT_LOOKED_INTO)
         return tensor
 
-    def _place_objects(self, value: Objects, geometry: Geometry, encoded: dict[str, Any], facts: dict[str, Any]) -> None:
+    def _transform_boxes(self, value: Objects, geometry: Geometry, encoded: dict[str, Any], facts: dict[str, Any]) -> None:
         try:
-            placed = place_objects(value, geometry, self._source.bad_boxes, self._source.drawn_on)
+            placed = transform_boxes(value, geometry, self._source.bad_boxes, self._source.drawn_on)
         except InvalidInput as error:
             raise InvalidInput(error.reason, f"{error}{self._form_of_boxes(error)}") from None
         label = f"{OBJECTS}/{LABEL}"
@@ -201,8 +201,8 @@ class ExtrasEncoder:
         `drawn_on` determines the image on which outlines are drawn, even if the annotations contain another image size.
         """
         if isinstance(value, Regions):
-            is_turned = follows_turn(value.image_size, geometry, "outlines were", self._source.drawn_on)
-            value = value._replace(image_size=geometry.found if is_turned else geometry.upright)
+            is_rotated = follows_rotation(value.image_size, geometry, "outlines were", self._source.drawn_on)
+            value = value._replace(image_size=geometry.source_size if is_rotated else geometry.upright)
             return draw_regions(value, self._by_name[f"{OBJECTS}/{LABEL}"].label_names)
         if isinstance(value, ArrayPart):
             return check_ids(self._read_numbers(value, files, spool))
@@ -242,7 +242,7 @@ class ExtrasEncoder:
 
     def _read(self, part: FilePart | ArrayPart, files: Files, spool: SpoolReader) -> bytes:
         if part.spool:
-            return read_whole(spool, part.spool, part.offset, part.num_bytes)
+            return read_exactly(spool, part.spool, part.offset, part.num_bytes)
         path = f"{self._root}/{part.path}"
         if part.offset == WHOLE_FILE:
             return read_in_any_form(files.read, self._root, part.path)

@@ -14,9 +14,9 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.image_hashes import HashedRun, pack_hashes
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.reference_runs import Run, SpoolStretch, read_references, write_dead_letters, write_run
+from beam_pipelines.elements.reference_runs import Run, SpoolRange, read_references, write_dead_letters, write_run
 from beam_pipelines.errors import RunError
-from beam_pipelines.images.look_alikes import HASH_ROW
+from beam_pipelines.images.visual_groups import HASH_ROW
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
@@ -60,10 +60,10 @@ def _name(spool: int) -> str:
     return f"{spool:016x}"
 
 
-def cut_run(run: Run) -> Iterator[tuple[tuple[str, int], tuple[SpoolStretch, int]]]:
+def cut_run(run: Run) -> Iterator[tuple[tuple[str, int], tuple[SpoolRange, int]]]:
     """Splits a sorted run of references into chunks."""
-    for first, num, stretch in run.pieces():
-        yield (_name(run.spool), first), (stretch, num)
+    for first, num, spool_range in run.chunks():
+        yield (_name(run.spool), first), (spool_range, num)
 
 
 class _Hash(ParallelMap):
@@ -77,12 +77,12 @@ class _Hash(ParallelMap):
         self._stopwatch = progress.Stopwatch("hash")
 
     def process(
-        self, element: tuple[tuple[str, int], Iterable[tuple[SpoolStretch, int]]], listing: Listing
+        self, element: tuple[tuple[str, int], Iterable[tuple[SpoolRange, int]]], listing: Listing
     ) -> Iterator[tuple[str, HashedPart]]:
-        (_, first), ((stretch, num),) = element
+        (_, first), ((spool_range, num),) = element
         self._context = self._context or share(WriteContext(self._config, listing))
         for start in range(0, num, _TASK_INPUTS):
-            yield from self.run(hash_some, self._context, stretch, first, start, min(start + _TASK_INPUTS, num))
+            yield from self.run(hash_some, self._context, spool_range, first, start, min(start + _TASK_INPUTS, num))
 
     def take(self, result: HashedPart) -> Iterator[tuple[str, HashedPart]]:
         reasons = Counter(f"dead_letters_{letter.reason}" for letter in result.dead_letters)
@@ -101,7 +101,7 @@ def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], config: PrepareJo
     (run,), parts = (list(element[1][name]) for name in ("runs", "parts"))
     parts.sort(key=lambda part: part.first)
     num_hashed = sum(part.num_inputs for part in parts)
-    if num_hashed != run.num_references or any(one.first + one.num_inputs != other.first for one, other in itertools.pairwise(parts)):
+    if num_hashed != run.num_references or any(item.first + item.num_inputs != other.first for item, other in itertools.pairwise(parts)):
         raise RunError(
             f"The runner lost or repeated images: {num_hashed} of {run.num_references} were hashed. Rerun with "
             "--resume."
@@ -112,13 +112,13 @@ def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], config: PrepareJo
         references = read_references(run.smallest(run.num_references), spool)
     if refused:
         references = references.take(
-            np.setdiff1d(np.arange(len(references)), [part.first + place for part in parts for place in part.refused])
+            np.setdiff1d(np.arange(len(references)), [part.first + location for part in parts for location in part.refused])
         )
     references = dataclasses.replace(references, hashes=pack_hashes(rows))
     with own_spool(config.spool_directory) as writer:
-        stretch = SpoolStretch(writer.spool, writer.append(rows.tobytes()), rows.nbytes)
+        spool_range = SpoolRange(writer.spool, writer.append(rows.tobytes()), rows.nbytes)
     count = DeadLetterCount()
     count.add(refused)
-    yield HashedRun(write_run([references], config.spool_directory), stretch, count)
+    yield HashedRun(write_run([references], config.spool_directory), spool_range, count)
     if refused:
         yield TaggedOutput("dead_letters", write_dead_letters(refused, config.spool_directory))

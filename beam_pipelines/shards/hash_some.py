@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.reference_runs import SpoolStretch, read_references
+from beam_pipelines.elements.reference_runs import SpoolRange, read_references
 from beam_pipelines.elements.references import References
-from beam_pipelines.images.look_alikes import hash_rows
+from beam_pipelines.images.visual_groups import hash_rows
 from beam_pipelines.parallel.worker_processes import shared
 from beam_pipelines.shards.input_reader import InputReader
 from beam_pipelines.shards.shard_writer import list_again
@@ -37,31 +37,31 @@ class HashedPart(NamedTuple):
     dead_letters: list[DeadLetter]
 
 
-def hash_some(shared_context: bytes, stretch: SpoolStretch, first: int, start: int, stop: int) -> HashedPart:
+def hash_some(shared_context: bytes, spool_range: SpoolRange, first: int, start: int, stop: int) -> HashedPart:
     """Reads and hashes images.
 
     Args:
         shared_context: A `WriteContext`, as returned by `share`.
-        stretch: The byte range of a chunk of the run.
+        spool_range: The byte range of a chunk of the run.
         first: The index in the run of the chunk's first reference.
         start: The index in the chunk of the first reference to hash.
         stop: The index in the chunk after the last reference to hash.
     """
     context: WriteContext = shared(shared_context)
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
-        references = read_references(stretch, spool).slice(start, stop)
+        references = read_references(spool_range, spool).slice(start, stop)
         rows, refused, dead_letters = hash_references(context, references, spool)
-    return HashedPart(stretch.spool, first + start, stop - start, rows.tobytes(), refused, dead_letters)
+    return HashedPart(spool_range.spool, first + start, stop - start, rows.tobytes(), refused, dead_letters)
 
 
 def hash_references(context: WriteContext, references: References, spool: SpoolReader) -> tuple[np.ndarray, list[int], list[DeadLetter]]:
     """Returns the `HASH_ROW`s of the accepted images, the indices of the rejected images, and their dead letters."""
-    contents, looks, refused, dead_letters = [], [], [], []
-    for place, found in enumerate(InputReader(context, files_at(context.listing.root), spool).see_all(list_again(references, spool))):
-        if type(found) is DeadLetter:
-            refused.append(place)
-            dead_letters.append(found)
+    contents, visual_hashes, refused, dead_letters = [], [], [], []
+    for location, result in enumerate(InputReader(context, files_at(context.listing.root), spool).see_all(list_again(references, spool))):
+        if type(result) is DeadLetter:
+            refused.append(location)
+            dead_letters.append(result)
         else:
-            contents.append(found.content)
-            looks.append(found.look)
-    return hash_rows(contents, looks), refused, dead_letters
+            contents.append(result.content)
+            visual_hashes.append(result.descriptor)
+    return hash_rows(contents, visual_hashes), refused, dead_letters

@@ -16,8 +16,8 @@ from beam_pipelines.elements.statistics import PixelSums
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import InvalidInput, RunError, printable
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels, check_tensor
-from beam_pipelines.images.look_alikes import digest_content
-from beam_pipelines.images.perceptual_hash import look_at, look_at_pixels
+from beam_pipelines.images.visual_groups import digest_content
+from beam_pipelines.images.perceptual_hash import load_for_hash, grey_pixels
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
 from beam_pipelines.images.thumbnails import make_thumbnail_of_refused
 from beam_pipelines.parallel.read_ahead import read_ahead
@@ -25,7 +25,7 @@ from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.storage.files import Files, is_remote, read_in_any_form
 from beam_pipelines.storage.input_errors import describe_fact
 from beam_pipelines.storage.pinned_files import PinnedFiles
-from beam_pipelines.storage.spool import SpoolReader, read_whole
+from beam_pipelines.storage.spool import SpoolReader, read_exactly
 
 # A medium is slow if most recent reads took more than `_SLOW_SECONDS` in addition to the time to copy their bytes.
 _NUM_WAITS = 16
@@ -66,16 +66,16 @@ class ReadImage(NamedTuple):
         return len(self.data) + sum(image.num_bytes for image in others)
 
 
-class SeenImage(NamedTuple):
+class ImageDigests(NamedTuple):
     """The content digest and the visual descriptor of an image, from which its hashes are computed.
 
     Attributes:
         content: A digest of the image's bytes, 16 bytes long.
-        look: The visual descriptor of the image, as `look_at` returns it. None if it was not computed.
+        descriptor: The visual descriptor of the image, as `load_for_hash` returns it. None if it was not computed.
     """
 
     content: bytes
-    look: np.ndarray | None
+    descriptor: np.ndarray | None
 
 
 class InputReader:
@@ -95,7 +95,7 @@ class InputReader:
         """
         return self._read_in_order(self.read, zip(images, sampled), self._context.extras.image_names)
 
-    def see_all(self, images: Iterable[InputRecord]) -> Iterator[SeenImage | DeadLetter]:
+    def see_all(self, images: Iterable[InputRecord]) -> Iterator[ImageDigests | DeadLetter]:
         """Yields the result of `see` for each input, in order. Inputs are read ahead as in `read_all`."""
         return self._read_in_order(self.see, zip(images), ())
 
@@ -149,7 +149,7 @@ class InputReader:
         seen = checked.height, checked.width, checked.num_channels, checked.is_deep, checked.is_odd
         return ReadImage(stored, extras, checked.format, checked.reencoded, pixels, *seen)
 
-    def see(self, image: InputRecord) -> SeenImage | DeadLetter:
+    def see(self, image: InputRecord) -> ImageDigests | DeadLetter:
         """Reads one image for its hashes. The image is checked only if its visual descriptor is computed.
 
         Raises:
@@ -158,17 +158,17 @@ class InputReader:
         data = b""
         try:
             data = self._read_bytes(image)
-            look = self._look_at(image, data) if self._context.config.hashes_looks else None
+            descriptor = self._describe_pixels(image, data) if self._context.config.hashes_images else None
         except (OSError, InvalidInput) as error:
             return self._refuse(image, data, error)
-        return SeenImage(digest_content(data), look)
+        return ImageDigests(digest_content(data), descriptor)
 
-    def _look_at(self, image: InputRecord, data: bytes) -> np.ndarray | None:
+    def _describe_pixels(self, image: InputRecord, data: bytes) -> np.ndarray | None:
         """Returns the visual descriptor of an image, or None for a tensor, which cannot be displayed."""
         if self._context.tensor is not None:
             return None
         raw, pixels = (image.raw, data) if image.raw or not data.startswith(NPY_MAGIC) else npy_image(data)
-        return look_at(data, self._context.config.check) if raw is None else look_at_pixels(pixels, raw)
+        return load_for_hash(data, self._context.config.check) if raw is None else grey_pixels(pixels, raw)
 
     def _read_bytes(self, image: InputRecord) -> bytes:
         """Returns the bytes of an image. The header of a `.npy` file inside another file is removed."""
@@ -194,7 +194,7 @@ class InputReader:
     def _read_spool(self, image: InputRecord) -> bytes:
         """Reads from a spool. If a spool file is missing, RunError is raised, because the run itself wrote the file."""
         try:
-            return read_whole(self._spool, image.spool, image.offset, image.num_bytes)
+            return read_exactly(self._spool, image.spool, image.offset, image.num_bytes)
         except RunError as error:
             raise type(error)(f"{printable(image.path)}: {error}") from error
 
@@ -216,9 +216,9 @@ class InputReader:
         """
         root = self._context.listing.root
         path = error.filename if isinstance(error.filename, str) else f"{root}/{image.path}"
-        found = describe_fact(error, path)
+        result = describe_fact(error, path)
         of_another = f"{printable(path.removeprefix(f'{root}/'))}: " * (path != f"{root}/{image.path}")
-        return DeadLetter.of(_name_of(image), _UnreadableError(of_another + found), "read")
+        return DeadLetter.of(_name_of(image), _UnreadableError(of_another + result), "read")
 
     def _refuse_content(self, image: InputRecord, data: bytes, error: InvalidInput) -> DeadLetter:
         """Returns a dead letter for an input with invalid content.
@@ -247,7 +247,7 @@ class InputReader:
         if raw is not None:
             checked = check_pixels(pixels, raw, context.config.images, full_scale=is_sampled, is_file=image.raw is None)
         else:
-            is_checked = context.config.hashes_looks  # The image was checked when it was hashed.
+            is_checked = context.config.hashes_images  # The image was checked when it was hashed.
             checked = check_image(data, context.config.check, full_scale=is_sampled, images=context.config.images, is_checked=is_checked)
         if context.pixel_bytes is not None:
             num_bytes = len(data if checked.encoded is None else checked.encoded)

@@ -7,7 +7,7 @@ from typing import Iterator
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.references import References, unpack_pieces
+from beam_pipelines.elements.references import References, unpack_chunks
 from beam_pipelines.parallel.worker_processes import TaskWindow, share, shared
 from beam_pipelines.shards.input_reader import InputReader
 from beam_pipelines.shards.shard_writer import list_again
@@ -28,23 +28,23 @@ def measure_inputs(references: References, listing: Listing, config: PrepareJob)
     context = share(WriteContext(config, listing))
     step = _TASK_INPUTS if config.num_processes else len(references)
     for start in range(0, len(references), step):
-        part = b"".join(references.slice(start, min(start + step, len(references))).pieces())
-        for found in tasks.run(look_at, context, part):
-            yield from found
-    for found in tasks.drain():
-        yield from found
+        part = b"".join(references.slice(start, min(start + step, len(references))).chunks())
+        for result in tasks.run(measure_batch, context, part):
+            yield from result
+    for result in tasks.drain():
+        yield from result
 
 
-def look_at(shared_context: bytes, pieces: bytes) -> list[int | DeadLetter]:
+def measure_batch(shared_context: bytes, chunks: bytes) -> list[int | DeadLetter]:
     """Measures inputs in a worker process: returns their stored sizes in bytes, or their dead letters.
 
     Args:
         shared_context: A `WriteContext`, as returned by `share`.
-        pieces: The packed references of the inputs.
+        chunks: The packed references of the inputs.
     """
     context: WriteContext = shared(shared_context)
-    references = unpack_pieces(pieces)
+    references = unpack_chunks(chunks)
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
         reader = InputReader(context, files_at(context.listing.root), spool)
         read = reader.read_all(list_again(references, spool), itertools.repeat(False))
-        return [one if isinstance(one, DeadLetter) else one.num_bytes for one in read]
+        return [item if isinstance(item, DeadLetter) else item.num_bytes for item in read]

@@ -7,14 +7,14 @@ import google_crc32c
 import numpy as np
 
 from beam_pipelines.elements.plan import PlannedShard, WrittenShard
-from beam_pipelines.elements.plan_files import damage, read_done, write_done
+from beam_pipelines.elements.plan_files import find_problems, read_done, write_done
 from beam_pipelines.elements.quality import LabelSequence
 from beam_pipelines.elements.statistics import merge_statistics
 from beam_pipelines.errors import StorageError
 from beam_pipelines.shards.catalog import encode_catalog
 from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, part_path
 from beam_pipelines.shards.write_context import WriteContext
-from beam_pipelines.storage.files import files_at, make_place, write_file
+from beam_pipelines.storage.files import files_at, make_parent_folders, write_file
 from tf_input.dataset_format import ShardInfo, catalog_name, index_name, shard_name, wrap_index
 
 _COPY_BYTES = 1 << 20
@@ -26,7 +26,7 @@ def finished(context: WriteContext, shard: PlannedShard) -> WrittenShard | None:
     Returns None if there is no record, or if a file of the shard is missing or has changed.
     """
     done = read_done(context.config, shard.address)
-    return None if done is None or damage(context.config.working_directory, done.info) else done
+    return None if done is None or find_problems(context.config.working_directory, done.info) else done
 
 
 def finish_shard(context: WriteContext, shard: PlannedShard, parts: Sequence[WrittenPart]) -> WrittenShard:
@@ -44,7 +44,7 @@ def finish_shard(context: WriteContext, shard: PlannedShard, parts: Sequence[Wri
     index = _write(context, index_name(config.name, *address), wrap_index(rows.tobytes(), fingerprint))
     catalog = _write(context, catalog_name(config.name, *address), encode_catalog(parts, name, context.listing.schema))
     info = ShardInfo(name, len(rows), int(starts[-1]), crc32c, *index, *catalog, *fingerprint)
-    labels = {feature: [one for part in parts for one in part.labels[feature]] for feature in parts[0].labels}
+    labels = {feature: [label for part in parts for label in part.labels[feature]] for feature in parts[0].labels}
     written = WrittenShard(
         address,
         info,
@@ -56,7 +56,7 @@ def finish_shard(context: WriteContext, shard: PlannedShard, parts: Sequence[Wri
 
 
 def _write(context: WriteContext, name: str, data: bytes) -> tuple[str, int, int]:
-    write_file(make_place(context.config.working_directory, name), data)
+    write_file(make_parent_folders(context.config.working_directory, name), data)
     return name, len(data), google_crc32c.value(data)
 
 

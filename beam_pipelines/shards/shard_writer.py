@@ -27,7 +27,7 @@ from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.worker_processes import shared
 from beam_pipelines.shards.input_reader import InputReader, ReadImage
 from beam_pipelines.shards.write_context import WriteContext
-from beam_pipelines.storage.files import files_at, is_remote, make_place
+from beam_pipelines.storage.files import files_at, is_remote, make_parent_folders
 from beam_pipelines.storage.lease import check_lease
 from beam_pipelines.storage.local_files import TEMPORARY
 from beam_pipelines.storage.spool import SpoolReader
@@ -133,7 +133,7 @@ def part_path(context: WriteContext, address: ShardAddress, part: ShardPart) -> 
     """
     config = context.config
     name = shard_name(config.name, *address, config.output_layout)
-    path = make_place(config.working_directory, name)
+    path = make_parent_folders(config.working_directory, name)
     if part.num_parts == 1:
         return path
     folder, _, name = path.rpartition("/")

@@ -70,7 +70,7 @@ def _first_inputs(inputs: Iterable[NamedInput]) -> list[NamedInput]:
     Prefers inputs from different splits, because a key in two splits is the worst case.
     """
     ordered = sorted(inputs)
-    others = [one for one in ordered if one.split != ordered[0].split]
+    others = [item for item in ordered if item.split != ordered[0].split]
     return sorted([ordered[0], *(others or ordered[1:])[: _NUM_INPUTS_SHOWN - 1]])
 
 
@@ -98,10 +98,10 @@ def _find_collisions(references: References, named: list[tuple[bytes, bytes, byt
     for _, key, path, position in named:
         split = references.splits[references.rows["split"][position]]
         members[key].append(NamedInput((path or key).decode(), split))
-    found = {key: inputs for key, inputs in members.items() if len(inputs) > 1}
-    first = {key.decode(): found[key] for key in sorted(found)[:NUM_SHOWN]}
+    results = {key: inputs for key, inputs in members.items() if len(inputs) > 1}
+    first = {key.decode(): results[key] for key in sorted(results)[:NUM_SHOWN]}
     counts = {key: len(inputs) for key, inputs in first.items()}
-    return Collisions(len(found), counts, {key: _first_inputs(inputs) for key, inputs in first.items()})
+    return Collisions(len(results), counts, {key: _first_inputs(inputs) for key, inputs in first.items()})
 
 
 def refuse_collisions(collisions: Collisions, config: PrepareJob, listing: Listing) -> None:
@@ -131,9 +131,9 @@ def _other_columns(source: SourceConfig) -> str:
 
 def _advice(source: SourceConfig, collisions: Collisions) -> str:
     key_column, others = source.key_column, _other_columns(source)
-    paths = {key: [unicodedata.normalize("NFC", one.path) for one in inputs] for key, inputs in collisions.inputs.items()}
+    paths = {key: [unicodedata.normalize("NFC", item.path) for item in inputs] for key, inputs in collisions.inputs.items()}
     # The image path is no better as a key if several rows name the same image.
-    has_places = not source.can.rows_name_images or all(
+    has_locations = not source.can.rows_name_images or all(
         len(set(some)) == len(some) and set(some) != {key} for key, some in paths.items()
     )
     if not source.can.has_key_column:
@@ -145,11 +145,11 @@ def _advice(source: SourceConfig, collisions: Collisions) -> str:
             "or a column of unique keys"
         )
     if key_column:
-        none = ", or none (--key_column='')" if has_places else ""
+        none = ", or none (--key_column='')" if has_locations else ""
         return f"expected --key_column to name a column of unique keys, which {printable(key_column)!r} is not{none}"
     if key_column is None and source.can.has_named_samples:
         return "expected each sample once in its file, or --key_column: a field of unique keys"
-    if key_column is None and has_places:
+    if key_column is None and has_locations:
         return "expected each input once, or --key_column: a column of unique keys, or '' for each input's own place as its key"
     if source.can.rows_name_images:
         return (
@@ -160,16 +160,16 @@ def _advice(source: SourceConfig, collisions: Collisions) -> str:
 
 
 def _describe(key: str, collisions: Collisions, shows_splits: bool) -> str:
-    inputs = [one if shows_splits else one._replace(split="") for one in collisions.inputs[key]]
+    inputs = [entry if shows_splits else entry._replace(split="") for entry in collisions.inputs[key]]
     more = collisions.counts[key] - len(inputs)
-    paths = {one.path for one in inputs}
+    paths = {item.path for item in inputs}
     is_one_name = len(paths) > 1 and len({unicodedata.normalize("NFC", path) for path in paths}) == 1
     # Without escapes, names that differ only in Unicode normalization look the same.
     show = ascii if is_one_name else repr
     if inputs[0] == inputs[1]:
-        places = f"{show(inputs[0].path)} is listed {collisions.counts[key]:,} times"
+        locations = f"{show(inputs[0].path)} is listed {collisions.counts[key]:,} times"
     else:
-        places = " and ".join(show(one.path) + (f" in split {one.split!r}" if one.split else "") for one in inputs)
-        places += f", and {more:,} more" if more else ""
+        locations = " and ".join(show(element.path) + (f" in split {element.split!r}" if element.split else "") for element in inputs)
+        locations += f", and {more:,} more" if more else ""
     note = " (one name in Unicode's normal form)" if is_one_name else ""
-    return f"{key!r}: {places}{note}"
+    return f"{key!r}: {locations}{note}"

@@ -18,7 +18,7 @@ from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, PlannedShard, ShardAddress, SplitShards, own_version
 from beam_pipelines.elements.plan_files import write_plan, write_planned_shard
-from beam_pipelines.elements.reference_runs import Run, SpoolStretch, read_references, read_stretch, write_pieces
+from beam_pipelines.elements.reference_runs import Run, SpoolRange, read_references, read_range, write_chunks
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import buckets, merge_counts
 from beam_pipelines.errors import RunError
@@ -58,20 +58,20 @@ class GlobalShuffle(beam.PTransform):
             runs
             | "RouteToBlocks" >> beam.FlatMap(route_to_blocks, plan)  # (block, Stretch)
             | "GroupByBlock" >> beam.GroupByKey()
-            | "CutShards" >> beam.FlatMap(cut_shards, plan, config).with_outputs("collisions", main="pieces")
+            | "CutShards" >> beam.FlatMap(cut_shards, plan, config).with_outputs("collisions", main="chunks")
         )
         planned = (
-            cut.pieces  # ((split, shard index), (block, number of references, Stretch))
+            cut.chunks  # ((split, shard index), (block, number of references, Stretch))
             | "GroupByShard" >> beam.GroupByKey()
             | "WritePlan" >> beam.Map(join_shard, plan, config)
         )
-        found = AsIter(cut.collisions), AsIter(self.listed.dead_letters)
+        results = AsIter(cut.collisions), AsIter(self.listed.dead_letters)
         # Record the version of the process that starts the run. Workers may have another version.
         version = own_version()
         finished = (
             runs.pipeline
             | "AfterPlanning" >> beam.Impulse()
-            | "FinishPlan" >> beam.Map(finish, AsIter(planned), *found, plan, listing, config, version)
+            | "FinishPlan" >> beam.Map(finish, AsIter(planned), *results, plan, listing, config, version)
         )
         return planned | "AfterThePlan" >> beam.Map(lambda planned, unused: (str(planned.address), planned), AsSingleton(finished))
 
@@ -96,7 +96,7 @@ def make_plan(
     return plan
 
 
-def route_to_blocks(run: Run, plan: ShufflePlan) -> Iterator[tuple[int, SpoolStretch]]:
+def route_to_blocks(run: Run, plan: ShufflePlan) -> Iterator[tuple[int, SpoolRange]]:
     """Yields (block, byte range) for each block with references of a run.
 
     The byte range contains the run's references in the block.
@@ -104,67 +104,67 @@ def route_to_blocks(run: Run, plan: ShufflePlan) -> Iterator[tuple[int, SpoolStr
     return run.cut(plan.order_bounds())
 
 
-def cut_shards(element: tuple[int, Iterable[SpoolStretch]], plan: ShufflePlan, config: PrepareJob) -> Iterator[Any]:
+def cut_shards(element: tuple[int, Iterable[SpoolRange]], plan: ShufflePlan, config: PrepareJob) -> Iterator[Any]:
     """Sorts the references of one block, and yields the references of each shard in rank order.
 
     Raises:
         RunError: The runner lost or repeated references.
     """
-    block, stretches = element
+    block, chunks = element
     stopwatch = Stopwatch("plan")
     spool = SpoolReader(config.spool_directory)
     try:
-        references = References.concatenate(_read_all(list(stretches), spool, config))
+        references = References.concatenate(_read_all(list(chunks), spool, config))
     finally:
         spool.close()
     first, stop = plan.block_bounds[block : block + 2].tolist()
     in_block = buckets(references.rows["order"])
     ordered, collisions = sort_by_shuffle_key(references, np.flatnonzero((in_block >= first) & (in_block < stop)), config.seed)
     addresses, ranges, behind = [], [], 0
-    for place, name in enumerate(ordered.splits):
-        found = int(np.count_nonzero(ordered.rows["split"] == place))
+    for location, name in enumerate(ordered.splits):
+        result = int(np.count_nonzero(ordered.rows["split"] == location))
         split = plan.splits.get(name)
         begin, end = split.before[[first, stop]].tolist() if split else (0, 0)
-        if found != end - begin:
+        if result != end - begin:
             raise RunError(
-                f"split {name}: {end - begin} references have ranks {begin} to {end}, and {found} arrived: the runner lost or repeated some"
+                f"split {name}: {end - begin} references have ranks {begin} to {end}, and {result} arrived: the runner lost or repeated some"
             )
         for shard_index, low, high in split.cut(begin, end) if split else ():
             addresses.append((name, shard_index))
             ranges.append((behind + low - begin, behind + high - begin))
-        behind += found
+        behind += result
     if collisions.num:
         yield beam.pvalue.TaggedOutput("collisions", collisions)
-    stretches = write_pieces(ordered, ranges, config.spool_directory)
+    chunks = write_chunks(ordered, ranges, config.spool_directory)
     count_in_beam(stopwatch.lap())
-    for address, (start, stop), stretch in zip(addresses, ranges, stretches):
-        yield address, (block, stop - start, stretch)
+    for address, (start, stop), spool_range in zip(addresses, ranges, chunks):
+        yield address, (block, stop - start, spool_range)
 
 
-def _read_all(stretches: list[SpoolStretch], spool: SpoolReader, config: PrepareJob) -> list[References]:
+def _read_all(chunks: list[SpoolRange], spool: SpoolReader, config: PrepareJob) -> list[References]:
     if not is_remote(config.spool_directory):
-        return [read_references(stretch, spool) for stretch in stretches]
-    return list(read_ahead(lambda stretch: read_references(stretch, spool), ((stretch, stretch.num_bytes) for stretch in stretches)))
+        return [read_references(spool_range, spool) for spool_range in chunks]
+    return list(read_ahead(lambda spool_range: read_references(spool_range, spool), ((spool_range, spool_range.num_bytes) for spool_range in chunks)))
 
 
 def join_shard(
-    element: tuple[tuple[str, int], Iterable[tuple[int, int, SpoolStretch]]], plan: ShufflePlan, config: PrepareJob
+    element: tuple[tuple[str, int], Iterable[tuple[int, int, SpoolRange]]], plan: ShufflePlan, config: PrepareJob
 ) -> PlannedShard:
     """Joins the parts of a shard from all blocks and writes the shard's file in the plan.
 
     Raises:
         RunError: The runner lost or repeated references.
     """
-    (split, shard_index), pieces = element
-    pieces = sorted(pieces)
-    found, of_split = sum(num for _, num, _ in pieces), plan.splits[split]
+    (split, shard_index), chunks = element
+    chunks = sorted(chunks)
+    result, of_split = sum(num for _, num, _ in chunks), plan.splits[split]
     expected = of_split.first_rank(shard_index + 1) - of_split.first_rank(shard_index)
     address = ShardAddress(split, shard_index, of_split.num_shards)
-    if found != expected:
-        raise RunError(f"{address}: {found} references arrived; expected {expected}: the runner lost or repeated some")
+    if result != expected:
+        raise RunError(f"{address}: {result} references arrived; expected {expected}: the runner lost or repeated some")
     spool = SpoolReader(config.spool_directory)
     try:
-        data = b"".join(read_stretch(stretch, spool) for _, _, stretch in pieces)
+        data = b"".join(read_range(spool_range, spool) for _, _, spool_range in chunks)
     finally:
         spool.close()
     return write_planned_shard(config, PlannedShard(address, expected), data)
@@ -174,7 +174,7 @@ def finish(
     unused: bytes,
     planned: Iterable[PlannedShard],
     collisions: Iterable[Collisions],
-    dead_letters: Iterable[SpoolStretch],
+    dead_letters: Iterable[SpoolRange],
     plan: ShufflePlan,
     listing: Listing,
     config: PrepareJob,
@@ -187,11 +187,11 @@ def finish(
         RunError: The runner lost or repeated shards.
     """
     refuse_collisions(Collisions.merge(collisions), config, listing)
-    splits = {split: SplitShards(one.num_inputs, one.num_shards) for split, one in plan.splits.items()}
+    splits = {split: SplitShards(entry.num_inputs, entry.num_shards) for split, entry in plan.splits.items()}
     num_planned, num_shards = sum(1 for _ in planned), sum(split.num_shards for split in splits.values())
     if num_planned != num_shards:
         raise RunError(f"{num_planned} shards were planned; expected {num_shards}: the runner lost or repeated some")
     if listing.division:
-        division = listing.division.with_inputs({split: one.num_inputs for split, one in splits.items()})
+        division = listing.division.with_inputs({split: item.num_inputs for split, item in splits.items()})
         listing = dataclasses.replace(listing, division=division)
     write_plan(Plan(config, listing, splits, tuple(dead_letters), version))

@@ -84,11 +84,11 @@ def check_sample(
             raise empty_split(split, sum(num_inputs.values()), config, listing.num_moved)
     num_inputs = {split: num_inputs[split] for split in listing.splits}
     references = sample.slice(0, sample_size(listing, config))
-    found = list(measure(references, listing, config))
+    result = list(measure(references, listing, config))
     bad = DeadLetterCount()
-    bad.add([one for one in found if isinstance(one, DeadLetter)])
-    _refuse_bad(bad, len(found), listing, config)
-    sizes = [one for one in found if not isinstance(one, DeadLetter)]
+    bad.add([item for item in result if isinstance(item, DeadLetter)])
+    _refuse_bad(bad, len(result), listing, config)
+    sizes = [entry for entry in result if not isinstance(entry, DeadLetter)]
     known = (listing.num_bytes, listing.num_listed) if _has_sizes(listing, config) else (sum(sizes), max(len(sizes), 1))
     num_bytes = {split: count * known[0] // known[1] for split, count in num_inputs.items()}
     return choose_num_shards(config, num_inputs, num_bytes)

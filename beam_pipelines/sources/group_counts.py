@@ -45,7 +45,7 @@ class GroupCounts:
         of_groups = self._tables[0].group_by("group").aggregate([("num", "sum")]).sort_by("group")
         return of_groups["group"].to_pylist(), of_groups["num_sum"].to_numpy()
 
-    def torn(self) -> tuple[int, bytes, set[str]]:
+    def spanning(self) -> tuple[int, bytes, set[str]]:
         """Returns the number of groups that span several named splits, the first of these groups, and its splits."""
         import pyarrow.compute as pc
 
@@ -54,9 +54,9 @@ class GroupCounts:
         self._sum_up()
         named = self._tables[0].filter(pc.field("split") != "")
         of_groups = named.group_by("group").aggregate([("split", "count")])
-        found = of_groups.filter(pc.field("split_count") > 1)["group"]
-        first = min(found.to_pylist(), default=b"")
-        return len(found), first, {split for group, split in zip(named["group"].to_pylist(), named["split"].to_pylist()) if group == first}
+        result = of_groups.filter(pc.field("split_count") > 1)["group"]
+        first = min(result.to_pylist(), default=b"")
+        return len(result), first, {split for group, split in zip(named["group"].to_pylist(), named["split"].to_pylist()) if group == first}
 
     def __getstate__(self) -> bytes:
         """Serializes the counts as an Arrow stream, because pickling a sliced column would include its whole buffer."""

@@ -28,19 +28,19 @@ class GroupReader:
         self._config = config
         self._pattern = None if config.group_pattern is None else GroupPattern(config.group_pattern)
 
-    def read(self, images: Sequence[InputRecord], keys: Sequence[bytes], found: ListedPart) -> Sequence[bytes]:
+    def read(self, images: Sequence[InputRecord], keys: Sequence[bytes], result: ListedPart) -> Sequence[bytes]:
         """Returns the group of each input, or b"" for inputs without a group. Returns () if no input has a group."""
         if self._pattern is None:
             groups = [image.group.encode() for image in images]
             if self._config.source.can.has_columns:
-                found.ungrouped.add(image.key for image in images if not image.group)
+                result.ungrouped.add(image.key for image in images if not image.group)
         else:
             groups = self._pattern.find(keys)
-            found.unmatched.add(image.key for image, group in zip(images, groups) if not group)
+            result.unmatched.add(image.key for image, group in zip(images, groups) if not group)
         if not any(groups):
             return ()
         if not self._config.resolves_splits:  # otherwise the stage that assigns splits counts groups
-            found.groups.add(groups, [image.split for image in images])
+            result.groups.add(groups, [image.split for image in images])
         return groups
 
 
@@ -74,13 +74,13 @@ class StrataReader:
                 )
         self._columns = [(_reader(by_name[name]), by_name[name].kind == "text") for name in names]
 
-    def read(self, images: Sequence[InputRecord], found: ListedPart) -> list[str]:
+    def read(self, images: Sequence[InputRecord], result: ListedPart) -> list[str]:
         """Returns the stratum of each input; an empty list if splits are not stratified."""
         columns = []
         for read, is_text in self._columns:
             columns.append(list(map(read, images)))
             if is_text and "" in columns[-1]:
-                found.without_stratum.add(image.path for image, value in zip(images, columns[-1]) if not value)
+                result.without_stratum.add(image.path for image, value in zip(images, columns[-1]) if not value)
         return columns[0] if len(columns) == 1 else [join_stratum(values) for values in zip(*columns)]
 
 

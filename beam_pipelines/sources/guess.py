@@ -10,7 +10,7 @@ from typing import Callable, NamedTuple
 from beam_pipelines.config.source_kinds import DEFAULT_SOURCE, SOURCES
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.folders.label_files import recognise
-from beam_pipelines.sources.folders.other_files import is_left_out
+from beam_pipelines.sources.folders.other_files import is_ignored
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
 
@@ -50,22 +50,22 @@ def guess_source(path: str) -> str:
     """
     if not _is_folder(path):
         return _guess_file(path)
-    found = _look_into(path)
+    names = _list_names(path)
     for kind, patterns in _FOLDERS.items():
-        if _any_match(found.files, patterns):
-            return "webdataset" if kind == "table" and _describes_tars(found.files) else kind
-    if _CIFAR_100 <= set(found.files):
+        if _any_match(names.files, patterns):
+            return "webdataset" if kind == "table" and _describes_tars(names.files) else kind
+    if _CIFAR_100 <= set(names.files):
         return "arrays"
-    named = {name.lower() for name in found.folders}
-    if named & _ANNOTATIONS and (kind := _guess_annotations(path, next(n for n in found.folders if n.lower() in _ANNOTATIONS))):
+    named = {name.lower() for name in names.folders}
+    if named & _ANNOTATIONS and (kind := _guess_annotations(path, next(n for n in names.folders if n.lower() in _ANNOTATIONS))):
         return kind
     if named & _IMAGES and named & _MASKS and not named - _IMAGES - _MASKS - _ANNOTATIONS - {"imagesets", "segmentationobject"}:
         return "masks"
-    if found.has_annotations:
-        return _check_annotations(path, found)
-    if named <= _IMAGES and found.are_tables:
+    if names.has_annotations:
+        return _check_annotations(path, names)
+    if named <= _IMAGES and names.are_tables:
         return "table"
-    return _guess_split_folders(path, found.folders) or DEFAULT_SOURCE
+    return _guess_split_folders(path, names.folders) or DEFAULT_SOURCE
 
 
 def _describes_tars(names: list[str]) -> bool:
@@ -100,16 +100,16 @@ def _check_format(path: str, kind: str) -> str:
 
 
 def _guess_annotations(path: str, folder: str) -> str | None:
-    found = _look_into(f"{path}/{folder}")
-    if found.has_annotations:
-        return _check_annotations(f"{path}/{folder}", found)
-    has_json = _any_match(found.files, ("*.json",))
-    return _check_annotations(f"{path}/{folder}", found, ".json", "coco") if has_json else None
+    names = _list_names(f"{path}/{folder}")
+    if names.has_annotations:
+        return _check_annotations(f"{path}/{folder}", names)
+    has_json = _any_match(names.files, ("*.json",))
+    return _check_annotations(f"{path}/{folder}", names, ".json", "coco") if has_json else None
 
 
-def _check_annotations(folder: str, found: "_Names", end: str = ".xml", kind: str = "voc") -> str:
+def _check_annotations(folder: str, result: "_Names", end: str = ".xml", kind: str = "voc") -> str:
     """Returns `kind` if the first annotation file of the folder has a supported format; otherwise raises UserError."""
-    return _check_format(f"{folder}/{next(name for name in found.files if name.lower().endswith(end))}", kind)
+    return _check_format(f"{folder}/{next(name for name in result.files if name.lower().endswith(end))}", kind)
 
 
 def _guess_split_folders(path: str, folders: list[str]) -> str | None:
@@ -119,18 +119,18 @@ def _guess_split_folders(path: str, folders: list[str]) -> str | None:
     """
     num_tables = 0
     for folder in folders:
-        found = _look_into(f"{path}/{folder}", until_image=folder.lower() not in SPLIT_FOLDERS)
-        if found is None:
+        names = _list_names(f"{path}/{folder}", until_image=folder.lower() not in SPLIT_FOLDERS)
+        if names is None:
             continue
-        num_tables += not found.folders and found.are_tables
+        num_tables += not names.folders and names.are_tables
         if num_tables == len(folders):
             return "table"
         for kind in ("table", "coco"):
-            if _any_match(found.files, _FOLDERS[kind]):
+            if _any_match(names.files, _FOLDERS[kind]):
                 return kind
-        if found.has_annotations:
+        if names.has_annotations:
             return "voc"
-        named = {name.lower() for name in found.folders}
+        named = {name.lower() for name in names.folders}
         if named & _IMAGES and named & _MASKS and len(named) == 2:
             return "masks"
     return None
@@ -168,7 +168,7 @@ class _Names(NamedTuple):
         return any(name.lower().endswith(".xml") for name in self.files)
 
 
-def _look_into(path: str, until_image: bool = False) -> _Names | None:
+def _list_names(path: str, until_image: bool = False) -> _Names | None:
     """Returns the names in a folder. If `until_image` is true, returns None for a folder that contains an image."""
     names = _sort_out(*files_at(path).top_level(path)) if is_remote(path) else _scan(path, until_image)
     return None if until_image and names.has_images else names
@@ -189,7 +189,7 @@ def _scan(path: str, until_image: bool) -> _Names:
 
 
 def _sort_out(folders: list[str], files: list[str], has_images: bool = False) -> _Names:
-    shown = [sorted(name for name in names if not is_left_out(name, is_folder=True)) for names in (folders, files)]
+    shown = [sorted(name for name in names if not is_ignored(name, is_folder=True)) for names in (folders, files)]
     others = [name for name in shown[1] if not name.lower().endswith(_IMAGE_ENDS)]
     return _Names(shown[0][:_MAX_NAMES], others[:_MAX_NAMES], has_images or len(others) < len(shown[1]))
 

@@ -18,8 +18,8 @@ from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.sources.listed_part import ListedPart, make_listing
 from beam_pipelines.sources.listed_runs import ListedRuns
 from beam_pipelines.sources.open_source import open_source
-from beam_pipelines.sources.part_listing import PartContext, list_shared_part, list_side_by_side, list_whole_part
-from beam_pipelines.sources.source import held_bytes
+from beam_pipelines.sources.part_listing import PartContext, list_shared_part, list_side_by_side, list_entire_part
+from beam_pipelines.sources.source import memory_bytes
 from beam_pipelines.storage.files import is_remote, make_folder
 from beam_pipelines.storage.marked_directory import make_marked
 from beam_pipelines.storage.versions import noting_versions
@@ -42,12 +42,12 @@ class ListImages(beam.PTransform):
             | "Start" >> beam.Impulse()
             | "ListParts" >> beam.FlatMap(list_parts, self.config)
             | "SpreadParts" >> beam.GroupByKey()  # like a Reshuffle, with half the steps
-            | "List" >> beam.ParDo(_List(self.config)).with_outputs("runs", "counts", "found", "dead_letters")
+            | "List" >> beam.ParDo(_List(self.config)).with_outputs("runs", "counts", "facts", "dead_letters")
         )
         listing = (
             begin
             | "AfterListing" >> beam.Impulse()
-            | "MakeListing" >> beam.Map(make_one_listing, beam.pvalue.AsIter(listed.found), self.config)
+            | "MakeListing" >> beam.Map(join_listings, beam.pvalue.AsIter(listed.facts), self.config)
         )
         return Listed(runs=listed.runs, counts=listed.counts, listing=listing, dead_letters=listed.dead_letters)
 
@@ -56,11 +56,11 @@ class PartFacts(NamedTuple):
     """The facts about a part that are known before the part is listed.
 
     Attributes:
-        held_bytes: The memory for listing the part, in bytes.
+        memory_bytes: The memory for listing the part, in bytes.
         versions: For the first part: path -> version of each file that was opened to find the parts.
     """
 
-    held_bytes: int
+    memory_bytes: int
     versions: Mapping[str, str]
 
 
@@ -74,22 +74,22 @@ def list_parts(unused: Any, config: PrepareJob) -> list[tuple[str, PartFacts]]:
     with noting_versions(versions):
         source = open_source(config)
         parts = source.parts()
-    return [(part, PartFacts(held_bytes(source, part), {} if number else versions)) for number, part in enumerate(parts)]
+    return [(part, PartFacts(memory_bytes(source, part), {} if number else versions)) for number, part in enumerate(parts)]
 
 
-def make_one_listing(unused: bytes, parts: Iterable[ListedPart], config: PrepareJob) -> Listing:
+def join_listings(unused: bytes, parts: Iterable[ListedPart], config: PrepareJob) -> Listing:
     """Merges the facts about all parts into the listing of the run."""
-    found = ListedPart()
+    result = ListedPart()
     for part in parts:
-        found.merge(part)
-    with noting_versions(found.versions):  # the schema must match the files that were listed
-        listing = make_listing(config, open_source(config), found)
+        result.merge(part)
+    with noting_versions(result.versions):  # the schema must match the files that were listed
+        listing = make_listing(config, open_source(config), result)
     progress.count(config.progress_directory, listing_done=1)
     return listing
 
 
 @functools.cache
-def _freeze_what_was_imported() -> None:
+def _freeze_imported_objects() -> None:
     """Excludes imported objects from garbage collection, which runs often while millions of names are listed.
 
     Call this function once per process, because a later call would also keep garbage in memory.
@@ -109,7 +109,7 @@ class _List(ParallelMap):
 
     def setup(self) -> None:
         super().setup()
-        _freeze_what_was_imported()
+        _freeze_imported_objects()
 
     def start_bundle(self) -> None:
         super().start_bundle()
@@ -122,12 +122,12 @@ class _List(ParallelMap):
         part, (facts, *_) = element
         self._listed.add(ListedPart(versions=dict(facts.versions)))
         if self._config.num_processes:
-            return self.run(list_shared_part, self._shared, part, held_bytes=facts.held_bytes)
+            return self.run(list_shared_part, self._shared, part, memory_bytes=facts.memory_bytes)
         if self._config.lists_in_threads and self._config.source.can.has_class_folders:
             self._aside.append(part)
             return iter(())
         # Not `shared`, which keeps too few contexts for all threads of a worker.
-        return self.take(list_whole_part(self._context, part))
+        return self.take(list_entire_part(self._context, part))
 
     def take(self, result: ListedRuns) -> Iterator[TaggedOutput]:
         self._listed.merge(result)
@@ -140,7 +140,7 @@ class _List(ParallelMap):
         self._listed.write_rest()
         yield from self._give_runs()
         yield TaggedOutput("counts", self._listed.counts.pack())
-        yield TaggedOutput("found", self._listed.found)
+        yield TaggedOutput("facts", self._listed.facts)
 
     def _give_runs(self) -> Iterator[TaggedOutput]:
         for tag, runs in (("runs", self._listed.runs), ("dead_letters", self._listed.dead_letter_runs)):

@@ -14,17 +14,17 @@ from beam_pipelines.elements.dead_letters import BAD_LABEL, NO_GROUP, NO_SPLIT, 
 from beam_pipelines.elements.division import Division, largest_groups
 from beam_pipelines.elements.first_keys import FirstKeys
 from beam_pipelines.elements.input_record import InputRecord, image_bytes
-from beam_pipelines.elements.listing import Listing, order_splits, torn_groups
+from beam_pipelines.elements.listing import Listing, order_splits, spanning_groups
 from beam_pipelines.elements.split_hashes import SplitByGroup
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
 from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.tensor_values import npy_layout
 from beam_pipelines.sources.cells.box_forms import BoxForms
-from beam_pipelines.sources.cells.left_out import LeftOut
+from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.folders.class_folders import ALL, read_class_folders
 from beam_pipelines.sources.folders.layouts import given_already
-from beam_pipelines.sources.folders.other_files import Strays
+from beam_pipelines.sources.folders.other_files import UnexpectedFiles
 from beam_pipelines.sources.group_counts import GroupCounts
 from beam_pipelines.sources.source import Source, other_images
 from beam_pipelines.storage.files import read_start
@@ -74,10 +74,10 @@ class ListedPart:
         raws: The layouts of raw images, at most two per kind, which is enough to see that sizes differ. None stands for
             images with an image format.
         arrays: The first few paths of images in `.npy` files, from which the image layout is read later.
-        left_out: The columns and fields that are not kept.
+        unused_fields: The columns and fields that are not kept.
         group_names: Names of categories that only group others. They are classes only if an image has them.
         boxes: The counts of boxes whose format is not declared in their table or sample.
-        strays: The unexpected files in class folders; None for other sources.
+        unexpected_files: The unexpected files in class folders; None for other sources.
         versions: The path of each opened file -> its version.
     """
 
@@ -99,10 +99,10 @@ class ListedPart:
     long_texts: set[str] = dataclasses.field(default_factory=set)
     raws: set[RawImage | None] = dataclasses.field(default_factory=set)
     arrays: list[str] = dataclasses.field(default_factory=list)
-    left_out: LeftOut = dataclasses.field(default_factory=LeftOut)
+    unused_fields: UnusedFields = dataclasses.field(default_factory=UnusedFields)
     group_names: set[str] = dataclasses.field(default_factory=set)
     boxes: BoxForms = dataclasses.field(default_factory=BoxForms)
-    strays: Strays | None = None
+    unexpected_files: UnexpectedFiles | None = None
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def merge(self, other: "ListedPart") -> None:
@@ -128,7 +128,7 @@ class ListedPart:
         self.long_texts |= other.long_texts
         self.add_raws(other.raws)
         self.add_arrays(other.arrays)
-        self.left_out.merge(other.left_out)
+        self.unused_fields.merge(other.unused_fields)
         self.group_names |= other.group_names
         self.boxes.merge(other.boxes)
         self.several_labels |= other.several_labels
@@ -137,9 +137,9 @@ class ListedPart:
         for feature, names in other.known_labels.items():
             mine = self.known_labels.get(feature, names)
             self.known_labels[feature] = mine if mine == names else {*mine, *names}
-        if other.strays:
-            self.strays = self.strays or Strays()
-            self.strays.merge(other.strays)
+        if other.unexpected_files:
+            self.unexpected_files = self.unexpected_files or UnexpectedFiles()
+            self.unexpected_files.merge(other.unexpected_files)
         for path, version in other.versions.items():
             add_version(self.versions, path, version)
 
@@ -168,7 +168,7 @@ class ListedPart:
         kinds: dict[tuple, list[RawImage]] = {}
         for raw in sorted((self.raws | raws) - {None}):
             kinds.setdefault(raw.kind, []).append(raw)
-        self.raws = {raw for those in kinds.values() for raw in those[:2]} | ({None} & (self.raws | raws))
+        self.raws = {raw for others in kinds.values() for raw in others[:2]} | ({None} & (self.raws | raws))
 
     def add_arrays(self, paths: Iterable[str]) -> None:
         """Adds paths.
@@ -177,10 +177,10 @@ class ListedPart:
         """
         self.arrays = sorted({*self.arrays, *paths})[:_MAX_FIRST_ARRAYS]
 
-    def refuse_strays(self, source: Source) -> None:
+    def reject_unexpected_files(self, source: Source) -> None:
         """Raises UserError if there are unexpected files. Call this method after all parts are merged."""
-        if self.strays:
-            self.strays.refuse(source.root)
+        if self.unexpected_files:
+            self.unexpected_files.refuse(source.root)
 
     def empty_groups(self) -> set[str]:
         """Returns the categories that are supercategories and that no image has as a class."""
@@ -192,59 +192,59 @@ class ListedPart:
         return self.num_images + self.dead_letters.num
 
 
-def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[InputRecord] | DeadLetter]:
-    """Yields the inputs of one part in batches of `BATCH_IMAGES`, and adds facts about them to `found`."""
+def list_part(source: Source, part: str, facts: ListedPart) -> Iterator[list[InputRecord] | DeadLetter]:
+    """Yields the inputs of one part in batches of `BATCH_IMAGES`, and adds facts about them to `facts`."""
     source.num_ignored = 0
     collect, others = label_collectors(source), other_images(source)
     texts = [feature.name for feature in source.features if feature.kind == "text" and not feature.shape]
     for feature, _ in collect:
-        found.labels.setdefault(feature, set())
+        facts.labels.setdefault(feature, set())
     inputs = source.list(part)
     while listed := list(itertools.islice(inputs, BATCH_IMAGES)):
-        refused = [one for one in listed if isinstance(one, DeadLetter)]
-        found.dead_letters.add(refused)
+        refused = [item for item in listed if isinstance(item, DeadLetter)]
+        facts.dead_letters.add(refused)
         for reason in _LACKS if refused else ():
-            found.lacking[reason].add([one for one in refused if one.reason == reason])
+            facts.lacking[reason].add([entry for entry in refused if entry.reason == reason])
         yield from refused
-        images = [one for one in listed if not isinstance(one, DeadLetter)] if refused else listed
+        images = [element for element in listed if not isinstance(element, DeadLetter)] if refused else listed
         if images:
-            _learn(found, images, collect, others)
-            found.long_texts.update(
-                name for name in texts if name not in found.long_texts and any(_is_long(image.values[name]) for image in images)
+            _learn(facts, images, collect, others)
+            facts.long_texts.update(
+                name for name in texts if name not in facts.long_texts and any(_is_long(image.values[name]) for image in images)
             )
             yield images
-    found.num_ignored += source.num_ignored
-    found.known_labels = dict(source.label_names())
-    found.strays = getattr(source, "strays", None)  # only sources of class folders have it
-    if left_out := getattr(source, "left_out", None):  # only sources of columns, fields or objects have it
-        found.left_out.merge(left_out)
-    found.group_names |= getattr(source, "group_names", frozenset())  # only COCO's categories have groups
+    facts.num_ignored += source.num_ignored
+    facts.known_labels = dict(source.label_names())
+    facts.unexpected_files = getattr(source, "unexpected_files", None)  # only sources of class folders have it
+    if unused_fields := getattr(source, "unused_fields", None):  # only sources of columns, fields or objects have it
+        facts.unused_fields.merge(unused_fields)
+    facts.group_names |= getattr(source, "group_names", frozenset())  # only COCO's categories have groups
     if boxes := getattr(source, "boxes", None):  # only sources that accept several box formats have it
-        found.boxes.merge(boxes.take())
+        facts.boxes.merge(boxes.take())
 
 
 def _is_long(text: str) -> bool:
     return len(text) > MAX_CATALOG_TEXT_BYTES or (not text.isascii() and len(text.encode()) > MAX_CATALOG_TEXT_BYTES)
 
 
-def _learn(found: ListedPart, batch: list[InputRecord], collect: list[_Collector], others: tuple[str, ...]) -> None:
+def _learn(facts: ListedPart, batch: list[InputRecord], collect: list[_Collector], others: tuple[str, ...]) -> None:
     columns = InputRecord(*zip(*batch))
-    found.num_images += len(batch)
+    facts.num_images += len(batch)
     sizes = [image_bytes(image, others) for image in batch] if others else columns.num_bytes
-    found.num_bytes += sum(sizes)
-    found.num_unsized += sizes.count(0)
-    found.add_splits(columns.split)
-    found.add_raws(set(columns.raw))
-    found.add_arrays([path for path, raw in zip(columns.path, columns.raw) if raw is None and path.endswith(_ARRAY_ENDS)])
+    facts.num_bytes += sum(sizes)
+    facts.num_unsized += sizes.count(0)
+    facts.add_splits(columns.split)
+    facts.add_raws(set(columns.raw))
+    facts.add_arrays([path for path, raw in zip(columns.path, columns.raw) if raw is None and path.endswith(_ARRAY_ENDS)])
     for feature, names in collect:
         if names is None:
-            found.labels[feature].update(columns.label)
+            facts.labels[feature].update(columns.label)
             continue
         for image in batch:
             labels = names(image)
-            found.labels[feature].update(labels)
+            facts.labels[feature].update(labels)
             if len(labels) > 1:
-                found.several_labels.add(feature)
+                facts.several_labels.add(feature)
 
 
 def label_collectors(source: Source) -> list[_Collector]:
@@ -265,54 +265,54 @@ def label_collectors(source: Source) -> list[_Collector]:
     return collectors
 
 
-def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listing:
+def make_listing(config: PrepareJob, source: Source, facts: ListedPart) -> Listing:
     """Creates the run's `Listing` from the facts about all parts.
 
     Raises:
         UserError: The inputs do not form a valid dataset.
     """
-    found.refuse_strays(source)
-    if config.source.can.has_class_folders and config.source.class_folder_depth is None and found.strays and found.strays.layout:
-        _check_class_folders(config, source.root, found.strays)
+    facts.reject_unexpected_files(source)
+    if config.source.can.has_class_folders and config.source.class_folder_depth is None and facts.unexpected_files and facts.unexpected_files.layout:
+        _check_class_folders(config, source.root, facts.unexpected_files)
     for reason in (NO_SPLIT, NO_GROUP):
-        _check_column(config, found, reason)
-    if not found.num_images:
-        refused = f" Dead letters:{found.dead_letters.describe()}" if found.dead_letters.num else ""
-        what = "readable image" if config.source.has_images else "example"
-        raise UserError(f"--input={config.input}: contains no {what}.{refused}")
-    _check_column(config, found, BAD_LABEL)
-    found.boxes.check(config.source)
-    _check_strata(config, found)
-    splits = _name_splits(config, found)
-    num_torn, group, in_splits = found.groups.torn()
-    if num_torn:
-        raise torn_groups(config, num_torn, group.decode(), in_splits)
+        _check_column(config, facts, reason)
+    if not facts.num_images:
+        refused = f" Dead letters:{facts.dead_letters.describe()}" if facts.dead_letters.num else ""
+        subject = "readable image" if config.source.has_images else "example"
+        raise UserError(f"--input={config.input}: contains no {subject}.{refused}")
+    _check_column(config, facts, BAD_LABEL)
+    facts.boxes.check(config.source)
+    _check_strata(config, facts)
+    splits = _name_splits(config, facts)
+    num_spanning, group, in_splits = facts.groups.spanning()
+    if num_spanning:
+        raise spanning_groups(config, num_spanning, group.decode(), in_splits)
     return Listing(
         source=config.source.kind,
         root=source.root,
-        schema=_make_schema(config, source, found),
+        schema=_make_schema(config, source, facts),
         targets=source.targets,
         listed_labels={
-            feature: frozenset(names).union(found.known_labels.get(feature, ()) if config.source.can.has_class_folders else ())
-            for feature, names in found.labels.items()
+            feature: frozenset(names).union(facts.known_labels.get(feature, ()) if config.source.can.has_class_folders else ())
+            for feature, names in facts.labels.items()
         },
         splits=splits,
-        fractions=config.shares if found.splits == {None} else None,
-        num_inputs=found.num_inputs,
-        num_bytes=0 if found.num_unsized else found.num_bytes,
-        reference_bytes=found.reference_bytes,
-        num_ignored=found.num_ignored,
-        dead_letters=found.dead_letters,
-        left_out=tuple(sorted(found.left_out.names)),
-        division=_division_by_hash(config, found),
-        warnings=(*_warnings(found), *_similar_names(found), *found.boxes.warnings(config.source), *_class_folder_warnings(found)),
-        versions=dict(sorted(found.versions.items())),
+        fractions=config.shares if facts.splits == {None} else None,
+        num_inputs=facts.num_inputs,
+        num_bytes=0 if facts.num_unsized else facts.num_bytes,
+        reference_bytes=facts.reference_bytes,
+        num_ignored=facts.num_ignored,
+        dead_letters=facts.dead_letters,
+        unused_fields=tuple(sorted(facts.unused_fields.names)),
+        division=_division_by_hash(config, facts),
+        warnings=(*_warnings(facts), *_similar_names(facts), *facts.boxes.warnings(config.source), *_class_folder_warnings(facts)),
+        versions=dict(sorted(facts.versions.items())),
     )
 
 
-def _check_class_folders(config: PrepareJob, root: str, strays: Strays) -> None:
+def _check_class_folders(config: PrepareJob, root: str, unexpected_files: UnexpectedFiles) -> None:
     """Raises UserError if nested class folders were found only during listing, and their class is unclear."""
-    reading = read_class_folders(root, {"": strays.labels}, config.split_folders)
+    reading = read_class_folders(root, {"": unexpected_files.labels}, config.split_folders)
     if reading and reading.depth != ALL:
         raise UserError(
             f"--input={printable(root)}: {reading.why}. Use --class_folder_depth={reading.depth} if that is the folder that names the class, "
@@ -320,25 +320,25 @@ def _check_class_folders(config: PrepareJob, root: str, strays: Strays) -> None:
         )
 
 
-def _division_by_hash(config: PrepareJob, found: ListedPart) -> Division | None:
+def _division_by_hash(config: PrepareJob, facts: ListedPart) -> Division | None:
     """Describes how the hash divides groups among the splits. Returns None if there are no groups, or if the source
     assigns splits."""
-    groups, nums = found.groups.sizes()
-    if not groups or found.splits != {None}:
+    groups, nums = facts.groups.sizes()
+    if not groups or facts.splits != {None}:
         return None
     by_group = SplitByGroup(config.shares)
     largest = largest_groups(by_group.names, groups, nums, by_group(groups))
     return Division((), config.shares, {}, num_groups=len(groups), largest=largest)
 
 
-def _warnings(found: ListedPart) -> Iterator[str]:
+def _warnings(facts: ListedPart) -> Iterator[str]:
     """Yields warnings about groups and categories."""
-    if 0 < found.ungrouped.num < found.num_images:
+    if 0 < facts.ungrouped.num < facts.num_images:
         yield (
-            f"group: inputs without a group form a group each: {found.ungrouped.num:,} "
-            f"({found.ungrouped.describe()}). Pass --group=group to reject them, or --group='' to ignore the column."
+            f"group: inputs without a group form a group each: {facts.ungrouped.num:,} "
+            f"({facts.ungrouped.describe()}). Pass --group=group to reject them, or --group='' to ignore the column."
         )
-    if empty := found.empty_groups():
+    if empty := facts.empty_groups():
         names = ", ".join(repr(printable(name)) for name in sorted(empty)[:_MAX_GROUPS_SHOWN])
         yield (
             f"{OBJECT_LABEL}: categories without annotations that only group others are no classes ({len(empty):,} found: {names}). "
@@ -346,73 +346,73 @@ def _warnings(found: ListedPart) -> Iterator[str]:
         )
 
 
-def _similar_names(found: ListedPart) -> Iterator[str]:
+def _similar_names(facts: ListedPart) -> Iterator[str]:
     """Yields a warning for each feature with class names that probably mean the same class: `Cat` and `cat`, `01` and
     `1`."""
-    for feature, names in sorted(found.labels.items()):
-        by_look = collections.defaultdict(list)
+    for feature, names in sorted(facts.labels.items()):
+        by_descriptor = collections.defaultdict(list)
         for name in sorted(names):
             is_letter = len(name) == 1  # `a` and `A` are classes of handwriting
             look = name if is_letter else " ".join(name.casefold().split())
-            by_look[look.lstrip("0") if name.isdecimal() else look].append(name)
-        if similar := [some for some in by_look.values() if len(some) > 1]:
+            by_descriptor[look.lstrip("0") if name.isdecimal() else look].append(name)
+        if similar := [some for some in by_descriptor.values() if len(some) > 1]:
             yield (
                 f"{feature}: class names that differ only in case, spaces or leading zeros are different classes: "
                 f"{' and '.join(repr(printable(name)) for name in similar[0][:3])}. Give them one name if they are one class."
             )
 
 
-def _class_folder_warnings(found: ListedPart) -> Iterator[str]:
+def _class_folder_warnings(facts: ListedPart) -> Iterator[str]:
     """Yields a warning for each sign that folders do not correspond to classes, or that images do not correspond to
     examples."""
-    names = found.labels.get(LABEL, ())
-    if not found.strays or not found.strays.layout:
+    names = facts.labels.get(LABEL, ())
+    if not facts.unexpected_files or not facts.unexpected_files.layout:
         return
-    if found.strays.num_masks:
+    if facts.unexpected_files.num_masks:
         yield (
-            f"label: {found.strays.num_masks:,} of {found.num_images:,} images have names like masks, for example "
-            f"{printable(found.strays.masks)!r}, but are read as separate examples. To read masks, put images and "
+            f"label: {facts.unexpected_files.num_masks:,} of {facts.num_images:,} images have names like masks, for example "
+            f"{printable(facts.unexpected_files.masks)!r}, but are read as separate examples. To read masks, put images and "
             "masks in folders called images and masks, and use --source=masks."
         )
-    if len(names) >= _MIN_CLASSES and found.num_images < 2 * len(names):
+    if len(names) >= _MIN_CLASSES and facts.num_images < 2 * len(names):
         yield (
-            f"label: {found.num_images:,} images in {len(names):,} class folders, so many classes have only one "
+            f"label: {facts.num_images:,} images in {len(names):,} class folders, so many classes have only one "
             "image. If these folders are not classes, use --class_folder_depth to say which folders are."
         )
 
 
-def _check_column(config: PrepareJob, found: ListedPart, reason: str) -> None:
+def _check_column(config: PrepareJob, facts: ListedPart, reason: str) -> None:
     """Raises UserError if the number of inputs without a split, a group or a class exceeds the limit for dead
     letters."""
-    missing, (column, advice) = found.lacking[reason], _LACKS[reason]
+    missing, (column, advice) = facts.lacking[reason], _LACKS[reason]
     if reason == BAD_LABEL:
         default = "use --default COLUMN=VALUE for empty cells, " if config.source.can.has_key_column else ""
         advice = f"Correct them, {default}or {advice}"
-    if missing.num > config.max_bad_fraction * found.num_inputs:
+    if missing.num > config.max_bad_fraction * facts.num_inputs:
         example = missing.first[0]
         rows = "rows" if config.source.can.has_columns else "inputs"
         raise UserError(
-            f"--input={config.input}: {missing.num:,} of {found.num_inputs:,} {rows} have no {column}, for example "
+            f"--input={config.input}: {missing.num:,} of {facts.num_inputs:,} {rows} have no {column}, for example "
             f"{printable(example.path)}: {example.message}. {advice}."
         )
 
 
-def _check_strata(config: PrepareJob, found: ListedPart) -> None:
-    if found.unmatched.num:
+def _check_strata(config: PrepareJob, facts: ListedPart) -> None:
+    if facts.unmatched.num:
         raise UserError(
-            f"--group_pattern={printable(config.group_pattern)}: does not match {found.unmatched.num:,} of "
-            f"{found.num_images:,} keys: {found.unmatched.describe()}. Change the pattern so that it matches each key."
+            f"--group_pattern={printable(config.group_pattern)}: does not match {facts.unmatched.num:,} of "
+            f"{facts.num_images:,} keys: {facts.unmatched.describe()}. Change the pattern so that it matches each key."
         )
-    if found.without_stratum.num:
+    if facts.without_stratum.num:
         raise UserError(
-            f"--stratify={','.join(config.stratify)}: {found.without_stratum.num:,} of {found.num_images:,} inputs "
-            f"have no value: {found.without_stratum.describe()}. Add the values, or stratify by another feature."
+            f"--stratify={','.join(config.stratify)}: {facts.without_stratum.num:,} of {facts.num_images:,} inputs "
+            f"have no value: {facts.without_stratum.describe()}. Add the values, or stratify by another feature."
         )
 
 
-def _name_splits(config: PrepareJob, found: ListedPart) -> tuple[str, ...]:
+def _name_splits(config: PrepareJob, facts: ListedPart) -> tuple[str, ...]:
     """Returns the names of the splits, from the source and the options."""
-    given, is_open, divide = found.splits - {None}, None in found.splits, set(config.source.divide)
+    given, is_open, divide = facts.splits - {None}, None in facts.splits, set(config.source.divide)
     if divide:
         return _name_divided(config, given, is_open)
     if not given:
@@ -464,22 +464,22 @@ def _how_to_leave_splits(config: PrepareJob) -> str:
     return f"--split_folders=no{column}"
 
 
-def _make_schema(config: PrepareJob, source: Source, found: ListedPart) -> tuple[Feature, ...]:
+def _make_schema(config: PrepareJob, source: Source, facts: ListedPart) -> tuple[Feature, ...]:
     features = [Feature("key", "text")]
     if config.source.has_images:
-        features.append(_image_feature(config, source.root, found))
+        features.append(_image_feature(config, source.root, facts))
         if config.check != "none":  # otherwise image sizes are unknown
             features += [Feature("height", "integer"), Feature("width", "integer")]
-        _check_follows(config, source, found)
+        _check_follows(config, source, facts)
     for feature in source.features:
         if feature.kind == "class_label":
-            names, known = found.labels[feature.name], found.known_labels.get(feature.name, ())
-            if feature.name == OBJECT_LABEL and (empty := found.empty_groups()):
+            names, known = facts.labels[feature.name], facts.known_labels.get(feature.name, ())
+            if feature.name == OBJECT_LABEL and (empty := facts.empty_groups()):
                 known = type(known)(name for name in known if name not in empty)
-            is_one_each = feature.name not in found.several_labels if feature.shape else None
-            table = make_class_table(config.source, feature.name, names, known, is_one_each=is_one_each)
+            is_scalar_each = feature.name not in facts.several_labels if feature.shape else None
+            table = make_class_table(config.source, feature.name, names, known, is_scalar_each=is_scalar_each)
             feature = dataclasses.replace(feature, label_names=table)
-        if feature.name in found.long_texts:
+        if feature.name in facts.long_texts:
             feature = dataclasses.replace(feature, is_long=True)
         if feature.kind == "image":
             feature = _other_image(config, feature.name)
@@ -493,12 +493,12 @@ def _make_schema(config: PrepareJob, source: Source, found: ListedPart) -> tuple
                 f"{', '.join(names)}."
             )
     described = (
-        dataclasses.replace(one, description=config.descriptions.get(one.name, one.description)) for one in features
+        dataclasses.replace(item, description=config.descriptions.get(item.name, item.description)) for item in features
     )
     return tuple(sorted(described, key=lambda feature: feature.name))
 
 
-def _check_follows(config: PrepareJob, source: Source, found: ListedPart) -> None:
+def _check_follows(config: PrepareJob, source: Source, facts: ListedPart) -> None:
     """Raises UserError if `--check=none` is used with features or image options that need the image header."""
     if config.check != "none":
         return
@@ -508,27 +508,27 @@ def _check_follows(config: PrepareJob, source: Source, found: ListedPart) -> Non
             f"--check=none: the size of {following[0]!r} must match the image, which this option leaves unread. Use "
             "--check=header."
         )
-    if not config.images.is_kept or found.raws != {None} or found.arrays:
+    if not config.images.is_kept or facts.raws != {None} or facts.arrays:
         raise UserError(
             "--check=none: arrays, and images to be resized or converted, have to be read. Use --check=header or a "
             "stricter check."
         )
 
 
-def _image_feature(config: PrepareJob, root: str, found: ListedPart) -> Feature:
-    raws = {*found.raws, *([_first_layout(root, found.arrays)] if found.arrays else [])} - {None}
+def _image_feature(config: PrepareJob, root: str, facts: ListedPart) -> Feature:
+    raws = {*facts.raws, *([_first_layout(root, facts.arrays)] if facts.arrays else [])} - {None}
     if any(raw.is_tensor for raw in raws):
-        return _image_tensor(config, raws, is_of_files=bool(found.arrays))
+        return _image_tensor(config, raws, is_of_files=bool(facts.arrays))
     if config.images.encoding == "file":
         return Feature(IMAGE, "image", dtype="uint16" if config.images.keep_depth else "")
-    sizes = {raw and (raw.height, raw.width) for raw in found.raws}
+    sizes = {raw and (raw.height, raw.width) for raw in facts.raws}
     exact = config.images.size if config.images.size and config.images.size[0] == "exact" else None
     if exact is None and (len(sizes) > 1 or sizes == {None} or config.images.size):
         raise UserError(
             "--image_encoding=raw: all images must have the same size. Pass one, for example --image_size=exact=32x32."
         )
     height, width = exact[1:] if exact else next(iter(sizes))
-    channels = {raw.num_channels if raw else 3 for raw in found.raws}
+    channels = {raw.num_channels if raw else 3 for raw in facts.raws}
     if len(channels) > 1:
         raise UserError(
             "--image_encoding=raw: some arrays are grey and others have colours. Convert them to the same number of "
@@ -554,8 +554,8 @@ def _image_tensor(config: PrepareJob, raws: set[RawImage], is_of_files: bool) ->
     kinds = sorted({(np.dtype(raw.dtype).name, raw.num_channels) for raw in raws})
     (dtype, num_channels), *others = kinds
     if others:
-        found = ", ".join(f"{name} in {number} channels" for name, number in kinds[:3])
-        raise UserError(f"The images are arrays of {found}. Convert them to one type and one number of channels.")
+        facts = ", ".join(f"{name} in {number} channels" for name, number in kinds[:3])
+        raise UserError(f"The images are arrays of {facts}. Convert them to one type and one number of channels.")
     if not config.images.is_kept or config.images.keep_depth:
         raise UserError(
             "--image_size, --image_format, --image_encoding and --keep_depth are only for image files, but these "

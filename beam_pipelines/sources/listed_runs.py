@@ -1,7 +1,7 @@
 """Writes references to listed inputs to the spool as sorted runs."""
 
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.reference_runs import RUN_BYTES, RUN_REFERENCES, Run, SpoolStretch, write_dead_letters, write_run
+from beam_pipelines.elements.reference_runs import RUN_BYTES, RUN_REFERENCES, Run, SpoolRange, write_dead_letters, write_run
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.sources.listed_part import ListedPart
@@ -35,35 +35,35 @@ class ListedRuns:
 
     def __init__(self, spool_directory: str, share: float | None = None) -> None:
         self.runs: list[Run] = []
-        self.dead_letter_runs: list[SpoolStretch] = []
+        self.dead_letter_runs: list[SpoolRange] = []
         self.counts = KeyCounts()
-        self.found = ListedPart()
+        self.facts = ListedPart()
         self._spool_directory, self._share = spool_directory, share
         self._waiting: list[References] = []
         self._num_waiting = self._num_bytes = self._num_written = 0
         self._dead_letters: list[DeadLetter] = []
 
-    def add(self, one: References | DeadLetter | ListedPart) -> None:
+    def add(self, item: References | DeadLetter | ListedPart) -> None:
         """Adds an item from `list_in_batches`."""
-        if isinstance(one, References):
-            self._waiting.append(one)
-            self._num_waiting += len(one)
-            self._num_bytes += one.num_bytes
+        if isinstance(item, References):
+            self._waiting.append(item)
+            self._num_waiting += len(item)
+            self._num_bytes += item.num_bytes
             self.write(self._share or min(1.0, max(_FIRST_SHARE, _GROWTH * self._num_written / RUN_REFERENCES)))
-        elif isinstance(one, DeadLetter):
-            self._dead_letters.append(one)
+        elif isinstance(item, DeadLetter):
+            self._dead_letters.append(item)
             if len(self._dead_letters) >= _RUN_DEAD_LETTERS:
                 self._write_dead_letters()
         else:
-            self.found.merge(one)
+            self.facts.merge(item)
 
     def merge(self, other: "ListedRuns") -> None:
         """Adds the runs and facts of another part."""
         self.runs += other.runs
         self.dead_letter_runs += other.dead_letter_runs
         self.counts.merge(other.counts)
-        for one in (other.found, *other._waiting, *other._dead_letters):  # facts first, to fail early
-            self.add(one)
+        for item in (other.facts, *other._waiting, *other._dead_letters):  # facts first, to fail early
+            self.add(item)
 
     def write(self, share: float = _MIN_SHARE) -> None:
         """Writes the references in memory as a run if they fill at least the fraction `share` of a full run."""

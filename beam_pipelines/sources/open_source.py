@@ -3,7 +3,7 @@
 import importlib
 
 from beam_pipelines.config.prepare_config import PrepareConfig, check_own_names
-from beam_pipelines.elements.class_tables import check_heads
+from beam_pipelines.elements.class_tables import check_class_options
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.groups_and_strata import StrataReader
 from beam_pipelines.sources.source import Source
@@ -56,5 +56,5 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
                 )
     class_labels = [feature.name for feature in opened.features if feature.kind == "class_label"]
     StrataReader(opened.features, config)
-    check_heads(config.source, [name for name in class_labels if name.split("/")[0] in opened.targets])
+    check_class_options(config.source, [name for name in class_labels if name.split("/")[0] in opened.targets])
     return opened

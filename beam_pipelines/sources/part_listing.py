@@ -56,13 +56,13 @@ class ReferenceMaker:
         self._groups = GroupReader(config)
         self._strata = StrataReader(features, config)
 
-    def make(self, images: Sequence[InputRecord], values: ValueWriter, found: ListedPart) -> References:
+    def make(self, images: Sequence[InputRecord], values: ValueWriter, result: ListedPart) -> References:
         """Returns the references of some inputs.
 
         Args:
             images: The inputs that were listed.
             values: The writer for large values, which are stored separately.
-            found: The facts about the inputs, to which this method adds.
+            result: The facts about the inputs, to which this method adds.
         """
         listed = list(zip(*images))
         keys, paths, labels, splits, num_bytes, _, offsets, raws, spools, others = listed
@@ -73,12 +73,12 @@ class ReferenceMaker:
             rows[name] = column[0] if len(set(column)) == 1 else column  # usually the same value for all
         layouts = tuple(dict.fromkeys(raw for raw in raws if raw is not None))
         if layouts:
-            places = {None: 0, **{raw: place for place, raw in enumerate(layouts, 1)}}
-            rows["raw"] = [places[raw] for raw in raws]
+            indices = {None: 0, **{raw: location for location, raw in enumerate(layouts, 1)}}
+            rows["raw"] = [indices[raw] for raw in raws]
         own_paths = () if paths == keys else [b"" if path == key else path.encode() for path, key in zip(paths, keys)]
-        groups = self._groups.read(images, encoded, found)
+        groups = self._groups.read(images, encoded, result)
         rows["split"], names = self._splits(splits, [group or key for group, key in zip(groups, encoded)] if groups else encoded)
-        strata = self._strata.read(images, found)
+        strata = self._strata.read(images, result)
         references = References(
             rows,
             names,
@@ -91,7 +91,7 @@ class ReferenceMaker:
             _encode_names(strata) if strata else no_texts(len(keys)),
             no_texts(len(keys)),
         )
-        found.reference_bytes += references.num_bytes
+        result.reference_bytes += references.num_bytes
         return references
 
     def _splits(self, given: Sequence[str | None], groups: Sequence[bytes]) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -99,8 +99,8 @@ class ReferenceMaker:
         if given[0] is None and self._by_group:
             return self._by_group(groups), self._by_group.names
         names = tuple(dict.fromkeys(name or "" for name in given))
-        places = {name: place for place, name in enumerate(names)}
-        return np.array([places[name or ""] for name in given]), names
+        indices = {name: location for location, name in enumerate(names)}
+        return np.array([indices[name or ""] for name in given]), names
 
 
 def _encode_names(names: Sequence[str]) -> BinaryColumn:
@@ -109,17 +109,17 @@ def _encode_names(names: Sequence[str]) -> BinaryColumn:
 
 def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[References | DeadLetter | ListedPart]:
     """Yields the references and dead letters of a part, and finally the facts about the part."""
-    found = ListedPart()
+    result = ListedPart()
     maker = ReferenceMaker(config, source.features)
     with value_writer(config.spool_directory) as values:
         # The parts of class folders are not files.
         path = f"{source.root}/{'' if config.source.can.has_class_folders else part}"
-        for listed in _with_trouble_told(list_part(source, part, found), path):
-            yield listed if isinstance(listed, DeadLetter) else maker.make(listed, values, found)
-    yield found
+        for listed in _with_named_errors(list_part(source, part, result), path):
+            yield listed if isinstance(listed, DeadLetter) else maker.make(listed, values, result)
+    yield result
 
 
-def _with_trouble_told(listed: Iterator[_Listed], path: str) -> Iterator[_Listed]:
+def _with_named_errors(listed: Iterator[_Listed], path: str) -> Iterator[_Listed]:
     """Converts each OSError that the source did not handle to an error that names the path and fails the bundle."""
     try:
         yield from listed
@@ -145,21 +145,21 @@ class PartContext:
 
 def list_shared_part(context: bytes, part: str) -> ListedRuns:
     """Lists one part in a worker process, with a context from `share`."""
-    return list_whole_part(shared(context), part)
+    return list_entire_part(shared(context), part)
 
 
 def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[ListedRuns]:
     """Lists parts in parallel threads, and yields their results as they finish. If one part fails, the others stop."""
     is_over, pool = threading.Event(), ThreadPoolExecutor(_NUM_THREADS)
     try:  # one source per thread, because a source lists one part at a time
-        for done in as_completed([pool.submit(list_whole_part, PartContext(config), part, is_over) for part in parts]):
+        for done in as_completed([pool.submit(list_entire_part, PartContext(config), part, is_over) for part in parts]):
             yield done.result()
     finally:
         is_over.set()
         pool.shutdown(cancel_futures=True)
 
 
-def list_whole_part(context: PartContext, part: str, is_over: threading.Event | None = None) -> ListedRuns:
+def list_entire_part(context: PartContext, part: str, is_over: threading.Event | None = None) -> ListedRuns:
     """Lists one part and writes sorted runs of references. The remaining references, which do not fill a run, are in
     the returned value.
 
@@ -171,14 +171,14 @@ def list_whole_part(context: PartContext, part: str, is_over: threading.Event | 
     config, stopwatch = context.config, progress.Stopwatch("list")
     num_shares = _NUM_THREADS if is_over else min(max(config.num_processes, 1), _MAX_SHARES)
     listed = ListedRuns(config.spool_directory, 1 / num_shares)
-    with noting_versions(listed.found.versions):
-        for one in list_in_batches(context.source, part, config):
+    with noting_versions(listed.facts.versions):
+        for item in list_in_batches(context.source, part, config):
             if is_over and is_over.is_set():
                 break
-            if isinstance(one, References):
-                progress.count(config.progress_directory, stopwatch.lap(), listed=len(one))
-            elif isinstance(one, DeadLetter):
-                progress.count_in_beam({"dead_letters": 1, f"dead_letters_{one.reason}": 1})
-            listed.add(one)
+            if isinstance(item, References):
+                progress.count(config.progress_directory, stopwatch.lap(), listed=len(item))
+            elif isinstance(item, DeadLetter):
+                progress.count_in_beam({"dead_letters": 1, f"dead_letters_{item.reason}": 1})
+            listed.add(item)
     listed.write()
     return listed

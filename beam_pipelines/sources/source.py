@@ -63,7 +63,7 @@ class Source(Protocol):
         """
 
 
-def held_bytes(source: Source, part: str) -> int:
+def memory_bytes(source: Source, part: str) -> int:
     """Returns the approximate memory for listing a part, in bytes; 0 if it does not grow with the part.
 
     An annotation file needs memory in proportion to its size, because the whole file is kept in memory.
@@ -71,8 +71,8 @@ def held_bytes(source: Source, part: str) -> int:
     Raises:
         UserError: The part does not exist.
     """
-    held = getattr(source, "held_bytes", None)  # only sources whose memory grows define it
-    return held(part) if held else 0
+    reserved = getattr(source, "memory_bytes", None)  # only sources whose memory grows define it
+    return reserved(part) if reserved else 0
 
 
 def other_images(source: Source) -> tuple[str, ...]:

@@ -78,9 +78,9 @@ class _Circles:
             rests = [self._rows[r][c] for r, c in circle]
             # Move the largest fraction of the cycle closer to the next whole number.
             rising = rests.index(max(rests)) % 2
-            amount = min(self._scale - rest if place % 2 == rising else rest for place, rest in enumerate(rests))
-            for place, (r, c) in enumerate(circle):
-                self._shift(r, c, amount if place % 2 == rising else -amount)
+            amount = min(self._scale - rest if location % 2 == rising else rest for location, rest in enumerate(rests))
+            for slot, (r, c) in enumerate(circle):
+                self._shift(r, c, amount if slot % 2 == rising else -amount)
         if not self._rows[row]:
             del self._rows[row]
 

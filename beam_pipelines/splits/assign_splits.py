@@ -57,7 +57,7 @@ class AssignSplits(beam.PTransform):
         )
         candidates = marked.runs | "FindBounds" >> beam.FlatMap(find, plan, config)
         bounds = AsSingleton(
-            root | "AfterCandidates" >> beam.Impulse() | "SettleBounds" >> beam.Map(resolve_found_bounds, AsIter(candidates), plan)
+            root | "AfterCandidates" >> beam.Impulse() | "SettleBounds" >> beam.Map(resolve_all_bounds, AsIter(candidates), plan)
         )
         assigned = marked.runs | "AssignRuns" >> beam.FlatMap(assign, plan, bounds, config).with_outputs("counts", main="runs")
         listing = self.listed.listing | "SettleListing" >> beam.Map(resolved_listing, plan)
@@ -99,7 +99,7 @@ def find(run: MarkedRun, plan: SplitPlan, config: PrepareJob) -> Iterator[Candid
         yield find_bound_candidates(read_marked(run, config), plan)
 
 
-def resolve_found_bounds(unused: bytes, parts: Iterable[Candidates], plan: SplitPlan) -> ResolvedBounds:
+def resolve_all_bounds(unused: bytes, parts: Iterable[Candidates], plan: SplitPlan) -> ResolvedBounds:
     """Returns the bounds of all splits."""
     return resolve_bounds(parts, plan)
 

@@ -55,7 +55,7 @@ def read_earlier_splits(path: str, with_keys: bool = True) -> Iterator[tuple[pa.
     """
     try:
         if files_at(path).exists(f"{path}/{MANIFEST}"):
-            yield from _read_data_set(path, with_keys)
+            yield from _read_dataset(path, with_keys)
         else:
             yield from _read_table(path)
     except (OSError, ValueError, UserError, pa.ArrowException) as error:
@@ -84,21 +84,21 @@ def find_earlier_splits(path: str | None, keys: BinaryColumn) -> list[str]:
     Raises:
         UserError: See `read_earlier_splits`.
     """
-    found = [""] * len(keys)
-    for of_keys, splits in () if path is None or not found else read_earlier_splits(path):
-        places = pc.index_in(of_keys, value_set=keys.to_arrow())
-        for place, split in zip(places.drop_null().to_pylist(), splits.filter(places.is_valid()).to_pylist()):
-            found[place] = split
-    return found
+    result = [""] * len(keys)
+    for of_keys, splits in () if path is None or not result else read_earlier_splits(path):
+        indices = pc.index_in(of_keys, value_set=keys.to_arrow())
+        for location, split in zip(indices.drop_null().to_pylist(), splits.filter(indices.is_valid()).to_pylist()):
+            result[location] = split
+    return result
 
 
 def digest_keys(keys: pa.Array) -> pa.Array:
     """Returns the BLAKE2b-128 digest of each key, fixed_size_binary(16). Collisions are negligible."""
-    found = digests(hashlib.blake2b(digest_size=_DIGEST_BYTES, person=b"recordmill split"), keys.to_pylist())
-    return pa.Array.from_buffers(pa.binary(_DIGEST_BYTES), len(keys), [None, pa.py_buffer(found)])
+    result = digests(hashlib.blake2b(digest_size=_DIGEST_BYTES, person=b"recordmill split"), keys.to_pylist())
+    return pa.Array.from_buffers(pa.binary(_DIGEST_BYTES), len(keys), [None, pa.py_buffer(result)])
 
 
-def _read_data_set(path: str, with_keys: bool) -> Iterator[tuple[pa.Array, pa.Array]]:
+def _read_dataset(path: str, with_keys: bool) -> Iterator[tuple[pa.Array, pa.Array]]:
     manifest = decode_manifest(files_at(path).read(f"{path}/{MANIFEST}"), path)
     for split, shards in manifest.splits.items():
         if not with_keys:

@@ -12,7 +12,7 @@ from typing import Iterator, NamedTuple
 
 import numpy as np
 
-from beam_pipelines.images.look_alikes import Looks, components, look_distance
+from beam_pipelines.images.visual_groups import VisualHashes, components, num_differing_bits
 
 _MAX_SHARE, _MIN_BOUND = 100, 100  # A cluster has at most 1/100 of all images, or 100 images if that is more.
 
@@ -35,53 +35,53 @@ class Clusters(NamedTuple):
     cut: list[int]
 
 
-def find_alike(looks: Looks, edges: np.ndarray) -> np.ndarray:
+def find_clustered(visual_hashes: VisualHashes, edges: np.ndarray) -> np.ndarray:
     """Returns the ascending indices of images that have a near-duplicate, int64."""
-    sizes = np.bincount(looks.of_images, minlength=looks.num)
+    sizes = np.bincount(visual_hashes.of_images, minlength=visual_hashes.num)
     is_candidate = sizes > 1
     is_candidate[edges.ravel()] = True
-    return np.flatnonzero(is_candidate[looks.of_images])
+    return np.flatnonzero(is_candidate[visual_hashes.of_images])
 
 
 def cluster_candidates(
-    looks: Looks, edges: np.ndarray, distance: int, candidates: np.ndarray, ranks: np.ndarray, contents: np.ndarray
+    visual_hashes: VisualHashes, edges: np.ndarray, distance: int, candidates: np.ndarray, ranks: np.ndarray, contents: np.ndarray
 ) -> Clusters:
     """Clusters the candidates that are near-duplicates.
 
     Args:
-        looks: The distinct hashes of all images.
+        visual_hashes: The distinct hashes of all images.
         edges: The pairs of similar hashes, int64 [num_edges, 2].
         distance: The maximum number of differing bits between near-duplicates.
-        candidates: The indices of images that have a near-duplicate, from `find_alike`.
+        candidates: The indices of images that have a near-duplicate, from `find_clustered`.
         ranks: The rank of each candidate's key among the keys of all candidates, int64 [num_candidates].
         contents: The hash of each candidate's bytes, uint64 [num_candidates, 2].
     """
-    sizes = np.bincount(looks.of_images, minlength=looks.num)
-    of_images = looks.of_images[candidates]
-    first_ranks = np.full(looks.num, len(ranks))
+    sizes = np.bincount(visual_hashes.of_images, minlength=visual_hashes.num)
+    of_images = visual_hashes.of_images[candidates]
+    first_ranks = np.full(visual_hashes.num, len(ranks))
     np.minimum.at(first_ranks, of_images, ranks)
-    bound = max(_MIN_BOUND, len(looks.of_images) // _MAX_SHARE)
-    labels = components(looks.num, edges)
+    bound = max(_MIN_BOUND, len(visual_hashes.of_images) // _MAX_SHARE)
+    labels = components(visual_hashes.num, edges)
     cut_labels = []
     for label, members, own_edges in _suspects(labels, edges, sizes, bound):
-        if sizes[members].sum() > bound or _is_wide(looks, members, 2 * distance):
+        if sizes[members].sum() > bound or _is_wide(visual_hashes, members, 2 * distance):
             cut_labels.append((-int(sizes[members].sum()), int(first_ranks[members].min())))
             _cut_into_stars(labels, members, own_edges, sizes, first_ranks, bound)
-    torn = edges[labels[edges[:, 0]] != labels[edges[:, 1]]]
-    num_pairs_cut = int((sizes[torn[:, 0]] * sizes[torn[:, 1]]).sum())
+    spanning = edges[labels[edges[:, 0]] != labels[edges[:, 1]]]
+    num_pairs_cut = int((sizes[spanning[:, 0]] * sizes[spanning[:, 1]]).sum())
     of_clusters = labels[of_images]
-    is_large = (sizes[of_images] > bound) & (of_images < len(looks.hashes))
+    is_large = (sizes[of_images] > bound) & (of_images < len(visual_hashes.hashes))
     if is_large.any():  # Images with equal hashes but different bytes.
         rows = np.column_stack([of_images[is_large].astype(np.uint64), contents[is_large]])
         kinds, of_kinds, counts = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
         of_clusters = of_clusters.copy()
-        of_clusters[is_large] = looks.num + of_kinds.ravel()
+        of_clusters[is_large] = visual_hashes.num + of_kinds.ravel()
         large, num_kinds = np.unique(kinds[:, 0].astype(np.int64), return_counts=True)
         num_pairs_cut += int(_num_pairs(sizes[large]).sum() - _num_pairs(counts).sum())
         cut_labels += [(-int(sizes[look]), int(first_ranks[look])) for look in large[num_kinds > 1].tolist()]
     num_pairs = int((sizes[edges[:, 0]] * sizes[edges[:, 1]]).sum() + _num_pairs(sizes).sum())
-    places = np.argsort(ranks)
-    return Clusters(of_clusters, num_pairs, num_pairs_cut, [int(places[rank]) for _, rank in sorted(set(cut_labels))])
+    indices = np.argsort(ranks)
+    return Clusters(of_clusters, num_pairs, num_pairs_cut, [int(indices[rank]) for _, rank in sorted(set(cut_labels))])
 
 
 def _num_pairs(sizes: np.ndarray) -> np.ndarray:
@@ -96,18 +96,18 @@ def _suspects(labels: np.ndarray, edges: np.ndarray, sizes: np.ndarray, bound: i
     connected = np.flatnonzero(np.bincount(edges.ravel(), minlength=1))
     connected = connected[np.argsort(labels[connected], kind="stable")]
     edges = edges[np.argsort(labels[edges[:, 0]], kind="stable")]
-    found, starts, counts = np.unique(labels[connected], return_index=True, return_counts=True)
-    edge_starts = np.searchsorted(labels[edges[:, 0]], np.append(found, len(labels)))
+    result, starts, counts = np.unique(labels[connected], return_index=True, return_counts=True)
+    edge_starts = np.searchsorted(labels[edges[:, 0]], np.append(result, len(labels)))
     num_images = np.add.reduceat(sizes[connected], starts) if len(starts) else starts
-    for place in np.flatnonzero((counts > 2) | (num_images > bound)).tolist():
-        members = connected[starts[place] : starts[place] + counts[place]]
-        yield int(found[place]), members, edges[edge_starts[place] : edge_starts[place + 1]]
+    for index in np.flatnonzero((counts > 2) | (num_images > bound)).tolist():
+        members = connected[starts[index] : starts[index] + counts[index]]
+        yield int(result[index]), members, edges[edge_starts[index] : edge_starts[index + 1]]
 
 
-def _is_wide(looks: Looks, members: np.ndarray, limit: int) -> bool:
-    hashes = looks.hashes[members]
+def _is_wide(visual_hashes: VisualHashes, members: np.ndarray, limit: int) -> bool:
+    hashes = visual_hashes.hashes[members]
     step = max(1, _BLOCK_PAIRS // len(members))
-    return any((look_distance(hashes[start : start + step], hashes) > limit).any() for start in range(0, len(members), step))
+    return any((num_differing_bits(hashes[start : start + step], hashes) > limit).any() for start in range(0, len(members), step))
 
 
 def _cut_into_stars(labels: np.ndarray, members: np.ndarray, edges: np.ndarray, sizes: np.ndarray, ranks: np.ndarray, bound: int) -> None:
@@ -120,10 +120,10 @@ def _cut_into_stars(labels: np.ndarray, members: np.ndarray, edges: np.ndarray, 
     starts = np.searchsorted(both[:, 0], members)
     stops = np.searchsorted(both[:, 0], members, side="right")
     labels[members] = -1
-    for place in np.lexsort((ranks[members], starts - stops)).tolist():
-        if labels[members[place]] >= 0:
+    for index in np.lexsort((ranks[members], starts - stops)).tolist():
+        if labels[members[index]] >= 0:
             continue
-        neighbours = both[starts[place] : stops[place], 1]
-        star = np.append(neighbours[labels[neighbours] < 0], members[place])
+        neighbours = both[starts[index] : stops[index], 1]
+        star = np.append(neighbours[labels[neighbours] < 0], members[index])
         # A star that is still too large is cut into single hashes.
-        labels[star] = members[place] if sizes[star].sum() <= bound else star
+        labels[star] = members[index] if sizes[star].sum() <= bound else star

@@ -14,12 +14,12 @@ from beam_pipelines.config.prepare_config import REST
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.label_conflicts import Label, find_conflicts, order_clusters, read_labels, to_plain
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.reference_runs import SpoolStretch
+from beam_pipelines.elements.reference_runs import SpoolRange
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.elements.near_duplicates import NearDuplicates
 from beam_pipelines.errors import UserError, did_you_mean, printable
-from beam_pipelines.images.look_alikes import components
+from beam_pipelines.images.visual_groups import components
 from beam_pipelines.splits.run_facts import codes_of
 from beam_pipelines.splits.near_duplicate_clusters import Clusters
 from beam_pipelines.storage.spool import SpoolReader, own_spool
@@ -44,12 +44,12 @@ class _Split(NamedTuple):
 
     Attributes:
         name: The name of the split, or an empty string.
-        is_settled: Whether the image stays in the split. If False, the split is divided later.
+        is_resolved: Whether the image stays in the split. If False, the split is divided later.
         is_earlier: Whether an earlier dataset gives the split. If False, the source gives it.
     """
 
     name: str
-    is_settled: bool
+    is_resolved: bool
     is_earlier: bool
 
 
@@ -65,15 +65,15 @@ def apply_changes(references: References, changes: Changes, renames: Mapping[byt
         references = dataclasses.replace(references, groups=BinaryColumn(lengths, changes.groups.blob))
     elif len(changes.grouped) or renames:
         groups = [renames.get(group, group) for group in references.groups]
-        for place, group in zip(changes.grouped.tolist(), changes.groups):
-            groups[place] = group
+        for location, group in zip(changes.grouped.tolist(), changes.groups):
+            groups[location] = group
         references = dataclasses.replace(references, groups=BinaryColumn.of(groups))
     if len(changes.dropped):
         references = references.take(np.setdiff1d(np.arange(len(references)), changes.dropped))
     return references
 
 
-class SettledNearDuplicates:
+class ResolvedNearDuplicates:
     """Decides which near-duplicate images are grouped and which are dropped.
 
     Args:
@@ -100,7 +100,7 @@ class SettledNearDuplicates:
         self.members, self._numbers = order_clusters(clusters.of_images, key_ranks(candidates.keys))
         self._starts = np.flatnonzero(np.diff(self._numbers, prepend=-1))
         self._keys = list(candidates.keys.take(self.members))
-        self._earlier = [earlier[place] for place in self.members.tolist()]
+        self._earlier = [earlier[location] for location in self.members.tolist()]
         self.is_dropped = np.zeros(len(self.members), bool)
         self.groups: list[bytes] = []
         self.renames: Mapping[bytes, bytes] = {}
@@ -149,48 +149,48 @@ class SettledNearDuplicates:
                 raise UserError(
                     f"--move_to={config.move_to}: there is no such split; expected one of {', '.join(known)}{did_you_mean(config.move_to, known)}"
                 )
-        splits, places = self._splits()
-        torn = []
-        found = np.unique(self._numbers * len(splits) + places)
-        for number, theirs in itertools.groupby(found.tolist(), lambda one: one // len(splits)):
-            theirs = [splits[one % len(splits)] for one in theirs]
-            settled = {split.name for split in theirs if split.is_settled}
-            is_divided = any(split.name and not split.is_settled for split in theirs)
-            if len(settled) > 1 or (is_divided and not settled <= set(config.shares)):
-                torn.append(number)
-        if torn and config.move_to is None:
-            raise UserError(self._describe_torn(torn, [splits[place] for place in places[self._numbers == torn[0]].tolist()]))
-        return frozenset(names[number] for number in torn)
+        splits, indices = self._splits()
+        spanning = []
+        result = np.unique(self._numbers * len(splits) + indices)
+        for number, theirs in itertools.groupby(result.tolist(), lambda item: item // len(splits)):
+            theirs = [splits[their % len(splits)] for their in theirs]
+            resolved = {split.name for split in theirs if split.is_resolved}
+            is_divided = any(split.name and not split.is_resolved for split in theirs)
+            if len(resolved) > 1 or (is_divided and not resolved <= set(config.shares)):
+                spanning.append(number)
+        if spanning and config.move_to is None:
+            raise UserError(self._describe_spanning(spanning, [splits[location] for location in indices[self._numbers == spanning[0]].tolist()]))
+        return frozenset(names[number] for number in spanning)
 
     def _splits(self) -> tuple[list[_Split], np.ndarray]:
         """Returns the splits to which images already belong, and the index of each image's split, int64."""
         earlier = sorted({*self._earlier} - {""})
         of_source = [_Split(name, bool(name) and name not in self._config.source.divide, False) for name in self._candidates.splits]
-        places = self._candidates.rows["split"][self.members].astype(np.int64)
+        indices = self._candidates.rows["split"][self.members].astype(np.int64)
         if earlier:
-            positions = {name: place for place, name in enumerate(earlier, len(of_source))}
-            places = np.array([positions.get(name, place) for name, place in zip(self._earlier, places.tolist())])
-        return [*of_source, *(_Split(name, True, True) for name in earlier)], places
+            positions = {name: location for location, name in enumerate(earlier, len(of_source))}
+            indices = np.array([positions.get(name, index) for name, index in zip(self._earlier, indices.tolist())])
+        return [*of_source, *(_Split(name, True, True) for name in earlier)], indices
 
-    def _describe_torn(self, torn: Sequence[int], splits: Sequence[_Split]) -> str:
+    def _describe_spanning(self, spanning: Sequence[int], splits: Sequence[_Split]) -> str:
         """Formats an error about clusters whose images belong to different splits.
 
         `splits` contains the splits of the images in the first cluster.
         """
         of_splits: dict[str, str] = {}
-        for split, place in zip(splits, np.flatnonzero(self._numbers == torn[0]).tolist()):
+        for split, location in zip(splits, np.flatnonzero(self._numbers == spanning[0]).tolist()):
             if split.name:
-                of_splits.setdefault(split.name, printable(self._keys[place].decode()))
+                of_splits.setdefault(split.name, printable(self._keys[location].decode()))
         shown = " and ".join(f"{key!r} in {split}" for split, key in list(of_splits.items())[:2])
         are_earlier = all(split.is_earlier for split in splits if split.name)
         where = f"splits of --splits_from={printable(self._config.splits_from)}" if are_earlier else "splits already"
-        clusters = "1 cluster of images that are alike is" if len(torn) == 1 else f"{len(torn):,} clusters of images that are alike are"
+        clusters = "1 cluster of images that are alike is" if len(spanning) == 1 else f"{len(spanning):,} clusters of images that are alike are"
         return (
             f"--duplicates=group: {clusters} in different {where}, such as {shown}; expected --move_to SPLIT, which brings each of them "
             "there, --duplicates=drop, or keep, which counts them"
         )
 
-    def describe(self, looks: SpoolStretch, edges: SpoolStretch, counts_all_pairs: bool) -> NearDuplicates:
+    def describe(self, visual_hashes: SpoolRange, edges: SpoolRange, counts_all_pairs: bool) -> NearDuplicates:
         """Writes one line for each image in a cluster to the spool, and returns the summary of the near-duplicates.
 
         For the arguments, see `NearDuplicates`.
@@ -201,13 +201,13 @@ class SettledNearDuplicates:
             labels = read_labels(self._schema, list(members.labels), list(members.values), reader)
         with own_spool(config.spool_directory) as spool:
             data = b"".join(self._lines(members.groups, labels))
-            lines = SpoolStretch(spool.spool, spool.append(data), len(data))
+            lines = SpoolRange(spool.spool, spool.append(data), len(data))
         keys = self._candidates.keys
         return NearDuplicates(
             config.duplicates,
             None if config.exact_only else config.duplicate_distance,
             lines,
-            looks,
+            visual_hashes,
             edges,
             counts_all_pairs=counts_all_pairs,
             num_pairs=clusters.num_pairs,
@@ -218,7 +218,7 @@ class SettledNearDuplicates:
             num_cut=len(clusters.cut),
             largest_cut=list(keys.take(np.array(clusters.cut[:1], np.int64)))[0].decode() if clusters.cut else "",
             num_pairs_cut=clusters.num_pairs_cut,
-            conflicts=find_conflicts(self._numbers, lambda place: self._keys[place].decode(), labels),
+            conflicts=find_conflicts(self._numbers, lambda location: self._keys[location].decode(), labels),
         )
 
     def _lines(self, own: BinaryColumn, labels: Mapping[str, Sequence[Label]]) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.first_keys import FirstKeys
-from beam_pipelines.elements.reference_runs import Run, SpoolStretch, read_references, read_stretch
+from beam_pipelines.elements.reference_runs import Run, SpoolRange, read_references, read_range
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.split_hashes import split_hashes
 from beam_pipelines.elements.binary_column import BinaryColumn
@@ -37,7 +37,7 @@ class MarkedRun(NamedTuple):
     """
 
     run: Run
-    marks: SpoolStretch
+    marks: SpoolRange
     splits: tuple[str, ...]
 
 
@@ -47,19 +47,19 @@ class Marked(NamedTuple):
     Attributes:
         references: The references of one run.
         hashes: The hash of each reference's group, uint64 [num_references].
-        settled: The index of each reference's split in `splits`, or `OPEN`. uint16 [num_references].
+        resolved: The index of each reference's split in `splits`, or `OPEN`. uint16 [num_references].
         splits: The names of the splits that are already assigned.
     """
 
     references: References
     hashes: np.ndarray
-    settled: np.ndarray
+    resolved: np.ndarray
     splits: tuple[str, ...]
 
     @property
     def is_single(self) -> np.ndarray:
         """Returns a bool [num_references] mask of the unassigned references without a group."""
-        return (self.settled == OPEN) & (self.references.groups.lengths == 0)
+        return (self.resolved == OPEN) & (self.references.groups.lengths == 0)
 
 
 @dataclasses.dataclass
@@ -73,7 +73,7 @@ class SplitFacts:
         splits: The names of the splits: assigned, to be divided, or empty for inputs without a split.
         groups: The names of the groups, large_binary.
         singles: Unassigned inputs without a group, [:, 3]: stratum, first `bits` bits of the hash, number.
-        settled: Inputs with an assigned split, [:, 3]: stratum, split, number.
+        resolved: Inputs with an assigned split, [:, 3]: stratum, split, number.
         grouped: Inputs with a group, [:, 5]: group, stratum, split, whether the split is assigned, number.
         bits: The number of hash bits in `singles`.
         num_kept: The number of inputs that keep the split of an earlier dataset.
@@ -85,7 +85,7 @@ class SplitFacts:
     splits: list[str]
     groups: pa.Array
     singles: np.ndarray
-    settled: np.ndarray
+    resolved: np.ndarray
     grouped: np.ndarray
     bits: int
     num_kept: int
@@ -93,7 +93,7 @@ class SplitFacts:
     in_two_splits: FirstKeys
 
 
-class _Settled(NamedTuple):
+class _Resolved(NamedTuple):
     """References with assigned splits, and counts. For the counts, see `SplitFacts`."""
 
     marked: Marked
@@ -115,19 +115,19 @@ def mark_run(
     """
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = _read_all(run, spool)
-    settled = _settle(references, config, earlier, moved)
-    marked = settled.marked
+    resolved = _resolve(references, config, earlier, moved)
+    marked = resolved.marked
     marks = np.zeros(len(references), _MARK)
-    marks["hash"], marks["split"] = marked.hashes, marked.settled
+    marks["hash"], marks["split"] = marked.hashes, marked.resolved
     with own_spool(config.spool_directory) as writer:
-        stretch = SpoolStretch(writer.spool, writer.append(marks.tobytes()), marks.nbytes)
-    return MarkedRun(run, stretch, marked.splits), _count(settled)
+        spool_range = SpoolRange(writer.spool, writer.append(marks.tobytes()), marks.nbytes)
+    return MarkedRun(run, spool_range, marked.splits), _count(resolved)
 
 
 def read_marked(run: MarkedRun, config: PrepareJob) -> Marked:
     """Reads the references of a run again, with their splits from the source or from earlier splits."""
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
-        references, marks = _read_all(run.run, spool), np.frombuffer(read_stretch(run.marks, spool), _MARK)
+        references, marks = _read_all(run.run, spool), np.frombuffer(read_range(run.marks, spool), _MARK)
     return Marked(references, marks["hash"], marks["split"], run.splits)
 
 
@@ -143,39 +143,39 @@ def codes_of(texts: BinaryColumn) -> tuple[list[bytes], np.ndarray]:
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 
 
-def _settle(references: References, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]], moved: frozenset[bytes]) -> _Settled:
+def _resolve(references: References, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]], moved: frozenset[bytes]) -> _Resolved:
     """Assigns the splits given by the source or by earlier splits. `--move_to` overrides both."""
     names = [name for name in references.splits if name and name not in config.source.divide]
-    places = [names.index(name) if name in names else OPEN for name in references.splits]
-    settled = np.array(places, np.uint16)[references.rows["split"]]
+    locations = [names.index(name) if name in names else OPEN for name in references.splits]
+    resolved = np.array(locations, np.uint16)[references.rows["split"]]
     is_kept, in_two_splits = np.zeros(len(references), bool), FirstKeys()
     keys = digest_keys(references.keys.to_arrow()) if earlier else None
     for of_keys, splits in earlier:
-        found = pc.index_in(of_keys, value_set=keys)
-        has_one = found.is_valid().to_numpy(zero_copy_only=False)
-        positions = found.drop_null().to_numpy()
+        result = pc.index_in(of_keys, value_set=keys)
+        has_one = result.is_valid().to_numpy(zero_copy_only=False)
+        positions = result.drop_null().to_numpy()
         names += [name for name in splits.dictionary.to_pylist() if name not in names]
         theirs = np.array([names.index(name) for name in splits.dictionary.to_pylist()] or [0], np.uint16)[
             splits.indices.to_numpy()[has_one]
         ]
-        before = settled[positions]
-        settled[positions] = theirs
+        before = resolved[positions]
+        resolved[positions] = theirs
         # The second condition finds a key that occurs twice in one batch.
-        differ = ((before != OPEN) & (before != theirs)) | (settled[positions] != theirs)
+        differ = ((before != OPEN) & (before != theirs)) | (resolved[positions] != theirs)
         in_two_splits.add(key.decode() for key in references.keys.take(np.unique(positions[differ])))
         is_kept[positions] = True
     num_moved = 0
     if moved:
         names += [config.move_to] * (config.move_to not in names)
-        place = names.index(config.move_to)
+        location = names.index(config.move_to)
         is_moved = np.array([group in moved for group in references.groups], bool)
         is_divided = np.array([name not in ("", config.move_to) for name in references.splits], bool)[references.rows["split"]]
-        from_elsewhere = is_moved & np.where(settled == OPEN, is_divided, settled != place)
+        from_elsewhere = is_moved & np.where(resolved == OPEN, is_divided, resolved != location)
         is_kept &= ~from_elsewhere
         num_moved = int(np.count_nonzero(from_elsewhere))
-        settled[is_moved] = place if config.move_to in config.shares or config.move_to not in config.source.divide else OPEN
-    marked = Marked(references, _hash_groups(references), settled, tuple(names))
-    return _Settled(marked, int(np.count_nonzero(is_kept)), num_moved, in_two_splits)
+        resolved[is_moved] = location if config.move_to in config.shares or config.move_to not in config.source.divide else OPEN
+    marked = Marked(references, _hash_groups(references), resolved, tuple(names))
+    return _Resolved(marked, int(np.count_nonzero(is_kept)), num_moved, in_two_splits)
 
 
 def _hash_groups(references: References) -> np.ndarray:
@@ -189,25 +189,25 @@ def _hash_groups(references: References) -> np.ndarray:
     return hashes
 
 
-def _count(found: _Settled) -> SplitFacts:
-    marked, references = found.marked, found.marked.references
+def _count(result: _Resolved) -> SplitFacts:
+    marked, references = result.marked, result.marked.references
     strata, stratum = codes_of(references.strata)
     bits = max(_MIN_BITS, min(_MAX_BITS, _CELL_BITS - len(strata).bit_length()))
-    single, settled, grouped = marked.is_single, marked.settled != OPEN, np.flatnonzero(references.groups.lengths)
+    single, resolved, grouped = marked.is_single, marked.resolved != OPEN, np.flatnonzero(references.groups.lengths)
     splits = [*marked.splits, *references.splits]
-    said = np.where(settled, marked.settled, references.rows["split"].astype(np.int64) + len(marked.splits))
+    said = np.where(resolved, marked.resolved, references.rows["split"].astype(np.int64) + len(marked.splits))
     groups = references.groups.take(grouped).to_arrow().dictionary_encode()
     return SplitFacts(
         strata,
         splits,
         groups.dictionary,
         count_rows([stratum[single], bucket_of(marked.hashes[single], bits)]).astype(np.uint32),
-        count_rows([stratum[settled], said[settled]]).astype(np.uint32),
-        count_rows([groups.indices.to_numpy(), stratum[grouped], said[grouped], settled[grouped]]).astype(np.uint32),
+        count_rows([stratum[resolved], said[resolved]]).astype(np.uint32),
+        count_rows([groups.indices.to_numpy(), stratum[grouped], said[grouped], resolved[grouped]]).astype(np.uint32),
         bits,
-        found.num_kept,
-        found.num_moved,
-        found.in_two_splits,
+        result.num_kept,
+        result.num_moved,
+        result.in_two_splits,
     )
 
 
@@ -231,12 +231,12 @@ def count_rows(columns: Sequence[np.ndarray], nums: np.ndarray | None = None) ->
     sizes = [int(column.max()) + 1 for column in columns]
     rows = np.ravel_multi_index(columns, sizes)
     if nums is None:
-        found, counts = np.unique(rows, return_counts=True)
+        result, counts = np.unique(rows, return_counts=True)
     else:
         order = np.argsort(rows, kind="stable")
-        found, starts = np.unique(rows[order], return_index=True)
+        result, starts = np.unique(rows[order], return_index=True)
         counts = np.add.reduceat(nums[order], starts)
-    return np.stack([*np.unravel_index(found, sizes), counts], axis=1).astype(np.int64)
+    return np.stack([*np.unravel_index(result, sizes), counts], axis=1).astype(np.int64)
 
 
 def merge_facts(parts: Iterable[SplitFacts]) -> SplitFacts:
@@ -258,15 +258,15 @@ def _merge(parts: Sequence[SplitFacts]) -> SplitFacts:
     strata, of_strata = _merge_names([part.strata for part in parts])
     splits, of_splits = _merge_names([part.splits for part in parts])
     groups, of_groups = _merge_groups([part.groups for part in parts])
-    singles, settled, grouped = [np.zeros((0, 3), np.int64)], [np.zeros((0, 3), np.int64)], [np.zeros((0, 5), np.int64)]
+    singles, resolved, grouped = [np.zeros((0, 3), np.int64)], [np.zeros((0, 3), np.int64)], [np.zeros((0, 5), np.int64)]
     in_two_splits = FirstKeys()
     for part, stratum, split, group in zip(parts, of_strata, of_splits, of_groups):
         in_two_splits.merge(part.in_two_splits)
         singles.append(np.stack([stratum[part.singles[:, 0]], part.singles[:, 1] >> (part.bits - bits), part.singles[:, 2]], axis=1))
-        settled.append(np.stack([stratum[part.settled[:, 0]], split[part.settled[:, 1]], part.settled[:, 2]], axis=1))
+        resolved.append(np.stack([stratum[part.resolved[:, 0]], split[part.resolved[:, 1]], part.resolved[:, 2]], axis=1))
         columns = [group[part.grouped[:, 0]], stratum[part.grouped[:, 1]], split[part.grouped[:, 2]], *part.grouped[:, 3:].T]
         grouped.append(np.stack(columns, axis=1))
-    tables = [_sum_up(np.concatenate(some)) for some in (singles, settled, grouped)]
+    tables = [_sum_up(np.concatenate(some)) for some in (singles, resolved, grouped)]
     num_kept, num_moved = (sum(getattr(part, name) for part in parts) for name in ("num_kept", "num_moved"))
     return SplitFacts(strata, splits, groups, *tables, bits, num_kept, num_moved, in_two_splits)
 
@@ -278,8 +278,8 @@ def _sum_up(table: np.ndarray) -> np.ndarray:
 def _merge_names(parts: Sequence[Sequence[Any]]) -> tuple[list[Any], list[np.ndarray]]:
     """Returns the sorted union of several lists of names, and the indices of the names of each list in the union."""
     names = sorted({name for part in parts for name in part})
-    places = {name: place for place, name in enumerate(names)}
-    return names, [np.array([places[name] for name in part], np.int64) for part in parts]
+    indices = {name: location for location, name in enumerate(names)}
+    return names, [np.array([indices[name] for name in part], np.int64) for part in parts]
 
 
 def _merge_groups(parts: Sequence[pa.Array]) -> tuple[pa.Array, list[np.ndarray]]:

@@ -46,8 +46,8 @@ class ResolvedBounds:
 def find_bound_candidates(marked: Marked, plan: SplitPlan) -> Candidates:
     """Returns the inputs that may be the first input of a split."""
     cells = np.where(marked.is_single, _strata(marked, plan) << plan.bits | bucket_of(marked.hashes, plan.bits), -1)
-    found = np.flatnonzero(np.isin(cells, [bound.stratum << plan.bits | bound.bucket for bound in plan.bounds]))
-    return Candidates(cells[found], marked.hashes[found], marked.references.keys.take(found))
+    result = np.flatnonzero(np.isin(cells, [bound.stratum << plan.bits | bound.bucket for bound in plan.bounds]))
+    return Candidates(cells[result], marked.hashes[result], marked.references.keys.take(result))
 
 
 def resolve_bounds(parts: Iterable[Candidates], plan: SplitPlan) -> ResolvedBounds:
@@ -68,13 +68,13 @@ def resolve_bounds(parts: Iterable[Candidates], plan: SplitPlan) -> ResolvedBoun
     cells, all_hashes = cells[order], all_hashes[order]
     for bound in plan.bounds:
         first, stop = np.searchsorted(cells, [cell := bound.stratum << plan.bits | bound.bucket, cell + 1]).tolist()
-        place = first + bound.position
-        if place >= stop:
+        location = first + bound.position
+        if location >= stop:
             raise RunError(
                 f"{stop - first} inputs of a bucket arrived; expected more than {bound.position}: the runner lost or repeated some"
             )
-        hashes[bound.split - 1, bound.stratum] = all_hashes[place]
-        keys[bound.split - 1][bound.stratum] = texts[int(order[place])].as_py()
+        hashes[bound.split - 1, bound.stratum] = all_hashes[location]
+        keys[bound.split - 1][bound.stratum] = texts[int(order[location])].as_py()
     return ResolvedBounds(hashes, keys)
 
 
@@ -90,13 +90,13 @@ def place(marked: Marked, plan: SplitPlan, bounds: ResolvedBounds) -> References
         is_behind[tied] = [key >= keys[stratum] for key, stratum in zip(references.keys.take(tied), strata[tied].tolist())]
         splits += is_behind
     if references.groups.blob:
-        found = pc.index_in(references.groups.to_arrow(), value_set=plan.groups)
-        has_one = found.is_valid().to_numpy(zero_copy_only=False)
-        splits[has_one] = plan.group_splits[found.drop_null().to_numpy()]
-    is_settled = marked.settled != OPEN
+        result = pc.index_in(references.groups.to_arrow(), value_set=plan.groups)
+        has_one = result.is_valid().to_numpy(zero_copy_only=False)
+        splits[has_one] = plan.group_splits[result.drop_null().to_numpy()]
+    is_resolved = marked.resolved != OPEN
     # The plan does not contain a split whose inputs were all moved to another split.
-    places = np.array([plan.names.index(name) if name in plan.names else 0 for name in marked.splits] or [0], np.uint16)
-    splits[is_settled] = places[marked.settled[is_settled]]
+    indices = np.array([plan.names.index(name) if name in plan.names else 0 for name in marked.splits] or [0], np.uint16)
+    splits[is_resolved] = indices[marked.resolved[is_resolved]]
     rows = references.rows.copy()
     rows["split"] = splits
     return dataclasses.replace(references, rows=rows, splits=plan.names, strata=no_texts(len(references)))
@@ -105,5 +105,5 @@ def place(marked: Marked, plan: SplitPlan, bounds: ResolvedBounds) -> References
 def _strata(marked: Marked, plan: SplitPlan) -> np.ndarray:
     """Returns the index of each reference's stratum in the plan, int64 [num_references]."""
     names, codes = codes_of(marked.references.strata)
-    places = {name: number for number, name in enumerate(plan.strata)}
-    return np.array([places[name] for name in names], np.int64)[codes]
+    indices = {name: number for number, name in enumerate(plan.strata)}
+    return np.array([indices[name] for name in names], np.int64)[codes]

@@ -17,11 +17,11 @@ import pyarrow as pa
 from beam_pipelines.config.prepare_config import MAX_SPLITS
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.division import Division, Excess, largest_groups
-from beam_pipelines.elements.listing import Listing, empty_split, torn_groups
+from beam_pipelines.elements.listing import Listing, empty_split, spanning_groups
 from beam_pipelines.elements.split_hashes import hash_bounds, split_hashes
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.splits.apportion import apportion
-from beam_pipelines.splits.group_placement import Needs, WaitingGroup, place_groups
+from beam_pipelines.splits.group_assignment import Needs, WaitingGroup, assign_groups
 from beam_pipelines.splits.run_facts import SplitFacts, count_rows
 
 
@@ -123,8 +123,8 @@ class _Planner:
     def __init__(self, facts: SplitFacts, config: PrepareJob) -> None:
         self._facts, self._config = facts, config
         self._shares = config.shares
-        settled = sorted(facts.splits[place] for place in np.unique(facts.settled[:, 1]).tolist())
-        self.names = (*self._shares, *(name for name in settled if name not in self._shares))
+        resolved = sorted(facts.splits[index] for index in np.unique(facts.resolved[:, 1]).tolist())
+        self.names = (*self._shares, *(name for name in resolved if name not in self._shares))
         if len(self.names) > MAX_SPLITS:
             raise UserError(f"there would be {len(self.names):,} splits; expected at most {MAX_SPLITS}")
         self.followers = self._find_followers()
@@ -141,9 +141,9 @@ class _Planner:
         division = Division((), self._shares, {}, facts.num_kept)
         if len(facts.groups) and (len(facts.singles) or len(self._open)):
             groups, sizes = facts.groups.to_pylist(), count_rows([facts.grouped[:, 0]], facts.grouped[:, 4])[:, 1]
-            places = np.searchsorted(bounds, split_hashes(groups), side="right")
-            places[[*self.followers]] = [*self.followers.values()]
-            division = dataclasses.replace(division, num_groups=len(groups), largest=largest_groups(self.names, groups, sizes, places))
+            indices = np.searchsorted(bounds, split_hashes(groups), side="right")
+            indices[[*self.followers]] = [*self.followers.values()]
+            division = dataclasses.replace(division, num_groups=len(groups), largest=largest_groups(self.names, groups, sizes, indices))
         return self._make_plan(self.followers, (), bounds, division)
 
     def plan_strata(self) -> SplitPlan:
@@ -157,7 +157,7 @@ class _Planner:
         for row in placed:
             needs.take(*row)
         numbers, groups = self._open_groups()
-        of_groups = dict(zip(numbers, place_groups(groups, needs)))
+        of_groups = dict(zip(numbers, assign_groups(groups, needs)))
         nums = apportion(self._singles.tolist(), needs.of_strata, self._scale)
         for stratum, of_stratum in enumerate(nums):
             for split, num in enumerate(of_stratum):
@@ -168,10 +168,10 @@ class _Planner:
     def _make_plan(self, of_groups: dict[int, int], bounds: tuple[Bound, ...], hashes: np.ndarray | None, division: Division) -> SplitPlan:
         numbers = sorted(of_groups)
         groups = self._facts.groups.take(pa.array(numbers, pa.int64()))
-        places = np.array([of_groups[number] for number in numbers], np.uint16)
+        indices = np.array([of_groups[number] for number in numbers], np.uint16)
         facts, num_shares = self._facts, len(self._shares)
         strata = tuple(facts.strata)
-        return SplitPlan(self.names, num_shares, strata, facts.bits, bounds, hashes, groups, places, division, facts.num_moved)
+        return SplitPlan(self.names, num_shares, strata, facts.bits, bounds, hashes, groups, indices, division, facts.num_moved)
 
     @functools.cached_property
     def _singles(self) -> np.ndarray:
@@ -182,28 +182,28 @@ class _Planner:
     def _find_followers(self) -> dict[int, int]:
         facts, names = self._facts, self.names
         followers: dict[int, int] = {}
-        torn: dict[int, set[str]] = {}
-        for group, place in np.unique(facts.grouped[facts.grouped[:, 3] == 1][:, [0, 2]], axis=0).tolist():
-            split = names.index(facts.splits[place])
+        spanning: dict[int, set[str]] = {}
+        for group, location in np.unique(facts.grouped[facts.grouped[:, 3] == 1][:, [0, 2]], axis=0).tolist():
+            split = names.index(facts.splits[location])
             if followers.setdefault(group, split) != split:
-                torn.setdefault(group, {names[followers[group]]}).add(names[split])
+                spanning.setdefault(group, {names[followers[group]]}).add(names[split])
         divided = facts.grouped[(facts.grouped[:, 3] == 0) & np.isin(facts.grouped[:, 0], [*followers])]
-        for group, place in np.unique(divided[:, [0, 2]], axis=0).tolist():
+        for group, location in np.unique(divided[:, [0, 2]], axis=0).tolist():
             # Divided inputs can only go to splits with shares.
-            if facts.splits[place] and followers[group] >= len(self._shares):
-                torn.setdefault(group, {names[followers[group]]}).add(facts.splits[place])
-        if torn:
-            first = min(torn)
-            raise torn_groups(self._config, len(torn), facts.groups[first].as_py().decode(), torn[first])
+            if facts.splits[location] and followers[group] >= len(self._shares):
+                spanning.setdefault(group, {names[followers[group]]}).add(facts.splits[location])
+        if spanning:
+            first = min(spanning)
+            raise spanning_groups(self._config, len(spanning), facts.groups[first].as_py().decode(), spanning[first])
         return followers
 
     def _placed(self) -> Iterator[tuple[int, int, int]]:
         """Yields (stratum, split, number of inputs) for inputs with an assigned split and inputs in the same groups."""
         facts = self._facts
-        for stratum, place, num in facts.settled.tolist():
-            yield stratum, self.names.index(facts.splits[place]), num
-        for group, stratum, _, is_settled, num in facts.grouped[np.isin(facts.grouped[:, 0], [*self.followers])].tolist():
-            if not is_settled:
+        for stratum, location, num in facts.resolved.tolist():
+            yield stratum, self.names.index(facts.splits[location]), num
+        for group, stratum, _, is_resolved, num in facts.grouped[np.isin(facts.grouped[:, 0], [*self.followers])].tolist():
+            if not is_resolved:
                 yield stratum, self.followers[group], num
 
     def _open_groups(self) -> tuple[list[int], Iterator[WaitingGroup]]:
@@ -214,7 +214,7 @@ class _Planner:
         sizes = np.add.reduceat(self._open[:, 2], starts) if len(starts) else starts
         order = np.lexsort((numbers, split_hashes(names), -sizes)).tolist()  # The numbers are in the order of names.
         rows = self._open[:, 1:]
-        groups = (WaitingGroup(names[place], rows[starts[place] : stops[place]].tolist()) for place in order)
+        groups = (WaitingGroup(names[location], rows[starts[location] : stops[location]].tolist()) for location in order)
         return numbers[order].tolist(), groups
 
     def _find_bounds(self, nums: Sequence[Sequence[int]]) -> Iterator[Bound]:
@@ -224,9 +224,9 @@ class _Planner:
             rows = singles[firsts[stratum] : firsts[stratum + 1]]
             behind = np.cumsum(rows[:, 2])
             ranks = np.cumsum(of_stratum)[:-1]
-            for split, (rank, place) in enumerate(zip(ranks.tolist(), np.searchsorted(behind, ranks, side="right").tolist()), 1):
-                if place < len(rows):
-                    yield Bound(stratum, split, int(rows[place, 1]), rank - int(behind[place] - rows[place, 2]))
+            for split, (rank, location) in enumerate(zip(ranks.tolist(), np.searchsorted(behind, ranks, side="right").tolist()), 1):
+                if location < len(rows):
+                    yield Bound(stratum, split, int(rows[location, 1]), rank - int(behind[location] - rows[location, 2]))
 
     def _describe(self, totals: np.ndarray, parts: Sequence[int], needs: Needs) -> Division:
         """Returns a summary of the resulting splits.

@@ -93,10 +93,10 @@ class _DirectFile(io.RawIOBase):
                 self._let_go()
                 raise
             self._read_ahead()
-        found = self._block[start : start + len(buffer)]
-        buffer[: len(found)] = found
-        self._position += len(found)
-        return len(found)
+        value = self._block[start : start + len(buffer)]
+        buffer[: len(value)] = value
+        self._position += len(value)
+        return len(value)
 
     def close(self) -> None:
         if self.closed:

@@ -158,7 +158,7 @@ def make_folder(path: str) -> None:
             os.mkdir(path)
 
 
-def make_place(directory: str, name: str) -> str:
+def make_parent_folders(directory: str, name: str) -> str:
     """Returns the path of a file in a directory and creates the folders in between.
 
     The directory itself is not created, because it may have been removed at the end of its run.
@@ -179,7 +179,7 @@ def write_file(path: str, data: bytes) -> None:
         raise StorageError(f"{os.path.basename(path)} could not be written: {error.strerror or error}", path) from error
 
 
-def write_pieces(path: str, pieces: Iterable[bytes]) -> int:
+def write_chunks(path: str, chunks: Iterable[bytes]) -> int:
     """Writes a file atomically from pieces and returns its size in bytes. Only a few pieces are in memory at a time.
 
     Raises:
@@ -188,7 +188,7 @@ def write_pieces(path: str, pieces: Iterable[bytes]) -> int:
     num_bytes = 0
     try:
         with files_at(path).create(path) as file:
-            for block in _blocks(pieces):
+            for block in _blocks(chunks):
                 num_bytes += len(block)
                 view = memoryview(block)
                 while view:
@@ -200,12 +200,12 @@ def write_pieces(path: str, pieces: Iterable[bytes]) -> int:
     return num_bytes
 
 
-def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
     waiting: list[bytes] = []
     num_bytes = 0
-    for piece in pieces:
-        waiting.append(piece)
-        num_bytes += len(piece)
+    for chunk in chunks:
+        waiting.append(chunk)
+        num_bytes += len(chunk)
         if num_bytes >= _BLOCK_BYTES:
             yield b"".join(waiting)
             waiting, num_bytes = [], 0

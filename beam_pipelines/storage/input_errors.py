@@ -71,8 +71,8 @@ def size_on_disk(path: str) -> int | None:
     Raises:
         StorageError: A temporary error occurred.
     """
-    found = _stat(path)
-    return found.st_size if found and stat.S_ISREG(found.st_mode) else None
+    result = _stat(path)
+    return result.st_size if result and stat.S_ISREG(result.st_mode) else None
 
 
 def kind_of(path: str) -> str | None:
@@ -81,10 +81,10 @@ def kind_of(path: str) -> str | None:
     Raises:
         StorageError: A temporary error occurred.
     """
-    found = _stat(path)
-    if found is None:
+    result = _stat(path)
+    if result is None:
         return None
-    return "file" if stat.S_ISREG(found.st_mode) else "folder" if stat.S_ISDIR(found.st_mode) else "other"
+    return "file" if stat.S_ISREG(result.st_mode) else "folder" if stat.S_ISDIR(result.st_mode) else "other"
 
 
 def _stat(path: str) -> os.stat_result | None:

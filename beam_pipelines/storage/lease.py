@@ -20,7 +20,7 @@ import time
 from typing import Any, Callable, Iterator
 
 from beam_pipelines.errors import BusyError, RunError, StillRunningError, StorageError, printable
-from beam_pipelines.log import say
+from beam_pipelines.log import print_message
 from beam_pipelines.storage.files import files_at, write_file
 
 LEASE = "LEASE"
@@ -68,12 +68,12 @@ class Lease:
         """Whether the holder of the lease may still be running, according to the lease and this machine's processes."""
         if self.is_detached or not self.renewed:
             return self.is_detached
-        if self.can_look:
+        if self.can_see_holder:
             return self.process == describe_process(self.process_id)
         return self.seconds_left > 0
 
     @property
-    def can_look(self) -> bool:
+    def can_see_holder(self) -> bool:
         """Whether this process can see the holder's process, because their boot IDs and PID namespaces are the same."""
         return (self.boot, self.namespace) == (boot_id(), _namespace())
 
@@ -130,8 +130,8 @@ def make_lease(run_id: str, holder: str, engine: str = "", job: str = "", comman
     """Creates a lease with this process as its holder."""
     now = time.time()
     process = {"host": platform.node(), "process_id": os.getpid(), "process": describe_process(os.getpid())}
-    place = {"boot": boot_id(), "namespace": _namespace()}
-    return Lease(run_id, holder, started=now, renewed=now, engine=engine, job=job, command=command, **process, **place)
+    location = {"boot": boot_id(), "namespace": _namespace()}
+    return Lease(run_id, holder, started=now, renewed=now, engine=engine, job=job, command=command, **process, **location)
 
 
 def read_lease(directory: str) -> Lease | None:
@@ -177,7 +177,7 @@ def check_lease(directory: str, holder: str) -> None:
         )
 
 
-def check_elsewhere(directory: str, whose: str) -> None:
+def check_elsewhere(directory: str, prefix: str) -> None:
     """Checks that no command on another machine uses a directory on a shared disk.
 
     This machine's lock on the directory is not sufficient, because other machines may not see the lock.
@@ -187,7 +187,7 @@ def check_elsewhere(directory: str, whose: str) -> None:
     """
     lease = read_lease(directory)
     if lease is not None and lease.is_elsewhere:
-        raise _busy(lease, whose)
+        raise _busy(lease, prefix)
 
 
 def write_lease(directory: str, lease: Lease) -> None:
@@ -196,7 +196,7 @@ def write_lease(directory: str, lease: Lease) -> None:
 
 
 @contextlib.contextmanager
-def hold_on_disk(directory: str, lease: Lease) -> Iterator[None]:
+def disk_lease(directory: str, lease: Lease) -> Iterator[None]:
     """Context manager that writes and renews the lease of a local directory, which this process must have locked.
 
     On exit, the lease is released, unless the job continues or another command has taken over the directory.
@@ -226,14 +226,14 @@ def _keep_on_disk(directory: str, lease: Lease, end: threading.Event) -> None:
 def _renew_on_disk(directory: str, lease: Lease, renewed: float) -> bool:
     """Renews a lease and returns False if another command holds it. Ignores disk errors, which must not end the run."""
     with contextlib.suppress(OSError, StorageError):
-        found = read_lease(directory)
-        if found is None or found.holder != lease.holder:
+        result = read_lease(directory)
+        if result is None or result.holder != lease.holder:
             return False
         write_lease(directory, dataclasses.replace(lease, renewed=renewed))
     return True
 
 
-class HeldLease:
+class StoreLease:
     """A lease of this process in an object store. A thread renews the lease until it is released.
 
     Args:
@@ -256,10 +256,10 @@ class HeldLease:
     def is_ours(self) -> bool:
         """Returns whether this process still holds the lease. Returns False if the store does not respond."""
         try:
-            found = read_lease(self._directory)
+            lease = read_lease(self._directory)
         except OSError:
             return False
-        return found is not None and found.holder == self._lease.holder
+        return lease is not None and lease.holder == self._lease.holder
 
     def give_back(self) -> None:
         """Releases the lease, unless it was detached or removed, or another command holds it."""
@@ -281,70 +281,70 @@ class HeldLease:
             with contextlib.suppress(OSError):  # after a temporary error, the next renewal may succeed
                 if self._write(renewed=time.time()) or self._end.is_set():
                     continue
-                found = read_lease(self._directory)
-                if found and found.holder != self._lease.holder:
+                lease = read_lease(self._directory)
+                if lease and lease.holder != self._lease.holder:
                     self._lost()
                 return  # otherwise, the run has ended and removed the lease
 
 
 @contextlib.contextmanager
-def hold_in_store(
-    directory: str, lease: Lease, whose: str, is_at_work: Callable[[Lease], bool], lost: Callable[[], None]
-) -> Iterator[HeldLease]:
+def store_lease(
+    directory: str, lease: Lease, prefix: str, is_at_work: Callable[[Lease], bool], lost: Callable[[], None]
+) -> Iterator[StoreLease]:
     """Context manager that acquires and holds the lease of a directory in an object store.
 
     Args:
         directory: The URL of the directory, `gs://…` or `s3://…`.
         lease: The lease to write.
-        whose: The option or name of the directory's purpose, for messages.
+        prefix: The option or name of the directory's purpose, for messages.
         is_at_work: A function that returns whether the job of a detached lease is still active.
         lost: A function that is called in another thread if another command takes over the lease.
 
     Raises:
         BusyError: Another command holds the lease.
     """
-    held = HeldLease(directory, lease, _take(directory, lease, whose, is_at_work), lost)
+    cached = StoreLease(directory, lease, _take(directory, lease, prefix, is_at_work), lost)
     try:
-        yield held
+        yield cached
     finally:
-        held.give_back()
+        cached.give_back()
 
 
-def _take(directory: str, lease: Lease, whose: str, is_at_work: Callable[[Lease], bool]) -> str:
+def _take(directory: str, lease: Lease, prefix: str, is_at_work: Callable[[Lease], bool]) -> str:
     path, store = f"{directory}/{LEASE}", files_at(directory)
     while True:
         try:
             data, version = store.read_versioned(path)
-            found = _decode(data)
+            result = _decode(data)
         except FileNotFoundError:
-            found, version = None, None
-        if found and (is_at_work(found) if found.is_detached else found.is_live):
-            raise _busy(found, whose)
+            result, version = None, None
+        if result and (is_at_work(result) if result.is_detached else result.is_live):
+            raise _busy(result, prefix)
         if taken := store.write_if(path, _encode(lease), version):
             return taken
 
 
-def wait_for_lease(directory: str, whose: str) -> None:
+def wait_for_lease(directory: str, prefix: str) -> None:
     """Waits until the lease of a directory in an object store has expired, if its command may have been killed.
 
     Raises:
         BusyError: The lease was renewed, so its command is still running.
     """
-    first = found = read_lease(directory)
-    while found and found.is_live and not found.is_detached:
-        if found != first:
-            raise _busy(found, whose)
-        if found is first:
-            say(f"{whose}: waiting for {_busy_text(found)}")
+    first = lease = read_lease(directory)
+    while lease and lease.is_live and not lease.is_detached:
+        if lease != first:
+            raise _busy(lease, prefix)
+        if lease is first:
+            print_message(f"{prefix}: waiting for {_busy_text(lease)}")
         time.sleep(_LOOK_SECONDS)
-        found = read_lease(directory)
+        lease = read_lease(directory)
 
 
-def _busy(lease: Lease, whose: str) -> BusyError:
-    return BusyError(f"{whose}: another run is writing to it: {_busy_text(lease)}")
+def _busy(lease: Lease, prefix: str) -> BusyError:
+    return BusyError(f"{prefix}: another run is writing to it: {_busy_text(lease)}")
 
 
 def _busy_text(lease: Lease) -> str:
-    if lease.is_detached or lease.can_look:
+    if lease.is_detached or lease.can_see_holder:
         return lease.describe()
     return f"{lease.describe()}; if it was killed, its lease runs out in {max(lease.seconds_left, 1):.0f} s"

@@ -36,12 +36,12 @@ def is_ours(directory: str) -> bool:
     return text == MARKER_TEXT or (names == [MARKER] and MARKER_TEXT.startswith(text))  # an incomplete marker
 
 
-def check_is_ours(directory: str, whose: str) -> None:
+def check_is_ours(directory: str, prefix: str) -> None:
     """Checks that a directory may be emptied or does not exist.
 
     Args:
         directory: The path of the directory.
-        whose: The option or name of the directory's purpose, with which the error message begins.
+        prefix: The option or name of the directory's purpose, with which the error message begins.
 
     Raises:
         UserError: The directory may contain files that are not from a run.
@@ -51,8 +51,8 @@ def check_is_ours(directory: str, whose: str) -> None:
         if not os.path.isdir(directory) or is_ours(directory):
             return
     except OSError as error:
-        raise UserError(f"{whose}: {shown}: {error.strerror}") from None
-    raise UserError(f"{whose}: {shown}, which the run needs for its files, has files from elsewhere. Move or remove them.")
+        raise UserError(f"{prefix}: {shown}: {error.strerror}") from None
+    raise UserError(f"{prefix}: {shown}, which the run needs for its files, has files from elsewhere. Move or remove them.")
 
 
 def make_marked(directory: str) -> None:
@@ -65,7 +65,7 @@ def make_marked(directory: str) -> None:
 @contextlib.contextmanager
 def own_directory(
     directory: str,
-    whose: str,
+    prefix: str,
     busy: str,
     rescue: Callable[[], None] = lambda: None,
     goes_on: bool = False,
@@ -79,7 +79,7 @@ def own_directory(
 
     Args:
         directory: The path of the directory.
-        whose: The option or name of the directory's purpose, for messages.
+        prefix: The option or name of the directory's purpose, for messages.
         busy: The error message if another run uses the directory.
         rescue: A function that is called with the lock, before the directory is emptied. It moves files that must not
             be lost out of the directory. If it raises `UserError`, the directory stays unchanged.
@@ -98,25 +98,25 @@ def own_directory(
         os.makedirs(directory, exist_ok=True)
         descriptor = os.open(directory, os.O_RDONLY)
     except OSError as error:
-        raise UserError(f"{whose}: {printable(directory)}: {error.strerror}") from None
+        raise UserError(f"{prefix}: {printable(directory)}: {error.strerror}") from None
     try:
         if not _lock(descriptor) or not is_same(descriptor, directory):  # another run uses, renames or removes it
-            raise BusyError(f"{whose}: {busy}")
-        check_elsewhere(directory, whose)
+            raise BusyError(f"{prefix}: {busy}")
+        check_elsewhere(directory, prefix)
         if not goes_on:
-            check_is_ours(directory, whose)
+            check_is_ours(directory, prefix)
         rescue()
-        is_left = False
+        is_resumable = False
         try:
             _mark(directory)
             if not goes_on:
                 _empty_at_last(directory)
             yield descriptor
         except BaseException as error:
-            is_left = isinstance(error, StillRunningError) or stays(error)
+            is_resumable = isinstance(error, StillRunningError) or stays(error)
             raise
         finally:
-            if not is_left and is_same(descriptor, directory):  # unless renamed
+            if not is_resumable and is_same(descriptor, directory):  # unless renamed
                 remove_directory(directory)
     finally:
         os.close(descriptor)
@@ -184,8 +184,8 @@ def _empty(directory: str, ignore_errors: bool = False) -> None:
     for name in CLAIMS:
         with contextlib.suppress(OSError if ignore_errors else (FileNotFoundError, NotADirectoryError)):
             os.unlink(f"{directory}/{name}")
-    with os.scandir(directory) as found:
-        entries = list(found)
+    with os.scandir(directory) as result:
+        entries = list(result)
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path, ignore_errors=ignore_errors)

@@ -56,8 +56,8 @@ def check_versions(versions: Mapping[str, str]) -> None:
 
 def _check_version(path: str, version: str) -> None:
     try:
-        found = files_at(path).stat(path).version
+        result = files_at(path).stat(path).version
     except OSError as error:
-        found = describe_fact(error, path)
-    if found != version:
-        raise changed_error(path, version, found)
+        result = describe_fact(error, path)
+    if result != version:
+        raise changed_error(path, version, result)

@@ -160,7 +160,7 @@ class SpoolReader:
             self._open.clear()
 
 
-def read_whole(reader: SpoolReader, spool: int, offset: int, num_bytes: int) -> bytes:
+def read_exactly(reader: SpoolReader, spool: int, offset: int, num_bytes: int) -> bytes:
     """Reads bytes of a spool. Raises `RunError` if bytes are missing, because an invalid input cannot cause this."""
     try:
         data = reader.read(spool, offset, num_bytes)

@@ -52,16 +52,16 @@ def add_version(versions: dict[str, str], path: str, version: str) -> None:
         raise changed_error(path, known, version)
 
 
-def changed_error(path: str, listed: str, found: str) -> DataError:
+def changed_error(path: str, listed: str, result: str) -> DataError:
     """Returns the error to raise if a file has changed since it was listed.
 
     Args:
         path: The path of the file.
         listed: The version in the listing.
-        found: The current version, or the reason why the file cannot be read.
+        result: The current version, or the reason why the file cannot be read.
     """
     return DataError(
-        f"{printable(path)} has changed since it was listed: it was {listed}, now {printable(found)}. Examples could get the labels of others: "
+        f"{printable(path)} has changed since it was listed: it was {listed}, now {printable(result)}. Examples could get the labels of others: "
         "run again once nothing writes to the input any more, `prepare` with --restart.",
         path,
     )

@@ -54,7 +54,7 @@ def is_core(feature: Feature, has_image: bool = True) -> bool:
 
 def stored_image(schema: Sequence[Feature]) -> str | None:
     """Returns the name of the feature that contains the image bytes, or None if examples have no image."""
-    of_image = (one.name for one in stored_features(schema) if one.name in _IMAGE_NAMES and FEATURE_KINDS[one.kind] == "bytes")
+    of_image = (stored_feature.name for stored_feature in stored_features(schema) if stored_feature.name in _IMAGE_NAMES and FEATURE_KINDS[stored_feature.kind] == "bytes")
     return next(of_image, None)
 
 
@@ -118,7 +118,7 @@ class ExampleEncoder:
         return before + image + after
 
 
-def encode_pieces(schema: Sequence[Feature], values: Mapping[str, Value | Sequence[bytes]]) -> list[bytes]:
+def encode_chunks(schema: Sequence[Feature], values: Mapping[str, Value | Sequence[bytes]]) -> list[bytes]:
     """Returns the serialized example as a list of byte strings, to avoid copying large values.
 
     Args:
@@ -129,15 +129,15 @@ def encode_pieces(schema: Sequence[Feature], values: Mapping[str, Value | Sequen
         The header of the example, then the entry header and the values of each feature. The values of an image are the
         original bytes object.
     """
-    pieces = [b""]
+    chunks = [b""]
     for feature in schema:
-        pieces += _encode_entry(feature, values[feature.name])
-    pieces[0] = _LENGTH_DELIMITED_1 + varint(sum(map(len, pieces)))
-    return pieces
+        chunks += _encode_entry(feature, values[feature.name])
+    chunks[0] = _LENGTH_DELIMITED_1 + varint(sum(map(len, chunks)))
+    return chunks
 
 
-def value_piece(schema: Sequence[Feature], name: str) -> int:
-    """Returns the index in the result of `encode_pieces` of the byte string with the values of a feature."""
+def value_chunk(schema: Sequence[Feature], name: str) -> int:
+    """Returns the index in the result of `encode_chunks` of the byte string with the values of a feature."""
     position = [feature.name for feature in schema].index(name)
     num_of_example, num_of_entry = 1, 2  # The example has one header. Each feature has a header and a value.
     return num_of_example + num_of_entry * position + 1  # Skip the feature's own header.
@@ -151,7 +151,7 @@ def encode_extras(features: Sequence[Feature], values: Mapping[str, Value]) -> b
         values: The values by name. A scalar is an int, a float or bytes. A tensor is its stored bytes. Other features
             with a shape are flat sequences in row-major order.
     """
-    return b"".join([piece for feature in features for piece in _encode_entry(feature, values[feature.name])])
+    return b"".join([chunk for feature in features for chunk in _encode_entry(feature, values[feature.name])])
 
 
 def split_entries(entries: bytes) -> Iterator[bytes]:
@@ -191,7 +191,7 @@ def _encode_values(feature: Feature, value: Value | Sequence[bytes]) -> bytes:
     if stored == "int64":
         return _pack_integers(np.asarray(value, np.int64)) if feature.shape else varint(int(value))
     if feature.kind == "text" and feature.shape:
-        return b"".join([_delimited(_LENGTH_DELIMITED_1, one) for one in value])
+        return b"".join([_delimited(_LENGTH_DELIMITED_1, item) for item in value])
     return value
 
 

@@ -17,7 +17,7 @@ class IndexRows:
 
     def __init__(self, schema: Sequence[Feature]) -> None:
         self._image = stored_image(schema)
-        self._has_labels = any(one.name == LABEL and is_core(one) for one in schema)
+        self._has_labels = any(item.name == LABEL and is_core(item) for item in schema)
 
     def of(self, record: Record, example: ExampleReader) -> tuple[int, int, int, int]:
         """Returns the fields of `dataset_format.IndexRow` for a record.

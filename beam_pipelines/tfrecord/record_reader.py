@@ -100,11 +100,11 @@ def _read_plain(file: BinaryIO) -> Iterator[Record | BadRecord]:
     while offset < size:
         length = _length(header := file.read(HEADER_BYTES))
         if length is None or length > size - offset - _FRAME_BYTES:
-            found = _find_header(file, offset + 1, size)
-            if length is None and found - offset == size:
+            result = _find_header(file, offset + 1, size)
+            if length is None and result - offset == size:
                 raise NoRecordsError(f"not a TFRecord file: no record begins in its {size} bytes")
-            yield BadRecord(offset, found - offset, _describe_header(length, size - offset, found - offset))
-            offset = file.seek(found)
+            yield BadRecord(offset, result - offset, _describe_header(length, size - offset, result - offset))
+            offset = file.seek(result)
             continue
         if length > MAX_FILE_BYTES:
             yield BadRecord(offset, length + _FRAME_BYTES, _describe_size(length))
@@ -122,8 +122,8 @@ def _read_compressed(stream: BinaryIO) -> Iterator[Record | BadRecord]:
             if length is None and not offset:
                 raise NoRecordsError("not a TFRecord file: the decompressed data does not begin with a record")
             if length is None or length > MAX_FILE_BYTES:
-                found = "the checksum of its length is wrong" if length is None else _describe_size(length)
-                yield BadRecord(offset, 0, f"{found}; the rest of the compressed file is lost")
+                result = "the checksum of its length is wrong" if length is None else _describe_size(length)
+                yield BadRecord(offset, 0, f"{result}; the rest of the compressed file is lost")
                 return
             yield _check_data(offset, length, header, read_up_to(stream, length), stream.read(_CRC.size))
             offset += length + _FRAME_BYTES
@@ -164,11 +164,11 @@ def read_up_to(stream: BinaryIO, length: int) -> bytes:
     """Reads up to `length` bytes in chunks, so that a wrong length in a header cannot allocate too much memory."""
     if length <= _READ_BYTES:
         return stream.read(length)
-    pieces = []
-    while length and (piece := stream.read(min(length, _READ_BYTES))):
-        pieces.append(piece)
-        length -= len(piece)
-    return b"".join(pieces)
+    chunks = []
+    while length and (chunk := stream.read(min(length, _READ_BYTES))):
+        chunks.append(chunk)
+        length -= len(chunk)
+    return b"".join(chunks)
 
 
 def _find_header(file: BinaryIO, offset: int, size: int) -> int:

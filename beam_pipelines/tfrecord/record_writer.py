@@ -67,9 +67,9 @@ def frame(*data: bytes) -> tuple[bytes, ...]:
     """Adds TFRecord's header and footer to data that is given as one or several byte strings, and returns all byte
     strings."""
     num_bytes = crc = 0
-    for piece in data:
-        num_bytes += len(piece)
-        crc = google_crc32c.extend(crc, piece)
+    for chunk in data:
+        num_bytes += len(chunk)
+        crc = google_crc32c.extend(crc, chunk)
     return _header(num_bytes), *data, _CRC.pack(masked(crc))
 
 

@@ -8,12 +8,12 @@ from typing import Any, Iterator
 from beam_pipelines.config.analyze_config import AnalyzeConfig
 from beam_pipelines.config.output_paths import ANALYSIS_SCRATCH
 from beam_pipelines.errors import RunError, StorageError, UserError, printable
-from beam_pipelines.log import say
+from beam_pipelines.log import print_message
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.publish.output_directory import Jobs
-from beam_pipelines.publish.written_data_set import read_data_set
+from beam_pipelines.publish.written_dataset import read_dataset
 from beam_pipelines.storage.files import make_folder
-from beam_pipelines.storage.lease import check_lease, hold_on_disk, make_lease, read_lease
+from beam_pipelines.storage.lease import check_lease, disk_lease, make_lease, read_lease
 from beam_pipelines.storage.metadata_files import read_object
 from beam_pipelines.storage.marked_directory import check_is_ours, own_directory
 from beam_pipelines.transform.graph_failures import find_not_writable
@@ -31,7 +31,7 @@ def open_for_analysis(directory: str, command: str) -> Manifest:
     Raises:
         UserError: The path is a URL, is not a dataset, or is unusable for TensorFlow.
     """
-    manifest = read_data_set(directory, command)
+    manifest = read_dataset(directory, command)
     path = os.path.realpath(directory)
     if any(character in path for character in _NOT_IN_PATHS) or not _is_utf8(path):
         reason = f"TensorFlow can't open a SavedModel if its path has {' '.join(_NOT_IN_PATHS)}, or is not UTF-8"
@@ -96,8 +96,8 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
     _check_may_replace(config.directory, config.overwrite)
     module = config.preprocessing_module
     if module is not None and not os.path.isfile(module):
-        found = "is a folder" if os.path.isdir(module) else "does not exist"
-        raise UserError(f"--preprocessing_module={printable(module)} {found}. Pass a Python file.")
+        result = "is a folder" if os.path.isdir(module) else "does not exist"
+        raise UserError(f"--preprocessing_module={printable(module)} {result}. Pass a Python file.")
     check_is_ours(_working_directory(config.directory), printable(config.directory))
     return config, manifest
 
@@ -130,7 +130,7 @@ def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs 
     with own_directory(working, printable(directory), "another run is analysing it", rescue):
         try:
             _check_may_replace(directory, overwrite)
-            with hold_on_disk(working, make_lease(run_id, run_id, jobs.name, jobs.job_name, "analyze")):
+            with disk_lease(working, make_lease(run_id, run_id, jobs.name, jobs.job_name, "analyze")):
                 make_folder(f"{working}/{run_id}")
                 yield f"{working}/{run_id}"
         except (UserError, RunError):
@@ -159,14 +159,14 @@ def _working_directory(directory: str) -> str:
     return f"{os.path.realpath(directory)}/{ANALYSIS_SCRATCH}"
 
 
-def _moves(whole: str, directory: str) -> list[tuple[str, str]]:
+def _moves(complete: str, directory: str) -> list[tuple[str, str]]:
     """Returns the (path, new path) pairs of the renames that publish an analysis.
 
     The rename to `transform_fn` is the last.
     """
     names, working = (TRANSFORM_FN, TRANSFORMED_METADATA), _working_directory(directory)
     aside = [(f"{directory}/{name}", f"{working}/old_{name}") for name in names]
-    return aside + [(f"{whole}/{name}", f"{directory}/{name}") for name in reversed(names)]
+    return aside + [(f"{complete}/{name}", f"{directory}/{name}") for name in reversed(names)]
 
 
 def _move_back(moves: list[tuple[str, str]]) -> None:
@@ -187,8 +187,8 @@ def _bring_back(directory: str) -> None:
         _move_back(_moves(f"{working}/{lease.run_id if lease else ''}/{_WHOLE}", directory))
     except OSError as error:
         raise StorageError(f"the earlier analysis could not be moved back from {printable(working)}: {error.strerror}") from None
-    told = "a run was killed while it replaced the analysis; the earlier analysis is restored"
-    say(f"{printable(directory)}: {told}")
+    reported = "a run was killed while it replaced the analysis; the earlier analysis is restored"
+    print_message(f"{printable(directory)}: {reported}")
 
 
 def publish_analysis(working: str, directory: str, run_id: str) -> None:
@@ -207,8 +207,8 @@ def publish_analysis(working: str, directory: str, run_id: str) -> None:
         RunError: Another run has taken over the directory.
     """
     check_lease(_working_directory(directory), run_id)
-    whole = f"{working}/{_WHOLE}"
-    moves = _moves(whole, directory)
+    complete = f"{working}/{_WHOLE}"
+    moves = _moves(complete, directory)
     source, target = moves[-1]
     new, shown = os.stat(source), printable(target)
     in_place = lambda: os.path.exists(target) and os.path.samestat(new, os.stat(target))
@@ -216,7 +216,7 @@ def publish_analysis(working: str, directory: str, run_id: str) -> None:
     try:
         for path, new_path in moves:
             # The new files must exist. A missing new file is an error.
-            if os.path.lexists(path) or path.startswith(f"{whole}/"):
+            if os.path.lexists(path) or path.startswith(f"{complete}/"):
                 os.rename(path, new_path)
     except BaseException:  # Includes KeyboardInterrupt.
         _move_back(moves)

@@ -74,7 +74,7 @@ def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
     return describe_analysis(config.directory)
 
 
-def _tell_of_crop(config: AnalyzeConfig, image_size: tuple[int, int]) -> None:
+def _warn_of_crop(config: AnalyzeConfig, image_size: tuple[int, int]) -> None:
     """Makes the reader log the boxes, masks and dense targets that are lost because an image is cropped."""
     data = open_dataset(config.directory)
     for split in config.splits:
@@ -116,7 +116,7 @@ class Analysis:
             channels = open_dataset(config.directory).channels or NUM_CHANNELS
             preprocessing = DefaultPreprocessing(manifest.schema, image_size, config.fit, num_examples, channels)
             if config.fit == "crop":
-                _tell_of_crop(config, image_size)
+                _warn_of_crop(config, image_size)
         else:
             preprocessing = UserPreprocessing.read(config.preprocessing_module)
         # The mean size is enough for a batch, because shards are shuffled.
@@ -164,8 +164,8 @@ class Analysis:
 
     def _stages(self, counts: Counts) -> list[Stage]:
         """Returns the progress bar. Every phase of the analysis reads all examples."""
-        num_passes, num_done = divmod(max(counts.analyzed - 1, 0), self.num_examples)
-        return [Stage("analysed", min(num_done + 1, counts.analyzed), self.num_examples, f"pass {num_passes + 1}")]
+        num_iterations, num_done = divmod(max(counts.analyzed - 1, 0), self.num_examples)
+        return [Stage("analysed", min(num_done + 1, counts.analyzed), self.num_examples, f"pass {num_iterations + 1}")]
 
     @contextlib.contextmanager
     def explained(self, traced: Traced) -> Iterator[None]:

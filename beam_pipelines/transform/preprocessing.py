@@ -17,7 +17,7 @@ from beam_pipelines.transform.tft_modules import tft
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature
 from tf_input.decoding.decode import NUM_CHANNELS
 from tf_input.decoding.example_decoder import ExampleDecoder
-from tf_input.decoding.schema import IMAGE_KINDS, is_seen, sides_of
+from tf_input.decoding.schema import IMAGE_KINDS, depends_on_crop, sides_of
 from tf_input.decoding.targets import VALID, object_features
 from tf_input.read_config import ReadConfig
 
@@ -52,9 +52,9 @@ class DefaultPreprocessing:
         if image is None:
             return
         if image.kind not in ("image", "pixels") or image.dtype:
-            found = f"{image.kind} of {image.dtype}" if image.dtype else f"{image.kind} of shape {image.shape}"
+            result = f"{image.kind} of {image.dtype}" if image.dtype else f"{image.kind} of shape {image.shape}"
             raise UserError(
-                f"the default preprocessing needs images of uint8, and {IMAGE!r} is {found}. Pass "
+                f"the default preprocessing needs images of uint8, and {IMAGE!r} is {result}. Pass "
                 "--preprocessing_module."
             )
         try:
@@ -74,7 +74,7 @@ class DefaultPreprocessing:
         outputs = dict(inputs)
         if self.has_images:
             outputs = {name: value for name, value in inputs.items() if name not in self._sides}
-            seen = _seen_once(self)({name: inputs[name] for name in self._decoder().wanted()})
+            seen = _traced_preprocessing(self)({name: inputs[name] for name in self._decoder().wanted()})
             outputs |= {name: _let_out(value) for name, value in seen.items()}
             for name in self._images:
                 outputs[name] = _normalise(name, seen[name], self.image_size)
@@ -108,7 +108,7 @@ class DefaultPreprocessing:
         """Returns the reader's decoder without the stored image sizes, because serving only has image bytes."""
         features = {feature.name: feature for feature in self.schema if feature.name not in self._sides}
         objects = set(object_features(features).values())
-        names = [name for name, feature in features.items() if is_seen(feature) and name not in objects]
+        names = [name for name, feature in features.items() if depends_on_crop(feature) and name not in objects]
         inputs = tuple(names + [OBJECTS] if objects else names)
         image = features[IMAGE]
         config = ReadConfig(_MAX_BATCH, image_size=self.image_size, fit=self.fit, inputs=inputs, use_weights=False)
@@ -136,7 +136,7 @@ class DefaultPreprocessing:
 
 
 @functools.lru_cache(maxsize=1)
-def _seen_once(preprocessing: DefaultPreprocessing) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+def _traced_preprocessing(preprocessing: DefaultPreprocessing) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Returns `_seen` as a TensorFlow function that is traced only once.
 
     TensorFlow Transform traces a preprocessing many times.
@@ -164,7 +164,7 @@ def _normalise(name: str, images: tf.Tensor, image_size: tuple[int, int]) -> tf.
     """
     values = tf.cast(images, tf.int32) - _CENTRE
     num_pixels = tft.sum(tf.fill(tf.shape(images)[:1], tf.constant(math.prod(image_size), tf.int64)))
-    sums, squares = (tft.sum(_sum_pixels(one), reduce_instance_dims=False) for one in (values, values * values))
+    sums, squares = (tft.sum(_sum_pixels(item), reduce_instance_dims=False) for item in (values, values * values))
     offset = tf.cast(sums, tf.float64) / tf.cast(num_pixels, tf.float64)
     variance = tf.cast(squares, tf.float64) / tf.cast(num_pixels, tf.float64) - offset**2
     of_which = "" if name == IMAGE else f"_{name}"

@@ -46,7 +46,7 @@ def run_transform(config: TransformConfig, options: PipelineOptions) -> str:
         transform(pipeline, job, make_run_info(config, options, job.run_id))
         with ProgressDisplay(job.progress_directory, lambda counts: _stages(counts, num_examples)):
             run_job(pipeline, engine)
-    return summary.describe_data_set(config.output)
+    return summary.describe_dataset(config.output)
 
 
 def transform(root: beam.Pipeline, job: TransformJob, run_info: Mapping[str, Any]) -> beam.PCollection:

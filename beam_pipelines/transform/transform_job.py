@@ -15,7 +15,7 @@ from beam_pipelines.elements.quality import LabelSequence
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.publish.output_directory import check_output, is_new
 from beam_pipelines.storage.files import is_remote
-from beam_pipelines.tfrecord.example_encoder import value_piece
+from beam_pipelines.tfrecord.example_encoder import value_chunk
 from beam_pipelines.transform.analysis_directory import image_sides, open_for_analysis
 from tf_input.dataset_format import FEATURE_KINDS, IMAGE, LABEL, Feature, Manifest, ShardInfo
 from tf_input.regular_files import read_regular
@@ -58,13 +58,13 @@ class TransformJob(OutputPaths):
     @property
     def has_label(self) -> bool:
         """Whether each example has exactly one class. If so, the index contains the class."""
-        return any(one.name == LABEL and one.kind == "class_label" and not one.shape for one in self.schema)
+        return any(item.name == LABEL and item.kind == "class_label" and not item.shape for item in self.schema)
 
     @property
-    def image_piece(self) -> int | None:
+    def image_chunk(self) -> int | None:
         """The index of the image among the pieces of a serialized example, or None if it is not stored as bytes."""
-        is_stored = any(one.name == IMAGE and one.kind in BYTES_OF_IMAGES for one in self.schema)
-        return value_piece(self.schema, IMAGE) if is_stored else None
+        is_stored = any(item.name == IMAGE and item.kind in BYTES_OF_IMAGES for item in self.schema)
+        return value_chunk(self.schema, IMAGE) if is_stored else None
 
 
 class TransformedShard(NamedTuple):
@@ -133,5 +133,5 @@ def _example_bytes(directory: str, manifest: Manifest, schema: tuple[Feature, ..
     stored = sum(shard.num_bytes for shard in shards) // max(1, sum(shard.num_examples for shard in shards))
     num_images = max(1, sum(feature.kind in BYTES_OF_IMAGES for feature in manifest.schema))
     decoded = 3 * num_images * math.prod(side["max"] for side in sides) if all(sides) else _DECODED_RATIO * stored
-    outputs = [_VALUE_BYTES[FEATURE_KINDS[one.kind]] * math.prod(side or 1 for side in one.shape) for one in schema]
+    outputs = [_VALUE_BYTES[FEATURE_KINDS[item.kind]] * math.prod(side or 1 for side in item.shape) for item in schema]
     return stored + decoded + sum(outputs)

@@ -72,7 +72,7 @@ def transformed_statistics(
     is_same = IMAGE in features and features[IMAGE].kind in BYTES_OF_IMAGES and features[IMAGE] == source.features.get(IMAGE)
     unknown = {**dict.fromkeys(stored.get("images", {})), "num_images": manifest.num_inputs if IMAGE in features else 0, "reencoded": {}}
     facts: dict[str, Any] = {"images": stored["images"] if is_same else unknown, "num_ignored_files": 0, "warnings": []}
-    others = {name: one for name, one in stored.get("other_images", {}).items() if features.get(name) == source.features.get(name)}
+    others = {name: item for name, item in stored.get("other_images", {}).items() if features.get(name) == source.features.get(name)}
     if others:
         facts["other_images"] = others
     if any(feature.kind == "mask" for feature in manifest.schema):

@@ -19,8 +19,8 @@ from beam_pipelines.errors import DataError, RunError, StorageError, printable
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.progress import count
 from beam_pipelines.parallel.read_ahead import read_ahead
-from beam_pipelines.storage.files import files_at, make_place, write_file
-from beam_pipelines.tfrecord.example_encoder import encode_pieces
+from beam_pipelines.storage.files import files_at, make_parent_folders, write_file
+from beam_pipelines.tfrecord.example_encoder import encode_chunks
 from beam_pipelines.tfrecord.record_reader import Record
 from beam_pipelines.tfrecord.record_writer import RecordWriter
 from beam_pipelines.tfrecord.shard_records import shard_records
@@ -48,7 +48,7 @@ class _Transformed(NamedTuple):
     """A transformed batch of examples that is ready to be written.
 
     Attributes:
-        examples: The serialized examples, each in the pieces of `encode_pieces`.
+        examples: The serialized examples, each in the pieces of `encode_chunks`.
         labels: A mapping from class feature to the concatenated labels of all examples.
         sequences: A mapping from class feature to one label per example, from `quality.one_label`.
     """
@@ -73,7 +73,7 @@ def transform_shard(job: TransformJob, split: str, shard_index: int) -> Transfor
     labels: dict[str, list[np.ndarray]] = collections.defaultdict(list)
     sequences: dict[str, list[int]] = collections.defaultdict(list)
     try:
-        with files_at(job.output).create(make_place(job.working_directory, shard)) as file:
+        with files_at(job.output).create(make_parent_folders(job.working_directory, shard)) as file:
             writer = RecordWriter(file)
             for batch in read_ahead(transform, batches):
                 interrupts.check()
@@ -86,7 +86,7 @@ def transform_shard(job: TransformJob, split: str, shard_index: int) -> Transfor
     except OSError as error:
         raise StorageError(f"{shard} could not be written: {error.strerror or error}") from error
     encoded = encode_index(rows, writer.fingerprint)
-    write_file(make_place(job.working_directory, index), encoded)
+    write_file(make_parent_folders(job.working_directory, index), encoded)
     info = ShardInfo(
         shard, len(rows), writer.num_bytes, writer.crc32c, index, len(encoded), google_crc32c.value(encoded),
         first_crc32c=writer.fingerprint[0], last_crc32c=writer.fingerprint[1],
@@ -98,11 +98,11 @@ def transform_shard(job: TransformJob, split: str, shard_index: int) -> Transfor
 
 def _write(job: TransformJob, batch: _Transformed, writer: RecordWriter) -> Iterator[tuple[int, int, int, int]]:
     """Writes examples and yields their index rows."""
-    image = job.image_piece
+    image = job.image_chunk
     labels = batch.labels[LABEL].tolist() if job.has_label else [NO_LABEL] * len(batch.examples)
-    for pieces, label in zip(batch.examples, labels, strict=True):
-        start = writer.write(*pieces)
-        sizes = [len(piece) for piece in pieces]
+    for chunks, label in zip(batch.examples, labels, strict=True):
+        start = writer.write(*chunks)
+        sizes = [len(chunk) for chunk in chunks]
         before, length = (0, sum(sizes)) if image is None else (sum(sizes[:image]), sizes[image])
         yield start, start + RecordWriter.HEADER_BYTES + before, length, label
 
@@ -200,27 +200,27 @@ class _Transformer:
         labels = {name: np.concatenate(rows).astype(np.int64) for name, rows in heads.items()}
         sequences = {name: [one_label(row.tolist()) for row in rows] for name, rows in heads.items()}
         rows = zip(*columns.values(), strict=True)
-        return _Transformed([encode_pieces(self._schema, dict(zip(columns, row))) for row in rows], labels, sequences)
+        return _Transformed([encode_chunks(self._schema, dict(zip(columns, row))) for row in rows], labels, sequences)
 
     def _explain(self, batch: _Batch, error: tf.errors.OpError) -> str:
         """Applies the graph to one record at a time, to name the record on which it fails."""
-        place = f"records {batch.first} to {batch.first + len(batch.records) - 1}"
+        location = f"records {batch.first} to {batch.first + len(batch.records) - 1}"
         for position, record in enumerate(batch.records):
             try:
                 self._apply(tf.constant([record.data]))
             except tf.errors.OpError as one:
-                place, error = f"record {batch.first + position}, at byte {record.offset}", one
+                location, error = f"record {batch.first + position}, at byte {record.offset}", one
                 break
         reason = printable(read_graph_failure(error.message).reason)
-        return f"{printable(batch.path)}: {place}: the transform failed: {reason[:_MAX_REASON]}"
+        return f"{printable(batch.path)}: {location}: the transform failed: {reason[:_MAX_REASON]}"
 
 
 def _rows(value: tf.Tensor | tf.RaggedTensor, feature: Feature) -> Sequence[Any]:
-    """Returns the values of each example in a batch, in the format of `encode_pieces`."""
+    """Returns the values of each example in a batch, in the format of `encode_chunks`."""
     if isinstance(value, tf.RaggedTensor):
-        splits, *inner = (one.numpy() for one in value.nested_row_splits)
-        for one in inner:  # Convert the row splits into splits of the flat values.
-            splits = one[splits]
+        splits, *inner = (nested_row_split.numpy() for nested_row_split in value.nested_row_splits)
+        for item in inner:  # Convert the row splits into splits of the flat values.
+            splits = item[splits]
         values = value.flat_values.numpy()
         rows = [values[start:end].ravel() for start, end in zip(splits, splits[1:])]
     else:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Collection, Iterable, Iterator, Mapping, 
 
 from beam_pipelines.elements.extras import OtherImage
 from beam_pipelines.tfrecord.example_encoder import is_core
-from beam_pipelines.verify.damage import Damage
+from beam_pipelines.verify.corruption import Corruption
 from beam_pipelines.verify.valid_records import ValidRecords
 from tf_input.dataset_format import IMAGE, Feature, ShardInfo, catalog_features
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FORMATS = ("format", "reencoded")
 
 
-def open_catalog(data: bytes, info: ShardInfo) -> tuple["pa.Table | None", list[Damage]]:
+def open_catalog(data: bytes, info: ShardInfo) -> tuple["pa.Table | None", list[Corruption]]:
     """Parses a catalog. The table is None if the catalog is invalid or has a wrong number of rows."""
     import pyarrow as pa  # Worker processes that check only sizes do not need it.
     import pyarrow.parquet as pq
@@ -23,9 +23,9 @@ def open_catalog(data: bytes, info: ShardInfo) -> tuple["pa.Table | None", list[
     try:
         table = pq.ParquetFile(pa.BufferReader(data)).read()  # `read_table` would import pandas.
     except (pa.ArrowException, OSError, ValueError) as error:
-        return None, [Damage(info.catalog, f"no catalog: {' '.join(str(error).split())[:200]}", can_repair=True)]
+        return None, [Corruption(info.catalog, f"no catalog: {' '.join(str(error).split())[:200]}", can_repair=True)]
     if table.num_rows != info.num_examples:
-        return None, [Damage(info.catalog, f"{table.num_rows} rows; expected {info.num_examples}", can_repair=True)]
+        return None, [Corruption(info.catalog, f"{table.num_rows} rows; expected {info.num_examples}", can_repair=True)]
     return table, []
 
 
@@ -37,26 +37,26 @@ def groups_of(table: "pa.Table") -> list[str]:
 
 def check_formats(
     columns: Mapping[str, Sequence[str | None]], records: ValidRecords, images: Sequence[OtherImage], info: ShardInfo
-) -> Iterator[Damage]:
+) -> Iterator[Corruption]:
     """Checks that an image that was not re-encoded has the format that the catalog states."""
     formats, reencoded = (columns.get(name, ()) for name in FORMATS)
-    for place, image in zip(records.places, images):
-        is_kept = place < len(reencoded) and not reencoded[place]
-        if is_kept and place < len(formats) and formats[place] and image.format not in ("", "raw", formats[place]):
-            reason = f"format {formats[place]!r}; the image of the record is {image.format!r}"
-            yield Damage(info.catalog, reason, place, can_repair=True)
+    for location, image in zip(records.places, images):
+        is_kept = location < len(reencoded) and not reencoded[location]
+        if is_kept and location < len(formats) and formats[location] and image.format not in ("", "raw", formats[location]):
+            reason = f"format {formats[location]!r}; the image of the record is {image.format!r}"
+            yield Corruption(info.catalog, reason, location, can_repair=True)
 
 
-def check_catalog(table: "pa.Table", records: ValidRecords, info: ShardInfo, schema: Sequence[Feature]) -> Iterator[Damage]:
+def check_catalog(table: "pa.Table", records: ValidRecords, info: ShardInfo, schema: Sequence[Feature]) -> Iterator[Corruption]:
     """Compares the rows of a catalog with the records."""
     for name, expected in _catalog_columns(records, info, schema, table.column_names):
         if name not in table.column_names:
-            yield Damage(info.catalog, f"it has no column {name!r}", can_repair=True)
+            yield Corruption(info.catalog, f"it has no column {name!r}", can_repair=True)
             continue
         column = table.column(name).to_pylist()
-        for place, other in zip(records.places, expected):
-            if place < len(column) and column[place] != other:  # A shard can have too many records.
-                yield Damage(info.catalog, f"{name} {column[place]!r}; the record has {other!r}", place, can_repair=True)
+        for location, other in zip(records.places, expected):
+            if location < len(column) and column[location] != other:  # A shard can have too many records.
+                yield Corruption(info.catalog, f"{name} {column[location]!r}; the record has {other!r}", location, can_repair=True)
 
 
 def stored_sides(schema: Sequence[Feature]) -> list[str]:
@@ -80,6 +80,6 @@ def _catalog_columns(
         lists = (example[feature.name] for example in records.examples)
         if feature.kind == "class_label":
             names, is_list = feature.label_names, bool(feature.shape)
-            yield column, ([names[one] for one in labels] if is_list else names[labels[0]] for labels in lists)
+            yield column, ([names[label] for label in labels] if is_list else names[labels[0]] for labels in lists)
         elif column in present:  # Older catalogs have no columns for numbers and texts.
             yield column, (value.decode() if isinstance(value, bytes) else value for (value,) in lists)

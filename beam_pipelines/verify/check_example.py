@@ -117,10 +117,10 @@ def _check_tensor(feature: Feature, example: ExampleReader) -> None:
     ((_, num_bytes),) = example.spans(feature.name)
     shape, sides = feature.shape, f"{feature.name.removesuffix('/value')}/shape"
     if shape.count(None) > 1 and sides in example.features:
-        found = tuple(example.values(sides))
-        if len(found) != len(shape) or any(wanted not in (None, side) for side, wanted in zip(found, shape)):
-            raise BadExampleError(f"a tensor of shape {found}; expected {shape}")
-        shape = found
+        result = tuple(example.values(sides))
+        if len(result) != len(shape) or any(wanted not in (None, side) for side, wanted in zip(result, shape)):
+            raise BadExampleError(f"a tensor of shape {result}; expected {shape}")
+        shape = result
     unit = math.prod(side for side in shape if side is not None) * np.dtype(feature.dtype).itemsize
     if num_bytes != unit and (None not in shape or unit < 1 or num_bytes % unit):
         raise BadExampleError(

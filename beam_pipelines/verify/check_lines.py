@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Iterator, Mapping, NamedTuple
 from beam_pipelines.elements.dead_letters import MAX_LINE_BYTES, DeadLetter
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.thumbnails import check_thumbnail
-from beam_pipelines.verify.damage import Damage
+from beam_pipelines.verify.corruption import Corruption
 from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, NEAR_DUPLICATES
 
 _READ_BYTES = MAX_LINE_BYTES + 1  # One byte more than the limit, to detect longer lines.
@@ -30,57 +30,57 @@ class _Line(NamedTuple):
     offset: int
     fields: Mapping[str, Any]
 
-    def damage(self, reason: str) -> Damage:
-        return Damage(self.file, f"line {self.number}: {reason}", offset=self.offset)
+    def corruption(self, reason: str) -> Corruption:
+        return Corruption(self.file, f"line {self.number}: {reason}", offset=self.offset)
 
     def name(self) -> tuple[str, ...]:
         """Returns the fields that identify a dead letter."""
         return tuple(self.fields[name] for name in _DEAD_LETTER)
 
 
-def check_dead_letters(dead_letters: BinaryIO, thumbnails: bytes, num_dead_letters: int) -> Iterator[Damage]:
+def check_dead_letters(dead_letters: BinaryIO, thumbnails: bytes, num_dead_letters: int) -> Iterator[Corruption]:
     """Checks the number of dead letters in a file, and checks their thumbnails.
 
     Each thumbnail must be a valid image and belong to a dead letter.
     """
     seen: dict[tuple[str, ...], _Line] = {}
     for line in _read_lines(DEAD_LETTER_THUMBNAILS, io.BytesIO(thumbnails), _DEAD_LETTER | {"thumbnail": _TEXT}):
-        if isinstance(line, Damage):
+        if isinstance(line, Corruption):
             yield line
             continue
         seen[line.name()] = line
         try:
             check_thumbnail(base64.b64decode(line.fields["thumbnail"], validate=True))
         except (ValueError, InvalidInput) as error:
-            yield line.damage(f"no thumbnail: {error}")
+            yield line.corruption(f"no thumbnail: {error}")
     num = 0
     for num, line in enumerate(_read_lines(DEAD_LETTERS, dead_letters, _DEAD_LETTER), start=1):
-        if isinstance(line, Damage):
+        if isinstance(line, Corruption):
             yield line
         else:
             seen.pop(line.name(), None)
     if num != num_dead_letters:
-        yield Damage(DEAD_LETTERS, f"{num} lines; expected {num_dead_letters}")
+        yield Corruption(DEAD_LETTERS, f"{num} lines; expected {num_dead_letters}")
     for line in seen.values():
-        yield line.damage(f"a thumbnail of {line.fields['path']!r}, which is no dead letter")
+        yield line.corruption(f"a thumbnail of {line.fields['path']!r}, which is no dead letter")
 
 
-def check_near_duplicates(near_duplicates: BinaryIO, num_dropped: int) -> Iterator[Damage]:
+def check_near_duplicates(near_duplicates: BinaryIO, num_dropped: int) -> Iterator[Corruption]:
     """Checks the file that lists near-duplicates, and the number of dropped duplicates in the file."""
-    found = 0
+    result = 0
     for line in _read_lines(NEAR_DUPLICATES, near_duplicates, _NEAR_DUPLICATE):
-        if isinstance(line, Damage):
+        if isinstance(line, Corruption):
             yield line
         elif wrong := _wrong_fields(line.fields, _GROUPED) if "group" in line.fields else "":
-            yield line.damage(wrong)
+            yield line.corruption(wrong)
         else:
-            found += line.fields["dropped"]
-    if found != num_dropped:
-        yield Damage(NEAR_DUPLICATES, f"{found} images are left out; expected {num_dropped}")
+            result += line.fields["dropped"]
+    if result != num_dropped:
+        yield Corruption(NEAR_DUPLICATES, f"{result} images are left out; expected {num_dropped}")
 
 
-def _read_lines(name: str, file: BinaryIO, expected: Mapping[str, tuple[type, ...]]) -> Iterator[_Line | Damage]:
-    """Yields the parsed lines of a file, and a `Damage` for each invalid line. Only one line at a time is in memory."""
+def _read_lines(name: str, file: BinaryIO, expected: Mapping[str, tuple[type, ...]]) -> Iterator[_Line | Corruption]:
+    """Yields the parsed lines of a file, and a `Corruption` for each invalid line. Only one line at a time is in memory."""
     offset = 0
     for number in itertools.count(1):
         text = rest = file.readline(_READ_BYTES)
@@ -94,12 +94,12 @@ def _read_lines(name: str, file: BinaryIO, expected: Mapping[str, tuple[type, ..
         try:
             fields = json.loads(text if num_bytes <= MAX_LINE_BYTES else "{}")
         except (ValueError, RecursionError) as error:  # Includes UTF-8 errors.
-            yield line.damage(f"no JSON: {error}")
+            yield line.corruption(f"no JSON: {error}")
             continue
         if num_bytes > MAX_LINE_BYTES or not text.endswith(b"\n"):
-            yield line.damage(f"{num_bytes} bytes; expected at most {MAX_LINE_BYTES}, and an end of line")
+            yield line.corruption(f"{num_bytes} bytes; expected at most {MAX_LINE_BYTES}, and an end of line")
         elif wrong := _wrong_fields(fields, expected):
-            yield line.damage(wrong)
+            yield line.corruption(wrong)
         else:
             yield line._replace(fields=fields)
 

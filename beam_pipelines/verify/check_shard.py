@@ -21,7 +21,7 @@ from beam_pipelines.tfrecord.joined_crcs import joined_crc
 from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record, read_records
 from beam_pipelines.verify.check_catalog import FORMATS, check_catalog, check_formats, groups_of, open_catalog, stored_sides
 from beam_pipelines.verify.check_example import ExampleCheck
-from beam_pipelines.verify.damage import MAX_DAMAGES, Damage, says_nothing
+from beam_pipelines.verify.corruption import MAX_DAMAGES, Corruption, is_unrelated_error
 from beam_pipelines.verify.recount import RecordCounter, ShardCounts
 from beam_pipelines.verify.valid_records import ValidRecords
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, Manifest, ShardInfo, catalog_features, decode_index
@@ -57,7 +57,7 @@ class CheckedShard(NamedTuple):
         counts: The statistics of the records. None if a file of the shard is corrupt.
     """
 
-    damages: list[Damage]
+    damages: list[Corruption]
     num_examples: int
     keys: bytes
     groups: bytes
@@ -83,16 +83,16 @@ def check_shard(shared_context: bytes, split: str, index: int) -> CheckedShard:
 
 
 def _check(context: VerifyContext, info: ShardInfo, counter: RecordCounter) -> CheckedShard:
-    damages: list[Damage] = []
-    found = ValidRecords()
-    of_shard = _Records(context, info, found, counter).damages()
+    damages: list[Corruption] = []
+    result = ValidRecords()
+    of_shard = _Records(context, info, result, counter).damages()
     damages += itertools.islice(of_shard, MAX_DAMAGES)
     for _ in of_shard:  # The index and the catalog are checked against all records.
         pass
     index, of_index = _read(context, info.index, info.index_bytes, info.index_crc32c)
     damages += of_index
     if index is not None:
-        damages += itertools.islice(_check_index(index, found, info), MAX_DAMAGES)
+        damages += itertools.islice(_check_index(index, result, info), MAX_DAMAGES)
     groups: list[str] = []
     columns: dict[str, list[str | None]] = {}
     if info.catalog:  # `recordmill transform` writes no catalog.
@@ -102,16 +102,16 @@ def _check(context: VerifyContext, info: ShardInfo, counter: RecordCounter) -> C
             table, of_catalog = open_catalog(catalog, info)
             damages += of_catalog
             if table is not None:
-                damages += itertools.islice(check_catalog(table, found, info, context.manifest.schema), MAX_DAMAGES)
+                damages += itertools.islice(check_catalog(table, result, info, context.manifest.schema), MAX_DAMAGES)
                 columns = {name: table.column(name).to_pylist() for name in FORMATS if name in table.column_names}
-                damages += itertools.islice(check_formats(columns, found, counter.images, info), MAX_DAMAGES)
+                damages += itertools.islice(check_formats(columns, result, counter.images, info), MAX_DAMAGES)
                 groups = groups_of(table)
     counts = None if damages else counter.finish(*map(columns.get, FORMATS))
-    hashes = _hashes(found.keys), _hashes([group.encode() for group in groups])
-    return CheckedShard(damages, len(found.rows), *hashes, counts)
+    hashes = _hashes(result.keys), _hashes([group.encode() for group in groups])
+    return CheckedShard(damages, len(result.rows), *hashes, counts)
 
 
-def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tuple[bytes | None, list[Damage]]:
+def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tuple[bytes | None, list[Corruption]]:
     """Reads an index or a catalog, and returns its bytes with the errors in its size or checksum.
 
     The bytes are None if the file can't be read.
@@ -120,102 +120,102 @@ def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tup
     try:
         data = files_at(path).read(path)
     except FileNotFoundError:
-        return None, [Damage(name, "it is gone", can_repair=True)]
+        return None, [Corruption(name, "it is gone", can_repair=True)]
     except OSError as error:
-        if says_nothing(error, path):
+        if is_unrelated_error(error, path):
             raise
-        return None, [Damage(name, f"it cannot be read: {error.strerror or error}", can_repair=True)]
+        return None, [Corruption(name, f"it cannot be read: {error.strerror or error}", can_repair=True)]
     if len(data) != num_bytes:
-        return data, [Damage(name, f"{len(data)} bytes; expected {num_bytes}", can_repair=True)]
+        return data, [Corruption(name, f"{len(data)} bytes; expected {num_bytes}", can_repair=True)]
     if google_crc32c.value(data) != crc32c:
-        return data, [Damage(name, "another checksum than the manifest has", can_repair=True)]
+        return data, [Corruption(name, "another checksum than the manifest has", can_repair=True)]
     return data, []
 
 
 class _Records:
     """Checks the records of one shard."""
 
-    def __init__(self, context: VerifyContext, info: ShardInfo, found: ValidRecords, counter: RecordCounter) -> None:
-        self._context, self._info, self._found, self._counter = context, info, found, counter
+    def __init__(self, context: VerifyContext, info: ShardInfo, result: ValidRecords, counter: RecordCounter) -> None:
+        self._context, self._info, self._found, self._counter = context, info, result, counter
         self._path = f"{context.directory}/{info.name}"
         self._check = ExampleCheck(context.manifest.schema, context.decodes)
         self._index_rows = IndexRows(context.manifest.schema)
         schema = context.manifest.schema
         self._in_catalog = [*stored_sides(schema), *(feature.name for feature in catalog_features(schema).values())]
 
-    def damages(self) -> Iterator[Damage]:
+    def damages(self) -> Iterator[Corruption]:
         """Reads all records of a shard, yields the errors, and adds the valid records to `found`."""
-        info, place, is_whole = self._info, 0, True
+        info, location, is_complete = self._info, 0, True
         parts = array.array("q")  # CRC-32Cs and sizes of consecutive byte ranges.
         try:
             with open_direct(self._path) as file:
                 for record in read_records(file):
                     if isinstance(record, BadRecord):
-                        yield self._damage(record.message, place, record.offset)
-                        is_whole = False
+                        yield self._corruption(record.message, location, record.offset)
+                        is_complete = False
                     else:
-                        yield from self._take(record, place)
+                        yield from self._take(record, location)
                         parts.extend((google_crc32c.value(record.header), len(record.header), record.data_crc32c(), len(record.data)))
                         parts.extend((google_crc32c.value(record.footer), len(record.footer)))
-                    place += 1
-                    if place % _COUNTED_RECORDS == 0:
+                    location += 1
+                    if location % _COUNTED_RECORDS == 0:
                         self._count(_COUNTED_RECORDS)
         except FileNotFoundError:
-            yield self._damage("it is gone")
+            yield self._corruption("it is gone")
             return
         except NoRecordsError as error:
-            yield self._damage(str(error))
+            yield self._corruption(str(error))
             return
         except OSError as error:
-            if says_nothing(error, self._path):
+            if is_unrelated_error(error, self._path):
                 raise
-            yield self._damage(f"it cannot be read: {error.strerror or error}")
+            yield self._corruption(f"it cannot be read: {error.strerror or error}")
             return
-        self._count(place % _COUNTED_RECORDS)
-        if place != info.num_examples:
-            yield self._damage(f"{place} records; expected {info.num_examples}")
+        self._count(location % _COUNTED_RECORDS)
+        if location != info.num_examples:
+            yield self._corruption(f"{location} records; expected {info.num_examples}")
         crcs, sizes = np.frombuffer(parts, np.int64).reshape(-1, 2).T
-        if is_whole and (num_bytes := int(sizes.sum()), joined_crc(crcs, sizes)) != (info.num_bytes, info.crc32c):
-            yield self._damage(
+        if is_complete and (num_bytes := int(sizes.sum()), joined_crc(crcs, sizes)) != (info.num_bytes, info.crc32c):
+            yield self._corruption(
                 f"another size or checksum than the manifest has ({num_bytes} bytes; expected {info.num_bytes}), and every record is well"
             )
 
-    def _take(self, record: Record, place: int) -> Iterator[Damage]:
+    def _take(self, record: Record, location: int) -> Iterator[Corruption]:
         try:
             example = ExampleReader(record.data)
             is_sampled = self._counter.is_sampled(example)
             reasons = list(self._check.find(example, is_sampled))
             if not reasons:
-                self._found.add(place, self._index_rows.of(record, example), record, example, self._in_catalog)
+                self._found.add(location, self._index_rows.of(record, example), record, example, self._in_catalog)
                 self._counter.add(example, self._check.decoded, is_sampled)
         except BadExampleError as error:
             reasons = [str(error)]
-        yield from (self._damage(reason, place, record.offset) for reason in reasons)
+        yield from (self._corruption(reason, location, record.offset) for reason in reasons)
 
     def _count(self, num: int) -> None:
         progress.count(self._context.progress_directory, analyzed=num)
 
-    def _damage(self, reason: str, record: int = -1, offset: int = -1) -> Damage:
-        return Damage(self._info.name, reason, record, offset, bool(self._info.catalog))
+    def _corruption(self, reason: str, record: int = -1, offset: int = -1) -> Corruption:
+        return Corruption(self._info.name, reason, record, offset, bool(self._info.catalog))
 
 
-def _check_index(data: bytes, found: ValidRecords, info: ShardInfo) -> Iterator[Damage]:
+def _check_index(data: bytes, result: ValidRecords, info: ShardInfo) -> Iterator[Corruption]:
     """Compares the rows of an index with the records."""
     try:
         rows = [tuple(row) for row in decode_index(data)]
     except ValueError as error:
-        yield Damage(info.index, str(error), can_repair=True)
+        yield Corruption(info.index, str(error), can_repair=True)
         return
     if len(rows) != info.num_examples:
-        yield Damage(info.index, f"{len(rows)} rows; expected {info.num_examples}", can_repair=True)
+        yield Corruption(info.index, f"{len(rows)} rows; expected {info.num_examples}", can_repair=True)
         return
     names = ("record offset", "image offset", "image length", "label")
-    for place, expected in zip(found.places, found.rows):
-        if place < len(rows) and rows[place] != expected:
+    for location, expected in zip(result.places, result.rows):
+        if location < len(rows) and rows[location] != expected:
             differing = "; ".join(
-                f"{name} {one}, expected {other}" for name, one, other in zip(names, rows[place], expected) if one != other
+                f"{name} {item}, expected {other}" for name, item, other in zip(names, rows[location], expected) if item != other
             )
-            yield Damage(info.index, differing, place, INDEX_HEADER.size + place * INDEX_ROW.size, True)
+            yield Corruption(info.index, differing, location, INDEX_HEADER.size + location * INDEX_ROW.size, True)
 
 
 def _hashes(texts: Sequence[bytes]) -> bytes:

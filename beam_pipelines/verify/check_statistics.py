@@ -3,7 +3,7 @@
 import json
 from typing import Any, Iterator, Mapping
 
-from beam_pipelines.verify.damage import Damage
+from beam_pipelines.verify.corruption import Corruption
 from beam_pipelines.verify.recount import DECODED, EXACT
 from tf_input.dataset_format import STATISTICS
 
@@ -13,7 +13,7 @@ _TOLERANCES = {DECODED: (1.0, 0.05)}
 _REENCODED_MEAN = 16.0
 
 
-def check_statistics(stored: Mapping[str, Any], recounted: Mapping[str, Any]) -> Iterator[Damage]:
+def check_statistics(stored: Mapping[str, Any], recounted: Mapping[str, Any]) -> Iterator[Corruption]:
     """Yields an error for each value of `statistics.json` that differs from the records.
 
     Args:
@@ -30,7 +30,7 @@ def check_statistics(stored: Mapping[str, Any], recounted: Mapping[str, Any]) ->
         elif split.get("pixels") is not None and isinstance(stored_pixels.get(name), dict):
             _accept_rounding(stored_pixels[name], split["pixels"], recounted["precision"])
     for key, actual, expected in _differences(stored, counted, ""):
-        yield Damage(STATISTICS, f"{key} {actual}; expected {expected}, as in the records")
+        yield Corruption(STATISTICS, f"{key} {actual}; expected {expected}, as in the records")
 
 
 def _accept_rounding(stored: Mapping[str, Any], counted: dict[str, Any], precision: int) -> None:

@@ -114,7 +114,7 @@ class RecordCounter:
             facts = self._statistics.images_of(IMAGE)
             for image, image_format, reason in zip(self.images, formats, reencoded):
                 facts.add(image._replace(format=image_format or "", reencoded=reason or ""))
-            if any(reencoded[place] for place in self._decoded):
+            if any(reencoded[location] for location in self._decoded):
                 precision = REENCODED
         for facts in self._statistics.images.values():
             facts.channels.pop(0, None)  # The number of channels of tensors and WebPs is not counted.
@@ -168,9 +168,9 @@ def count_all(manifest: Manifest, shards: Iterable[tuple[int, str, ShardCounts]]
     for position in range(len(manifest.splits)):
         images.splits[position] = SplitStatistics()
     qualities = _Qualities()
-    for place, split, counts in shards:
+    for location, split, counts in shards:
         images.merge(counts.statistics)
-        qualities.add(place, split, counts.labels)
+        qualities.add(location, split, counts.labels)
         precision = max(precision, counts.precision)
         has_catalogs &= counts.has_catalog
     facts = recorded_statistics(images, manifest.schema, manifest.splits, qualities.by_split(manifest.splits))
@@ -209,10 +209,10 @@ class _Qualities:
         self._shards: dict[str, dict[int, dict[str, LabelSequence]]] = defaultdict(dict)
         self._counts: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
 
-    def add(self, place: int, split: str, labels: Mapping[str, LabelSequence]) -> None:
+    def add(self, location: int, split: str, labels: Mapping[str, LabelSequence]) -> None:
         for name, sequence in labels.items():
             self._counts[split, name].update(dict(sequence.counts))
-        self._shards[split][place] = {
+        self._shards[split][location] = {
             name: dataclasses.replace(sequence, counts=()) for name, sequence in labels.items()
         }
 

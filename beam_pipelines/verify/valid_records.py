@@ -26,18 +26,18 @@ class ValidRecords:
         self.rows: list[tuple[int, int, int, int]] = []
         self.keys: list[bytes] = []
         self.examples: list[dict[str, list[Any]]] = []
-        self._stretches = array.array("q")
+        self._chunks = array.array("q")
 
-    def add(self, place: int, row: tuple[int, int, int, int], record: Record, example: ExampleReader, in_catalog: Sequence[str]) -> None:
+    def add(self, location: int, row: tuple[int, int, int, int], record: Record, example: ExampleReader, in_catalog: Sequence[str]) -> None:
         start = row[1] - record.offset - HEADER_BYTES
         before, behind = record.data[:start], record.data[start + row[2] :]
         key = example.values("key")[0] if "key" in example.features else b""
         self.examples.append({name: example.values(name) for name in in_catalog})
-        self.places.append(place)
+        self.places.append(location)
         self.rows.append(row)
         self.keys.append(key)
-        self._stretches.extend((record.data_crc32c(), google_crc32c.value(before), row[2], google_crc32c.value(behind), len(behind)))
+        self._chunks.extend((record.data_crc32c(), google_crc32c.value(before), row[2], google_crc32c.value(behind), len(behind)))
 
     def image_crcs(self) -> list[int]:
         """Returns the CRC-32C of each image, or of the whole example if it has no image."""
-        return inner_crcs(*np.frombuffer(self._stretches, np.int64).reshape(-1, 5).T).tolist()
+        return inner_crcs(*np.frombuffer(self._chunks, np.int64).reshape(-1, 5).T).tolist()

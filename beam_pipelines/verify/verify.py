@@ -21,7 +21,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsIter
 
 from beam_pipelines.config.verify_config import VerifyConfig
-from beam_pipelines.errors import FoundError, StorageError, UserError, printable
+from beam_pipelines.errors import ProblemsFound, StorageError, UserError, printable
 from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.parallel.progress import ProgressDisplay, Stage
@@ -34,9 +34,9 @@ from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReade
 from beam_pipelines.tfrecord.record_reader import Record, read_records
 from beam_pipelines.verify.check_shard import CheckedShard, VerifyContext, check_shard
 from beam_pipelines.verify.check_statistics import check_statistics
-from beam_pipelines.verify.damage import MAX_DAMAGES, Damage
+from beam_pipelines.verify.corruption import MAX_DAMAGES, Corruption
 from beam_pipelines.verify.recount import ShardCounts, count_all
-from beam_pipelines.verify.whole import (
+from beam_pipelines.verify.check_dataset import (
     Hashes,
     check_metadata,
     check_sizes,
@@ -67,32 +67,32 @@ class Report:
     directory: str
     num_shards: int
     num_examples: int
-    damages: list[Damage]
+    damages: list[Corruption]
     num_verified: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report as plain values for JSON."""
         fields = {"shards": self.num_shards, "examples": self.num_examples, "examples_verified": self.num_verified}
-        damages = [one.to_json() for one in self.damages]
-        return {"data_set": printable(self.directory), "well": not self.damages, **fields, "damages": damages}
+        damages = [damage.to_json() for damage in self.damages]
+        return {"dataset": printable(self.directory), "well": not self.damages, **fields, "damages": damages}
 
     def describe(self) -> str:
         """Returns one line for each error, or one line that reports success."""
         if self.damages:
-            return "\n".join(damage.describe() for damage in self.damages)
+            return "\n".join(corruption.describe() for corruption in self.damages)
         examples = f"{self.num_examples:,} examples in {self.num_shards:,} shard{'s' * (self.num_shards != 1)}"
         looked = (
             "metadata and file sizes are intact (records were not read)" if self.num_verified is None else "intact"
         )
         return f"{examples}: {looked}"
 
-    def failure(self) -> FoundError:
+    def failure(self) -> ProblemsFound:
         """Returns the error that the command raises if files are corrupt."""
-        files = len({damage.file for damage in self.damages})
-        told = f"{printable(self.directory)}: {files:,} file{'s are' if files > 1 else ' is'} corrupt"
-        if any(damage.can_repair for damage in self.damages) and not is_remote(self.directory):
-            told += f". Run `recordmill repair {printable(self.directory)}` to rebuild shards, indexes and catalogs."
-        return FoundError(told, self.directory)
+        files = len({corruption.file for corruption in self.damages})
+        reported = f"{printable(self.directory)}: {files:,} file{'s are' if files > 1 else ' is'} corrupt"
+        if any(corruption.can_repair for corruption in self.damages) and not is_remote(self.directory):
+            reported += f". Run `recordmill repair {printable(self.directory)}` to rebuild shards, indexes and catalogs."
+        return ProblemsFound(reported, self.directory)
 
 
 def run_verify(config: VerifyConfig, options: PipelineOptions) -> Report:
@@ -133,7 +133,7 @@ def write_report(report: Report, path: str) -> None:
 
 def _read_records(
     config: VerifyConfig, options: PipelineOptions, directory: str, manifest: Manifest
-) -> tuple[list[Damage], int, dict[str, Any] | None]:
+) -> tuple[list[Corruption], int, dict[str, Any] | None]:
     """Runs the Beam job, and returns the errors, the number of valid records and the recomputed statistics.
 
     The statistics are None if a shard is corrupt.
@@ -145,13 +145,13 @@ def _read_records(
         shared_filesystem=config.shared_filesystem,
         wait=True,
     )
-    if not engine.runs_here and not config.report:
+    if not engine.is_local and not config.report:
         raise UserError(f"--runner={engine.name}: its workers write their findings to a file. Give --report=FILE with a path that they can write.")
     engine.set_defaults(manifest.name)
     with tempfile.TemporaryDirectory() as scratch, explained_errors(engine):
-        progress = f"{scratch}/progress" if engine.runs_here else ""
+        progress = f"{scratch}/progress" if engine.is_local else ""
         context = VerifyContext(directory, manifest, config.decodes, progress)
-        path = f"{scratch}/found" if engine.runs_here else f"{config.report}.found"
+        path = f"{scratch}/found" if engine.is_local else f"{config.report}.found"
         pipeline = engine.make_pipeline()
         verify(pipeline, context, path, _num_processes(engine, directory))
         num_examples = sum(map(manifest.num_examples, manifest.splits))
@@ -161,8 +161,8 @@ def _read_records(
             else contextlib.nullcontext()
         ):
             run_job(pipeline, engine, [directory])
-        found = json.loads(files_at(path).read(path))
-        return [Damage(*fields) for fields in found["damages"]], found["verified"], found["recounted"]
+        result = json.loads(files_at(path).read(path))
+        return [Corruption(*fields) for fields in result["damages"]], result["verified"], result["recounted"]
 
 
 def _num_processes(engine: Engine, directory: str) -> int:
@@ -182,10 +182,10 @@ def verify(root: beam.Pipeline, context: VerifyContext, path: str, num_processes
         path: The path of the file for the results.
         num_processes: The number of worker processes per Beam worker.
     """
-    places = [(split, index) for split, infos in context.manifest.splits.items() for index in range(len(infos))]
+    indices = [(split, index) for split, infos in context.manifest.splits.items() for index in range(len(infos))]
     checked = (
         root
-        | "ListShards" >> beam.Create([(f"{split}/{index}", (place, split, index)) for place, (split, index) in enumerate(places)])
+        | "ListShards" >> beam.Create([(f"{split}/{index}", (location, split, index)) for location, (split, index) in enumerate(indices)])
         | "SpreadShards" >> beam.GroupByKey()
         | "CheckShards" >> beam.ParDo(_CheckShard(context, num_processes))  # (index of the shard, CheckedShard)
     )
@@ -193,14 +193,14 @@ def verify(root: beam.Pipeline, context: VerifyContext, path: str, num_processes
     across = (
         checked
         # (("keys" or "groups", bucket), Hashes)
-        | "RouteHashes" >> beam.FlatMap(route, [split for split, _ in places], num_buckets)
+        | "RouteHashes" >> beam.FlatMap(route, [split for split, _ in indices], num_buckets)
         | "GroupHashes" >> beam.GroupByKey()
         | "Compare" >> beam.FlatMap(compare, context)
     )
-    found = checked | "Damages" >> beam.Map(lambda one: (one[0], one[1].damages, one[1].num_examples))
-    counts = checked | "Counts" >> beam.Map(lambda one: (one[0], places[one[0]][0], one[1].counts))
-    sides = AsIter(found), AsIter(across), AsIter(counts)
-    return root | "AfterAll" >> beam.Impulse() | "Report" >> beam.Map(write_found, *sides, context, path)
+    result = checked | "Damages" >> beam.Map(lambda item: (item[0], item[1].damages, item[1].num_examples))
+    counts = checked | "Counts" >> beam.Map(lambda entry: (entry[0], indices[entry[0]][0], entry[1].counts))
+    sides = AsIter(result), AsIter(across), AsIter(counts)
+    return root | "AfterAll" >> beam.Impulse() | "Report" >> beam.Map(write_results, *sides, context, path)
 
 
 class _CheckShard(ParallelMap):
@@ -214,8 +214,8 @@ class _CheckShard(ParallelMap):
         self._places: list[int] = []
 
     def process(self, element: tuple[str, Iterable[tuple[int, str, int]]]) -> Iterator[tuple[int, CheckedShard]]:
-        ((place, split, index),) = element[1]
-        self._places.append(place)
+        ((location, split, index),) = element[1]
+        self._places.append(location)
         yield from self.run(check_shard, self._shared, split, index)
 
     def take(self, result: CheckedShard) -> Iterator[tuple[int, CheckedShard]]:
@@ -225,34 +225,34 @@ class _CheckShard(ParallelMap):
 
 def route(checked: tuple[int, CheckedShard], splits: list[str], num_buckets: int) -> Iterator[tuple[tuple[str, int], Hashes]]:
     """Yields the hashes of a shard by bucket. Equal hashes from different shards have the same bucket."""
-    place, shard = checked
-    split = sorted(set(splits)).index(splits[place])
+    location, shard = checked
+    split = sorted(set(splits)).index(splits[location])
     for which, data in (("keys", shard.keys), ("groups", shard.groups)):
         hashes = np.frombuffer(data, np.uint64)
         buckets = hashes % np.uint64(num_buckets)
         # Not all buckets: a corrupt manifest can state any number of examples.
         for bucket in np.unique(buckets).tolist():
-            yield (which, bucket), Hashes(place, split, hashes[buckets == bucket].tobytes())
+            yield (which, bucket), Hashes(location, split, hashes[buckets == bucket].tobytes())
 
 
-def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyContext) -> Iterator[Damage]:
+def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyContext) -> Iterator[Corruption]:
     """Yields an error for each key that occurs in two examples and for each group that occurs in two splits."""
     (which, _), parts = element
     splits = sorted(context.manifest.splits)
     if which == "groups":
-        for one, other in straddling(parts):
-            yield Damage("catalog", f"a group of split {splits[one]!r} is in {splits[other]!r} too; expected each group in one split")
+        for item, other in straddling(parts):
+            yield Corruption("catalog", f"a group of split {splits[item]!r} is in {splits[other]!r} too; expected each group in one split")
         return
     infos = [info for shards in context.manifest.splits.values() for info in shards]
-    for one, other in repeated(parts):
-        both = [_keys(f"{context.directory}/{infos[place].name}") for place in (one, other)]
+    for item, other in repeated(parts):
+        both = [_keys(f"{context.directory}/{infos[location].name}") for location in (item, other)]
         count = Counter(both[0])
-        same = [key for key in count.keys() & set(both[1]) if one != other or count[key] > 1]
+        same = [key for key in count.keys() & set(both[1]) if item != other or count[key] > 1]
         if same:  # Otherwise only the hashes collide.
             names = ", ".join(repr(key.decode(errors="replace")) for key in sorted(same)[:_MAX_KEYS_SHOWN])
-            where = "twice in it" if one == other else f"also in {infos[other].name}"
+            where = "twice in it" if item == other else f"also in {infos[other].name}"
             more = f" and {len(same) - _MAX_KEYS_SHOWN:,} more" if len(same) > _MAX_KEYS_SHOWN else ""
-            yield Damage(infos[one].name, f"{names}{more} {where}; expected each key once")
+            yield Corruption(infos[item].name, f"{names}{more} {where}; expected each key once")
 
 
 def _keys(path: str) -> list[bytes]:
@@ -264,17 +264,17 @@ def _keys(path: str) -> list[bytes]:
     return keys
 
 
-def write_found(
+def write_results(
     unused: bytes,
-    found: Iterable[tuple[int, list[Damage], int]],
-    across: Iterable[Damage],
+    value: Iterable[tuple[int, list[Corruption], int]],
+    across: Iterable[Corruption],
     counts: Iterable[tuple[int, str, ShardCounts | None]],
     context: VerifyContext,
     path: str,
 ) -> None:
     """Writes the results of all shards to a JSON file."""
-    shards = sorted(found)
-    damages = [damage for _, of_shard, _ in shards for damage in of_shard]
+    shards = sorted(value)
+    damages = [corruption for _, of_shard, _ in shards for corruption in of_shard]
     recounted = None if damages else count_all(context.manifest, counts, context.decodes)
     result = {"damages": damages + sorted(across), "verified": sum(num for _, _, num in shards), "recounted": recounted}
     write_file(path, json.dumps(result).encode())

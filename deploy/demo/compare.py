@@ -38,13 +38,13 @@ class Comparison:
 
     Attributes:
         folder_labels: The labels of the training examples in the order of the folder, [num_examples].
-        steps_per_pass: The number of batches per epoch.
+        steps_per_iteration: The number of batches per epoch.
         buffered: The training in the order of the folder with a shuffle buffer.
         prepared: The training in the order of the prepared dataset without a buffer.
     """
 
     folder_labels: np.ndarray
-    steps_per_pass: int
+    steps_per_iteration: int
     buffered: Training
     prepared: Training
 
@@ -66,8 +66,8 @@ def compare(prepared: pathlib.Path, class_ordered: pathlib.Path, num_steps: int 
         .prefetch(tf.data.AUTOTUNE)
     )
     in_prepared_order = digits.batches("train", batch_size=BATCH_SIZE, shuffle=False)
-    steps_per_pass = int(in_prepared_order.cardinality())
-    num_steps = num_steps or NUM_PASSES * steps_per_pass
+    steps_per_iteration = int(in_prepared_order.cardinality())
+    num_steps = num_steps or NUM_PASSES * steps_per_iteration
     keras.utils.set_random_seed(seed)
     model = make_model(validation[0].shape[1:])
     start = [variable.numpy() for variable in state(model)]
@@ -76,7 +76,7 @@ def compare(prepared: pathlib.Path, class_ordered: pathlib.Path, num_steps: int 
         for variable, value in zip(state(model), start, strict=True):
             variable.assign(value)
         trainings.append(train(model, batches, validation, num_steps))
-    return Comparison(folder_labels, steps_per_pass, *trainings)
+    return Comparison(folder_labels, steps_per_iteration, *trainings)
 
 
 def write_class_ordered(digits: tf_input.PreparedDataset, path: pathlib.Path) -> np.ndarray:
@@ -151,8 +151,8 @@ def describe(comparison: Comparison) -> Iterator[str]:
         (f"  through shuffle({SHUFFLE_BUFFER})", comparison.buffered),
         ("prepared, no buffer", comparison.prepared),
     ):
-        after_each_pass = training.accuracies[:: comparison.steps_per_pass][1:]
-        percentages = " ".join(f"{accuracy:.0%}" for accuracy in after_each_pass)
+        after_each_iteration = training.accuracies[:: comparison.steps_per_iteration][1:]
+        percentages = " ".join(f"{accuracy:.0%}" for accuracy in after_each_iteration)
         yield _row(name, *_mixing(training.labels), f"{training.accuracies[-1]:.1%}", percentages)
     yield _row("a perfect shuffle", f"{expected_run_length(counts.values()):.2f}", f"{expected_labels(counts):.1f}")
     yield ""

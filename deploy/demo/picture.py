@@ -74,7 +74,7 @@ def _draw_accuracies(axes: pyplot.Axes, comparison: Comparison) -> None:
     axes.set(xlim=(0, num_steps), ylim=(0, 1), xlabel="training steps (dashed: the end of a pass over the images)")
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.grid(axis="y", color="#eaecef")
-    for step in range(comparison.steps_per_pass, num_steps, comparison.steps_per_pass):
+    for step in range(comparison.steps_per_iteration, num_steps, comparison.steps_per_iteration):
         axes.axvline(step, color=PALE, linewidth=1, linestyle=(0, (4, 4)), zorder=0)
     apart = max(0.0, 0.12 - abs(prepared.accuracies[-1] - buffered.accuracies[-1])) / 2
     up = apart if prepared.accuracies[-1] >= buffered.accuracies[-1] else -apart
@@ -86,8 +86,8 @@ def _draw_curve(axes: pyplot.Axes, training: Training, name: str, colour: str, n
     step, accuracy = len(training.labels), training.accuracies[-1]
     axes.plot(training.accuracies, color=colour, linewidth=2.6, clip_on=False)
     axes.plot([step], [accuracy], "o", color=colour, clip_on=False)
-    beside = {"xytext": (11, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
-    axes.annotate(f"{accuracy:.0%} {name}", (step, accuracy + name_up), color=colour, size=13, weight="bold", **beside)
+    siblings = {"xytext": (11, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
+    axes.annotate(f"{accuracy:.0%} {name}", (step, accuracy + name_up), color=colour, size=13, weight="bold", **siblings)
 
 
 def _save(figure: pyplot.Figure, path: str | os.PathLike[str]) -> None:

@@ -77,12 +77,12 @@ def _building() -> Iterator[pathlib.Path]:
         yield pathlib.Path(folder)
 
 
-def _put(made: pathlib.Path, place: pathlib.Path) -> None:
+def _put(made: pathlib.Path, location: pathlib.Path) -> None:
     """Renames a result to its final path, unless another process has already created it."""
     try:
-        os.rename(made, place)
+        os.rename(made, location)
     except OSError:
-        if not place.exists():
+        if not location.exists():
             raise
 
 

@@ -11,7 +11,7 @@ from typing import Any, Mapping, Sequence
 
 def make(images: Sequence[bytes]) -> dict[str, Any]:
     """Returns a request for the classification of image files."""
-    return {"instances": [{"image": {"b64": base64.b64encode(one).decode()}} for one in images]}
+    return {"instances": [{"image": {"b64": base64.b64encode(image).decode()}} for image in images]}
 
 
 def signature_name(call: Any) -> str:
@@ -65,7 +65,7 @@ def _named(value: Any, only: str | None) -> Any:
 def _decoded(value: Any) -> Any:
     """Replaces each {"b64": ...} in a JSON value by the decoded bytes."""
     if isinstance(value, list):
-        return [_decoded(one) for one in value]
+        return [_decoded(item) for item in value]
     if not isinstance(value, dict):
         return value
     try:
@@ -78,7 +78,7 @@ def _decoded(value: Any) -> Any:
 def _json_value(value: Any) -> Any:
     """Returns a value for JSON. Bytes are converted to text, or to base64 if they are not valid UTF-8."""
     if isinstance(value, list):
-        return [_json_value(one) for one in value]
+        return [_json_value(item) for item in value]
     if not isinstance(value, bytes):
         return value
     try:

@@ -75,7 +75,7 @@ class Model:
         import tensorflow as tf
 
         folder = pathlib.Path(directory).resolve()
-        versions = [int(one.name) for one in folder.iterdir() if one.name.isdecimal() and (one / "saved_model.pb").exists()]
+        versions = [int(path.name) for path in folder.iterdir() if path.name.isdecimal() and (path / "saved_model.pb").exists()]
         if not versions:
             raise ValueError(f"--model={directory}: expected versions in it, such as {directory}/1/saved_model.pb")
         self.name, self.version = name or folder.name, str(max(versions))
@@ -120,8 +120,8 @@ class Model:
     def metadata(self) -> dict[str, Any]:
         """Returns the dtypes and shapes of the inputs and outputs of each signature."""
         signatures = {
-            name: {"inputs": _described(one.structured_input_signature[1]), "outputs": _described(one.structured_outputs)}
-            for name, one in self._model.signatures.items()
+            name: {"inputs": _described(item.structured_input_signature[1]), "outputs": _described(item.structured_outputs)}
+            for name, item in self._model.signatures.items()
         }
         spec = {"name": self.name, "signature_name": "", "version": self.version}
         return {"model_spec": spec, "metadata": {"signature_def": {"signature_def": signatures}}}
@@ -190,11 +190,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._answer(answer)
 
     def _answer(self, answer: Any) -> None:
-        model, found = self.server.model, _CALL.fullmatch(self.path)
+        model, result = self.server.model, _CALL.fullmatch(self.path)
         try:
-            if found is None or found["name"] != model.name or found["version"] not in (None, model.version):
+            if result is None or result["name"] != model.name or result["version"] not in (None, model.version):
                 raise InvalidInput(404, f"{self.path}: expected /v1/models/{model.name}[/versions/{model.version}], or its :predict")
-            self._send(200, answer(found["action"]))
+            self._send(200, answer(result["action"]))
         except InvalidInput as error:
             self._send(error.status, {"error": str(error)})
 
@@ -230,8 +230,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"serve.py: --port={arguments.port}: {error.strerror}", file=sys.stderr)
         return 1
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    place = f"http://{arguments.host}:{server.server_port}/v1/models/{model.name}"
-    print(f"{model.name} version {model.version} at {place}, for trying out; TensorFlow Serving is for traffic", flush=True)
+    location = f"http://{arguments.host}:{server.server_port}/v1/models/{model.name}"
+    print(f"{model.name} version {model.version} at {location}, for trying out; TensorFlow Serving is for traffic", flush=True)
     stopped.wait()
     server.shutdown()
     return 0

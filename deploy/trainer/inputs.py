@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterator
 import tensorflow as tf
 
 import tf_input
-from tf_input.epochs.position import Position
+from tf_input.epochs.iterator_state import IteratorState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,17 +19,17 @@ class Batches:
         make: A function from (epoch, step) to a distributed dataset of (uint8 images, int64 labels, float32 weights).
             The dataset yields the remaining batches of the epoch from that step, and must be read before the next
             dataset is made.
-        position: The number of steps per epoch, which is equal on all workers, and the identity of the batches. It is
-            the iterator state for `tf_input.Backup`.
+        iterator_state: The number of steps per epoch, which is equal on all workers, and the identity of the batches. It is
+            the iterator state for `tf_input.Checkpoint`.
     """
 
     make: Callable[[int, int], Any]
-    position: Position
+    iterator_state: IteratorState
 
     @property
     def num_steps(self) -> int:
         """The number of steps per epoch."""
-        return self.position.num_batches
+        return self.iterator_state.num_batches
 
     def iterator(self, epoch: int, step: int = 0) -> Iterator:
         """Returns an iterator over the batches of an epoch, starting at the given step."""
@@ -71,8 +71,8 @@ def training_batches(
     weights = {} if class_weight is None else class_weight
     read = {"batch_size": batch_size, "drop_remainder": True, "hosts": hosts, "class_weight": weights, "channels": 3, **options}
     # With a service, this process caches no data.
-    whole = dataset.batches(split, **read, **({} if service is None else {"memory_budget": 0}))
-    num_steps = min(len(whole), limit_steps or len(whole))
+    complete = dataset.batches(split, **read, **({} if service is None else {"memory_budget": 0}))
+    num_steps = min(len(complete), limit_steps or len(complete))
 
     def distribute(data: tf.data.Dataset, step: int) -> Any:
         def of_worker(_: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -81,15 +81,15 @@ def training_batches(
         return strategy.distribute_datasets_from_function(of_worker)
 
     # Reused by all epochs that start at this step.
-    distribute_once = functools.cache(functools.partial(distribute, whole))
+    distribute_once = functools.cache(functools.partial(distribute, complete))
 
     def make(epoch: int, step: int) -> Any:
         if service is not None:
             return distribute(dataset.batches(split, start_epoch=epoch, start_step=step, service=service, **read), step)
-        whole.position.go_to(epoch, step)  # The start of the next iteration.
+        complete.iterator_state.go_to(epoch, step)  # The start of the next iteration.
         return distribute_once(step)
 
-    return Batches(make, Position(num_batches=num_steps, identity=whole.position.identity))
+    return Batches(make, IteratorState(num_batches=num_steps, identity=complete.iterator_state.identity))
 
 
 def evaluation_batches(
@@ -119,4 +119,4 @@ def evaluation_batches(
         return data.take(num_steps * num_local).prefetch(tf.data.AUTOTUNE)
 
     distributed = strategy.distribute_datasets_from_function(of_worker)  # Equal in each epoch.
-    return Batches(lambda epoch, step: distributed, Position(num_batches=num_steps))
+    return Batches(lambda epoch, step: distributed, IteratorState(num_batches=num_steps))

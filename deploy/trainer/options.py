@@ -44,7 +44,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     data = parser.add_argument_group("data").add_argument
     data("--data", required=True, metavar="DIR|URL", help="the data set")
-    data("--output", required=True, metavar="DIR", help="of backups/, logs/, model.keras and results.json")
+    data("--output", required=True, metavar="DIR", help="of checkpoints/, logs/, model.keras and results.json")
     data("--cache_directory", metavar="DIR", help="a local disk on which the first epoch leaves what it reads from a URL")
     data("--cache_bytes", type=_count, metavar="N", help="how many bytes may lie there (default: what the disk has room for)")
     data("--train_split", metavar="NAME", help="(default: the one whose name says that it is for training)")
@@ -74,10 +74,10 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--resume",
         action="store_true",
-        help="go on after the last backup in --output, if there is one; what is read is what would have been read "
+        help="go on after the last checkpoint in --output, if there is one; what is read is what would have been read "
         "without the interruption",
     )
-    add("--save_steps", type=_count, metavar="N", help="a backup after every N steps too (default: after each epoch alone)")
+    add("--save_steps", type=_count, metavar="N", help="a checkpoint after every N steps too (default: after each epoch alone)")
     add("--limit_steps", type=_count, metavar="N", help="for trials: an epoch and an evaluation have at most N steps")
 
     machine = parser.add_argument_group("machine").add_argument

@@ -8,7 +8,7 @@ The modules:
     cluster       select devices and machines
     loop          run training and evaluation steps with any strategy
 
-`tf_input.Backup` saves checkpoints.
+`tf_input.Checkpoint` saves checkpoints.
 """
 
 import dataclasses
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"train: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("train: interrupted; --resume goes on after the last backup", file=sys.stderr)
+        print("train: interrupted; --resume goes on after the last checkpoint", file=sys.stderr)
         return 130
     return 0
 
@@ -71,7 +71,7 @@ class Training:
         import models
         import tf_input
         from tf_input import dataset_format
-        from tf_input.training import backup
+        from tf_input.training import checkpoint
 
         self.settings = settings
         self.folder = pathlib.Path(settings.output)
@@ -81,8 +81,8 @@ class Training:
             keras.mixed_precision.set_global_policy(f"mixed_{settings.mixed_precision}")
         self.dataset = tf_input.open(settings.data, cache_directory=settings.cache_directory, cache_bytes=settings.cache_bytes)
         if settings.train_split is None:
-            found = dataset_format.training_split(self.dataset.splits)
-            self.settings = settings = dataclasses.replace(settings, train_split=found)
+            result = dataset_format.training_split(self.dataset.splits)
+            self.settings = settings = dataclasses.replace(settings, train_split=result)
         self.is_chief = cluster.is_chief(self.strategy)
         self.image_size = settings.image_size or models.NETWORKS[settings.model].image_size
         num_replicas = self.strategy.num_replicas_in_sync
@@ -90,9 +90,9 @@ class Training:
             raise ValueError(f"--batch_size={settings.batch_size}: expected a multiple of the {num_replicas} replicas")
         if settings.jit_compile and num_replicas > 1:
             raise ValueError(f"--jit_compile: XLA compiles the step of one replica; there are {num_replicas}")
-        backups = backup.find_backups(self.folder / "backups")
-        if backups and not settings.resume:
-            raise ValueError(f"{backups[-1]} is there: give --resume to go on from it, or another --output")
+        checkpoints = checkpoint.find_checkpoints(self.folder / "checkpoints")
+        if checkpoints and not settings.resume:
+            raise ValueError(f"{checkpoints[-1]} is there: give --resume to go on from it, or another --output")
 
         augmentation = tf_input.Augmentation(min_area=settings.min_area, flip=settings.flip)
         self.train_batches = inputs.training_batches(
@@ -136,25 +136,25 @@ class Training:
             )
         # A resumed run must have the same values and batches.
         names = ("model", "optimizer", "mixed_precision", "class_weight")
-        self.backup = tf_input.Backup(
-            self.folder / "backups",
+        self.checkpoint = tf_input.Checkpoint(
+            self.folder / "checkpoints",
             self.model,
             self.train_batches,
             settings={**{name: getattr(settings, name) for name in names}, "steps_per_epoch": self.train_batches.num_steps},
             save_freq=settings.save_steps or "epoch",
             writes=self.is_chief,
         )
-        place = self.backup.epoch * self.train_batches.num_steps + self.backup.step
-        if cluster.mean_over_workers(self.strategy, place) != place:
-            raise ValueError(f"--output={self.folder}: workers find different backups in it; expected a shared directory")
+        location = self.checkpoint.epoch * self.train_batches.num_steps + self.checkpoint.step
+        if cluster.mean_over_workers(self.strategy, location) != location:
+            raise ValueError(f"--output={self.folder}: workers find different checkpoints in it; expected a shared directory")
 
     def run(self) -> None:
         """Trains the remaining epochs, evaluates after each epoch, and writes the model and results.json."""
         import tensorflow as tf
 
         writer = tf.summary.create_file_writer(str(self.folder / "logs")) if self.is_chief else None
-        history = self.backup.state.setdefault("history", [])
-        for epoch in self.backup.epochs(self.settings.epochs):
+        history = self.checkpoint.state.setdefault("history", [])
+        for epoch in self.checkpoint.epochs(self.settings.epochs):
             results = self._train_epoch(epoch)
             if self.eval_batches is not None:
                 evaluation = self.loop.evaluate(self.eval_batches.iterator(epoch), self.eval_batches.num_steps)
@@ -167,9 +167,9 @@ class Training:
             self._write_results(history)
 
     def _train_epoch(self, epoch: int) -> dict[str, Any]:
-        started, timed_from, steps, first = time.perf_counter(), None, self.train_batches.num_steps, self.backup.step
+        started, timed_from, steps, first = time.perf_counter(), None, self.train_batches.num_steps, self.checkpoint.step
         for done in self.loop.train(self.train_batches.iterator(epoch, first), steps, first):
-            self.backup.advance(done - self.backup.step)
+            self.checkpoint.advance(done - self.checkpoint.step)
             if timed_from is None:  # The speed excludes tracing, compilation and the start of the input pipeline.
                 self.loop.results()  # Waits for the end of the step.
                 timed_from, warm = time.perf_counter(), done
@@ -199,7 +199,7 @@ class Training:
 
         results = {
             "settings": dataclasses.asdict(self.settings),
-            "manifest": self.train_batches.position.identity["manifest"],
+            "manifest": self.train_batches.iterator_state.identity["manifest"],
             "label_names": self.dataset.class_names,
             "replicas": self.strategy.num_replicas_in_sync,
             "devices": [device.name for device in tf.config.list_logical_devices()],

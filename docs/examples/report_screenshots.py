@@ -37,10 +37,10 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        take_pictures(make_data_sets(pathlib.Path(folder)), arguments.output)
+        take_pictures(make_datasets(pathlib.Path(folder)), arguments.output)
 
 
-def make_data_sets(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+def make_datasets(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     """Prepares the three datasets. Returns a dictionary from picture names to dataset folders."""
     write_folder(folder / "digits")
     write_scenes(folder / "scenes", NUM_SCENES)
@@ -50,19 +50,19 @@ def make_data_sets(folder: pathlib.Path) -> dict[str, pathlib.Path]:
         "boxes": ("scenes", ["--input", coco, "--image_root", folder / "scenes" / "images"]),
         "masks": ("strokes", ["--input", folder / "scenes", "--source=masks"]),
     }
-    data_sets = {}
+    datasets = {}
     for name, (title, options) in sources.items():
-        data_sets[name] = folder / "out" / title
+        datasets[name] = folder / "out" / title
         command = [sys.executable, "-m", "beam_pipelines", "prepare", "--quiet", "--splits=train=0.8,validation=0.1,test=0.1", *options]
-        subprocess.run([*command, "--output", data_sets[name]], check=True)
-    return data_sets
+        subprocess.run([*command, "--output", datasets[name]], check=True)
+    return datasets
 
 
-def take_pictures(data_sets: dict[str, pathlib.Path], output: pathlib.Path) -> None:
+def take_pictures(datasets: dict[str, pathlib.Path], output: pathlib.Path) -> None:
     """Writes NAME-SCREEN.png for each dataset and each screen."""
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     with playwright.sync_api.sync_playwright() as running, running.chromium.launch(executable_path=chromium, args=["--no-sandbox"]) as browser:
-        for name, directory in data_sets.items():
+        for name, directory in datasets.items():
             for screen, options in SCREENS.items():
                 with browser.new_context(**options) as context:
                     page = context.new_page()

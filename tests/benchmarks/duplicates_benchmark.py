@@ -66,21 +66,21 @@ def read_again(folder: str) -> tuple[float, float]:
     with multiprocessing.get_context("fork").Pool(num) as pool:
         pool.map(len, [[]] * num)  # Waits until all processes have started.
         start = time.perf_counter()
-        cpu_seconds = sum(pool.map(read_files, [paths[place::num] for place in range(num)], chunksize=1))
+        cpu_seconds = sum(pool.map(read_files, [paths[index::num] for index in range(num)], chunksize=1))
         return time.perf_counter() - start, cpu_seconds
 
 
 def run(folder: str, scratch: pathlib.Path, rounds: int) -> dict[str, list[float]]:
     """Returns the median wall-clock seconds and CPU seconds over the rounds, by contestant."""
-    output, found = scratch / "output", {"strict": [], "group": [], "read again": []}
+    output, actual = scratch / "output", {"strict": [], "group": [], "read again": []}
     for number in range(rounds + 1):
         for name, options in (("strict", []), ("group", ["--duplicates=group"])):
             measured = measure([*prepare_command(folder, str(output), "strict"), *options], with_memory=False)
             shutil.rmtree(output)
-            found[name].append([getattr(measured, kind) for kind in KINDS])
-        found["read again"].append(read_again(folder))
+            actual[name].append([getattr(measured, kind) for kind in KINDS])
+        actual["read again"].append(read_again(folder))
     # The first round is a warm-up.
-    return {name: [statistics.median(of_kind) for of_kind in zip(*(turns[1:] or turns))] for name, turns in found.items()}
+    return {name: [statistics.median(of_kind) for of_kind in zip(*(rotations[1:] or rotations))] for name, rotations in actual.items()}
 
 
 def compare(name: str, folder: str, scratch: pathlib.Path, rounds: int, runs: int) -> None:
@@ -89,8 +89,8 @@ def compare(name: str, folder: str, scratch: pathlib.Path, rounds: int, runs: in
     lowest = []
     for _ in range(runs):
         medians = run(folder, scratch, rounds)
-        for place, kind in enumerate(("clock", "CPU")):
-            strict, group, again = (medians[one][place] for one in ("strict", "group", "read again"))
+        for location, kind in enumerate(("clock", "CPU")):
+            strict, group, again = (medians[item][location] for item in ("strict", "group", "read again"))
             lowest.append((kind, group / strict - 1))
             print(f"{'':<14}{kind:<6}{strict:8.2f}s{group:8.2f}s{group / strict - 1:+8.0%}{again:11.2f}s{again / strict:+8.0%}", flush=True)
     least = ", ".join(f"{min(more for of, more in lowest if of == kind):+.0%} by {kind}" for kind in ("clock", "CPU"))

@@ -189,8 +189,8 @@ def run_staged_graph(source: pathlib.Path) -> Ran:
         dataflow.work = execute
         options = [*dataflow.flags, f"--temp_location={bucket}/tmp", "--sdk_container_image=made", "--no_auth", "--wait"]
         seconds, peaks = prepare(f"{bucket}/in", f"{bucket}/out", options, environment=environment)
-        found = {name: objects.read(f"{bucket}/out/{name}") for name, _ in objects.list(f"{bucket}/out")}
-        return Ran(seconds, peaks.worker, peaks.other, digest(found))
+        actual = {name: objects.read(f"{bucket}/out/{name}") for name, _ in objects.list(f"{bucket}/out")}
+        return Ran(seconds, peaks.worker, peaks.other, digest(actual))
 
 
 def run_all(source: pathlib.Path, prism: str | None) -> Iterator[tuple[str, Ran | str]]:

@@ -66,8 +66,8 @@ class Utilisation:
             return None
         self._process.terminate()
         self._process.wait()
-        found = [share for when, share in self._samples if start <= when <= end]
-        return statistics.mean(found) if found else None
+        actual = [share for when, share in self._samples if start <= when <= end]
+        return statistics.mean(actual) if actual else None
 
 
 def has_gpu(backend: str) -> bool:
@@ -201,13 +201,13 @@ def run(options: argparse.Namespace) -> None:
     for name, batches, first in make_ways(data, options):
         alone = read_alone(batches, options.steps)
         model = make_model(options, len(data.class_names), first)
-        held = train(model, same_batch(batches, options.backend), options.steps)
+        reserved = train(model, same_batch(batches, options.backend), options.steps)
         feeds = [(name, batches.repeat())]
         if on_gpu and options.backend == "tensorflow":
             feeds.append(("    sent ahead", send_ahead(batches.repeat())))
         for name, feed in feeds:
             fed = train(model, feed, options.steps)
-            idle = f"{max(0.0, 1 - held.seconds / fed.seconds):.1%}" if on_gpu else "-"
+            idle = f"{max(0.0, 1 - reserved.seconds / fed.seconds):.1%}" if on_gpu else "-"
             seen = "-" if fed.busy is None or not on_gpu else f"{1 - fed.busy:.1%}"
             rates = [f"{options.batch_size / seconds:,.0f}" for seconds in (alone, fed.seconds)]
             print(FORMAT.format(name, *rates, idle, seen), flush=True)

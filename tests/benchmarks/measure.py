@@ -83,9 +83,9 @@ def _sample(pid: int, peaks: dict[str, int], with_shared: bool) -> None:
         process = psutil.Process(pid)
         while process.status() != psutil.STATUS_ZOMBIE:
             tree = (process, *process.children(recursive=True))
-            peaks["rss"] = max(peaks["rss"], sum(_memory(one, "rss") for one in tree))
+            peaks["rss"] = max(peaks["rss"], sum(_memory(item, "rss") for item in tree))
             if with_shared:
-                peaks["pss"] = max(peaks["pss"], sum(_memory(one, "pss") for one in tree))
+                peaks["pss"] = max(peaks["pss"], sum(_memory(entry, "pss") for entry in tree))
             time.sleep(_SAMPLE_SECONDS)
     except psutil.NoSuchProcess:
         return

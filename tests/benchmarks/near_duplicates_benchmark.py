@@ -36,15 +36,15 @@ def make_hashes(num: int) -> np.ndarray:
 
 def search(num: int) -> None:
     """Searches for near-duplicates in this process, and prints the number of pairs and the time in seconds."""
-    from beam_pipelines.images.look_alikes import HASH_ROW, components, find_edges, find_looks, join_edges
+    from beam_pipelines.images.visual_groups import HASH_ROW, components, find_edges, group_by_hash, join_edges
     from beam_pipelines.images.near_hashes import search_parts
 
     rows = np.zeros(num, HASH_ROW)
-    rows["look"], rows["has_look"] = make_hashes(num), True
+    rows["visual_hash"], rows["has_visual_hash"] = make_hashes(num), True
     start, cpu_start = time.perf_counter(), time.process_time()
-    looks = find_looks(rows)
-    edges, _ = join_edges(find_edges(looks.hashes, DISTANCE, part) for part in search_parts(len(looks.hashes)))
-    labels = components(looks.num, edges)[looks.of_images]
+    visual_hashes = group_by_hash(rows)
+    edges, _ = join_edges(find_edges(visual_hashes.hashes, DISTANCE, part) for part in search_parts(len(visual_hashes.hashes)))
+    labels = components(visual_hashes.num, edges)[visual_hashes.of_images]
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     num_near_duplicates = num // NEAR_DUPLICATES
     if not (labels[:num_near_duplicates] == labels[num - num_near_duplicates :]).all():

@@ -131,28 +131,28 @@ def print_table(case: Case, runs: dict[tuple[str, int], list[Measured]], peaks: 
     smaller = f", short side {case.short}" if case.short else ""
     print(f"\n{case.many:,} {case.images}, --check {case.check}{smaller}, medians of {len(runs[OURS, case.many])} rounds")
     print(f"{'':32}{'whole s':>9}{'CPU s':>9}{'steady images/s':>18}{'images/CPU s':>14}{'peak MB':>9}")
-    whole, steady = {}, {}
+    complete, steady = {}, {}
     for name in names:
         for kind in KINDS:
-            whole[name, kind] = [getattr(run, kind) for run in runs[name, case.many]]
-            steady[name, kind] = [long - getattr(short, kind) for long, short in zip(whole[name, kind], runs[name, case.few])]
-        times = "".join(f"{statistics.median(whole[name, kind]):9.2f}" for kind in KINDS)
+            complete[name, kind] = [getattr(run, kind) for run in runs[name, case.many]]
+            steady[name, kind] = [long - getattr(short, kind) for long, short in zip(complete[name, kind], runs[name, case.few])]
+        times = "".join(f"{statistics.median(complete[name, kind]):9.2f}" for kind in KINDS)
         rates = [_divide(case.many - case.few, statistics.median(steady[name, kind])) for kind in KINDS]
         print(f"{name:32}{times}{rates[0]:18,.0f}{rates[1]:14,.0f}{peaks[name]:9.0f}")
     _print_ratio(f"steady state, recordmill / {case.rival}", steady, case.rival)
     if TFDS in names:
-        _print_ratio(f"whole process, {TFDS} / recordmill", whole, TFDS)
+        _print_ratio(f"whole process, {TFDS} / recordmill", complete, TFDS)
 
 
 def _print_ratio(title: str, seconds: dict[tuple[str, str], list[float]], rival: str) -> None:
     """Prints the rival's time divided by recordmill's time, as the ratio of the medians and the range over the
     rounds."""
-    told = []
+    reported = []
     for kind, measure_of in zip(KINDS, ("by the clock", "by CPU time")):
         theirs, ours = seconds[rival, kind], seconds[OURS, kind]
         rounds = sorted(map(_divide, theirs, ours))
-        told.append(f"{_divide(statistics.median(theirs), statistics.median(ours)):.2f} {measure_of} ({rounds[0]:.2f} to {rounds[-1]:.2f})")
-    print(f"{title}: {', '.join(told)}", flush=True)
+        reported.append(f"{_divide(statistics.median(theirs), statistics.median(ours)):.2f} {measure_of} ({rounds[0]:.2f} to {rounds[-1]:.2f})")
+    print(f"{title}: {', '.join(reported)}", flush=True)
 
 
 def _divide(number: float, seconds: float) -> float:

@@ -68,7 +68,7 @@ class Race:
         return [package for module, package in self.needs.items() if importlib.util.find_spec(module) is None]
 
 
-def read_ours(data_set: str, **options: Any) -> Reads:
+def read_ours(dataset: str, **options: Any) -> Reads:
     """Returns an infinite reader of a dataset, which is given by its attribute name in `Inputs`."""
 
     def read(directory: str, batch_size: int) -> Batches:
@@ -76,10 +76,10 @@ def read_ours(data_set: str, **options: Any) -> Reads:
 
         return iter(tf_input.open(directory).batches("train", batch_size=batch_size, seed=0, **options).repeat())
 
-    return lambda inputs, batch_size: functools.partial(read, getattr(inputs, data_set), batch_size)
+    return lambda inputs, batch_size: functools.partial(read, getattr(inputs, dataset), batch_size)
 
 
-def read_mix(data_set: str, **options: Any) -> Reads:
+def read_mix(dataset: str, **options: Any) -> Reads:
     """Returns a reader of a mix that uses the same dataset as two components."""
 
     def read(directory: str, batch_size: int) -> Batches:
@@ -89,13 +89,13 @@ def read_mix(data_set: str, **options: Any) -> Reads:
         parts = {"first": (made, "train", 0.7), "second": (made, "train", 0.3)}
         return iter(tf_input.mix(parts, batch_size=batch_size, seed=0, **options).repeat())
 
-    return lambda inputs, batch_size: functools.partial(read, getattr(inputs, data_set), batch_size)
+    return lambda inputs, batch_size: functools.partial(read, getattr(inputs, dataset), batch_size)
 
 
-def read_rival(name: str, data_set: str, module: str = "read_rivals") -> Reads:
+def read_rival(name: str, dataset: str, module: str = "read_rivals") -> Reads:
     def prepare(inputs: Inputs, batch_size: int) -> Callable[[], Batches]:
         rivals = importlib.import_module(f"tests.benchmarks.{module}")
-        return functools.partial(getattr(rivals, name), getattr(inputs, data_set), batch_size)
+        return functools.partial(getattr(rivals, name), getattr(inputs, dataset), batch_size)
 
     return prepare
 
@@ -146,9 +146,9 @@ RACES = {
     ),
     **{
         f"{name}-{images}": Race(
-            images, read_ours(data_set, **options, **{name: choice}), whole, (f"{name}={choice!r}", "the whole split"), 0.65, batch_size
+            images, read_ours(dataset, **options, **{name: choice}), complete, (f"{name}={choice!r}", "the whole split"), 0.65, batch_size
         )
-        for images, data_set, options, whole, batch_size in (
+        for images, dataset, options, complete, batch_size in (
             (PHOTOS, "photo_set", _VIEWS, _READ_PHOTOS, 128),
             (TINY, "tiny_set", {"memory_budget": 0}, _TINY, 512),
         )
@@ -193,11 +193,11 @@ def run_race(name: str, race: Race, inputs: Inputs, options: argparse.Namespace)
                 raise RuntimeError(f"{name}: images of {ours.shape} against {rival.shape}")
             for racer in (ours, rival):
                 racer.rates()  # Warm-up.
-            turns = [(ours.rates(), rival.rates()) for _ in range(options.turns)]
-        ratios = [[first[clock] / second[clock] for first, second in turns] for clock in range(2)]
+            rotations = [(ours.rates(), rival.rates()) for _ in range(options.rotations)]
+        ratios = [[first[clock] / second[clock] for first, second in rotations] for clock in range(2)]
         medians.append(list(map(statistics.median, ratios)))
-        wall, cpu = (f"{statistics.median(one):.2f} ({min(one):.2f}-{max(one):.2f})" for one in ratios)
-        speeds = (f"{statistics.median(wall for wall, _ in rates):,.0f}/s" for rates in zip(*turns))
+        wall, cpu = (f"{statistics.median(ratio):.2f} ({min(ratio):.2f}-{max(ratio):.2f})" for ratio in ratios)
+        speeds = (f"{statistics.median(wall for wall, _ in rates):,.0f}/s" for rates in zip(*rotations))
         rows.append(FORMAT.format(name, race.names[0], next(speeds), race.names[1], next(speeds), wall, ""))
         first = f"first batch after {ours.first_seconds:.1f} s, the rival's after {rival.first_seconds:.1f} s"
         rows.append(f"{'':15} by the processor's time {cpu}; {first}")
@@ -214,7 +214,7 @@ def run_case(name: str, inputs: Inputs, options: argparse.Namespace) -> str:
     if name == "large-accuracy":
         return run_accuracy(name, inputs, min(64, options.large))
     if name == "resume":
-        return run_resume(name, inputs, options.turns)
+        return run_resume(name, inputs, options.rotations)
     if name == "memory":
         return run_memory(name, inputs)
     return run_race(name, RACES[name], inputs, options)

@@ -61,7 +61,7 @@ def run_resume(name: str, inputs: Inputs, repeats: int) -> str:
 
     num_steps = inputs.num_records // _BATCH_SIZE
 
-    def race(directory: str, shuffle: str, most_s: float, place: str) -> str:
+    def race(directory: str, shuffle: str, most_s: float, location: str) -> str:
         took = []
         for turn in range(repeats + 1):
             start = time.perf_counter()
@@ -72,8 +72,8 @@ def run_resume(name: str, inputs: Inputs, repeats: int) -> str:
             next(iter(batches))
             took.append(time.perf_counter() - start)
         must = verdict(statistics.median(took) < most_s, f"below {most_s:g} s")
-        what = f"{inputs.num_records:,} examples, {shuffle}"
-        return FORMAT.format(name, what, f"{statistics.median(took):.2f} s", place, "", f"at most {max(took):.2f} s", must)
+        subject = f"{inputs.num_records:,} examples, {shuffle}"
+        return FORMAT.format(name, subject, f"{statistics.median(took):.2f} s", location, "", f"at most {max(took):.2f} s", must)
 
     rows = [race(inputs.many_set, shuffle, 0.5, "") for shuffle in ("window", "exact")]
     with RangeProcess(pathlib.Path(inputs.many_set), delay_s=0.03) as server, mock.patch.dict(os.environ, server.environment("gs")):
@@ -89,6 +89,6 @@ def run_memory(name: str, inputs: Inputs) -> str:
         more = peak - peaks[0]
         # The index of tiny records needs memory too.
         must = verdict(more <= 1.1 * size, f"{size >> 20} MiB and a tenth")
-        what, least = f"read_buffer of {size >> 20} MiB", f"of {_BUFFERS[0] >> 20} MiB"
-        rows.append(FORMAT.format(name, what, f"{peak >> 20} MiB", least, f"{peaks[0] >> 20} MiB", f"{more >> 20:+} MiB", must))
+        subject, least = f"read_buffer of {size >> 20} MiB", f"of {_BUFFERS[0] >> 20} MiB"
+        rows.append(FORMAT.format(name, subject, f"{peak >> 20} MiB", least, f"{peaks[0] >> 20} MiB", f"{more >> 20:+} MiB", must))
     return "\n".join(rows)

@@ -87,7 +87,7 @@ def _check_plan(config: Any, num_references: int) -> int:
     from beam_pipelines.elements.plan_files import read_plan, read_planned_shard
     from beam_pipelines.elements.shuffle_keys import shuffle_orders
 
-    num_shards, num_found, last = 0, 0, ("", 0)
+    num_shards, num_results, last = 0, 0, ("", 0)
     for shard in read_plan(config).shards():
         references = read_planned_shard(config, shard, 0, shard.num_inputs)
         orders = references.rows["order"]
@@ -95,9 +95,9 @@ def _check_plan(config: Any, num_references: int) -> int:
         if not is_in_order or (shuffle_orders(config.seed, list(references.keys)) != orders).any():
             sys.exit(f"the references of {shard.address} are out of order")
         last = shard.address.split, int(orders[-1])
-        num_shards, num_found = num_shards + 1, num_found + len(orders)
-    if num_found != num_references:
-        sys.exit(f"{num_found} references arrived")
+        num_shards, num_results = num_shards + 1, num_results + len(orders)
+    if num_results != num_references:
+        sys.exit(f"{num_results} references arrived")
     return num_shards
 
 

@@ -52,12 +52,12 @@ def batches(dataset: Any, **options: Any) -> Iterator[Any]:
 def records(dataset: Any, **options: Any) -> Iterator[Any]:
     """Returns batches of serialized examples."""
     import tf_input
-    from tf_input.epochs.position import Position
+    from tf_input.epochs.iterator_state import IteratorState
     from tf_input.pipeline import input_pipeline
 
     reader = dataset.split_reader("train")
     plan = reader.plan(reader.resolve(tf_input.ReadConfig(**options)))
-    return iter(input_pipeline.read_batches(plan, lambda inputs, seed, rows: inputs[0], Position()).repeat())
+    return iter(input_pipeline.read_batches(plan, lambda inputs, seed, rows: inputs[0], IteratorState()).repeat())
 
 
 def interleaved(directory: pathlib.Path) -> Iterator[Any]:
@@ -76,9 +76,9 @@ def slow_mount(dataset: Any, delay_s: float) -> Iterator[Any]:
     files = dataset.files.store.files
 
     def delayed(read: Callable[..., Any]) -> Callable[..., Any]:
-        def wait_and_read(*place: Any) -> Any:
+        def wait_and_read(*location: Any) -> Any:
             time.sleep(delay_s)
-            return read(*place)
+            return read(*location)
 
         return wait_and_read
 
@@ -176,9 +176,9 @@ def run(case: str, inputs: Inputs, folder: pathlib.Path, options: argparse.Names
             readers = [start() for start in starts]
             for reader in readers:
                 measure(reader, options.seconds)  # Warm-up.
-            turns = [[measure(reader, options.seconds) for reader in readers] for _ in range(options.turns)]
-        rates = [[statistics.median(turn[side][clock] for turn in turns) for clock in (0, 1)] for side in (0, 1)]
-        ratios = [statistics.median(ours[clock] / rival[clock] for ours, rival in turns) for clock in (0, 1)]
+            rotations = [[measure(reader, options.seconds) for reader in readers] for _ in range(options.rotations)]
+        rates = [[statistics.median(turn[side][clock] for turn in rotations) for clock in (0, 1)] for side in (0, 1)]
+        ratios = [statistics.median(ours[clock] / rival[clock] for ours, rival in rotations) for clock in (0, 1)]
         runs.append(ratios)
         shown = " ".join(f"{ours:12,.0f} {rival:12,.0f} {ratio:6.2f}" for ours, rival, ratio in zip(*rates, ratios))
         print(f"{case:<16} {shown}", flush=True)

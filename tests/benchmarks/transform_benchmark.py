@@ -68,8 +68,8 @@ def run_analyses(directory: pathlib.Path, modules: dict[str, pathlib.Path | None
 
 
 def analyze(directory: pathlib.Path, module: pathlib.Path | None, side: int) -> Measured:
-    what = ["--preprocessing_module", str(module)] if module else [f"--image_size={side}"]
-    return measure([sys.executable, "-m", "beam_pipelines", "analyze", str(directory), "--overwrite", *what])
+    subject = ["--preprocessing_module", str(module)] if module else [f"--image_size={side}"]
+    return measure([sys.executable, "-m", "beam_pipelines", "analyze", str(directory), "--overwrite", *subject])
 
 
 def _told(measured: Measured) -> str:

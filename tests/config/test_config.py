@@ -116,7 +116,7 @@ def test_scratch_lies_beside_the_output_and_moves_with_it_by_one_rename():
 
 
 def test_in_an_object_store_what_replaces_nothing_is_written_in_place():
-    for is_output_new, expected in ((True, "gs://bucket/out"), (False, "gs://bucket/out.incomplete/1a2b/data_set")):
+    for is_output_new, expected in ((True, "gs://bucket/out"), (False, "gs://bucket/out.incomplete/1a2b/dataset")):
         config = PrepareJob.of(make_config(output="gs://bucket/out"), run_id="1a2b", is_output_new=is_output_new)
         assert config.working_directory == expected
         assert config.spool_directory == "gs://bucket/out.incomplete/1a2b/spool"

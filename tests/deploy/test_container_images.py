@@ -41,8 +41,8 @@ def test_every_dockerfile_is_of_an_image():
 @every_image
 def test_every_base_comes_with_its_digest(image):
     """By an argument that has no default: no tag that could be another image tomorrow."""
-    found, asked = dockerfiles.stages(DOCKERFILES[image]), dockerfiles.arguments(DOCKERFILES[image])
-    for instructions in found.values():
+    actual, asked = dockerfiles.stages(DOCKERFILES[image]), dockerfiles.arguments(DOCKERFILES[image])
+    for instructions in actual.values():
         base = instructions[0].value.partition(" AS ")[0]
         name = re.fullmatch(r"\$\{(\w+_IMAGE)\}", base)
         assert name, f"FROM {base}"
@@ -64,7 +64,7 @@ def test_bases_have_the_versions_of_what_is_installed():
 
 
 def last_user(instructions) -> str:
-    return [one.value for one in instructions if one.name == "USER"][-1]
+    return [instruction.value for instruction in instructions if instruction.name == "USER"][-1]
 
 
 @pytest.mark.parametrize("name", images.IMAGES)
@@ -82,16 +82,16 @@ def test_an_image_is_given_what_it_copies_and_nothing_else(image):
     path = DOCKERFILES[image]
     given = dockerfiles.context(path)
     asked = {**dockerfiles.arguments(path)}
-    variants = [{**asked, **dict(one.split("=") for one in made.arguments)} for made in images.IMAGES.values() if made.folder == image]
+    variants = [{**asked, **dict(argument.split("=") for argument in made.arguments)} for made in images.IMAGES.values() if made.folder == image]
     wanted = set()
     for values in variants:
         for instructions in dockerfiles.stages(path).values():
             for source in dockerfiles.sources(instructions, values):
                 if source == "deploy/serving/models":  # the user's
                     continue
-                found = {file for file in given if file == source or file.startswith(f"{source}/") or pathlib.PurePath(file).match(source)}
-                assert found, f"COPY {source}: not in the context"
-                wanted |= found
+                actual = {file for file in given if file == source or file.startswith(f"{source}/") or pathlib.PurePath(file).match(source)}
+                assert actual, f"COPY {source}: not in the context"
+                wanted |= actual
     surplus = {file for file in given - wanted if not file.startswith(f"deploy/{image}/")}
     assert not surplus
     assert not [file for file in given if file.endswith((".env", ".pem", ".key"))]
@@ -108,12 +108,12 @@ def test_packages_are_installed_by_hash(image):
 
 def read_lock(path: pathlib.Path) -> dict[str, tuple[str, list[str]]]:
     """Name -> version and hashes."""
-    found = {}
+    actual = {}
     for entry in path.read_text().replace("\\\n", " ").splitlines():
         requirement, *hashes = entry.split(" --hash=")
         name, version = requirement.split("==")
-        found[name.strip()] = version.split(";")[0].strip(), [one.strip() for one in hashes]
-    return found
+        actual[name.strip()] = version.split(";")[0].strip(), [item.strip() for item in hashes]
+    return actual
 
 
 @pytest.mark.parametrize("path", sorted(LOCKS), ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -122,10 +122,10 @@ def test_a_lock_has_hashes_and_the_versions_of_the_constraints(path):
     locked = read_lock(path)
     for name, (version, hashes) in locked.items():
         assert pins.get(name, version) == version, name
-        assert hashes and all(re.fullmatch(r"sha256:[0-9a-f]{64}", one) for one in hashes), name
+        assert hashes and all(re.fullmatch(r"sha256:[0-9a-f]{64}", item) for item in hashes), name
     extras, packages = images.REQUIREMENTS[str(path.relative_to(DEPLOY))]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for text in (*packages, *(one for extra in extras for one in images.requirements(project, extra))):
+    for text in (*packages, *(requirement for extra in extras for requirement in images.requirements(project, extra))):
         wanted = Requirement(text)
         assert wanted.specifier.contains(locked[wanted.name.lower()][0]), text
     wants_tensorflow = "transform" in extras or "tensorflow" in packages

@@ -82,7 +82,7 @@ def test_a_job_is_called_by_its_output(ask):
 def test_a_second_start_says_that_it_runs(ask):
     done, asked = launch(ask, active="job-7\n")
     assert done.returncode == 0 and done.stdout.startswith("already running: recordmill-flowers-2-") and "job-7" in done.stdout
-    assert not any("flex-template run" in one for one in asked)
+    assert not any("flex-template run" in item for item in asked)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_second_start_says_that_it_runs(ask):
 def test_with_wait_it_ends_with_the_job(ask, end, code, said):
     done, asked = launch(ask, "--wait", states=f"JOB_STATE_QUEUED\nJOB_STATE_RUNNING\nJOB_STATE_{end}\n")
     assert done.returncode == code and (done.stdout + done.stderr).endswith(said)
-    assert sum("jobs describe job-1" in one for one in asked) == 3
+    assert sum("jobs describe job-1" in item for item in asked) == 3
 
 
 def test_with_wait_a_second_start_waits_for_the_first(ask):
@@ -127,11 +127,11 @@ def test_what_is_not_committed_is_not_pushed(ask):
 
 
 def test_the_rule_of_the_bucket_deletes_scratch_files_and_no_template(ask):
-    deleting = [one for one in json.loads((DATAFLOW / "lifecycle.json").read_text())["rule"] if one["action"]["type"] == "Delete"]
+    deleting = [load for load in json.loads((DATAFLOW / "lifecycle.json").read_text())["rule"] if load["action"]["type"] == "Delete"]
     prefixes = [prefix for rule in deleting for prefix in rule["condition"]["matchesPrefix"]]
     assert all("matchesPrefix" in rule["condition"] for rule in deleting)
     _, (_, launched) = launch(ask)
     used = re.findall(r"--(?:staging|temp)-location=gs://scratch/(\S+)", launched)
-    assert used and all(f"{one}/".startswith(tuple(prefixes)) for one in used)
+    assert used and all(f"{item}/".startswith(tuple(prefixes)) for item in used)
     template = re.search(r"--template-file-gcs-location=gs://scratch/(\S+)", launched)[1]
     assert not template.startswith(tuple(prefixes))

@@ -15,12 +15,12 @@ flink_cluster = engines.flink_cluster()
 
 
 def documents() -> list[dict]:
-    return [one for path in sorted(FLINK.glob("kubernetes/*.yaml")) for one in yaml.safe_load_all(path.read_text())]
+    return [item for path in sorted(FLINK.glob("kubernetes/*.yaml")) for item in yaml.safe_load_all(path.read_text())]
 
 
 def only(kind: str) -> dict:
-    (found,) = (one for one in documents() if one["kind"] == kind)
-    return found
+    (actual,) = (document for document in documents() if document["kind"] == kind)
+    return actual
 
 
 def cluster() -> dict:
@@ -33,8 +33,8 @@ def pod(part: str) -> dict:
 
 def submit() -> dict:
     """The container that submits."""
-    (found,) = only("Job")["spec"]["template"]["spec"]["containers"]
-    return found
+    (actual,) = only("Job")["spec"]["template"]["spec"]["containers"]
+    return actual
 
 
 def test_the_manifests_submit_to_the_cluster_that_they_bring_up():
@@ -62,7 +62,7 @@ def test_a_job_outlives_a_task_manager_and_a_job_manager():
     assert settings["high-availability.type"] == "kubernetes" and cluster()["jobManager"]["replicas"] == 2
     folder = settings["high-availability.storageDir"].removeprefix("file://")
     for part in ("jobManager", "taskManager"):
-        (mount,) = (one for one in pod(part)["containers"][0]["volumeMounts"] if folder.startswith(f"{one['mountPath']}/"))
+        (mount,) = (item for item in pod(part)["containers"][0]["volumeMounts"] if folder.startswith(f"{item['mountPath']}/"))
         assert mount["name"] in {volume["name"] for volume in pod(part)["volumes"]}
 
 
@@ -74,7 +74,7 @@ def test_no_pod_template_is_joined_with_another():
 def test_beam_is_on_the_class_path_as_on_this_machine():
     settings = cluster()["flinkConfiguration"]
     assert settings["classloader.resolve-order"] == "parent-first"
-    copied = [one.value for one in dockerfiles.stages(FLINK / "Dockerfile")["flink"] if one.name == "COPY"]
+    copied = [stage.value for stage in dockerfiles.stages(FLINK / "Dockerfile")["flink"] if stage.name == "COPY"]
     version = flink_cluster.JOB_SERVER if hasattr(flink_cluster, "JOB_SERVER") else flink_cluster.JAR.stem.rpartition("-")[2]
     jar = f"/build/target/flink-job-server-{version}-class-path.jar"
     assert copied == [f"--from=job_server {jar} /opt/flink/lib/"]
@@ -104,4 +104,4 @@ def test_the_workers_image_has_the_jar_that_is_submitted_with():
     user = pod("taskManager")["securityContext"]["runAsUser"]
     stages = dockerfiles.stages(FLINK / "Dockerfile")
     for stage in ("flink", "workers"):
-        assert [one.value for one in stages[stage] if one.name == "USER"] == [f"{user}:{user}"]
+        assert [item.value for item in stages[stage] if item.name == "USER"] == [f"{user}:{user}"]

@@ -55,7 +55,7 @@ def test_flink():
 
 
 @pytest.mark.slow(seconds=60)
-def test_flink_workers_prepare_a_data_set_as_their_user():
+def test_flink_workers_prepare_a_dataset_as_their_user():
     tag = build("flink-workers")
     assert user_of(tag) == "9999:9999"
     made = "from PIL import Image; import os\nfor i in range(8):\n os.makedirs(f'in/{i % 2}', exist_ok=True)\n"
@@ -92,7 +92,7 @@ def test_the_images_of_flink_run_the_job_of_the_manifest_together(tmp_path):
             pytest.skip("something listens on port 50000 already, which Beam's pool of workers takes")
     flink, workers = build("flink"), build("flink-workers")
     rest, rpc = reserve_port(), reserve_port()
-    settings = {one["kind"]: one for one in yaml.safe_load_all((FLINK / "kubernetes/cluster.yaml").read_text())}["FlinkDeployment"]["spec"]
+    settings = {item["kind"]: item for item in yaml.safe_load_all((FLINK / "kubernetes/cluster.yaml").read_text())}["FlinkDeployment"]["spec"]
     settings = {name: value for name, value in settings["flinkConfiguration"].items() if not name.startswith(("high-availability", "task"))}
     settings |= {"rest.port": rest, "rest.address": "localhost", "jobmanager.rpc.address": "localhost", "jobmanager.rpc.port": rpc}
     settings |= {"jobmanager.memory.process.size": "1200m", "taskmanager.memory.process.size": "1400m", "taskmanager.host": "localhost"}

@@ -22,7 +22,7 @@ HOW = ("exec", "grpc", "httpGet", "tcpSocket")  # what a probe asks
 
 
 def documents(folder: pathlib.Path) -> list[dict[str, Any]]:
-    return [one for path in sorted(folder.glob("*.yaml")) for one in yaml.safe_load_all(path.read_text())]
+    return [item for path in sorted(folder.glob("*.yaml")) for item in yaml.safe_load_all(path.read_text())]
 
 
 FOLDERS = sorted({path.parent for path in PATHS})
@@ -46,26 +46,26 @@ class Pods(NamedTuple):
 
 
 def pods(folder: pathlib.Path) -> Iterator[Pods]:
-    for one in documents(folder):
-        kind, name, spec = one["kind"], one["metadata"]["name"], one.get("spec", {})
+    for document in documents(folder):
+        kind, name, spec = document["kind"], document["metadata"]["name"], document.get("spec", {})
         if kind == "FlinkDeployment":
             for part in ("jobManager", "taskManager"):
                 labels = {"app": name, "component": part.lower()}  # as the operator does
-                yield Pods(one, f"{name}/{part}", labels, {**spec[part]["podTemplate"]["spec"], "serviceAccountName": spec["serviceAccount"]})
+                yield Pods(document, f"{name}/{part}", labels, {**spec[part]["podTemplate"]["spec"], "serviceAccountName": spec["serviceAccount"]})
         if kind in ("Deployment", "StatefulSet", "Job", "CronJob"):
             template = (spec["jobTemplate"]["spec"] if kind == "CronJob" else spec)["template"]
             labels = {**template["metadata"]["labels"], **({"job-name": name} if kind == "Job" else {})}
-            yield Pods(one, name, labels, template["spec"])
+            yield Pods(document, name, labels, template["spec"])
 
 
 def jobs(folder: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for one in documents(folder):
-        if one["kind"] in ("Job", "CronJob"):
-            yield one["metadata"]["name"], one["spec"]["jobTemplate"]["spec"] if one["kind"] == "CronJob" else one["spec"]
+    for document in documents(folder):
+        if document["kind"] in ("Job", "CronJob"):
+            yield document["metadata"]["name"], document["spec"]["jobTemplate"]["spec"] if document["kind"] == "CronJob" else document["spec"]
 
 
 def named(folder: pathlib.Path, kind: str) -> set[str]:
-    return {one["metadata"]["name"] for one in documents(folder) if one["kind"] == kind}
+    return {document["metadata"]["name"] for document in documents(folder) if document["kind"] == kind}
 
 
 @pytest.mark.slow
@@ -74,74 +74,74 @@ def named(folder: pathlib.Path, kind: str) -> set[str]:
 def test_kubernetes_takes_it(folder, version):
     validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate, with Kubernetes' schemas, is not installed")
     version = validate.latest_version() if version == "latest" else version
-    for one in documents(folder):
-        if one["apiVersion"] not in CUSTOM:
-            validate.validate(one, version, strict=True)
-    for one in pods(folder):
-        if one.owner["apiVersion"] in CUSTOM:
-            spec = {**one.spec, "containers": [{"image": "made", **container} for container in one.spec["containers"]]}
+    for document in documents(folder):
+        if document["apiVersion"] not in CUSTOM:
+            validate.validate(document, version, strict=True)
+    for document in pods(folder):
+        if document.owner["apiVersion"] in CUSTOM:
+            spec = {**document.spec, "containers": [{"image": "made", **container} for container in document.spec["containers"]]}
             validate.validate({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "made"}, "spec": spec}, version, strict=True)
 
 
 @every_folder
 def test_pods_run_without_privileges(folder):
     """As the `restricted` standard of Kubernetes asks."""
-    for one in pods(folder):
-        context = one.spec["securityContext"]
-        assert context["runAsNonRoot"] is True and context["runAsUser"] > 0, one.name
-        assert context["seccompProfile"] == {"type": "RuntimeDefault"}, one.name
-        for container in one.spec["containers"]:
+    for pod in pods(folder):
+        context = pod.spec["securityContext"]
+        assert context["runAsNonRoot"] is True and context["runAsUser"] > 0, pod.name
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}, pod.name
+        for container in pod.spec["containers"]:
             expected = {
                 "allowPrivilegeEscalation": False,
                 "capabilities": {"drop": ["ALL"]},
                 "readOnlyRootFilesystem": True,
             }
-            assert container["securityContext"] == expected, one.name
+            assert container["securityContext"] == expected, pod.name
 
 
 @every_folder
 def test_a_container_has_a_scratch_folder_of_its_own(folder):
     """The root file system is read-only, and what is written to a node's disk is bounded."""
-    for one in pods(folder):
-        scratch = {volume["name"]: volume["emptyDir"] for volume in one.spec.get("volumes", ()) if "emptyDir" in volume}
-        assert all(volume["sizeLimit"] for volume in scratch.values()), one.name
+    for pod in pods(folder):
+        scratch = {volume["name"]: volume["emptyDir"] for volume in pod.spec.get("volumes", ()) if "emptyDir" in volume}
+        assert all(volume["sizeLimit"] for volume in scratch.values()), pod.name
         mounts = [
             mount["name"]
-            for container in one.spec["containers"]
+            for container in pod.spec["containers"]
             for mount in container["volumeMounts"]
             if mount["mountPath"] == "/tmp"
         ]
-        assert len(set(mounts)) == len(one.spec["containers"]) and set(mounts) <= set(scratch), one.name
+        assert len(set(mounts)) == len(pod.spec["containers"]) and set(mounts) <= set(scratch), pod.name
 
 
 @every_folder
 def test_a_container_says_what_it_needs(folder):
-    for one in pods(folder):
-        for container in one.spec["containers"]:
+    for pod in pods(folder):
+        for container in pod.spec["containers"]:
             if container["name"] == "flink-main-container":  # the operator's own field
-                part = one.owner["spec"][one.name.partition("/")[2]]
+                part = pod.owner["spec"][pod.name.partition("/")[2]]
                 assert {"cpu", "memory", "ephemeralStorage"} == set(part["resource"])
                 continue
             resources = container["resources"]
-            assert {"cpu", "memory", "ephemeral-storage"} <= set(resources["requests"]), one.name
-            assert resources["limits"]["memory"] == resources["requests"]["memory"], one.name
+            assert {"cpu", "memory", "ephemeral-storage"} <= set(resources["requests"]), pod.name
+            assert resources["limits"]["memory"] == resources["requests"]["memory"], pod.name
 
 
 @every_folder
 def test_a_server_is_probed(folder):
-    for one in pods(folder):
-        if one.owner["kind"] in ("Job", "CronJob"):
+    for pod in pods(folder):
+        if pod.owner["kind"] in ("Job", "CronJob"):
             continue
-        for container in one.spec["containers"]:
-            assert {"readinessProbe", "livenessProbe"} <= set(container), f"{one.name}: {container['name']}"
+        for container in pod.spec["containers"]:
+            assert {"readinessProbe", "livenessProbe"} <= set(container), f"{pod.name}: {container['name']}"
             asked = [{how: container[probe].get(how) for how in HOW} for probe in ("readinessProbe", "livenessProbe")]
-            assert asked[0] != asked[1], f"{one.name}: a pod that is busy is not restarted"
+            assert asked[0] != asked[1], f"{pod.name}: a pod that is busy is not restarted"
 
 
 def grpc_probes() -> list[list[str]]:
     """The commands of all liveness probes that ask a gRPC server."""
-    containers = [container for folder in FOLDERS for one in pods(folder) for container in one.spec["containers"]]
-    return [one["livenessProbe"]["exec"]["command"] for one in containers if "exec" in one.get("livenessProbe", {})]
+    containers = [container for folder in FOLDERS for pod in pods(folder) for container in pod.spec["containers"]]
+    return [item["livenessProbe"]["exec"]["command"] for item in containers if "exec" in item.get("livenessProbe", {})]
 
 
 @pytest.mark.slow(3)
@@ -183,26 +183,26 @@ def test_a_job_ends_and_is_cleared_away(folder):
 @every_folder
 def test_what_is_used_is_defined(folder):
     claims, accounts = named(folder, "PersistentVolumeClaim"), named(folder, "ServiceAccount")
-    for one in pods(folder):
-        assert one.spec["serviceAccountName"] in accounts, one.name
-        own = {claim["metadata"]["name"] for claim in one.owner["spec"].get("volumeClaimTemplates", ())}
-        volumes = {volume["name"]: volume for volume in one.spec.get("volumes", ())}
+    for pod in pods(folder):
+        assert pod.spec["serviceAccountName"] in accounts, pod.name
+        own = {claim["metadata"]["name"] for claim in pod.owner["spec"].get("volumeClaimTemplates", ())}
+        volumes = {volume["name"]: volume for volume in pod.spec.get("volumes", ())}
         for volume in volumes.values():
             if claim := volume.get("persistentVolumeClaim"):
-                assert claim["claimName"] in claims, one.name
-        for container in one.spec["containers"]:
+                assert claim["claimName"] in claims, pod.name
+        for container in pod.spec["containers"]:
             for mount in container.get("volumeMounts", ()):
-                assert mount["name"] in {*volumes, *own}, one.name
-    roles = {(one["roleRef"]["kind"], one["roleRef"]["name"]) for one in documents(folder) if one["kind"] == "RoleBinding"}
+                assert mount["name"] in {*volumes, *own}, pod.name
+    roles = {(document["roleRef"]["kind"], document["roleRef"]["name"]) for document in documents(folder) if document["kind"] == "RoleBinding"}
     assert roles == {("Role", name) for name in named(folder, "Role")}
 
 
 def test_a_claim_is_the_same_wherever_it_is_defined():
-    found: dict[str, Any] = {}
+    actual: dict[str, Any] = {}
     for folder in FOLDERS:
-        for one in documents(folder):
-            if one["kind"] == "PersistentVolumeClaim":
-                assert found.setdefault(one["metadata"]["name"], one["spec"]) == one["spec"]
+        for document in documents(folder):
+            if document["kind"] == "PersistentVolumeClaim":
+                assert actual.setdefault(document["metadata"]["name"], document["spec"]) == document["spec"]
 
 
 def selects(policy: dict[str, Any], labels: dict[str, str]) -> bool:
@@ -213,24 +213,24 @@ def selects(policy: dict[str, Any], labels: dict[str, str]) -> bool:
 @every_folder
 def test_no_port_is_open_to_everybody(folder):
     """Flink's REST interface, a pool of workers and a tf.data service run what whoever reaches them sends."""
-    policies = [one for one in documents(folder) if one["kind"] == "NetworkPolicy"]
+    policies = [document for document in documents(folder) if document["kind"] == "NetworkPolicy"]
     for policy in policies:
         assert policy["spec"]["policyTypes"] == ["Ingress"]
         for rule in policy["spec"].get("ingress", ()):
-            assert rule["from"] and all(one.get("podSelector", {}).get("matchLabels") for one in rule["from"])
-    for one in pods(folder):
-        assert any(selects(policy, one.labels) for policy in policies), one.name
+            assert rule["from"] and all(item.get("podSelector", {}).get("matchLabels") for item in rule["from"])
+    for entry in pods(folder):
+        assert any(selects(policy, entry.labels) for policy in policies), entry.name
     for policy in policies:
-        assert any(selects(policy, one.labels) for one in pods(folder)), policy["metadata"]["name"]
+        assert any(selects(policy, pod.labels) for pod in pods(folder)), policy["metadata"]["name"]
 
 
 @every_folder
 def test_a_drained_node_does_not_take_all_servers_at_once(folder):
-    budgets = [one for one in documents(folder) if one["kind"] == "PodDisruptionBudget"]
-    for one in pods(folder):
-        part = one.owner["spec"].get(one.name.partition("/")[2], one.owner["spec"])
-        if one.owner["kind"] not in ("Job", "CronJob") and part["replicas"] > 1:
-            (budget,) = (found for found in budgets if selects(found, one.labels))
+    budgets = [document for document in documents(folder) if document["kind"] == "PodDisruptionBudget"]
+    for pod in pods(folder):
+        part = pod.owner["spec"].get(pod.name.partition("/")[2], pod.owner["spec"])
+        if pod.owner["kind"] not in ("Job", "CronJob") and part["replicas"] > 1:
+            (budget,) = (result for result in budgets if selects(result, pod.labels))
             least = budget["spec"].get("minAvailable", part["replicas"] - budget["spec"].get("maxUnavailable", 0))
             assert 0 < least < part["replicas"], "neither all at once nor none"
 
@@ -240,7 +240,7 @@ def test_every_image_is_one_that_is_built():
 
     names = {f"REGISTRY/recordmill-{name}:TAG" for name in images.IMAGES}
     for folder in FOLDERS:
-        for one in pods(folder):
-            found = {container["image"] for container in one.spec["containers"] if "image" in container}
-            found |= {one.owner["spec"]["image"]} if one.owner["kind"] == "FlinkDeployment" else set()
-            assert found <= names, one.name
+        for pod in pods(folder):
+            actual = {container["image"] for container in pod.spec["containers"] if "image" in container}
+            actual |= {pod.owner["spec"]["image"]} if pod.owner["kind"] == "FlinkDeployment" else set()
+            assert actual <= names, pod.name

@@ -48,26 +48,26 @@ def load_dag(monkeypatch) -> types.ModuleType:
 
 def commands(monkeypatch) -> dict[str, list[str]]:
     """Each command that a scheduler would run, `recordmill prepare` first."""
-    found = {"airflow": load_dag(monkeypatch).command("gs://data/flowers/2026-01-31", "/tmp/error.json")}
+    actual = {"airflow": load_dag(monkeypatch).command("gs://data/flowers/2026-01-31", "/tmp/error.json")}
     for path in sorted(SCHEDULING.glob("kubernetes/*job.yaml")):
-        (one,) = yaml.safe_load_all(path.read_text())
-        spec = one["spec"]["jobTemplate"]["spec"] if one["kind"] == "CronJob" else one["spec"]
+        (item,) = yaml.safe_load_all(path.read_text())
+        spec = item["spec"]["jobTemplate"]["spec"] if item["kind"] == "CronJob" else item["spec"]
         (container,) = spec["template"]["spec"]["containers"]
         shell = shlex.split(container["args"][0]) if "args" in container else ["exec", *container["command"]]
         assert shell.pop(0) == "exec", "a shell would keep the signal that ends it to itself"
-        found[path.name] = shell
+        actual[path.name] = shell
     lines = [line for line in (SCHEDULING / "crontab").read_text().splitlines() if re.match(r"[0-9*]", line)]
     for index, line in enumerate(lines):
         words = shlex.split(line.split(maxsplit=5)[5].replace("\\%", "%"))
         assert words[-3:] == ["||", "cat", "/var/tmp/flowers.json"], "what went wrong is what cron mails"
-        found[f"crontab {index}"] = words[words.index("recordmill") : words.index(">/dev/null")]
-    return found
+        actual[f"crontab {index}"] = words[words.index("recordmill") : words.index(">/dev/null")]
+    return actual
 
 
 def test_every_scheduler_runs_a_command_that_may_be_run_again(monkeypatch):
-    found = commands(monkeypatch)
-    assert len(found) == 5
-    for name, (program, command, *options) in found.items():
+    actual = commands(monkeypatch)
+    assert len(actual) == 5
+    for name, (program, command, *options) in actual.items():
         assert (program, command) == ("recordmill", "prepare"), name
         parsed, others = make_parser().parse_known_args([command, *options])
         others = [other for other in others if other != "-u" and not other.startswith("+%F)")]  # of the shell's date
@@ -77,14 +77,14 @@ def test_every_scheduler_runs_a_command_that_may_be_run_again(monkeypatch):
 
 @pytest.mark.parametrize(("code", "error"), [(0, None), (1, Failed), (2, FailedForGood), (130, Failed), (143, Failed)])
 def test_the_dag_tries_again_what_may_get_better(code, error, monkeypatch, tmp_path):
-    module, told = load_dag(monkeypatch), tmp_path / "error.json"
-    told.write_text(json.dumps({"message": "the store is away"}))
+    module, reported = load_dag(monkeypatch), tmp_path / "error.json"
+    reported.write_text(json.dumps({"message": "the store is away"}))
     program = [sys.executable, "-c", f"import sys; sys.exit({code})"]
     if error is None:
-        assert module.run(program, str(told)) is None
+        assert module.run(program, str(reported)) is None
         return
     with pytest.raises(Failed) as caught:
-        module.run(program, str(told))
+        module.run(program, str(reported))
     assert type(caught.value) is error and str(caught.value) == f"exit code {code}: the store is away"
 
 

@@ -85,10 +85,10 @@ def read_blocks(text: str) -> list[Block]:
 
 
 def _reason(info: str, code: str) -> str:
-    if found := _NOT_RUN.search(info):
-        return found[1]
+    if actual := _NOT_RUN.search(info):
+        return actual[1]
     commands = {line.partition("#")[0].strip() for line in code.splitlines()} - {""}
-    return "; ".join(MADE[one] for one in sorted(commands)) if commands and commands <= MADE.keys() else ""
+    return "; ".join(MADE[command] for command in sorted(commands)) if commands and commands <= MADE.keys() else ""
 
 
 def run_python(*arguments: object, **options: Any) -> subprocess.CompletedProcess:
@@ -150,17 +150,17 @@ def _run_shell(block: Block) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def differences(expected: str, found: str) -> Iterator[str]:
+def differences(expected: str, result: str) -> Iterator[str]:
     """What a page shows against what came out, line by line. A line "..." is any number of lines, and "..." within one any text."""
     pattern = "".join(r"(?:.*\n)*?" if line == "..." else f"{_pattern(line)}\n" for line in expected.rstrip().splitlines())
-    match = re.fullmatch(pattern, "".join(f"{line.rstrip()}\n" for line in found.rstrip().splitlines()))
+    match = re.fullmatch(pattern, "".join(f"{line.rstrip()}\n" for line in result.rstrip().splitlines()))
     if not match:
-        yield f"expected:\n{expected}\nfound:\n{found}"
+        yield f"expected:\n{expected}\nfound:\n{result}"
         return
     numbers = [float(number) for number in _NUMBER.findall(expected)]
     for number, other in zip(numbers, map(float, match.groups())):
         if abs(number - other) > _ROUGHLY * max(abs(number), abs(other)) + 0.05:
-            yield f"expected about {number}, found {other}, in:\n{found}"
+            yield f"expected about {number}, found {other}, in:\n{result}"
 
 
 def _pattern(line: str) -> str:

@@ -55,11 +55,11 @@ def test_a_page_prints_what_it_shows(page, tmp_path, tmp_path_factory):
             assert not [*differences(block.output or "", output)], f"{page}:{block.line}"
 
 
-@pytest.mark.parametrize("place", [f"{page}:{block.line}" for page in RUN for block in blocks_of(page) if block.reason])
-def test_a_block_is_not_run(place):
+@pytest.mark.parametrize("location", [f"{page}:{block.line}" for page in RUN for block in blocks_of(page) if block.reason])
+def test_a_block_is_not_run(location):
     """One test for each, so that a run of the tests counts and names them."""
-    page, line = place.split(":")
-    pytest.skip(f"{place}: {next(block.reason for block in blocks_of(page) if block.line == int(line))}")
+    page, line = location.split(":")
+    pytest.skip(f"{location}: {next(block.reason for block in blocks_of(page) if block.line == int(line))}")
 
 
 @pytest.mark.parametrize("page", RUN)
@@ -89,8 +89,8 @@ def test_what_is_shown_is_held_against_what_came_out():
         "less": ("a\nb", "a", False),
         "columns": ("a   1.5  b", "a  1.52 b", True),
     }
-    for case, (expected, found, is_same) in cases.items():
-        assert (not [*differences(expected, found)]) == is_same, case
+    for case, (expected, actual, is_same) in cases.items():
+        assert (not [*differences(expected, actual)]) == is_same, case
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in RUN])
@@ -101,14 +101,14 @@ def test_what_a_page_shows_exists(page):
         if options.__module__.startswith("apache_beam."):
             options._add_argparse_args(beam_parser)
     for block in blocks_of(page):
-        place = f"{page}:{block.line}"
+        location = f"{page}:{block.line}"
         if block.language in ("sh", "bash"):
             for command in recordmill_commands(block.code):
                 _, others = parser.parse_known_args(command)
-                assert not beam_parser.parse_known_args(others)[1], place
+                assert not beam_parser.parse_known_args(others)[1], location
         elif block.is_code:
             for call in (node for node in ast.walk(ast.parse(block.code)) if isinstance(node, ast.Call)):
-                assert not unknown_options(call), place
+                assert not unknown_options(call), location
 
 
 def test_the_functions_of_the_walks_and_all_rooms_are_named():
@@ -142,8 +142,8 @@ def all_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):
-            for one in action.choices.values():
-                yield from all_actions(one)
+            for choice in action.choices.values():
+                yield from all_actions(choice)
 
 
 def recordmill_commands(code: str) -> Iterator[list[str]]:
@@ -213,7 +213,7 @@ def test_the_links_of_the_site_lead_somewhere(site):
             target = target / "index.html" if target.is_dir() else target
             assert target.exists(), f"{path.relative_to(site)}: {link}"
             assert target not in pages or where.fragment in pages[target].anchors, f"{path.relative_to(site)}: {link}"
-        assert not [one for one in page.loaded if one.startswith(("http", "//"))], path  # a page fetches nothing from others
+        assert not [item for item in page.loaded if item.startswith(("http", "//"))], path  # a page fetches nothing from others
 
 
 @pytest.mark.slow

@@ -78,16 +78,16 @@ def test_several_names_in_one_are_refused(tmp_path, capsys, kind, cells, message
 )
 def test_names_that_are_meant_so_become_the_class_table(tmp_path, label, cells, options, names):
     assert prepare(tmp_path, cells, f"--label={label}", *options) == 0
-    found = (tmp_path / "out/label.labels.txt").read_text().splitlines()
-    assert found == (sorted(set(cells)) if names is None else names)
+    actual = (tmp_path / "out/label.labels.txt").read_text().splitlines()
+    assert actual == (sorted(set(cells)) if names is None else names)
 
 
 def test_multi_hot_cells_are_read_back_as_they_were(tmp_path):
     cells = ["[1, 0, 0, 1]", "[0, 0, 0, 0]", "[0 1 1 0]"]
     assert prepare(tmp_path, cells, "--label=x:multi_hot[4]", "--feature=file_name") == 0
     rows = tf_input.open(tmp_path / "out")["train"]
-    found = {rows[index]["file_name"]: list(map(int, rows[index]["label"])) for index in range(3)}
-    assert {bytes(name).decode() if isinstance(name, bytes) else str(name): v for name, v in found.items()} == {
+    actual = {rows[index]["file_name"]: list(map(int, rows[index]["label"])) for index in range(3)}
+    assert {bytes(name).decode() if isinstance(name, bytes) else str(name): v for name, v in actual.items()} == {
         "000.png": [1, 0, 0, 1],
         "001.png": [0, 0, 0, 0],
         "002.png": [0, 1, 1, 0],
@@ -123,15 +123,15 @@ def test_a_multi_label_of_nothing_is_refused(tmp_path, capsys):
     assert "label: none of the inputs has a class" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("num_files, num_rows, found", [(1, 5_000, "1,000"), (2, 200, "400")])
-def test_too_many_splits_of_several_batches_are_one_line(tmp_path, capsys, num_files, num_rows, found):
+@pytest.mark.parametrize("num_files, num_rows, result", [(1, 5_000, "1,000"), (2, 200, "400")])
+def test_too_many_splits_of_several_batches_are_one_line(tmp_path, capsys, num_files, num_rows, result):
     for file in range(num_files):
         rows = "".join(f"cat,{file},p{file}_{row % 1_000}\n" for row in range(num_rows))
         write_files(tmp_path / "in", {f"{file}.csv": f"x,y,patient\n{rows}".encode()})
     options = ("--label=x", "--feature=y", "--split_column=patient")
     assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), *options]) == 2
     message = capsys.readouterr().err
-    assert f"at least {found} splits (p0_0, p0_1, p0_10, …)" in message and "256" in message
+    assert f"at least {result} splits (p0_0, p0_1, p0_10, …)" in message and "256" in message
     assert "--group" in message and "Traceback" not in message
 
 

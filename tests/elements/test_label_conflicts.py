@@ -39,7 +39,7 @@ def test_labels_are_read_of_features_of_every_kind(tmp_path):
     with value_writer(str(tmp_path)) as writer:
         data = [writer.encode(values), writer.encode({"objects": Objects((), ()), "tags": (), "weather": "sun"})]
     spool = SpoolReader(str(tmp_path))
-    found = read_labels(schema, [b"x", b"y"], data, spool)
+    actual = read_labels(schema, [b"x", b"y"], data, spool)
     spool.close()
     expected = {"label": ["x", "y"], "objects/label": [("cat", "dog"), ()], "tags": [("a" * 5000, "b"), ()], "weather": ["rain", "sun"]}
-    assert found == expected
+    assert actual == expected

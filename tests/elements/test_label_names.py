@@ -15,7 +15,7 @@ def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> int:
 
 
 def tables(output: pathlib.Path) -> dict[str, tuple[str, ...]]:
-    return {one.name: one.label_names for one in read_manifest(output).schema if one.label_names}
+    return {item.name: item.label_names for item in read_manifest(output).schema if item.label_names}
 
 
 def write_names(path: pathlib.Path, *names: str) -> pathlib.Path:
@@ -101,7 +101,7 @@ def test_lines_with_numbers_say_the_order(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_integers_go_on_meaning_themselves_after_an_earlier_data_set(tmp_path, capsys):
+def test_integers_go_on_meaning_themselves_after_an_earlier_dataset(tmp_path, capsys):
     def prepare_lines(name: str, labels: list, *options: str) -> int:
         lines = "".join(f"{row['file_name']} {label}\n" for row, label in zip(ROWS, labels)).encode()
         write_files(tmp_path / name, {**{row["file_name"]: png for row, png in zip(ROWS, PNGS)}, "list.txt": lines})
@@ -119,11 +119,11 @@ def test_integers_go_on_meaning_themselves_after_an_earlier_data_set(tmp_path, c
 
 
 @pytest.mark.slow(1.7)
-@pytest.mark.parametrize("damage", [b"{}", b"no JSON"])
-def test_a_damaged_data_set_is_replaced_and_said(tmp_path, capsys, damage):
+@pytest.mark.parametrize("corruption", [b"{}", b"no JSON"])
+def test_a_damaged_dataset_is_replaced_and_said(tmp_path, capsys, corruption):
     source, output = write_classes(tmp_path / "in", "animal", "thing"), tmp_path / "out"
     assert prepare(source, output) == 0
-    (output / "manifest.json").write_bytes(damage)
+    (output / "manifest.json").write_bytes(corruption)
     assert prepare(source, output, "--overwrite") == 0
     assert "Cannot check that classes keep their numbers" in capsys.readouterr().err
     assert tables(output) == {"label": ("animal", "thing")}

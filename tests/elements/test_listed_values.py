@@ -47,29 +47,29 @@ def spool(tmp_path: pathlib.Path) -> str:
 def round_trip(values: list, spool: str) -> tuple[list[bytes], list]:
     """What they are encoded as, and what comes back, in reverse order."""
     with value_writer(spool) as writer:
-        encoded = [writer.encode(one) for one in values]
+        encoded = [writer.encode(value) for value in values]
     with contextlib.closing(SpoolReader(spool)) as reader:
         return encoded, [decode_values(data, reader) for data in reversed(encoded)][::-1]
 
 
 def test_numbers_of_numpy_keep_their_type(spool):
-    _, (found,) = round_trip([{"half": np.float16(1.5), "rows": np.arange(6, dtype=">i2").reshape(2, 3)}], spool)
-    assert type(found["half"]) is np.float16 and found["half"] == 1.5
-    assert found["rows"].dtype == ">i2" and found["rows"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    _, (actual,) = round_trip([{"half": np.float16(1.5), "rows": np.arange(6, dtype=">i2").reshape(2, 3)}], spool)
+    assert type(actual["half"]) is np.float16 and actual["half"] == 1.5
+    assert actual["rows"].dtype == ">i2" and actual["rows"].tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 @given(values=st.lists(VALUES, max_size=4))
 def test_values_come_back_as_they_were_wherever_they_waited(tmp_path_factory, values):
     encoded, decoded = round_trip(values, str(tmp_path_factory.mktemp("spool") / "spool"))
-    assert decoded == [one or None for one in values]
+    assert decoded == [value or None for value in values]
     assert all(len(data) <= MAX_INLINE_BYTES + 1 for data in encoded)
 
 
 def test_every_kind_of_value_keeps_its_class(spool):
     for repeats in (1, 1000):  # inline, and in the spool
-        values = {f"{name} {place}": value for place in range(repeats) for name, value in ALL_KINDS.items()}
-        (data,), (found,) = round_trip([values], spool)
-        assert found == values and [type(one) for one in found.values()] == [type(one) for one in values.values()]
+        values = {f"{name} {index}": value for index in range(repeats) for name, value in ALL_KINDS.items()}
+        (data,), (actual,) = round_trip([values], spool)
+        assert actual == values and [type(item) for item in actual.values()] == [type(entry) for entry in values.values()]
         assert (len(data) < 30) == (repeats > 1) == os.path.exists(spool), repeats
 
 
@@ -81,8 +81,8 @@ def test_no_values_are_no_bytes(spool):
 def test_values_at_the_bound_are_inline_and_those_above_it_are_spooled(spool):
     overhead = len(pickle.dumps({"text": "x" * 1000}, protocol=5)) - 1000
     for num_bytes, is_inline in ((MAX_INLINE_BYTES, True), (MAX_INLINE_BYTES + 1, False)):
-        (data,), (found,) = round_trip([{"text": "x" * (num_bytes - overhead)}], spool)
-        assert len(found["text"]) == num_bytes - overhead
+        (data,), (actual,) = round_trip([{"text": "x" * (num_bytes - overhead)}], spool)
+        assert len(actual["text"]) == num_bytes - overhead
         assert (len(data) == num_bytes + 1, len(data) < 30) == (is_inline, not is_inline), num_bytes
 
 

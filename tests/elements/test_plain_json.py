@@ -22,7 +22,7 @@ from beam_pipelines.elements.label_conflicts import Conflict, Conflicts
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, ShardAddress, SplitShards, WrittenShard
 from beam_pipelines.elements.quality import LabelSequence
-from beam_pipelines.elements.reference_runs import SpoolStretch
+from beam_pipelines.elements.reference_runs import SpoolRange
 from beam_pipelines.elements.statistics import ImageStatistics, PixelSums, Range, SplitStatistics
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.elements.near_duplicates import NearDuplicates
@@ -118,7 +118,7 @@ WRITTEN = WrittenShard(
     STATISTICS,
 )
 
-PLAN = Plan(CONFIG, LISTING, {"train": SplitShards(100, 3), "test": SplitShards(1, 1)}, (SpoolStretch(2**63 + 1, 0, 9),), "1")
+PLAN = Plan(CONFIG, LISTING, {"train": SplitShards(100, 3), "test": SplitShards(1, 1)}, (SpoolRange(2**63 + 1, 0, 9),), "1")
 
 VALUES = {
     "a configuration with everything set": CONFIG,
@@ -131,7 +131,7 @@ VALUES = {
     "a listing with duplicates": dataclasses.replace(
         LISTING,
         near_duplicates=NearDuplicates(
-            *("drop", None, SpoolStretch(5, 6, 7), SpoolStretch(8, 9, 10), SpoolStretch(0, 0, 0), False, 9, 10, 11, 12, 13, 14, 15, "a", 1),
+            *("drop", None, SpoolRange(5, 6, 7), SpoolRange(8, 9, 10), SpoolRange(0, 0, 0), False, 9, 10, 11, 12, 13, 14, 15, "a", 1),
             Conflicts(2, {"label": 1, "tags": 1}, (Conflict("label", (("a", "é"), ("b", ""))), Conflict("tags", (("a", ("x", "y")), ("b", ()))))),
         ),
     ),
@@ -156,10 +156,10 @@ def classes_in(value: Any) -> list:
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 def test_values_come_back_exactly_and_give_the_same_bytes_again(value):
     data = plain_json.dumps(value)
-    found = plain_json.loads(data, type(value))
-    assert found == value
-    assert classes_in(found) == classes_in(value)
-    assert plain_json.dumps(found) == data
+    actual = plain_json.loads(data, type(value))
+    assert actual == value
+    assert classes_in(actual) == classes_in(value)
+    assert plain_json.dumps(actual) == data
 
 
 def test_every_option_is_among_those_that_are_tested():
@@ -171,12 +171,12 @@ def test_every_option_is_among_those_that_are_tested():
 
 
 def test_what_is_learned_of_a_loaded_value_is_kept_as_of_any_other():
-    found = plain_json.loads(plain_json.dumps(WRITTEN), WrittenShard)
-    found.statistics.merge(STATISTICS)
+    actual = plain_json.loads(plain_json.dumps(WRITTEN), WrittenShard)
+    actual.statistics.merge(STATISTICS)
     twice = ImageStatistics()
     for _ in range(2):
         twice.merge(STATISTICS)
-    assert found.statistics == twice
+    assert actual.statistics == twice
 
 
 PLAIN = st.recursive(
@@ -193,8 +193,8 @@ PLAIN = st.recursive(
 
 @given(PLAIN)
 def test_whatever_they_are_made_of(value):
-    found = plain_json.loads(plain_json.dumps(value), object)
-    assert found == value and classes_in(found) == classes_in(value)
+    actual = plain_json.loads(plain_json.dumps(value), object)
+    assert actual == value and classes_in(actual) == classes_in(value)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.elements.quality import WINDOW, LabelSequence, ShuffleQualities, expected_run_length, one_label, proves_nothing
+from beam_pipelines.elements.quality import WINDOW, LabelSequence, ShuffleQualities, expected_run_length, one_label, is_inconclusive
 from made_images import encode, write_files
 from prepared import picture
 from tf_input.dataset_format import NO_LABEL
@@ -103,10 +103,10 @@ def test_records_in_class_order_are_told_from_a_permutation():
     permuted = np.random.default_rng(0).permutation(in_order)
     cases = [("class order", in_order, 1_280, 1.0), ("a permutation", permuted, 1.11, 10.0)]
     for case, labels, run_length, num_in_window in cases:
-        found = quality([shard.tolist() for shard in np.split(labels, 4)])
-        assert found["mean_run_length"] == pytest.approx(run_length, rel=0.02), case
-        assert found["expected_mean_run_length"] == pytest.approx(1.11, rel=0.02), case
-        assert found[f"mean_labels_in_{WINDOW}"] == pytest.approx(num_in_window, rel=0.01), case
+        actual = quality([shard.tolist() for shard in np.split(labels, 4)])
+        assert actual["mean_run_length"] == pytest.approx(run_length, rel=0.02), case
+        assert actual["expected_mean_run_length"] == pytest.approx(1.11, rel=0.02), case
+        assert actual[f"mean_labels_in_{WINDOW}"] == pytest.approx(num_in_window, rel=0.01), case
 
 
 def test_where_runs_prove_nothing_it_is_seen():
@@ -119,18 +119,18 @@ def test_where_runs_prove_nothing_it_is_seen():
         ("a hundred classes, a few of them twice", [[*range(100), 1, 2]], True),
     ]
     for case, shards, expected in cases:
-        found = quality(shards)
-        assert proves_nothing(found) == expected, case
+        actual = quality(shards)
+        assert is_inconclusive(actual) == expected, case
         labels = sorted(itertools.chain(*shards))
-        assert found["sorted_mean_run_length"] == len(labels) / num_runs(labels), case
+        assert actual["sorted_mean_run_length"] == len(labels) / num_runs(labels), case
 
 
 def test_one_number_stands_for_the_labels_of_an_example():
     for labels, expected in ([], NO_LABEL), ([7], 7), ([9, 9, 9], 9):
         assert one_label(labels) == expected, labels
     sets = [labels for count in (2, 3) for labels in itertools.combinations(range(6), count)]
-    found = {labels: one_label(labels) for labels in sets}
-    assert max(found.values()) < NO_LABEL and len(set(found.values())) > 0.8 * len(sets)
+    actual = {labels: one_label(labels) for labels in sets}
+    assert max(actual.values()) < NO_LABEL and len(set(actual.values())) > 0.8 * len(sets)
     assert one_label([3, 1, 1, 2]) == one_label([2, 3, 1]) == -212, "in every process"
 
 
@@ -168,13 +168,13 @@ def test_every_head_has_its_quality(case, tmp_path, capsys):
     schema = json.loads((tmp_path / "out/manifest.json").read_text())["schema"]
     names = sorted(feature["name"] for feature in schema if feature["kind"] == "class_label")
     assert bool(names) == (case != "none")
-    found = json.loads((tmp_path / "out/statistics.json").read_text())["splits"]["train"]["shuffle"]
+    actual = json.loads((tmp_path / "out/statistics.json").read_text())["splits"]["train"]["shuffle"]
     shards = [labels_of(path, names) for path in sorted((tmp_path / "out").glob("*.tfrecord-*"))]
-    assert (found or {}).keys() == set(names)
+    assert (actual or {}).keys() == set(names)
     for name in names:
-        assert found[name] == quality([shard[name] for shard in shards]), name
+        assert actual[name] == quality([shard[name] for shard in shards]), name
         for title, key in ((f"mean same-{name} run", "mean_run_length"), ("  sorted by class", "sorted_mean_run_length")):
-            assert re.search(rf"^{title} +{found[name][key]:.2f}$", printed, re.M), (name, printed)
+            assert re.search(rf"^{title} +{actual[name][key]:.2f}$", printed, re.M), (name, printed)
     assert printed.count("  perfect shuffle") == len(names)
     vain = "train: runs of {} are not informative"
     assert (vain.format("label") in printed) == (case == "a class an image"), printed
@@ -182,10 +182,10 @@ def test_every_head_has_its_quality(case, tmp_path, capsys):
 
 def labels_of(path, names) -> dict[str, list[int]]:
     """The labels that stand for the records of a shard."""
-    found = {name: [] for name in names}
+    actual = {name: [] for name in names}
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
         example = tf.train.Example.FromString(record)
         for name in names:
             labels = list(example.features.feature[name].int64_list.value)
-            found[name].append(one_label(labels))
-    return found
+            actual[name].append(one_label(labels))
+    return actual

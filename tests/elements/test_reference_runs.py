@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipelines.elements.dead_letters import DeadLetter, merge_json_lines, read_lines, to_json_lines
-from beam_pipelines.elements.reference_runs import SpoolStretch, read_references, read_stretch, write_dead_letters, write_pieces, write_run
+from beam_pipelines.elements.reference_runs import SpoolRange, read_references, read_range, write_dead_letters, write_chunks, write_run
 from beam_pipelines.elements.references import PIECE_REFERENCES, ROW, References, BinaryColumn
 from beam_pipelines.errors import RunError
 from beam_pipelines.storage.spool import SpoolReader
@@ -23,7 +23,7 @@ def make_references(orders: list[int], first: int = 0) -> References:
     """With keys that count up."""
     rows = np.zeros(len(orders), ROW)
     rows["order"] = orders
-    keys = BinaryColumn.of([f"key {first + place}".encode() for place in range(len(orders))])
+    keys = BinaryColumn.of([f"key {first + index}".encode() for index in range(len(orders))])
     nothing = BinaryColumn(np.zeros(len(orders), np.uint32), b"")
     return References(rows, ("train",), (), keys, *[nothing] * 6)
 
@@ -61,12 +61,12 @@ def test_each_reference_comes_to_the_block_of_its_key_in_the_order_of_the_run(tm
             num_before += len(orders)
             cut = list(run.cut(np.array(starts, np.uint64)))
             assert [block for block, _ in cut] == sorted({block for block, _ in cut})
-            for block, stretch in cut:
-                found = read_references(stretch, reader)
-                assert (np.diff(found.rows["order"].astype(object)) >= 0).all()
+            for block, spool_range in cut:
+                actual = read_references(spool_range, reader)
+                assert (np.diff(actual.rows["order"].astype(object)) >= 0).all()
                 begin, end = starts[block], (*starts[1:], 2**64)[block]
-                blocks[block] += [pair for pair in pairs(found) if begin <= pair[0] < end]
-    expected = sorted((order, f"key {place}".encode()) for place, order in enumerate(sum(listed, [])))
+                blocks[block] += [pair for pair in pairs(actual) if begin <= pair[0] < end]
+    expected = sorted((order, f"key {location}".encode()) for location, order in enumerate(sum(listed, [])))
     assert sorted(sum(blocks.values(), [])) == expected
 
 
@@ -76,31 +76,31 @@ def test_a_block_reads_at_most_one_piece_more_at_each_end(tmp_path_factory, orde
     starts = sorted({0, *bounds})
     with new_spool(tmp_path_factory) as (directory, reader):
         run = write_run([make_references(orders)], directory)
-        for block, stretch in run.cut(np.array(starts, np.uint64)):
+        for block, spool_range in run.cut(np.array(starts, np.uint64)):
             begin, end = starts[block], (*starts[1:], 2**64)[block]
-            others = [order for order, _ in pairs(read_references(stretch, reader)) if not begin <= order < end]
+            others = [order for order, _ in pairs(read_references(spool_range, reader)) if not begin <= order < end]
             assert len(others) <= 2 * 3
 
 
 @pytest.mark.usefixtures("small_pieces")
 @given(batches=st.lists(st.lists(ORDERS, max_size=9), min_size=1, max_size=4))
 def test_a_run_is_sorted_and_of_equal_keys_the_first_comes_first(tmp_path_factory, batches):
-    made = [make_references(orders, sum(map(len, batches[:place]))) for place, orders in enumerate(batches)]
+    made = [make_references(orders, sum(map(len, batches[:location]))) for location, orders in enumerate(batches)]
     with new_spool(tmp_path_factory) as (directory, reader):
         run = write_run(made, directory)
         assert run.num_references == sum(map(len, batches))
         (size,) = (path.stat().st_size for path in pathlib.Path(directory).iterdir())
-        found = pairs(read_references(SpoolStretch(run.spool, 0, size), reader))
-    assert found == sorted((pair for one in made for pair in pairs(one)), key=lambda pair: pair[0])
+        actual = pairs(read_references(SpoolRange(run.spool, 0, size), reader))
+    assert actual == sorted((pair for item in made for pair in pairs(item)), key=lambda pair: pair[0])
 
 
 @pytest.mark.usefixtures("small_pieces")
 @given(orders=st.lists(ORDERS, min_size=1, max_size=30), num=st.integers(1, 40))
 def test_the_smallest_are_at_the_beginning_and_few_more_are_read(tmp_path_factory, orders, num):
     with new_spool(tmp_path_factory) as (directory, reader):
-        found = read_references(write_run([make_references(orders)], directory).smallest(num), reader)
-    assert found.rows["order"].tolist()[:num] == sorted(orders)[:num]
-    assert len(found) < num + 3
+        actual = read_references(write_run([make_references(orders)], directory).smallest(num), reader)
+    assert actual.rows["order"].tolist()[:num] == sorted(orders)[:num]
+    assert len(actual) < num + 3
 
 
 def test_what_goes_through_a_runner_is_a_few_bytes_a_thousand_references(tmp_path):
@@ -119,17 +119,17 @@ def test_a_run_of_nothing_has_no_piece(tmp_path):
 def test_pieces_for_shards_are_read_apart_or_joined(tmp_path):
     parts = [make_references(list(range(num)), first) for num, first in ((5, 0), (0, 5), (1, 5), (7, 6))]
     ranges = [(0, 5), (5, 5), (5, 6), (6, 13)]
-    stretches = write_pieces(References.concatenate(parts), ranges, str(tmp_path))
+    chunks = write_chunks(References.concatenate(parts), ranges, str(tmp_path))
     assert len(list(tmp_path.iterdir())) == 1
     with contextlib.closing(SpoolReader(str(tmp_path))) as reader:
-        assert [pairs(read_references(stretch, reader)) for stretch in stretches] == list(map(pairs, parts))
+        assert [pairs(read_references(spool_range, reader)) for spool_range in chunks] == list(map(pairs, parts))
 
 
 def test_a_spool_that_is_gone_cut_off_or_damaged_ends_the_run(tmp_path):
     run = write_run([make_references(list(range(5000)))], str(tmp_path))
     (file,) = tmp_path.iterdir()
     data = file.read_bytes()
-    ((_, whole),) = run.cut(np.array([0], np.uint64))
+    ((_, complete),) = run.cut(np.array([0], np.uint64))
     cases = [
         ("cut off", lambda: os.truncate(file, len(data) - 1), f"the spool has {len(data) - 1} bytes at 0; expected {len(data)}"),
         ("a wrong byte", lambda: file.write_bytes(data[:900] + bytes([data[900] ^ 1]) + data[901:]), "the spool is damaged at 0"),
@@ -138,7 +138,7 @@ def test_a_spool_that_is_gone_cut_off_or_damaged_ends_the_run(tmp_path):
     for case, spoil, message in cases:
         spoil()
         with contextlib.closing(SpoolReader(str(tmp_path))) as reader, pytest.raises(RunError, match=message):
-            read_references(whole, reader)
+            read_references(complete, reader)
             pytest.fail(case)
 
 
@@ -148,13 +148,13 @@ LETTERS = st.builds(DeadLetter, *[st.text(st.characters(exclude_categories=["Cs"
 @given(runs=st.lists(st.lists(LETTERS, min_size=1, max_size=8), max_size=4), block_bytes=st.integers(1, 200))
 def test_dead_letters_of_several_runs_come_out_sorted(tmp_path_factory, runs, block_bytes):
     with new_spool(tmp_path_factory) as (directory, reader):
-        stretches = [write_dead_letters(letters, directory) for letters in runs]
+        chunks = [write_dead_letters(letters, directory) for letters in runs]
 
-        def lines(run: SpoolStretch):
+        def lines(run: SpoolRange):
             return read_lines(lambda offset, num: reader.read(run.spool, run.offset + offset, num), run.num_bytes, block_bytes)
 
-        merged = b"".join(merge_json_lines(map(lines, stretches)))
-        each = [read_stretch(stretch, reader) for stretch in stretches]
+        merged = b"".join(merge_json_lines(map(lines, chunks)))
+        each = [read_range(spool_range, reader) for spool_range in chunks]
     expected = sorted(letter for letters in runs for letter in letters)
     assert merged.splitlines(keepends=True) == [to_line(letter) for letter in expected]
     assert each == [b"".join(map(to_line, sorted(letters))) for letters in runs]

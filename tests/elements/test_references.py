@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipelines.elements.references import PIECE_REFERENCES, ROW, References, BinaryColumn, unpack_pieces, unpack_some
+from beam_pipelines.elements.references import PIECE_REFERENCES, ROW, References, BinaryColumn, unpack_chunks, unpack_some
 from beam_pipelines.images.raw_image import RawImage
 
 # Neither half of a surrogate pair, which UTF-8 has no bytes for, nor NUL, which no file name holds.
@@ -57,7 +57,7 @@ def make_references(num: int) -> References:
     labels = [f"some_class_name_{index // 500}" for index in range(num)]
     keys = [f"{label}/IMG_{index:06d}.jpg".encode() for index, label in enumerate(labels)]
     nothing = BinaryColumn(np.zeros(num, np.uint32), b"")
-    return References(rows, ("train", "validation"), (), BinaryColumn.of(keys), nothing, BinaryColumn.of([one.encode() for one in labels]), *[nothing] * 4)
+    return References(rows, ("train", "validation"), (), BinaryColumn.of(keys), nothing, BinaryColumn.of([item.encode() for item in labels]), *[nothing] * 4)
 
 
 @pytest.mark.slow(2)
@@ -74,8 +74,8 @@ def test_the_largest_and_the_smallest_fields_fit():
     for name in set(ROW.names) - {"split", "raw"}:
         rows[name] = np.iinfo(ROW[name]).min, np.iinfo(ROW[name]).max
     rows["split"][1], rows["raw"][1] = 255, 65_535
-    one = References(rows, ("train",), (), *[BinaryColumn.of([b"", b"x" * 100_000])] * 7)
-    unpacked = References.unpack(one.pack())
+    item = References(rows, ("train",), (), *[BinaryColumn.of([b"", b"x" * 100_000])] * 7)
+    unpacked = References.unpack(item.pack())
     assert unpacked.rows.tolist() == rows.tolist()
     assert [list(getattr(unpacked, name)) for name in TEXTS] == [[b"", b"x" * 100_000]] * 7
 
@@ -119,10 +119,10 @@ def test_each_image_may_have_a_size_of_its_own_however_many_there_are():
 
     joined = References.concatenate([with_raws(0, 40_000), with_raws(30_000, 70_000)])
     assert len(joined) == 80_000 and len(joined.raws) == 70_000
-    pieces = [*joined.pieces()]
-    assert max(map(len, pieces)) < 16_000, "a piece has the sizes of its own images alone"
-    found = unpack_pieces(b"".join(pieces))
-    assert [found.raws[place - 1].height for place in found.rows["raw"].tolist()] == [*range(40_000), *range(30_000, 70_000)]
+    chunks = [*joined.chunks()]
+    assert max(map(len, chunks)) < 16_000, "a piece has the sizes of its own images alone"
+    actual = unpack_chunks(b"".join(chunks))
+    assert [actual.raws[location - 1].height for location in actual.rows["raw"].tolist()] == [*range(40_000), *range(30_000, 70_000)]
 
 
 @given(st.lists(st.binary(max_size=9), max_size=20), st.data())
@@ -142,17 +142,17 @@ def test_texts_are_a_list_of_bytes(values, data):
 @pytest.mark.parametrize("num", [0, 1, PIECE_REFERENCES - 1, PIECE_REFERENCES, PIECE_REFERENCES + 1, 3 * PIECE_REFERENCES])
 def test_pieces_hold_all_references_a_thousand_at_a_time(num):
     some = make_references(num)
-    pieces = list(some.pieces())
-    assert len(pieces) == -(-num // PIECE_REFERENCES)
-    found = [unpack_pieces(piece) for piece in pieces]
-    assert all(len(one) == PIECE_REFERENCES for one in found[:-1])
-    assert sum(map(as_rows, found), []) == as_rows(some) == as_rows(unpack_pieces(b"".join(pieces)))
+    chunks = list(some.chunks())
+    assert len(chunks) == -(-num // PIECE_REFERENCES)
+    actual = [unpack_chunks(chunk) for chunk in chunks]
+    assert all(len(item) == PIECE_REFERENCES for item in actual[:-1])
+    assert sum(map(as_rows, actual), []) == as_rows(some) == as_rows(unpack_chunks(b"".join(chunks)))
 
 
 @given(st.lists(st.integers(0, 2 * PIECE_REFERENCES), max_size=3), st.data())
 def test_some_of_many_pieces(sizes, data):
     batches = [make_references(size) for size in sizes]
-    packed, total = b"".join(piece for batch in batches for piece in batch.pieces()), sum(sizes)
+    packed, total = b"".join(chunk for batch in batches for chunk in batch.chunks()), sum(sizes)
     start, stop = sorted((data.draw(st.integers(0, total)), data.draw(st.integers(0, total))))
     assert as_rows(unpack_some(packed, start, stop, total)) == sum(map(as_rows, batches), [])[start:stop]
     with pytest.raises(ValueError, match=f"{total} references; expected {total + 1}"):
@@ -162,44 +162,44 @@ def test_some_of_many_pieces(sizes, data):
 @pytest.mark.slow
 @given(st.lists(references(), max_size=4))
 def test_pieces_of_several_are_joined_like_bytes(batches):
-    data = b"".join(piece for batch in batches for piece in batch.pieces())
-    assert as_rows(unpack_pieces(data)) == sum(map(as_rows, batches), [])
+    data = b"".join(chunk for batch in batches for chunk in batch.chunks())
+    assert as_rows(unpack_chunks(data)) == sum(map(as_rows, batches), [])
 
 
 @pytest.mark.slow
 @given(references().filter(len), references().filter(len), st.data())
 def test_a_piece_with_one_wrong_bit_is_noticed(first, second, data):
-    pieces = b"".join((*first.pieces(), *second.pieces()))
+    chunks = b"".join((*first.chunks(), *second.chunks()))
     expected = as_rows(first) + as_rows(second)
-    bit = data.draw(st.integers(0, 8 * len(pieces) - 1))
-    damaged = bytearray(pieces)
-    damaged[bit // 8] ^= 1 << bit % 8
+    bit = data.draw(st.integers(0, 8 * len(chunks) - 1))
+    corrupt = bytearray(chunks)
+    corrupt[bit // 8] ^= 1 << bit % 8
     try:
-        found = unpack_pieces(bytes(damaged))
+        actual = unpack_chunks(bytes(corrupt))
     except ValueError:
         return
-    assert as_rows(found) == expected
+    assert as_rows(actual) == expected
 
 
 def test_a_piece_that_claims_to_hold_none_is_noticed():
-    first, second = (b"".join(make_references(num).pieces()) for num in (1, 3))
+    first, second = (b"".join(make_references(num).chunks()) for num in (1, 3))
     assert first[4:8] == b"\x01\0\0\0"
     with pytest.raises(ValueError, match="0 references in a piece"):
-        unpack_pieces(first[:4] + bytes(4) + first[8:] + second)
+        unpack_chunks(first[:4] + bytes(4) + first[8:] + second)
 
 
 def test_a_piece_that_claims_to_hold_more_is_noticed():
-    (piece,) = make_references(3).pieces()
+    (chunk,) = make_references(3).chunks()
     with pytest.raises(ValueError, match="3 references in a piece; expected 4"):
-        unpack_pieces(piece[:4] + b"\x04" + piece[5:])
+        unpack_chunks(chunk[:4] + b"\x04" + chunk[5:])
 
 
 @pytest.mark.slow
 @given(references().filter(len), st.data())
 def test_a_piece_that_is_cut_off_is_noticed(some, data):
-    pieces = b"".join(some.pieces())
+    chunks = b"".join(some.chunks())
     with pytest.raises(ValueError, match=r"\d+ references in a piece|references end at byte \d+"):
-        unpack_pieces(pieces[: data.draw(st.integers(1, len(pieces) - 1))])
+        unpack_chunks(chunks[: data.draw(st.integers(1, len(chunks) - 1))])
 
 
 def test_packed_references_are_small():

@@ -24,7 +24,7 @@ def listed_splits(directory: pathlib.Path, keys: list[str], seed: int = 0, group
     """Key -> split, as the listing makes references of inputs."""
     config = make_config(directory, seed=seed)
     references = make_references([InputRecord(key, key, "c", None, group=groups.get(key, "")) for key in keys], config)
-    names = [references.splits[place] for place in references.rows["split"]]
+    names = [references.splits[location] for location in references.rows["split"]]
     return dict(zip((key.decode() for key in references.keys), names, strict=True))
 
 
@@ -50,13 +50,13 @@ def test_shares_that_are_not_all_are_refused():
 def test_what_belongs_together_comes_into_one_split_and_a_group_is_like_a_key(tmp_path):
     keys = [f"c/{index}.jpg" for index in range(400)]
     groups = {key: f"patient {index % 40}" for index, key in enumerate(keys) if index % 3}
-    found = listed_splits(tmp_path, keys, groups=groups)
+    actual = listed_splits(tmp_path, keys, groups=groups)
     by_group: dict[str, set[str]] = {}
     for key, group in groups.items():
-        by_group.setdefault(group, set()).add(found[key])
+        by_group.setdefault(group, set()).add(actual[key])
     assert all(len(splits) == 1 for splits in by_group.values()) and len(set.union(*by_group.values())) == 2
     alone = listed_splits(tmp_path, keys)
-    assert {key: found[key] for key in keys if key not in groups} == {key: alone[key] for key in keys if key not in groups}
+    assert {key: actual[key] for key in keys if key not in groups} == {key: alone[key] for key in keys if key not in groups}
     as_keys = listed_splits(tmp_path, sorted(set(groups.values())))
     assert by_group == {group: {split} for group, split in as_keys.items()}
 
@@ -65,13 +65,13 @@ def test_the_split_that_a_source_says_is_kept(tmp_path):
     names = ("test", "train", "a fold")
     images = [InputRecord(f"{index}", f"{index}", "c", names[index % 3]) for index in range(30)]
     references = make_references(images, make_config(tmp_path))
-    assert [references.splits[place] for place in references.rows["split"]] == [image.split for image in images]
+    assert [references.splits[location] for location in references.rows["split"]] == [image.split for image in images]
 
 
 def test_splits_are_the_same_in_every_version():
     # A data set that grows is prepared again, with whatever version there is then.
-    places = SplitByGroup(NINE_TO_ONE)([f"cat/{index}.jpg".encode() for index in range(100)])
-    assert np.flatnonzero(places).tolist() == [1, 6, 11, 25, 29, 36, 44, 86]
+    locations = SplitByGroup(NINE_TO_ONE)([f"cat/{index}.jpg".encode() for index in range(100)])
+    assert np.flatnonzero(locations).tolist() == [1, 6, 11, 25, 29, 36, 44, 86]
 
 
 def test_a_larger_share_only_takes_examples_in():
@@ -102,11 +102,11 @@ def test_shares_are_right_within_what_chance_allows():
 @given(st.lists(st.binary(), max_size=20), st.lists(st.integers(1, 10**9), min_size=1, max_size=6))
 def test_every_key_has_a_split_by_its_hash_alone(keys, weights):
     fractions = {f"split{index}": Fraction(weight, sum(weights)) for index, weight in enumerate(weights)}
-    places = SplitByGroup(fractions)(keys)
-    assert places.shape == (len(keys),)
-    for key, place in zip(keys, places.tolist()):
+    locations = SplitByGroup(fractions)(keys)
+    assert locations.shape == (len(keys),)
+    for key, location in zip(keys, locations.tolist()):
         hashed = Fraction(int.from_bytes(hashlib.blake2b(key, digest_size=8, person=b"recordmill split").digest(), "big"), 2**64)
-        begin, end = (Fraction(sum(weights[:stop]), sum(weights)) for stop in (place, place + 1))
+        begin, end = (Fraction(sum(weights[:stop]), sum(weights)) for stop in (location, location + 1))
         assert begin - Fraction(1, 2**64) <= hashed < end, key
 
 
@@ -114,9 +114,9 @@ def test_every_key_has_a_split_by_its_hash_alone(keys, weights):
 def test_the_bounds_between_splits_are_exact(num_splits):
     split = SplitByGroup({name: Fraction(1, num_splits) for name in "abc"[:num_splits]})
     thirds = {0: 0, 2**64 // 3 - 1: 0, 2**64 // 3: 1, 2**65 // 3 - 1: 1, 2**65 // 3: 2, 2**64 - 1: 2}
-    for value, place in thirds.items():
+    for value, location in thirds.items():
         with mock.patch("beam_pipelines.elements.split_hashes.digests", return_value=value.to_bytes(8, "big")):
-            assert split([b"key"]).tolist() == [place if num_splits == 3 else 0], value
+            assert split([b"key"]).tolist() == [location if num_splits == 3 else 0], value
 
 
 def test_a_split_says_nothing_about_the_place_in_the_shuffle():

@@ -124,10 +124,10 @@ def counted(picture: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("picture", [picture for _, picture in PICTURES], ids=[name for name, _ in PICTURES])
 def test_mean_and_variance_are_numpys_over_the_same_pixels(picture):
     sums = PixelSums.of(picture)
-    found = sums.to_json()
-    assert (found["num_images"], found["num_pixels"]) == (1, len(counted(picture)))
-    assert found["mean"] == pytest.approx(counted(picture).mean(axis=0), rel=1e-12)
-    assert found["variance"] == pytest.approx(counted(picture).var(axis=0), rel=1e-9, abs=1e-12)
+    actual = sums.to_json()
+    assert (actual["num_images"], actual["num_pixels"]) == (1, len(counted(picture)))
+    assert actual["mean"] == pytest.approx(counted(picture).mean(axis=0), rel=1e-12)
+    assert actual["variance"] == pytest.approx(counted(picture).var(axis=0), rel=1e-9, abs=1e-12)
 
 
 def test_mean_and_variance_over_many_images_are_numpys_over_all_pixels():
@@ -135,9 +135,9 @@ def test_mean_and_variance_over_many_images_are_numpys_over_all_pixels():
     for part in parts:
         sums.merge(part)
     pixels = np.concatenate([counted(picture) for _, picture in PICTURES])
-    found = sums.to_json()
-    assert found["mean"] == pytest.approx(pixels.mean(axis=0), rel=1e-12)
-    assert found["variance"] == pytest.approx(pixels.var(axis=0), rel=1e-9)
+    actual = sums.to_json()
+    assert actual["mean"] == pytest.approx(pixels.mean(axis=0), rel=1e-12)
+    assert actual["variance"] == pytest.approx(pixels.var(axis=0), rel=1e-9)
     merged = PixelSums()
     for part in reversed(parts):
         merged.merge(part)
@@ -218,13 +218,13 @@ def test_sums_of_tensors_are_exact_in_any_order(dtype):
     assert in_groups == at_once and in_groups.to_json() == at_once.to_json()
     numbers = np.concatenate(parts)
     finite = numbers[np.isfinite(numbers)]
-    found = at_once.to_json()
-    assert (found["num_examples"], found["num_values"], found["num_not_finite"]) == (6, len(finite), len(numbers) - len(finite))
-    assert (found["min"], found["max"]) == (finite.min(), finite.max())
+    actual = at_once.to_json()
+    assert (actual["num_examples"], actual["num_values"], actual["num_not_finite"]) == (6, len(finite), len(numbers) - len(finite))
+    assert (actual["min"], actual["max"]) == (finite.min(), finite.max())
     wide = finite.astype(np.longdouble)
-    assert found["mean"] == pytest.approx(float(wide.mean()), rel=1e-12)
+    assert actual["mean"] == pytest.approx(float(wide.mean()), rel=1e-12)
     if dtype != "float64":  # which has squares that are too large for it
-        assert found["std"] == pytest.approx(float(wide.std()), rel=1e-9)
+        assert actual["std"] == pytest.approx(float(wide.std()), rel=1e-9)
 
 
 def test_pixels_of_tensors_count_by_channel_and_what_is_not_finite_is_left_out():
@@ -232,10 +232,10 @@ def test_pixels_of_tensors_count_by_channel_and_what_is_not_finite_is_left_out()
     pixels[3, 1], pixels[9, 4] = np.nan, -np.inf
     sums = sums_of([pixels], 5)
     kept = np.delete(pixels, [3, 9], axis=0).astype(np.float64)
-    found = sums.pixels_to_json(5)
-    assert (found["num_images"], found["num_pixels"], sums.num_not_finite) == (1, 48, 2)
-    np.testing.assert_allclose(found["mean"], kept.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(found["variance"], kept.var(axis=0), rtol=1e-9)
+    actual = sums.pixels_to_json(5)
+    assert (actual["num_images"], actual["num_pixels"], sums.num_not_finite) == (1, 48, 2)
+    np.testing.assert_allclose(actual["mean"], kept.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(actual["variance"], kept.var(axis=0), rtol=1e-9)
     nothing = sums_of([np.full(3, np.nan, np.float16)])
     assert nothing.pixels_to_json(1) is None and sums_of([np.zeros(4096, np.uint8)], 2048).pixels_to_json(2048) is None
     assert nothing.to_json() == {"num_examples": 1, "num_values": 0, "num_not_finite": 3, "min": None, "max": None, "mean": None, "std": None}
@@ -244,5 +244,5 @@ def test_pixels_of_tensors_count_by_channel_and_what_is_not_finite_is_left_out()
 @pytest.mark.parametrize("dtype", ["int64", "float64"])
 def test_what_is_large_and_differs_little_has_its_deviation(dtype):
     seconds = 1_700_000_000_000 + np.arange(1000, dtype=dtype) % 20
-    found = sums_of([seconds[:300], seconds[300:]]).to_json()
-    assert (found["mean"], found["std"]) == (1_700_000_000_009.5, pytest.approx(float(np.std(np.arange(20)))))
+    actual = sums_of([seconds[:300], seconds[300:]]).to_json()
+    assert (actual["mean"], actual["std"]) == (1_700_000_000_009.5, pytest.approx(float(np.std(np.arange(20)))))

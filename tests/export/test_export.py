@@ -22,10 +22,10 @@ from beam_pipelines.export.examples import ExportedExample, read_exported
 from beam_pipelines.export.export_job import EXPORT
 from beam_pipelines.export.export_objects import ExportedValues
 from beam_pipelines.export.image_folder import class_feature
-from beam_pipelines.export.parquet import parquet_pieces
-from beam_pipelines.export.webdataset import tar_pieces
+from beam_pipelines.export.parquet import parquet_chunks
+from beam_pipelines.export.webdataset import tar_chunks
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
-from beam_pipelines.tfrecord.example_encoder import encode_pieces
+from beam_pipelines.tfrecord.example_encoder import encode_chunks
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.shard_records import shard_records
 from engines import digest, has_go, prism
@@ -47,9 +47,9 @@ AGAIN = {
 }
 LABELS = ("--label={}", "--label=colours:multi_label", "--label=weather", "--label=objects")
 RICH_AGAIN = (
-    ("tar", "", "--source=webdataset", "--key_column=key", *(one.format("mask=mask.png:mask") for one in LABELS)),
-    ("parquet", "data", "--source=table", *(one.format("mask:mask") for one in LABELS)),
-    ("array", "", "--key_column=key", *(one.format("mask:mask") for one in LABELS)),
+    ("tar", "", "--source=webdataset", "--key_column=key", *(item.format("mask=mask.png:mask") for item in LABELS)),
+    ("parquet", "data", "--source=table", *(item.format("mask:mask") for item in LABELS)),
+    ("array", "", "--key_column=key", *(item.format("mask:mask") for item in LABELS)),
 )
 NAMES = ("ant/0.jpg", "ant/0.png", "ant/a.b.c.jpeg", "ant/50%.jpg", "bee/é ü.jpg", "bee/😀.png")
 
@@ -91,14 +91,14 @@ def records(directory: pathlib.Path, split: str) -> list[bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("to", AGAIN)
-def test_what_was_exported_and_prepared_again_is_the_same_data_set(made: pathlib.Path, tmp_path: pathlib.Path, to: str) -> None:
+def test_what_was_exported_and_prepared_again_is_the_same_dataset(made: pathlib.Path, tmp_path: pathlib.Path, to: str) -> None:
     """Shard for shard, byte for byte: that is keys, labels, images and their order."""
     exported = export(made, tmp_path / "exported", to)
     folder, *options = AGAIN[to]
     again = prepare(exported / folder, tmp_path / "again", *(option.format(exported) for option in options))
-    one, other = read_manifest(made), read_manifest(again)
-    assert (one.schema, one.targets) == (other.schema, other.targets)
-    assert {info.name: info.crc32c for infos in one.splits.values() for info in infos} == {
+    item, other = read_manifest(made), read_manifest(again)
+    assert (item.schema, item.targets) == (other.schema, other.targets)
+    assert {info.name: info.crc32c for infos in item.splits.values() for info in infos} == {
         info.name: info.crc32c for infos in other.splits.values() for info in infos
     }
 
@@ -142,12 +142,12 @@ def test_tar_files_hold_samples_as_webdataset_reads_them(made: pathlib.Path, tmp
 def test_records_stay_the_records_that_they_are(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
     exported = export(made, tmp_path / "exported", "array_record")
     for split in ("train", "test"):
-        found = []
+        actual = []
         for path in sorted(exported.glob(f"pets-{split}.array_record-*")):
             reader = ArrayRecordReader(str(path))
-            found += reader.read_all()
+            actual += reader.read_all()
             reader.close()
-        assert found == records(made, split)
+        assert actual == records(made, split)
 
 
 def test_dali_finds_each_record_by_its_index(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -156,8 +156,8 @@ def test_dali_finds_each_record_by_its_index(made: pathlib.Path, tmp_path: pathl
         for info in infos:
             data = (made / info.name).read_bytes()
             lines = [tuple(map(int, line.split(" "))) for line in (exported / f"{info.name}.idx").read_text().splitlines()]
-            found = [data[offset : offset + size][12:-4] for offset, size in lines]
-            assert found == [record.data for record in shard_records(str(made / info.name), info.num_examples)]
+            actual = [data[offset : offset + size][12:-4] for offset, size in lines]
+            assert actual == [record.data for record in shard_records(str(made / info.name), info.num_examples)]
             assert sum(size for _, size in lines) == len(data)
 
 
@@ -218,8 +218,8 @@ def test_boxes_masks_and_classes_come_back_from_compressed_records(tmp_path: pat
     options += [f"--label_names={head}={exported}/{name}.labels.txt" for head, name in (("objects", "objects-label"), ("colours", "colours"))]
     assert main(["prepare", "--input", str(exported), "--output", str(tmp_path / "again"), *options]) == 0
     names = ("key", "image", "mask", "objects/bbox", "objects/label", "colours", "weight")
-    one, other = ([[ExampleReader(record).values(name) for name in names] for record in records(directory, "train")] for directory in (rich, tmp_path / "again"))
-    assert one == other and [0, 1] in [values[-2] for values in one]  # of two classes these are both, and not a 0 or 1 for each
+    item, other = ([[ExampleReader(record).values(name) for name in names] for record in records(directory, "train")] for directory in (rich, tmp_path / "again"))
+    assert item == other and [0, 1] in [values[-2] for values in item]  # of two classes these are both, and not a 0 or 1 for each
     for name in ("objects/label", "colours"):
         assert read_manifest(rich).features[name] == read_manifest(tmp_path / "again").features[name]
 
@@ -254,15 +254,15 @@ def test_tensors_and_lists_keep_their_types_and_shapes() -> None:
             }
         )
     examples = [ExportedExample(number, row["key"], data := _encode(schema, row), ExampleReader(data)) for number, row in enumerate(rows)]
-    with tarfile.open(fileobj=io.BytesIO(b"".join(tar_pieces(manifest, examples)))) as tar:
+    with tarfile.open(fileobj=io.BytesIO(b"".join(tar_chunks(manifest, examples)))) as tar:
         members = {member.name: tar.extractfile(member).read() for member in tar}
-    table = pq.read_table(io.BytesIO(b"".join(parquet_pieces(manifest, examples))))
+    table = pq.read_table(io.BytesIO(b"".join(parquet_chunks(manifest, examples))))
     assert str(table.schema.field("image").type.value_type.value_type.value_type) == "uint8"
     for row, cells in zip(rows, table.to_pylist()):
         for name, value in row.items():
             if isinstance(value, np.ndarray) and name in ("image", "depth", "half", "any", "long"):
-                found = np.load(io.BytesIO(members[f"{row['key']}{'' if name == 'image' else f'.{name}'}.npy"]), allow_pickle=False)
-                assert found.dtype == value.dtype and np.array_equal(found, value, equal_nan=value.dtype.kind == "f"), name
+                actual = np.load(io.BytesIO(members[f"{row['key']}{'' if name == 'image' else f'.{name}'}.npy"]), allow_pickle=False)
+                assert actual.dtype == value.dtype and np.array_equal(actual, value, equal_nan=value.dtype.kind == "f"), name
             if isinstance(value, np.ndarray):
                 cell = np.array(cells[name], value.dtype).reshape(value.shape)
                 assert np.array_equal(cell, value, equal_nan=value.dtype.kind == "f"), name
@@ -277,13 +277,13 @@ def _encode(schema: tuple[Feature, ...], row: dict) -> bytes:
     for feature in schema:
         value = row[feature.name]
         if feature.kind == "text":
-            values[feature.name] = [one.encode() for one in value] if feature.shape else value.encode()
+            values[feature.name] = [item.encode() for item in value] if feature.shape else value.encode()
         elif feature.kind in ("pixels", "tensor"):
             values[feature.name] = values[f"{feature.name}/value"] = value.tobytes()
             values[f"{feature.name}/shape"] = value.shape
         else:
             values[feature.name] = value
-    return b"".join(encode_pieces(stored_features(schema), values))
+    return b"".join(encode_chunks(stored_features(schema), values))
 
 
 @pytest.mark.parametrize(
@@ -310,10 +310,10 @@ def test_a_value_that_is_not_what_the_schema_says_is_named_with_its_record(featu
 
 def test_a_record_that_is_no_example_is_named(tmp_path: pathlib.Path) -> None:
     info = write_shard(tmp_path, "made", [example({"key": "a"}), b"no example"])
-    found = read_exported(str(tmp_path / "made"), "train", 0, Manifest("made", 0, (Feature("key", "text"),), {"train": (info,)}, 2, 0, ()))
-    assert next(found).key == "a"
+    actual = read_exported(str(tmp_path / "made"), "train", 0, Manifest("made", 0, (Feature("key", "text"),), {"train": (info,)}, 2, 0, ()))
+    assert next(actual).key == "a"
     with pytest.raises(BadExampleError, match="record 1: "):
-        next(found)
+        next(actual)
 
 
 BOXES = (Feature("objects/bbox", "bbox", (None, 4)),)
@@ -415,8 +415,8 @@ def test_no_key_and_no_class_leads_out_of_the_export(tmp_path: pathlib.Path, to:
             tar.extractall(tmp_path / "extracted")
         assert len(list((tmp_path / "extracted").rglob("*.json"))) == len(HOSTILE)
     else:
-        found = [path.relative_to(exported) for path in exported.rglob("*.png")]
-        assert len(found) == len({path.parts[1] for path in found}) == len(HOSTILE) and all(len(path.parts) == 3 for path in found)
+        actual = [path.relative_to(exported) for path in exported.rglob("*.png")]
+        assert len(actual) == len({path.parts[1] for path in actual}) == len(HOSTILE) and all(len(path.parts) == 3 for path in actual)
 
 
 @pytest.mark.slow
@@ -438,25 +438,25 @@ def test_what_is_wrong_is_told_in_one_line_and_nothing_is_left(
     assert "did you mean 'test'?" in refuse(capfd, made, folder, "--to=parquet", "--split=tset")
     assert "contain each other" in refuse(capfd, made, made / "x", "--to=parquet")
     assert "targets" in refuse(capfd, analyzed_rich(tmp_path_factory), folder, "--to=image_folder")
-    damaged = shutil.copytree(made, tmp_path / "damaged")
-    shard = next(damaged.glob("pets-train*"))
+    corrupt = shutil.copytree(made, tmp_path / "damaged")
+    shard = next(corrupt.glob("pets-train*"))
     shard.write_bytes(shard.read_bytes().replace(b"label", b"lebal"))
-    assert f"{shard.name}: record 0, at byte 0" in refuse(capfd, damaged, folder, "--to=parquet")
+    assert f"{shard.name}: record 0, at byte 0" in refuse(capfd, corrupt, folder, "--to=parquet")
     for name in ("../../up", "a/b", ""):
         fields = json.loads((made / MANIFEST).read_text()) | {"name": name}
-        (damaged / MANIFEST).write_text(json.dumps(fields))
-        assert "expected letters" in refuse(capfd, damaged, folder, "--to=parquet")
-    (damaged / MANIFEST).write_text(json.dumps(json.loads((made / MANIFEST).read_text()) | {"splits": {}}))
-    assert "no split" in refuse(capfd, damaged, folder, "--to=parquet")
-    (damaged / MANIFEST).write_text((made / MANIFEST).read_text())
+        (corrupt / MANIFEST).write_text(json.dumps(fields))
+        assert "expected letters" in refuse(capfd, corrupt, folder, "--to=parquet")
+    (corrupt / MANIFEST).write_text(json.dumps(json.loads((made / MANIFEST).read_text()) | {"splits": {}}))
+    assert "no split" in refuse(capfd, corrupt, folder, "--to=parquet")
+    (corrupt / MANIFEST).write_text((made / MANIFEST).read_text())
     shutil.copy(made / shard.name, shard)
-    (damaged / "statistics.json").write_text('{"images": 5}')
-    assert "statistics.json has 13 bytes" in refuse(capfd, damaged, folder, "--to=tfrecord")
-    sign(damaged)
-    assert "statistics.json: its fields" in refuse(capfd, damaged, folder, "--to=tfrecord")
+    (corrupt / "statistics.json").write_text('{"images": 5}')
+    assert "statistics.json has 13 bytes" in refuse(capfd, corrupt, folder, "--to=tfrecord")
+    sign(corrupt)
+    assert "statistics.json: its fields" in refuse(capfd, corrupt, folder, "--to=tfrecord")
     text = (made / MANIFEST).read_text()
-    (damaged / MANIFEST).write_text(text.replace('"pets-test.', '"../pets-test.'))
-    assert "shard" in refuse(capfd, damaged, folder, "--to=parquet")
+    (corrupt / MANIFEST).write_text(text.replace('"pets-test.', '"../pets-test.'))
+    assert "shard" in refuse(capfd, corrupt, folder, "--to=parquet")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged"]
 
 
@@ -482,9 +482,9 @@ def test_from_a_store_to_a_store_the_bytes_are_those_on_disk(made: pathlib.Path,
         for options in ((), ("--overwrite",)) if scheme == "s3" else ((),):
             assert main(["export", f"{bucket}/out", f"{bucket}/there", f"--to={to}", *split, *options, *server.flags]) == 0
             store = open_object_store(bucket)
-            found = {name: hashlib.sha256(store.read(f"{bucket}/there/{name}")).hexdigest() for name, _ in store.list(f"{bucket}/there")}
-            one = digest(here)
-            assert found.pop(EXPORT) != one.pop(EXPORT) and found == one
+            actual = {name: hashlib.sha256(store.read(f"{bucket}/there/{name}")).hexdigest() for name, _ in store.list(f"{bucket}/there")}
+            item = digest(here)
+            assert actual.pop(EXPORT) != item.pop(EXPORT) and actual == item
             assert not [*store.list(f"{bucket}/there.incomplete")]
 
 
@@ -492,9 +492,9 @@ def test_from_a_store_to_a_store_the_bytes_are_those_on_disk(made: pathlib.Path,
 @pytest.mark.skipif(not has_go(), reason="Prism is built with go, which is not on the PATH")
 def test_prism_writes_the_same_bytes(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
     here = export(made, tmp_path / "here", "webdataset")
-    there = export(made, tmp_path / "there", "webdataset", "--runner=PrismRunner", f"--prism_location={prism()}")
-    one, other = digest(here), digest(there)
-    assert one.pop(EXPORT) != other.pop(EXPORT) and one == other
+    existing = export(made, tmp_path / "there", "webdataset", "--runner=PrismRunner", f"--prism_location={prism()}")
+    item, other = digest(here), digest(existing)
+    assert item.pop(EXPORT) != other.pop(EXPORT) and item == other
 
 
 def test_every_format_is_one_that_the_tests_know() -> None:

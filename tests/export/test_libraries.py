@@ -36,11 +36,11 @@ def test_each_is_opened_by_its_own_library(tmp_path: pathlib.Path, monkeypatch: 
 
     assert list(as_the_card_says(tmp_path / "tfrecord", monkeypatch).as_numpy_iterator()) == records
     rows = as_the_card_says(tmp_path / "array_record", monkeypatch)
-    assert [(row["key"], row["label"]) for row in rows] == [(one["key"].numpy(), one["label"].numpy()) for one in examples]
+    assert [(row["key"], row["label"]) for row in rows] == [(example["key"].numpy(), example["label"].numpy()) for example in examples]
     assert rows[3]["image"].shape == (16, 16, 3)
 
-    found = as_the_card_says(tmp_path / "image_folder", monkeypatch)
-    assert found.class_names == ["ant", "bee"] and sum(len(labels) for _, labels in found) == len(records)
+    actual = as_the_card_says(tmp_path / "image_folder", monkeypatch)
+    assert actual.class_names == ["ant", "bee"] and sum(len(labels) for _, labels in actual) == len(records)
 
     monkeypatch.chdir(made)
     blocks = re.findall(r"```python\n(.*?)```", (made / CARD).read_text(), re.DOTALL)

@@ -66,9 +66,9 @@ AT_ONCE = ["--runs=1", "--turns=1", "--seconds=0", "--batches=1", "--copies=1"]
 
 def shown_commands() -> dict[str, str]:
     """Benchmark -> its arguments."""
-    found = dict(re.findall(COMMAND, (ROOT / "docs/background/benchmarks.md").read_text(), re.MULTILINE))
-    assert set(found) == set(SHORT) | OTHERS == {path.stem for path in (ROOT / "tests/benchmarks").glob("*_benchmark.py")}
-    return found
+    actual = dict(re.findall(COMMAND, (ROOT / "docs/background/benchmarks.md").read_text(), re.MULTILINE))
+    assert set(actual) == set(SHORT) | OTHERS == {path.stem for path in (ROOT / "tests/benchmarks").glob("*_benchmark.py")}
+    return actual
 
 
 @pytest.fixture(scope="module")

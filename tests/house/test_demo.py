@@ -31,9 +31,9 @@ def run_demo_forked(directory: pathlib.Path, *options: str) -> subprocess.Comple
 
 def accuracies(output: str) -> tuple[float, float]:
     """In percent: in class order through the buffer, and prepared."""
-    found = re.search(r"^ +through shuffle\(256\) .* (\d+\.\d)%.*\nprepared, no buffer .* (\d+\.\d)%", output, re.MULTILINE)
-    assert found, output
-    return float(found[1]), float(found[2])
+    actual = re.search(r"^ +through shuffle\(256\) .* (\d+\.\d)%.*\nprepared, no buffer .* (\d+\.\d)%", output, re.MULTILINE)
+    assert actual, output
+    return float(actual[1]), float(actual[2])
 
 
 @pytest.mark.slow(14)

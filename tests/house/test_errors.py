@@ -33,21 +33,21 @@ def test_a_full_disk_is_one_line_wherever_it_is_met(number, wrap):
     error = OSError(number, os.strerror(number), "/out/a\nb")
     if wrap != "plain":
         error = wrapped(error, by_cause=True) if wrap == "as a cause" else as_worker_process(error)
-    found = find_user_facing(error)
-    assert isinstance(found, StorageError) and found.exit_code == 1 and os.strerror(number) in str(found) and "\n" not in str(found)
+    actual = find_user_facing(error)
+    assert isinstance(actual, StorageError) and actual.exit_code == 1 and os.strerror(number) in str(actual) and "\n" not in str(actual)
     assert find_full_disk(OSError(errno.EIO, os.strerror(errno.EIO))) is None and find_full_disk(ValueError("x")) is None
 
 
 def test_what_a_dataset_says_controls_no_terminal(capsys):
-    log.say("class '\x1b]0;owned\x07', \x9b31m and\n  - \u2028more \u202egnp.exe")
+    log.print_message("class '\x1b]0;owned\x07', \x9b31m and\n  - \u2028more \u202egnp.exe")
     assert capsys.readouterr().err == "recordmill: class '\\x1b]0;owned\\x07', \\x9b31m and\n  - \\u2028more \\u202egnp.exe\n"
 
 
 def test_a_log_on_a_full_disk_ends_no_run(monkeypatch):
     with open("/dev/full", "w") as full:
         monkeypatch.setattr("sys.stderr", full)
-        log.say("one line")
-        log.say_progress(stages=[])
+        log.print_message("one line")
+        log.log_progress(stages=[])
         monkeypatch.undo()
         with contextlib.suppress(OSError):
             full.close()
@@ -110,9 +110,9 @@ def test_an_error_of_ours_is_found_as_it_was_raised(wrap):
     for cls in CLASSES:
         for case, message in MESSAGES:
             for step_case, step in STEPS:
-                found = find_user_facing(wrap(cls(message + step)))
-                assert type(found) is cls, (case, step_case)
-                assert str(found) == message, (case, step_case)
+                actual = find_user_facing(wrap(cls(message + step)))
+                assert type(actual) is cls, (case, step_case)
+                assert str(actual) == message, (case, step_case)
 
 
 def test_what_is_not_ours_is_left_alone():

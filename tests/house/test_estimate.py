@@ -26,7 +26,7 @@ def folder(tmp_path, monkeypatch) -> pathlib.Path:
 
 
 def estimate(**fields: object) -> Estimate:
-    whole = {
+    complete = {
         "num_examples": MILLION,
         "num_bytes": {"train": 10**11},
         "num_shards": {"train": 800},
@@ -34,22 +34,22 @@ def estimate(**fields: object) -> Estimate:
         "num_dead_letters": 0,
         "core_seconds": 10_000.0,
     }
-    return Estimate(**{**whole, **fields})
+    return Estimate(**{**complete, **fields})
 
 
 @pytest.mark.slow
 def test_it_has_the_counts_and_shards_of_the_run_that_follows(folder):
     for options in ({}, {"num_shards": 9}, {"shard_bytes": 3000}):
-        found = make_estimate(PrepareJob("flowers", "out", "flowers", source=SourceConfig("image_folder"), **options))
+        actual = make_estimate(PrepareJob("flowers", "out", "flowers", source=SourceConfig("image_folder"), **options))
         flags = [f"--num_shards={options['num_shards']}"] if "num_shards" in options else []
         flags += ["--shard_size=3000"] if "shard_bytes" in options else []
         assert main(["prepare", "--input=flowers", "--output=out", "--overwrite", "--name=flowers", *flags]) == 0
         manifest = dataset_format.read_manifest("out")
-        assert found.num_examples == {split: manifest.num_examples(split) for split in manifest.splits}
-        assert found.num_shards == {split: len(shards) for split, shards in manifest.splits.items()}
+        assert actual.num_examples == {split: manifest.num_examples(split) for split in manifest.splits}
+        assert actual.num_shards == {split: len(shards) for split, shards in manifest.splits.items()}
         written = sum(shard.num_bytes for shards in manifest.splits.values() for shard in shards)
-        assert abs(found.output_bytes - written) < 0.1 * written
-        assert found.num_classes == len(manifest.label_names)
+        assert abs(actual.output_bytes - written) < 0.1 * written
+        assert actual.num_classes == len(manifest.label_names)
 
 
 def test_the_command_prints_it_and_does_nothing(folder, capsys):
@@ -94,8 +94,8 @@ def test_memory_for_annotations_is_that_of_the_files_that_are_read_at_once(tmp_p
         job = PrepareJob(str(tmp_path), "out", "made", source=SourceConfig("coco", has_masks=has_masks))
         for limit, num_read in ((5 * len(data), 3), (len(data) // 4, 1)):
             monkeypatch.setattr("beam_pipelines.estimate.MAX_HELD_BYTES", limit)
-            found = make_estimate(job)
-            assert found.held_bytes == num_read * num_bytes == found.memory - dataclasses.replace(found, held_bytes=0).memory
+            actual = make_estimate(job)
+            assert actual.memory_bytes == num_read * num_bytes == actual.memory - dataclasses.replace(actual, memory_bytes=0).memory
 
 
 def test_what_waits_beside_the_output_is_references_and_no_images():
@@ -108,8 +108,8 @@ def test_what_waits_beside_the_output_is_about_as_much_as_is_said(tmp_path):
     paths = [f"class{index // 2000:02d}/ILSVRC_{index:010d}.jpg" for index in range(20_000)]
     batches = [make_references([InputRecord(path, path, path[:7], None) for path in paths], config)]
     plan_without_beam(batches, {"train": 4}, config)
-    found = sum(path.stat().st_size for path in pathlib.Path(config.scratch_directory).rglob("*") if path.is_file())
-    assert 0.3 < found / estimate(num_examples={"train": 20_000}).plan_bytes < 1.2
+    actual = sum(path.stat().st_size for path in pathlib.Path(config.scratch_directory).rglob("*") if path.is_file())
+    assert 0.3 < actual / estimate(num_examples={"train": 20_000}).plan_bytes < 1.2
 
 
 def test_memory_grows_with_a_block_of_references_and_no_further():

@@ -47,8 +47,8 @@ def test_todays_writer_writes_the_same_bytes(tmp_path, golden, source, options):
     written, expected = catalogs(tmp_path / "out"), catalogs(golden / "output")
     assert written.keys() == expected.keys()
     for name, table in expected.items():  # today's have columns of numbers and texts, too
-        found = written[name].select(table.column_names)
-        assert (found.schema, found.to_pylist()) == (table.schema, table.to_pylist())
+        actual = written[name].select(table.column_names)
+        assert (actual.schema, actual.to_pylist()) == (table.schema, table.to_pylist())
 
 
 def statistics(directory: pathlib.Path) -> dict:

@@ -111,7 +111,7 @@ def test_parse_example_by_the_schema_gives_what_tf_input_reads(prepared):
     """As a user of TensorFlow Transform does it."""
     spec = tft.tf_metadata.schema_utils.schema_as_feature_spec(read_schema(prepared)).feature_spec
     manifest = read_manifest(prepared)
-    assert {name for name, one in spec.items() if isinstance(one, tf.io.VarLenFeature)} == {
+    assert {name for name, item in spec.items() if isinstance(item, tf.io.VarLenFeature)} == {
         feature.name for feature in manifest.schema if feature.is_ragged
     }
     for split in manifest.splits:
@@ -134,10 +134,10 @@ def test_tfx_bsl_reads_the_shards_in_a_beam_pipeline(prepared):
     adapter = tfxio.TensorAdapter(reader.TensorAdapterConfig())
 
     def check(batches):
-        found = {}
+        actual = {}
         for batch in batches:
-            found |= values_by_key(adapter.ToBatchTensors(batch))
-        assert found == expected
+            actual |= values_by_key(adapter.ToBatchTensors(batch))
+        assert actual == expected
 
     with beam.Pipeline(runner="apache_beam.runners.portability.fn_api_runner.FnApiRunner") as pipeline:
         assert_that(pipeline | reader.BeamSource(batch_size=4), check)
@@ -147,10 +147,10 @@ def test_tfx_bsl_reads_the_shards_in_a_beam_pipeline(prepared):
 def test_tfx_bsl_gives_the_shards_to_tf_data(prepared):
     reader = tfxio.TFExampleRecord(shards(prepared, "train"), schema=read_schema(prepared))
     options = tfxio.TensorFlowDatasetOptions(batch_size=NUM, num_epochs=1, shuffle=False)
-    found = {}
+    actual = {}
     for batch in reader.TensorFlowDataset(options):
-        found |= values_by_key(batch)
-    assert found == expected_values(prepared, "train")
+        actual |= values_by_key(batch)
+    assert actual == expected_values(prepared, "train")
 
 
 @pytest.mark.slow(5)
@@ -159,7 +159,7 @@ def test_croissants_loaders_select_each_split(prepared, tmp_path, caplog):
     mlcroissant = pytest.importorskip("mlcroissant")
     manifest, path = read_manifest(prepared), str(prepared / "croissant.json")
     expected = {
-        split: {key for one in records(prepared, split) for key in ExampleReader(one).values("key")}
+        split: {key for record in records(prepared, split) for key in ExampleReader(record).values("key")}
         for split in manifest.splits
     }
     builder = tfds.core.dataset_builders.CroissantBuilder(jsonld=path, data_dir=str(tmp_path))
@@ -174,7 +174,7 @@ def test_croissants_loaders_select_each_split(prepared, tmp_path, caplog):
                 split.encode()
             }
             assert {row["key"] for row in tfds.as_numpy(builder.as_dataset(split))} == keys
-    assert not [one for one in caplog.records if "match" in one.getMessage() or "@context" in one.getMessage()]
+    assert not [item for item in caplog.records if "match" in item.getMessage() or "@context" in item.getMessage()]
 
 
 @pytest.fixture(scope="module")
@@ -202,15 +202,15 @@ def test_a_layout_changes_no_byte_of_a_shard_or_an_index(layouts):
     flat, tfx = (read_manifest(layouts[layout]) for layout in ("flat", "tfx"))
     assert (flat.layout, tfx.layout) == ("flat", "tfx")
     for split in flat.splits:
-        for one, other in zip(flat.splits[split], tfx.splits[split], strict=True):
-            assert (layouts["flat"] / one.name).read_bytes() == (layouts["tfx"] / other.name).read_bytes(), other
-            assert (layouts["flat"] / one.index).read_bytes() == (layouts["tfx"] / other.index).read_bytes(), other
+        for item, other in zip(flat.splits[split], tfx.splits[split], strict=True):
+            assert (layouts["flat"] / item.name).read_bytes() == (layouts["tfx"] / other.name).read_bytes(), other
+            assert (layouts["flat"] / item.index).read_bytes() == (layouts["tfx"] / other.index).read_bytes(), other
     plain = {name for name in files_of(layouts["flat"]) if "tfrecord" not in name}
     assert plain == {name for name in files_of(layouts["tfx"]) if "tfrecord" not in name}
     for name in plain - {"manifest.json", "dataset_info.json", "run.json", "README.md", "croissant.json", "report.html"}:  # which say where shards are
         if name.endswith(".parquet"):  # which names the shard
-            one, other = (pq.read_table(layouts[layout] / name).drop_columns(["shard"]) for layout in ("flat", "tfx"))
-            assert one.equals(other), name
+            item, other = (pq.read_table(layouts[layout] / name).drop_columns(["shard"]) for layout in ("flat", "tfx"))
+            assert item.equals(other), name
         else:
             assert (layouts["flat"] / name).read_bytes() == (layouts["tfx"] / name).read_bytes(), name
 
@@ -218,28 +218,28 @@ def test_a_layout_changes_no_byte_of_a_shard_or_an_index(layouts):
 @pytest.mark.slow(1.3)
 @pytest.mark.parametrize("cached", [False, True])
 def test_tf_input_reads_every_layout_alike(layouts, tmp_path, cached):
-    found = {}
+    actual = {}
     for layout, directory in layouts.items():
         options = {"cache_directory": tmp_path / layout} if cached else {}
         made = tf_input.open(directory, **options)
         batches = made.batches("train", batch_size=8, image_size=16, seed=3)
-        found[layout] = ([labels.numpy().tolist() for _, labels in batches], made["validation"][1]["key"])
-    assert found["tfx"] == found["flat"]
+        actual[layout] = ([labels.numpy().tolist() for _, labels in batches], made["validation"][1]["key"])
+    assert actual["tfx"] == actual["flat"]
 
 
 def test_tensorflow_datasets_opens_every_layout(layouts):
-    found = {}
+    actual = {}
     for layout, directory in layouts.items():
         builder = tfds.builder_from_directory(str(directory))
-        found[layout] = {split: {one["key"] for one in tfds.as_numpy(builder.as_dataset(split))} for split in builder.info.splits}
-        assert len(list(builder.as_dataset("train[:50%]", as_supervised=True))) == round(len(found[layout]["train"]) / 2)
-    assert found["tfx"] == found["flat"]
+        actual[layout] = {split: {item["key"] for item in tfds.as_numpy(builder.as_dataset(split))} for split in builder.info.splits}
+        assert len(list(builder.as_dataset("train[:50%]", as_supervised=True))) == round(len(actual[layout]["train"]) / 2)
+    assert actual["tfx"] == actual["flat"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("described_by", ["manifest.json", "dataset_info.json"])
 def test_every_layout_can_be_prepared_again(layouts, tmp_path, described_by):
-    found = {}
+    actual = {}
     for layout, directory in layouts.items():
         source = tmp_path / layout
         shutil.copytree(directory, source)
@@ -247,8 +247,8 @@ def test_every_layout_can_be_prepared_again(layouts, tmp_path, described_by):
             (source / "manifest.json").unlink()
         options = ("--name=again", "--num_shards=2", "--seed=5", "--key_column=key")
         again = prepare(str(source), tmp_path / f"{layout}_again", *options)
-        found[layout] = {split: records(again, split) for split in read_manifest(again).splits}
-    assert found["tfx"] == found["flat"]
+        actual[layout] = {split: records(again, split) for split in read_manifest(again).splits}
+    assert actual["tfx"] == actual["flat"]
 
 
 def test_a_shard_of_the_tfx_layout_that_is_gone_is_named(layouts, tmp_path):
@@ -260,7 +260,7 @@ def test_a_shard_of_the_tfx_layout_that_is_gone_is_named(layouts, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_data_set_can_be_replaced_by_one_of_another_layout(layouts, tmp_path):
+def test_a_dataset_can_be_replaced_by_one_of_another_layout(layouts, tmp_path):
     source = str(layouts["flat"].parent / "source")
     options = ("--overwrite", "--name=ants", "--num_shards", "train=3,validation=2")
     for layout in ("tfx", "flat"):
@@ -272,7 +272,7 @@ def test_a_data_set_can_be_replaced_by_one_of_another_layout(layouts, tmp_path):
 @needs_tfx
 @pytest.mark.slow
 @pytest.mark.parametrize(("layout", "reader"), [("flat", "import_example_gen"), ("tfx", "import_example_gen"), ("tfx", "importer")])
-def test_tfx_imports_and_validates_a_data_set(layouts, layout, reader):
+def test_tfx_imports_and_validates_a_dataset(layouts, layout, reader):
     check_tfx(layouts[layout], reader)
 
 
@@ -286,10 +286,10 @@ def check_tfx(directory: pathlib.Path, reader: str) -> None:
     command = [TFX_PYTHON, HERE / "tfx_components.py", directory, reader]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    actual = json.loads(done.stdout.splitlines()[-1])
     manifest = read_manifest(directory)
-    assert list(found) == list(manifest.splits)
-    for split, of_split in found.items():
+    assert list(actual) == list(manifest.splits)
+    for split, of_split in actual.items():
         expected = {key.decode() for key in expected_values(directory, split)}
         assert of_split["num_examples"] == len(expected), split
         assert of_split["anomalies"] == {}, split

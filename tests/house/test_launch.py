@@ -12,7 +12,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import UserError
-from beam_pipelines.publish.written_data_set import read_run
+from beam_pipelines.publish.written_dataset import read_run
 from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
 from made_images import write_class_folders
 
@@ -46,7 +46,7 @@ def test_an_option_that_beam_would_pass_over_is_refused():
         parse_pipeline_options(["--direct_workers=2"])
 
 
-def test_run_json_says_how_the_data_set_was_made(tmp_path):
+def test_run_json_says_how_the_dataset_was_made(tmp_path):
     write_class_folders(tmp_path / "in", {"ant": 3, "bee": 3})
     command = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits", "train=1"]
     assert main([*command, "--seed", "5", "--direct_num_workers=1"]) == 0

@@ -24,7 +24,7 @@ from beam_pipelines.quiet import import_quietly
 from beam_pipelines.storage.lease import make_lease, write_lease
 from engines import finish, start_prepare
 from forked_runs import ForkedRun
-from held_stages import Gate
+from paused_stages import Gate
 from made_images import write_class_folders, write_files
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -64,8 +64,8 @@ def test_for_programs_each_line_is_json_with_the_options_first(source, tmp_path,
     assert lines[0]["options"]["seed"] == 7 and len({line["run_id"] for line in lines}) == 1
     assert main(call(source, tmp_path / "out", "--log_format=json")) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    told = json.loads(line)
-    assert (told["level"], told["kind"], told["stage"]) == ("error", "usage", "start") and "exists. " in told["message"]
+    reported = json.loads(line)
+    assert (reported["level"], reported["kind"], reported["stage"]) == ("error", "usage", "start") and "exists. " in reported["message"]
 
 
 def test_people_are_told_nothing_of_that(source, tmp_path, capsys):
@@ -75,15 +75,15 @@ def test_people_are_told_nothing_of_that(source, tmp_path, capsys):
 
 def test_where_no_terminal_is_a_line_now_and_then_says_how_far_it_is(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(progress, "TELL_SECONDS", 0.05)
-    directory, told = str(tmp_path / "progress"), threading.Event()
-    say = log.say
-    monkeypatch.setattr(log, "say", lambda *args, **fields: (say(*args, **fields), told.set()))
+    directory, reported = str(tmp_path / "progress"), threading.Event()
+    print_message = log.print_message
+    monkeypatch.setattr(log, "print_message", lambda *args, **fields: (print_message(*args, **fields), reported.set()))
     progress.count(directory, listed=100, listing_done=1, written=40, dead_letters=2, written_bytes=5_000_000)
     with progress.ProgressDisplay(directory):
-        assert told.wait(30)
+        assert reported.wait(30)
         progress.count_restart()
-        told.clear()
-        assert told.wait(30) and not told.clear() and told.wait(30)  # the line amid which it came, and the next
+        reported.clear()
+        assert reported.wait(30) and not reported.clear() and reported.wait(30)  # the line amid which it came, and the next
     line, *_, last = capsys.readouterr().err.splitlines()
     assert last.endswith("; job restarted 1 time"), last
     assert re.fullmatch(r"recordmill: 0:\d\d: listed 100 of 100 \(.*\); written 40 of 100 \([\d,]+/s, 0:\d\d left\), 2 dead letters; [\d,.]+ MB/s", line), line
@@ -91,24 +91,24 @@ def test_where_no_terminal_is_a_line_now_and_then_says_how_far_it_is(tmp_path, m
 
 def test_requests_that_were_made_again_are_told(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(progress, "TELL_SECONDS", 0.05)
-    told, say = threading.Event(), log.say
-    monkeypatch.setattr(log, "say", lambda *args, **fields: (say(*args, **fields), told.set()))
+    reported, print_message = threading.Event(), log.print_message
+    monkeypatch.setattr(log, "print_message", lambda *args, **fields: (print_message(*args, **fields), reported.set()))
     counts = progress._COUNTS.pack(*progress.Counts(listed=3, retries=1234))  # of a worker that reads from a store
     write_files(tmp_path / "progress", {"worker": counts, "one that begins": b""})
     with progress.ProgressDisplay(str(tmp_path / "progress")):
-        assert told.wait(30)
+        assert reported.wait(30)
     line = capsys.readouterr().err.splitlines()[0]
     assert line.endswith("; 1,234 requests made again") and "MB/s" not in line, line
 
 
 def test_progress_does_not_go_back_where_its_directory_goes_before_the_end(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(progress, "JSON_SECONDS", 0.05)
-    told, say = threading.Event(), log.say_progress
-    monkeypatch.setattr(log, "say_progress", lambda **fields: (say(**fields), told.set()))
+    reported, print_message = threading.Event(), log.log_progress
+    monkeypatch.setattr(log, "log_progress", lambda **fields: (print_message(**fields), reported.set()))
     progress.set_display("json")
     progress.count(str(tmp_path / "progress"), written=40)
     with progress.ProgressDisplay(str(tmp_path / "progress")):
-        assert told.wait(30)
+        assert reported.wait(30)
         shutil.rmtree(tmp_path / "progress")
     assert {json.loads(line)["stages"][1]["done"] for line in capsys.readouterr().err.splitlines()} == {40}
 
@@ -117,8 +117,8 @@ def test_what_is_said_during_an_import_is_shown_only_where_it_fails(tmp_path, mo
     """Also by C++, which writes to the descriptor."""
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "")
     monkeypatch.syspath_prepend(tmp_path)
-    say = b"import os\nos.write(2, b'an old driver\\n')\n"
-    write_files(tmp_path, {"made_talkative.py": say, "made_broken.py": say + b"import made_nowhere\n"})
+    print_message = b"import os\nos.write(2, b'an old driver\\n')\n"
+    write_files(tmp_path, {"made_talkative.py": print_message, "made_broken.py": print_message + b"import made_nowhere\n"})
     for name, expected in (("made_talkative", ""), ("made_broken", "an old driver\n")):
         monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
         with contextlib.nullcontext() if not expected else pytest.raises(ModuleNotFoundError, match="made_nowhere"):
@@ -130,13 +130,13 @@ def test_what_is_said_during_an_import_is_shown_only_where_it_fails(tmp_path, mo
 
 def test_for_programs_progress_is_a_line_of_json_each_second(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(progress, "JSON_SECONDS", 0.05)
-    directory, told = str(tmp_path / "progress"), threading.Event()
-    say = log.say_progress
-    monkeypatch.setattr(log, "say_progress", lambda **fields: (say(**fields), told.set()))
+    directory, reported = str(tmp_path / "progress"), threading.Event()
+    print_message = log.log_progress
+    monkeypatch.setattr(log, "log_progress", lambda **fields: (print_message(**fields), reported.set()))
     progress.set_display("json")
     progress.count(directory, listed=100, listing_done=1, written=40, dead_letters=2, written_bytes=5_000_000)
     with progress.ProgressDisplay(directory):
-        assert told.wait(30)
+        assert reported.wait(30)
         progress.count(directory, written=60)
     first, *_, last = map(json.loads, capsys.readouterr().err.splitlines())
     assert [(stage["name"], stage["done"], stage["total"]) for stage in first["stages"]] == [("listed", 100, 100), ("written", 40, 100)]
@@ -183,8 +183,8 @@ def test_each_long_command_tells_programs_how_far_it_is_and_can_be_quiet(source,
     for command, (words, _) in commands.items():
         capfd.readouterr()
         assert main([command, *words, "--quiet"]) == (1 if command == "verify" else 0), command
-        told, err = capfd.readouterr()
-        assert err.startswith("recordmill: ") == (command == "verify") and bool(told) == (command in ("verify", "leaks", "quality")), command
+        reported, err = capfd.readouterr()
+        assert err.startswith("recordmill: ") == (command == "verify") and bool(reported) == (command in ("verify", "leaks", "quality")), command
         if command == "verify":
             assert main(["repair", out, "--quiet", "--progress=none"]) == 0
 
@@ -215,9 +215,9 @@ def test_a_failure_is_written_for_programs_as_it_is_told(source, tmp_path, monke
     write_files(tmp_path / "in", {"ant/bad.jpg": b"<html>"})
     (tmp_path / "error.json").write_text("of an earlier command")
     assert main([*command, "--error_json", "error.json"]) == exit_code
-    found = json.loads((tmp_path / "error.json").read_text())
-    assert (found["kind"], found["stage"], found["exit_code"], found["retryable"]) == (kind, stage, exit_code, False), found
-    assert capsys.readouterr().err == f"recordmill: {found['message']}\n"
+    actual = json.loads((tmp_path / "error.json").read_text())
+    assert (actual["kind"], actual["stage"], actual["exit_code"], actual["retryable"]) == (kind, stage, exit_code, False), actual
+    assert capsys.readouterr().err == f"recordmill: {actual['message']}\n"
 
 
 def test_after_success_there_is_no_such_file(source, tmp_path, monkeypatch, capsys):
@@ -270,8 +270,8 @@ def test_an_error_keeps_its_path_and_kind_on_its_way_through_an_engine():
     error = StorageError("/in/a.jpg could not be read: Input/output error", "/in/a.jpg")
     for wrapped in (RuntimeError(f"{error} [while running 'Write']"), RuntimeError(f"Traceback\nbeam_pipelines.errors.StorageError: {error}\n")):
         wrapped.__cause__ = error if "Traceback" not in str(wrapped) else None
-        found = find_user_facing(wrapped)
-        assert (type(found), found.path, found.exit_code, found.kind) == (StorageError, "/in/a.jpg", 1, "storage")
+        actual = find_user_facing(wrapped)
+        assert (type(actual), actual.path, actual.exit_code, actual.kind) == (StorageError, "/in/a.jpg", 1, "storage")
     assert find_user_facing(UserError("x")).exit_code == 2
 
 
@@ -285,28 +285,28 @@ def test_status_says_what_a_killed_run_has_left_and_what_to_do(source, tmp_path,
     output = tmp_path / "out"
     run = ForkedRun(*call(source, output), signalled=f"{signal.SIGKILL.value}:beam_pipelines.shards.shard_files:write_done:2")
     assert run.wait() == -signal.SIGKILL
-    found = status(output, capsys)
-    assert found["data_set"] is None
-    left = found["run"]
+    actual = status(output, capsys)
+    assert actual["dataset"] is None
+    left = actual["run"]
     assert (left["state"], left["stage"], left["shards_done"], left["can_resume"]) == ("ended", "write", 1, True)
     assert main(["status", str(output)]) == 0
-    told = capsys.readouterr().out
-    assert "dataset:  none yet" in told and "1 of 3 shards complete" in told and "--resume" in told, told
+    reported = capsys.readouterr().out
+    assert "dataset:  none yet" in reported and "1 of 3 shards complete" in reported and "--resume" in reported, reported
     assert main(call(source, output, "--resume")) == 0
     capsys.readouterr()
-    found = status(output, capsys)
-    assert found["run"] is None and sum(found["data_set"]["examples"].values()) == 50
+    actual = status(output, capsys)
+    assert actual["run"] is None and sum(actual["dataset"]["examples"].values()) == 50
 
 
 def test_status_promises_no_resume_of_commands_that_have_none(tmp_path, capsys):
     write_files(tmp_path / "out.incomplete/7", {"manifest.json": b"{}", "run.json": b"{}"})
     for command, expected in (("transform", "run the same command again"), ("prepare", "--resume")):
         write_lease(f"{tmp_path}/out.incomplete", dataclasses.replace(make_lease("7", "8", command=command), renewed=0))
-        found = status(tmp_path / "out", capsys)["run"]
-        assert (found["command"], found["state"], found["stage"]) == (command, "ended", "publish")
+        actual = status(tmp_path / "out", capsys)["run"]
+        assert (actual["command"], actual["state"], actual["stage"]) == (command, "ended", "publish")
         assert main(["status", str(tmp_path / "out")]) == 0
-        told = capsys.readouterr().out
-        assert expected in told.partition("next: ")[2] and "counted:" not in told, told
+        reported = capsys.readouterr().out
+        assert expected in reported.partition("next: ")[2] and "counted:" not in reported, reported
 
 
 @pytest.mark.slow
@@ -314,8 +314,8 @@ def test_status_says_that_a_run_is_at_work(source, tmp_path, capsys):
     with Gate(tmp_path / "gates", "written") as gate:
         run = start_prepare(source, tmp_path / "out", gates=tmp_path / "gates")
         gate.wait_for_arrivals(run)
-        found = status(tmp_path / "out", capsys)["run"]
-        assert (found["state"], found["process"], found["engine"]) == ("at work", run.pid, "DirectRunner")
+        actual = status(tmp_path / "out", capsys)["run"]
+        assert (actual["state"], actual["process"], actual["engine"]) == ("at work", run.pid, "DirectRunner")
         assert main(call(source, tmp_path / "out", "--resume", "--error_json", str(tmp_path / "e.json"))) == 1
         error = json.loads((tmp_path / "e.json").read_text())
         assert (error["kind"], error["retryable"]) == ("busy", True)

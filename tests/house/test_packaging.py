@@ -157,9 +157,9 @@ def test_extra_brings_its_package(metadata: email.message.Message, extra: str, p
     wanted = Requirement(package)
     assert extra in metadata.get_all("Provides-Extra")
     assert any(
-        (found.name, found.extras) == (wanted.name, wanted.extras) and found.marker.evaluate({"extra": extra})
-        for found in map(Requirement, metadata.get_all("Requires-Dist"))
-        if found.marker
+        (result.name, result.extras) == (wanted.name, wanted.extras) and result.marker.evaluate({"extra": extra})
+        for result in map(Requirement, metadata.get_all("Requires-Dist"))
+        if result.marker
     )
 
 

@@ -21,7 +21,7 @@ from beam_pipelines.elements.shuffle_keys import shuffle_key
 from beam_pipelines.runners import local
 from beam_pipelines.sources.folders.image_folder import ImageFolder
 from engines import start_recordmill, two_workers
-from held_stages import Gate
+from paused_stages import Gate
 from made_images import encode, jpeg, noise, write_class_folders, write_files
 from tf_input import dataset_format
 
@@ -243,7 +243,7 @@ def test_promise_3_too_many_dead_letters_fail_the_run_naming_the_first_few(tmp_p
 # 4. All or nothing.
 
 
-def test_promise_4_a_directory_without_manifest_is_not_a_data_set(prepared, tmp_path):
+def test_promise_4_a_directory_without_manifest_is_not_a_dataset(prepared, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(prepared, copy)
     (copy / dataset_format.MANIFEST).unlink()
@@ -276,7 +276,7 @@ def test_promise_4_a_killed_run_leaves_nothing_that_opens(tmp_path, sent, code):
 
 
 @pytest.mark.slow
-def test_promise_4_overwrite_keeps_the_old_data_set_until_the_new_one_is_whole(source, tmp_path, capsys):
+def test_promise_4_overwrite_keeps_the_old_dataset_until_the_new_one_is_whole(source, tmp_path, capsys):
     assert prepare(source, tmp_path / "out") == 0
     before = digest(tmp_path / "out")
     write_class_folders(tmp_path / "in", {"ant": 5, "bee": 5})
@@ -304,23 +304,23 @@ def test_promise_4_overwriting_through_a_link_replaces_what_it_points_to(source,
 def test_promise_5_what_the_runner_holds_does_not_grow_with_the_images(tmp_path, monkeypatch):
     from apache_beam.runners.portability.fn_api_runner import execution
 
-    held = []
+    reserved = []
     append = execution.ListBuffer.append
 
     def count_and_append(self, element):
-        held.append(len(element))
+        reserved.append(len(element))
         return append(self, element)
 
     monkeypatch.setattr(execution.ListBuffer, "append", count_and_append)
-    num_image_bytes, num_held_bytes = [], []
+    num_image_bytes, num_decoded_bytes = [], []
     for name, size in (("small", (16, 16)), ("large", (120, 160))):
         write_class_folders(tmp_path / name, {"ant": 40, "bee": 40}, *size)
         num_image_bytes.append(sum(path.stat().st_size for path in (tmp_path / name).rglob("*.jpg")))
-        held.clear()
+        reserved.clear()
         assert prepare(tmp_path / name, tmp_path / f"{name}-out", "--num_shards", "4") == 0
-        num_held_bytes.append(sum(held))
+        num_decoded_bytes.append(sum(reserved))
     assert num_image_bytes[1] - num_image_bytes[0] > 10**6
-    assert abs(num_held_bytes[1] - num_held_bytes[0]) < 2_000, num_held_bytes
+    assert abs(num_decoded_bytes[1] - num_decoded_bytes[0]) < 2_000, num_decoded_bytes
 
 
 # 6. Stable splits.

@@ -17,9 +17,9 @@ from PIL import Image, ImageEnhance, ImageOps
 
 import tf_input
 from beam_pipelines.__main__ import main
-from beam_pipelines.images.look_alikes import find_edges, join_edges
+from beam_pipelines.images.visual_groups import find_edges, join_edges
 from beam_pipelines.images.near_hashes import search_parts
-from beam_pipelines.images.perceptual_hash import look_at, perceptual_hashes
+from beam_pipelines.images.perceptual_hash import load_for_hash, perceptual_hashes
 from engines import digest
 from made_arrays import idx_file
 from made_images import write_files
@@ -96,17 +96,17 @@ def prepared_raccoons(raccoons, tmp_path_factory) -> pathlib.Path:
 def test_boxes_of_photographs_are_those_of_the_xml_within_a_pixel(turned_boxes, prepared_raccoons):
     builder = tfds.builder_from_directory(str(prepared_raccoons))
     assert builder.info.features["objects"].feature["label"].names == ["raccoon"]
-    found = {}
-    for one in tfds.as_numpy(builder.as_dataset(split="+".join(builder.info.splits))):
-        found[one["key"]] = one
-    assert found.keys() == turned_boxes.keys() and len(found) == 100
+    actual = {}
+    for item in tfds.as_numpy(builder.as_dataset(split="+".join(builder.info.splits))):
+        actual[item["key"]] = item
+    assert actual.keys() == turned_boxes.keys() and len(actual) == 100
     for key, ((height, width), boxes) in turned_boxes.items():
-        one = found[key]
-        stored = (one["height"], one["width"])
+        item = actual[key]
+        stored = (item["height"], item["width"])
         scale = min(1, SHORT / min(height, width))
         assert np.abs(np.array(stored) - np.array([height, width]) * scale).max() <= 0.5, key
-        assert one["image"].shape == (*stored, 3), key
-        pixels = one["objects"]["bbox"] * np.array([*stored, *stored])
+        assert item["image"].shape == (*stored, 3), key
+        pixels = item["objects"]["bbox"] * np.array([*stored, *stored])
         assert np.abs(pixels - boxes * scale).max() <= 1, key
 
 
@@ -171,11 +171,11 @@ def test_scanned_digits_as_arrays(tmp_path, kind, encoding):
     assert dataset.class_names == names
     shown = pixels.transpose(0, 2, 3, 1) if kind == "cifar" else pixels[..., np.newaxis]
     expected = sorted((image.tobytes(), label) for image, label in zip(shown, labels))
-    found = []
+    actual = []
     for split in dataset.splits:
         for images, numbers in dataset.batches(split, batch_size=256, shuffle=False):
-            found += zip((image.tobytes() for image in images.numpy()), numbers.numpy())
-    assert sorted(found) == expected
+            actual += zip((image.tobytes() for image in images.numpy()), numbers.numpy())
+    assert sorted(actual) == expected
 
 
 def cut(image: Image.Image, fraction: float) -> Image.Image:
@@ -207,8 +207,8 @@ def find_near_duplicates(photographs: list[bytes]) -> tuple[dict[str, float], in
     """Of each kind of near-duplicate how many of all are found at 8 bits, and how many pairs of photographs are taken for near-duplicates."""
 
     images, num = [Image.open(io.BytesIO(data)).convert("RGB") for data in photographs], len(photographs)
-    encoded = [*photographs, *(make(one) for make, _ in NEAR_DUPLICATES.values() for one in images)]
-    hashes, _ = perceptual_hashes([look_at(data, "strict") for data in encoded])
+    encoded = [*photographs, *(make(image) for make, _ in NEAR_DUPLICATES.values() for image in images)]
+    hashes, _ = perceptual_hashes([load_for_hash(data, "strict") for data in encoded])
     edges, _ = join_edges(find_edges(hashes, 8, part) for part in search_parts(len(hashes)))
     shares = {name: float(np.isin(np.arange(num), edges[edges[:, 1] - edges[:, 0] == num * kind, 0]).mean()) for kind, name in enumerate(NEAR_DUPLICATES, 1)}
     return shares, int((edges < num).all(axis=1).sum())

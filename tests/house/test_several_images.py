@@ -42,12 +42,12 @@ def write_table(root: pathlib.Path, rows: list[dict[str, Any]], files: Mapping[s
 
 def right_files() -> list[bytes]:
     """JPEGs, upright and not, PNGs and BMPs: of the same pictures as the left ones."""
-    turned = Image.Exif()
-    turned[0x0112] = 6
+    rotated = Image.Exif()
+    rotated[0x0112] = 6
     files = []
     for index, (height, width) in enumerate(SIZES):
         half = np.asarray(Image.fromarray(picture(index, SIZES[index])).resize((width // 2, height // 2), Image.Resampling.BOX))
-        ways = [("JPEG", {"quality": 95}), ("JPEG", {"quality": 95, "exif": turned}), ("PNG", {}), ("BMP", {})]
+        ways = [("JPEG", {"quality": 95}), ("JPEG", {"quality": 95, "exif": rotated}), ("PNG", {}), ("BMP", {})]
         image_format, options = ways[index % 4]
         files.append(encode(np.rot90(half) if "exif" in options else half, image_format, **options))
     return files
@@ -74,21 +74,21 @@ def pairs(tmp_path_factory) -> tf_input.PreparedDataset:
 
 def stored(data: tf_input.PreparedDataset) -> dict[str, dict[str, Any]]:
     """Key -> feature -> its only value, without the reader."""
-    found = {}
+    actual = {}
     for record in tf.data.TFRecordDataset(sorted(map(str, pathlib.Path(data.directory).glob("*.tfrecord-*")))).as_numpy_iterator():
         features = tf.train.Example.FromString(record).features.feature
-        values = {name: getattr(one, one.WhichOneof("kind")).value[0] for name, one in features.items()}
-        found[values["key"].decode()] = values
-    return found
+        values = {name: getattr(item, item.WhichOneof("kind")).value[0] for name, item in features.items()}
+        actual[values["key"].decode()] = values
+    return actual
 
 
 @pytest.mark.slow(1.5)
 def test_another_image_is_stored_as_the_first_would_be(pairs):
     rights = right_files()
-    found = stored(pairs)
-    assert len(found) == NUM
+    actual = stored(pairs)
+    assert len(actual) == NUM
     for index, (height, width) in enumerate(SIZES):
-        values, checked = found[f"left/{index}.png"], check_image(rights[index], "strict")
+        values, checked = actual[f"left/{index}.png"], check_image(rights[index], "strict")
         assert values["right"] == (checked.encoded or rights[index])
         assert (values["height"], values["width"]) == (height, width)
         assert (values["right/height"], values["right/width"]) == (height // 2, width // 2) == (checked.height, checked.width)
@@ -97,10 +97,10 @@ def test_another_image_is_stored_as_the_first_would_be(pairs):
     right = facts["other_images"]["right"]
     assert (right["formats"], right["reencoded"]) == ({"bmp": 6, "jpeg": 12, "png": 6}, {"bmp": 6, "exif_orientation": 6})
     assert (right["num_images"], right["height"]["min"], right["width"]["max"]) == (NUM, 20, 33)
-    sizes = [len(values[name]) for values in found.values() for name in BOTH]
+    sizes = [len(values[name]) for values in actual.values() for name in BOTH]
     assert sum(split["image_bytes"] for split in facts["splits"].values()) == sum(sizes)
     assert main(["verify", str(pairs.directory), "--decode"]) == 0
-    assert right["bytes"]["mean"] == sum(len(values["right"]) for values in found.values()) / NUM
+    assert right["bytes"]["mean"] == sum(len(values["right"]) for values in actual.values()) / NUM
 
 
 def test_all_images_are_resized_and_converted(tmp_path):
@@ -120,7 +120,7 @@ def test_a_bad_other_image_makes_the_whole_example_a_dead_letter_and_a_run_goes_
     assert main([*command, "--max_bad_fraction=0.01"]) == 2
     assert "dead letters" in capsys.readouterr().err
     assert main([*command, "--max_bad_fraction=0.5", "--resume"]) == 0
-    letters = {one["path"]: one for one in map(json.loads, (tmp_path / "out" / DEAD_LETTERS).read_text().splitlines())}
+    letters = {item["path"]: item for item in map(json.loads, (tmp_path / "out" / DEAD_LETTERS).read_text().splitlines())}
     assert set(letters) == {f"left/{index}.png" for index in (*bad, 5)}
     for index in bad:
         letter = letters[f"left/{index}.png"]
@@ -169,9 +169,9 @@ def test_each_image_is_shown_in_its_own_size(pairs, fit):
     expected = stored(pairs)
     options = {"inputs": (*BOTH, "key"), "image_size": sizes, "fit": fit}
     for x, _ in pairs.batches("test", batch_size=5, **options):
-        for place, key in enumerate(x["key"].numpy()):
+        for location, key in enumerate(x["key"].numpy()):
             for name, size in sizes.items():
-                np.testing.assert_array_equal(x[name][place], decode_images(tf.constant([expected[key.decode()][name]]), size, fit)[0], name)
+                np.testing.assert_array_equal(x[name][location], decode_images(tf.constant([expected[key.decode()][name]]), size, fit)[0], name)
 
 
 def test_one_size_is_that_of_all_images(pairs):
@@ -194,7 +194,7 @@ def test_there_need_be_no_first_image(tmp_path):
     data = tf_input.open(prepare(table, tmp_path / "out", *options))
     assert len(data["train"]) == NUM and data["train"][0]["left"].shape[2] == 3
     x, y = next(iter(data.batches("train", batch_size=4, image_size={"left": 16, "right": 8}, augment=True, seed=0)))
-    assert {name: one.shape for name, one in x.items()} == {"left": (4, 16, 16, 3), "right": (4, 8, 8, 3)} and y.shape == (4,)
+    assert {name: item.shape for name, item in x.items()} == {"left": (4, 16, 16, 3), "right": (4, 8, 8, 3)} and y.shape == (4,)
 
 
 @pytest.mark.slow(2)
@@ -202,11 +202,11 @@ def test_all_images_have_as_many_channels_and_tensors_stand_beside_them(tmp_path
     """One, if all are grey; and those that keep 16 bits all do."""
     rng = np.random.default_rng(0)
     greys, depths = rng.integers(0, 256, (2, 6, 8, 9), np.uint8), rng.integers(0, 2**16, (6, 8, 9), np.uint16)
-    files = {f"{side}/{i}.png": encode(one, "PNG") for side, images in zip("lr", greys) for i, one in enumerate(images)}
-    files |= {f"deep/{i}.png": encode(one, "PNG") for i, one in enumerate(depths)}
-    for index, one in enumerate(depths):
+    files = {f"{side}/{i}.png": encode(entry, "PNG") for side, images in zip("lr", greys) for i, entry in enumerate(images)}
+    files |= {f"deep/{i}.png": encode(item, "PNG") for i, item in enumerate(depths)}
+    for index, element in enumerate(depths):
         (tmp_path / "in").mkdir(exist_ok=True)
-        np.save(tmp_path / f"in/{index}.npy", one[..., np.newaxis])
+        np.save(tmp_path / f"in/{index}.npy", element[..., np.newaxis])
     files["colours.png"] = encode(picture(0, (8, 9)), "PNG")
     rows = [{"image": f"l/{i}.png", "right": f"r/{i}.png", "map": f"{i}.npy", "label": "ab"[i % 2], "deep": f"deep/{i}.png"} for i in range(6)]
     table, options = write_table(tmp_path / "in", rows, files), ("--feature=right:image", "--feature=map:tensor", "--splits=train=1")
@@ -230,9 +230,9 @@ def test_all_images_have_as_many_channels_and_tensors_stand_beside_them(tmp_path
 
 
 def test_an_example_by_its_number_has_all_its_images(pairs):
-    one = pairs["train"][3]
-    height, width, _ = one["image"].shape
-    assert one["right"].shape == (height // 2, width // 2, 3) and (one["right/height"], one["right/width"]) == (height // 2, width // 2)
+    item = pairs["train"][3]
+    height, width, _ = item["image"].shape
+    assert item["right"].shape == (height // 2, width // 2, 3) and (item["right/height"], item["right/width"]) == (height // 2, width // 2)
 
 
 @pytest.mark.slow
@@ -277,10 +277,10 @@ def num_same(first: tf.Tensor, second: tf.Tensor) -> int:
 def test_images_vary_alike_or_apart(mixed):
     options = {"batch_size": NUM, "image_size": 16, "augment": Augmentation(brightness=0.5), "seed": 3}
     alone, _ = next(iter(mixed.batches("train", **options)))
-    for together, alike in ((True, [NAMES]), (["third", "right"], [("right", "third")])):  # False: see images of other sizes
+    for together, near_duplicates in ((True, [NAMES]), (["third", "right"], [("right", "third")])):  # False: see images of other sizes
         x, _ = next(iter(mixed.batches("train", inputs=NAMES, augment_together=together, **options)))
         for first, second in (("image", "right"), ("image", "third"), ("right", "third")):
-            is_alike = any(first in group and second in group for group in alike)
+            is_alike = any(first in group and second in group for group in near_duplicates)
             assert num_same(x[first], x[second]) == (NUM if is_alike else 0), (together, first, second)
         assert num_same(x["image"], alone) == NUM, "others change nothing in it"
 
@@ -310,11 +310,11 @@ def test_images_of_other_sizes_show_the_same_part(pairs):
 
 
 def test_what_is_held_counts_all_images(uniform):
-    one, labels = NUM * 40 * 50 * 3, NUM * 8
-    for names, budget, is_held in ((("image",), one + labels, True), (BOTH, 2 * one + labels - 1, False), (BOTH, 2 * one + labels, True)):
+    item, labels = NUM * 40 * 50 * 3, NUM * 8
+    for names, budget, is_cached in ((("image",), item + labels, True), (BOTH, 2 * item + labels - 1, False), (BOTH, 2 * item + labels, True)):
         config = ReadConfig(8, inputs=names, memory_budget=budget, seed=0, image_size={"image": 16, "right": 8}, hosts=(1, 0))
         plan = uniform.split_reader("train").plan(config)
-        assert (plan.held is not None) == is_held
+        assert (plan.cached is not None) == is_cached
         assert plan.decoder.num_output_bytes == 3 * (16 * 16 + (8 * 8 if "right" in names else 0)) + 4  # and the label
 
 
@@ -377,8 +377,8 @@ def test_a_stereo_model_is_trained_and_served(tmp_path):
     assert model.evaluate(data.batches("test", **options), verbose=0, return_dict=True)["accuracy"] > 0.9
     tf_input.export_serving(model, train, tmp_path / "served")
     serve = tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"]
-    found = serve(image=tf.constant([files["l0.png"], files["l1.png"]]), right=tf.constant([files["r0.png"], files["r1.png"]]))
-    assert [name.decode() for name in found["label"].numpy()] == ["far", "near"]
+    actual = serve(image=tf.constant([files["l0.png"], files["l1.png"]]), right=tf.constant([files["r0.png"], files["r1.png"]]))
+    assert [name.decode() for name in actual["label"].numpy()] == ["far", "near"]
 
 
 @pytest.mark.slow(3)
@@ -403,12 +403,12 @@ def test_arrays_have_several_images_too(tmp_path, capsys):
     np.savez(tmp_path / "in/b.npz", left=left[4:], right=right[4:, :2], y=[1, 2, 1], floats=np.zeros((3, 2, 2), np.float32))
     options = ("--image_column=left", "--feature=right:image", "--label=y", "--splits=train=1")
     data = tf_input.open(prepare(tmp_path / "in", tmp_path / "out", *options))
-    found = {one["key"]: one for one in data["train"]}
+    actual = {item["key"]: item for item in data["train"]}
     for index in range(7):
         key, rows = (f"a.npz/left#{index:06d}", slice(None)) if index < 4 else (f"b.npz/left#{index - 4:06d}", slice(2))
-        np.testing.assert_array_equal(found[key]["image"], left[index])
-        np.testing.assert_array_equal(found[key]["right"], right[index, rows, :, :3])
-        assert found[key]["right/height"] == (3 if index < 4 else 2)
+        np.testing.assert_array_equal(actual[key]["image"], left[index])
+        np.testing.assert_array_equal(actual[key]["right"], right[index, rows, :, :3])
+        assert actual[key]["right/height"] == (3 if index < 4 else 2)
     (x, _), *_ = data.batches("train", batch_size=7, inputs=BOTH, image_size={"image": 6, "right": (2, 5)})
     assert x["image"].shape == (7, 6, 6, 3) and x["right"].shape == (7, 2, 5, 3)
     records = np.zeros(7, [("label", "u1"), ("left", "u1", (6, 8, 3)), ("grey", ">u1", (4, 4))])
@@ -418,10 +418,10 @@ def test_arrays_have_several_images_too(tmp_path, capsys):
     features = ["--image_column=left", "--feature=grey:image", "--image_size=exact=4x4", "--image_encoding=raw"]
     raw = tf_input.open(prepare(tmp_path / "all.bin", tmp_path / "raw", *layout, *features))
     assert raw.features["grey"].kind == "pixels" and main(["verify", str(tmp_path / "raw")]) == 0
-    for one in raw["train"]:
-        grey = records["grey"][int(one["key"].rpartition("#")[2])]
-        np.testing.assert_array_equal(one["grey"], np.repeat(grey[..., np.newaxis], 3, axis=2))
-        assert one["image"].shape == (4, 4, 3)
+    for entry in raw["train"]:
+        grey = records["grey"][int(entry["key"].rpartition("#")[2])]
+        np.testing.assert_array_equal(entry["grey"], np.repeat(grey[..., np.newaxis], 3, axis=2))
+        assert entry["image"].shape == (4, 4, 3)
     capsys.readouterr()
     command = ["prepare", "--output", str(tmp_path / "no"), "--input"]
     assert main([*command, str(tmp_path / "in/b.npz"), *options[:1], "--feature=floats:image", "--label=y"]) == 2
@@ -454,11 +454,11 @@ def test_records_of_others_have_several_images_by_the_same_layout_compressed_or_
     (x, y), *_ = files.batches(batch_size=5, inputs=(*BOTH, "depth", "flow"), image_size=sizes, fit="stretch", shuffle=False)
     assert y.shape == (5, 16, 16, 1)
     np.testing.assert_array_equal(x["right"], decode_images(tf.constant([record(index)["r"] for index in range(5)]), (6, 4), "stretch"))
-    for one in data["train"]:
-        place = int(one["key"].rpartition("#")[2])
-        np.testing.assert_array_equal(x["depth"][place], one["depth"])
-        np.testing.assert_array_equal(x["flow"][place], one["flow"])
-        assert one["right"].shape == (9 + place, 7, 3) and one["mask"].shape == (20 + place, 30, 1)
+    for item in data["train"]:
+        location = int(item["key"].rpartition("#")[2])
+        np.testing.assert_array_equal(x["depth"][location], item["depth"])
+        np.testing.assert_array_equal(x["flow"][location], item["flow"])
+        assert item["right"].shape == (9 + location, 7, 3) and item["mask"].shape == (20 + location, 30, 1)
     alone, *_ = files.batches(batch_size=5, inputs="right", image_size={"right": 8}, targets=())
     assert alone.shape == (5, 8, 8, 3)
     for wrong, expected in {

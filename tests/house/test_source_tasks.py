@@ -33,10 +33,10 @@ def test_what_a_source_says_stands_beside_each_picture(prepared, name):
     manifest = read_manifest(output)
     assert manifest.targets == case.targets and manifest.num_dead_letters == 0
     pictures = GREYS if case.grey else PICTURES
-    found = read_back(output, manifest)
-    assert len(found) == NUM
+    actual = read_back(output, manifest)
+    assert len(actual) == NUM
     for index, pixels in enumerate(pictures):
-        values = found[rgb(pixels).tobytes()]
+        values = actual[rgb(pixels).tobytes()]
         for feature, expected in case.expected(index).items():
             if isinstance(expected, np.ndarray):
                 np.testing.assert_array_equal(values[feature], expected, f"{feature} of picture {index}")
@@ -50,7 +50,7 @@ def rgb(pixels: np.ndarray) -> np.ndarray:
 
 def read_back(output: pathlib.Path, manifest: Manifest) -> dict[bytes, dict[str, Any]]:
     """Pixels -> feature -> values, class labels by name, masks decoded. Without any code of the reader."""
-    found = {}
+    actual = {}
     for record in records_of(output.glob("*.tfrecord-*")):
         stored = tf.train.Example.FromString(record).features.feature
         values = {name: list(getattr(value, value.WhichOneof("kind")).value) for name, value in stored.items()}
@@ -65,8 +65,8 @@ def read_back(output: pathlib.Path, manifest: Manifest) -> dict[bytes, dict[str,
             elif feature.kind == "image":
                 values[feature.name] = tf.io.decode_image(values[feature.name][0], channels=3).numpy()
         assert set(stored) == set(manifest.features)
-        found[values["image"].tobytes()] = values
-    return found
+        actual[values["image"].tobytes()] = values
+    return actual
 
 
 def records_of(shards: Iterable[pathlib.Path]) -> Iterable[bytes]:
@@ -119,22 +119,22 @@ def test_tensorflow_datasets_opens_every_task(prepared, name):
     pictures = GREYS if case.grey else PICTURES
     indices = {(pixels if pixels.ndim == 3 else pixels[..., np.newaxis]).tobytes(): index for index, pixels in enumerate(pictures)}
     seen = set()
-    for one in tfds.as_numpy(builder.as_dataset(split="+".join(builder.info.splits))):
-        index = indices[one["image"].tobytes()]
+    for item in tfds.as_numpy(builder.as_dataset(split="+".join(builder.info.splits))):
+        index = indices[item["image"].tobytes()]
         seen.add(index)
         for feature, expected in case.expected(index).items():
-            found, declared = one, builder.info.features
+            actual, declared = item, builder.info.features
             for part in feature.split("/"):
-                found = found[part]
+                actual = actual[part]
                 declared = (declared.feature if isinstance(declared, tfds.features.Sequence) else declared)[part]
             if isinstance(expected, np.ndarray):
-                np.testing.assert_array_equal(found[..., 0] if expected.ndim == 2 else found, expected, feature)
+                np.testing.assert_array_equal(actual[..., 0] if expected.ndim == 2 else actual, expected, feature)
                 continue
-            found = np.ravel(found).tolist()
+            actual = np.ravel(actual).tolist()
             declared = getattr(declared, "feature", declared)
             if isinstance(declared, tfds.features.ClassLabel):
-                found = [declared.names[label] for label in found]
-            assert found == expected, (feature, index)
+                actual = [declared.names[label] for label in actual]
+            assert actual == expected, (feature, index)
     assert seen == set(range(NUM))
     names = case.targets
     pair = ("image", names[0] if len(names) == 1 else {name: name for name in names}) if names else None
@@ -150,16 +150,16 @@ def test_masks_beside_a_class_and_beside_each_other(tmp_path):
     assert main(["prepare", "--input", str(tmp_path / "in/rows.csv"), "--output", str(tmp_path / "out"), *options]) == 0
     manifest = read_manifest(tmp_path / "out")
     assert manifest.targets == ("class", "mask_path") and manifest.num_dead_letters == 0
-    found = read_back(tmp_path / "out", manifest)
+    actual = read_back(tmp_path / "out", manifest)
     for index, pixels in enumerate(PICTURES):
-        np.testing.assert_array_equal(found[pixels.tobytes()]["mask_path"], MASKS[index])
+        np.testing.assert_array_equal(actual[pixels.tobytes()]["mask_path"], MASKS[index])
     for x, y in tf_input.open(tmp_path / "out").batches("train", batch_size=4, image_size=8):
         assert x.shape[1:] == (8, 8, 3) and set(y) == {"class", "mask_path"} and y["mask_path"].shape[1:] == (8, 8, 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["table csv, dense", "voc, detection", "table csv, two heads", "table csv, pairs", "image_folder, raw"])
-def test_our_own_data_sets_are_a_source_too(prepared, tmp_path, name):
+def test_our_own_datasets_are_a_source_too(prepared, tmp_path, name):
     assert main(["prepare", "--input", str(prepared(name)), "--output", str(tmp_path / "again")]) == 0
     before, after = (read_back(path, read_manifest(path)) for path in (prepared(name), tmp_path / "again"))
     assert before.keys() == after.keys()

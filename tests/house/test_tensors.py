@@ -66,12 +66,12 @@ def test_what_was_prepared_is_prepared_again_to_the_same_numbers(made, tmp_path)
     again = tmp_path / "again"
     assert main(["prepare", "--input", str(made / "out"), "--output", str(again)]) == 0
     first, second = (tf_input.open(directory)["train"] for directory in (made / "out", again))
-    by_key = {one["key"]: one for one in first}
+    by_key = {item["key"]: item for item in first}
     assert len(second) == NUM
-    for one in second:
+    for entry in second:
         for name in ("image", "heat"):
-            assert one[name].dtype == by_key[one["key"]][name].dtype
-            np.testing.assert_array_equal(one[name], by_key[one["key"]][name])
+            assert entry[name].dtype == by_key[entry["key"]][name].dtype
+            np.testing.assert_array_equal(entry[name], by_key[entry["key"]][name])
 
 
 @pytest.mark.slow
@@ -83,14 +83,14 @@ def test_tensors_pass_through_tensorflow_transform(made, tmp_path, capsys):
     assert main(["analyze", out, f"--preprocessing_module={tmp_path / 'my.py'}"]) == 0
     data, arrays = tf_input.open(out), np.load(made / "a.npz")
     x, _ = next(iter(data.batches("train", batch_size=NUM, inputs=("image", "heat"), transform=True, shuffle=False)))
-    order = [int(one["key"].rpartition("#")[2]) for one in data["train"]]
+    order = [int(entry["key"].rpartition("#")[2]) for entry in data["train"]]
     images = arrays["images"]
     np.testing.assert_allclose(x["image"], (images - images.min())[order] / (images.max() - images.min()), atol=1e-5)
     np.testing.assert_array_equal(x["heat"], arrays["heat"][order])
     assert main(["transform", out, str(tmp_path / "transformed")]) == 0
     transformed = tf_input.open(tmp_path / "transformed")
     assert (transformed.features["heat"].kind, transformed.features["heat"].dtype) == ("tensor", "float16")
-    np.testing.assert_array_equal([one["heat"] for one in transformed["train"]], arrays["heat"][order])
+    np.testing.assert_array_equal([item["heat"] for item in transformed["train"]], arrays["heat"][order])
 
 
 def test_the_manifest_and_the_schema_say_what_a_tensor_is(made):

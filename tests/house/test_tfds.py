@@ -85,7 +85,7 @@ def test_patterns_of_the_documentation_name_the_shards_of_one_split(tmp_path):
     """What is read without our code mixes no test examples into the training."""
     root = pathlib.Path(__file__).resolve().parents[2]
     pages = "".join(path.read_text() for path in [root / "README.md", *root.glob("docs/**/*.md")])
-    patterns = {one for one in re.findall(r"""["']out/flowers/([^"']*)["']""", pages) if "*" in one and not one.startswith("catalog/")}
+    patterns = {item for item in re.findall(r"""["']out/flowers/([^"']*)["']""", pages) if "*" in item and not item.startswith("catalog/")}
     assert len(patterns) >= 1
     made = prepare_images(tmp_path, "--name=flowers", "--splits=train=0.7,validation=0.3", "--num_shards=train=3,validation=2")
     train = {shard.name for shard in dataset_format.read_manifest(made).splits["train"]}
@@ -139,13 +139,13 @@ def test_every_row_of_an_index_points_at_its_record(prepared):
             assert len(rows) == shard["num_examples"], shard["name"]
             position = 0
             for row in rows:
-                example, place = next(examples), (shard["name"], row)
-                assert row.record_offset == position, place
+                example, location = next(examples), (shard["name"], row)
+                assert row.record_offset == position, location
                 (num_bytes,) = struct.unpack_from("<Q", data, position)  # then its checksum, the record, and its checksum
                 record = tf.train.Example.FromString(data[position + 12 : position + 12 + num_bytes])
-                assert record.features.feature["key"].bytes_list.value[0] == example["key"], place
-                assert data[row.image_offset : row.image_offset + row.image_length] == example["image"], place
-                assert row.label == example["label"], place
+                assert record.features.feature["key"].bytes_list.value[0] == example["key"], location
+                assert data[row.image_offset : row.image_offset + row.image_length] == example["image"], location
+                assert row.label == example["label"], location
                 position += 16 + num_bytes
             assert position == len(data) == shard["num_bytes"], shard["name"]
         assert not list(examples), split
@@ -155,11 +155,11 @@ def test_what_a_feature_is_said_to_be_stands_where_readers_look(tmp_path, capsys
     described = {"label": "which animal is seen", "image": "as the camera had it; =3 channels"}
     options = [f"--describe={feature}={text}" for feature, text in described.items()]
     directory = prepare_images(tmp_path, *options)
-    assert {one.name: one.description for one in dataset_format.read_manifest(directory).schema if one.description} == described
+    assert {item.name: item.description for item in dataset_format.read_manifest(directory).schema if item.description} == described
     features = tfds.builder_from_directory(str(directory)).info.features
     assert {name: feature.doc.desc for name, feature in features.items() if feature.doc.desc} == described
     schema = text_format.Parse((directory / dataset_format.SCHEMA).read_text(), schema_pb2.Schema())
-    assert {one.name: one.annotation.comment[0] for one in schema.feature if one.annotation.comment} == described
+    assert {entry.name: entry.annotation.comment[0] for entry in schema.feature if entry.annotation.comment} == described
 
 
 BAD_DESCRIPTIONS = {

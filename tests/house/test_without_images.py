@@ -63,11 +63,11 @@ def contents(directory: pathlib.Path) -> dict[str, str]:
 
 def stored(directory: pathlib.Path, split: str) -> list[dict[str, list[Any]]]:
     """The examples of a split in the order of the shards, read with TensorFlow and no code of ours."""
-    found = []
+    actual = []
     for record in tf.data.TFRecordDataset(sorted(map(str, directory.glob(f"*-{split}.tfrecord-*")))).as_numpy_iterator():
         features = tf.train.Example.FromString(record).features.feature
-        found.append({name: list(getattr(one, one.WhichOneof("kind")).value) for name, one in features.items()})
-    return found
+        actual.append({name: list(getattr(item, item.WhichOneof("kind")).value) for name, item in features.items()})
+    return actual
 
 
 @pytest.fixture(scope="module")
@@ -85,26 +85,26 @@ def test_rows_are_stored_exactly_and_shuffled_and_nothing_is_said_of_images(rows
     assert set(manifest.features) == {"height", "ids", "key", "label", "n", "weight", "words"}
     all_keys = set()
     for split in manifest.splits:
-        found = stored(rows, split)
-        keys = [one["key"][0].decode() for one in found]
+        actual = stored(rows, split)
+        keys = [item["key"][0].decode() for item in actual]
         assert keys == sorted(keys, key=lambda key: shuffle_key(0, key.encode())), "a true permutation"
-        for key, one in zip(keys, found):
+        for key, element in zip(keys, actual):
             expected = row(int(key.removeprefix("rows.csv:")) - 2)  # the header is line 1
-            assert (one["height"], one["n"], one["ids"]) == ([expected["height"]], [expected["b"]], expected["ids"]), key
-            assert [word.decode() for word in one["words"]] == expected["words"], key
-            assert one["label"] == [CLASSES.index(expected["y"])] and one["weight"] == [expected["weight"]], key
+            assert (element["height"], element["n"], element["ids"]) == ([expected["height"]], [expected["b"]], expected["ids"]), key
+            assert [word.decode() for word in element["words"]] == expected["words"], key
+            assert element["label"] == [CLASSES.index(expected["y"])] and element["weight"] == [expected["weight"]], key
         all_keys.update(keys)
         for shard in manifest.splits[split]:  # the index points at whole examples
             data = (rows / shard.name).read_bytes()
             index = list(decode_index((rows / shard.index).read_bytes()))
             catalog = pq.read_table(rows / shard.catalog).to_pylist()
-            for one, entry in zip(index, catalog, strict=True):
-                example = tf.train.Example.FromString(data[one.image_offset : one.image_offset + one.image_length])
+            for element, entry in zip(index, catalog, strict=True):
+                example = tf.train.Example.FromString(data[element.image_offset : element.image_offset + element.image_length])
                 assert example.features.feature["key"].bytes_list.value[0].decode() == entry["key"]
-                assert (entry["path"], entry["offset"], entry["width"], entry["num_bytes"]) == ("rows.csv", None, None, one.image_length)
+                assert (entry["path"], entry["offset"], entry["width"], entry["num_bytes"]) == ("rows.csv", None, None, element.image_length)
                 cells = row(int(entry["key"].removeprefix("rows.csv:")) - 2)
                 assert (entry["height"], entry["n"]) == (cells["height"], cells["b"]), "a number of its own, where no image has a height"
-                assert CLASSES[one.label] == entry["label"]
+                assert CLASSES[element.label] == entry["label"]
     assert len(all_keys) == NUM
     groups: dict[str, set[str]] = {}
     for split, shards in manifest.splits.items():
@@ -118,8 +118,8 @@ def test_rows_are_stored_exactly_and_shuffled_and_nothing_is_said_of_images(rows
 
 def test_what_is_told_of_rows(table, tmp_path, capsys):
     assert main(["prepare", "--input", str(table), "--output", str(tmp_path / "out"), *FEATURES]) == 0
-    told = capsys.readouterr()
-    assert "--image=none, " in told.err and "image" not in told.out
+    reported = capsys.readouterr()
+    assert "--image=none, " in reported.err and "image" not in reported.out
     assert main(["prepare", "--input", str(table), "--output", str(tmp_path / "out"), *FEATURES, "--estimate"]) == 0
     assert "examples:  240 in 3 classes\n" in capsys.readouterr().out
 
@@ -129,10 +129,10 @@ def test_tensorflow_datasets_opens_rows_supervised(rows):
     import tensorflow_datasets as tfds
 
     builder = tfds.builder_from_directory(str(rows))
-    found = {one["key"].decode(): one for one in tfds.as_numpy(builder.as_dataset(split="train"))}
-    for one in stored(rows, "train"):
-        other = found[one["key"][0].decode()]
-        assert other["ids"].tolist() == one["ids"] and other["words"].tolist() == one["words"] and other["height"] == np.float32(one["height"][0])
+    actual = {item["key"].decode(): item for item in tfds.as_numpy(builder.as_dataset(split="train"))}
+    for entry in stored(rows, "train"):
+        other = actual[entry["key"][0].decode()]
+        assert other["ids"].tolist() == entry["ids"] and other["words"].tolist() == entry["words"] and other["height"] == np.float32(entry["height"][0])
     x, y = next(iter(builder.as_dataset(split="train", as_supervised=True)))
     assert set(x) == {"height", "ids", "n", "words"} and y.dtype == tf.int64
 
@@ -189,7 +189,7 @@ def test_bad_cells_are_dead_letters_and_too_many_fail_the_run(tmp_path, capsys):
     letters = [json.loads(line) for line in (output / "dead_letters.jsonl").read_text().splitlines()]
     assert [letter["path"] for letter in letters] == ["rows.csv:3", "rows.csv:5"]
     assert letters[0]["message"] .startswith("column 'a' has 'nan'")
-    assert [one["a"] for one in sorted(stored(output, "train"), key=lambda one: one["a"])] == [[1], [2], [3], [4], [5], [6]]
+    assert [entry["a"] for entry in sorted(stored(output, "train"), key=lambda item: item["a"])] == [[1], [2], [3], [4], [5], [6]]
 
 
 def vectors() -> np.ndarray:
@@ -253,24 +253,24 @@ SOURCES = {
     "webdataset": (
         write_samples,
         ("--image=none", "--feature=x:float[4]", "--feature=npy:array"),
-        lambda one, index: one["x"] == one["npy"] == vectors()[index].tolist(),
+        lambda item, index: item["x"] == item["npy"] == vectors()[index].tolist(),
     ),
     "fixed_length": (
         write_fixed,
         ("--source=fixed_length", "--record_layout=label:uint8,x:float32[4],name:char[3]", "--header_bytes=4", "--feature=x:float", "--feature=name"),
-        lambda one, index: (one["x"], one["name"]) == (vectors()[index].tolist(), [f"n{index}".encode()]),
+        lambda item, index: (item["x"], item["name"]) == (vectors()[index].tolist(), [f"n{index}".encode()]),
     ),
-    "npz": (write_npz, ("--feature=x:float[]",), lambda one, index: one["x"] == vectors()[index].tolist()),
-    "npy": (write_npy, ("--source=arrays", "--feature=features:array"), lambda one, index: one["features"] == vectors()[index].tolist()),
+    "npz": (write_npz, ("--feature=x:float[]",), lambda item, index: item["x"] == vectors()[index].tolist()),
+    "npy": (write_npy, ("--source=arrays", "--feature=features:array"), lambda item, index: item["features"] == vectors()[index].tolist()),
     "tfrecord": (
         write_records,
         ("--feature=x:float[4]", "--feature=ids:integer[]"),
-        lambda one, index: (one["x"], one["ids"]) == (vectors()[index].tolist(), [*range(index % 3)]),
+        lambda item, index: (item["x"], item["ids"]) == (vectors()[index].tolist(), [*range(index % 3)]),
     ),
     "headerless": (
         write_headerless,
         ("--column_names=a,b,c,d,y", "--skip_lines=1", "--feature=x=a,b,c,d:float", "--label=y"),
-        lambda one, index: one["x"] == vectors()[index].tolist(),
+        lambda item, index: item["x"] == vectors()[index].tolist(),
     ),
 }
 
@@ -286,14 +286,14 @@ def test_each_source_that_may_lack_images(name, tmp_path, capsys):
     assert "image" not in manifest.features and manifest.num_inputs == (120 if name == "npz" else 60)
     first_line = 2 if name == "headerless" else 0
     for split in manifest.splits:
-        for one in stored(output, split):
-            index = int(one["key"][0].decode().replace("#", ":").rpartition(":")[2]) - first_line
-            assert fits(one, index), (name, index)
-            assert manifest.label_names[one["label"][0]] == str(index % 2), (name, index)
+        for entry in stored(output, split):
+            index = int(entry["key"][0].decode().replace("#", ":").rpartition(":")[2]) - first_line
+            assert fits(entry, index), (name, index)
+            assert manifest.label_names[entry["label"][0]] == str(index % 2), (name, index)
     if name not in ("npz", "tfrecord"):  # of two splits, and of lists
         return  # nothing that the others do not have
     again = prepare(output, tmp_path / "again", "--splits=train=1", "--split_folders=no")  # our own, prepared anew
-    assert sorted(map(str, stored(again, "train"))) == sorted(str(one) for split in manifest.splits for one in stored(output, split))
+    assert sorted(map(str, stored(again, "train"))) == sorted(str(item) for split in manifest.splits for item in stored(output, split))
 
 
 def test_lines_of_text(tmp_path, capsys):
@@ -301,8 +301,8 @@ def test_lines_of_text(tmp_path, capsys):
     source = write_files(tmp_path / "in", {name: text.encode() for name, text in texts.items()})
     options = ("--source=text_lines", "--skip_lines=1", "--comment=#", "--label=file", "--splits=train=1", "--group=file")
     output = prepare(source, tmp_path / "out", *options)
-    rows = [one for path in (output / "catalog").iterdir() for one in pq.read_table(path).to_pylist()]
-    assert len(rows) == 3 and all(one["group"] == one["path"] == one["key"].split(":")[0] for one in rows)
+    rows = [item for path in (output / "catalog").iterdir() for item in pq.read_table(path).to_pylist()]
+    assert len(rows) == 3 and all(entry["group"] == entry["path"] == entry["key"].split(":")[0] for entry in rows)
     for option, message in (
         ("--group=text", "--group=file, or --group_pattern"),
         ("--key_column=text", "--key_column: "),
@@ -311,8 +311,8 @@ def test_lines_of_text(tmp_path, capsys):
     ):
         assert main(["prepare", "--input", str(source), "--output", str(tmp_path / "x"), *options[:-1], option]) == 2
         assert message in capsys.readouterr().err
-    found = {one["key"][0].decode(): (one["text"][0].decode(), read_manifest(output).label_names[one["label"][0]]) for one in stored(output, "train")}
-    assert found == {
+    actual = {element["key"][0].decode(): (element["text"][0].decode(), read_manifest(output).label_names[element["label"][0]]) for element in stored(output, "train")}
+    assert actual == {
         "poems.txt:3": (" first  line ", "poems"),
         "poems.txt:6": ("the last", "poems"),
         "prose.txt:2": ("zwölf\tBoxkämpfer", "prose"),
@@ -441,16 +441,16 @@ def test_long_texts_are_in_records_alone(tmp_path, capsys):
     assert [feature.name for feature in data.features.values() if feature.is_long] == ["body"]
     for catalog in (tmp_path / "out/catalog").iterdir():
         assert {"title", "label"} < set(names := pq.read_schema(catalog).names) and "body" not in names
-    found = {one["key"]: one for split in data for one in data[split]}
-    assert [found[f"all.jsonl:{index + 1}"]["body"] for index in range(40)] == [row["body"] for row in rows]
+    actual = {item["key"]: item for split in data for item in data[split]}
+    assert [actual[f"all.jsonl:{index + 1}"]["body"] for index in range(40)] == [row["body"] for row in rows]
     (x, _), *_ = data.batches("train", batch_size=40, where="len(title) > 1010", inputs="body")
     assert all(len(rows[index]["title"]) > 1010 for index in range(40) if rows[index]["body"].encode() in x.numpy())
     for where in ("body == 'text 1'", lambda columns: columns["body"] == "text 1"):
         with pytest.raises(ValueError, match="where=.*'body' .*catalog.* 1,024 bytes; the catalog has key, "):
             data.batches("train", batch_size=4, where=where)
     before = contents(tmp_path / "out")
-    damaged = sorted((tmp_path / "out").glob("*.tfrecord-*"))[0]
-    damaged.write_bytes(damaged.read_bytes()[:-9])
+    corrupt = sorted((tmp_path / "out").glob("*.tfrecord-*"))[0]
+    corrupt.write_bytes(corrupt.read_bytes()[:-9])
     next((tmp_path / "out/catalog").iterdir()).unlink()
     assert main(["verify", str(tmp_path / "out")]) != 0
     assert main(["repair", str(tmp_path / "out")]) == 0 == main(["verify", str(tmp_path / "out")])

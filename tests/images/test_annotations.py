@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.errors import InvalidInput
-from beam_pipelines.images.annotations import Objects, place_objects
+from beam_pipelines.images.annotations import Objects, transform_boxes
 from beam_pipelines.images.array_values import array_shape, read_array
 from beam_pipelines.images.images import check_image
 from beam_pipelines.images.resize import Geometry
@@ -52,7 +52,7 @@ def test_boxes_stay_on_what_they_were_drawn_on(height, width, orientation, size,
         if states_size == "upright, unsaid" or image_size == (height, width):  # else nothing tells it from the image as found
             image_size, drawn_on = None if states_size == "upright, unsaid" else image_size, "upright"
 
-    placed = place_objects(one_box(*map(float, box), image_size=image_size), checked.geometry, "refuse", drawn_on).boxes[0]
+    placed = transform_boxes(one_box(*map(float, box), image_size=image_size), checked.geometry, "refuse", drawn_on).boxes[0]
 
     brightness = checked.pixels[..., 0].astype(float) / 255
     ymin, xmin, ymax, xmax = placed * ([checked.height, checked.width] * 2)
@@ -79,14 +79,14 @@ def test_turns_boxes_by_each_orientation():
     }
     for orientation, wanted in expected.items():
         geometry = Geometry((100, 200), orientation, (1, 1))
-        placed = place_objects(one_box(*box), geometry, "refuse")
+        placed = transform_boxes(one_box(*box), geometry, "refuse")
         np.testing.assert_allclose(placed.boxes, [wanted], atol=1e-7, err_msg=str(orientation))
         relative = one_box(0.1, 0.1, 0.4, 0.6, is_relative=True)
-        np.testing.assert_allclose(place_objects(relative, geometry, "refuse").boxes, [wanted], atol=1e-7)
+        np.testing.assert_allclose(transform_boxes(relative, geometry, "refuse").boxes, [wanted], atol=1e-7)
 
 
 def test_the_stated_size_tells_whether_boxes_are_turned():
-    turned = Geometry((100, 200), 6, (50, 25))
+    rotated = Geometry((100, 200), 6, (50, 25))
     on_found, on_upright = (10.0, 20.0, 40.0, 120.0), (20.0, 60.0, 120.0, 90.0)
     cases = {
         "as found": (on_found, (100, 200)),
@@ -96,10 +96,10 @@ def test_the_stated_size_tells_whether_boxes_are_turned():
         "upright": (on_upright, (200, 100)),
     }
     for case, (box, image_size) in cases.items():
-        placed = place_objects(one_box(*box, image_size=image_size), turned, "refuse")
+        placed = transform_boxes(one_box(*box, image_size=image_size), rotated, "refuse")
         np.testing.assert_allclose(placed.boxes, [(0.1, 0.6, 0.6, 0.9)], atol=1e-7, err_msg=case)
     with pytest.raises(InvalidInput, match="drawn on 300 x 50 pixels, .* 200 x 100") as error:
-        place_objects(one_box(*on_found, image_size=(50, 300)), turned, "clip")
+        transform_boxes(one_box(*on_found, image_size=(50, 300)), rotated, "clip")
     assert error.value.reason == "size_mismatch"
 
 
@@ -107,14 +107,14 @@ def test_the_stated_size_tells_whether_boxes_are_turned():
 @pytest.mark.parametrize("drawn_on, box", [("file", (10.0, 20.0, 40.0, 120.0)), ("upright", (20.0, 60.0, 120.0, 90.0))])
 def test_drawn_on_wins_over_the_stated_size(image_size, drawn_on, box):
     objects = one_box(*box, image_size=image_size)
-    placed = place_objects(objects, Geometry((100, 200), 6, (50, 25)), "refuse", drawn_on)
+    placed = transform_boxes(objects, Geometry((100, 200), 6, (50, 25)), "refuse", drawn_on)
     np.testing.assert_allclose(placed.boxes, [(0.1, 0.6, 0.6, 0.9)], atol=1e-7)
 
 
 def test_a_pixel_outside_is_moved_to_the_edge_without_a_word():
     for case, box in {"counted from 1": (1, 1, 101, 201), "before the edge": (-1, -0.5, 100, 200)}.items():
         for bad_boxes in ("refuse", "clip"):
-            placed = place_objects(one_box(*map(float, box)), UPRIGHT, bad_boxes)
+            placed = transform_boxes(one_box(*map(float, box)), UPRIGHT, bad_boxes)
             assert (placed.boxes.max(), placed.boxes.min() < 0.011, placed.num_clipped) == (1, True, 0), case
             assert placed.boxes.min() >= 0, case
 
@@ -140,12 +140,12 @@ def test_bad_boxes_are_refused_or_clipped(case):
     boxes = (0.0, 0.0, 10.0, 10.0), tuple(map(float, box)), (50.0, 0.0, 100.0, 10.0)
     objects = Objects(boxes, ("cat", "d\ng", "cow"))
     with pytest.raises(InvalidInput) as error:
-        place_objects(objects, UPRIGHT, "refuse")
+        transform_boxes(objects, UPRIGHT, "refuse")
     assert error.value.reason == "bad_box", case
     assert str(error.value).startswith("box 2 of 3 (d\\ng): x "), case
     assert str(error.value).endswith("min < max, inside 200 x 100 pixels"), case
 
-    placed = place_objects(objects, UPRIGHT, "clip")
+    placed = transform_boxes(objects, UPRIGHT, "clip")
     if clipped is None:
         assert (placed.kept, placed.num_clipped, placed.num_dropped) == ((0, 2), 0, 1), case
     else:
@@ -156,20 +156,20 @@ def test_bad_boxes_are_refused_or_clipped(case):
 
 def test_relative_boxes_have_the_same_bounds():
     for case, box in {"a pixel outside": (0.0, 0.0, 1.01, 1.005), "inside": (0.0, 0.0, 1.0, 1.0)}.items():
-        placed = place_objects(one_box(*box, is_relative=True), UPRIGHT, "refuse")
+        placed = transform_boxes(one_box(*box, is_relative=True), UPRIGHT, "refuse")
         assert placed.boxes.tolist() == [[0, 0, 1, 1]], case
     with pytest.raises(InvalidInput, match="min < max, inside 1 x 1"):
-        place_objects(one_box(0, 0, 1.02, 1, is_relative=True), UPRIGHT, "refuse")
+        transform_boxes(one_box(0, 0, 1.02, 1, is_relative=True), UPRIGHT, "refuse")
 
 
 def test_an_image_without_objects_has_no_boxes():
-    placed = place_objects(Objects((), ()), UPRIGHT, "refuse")
+    placed = transform_boxes(Objects((), ()), UPRIGHT, "refuse")
     assert (placed.boxes.shape, placed.boxes.dtype, placed[1:]) == ((0, 4), np.float32, ((), 0, 0))
 
 
 def test_an_unknown_choice_is_no_bad_annotation():
     with pytest.raises(ValueError, match="bad_boxes='ignore'") as error:
-        place_objects(Objects((), ()), UPRIGHT, "ignore")
+        transform_boxes(Objects((), ()), UPRIGHT, "ignore")
     assert not isinstance(error.value, InvalidInput)
 
 
@@ -181,7 +181,7 @@ def test_an_unknown_choice_is_no_bad_annotation():
 )
 def test_any_boxes_become_good_ones_or_none(boxes, orientation, is_relative):
     objects = Objects(tuple(boxes), ("x",) * len(boxes), is_relative=is_relative)
-    placed = place_objects(objects, Geometry((30, 40), orientation, (3, 4)), "clip")
+    placed = transform_boxes(objects, Geometry((30, 40), orientation, (3, 4)), "clip")
     assert len(placed.boxes) == len(placed.kept) == len(boxes) - placed.num_dropped
     assert ((0 <= placed.boxes) & (placed.boxes <= 1)).all()
     assert (placed.boxes[:, :2] < placed.boxes[:, 2:]).all()
@@ -207,10 +207,10 @@ def test_reads_arrays_of_numbers_as_float32():
         for case, array in {"C": values, "Fortran": np.asfortranarray(values), "strided": values[:, ::-1]}.items():
             for version in (None, (2, 0), (3, 0)):
                 data = npy(array, version)
-                found = read_array(data, (4, 6, 5), PLAIN)
+                actual = read_array(data, (4, 6, 5), PLAIN)
                 assert (array_shape(data), array_shape(data[:128])) == ((4, 6, 5), (4, 6, 5)), (name, case)
-                assert (found.dtype, found.flags.c_contiguous) == (np.float32, True), (name, case)
-                np.testing.assert_array_equal(found, array.astype(np.float32), err_msg=f"{name} {case}")
+                assert (actual.dtype, actual.flags.c_contiguous) == (np.float32, True), (name, case)
+                np.testing.assert_array_equal(actual, array.astype(np.float32), err_msg=f"{name} {case}")
     for shape in ((), (7,), (1, 1, 1, 1)):
         assert read_array(npy(np.ones(shape)), shape, PLAIN).shape == shape
 
@@ -265,10 +265,10 @@ def test_unpickles_nothing(tmp_path):
 
 
 def test_refuses_maps_beside_an_image_that_is_turned():
-    turned = Geometry((8, 12), 6, (12, 8))
-    assert read_array(npy(np.ones(5)), (5,), turned).shape == (5,)  # no map
+    rotated = Geometry((8, 12), 6, (12, 8))
+    assert read_array(npy(np.ones(5)), (5,), rotated).shape == (5,)  # no map
     with pytest.raises(InvalidInput, match="its EXIF orientation, 6") as error:
-        read_array(npy(MAPS), (4, 6, 5), turned)
+        read_array(npy(MAPS), (4, 6, 5), rotated)
     assert error.value.reason == "size_mismatch"
 
 

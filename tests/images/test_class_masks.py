@@ -16,7 +16,7 @@ from pycocotools import mask as coco_masks
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.annotations import Regions
-from beam_pipelines.images.class_masks import draw_regions, encode_mask, place_mask, read_mask
+from beam_pipelines.images.class_masks import draw_regions, encode_mask, transform_mask, read_mask
 from beam_pipelines.images.images import check_image
 from beam_pipelines.images.resize import Geometry
 from made_images import encode, exif
@@ -159,8 +159,8 @@ def test_refuses_a_bomb_before_it_decodes_it():
 )
 def test_any_bytes_are_taken_or_refused(case, changes, kept):
     data = bytearray(FILES[case][0])
-    for place, value in changes:
-        data[int(place * len(data))] = value
+    for location, value in changes:
+        data[int(location * len(data))] = value
     try:
         ids = read_mask(bytes(data[: int(len(data) * kept)]))
     except InvalidInput as error:
@@ -179,17 +179,17 @@ def test_masks_follow_their_image(ids, orientation, is_upright):
     image = check_image(encode(ids, "PNG", exif=exif(orientation)), "strict", full_scale=True)
     shown = image.pixels[..., 0]
     drawn_on = "upright" if is_upright and shown.shape == ids.shape else None  # else nothing tells it from a mask of the image as found
-    np.testing.assert_array_equal(place_mask(shown if is_upright else ids, image.geometry, drawn_on), shown)
+    np.testing.assert_array_equal(transform_mask(shown if is_upright else ids, image.geometry, drawn_on), shown)
 
 
 def test_masks_are_resized_to_the_nearest_id():
     ids = some_ids(65536, 40, 60).astype(np.uint16)
     for stored in [(20, 30), (13, 20), (40, 60), (80, 90), (1, 1), (17, 101)]:
-        placed = place_mask(ids, Geometry((40, 60), 1, stored))
+        placed = transform_mask(ids, Geometry((40, 60), 1, stored))
         expected = Image.fromarray(ids).resize(stored[::-1], Image.Resampling.NEAREST)
         np.testing.assert_array_equal(placed, np.asarray(expected), err_msg=str(stored))
-    turned = place_mask(ids, Geometry((40, 60), 6, (30, 20)))
-    np.testing.assert_array_equal(turned, np.rot90(ids, -1)[1::2, 1::2])
+    rotated = transform_mask(ids, Geometry((40, 60), 6, (30, 20)))
+    np.testing.assert_array_equal(rotated, np.rot90(ids, -1)[1::2, 1::2])
 
 
 def test_an_edge_in_the_mask_lies_where_it_does_in_the_image():
@@ -198,7 +198,7 @@ def test_an_edge_in_the_mask_lies_where_it_does_in_the_image():
     data = encode(ids, "PNG", exif=exif(8))
     for size in (("short", 31), ("long", 77), ("exact", 60, 61)):
         image = check_image(data, "strict", full_scale=True, images=ImageConfig(size))
-        placed = place_mask(ids, image.geometry)
+        placed = transform_mask(ids, image.geometry)
         assert placed.shape == (image.height, image.width), size
         # Where the filter has a pixel half way, it may be either.
         differs = (placed > 127) != (image.pixels[..., 0] > 127)
@@ -207,7 +207,7 @@ def test_an_edge_in_the_mask_lies_where_it_does_in_the_image():
 
 def test_refuses_a_mask_of_another_size():
     with pytest.raises(InvalidInput, match="a mask drawn on 5 x 4 pixels, .* 6 x 4") as error:
-        place_mask(np.zeros((4, 5), np.uint8), Geometry((4, 6), 8, (6, 4)))
+        transform_mask(np.zeros((4, 5), np.uint8), Geometry((4, 6), 8, (6, 4)))
     assert error.value.reason == "size_mismatch"
 
 

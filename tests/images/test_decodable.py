@@ -34,49 +34,49 @@ def join(chunks: list[tuple[bytes, bytes]]) -> bytes:
 def mutate_chunks(data: bytes, rng: np.random.Generator) -> bytes:
     """A PNG with right checksums, in which chunks are repeated, left out, swapped, shortened, added or changed."""
     chunks = split(data)
-    place, other = (int(one) for one in rng.integers(len(chunks), size=2))
-    kind, body = chunks[place]
+    index, other = (int(integer) for integer in rng.integers(len(chunks), size=2))
+    kind, body = chunks[index]
     match rng.integers(7):
         case 0:
-            chunks.insert(other, chunks[place])
+            chunks.insert(other, chunks[index])
         case 1:
-            del chunks[place]
+            del chunks[index]
         case 2:
-            chunks[place], chunks[other] = chunks[other], chunks[place]
+            chunks[index], chunks[other] = chunks[other], chunks[index]
         case 3:
-            chunks[place] = kind, body[: rng.integers(len(body) + 1)]
+            chunks[index] = kind, body[: rng.integers(len(body) + 1)]
         case 4:
             chunks.insert(other, (_KINDS[rng.integers(len(_KINDS))], rng.bytes(rng.integers(20))))
         case 5 if body:
-            chunks[place] = kind, change(body, rng)
+            chunks[index] = kind, change(body, rng)
         case _:
-            place = next(place for place, (kind, _) in enumerate(chunks) if kind == b"IDAT")
+            index = next(location for location, (kind, _) in enumerate(chunks) if kind == b"IDAT")
             rows = zlib.decompress(b"".join(body for kind, body in chunks if kind == b"IDAT"))
             rows = change(rows, rng) if rng.integers(2) else rows[: rng.integers(len(rows) + 1)]
             chunks = [chunk for chunk in chunks if chunk[0] != b"IDAT"]
-            chunks.insert(place, (b"IDAT", zlib.compress(rows)))
+            chunks.insert(index, (b"IDAT", zlib.compress(rows)))
     return join(chunks)
 
 
 def change(data: bytes, rng: np.random.Generator) -> bytes:
-    place = rng.integers(len(data))
-    return data[:place] + rng.bytes(1) + data[place + 1 :]
+    index = rng.integers(len(data))
+    return data[:index] + rng.bytes(1) + data[index + 1 :]
 
 
 def mutate_bytes(data: bytes, rng: np.random.Generator) -> bytes:
     """Bytes that are changed, left out, added or repeated, mostly near the start."""
     for _ in range(rng.integers(1, 5)):
-        place = int(rng.integers(min(len(data), 700) if rng.random() < 0.7 else len(data)))
+        index = int(rng.integers(min(len(data), 700) if rng.random() < 0.7 else len(data)))
         length = int(rng.integers(1, 20))
         match rng.integers(4):
             case 0:
-                data = data[:place] + rng.bytes(1) + data[place + 1 :]
+                data = data[:index] + rng.bytes(1) + data[index + 1 :]
             case 1 if len(data) > 40:
-                data = data[:place] + data[place + length :]
+                data = data[:index] + data[index + length :]
             case 2:
-                data = data[:place] + rng.bytes(length) + data[place:]
+                data = data[:index] + rng.bytes(length) + data[index:]
             case _:
-                data = data[: place + length] + data[place:]
+                data = data[: index + length] + data[index:]
     return data
 
 

@@ -260,7 +260,7 @@ def test_takes_as_many_pixels_as_pillow_does_without_a_warning():
     assert checked.height * checked.width <= MAX_IMAGE_PIXELS == Image.MAX_IMAGE_PIXELS
 
 
-def damaged(data: bytes) -> dict[str, bytes]:
+def corrupt(data: bytes) -> dict[str, bytes]:
     middle, garbage = len(data) // 2, np.random.default_rng(1).bytes(4096)
     return {
         "cut in the header": data[:100],
@@ -299,20 +299,20 @@ TURNED_PHOTOGRAPH = encode(noisy(), "JPEG", quality=92, exif=exif(6))
 
 
 @pytest.mark.parametrize("full_scale", [False, True])
-@pytest.mark.parametrize("case", damaged(b""))
+@pytest.mark.parametrize("case", corrupt(b""))
 def test_strict_refuses_every_damage_of_a_jpeg(case, full_scale, capfd):
     for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, TURNED_PHOTOGRAPH, encode(noisy(), "JPEG", progressive=True)):
         check_image(data, "strict", full_scale=full_scale)
         with pytest.raises(InvalidInput, match="^JPEG: "):
-            check_image(damaged(data)[case], "strict", full_scale=full_scale)
+            check_image(corrupt(data)[case], "strict", full_scale=full_scale)
     assert capfd.readouterr().err == "", case
 
 
-@pytest.mark.parametrize("case", [case for case in damaged(b"") if "inside" not in case])
+@pytest.mark.parametrize("case", [case for case in corrupt(b"") if "inside" not in case])
 def test_decode_refuses_truncated_jpegs(case, capfd):
     for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, TURNED_PHOTOGRAPH, FIT["JPEG, 4:1:0"]):
         with pytest.raises(InvalidInput, match="^JPEG: "):
-            check_image(damaged(data)[case] if len(data) > 1000 else data[:-2], "decode")
+            check_image(corrupt(data)[case] if len(data) > 1000 else data[:-2], "decode")
     assert capfd.readouterr().err == "", case
 
 
@@ -423,10 +423,10 @@ def test_turns_pngs_upright_and_loses_nothing(case, orientation, check):
 
 def test_refuses_to_turn_colours_of_16_bits_that_are_to_keep_them():
     header, pixels = struct.pack(">IIBBBBB", 5, 4, 16, 2, 0, 0, 0), zlib.compress(bytes(4 * 31))
-    turned = make_png(header, (b"eXIf", exif(6)[6:]), (b"IDAT", pixels), (b"IEND", b""))
+    rotated = make_png(header, (b"eXIf", exif(6)[6:]), (b"IDAT", pixels), (b"IEND", b""))
     with pytest.raises(InvalidInput, match="PNG: 16 bits in 3 channels and EXIF orientation 6"):
-        check_image(turned, "strict", images=ImageConfig(keep_depth=True))
-    assert check_image(turned, "strict").encoded is not None
+        check_image(rotated, "strict", images=ImageConfig(keep_depth=True))
+    assert check_image(rotated, "strict").encoded is not None
 
 
 def test_finds_the_orientation_wherever_a_png_may_have_it():
@@ -619,13 +619,13 @@ def test_stores_images_as_they_are_wanted(case, check):
     stored = decode(checked.encoded)
     assert (stored.format, stored.mode, checked.reencoded) == (stored_format, mode, reason), case
     assert checked.format == identify(data), case
-    found, orientation = decode(data), 6 if "turned" in source else 1
-    assert checked.geometry == ((found.height, found.width), orientation, (checked.height, checked.width)), case
+    actual, orientation = decode(data), 6 if "turned" in source else 1
+    assert checked.geometry == ((actual.height, actual.width), orientation, (checked.height, checked.width)), case
     assert (checked.height, checked.width) == stored.size[::-1], case
     assert checked.geometry.stored == stored_size(wanted.size, *checked.geometry.upright), case
     assert (checked.pixels is None) == (check == "header"), case
     # Against Pillow, all at full scale; what can't be seen aside, and 16 bits, which Pillow does not convert.
-    upright = ImageOps.exif_transpose(found)
+    upright = ImageOps.exif_transpose(actual)
     if mode[-1] != "A" and "16 bit" not in source and not decode(data).has_transparency_data:
         if upright.mode == "P":
             upright = upright.convert("RGB")
@@ -700,14 +700,14 @@ def test_pixels_of_one_size():
         assert checked.geometry.stored == (10, 12), case
 
 
-@pytest.mark.parametrize("case", damaged(b""))
+@pytest.mark.parametrize("case", corrupt(b""))
 def test_strict_refuses_every_damage_of_a_jpeg_that_is_resized(case):
     for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, TURNED_PHOTOGRAPH):
         for side in (200, 100, 30, 9):  # at each of the scales
             images = ImageConfig(("short", side))
             assert check_image(data, "strict", images=images).reencoded == "resized"
             with pytest.raises(InvalidInput, match="^JPEG: "):
-                check_image(damaged(data)[case], "strict", images=images)
+                check_image(corrupt(data)[case], "strict", images=images)
 
 
 def test_a_jpeg_that_is_resized_is_decoded_only_once(monkeypatch):
@@ -828,8 +828,8 @@ SEEDS = {
 )
 def test_any_bytes_are_taken_or_refused(case, check, full_scale, changes, near_start, kept, wanted):
     data = bytearray(SEEDS[case])
-    for place, value in changes:
-        data[int(place * (min(64, len(data)) if near_start else len(data)))] = value
+    for location, value in changes:
+        data[int(location * (min(64, len(data)) if near_start else len(data)))] = value
     data = bytes(data[: int(len(data) * kept)])
     try:
         checked = check_image(data, check, full_scale=full_scale, images=wanted)

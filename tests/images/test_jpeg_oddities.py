@@ -44,15 +44,15 @@ def test_oddities_are_accepted_unchanged_and_counted(check):
     for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, CMYK):
         plain = check_image(data, check, full_scale=True)
         assert not plain.is_odd
-        for case, one in odd(data).items():
+        for case, item in odd(data).items():
             if data is GREY_PHOTOGRAPH and "limits" in case:
                 continue  # its scan begins elsewhere
             for full_scale in (False, True):
-                checked = check_image(one, check, full_scale=full_scale)
+                checked = check_image(item, check, full_scale=full_scale)
                 assert checked.is_odd, case
                 assert (checked.height, checked.width, checked.encoded) == (plain.height, plain.width, plain.encoded), case
             np.testing.assert_array_equal(checked.pixels, plain.pixels, err_msg=case)
-            smaller = [check_image(image, check, images=ImageConfig(("short", 20))).encoded for image in (one, data)]
+            smaller = [check_image(image, check, images=ImageConfig(("short", 20))).encoded for image in (item, data)]
             assert smaller[0] == smaller[1], case
 
 
@@ -88,16 +88,16 @@ def test_half_a_jpeg_with_an_end_is_rejected_and_no_check_is_advised_that_reject
 
 
 def test_corrupt_pixels_are_rejected_by_strict_alone_which_names_the_check_that_accepts_them():
-    rng, found = np.random.default_rng(0), 0
+    rng, actual = np.random.default_rng(0), 0
     for position in rng.integers(len(PHOTOGRAPH) // 4, len(PHOTOGRAPH) - 100, 60).tolist():
-        one = PHOTOGRAPH[:position] + b"\x55\xaa" + PHOTOGRAPH[position + 2 :]
+        item = PHOTOGRAPH[:position] + b"\x55\xaa" + PHOTOGRAPH[position + 2 :]
         try:
-            assert not check_image(one, "strict").is_odd
+            assert not check_image(item, "strict").is_odd
         except InvalidInput as error:
             if "--check decode" in str(error):
-                check_image(one, "decode")
-                found += 1
-    assert found
+                check_image(item, "decode")
+                actual += 1
+    assert actual
 
 
 def test_a_header_is_walked_as_libjpeg_does():
@@ -109,11 +109,11 @@ def test_a_header_is_walked_as_libjpeg_does():
         "zeros": put(data, segment, bytes(9)),
         "zeros and padding": put(data, segment, b"\0\xff\xff"),
     }
-    for case, one in sound.items():
+    for case, item in sound.items():
         for check in ("strict", "decode", "header"):
-            assert check_image(one, check).width == 61, case
-    turned = encode(smooth(), "JPEG", exif=exif(6))
-    assert check_image(put(turned, turned.index(b"\xff\xdb"), b"junk"), "strict").reencoded == "exif_orientation"
+            assert check_image(item, check).width == 61, case
+    rotated = encode(smooth(), "JPEG", exif=exif(6))
+    assert check_image(put(rotated, rotated.index(b"\xff\xdb"), b"junk"), "strict").reencoded == "exif_orientation"
     frame = data.index(b"\xff\xc0")
     length = int.from_bytes(data[frame + 2 : frame + 4]) + 2
     refused = {
@@ -121,10 +121,10 @@ def test_a_header_is_walked_as_libjpeg_does():
         "chroma of no whole factor": data[: frame + 11] + b"\x31" + data[frame + 12 : frame + 14] + b"\x21" + data[frame + 15 :],
         "junk up to the end": data[:segment] + bytes(100),
     }
-    for case, one in refused.items():
+    for case, item in refused.items():
         for check in ("strict", "decode", "header"):
             with pytest.raises(InvalidInput, match="^JPEG: "):
-                check_image(one, check)
+                check_image(item, check)
 
 
 def without_adobe(data: bytes) -> bytes:

@@ -6,18 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipelines.images import near_hashes
-from beam_pipelines.images.look_alikes import _stays_near, find_edges, join_edges
+from beam_pipelines.images.visual_groups import _stays_near, find_edges, join_edges
 from beam_pipelines.images.near_hashes import MIRROR, SearchPart, near_pairs, search_parts
 
 
 def all_pairs(hashes: list[int], distance: int) -> set[tuple[int, int]]:
-    differing = {(one, other): hashes[one] ^ hashes[other] for other in range(len(hashes)) for one in range(other)}
+    differing = {(item, other): hashes[item] ^ hashes[other] for other in range(len(hashes)) for item in range(other)}
     return {pair for pair, bits in differing.items() if min(bits.bit_count(), (bits ^ MIRROR).bit_count()) <= distance}
 
 
 def found_pairs(hashes: np.ndarray, distance: int) -> list[tuple[int, int]]:
-    found = [pairs for part in search_parts(len(hashes)) for pairs in near_pairs(hashes, distance, part)]
-    return [pair for one, other in found for pair in zip(one.tolist(), other.tolist())]
+    actual = [pairs for part in search_parts(len(hashes)) for pairs in near_pairs(hashes, distance, part)]
+    return [pair for item, other in actual for pair in zip(item.tolist(), other.tolist())]
 
 
 @pytest.mark.slow(1)
@@ -31,10 +31,10 @@ def test_all_near_pairs_are_found_and_each_once(seed: int, distance: int, num: i
     old = near_hashes._PART_HASHES, near_hashes._BLOCK_HASHES
     near_hashes._PART_HASHES, near_hashes._BLOCK_HASHES = part_hashes, 5 if part_hashes == 7 else old[1]
     try:
-        found = found_pairs(hashes, distance)
+        actual = found_pairs(hashes, distance)
     finally:
         near_hashes._PART_HASHES, near_hashes._BLOCK_HASHES = old
-    assert len(found) == len(set(found)) and set(found) == all_pairs(hashes.tolist(), distance)
+    assert len(actual) == len(set(actual)) and set(actual) == all_pairs(hashes.tolist(), distance)
 
 
 def test_looks_of_one_first_word_are_compared_as_any_others() -> None:
@@ -44,12 +44,12 @@ def test_looks_of_one_first_word_are_compared_as_any_others() -> None:
     centres, bits = random.integers(0, 2**64, (2, 3), dtype=np.uint64), random.integers(0, 2, (200, 3, 64), bool) & (random.random((200, 3, 64)) < 0.2)
     fine = centres[random.integers(0, 2, 200)] ^ np.packbits(bits, axis=2, bitorder="little").view("<u8")[..., 0]
     hashes = np.unique(np.column_stack([words[random.integers(0, 6, 200)], fine]), axis=0)
-    found, _ = join_edges(find_edges(hashes, 2, part) for part in search_parts(len(hashes)))
-    one, other = np.triu_indices(len(hashes), 1)
+    actual, _ = join_edges(find_edges(hashes, 2, part) for part in search_parts(len(hashes)))
+    item, other = np.triu_indices(len(hashes), 1)
     near = all_pairs(hashes[:, 0].tolist(), 2)
-    stays = _stays_near(hashes[one] ^ hashes[other])
-    expected = [pair for pair, keep in zip(zip(one.tolist(), other.tolist()), stays.tolist()) if keep and pair in near]
-    assert list(map(tuple, found.tolist())) == expected and 100 < len(expected) < len(near)
+    stays = _stays_near(hashes[item] ^ hashes[other])
+    expected = [pair for pair, keep in zip(zip(item.tolist(), other.tolist()), stays.tolist()) if keep and pair in near]
+    assert list(map(tuple, actual.tolist())) == expected and 100 < len(expected) < len(near)
 
 
 def test_a_distance_that_would_miss_pairs_is_refused() -> None:

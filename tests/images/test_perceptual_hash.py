@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from beam_pipelines.images.perceptual_hash import look_at, look_at_pixels, perceptual_hashes
+from beam_pipelines.images.perceptual_hash import load_for_hash, grey_pixels, perceptual_hashes
 from beam_pipelines.images.raw_image import RawImage
 from made_images import encode
 
@@ -16,38 +16,38 @@ MIRRORED = np.array([0xFFFFFFFF_00000000, 0, 0xFFFFFFFF_00000000, 2**64 - 1], np
 
 
 def hash_pixels(*images: np.ndarray) -> np.ndarray:
-    return perceptual_hashes([look_at_pixels(one.tobytes(), RawImage(*np.atleast_3d(one).shape)) for one in images])[0]
+    return perceptual_hashes([grey_pixels(image.tobytes(), RawImage(*np.atleast_3d(image).shape)) for image in images])[0]
 
 
 @given(st.integers(0, 2**32), st.integers(33, 250), st.integers(33, 250), st.sampled_from([1, 3, 4]))
 def test_a_mirrored_image_has_the_mirrored_hash(seed: int, height: int, width: int, channels: int) -> None:
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, channels), dtype=np.uint8)
-    one, other = hash_pixels(pixels, pixels[:, ::-1])
-    assert (one ^ other == MIRRORED).all()
+    item, other = hash_pixels(pixels, pixels[:, ::-1])
+    assert (item ^ other == MIRRORED).all()
 
 
 @given(st.integers(0, 2**32), st.lists(st.tuples(st.integers(1, 140), st.integers(1, 140)), min_size=1, max_size=80))
 def test_a_hash_is_that_of_the_image_alone(seed: int, sizes: list[tuple[int, int]]) -> None:
     random = np.random.default_rng(seed)
     images = [random.integers(0, 256, size, dtype=np.uint8) for size in sizes]
-    hashes, has_look = perceptual_hashes(images)
-    for place in random.integers(0, len(images), 5):
-        own, shows = perceptual_hashes([images[place]])
-        assert (own[0] == hashes[place]).all() and shows[0] == has_look[place]
+    hashes, has_visual_hash = perceptual_hashes(images)
+    for integer in random.integers(0, len(images), 5):
+        own, shows = perceptual_hashes([images[integer]])
+        assert (own[0] == hashes[integer]).all() and shows[0] == has_visual_hash[integer]
 
 
 @given(st.integers(0, 2**32), st.sampled_from([2, 3, 5]))
 def test_a_larger_copy_has_the_same_hash(seed: int, times: int) -> None:
     pixels = np.random.default_rng(seed).integers(0, 256, (32, 48, 3), dtype=np.uint8)
-    one, other = hash_pixels(pixels, pixels.repeat(times, axis=0).repeat(times, axis=1))
-    assert np.bitwise_count(one ^ other)[0] <= 2 and np.bitwise_count(one ^ other).sum() <= 8
+    item, other = hash_pixels(pixels, pixels.repeat(times, axis=0).repeat(times, axis=1))
+    assert np.bitwise_count(item ^ other)[0] <= 2 and np.bitwise_count(item ^ other).sum() <= 8
 
 
 def test_a_file_is_seen_upright_and_as_its_pixels_are() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (5, 6, 3), dtype=np.uint8).repeat(50, axis=0).repeat(50, axis=1)
     files = [encode(pixels, "PNG"), encode(pixels, "JPEG", quality=95), encode(pixels[..., 0], "PNG"), encode(np.rot90(pixels), "PNG")]
-    hashes, has_look = perceptual_hashes([look_at(data, "strict") for data in files])
-    assert has_look.all() and hashes.shape == (4, 4)
+    hashes, has_visual_hash = perceptual_hashes([load_for_hash(data, "strict") for data in files])
+    assert has_visual_hash.all() and hashes.shape == (4, 4)
     differing = np.bitwise_count(hashes[0] ^ hashes[[1, 3]])
     assert differing[0, 0] <= 8 and differing[0].sum() <= 64 < differing[1].sum()
 
@@ -67,8 +67,8 @@ def test_a_shape_before_nothing_is_seen_as_before_a_plain_ground(colour: int) ->
     files = [encode(plain, "PNG"), encode(plain, "JPEG", quality=90)]
     files += [to_file(image, "PNG") for image in (shape, shape.convert("LA"), shape.resize((180, 140), Image.Resampling.BICUBIC))]
     files += [to_file(shape, "WEBP"), *(to_file(make_paletted(colour), kind, transparency=0) for kind in ("PNG", "GIF"))]
-    hashes, has_look = perceptual_hashes([*(look_at(data, "strict") for data in files), look_at_pixels(draw_shape(colour).tobytes(), RawImage(70, 90, 4))])
-    assert has_look.all()
+    hashes, has_visual_hash = perceptual_hashes([*(load_for_hash(data, "strict") for data in files), grey_pixels(draw_shape(colour).tobytes(), RawImage(70, 90, 4))])
+    assert has_visual_hash.all()
     differing = np.bitwise_count(hashes[0] ^ hashes[1:])
     assert differing[:, 0].max() <= 8 and differing.sum(axis=1).max() <= 64
 
@@ -76,7 +76,7 @@ def test_a_shape_before_nothing_is_seen_as_before_a_plain_ground(colour: int) ->
 def test_alpha_that_covers_all_changes_nothing() -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (50, 60, 3), dtype=np.uint8)
     opaque = np.dstack([pixels, np.full((50, 60), 255, np.uint8)])
-    assert (look_at(encode(opaque, "PNG"), "strict") == look_at(encode(pixels, "PNG"), "strict")).all()
+    assert (load_for_hash(encode(opaque, "PNG"), "strict") == load_for_hash(encode(pixels, "PNG"), "strict")).all()
 
 
 def make_paletted(colour: int) -> Image.Image:
@@ -95,6 +95,6 @@ def test_what_shows_nothing_has_no_look_and_what_shows_something_has() -> None:
     blank = np.full((50, 40, 3), 250, np.uint8)
     shown = blank.copy()
     shown[10:30, 5:25] = 0
-    images = [look_at_pixels(one.tobytes(), RawImage(*one.shape)) for one in (blank, np.zeros((9, 9, 1), np.uint8), shown)]
+    images = [grey_pixels(item.tobytes(), RawImage(*item.shape)) for item in (blank, np.zeros((9, 9, 1), np.uint8), shown)]
     assert perceptual_hashes(images)[1].tolist() == [False, False, True]
-    assert [len(one) for one in perceptual_hashes([])] == [0, 0]
+    assert [len(perceptual_hash) for perceptual_hash in perceptual_hashes([])] == [0, 0]

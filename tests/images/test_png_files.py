@@ -16,7 +16,7 @@ from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.images.images import check_image
 from beam_pipelines.images.png_files import read_png
-from beam_pipelines.images.turns import LARGE_PIXELS, in_turn
+from beam_pipelines.images.rotations import LARGE_PIXELS, in_turn
 from images.test_images import SEEDS, encode, make_png, noisy
 
 SIDE = 8
@@ -114,8 +114,8 @@ def test_a_corrupt_png_is_no_mask():
 def test_pixels_are_those_of_pillow():
     for case, data in {**SEEDS, "large": encode(noisy(700, 900), "PNG")}.items():
         if "PNG" in case and "APNG" not in case or case == "large":
-            stored, found = (np.asarray(Image.open(io.BytesIO(one))) for one in (read_png(data, True).to_stored(), data))
-            np.testing.assert_array_equal(stored, found, err_msg=case)
+            stored, actual = (np.asarray(Image.open(io.BytesIO(item))) for item in (read_png(data, True).to_stored(), data))
+            np.testing.assert_array_equal(stored, actual, err_msg=case)
 
 
 def test_rows_are_checked_in_constant_memory():

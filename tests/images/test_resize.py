@@ -33,24 +33,24 @@ SIZES = [  # (size, found) -> stored; each (height, width)
 ]
 
 
-@pytest.mark.parametrize("size, found, expected", SIZES)
-def test_the_size_that_is_stored(size, found, expected):
-    assert stored_size(size, *found) == expected
+@pytest.mark.parametrize("size, result, expected", SIZES)
+def test_the_size_that_is_stored(size, result, expected):
+    assert stored_size(size, *result) == expected
 
 
 @given(
     side=st.sampled_from(["short", "long"]),
     limit=st.integers(1, 10**6),
-    found=st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)),
+    result=st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)),
 )
-def test_images_are_only_made_smaller_and_keep_their_proportions(side, limit, found):
-    stored = stored_size((side, limit), *found)
+def test_images_are_only_made_smaller_and_keep_their_proportions(side, limit, result):
+    stored = stored_size((side, limit), *result)
     of = min if side == "short" else max
-    assert of(stored) == min(limit, of(found))
-    assert all(1 <= small <= large for small, large in zip(stored, found))
+    assert of(stored) == min(limit, of(result))
+    assert all(1 <= small <= large for small, large in zip(stored, result))
     assert stored_size((side, limit), *stored) == stored
-    scale = of(stored) / of(found)
-    for small, large in zip(stored, found):
+    scale = of(stored) / of(result)
+    for small, large in zip(stored, result):
         assert abs(small - large * scale) <= 0.5 or small == 1
 
 
@@ -67,9 +67,9 @@ REDUCTIONS = [
 ]
 
 
-@pytest.mark.parametrize("found, wanted, expected", REDUCTIONS)
-def test_twice_the_wanted_size_is_decoded_at_least(found, wanted, expected):
-    assert jpeg_reduction(found, wanted) == expected
+@pytest.mark.parametrize("result, wanted, expected", REDUCTIONS)
+def test_twice_the_wanted_size_is_decoded_at_least(result, wanted, expected):
+    assert jpeg_reduction(result, wanted) == expected
 
 
 def waves(height: int, width: int) -> np.ndarray:
@@ -84,18 +84,18 @@ def psnr(actual: np.ndarray, expected: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("check", ["strict", "decode", "header"])
-@pytest.mark.parametrize("found", [(331, 473), (328, 472), (335, 477)])
-def test_a_jpeg_decoded_at_a_part_of_its_scale_looks_the_same(found, check):
-    data = encode(waves(*found), "JPEG", quality=95)
+@pytest.mark.parametrize("result", [(331, 473), (328, 472), (335, 477)])
+def test_a_jpeg_decoded_at_a_part_of_its_scale_looks_the_same(result, check):
+    data = encode(waves(*result), "JPEG", quality=95)
     at_full_scale = Image.open(io.BytesIO(data)).convert("RGB")
     for side, reduction in {160: 1, 80: 2, 40: 4, 20: 8}.items():
         images = ImageConfig(("short", side), "png")
         checked = check_image(data, check, images=images)
         stored = np.asarray(Image.open(io.BytesIO(checked.encoded)))
         expected = at_full_scale.resize((checked.width, checked.height), Image.Resampling.LANCZOS)
-        assert jpeg_reduction(found, stored.shape[:2]) == reduction
+        assert jpeg_reduction(result, stored.shape[:2]) == reduction
         # With what sticks out of the image resized too, it has 32 to 46 dB for the sides that no scale divides.
-        assert psnr(stored, np.asarray(expected)) > 50, (side, found)
+        assert psnr(stored, np.asarray(expected)) > 50, (side, result)
 
 
 def test_shrinks_with_antialiasing():
@@ -117,13 +117,13 @@ def test_what_cannot_be_seen_does_not_shine_through():
 
 
 def test_a_size_that_passes_both_limits_on_the_way_takes_little_memory():
-    found, wanted = (900_000, 4), (4, 200_000)  # rows first it would have 180 billion pixels in between
-    image = Image.new("L", found[::-1], 7)
+    actual, wanted = (900_000, 4), (4, 200_000)  # rows first it would have 180 billion pixels in between
+    image = Image.new("L", actual[::-1], 7)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    resized = resize(image, wanted, 1, found)
+    resized = resize(image, wanted, 1, actual)
     assert resized.size == wanted[::-1] and resized.getextrema() == (7, 7)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 300 << 10  # KiB
-    assert found[0] * wanted[1] > MAX_IMAGE_PIXELS
+    assert actual[0] * wanted[1] > MAX_IMAGE_PIXELS
 
 
 def test_both_ways_of_resizing_give_the_same(monkeypatch):

@@ -48,31 +48,31 @@ def test_a_thumbnail_is_small_whatever_the_image():
 
 
 def test_of_what_was_refused_is_shown_what_can_be_seen():
-    whole = picture(200, 320)
-    frames = [Image.fromarray(whole), Image.fromarray(255 - whole)]
+    complete = picture(200, 320)
+    frames = [Image.fromarray(complete), Image.fromarray(255 - complete)]
     gif, wrong_sum = io.BytesIO(), bytearray(encode(noise(2, 40, 60), "PNG"))
     frames[0].save(gif, "GIF", save_all=True, append_images=frames[1:])
     wrong_sum[-13] ^= 1  # in the checksum of the last pixels
-    jpeg = encode(whole, "JPEG", quality=90)
+    jpeg = encode(complete, "JPEG", quality=90)
     cases = {
-        "nothing wrong with it": (jpeg, None, whole[::4, ::4]),
-        "animated": (gif.getvalue(), None, whole[::4, ::4]),
-        "cut off": (jpeg[: len(jpeg) * 3 // 4], None, whole[:100:4, ::4]),
+        "nothing wrong with it": (jpeg, None, complete[::4, ::4]),
+        "animated": (gif.getvalue(), None, complete[::4, ::4]),
+        "cut off": (jpeg[: len(jpeg) * 3 // 4], None, complete[:100:4, ::4]),
         "cut off in its header": (jpeg[:100], None, None),
-        "small and cut off": (encode(whole[:64, :96], "JPEG")[:-30], None, whole[:32, :96]),
+        "small and cut off": (encode(complete[:64, :96], "JPEG")[:-30], None, complete[:32, :96]),
         "a wrong checksum": (bytes(wrong_sum), None, noise(2, 40, 60)),
         "HTML": (b"<html>404</html>", None, None),
         "nothing": (b"", None, None),
-        "too few pixels": (whole.tobytes()[:-1], RawImage(200, 320, 3), None),
-        "an array": (npy(whole[:100, :100]), None, whole[:100, :100]),
-        "a tensor": (npy(whole.astype(np.float32)), None, None),
+        "too few pixels": (complete.tobytes()[:-1], RawImage(200, 320, 3), None),
+        "an array": (npy(complete[:100, :100]), None, complete[:100, :100]),
+        "a tensor": (npy(complete.astype(np.float32)), None, None),
         "too large": (jpeg.replace(b"\x00\xc8\x01\x40", b"\xff\xff\xff\xff"), None, None),
     }
     for case, (data, raw, expected) in cases.items():
-        found = make_thumbnail_of_refused(data, raw)
-        assert (found is None) == (expected is None), case
-        if found and case != "a wrong checksum":  # whose noise no JPEG keeps
-            pixels, expected = pixels_of(found.encoded), expected.astype(int)
+        actual = make_thumbnail_of_refused(data, raw)
+        assert (actual is None) == (expected is None), case
+        if actual and case != "a wrong checksum":  # whose noise no JPEG keeps
+            pixels, expected = pixels_of(actual.encoded), expected.astype(int)
             assert max(pixels.shape) <= 112, case
             across = np.linspace(0, 1, 20)
             seen, wanted = (np.quantile(row, across, method="nearest") for row in (pixels[5, :, 0], expected[5, :, 0]))
@@ -103,10 +103,10 @@ def test_what_a_library_makes_of_damaged_bytes_ends_no_run(name):
     if name.startswith("a GIF"):
         data = b"GIF89a" + struct.pack("<HHBBB", 1, 1, 0, 0, 0) + b"," + struct.pack("<HHHHB", 0, 0, 65535, 65535, 0) + b"\x02\x02\x4c\x01\x00;"
     else:
-        whole = encode(noise(0, 8, 8), "PNG")
-        start = whole.index(b"IDAT") + 8
+        complete = encode(noise(0, 8, 8), "PNG")
+        start = complete.index(b"IDAT") + 8
         gamma = struct.pack(">I", 2) + b"gAMA" + b"\0\1" + struct.pack(">I", zlib.crc32(b"gAMA\0\1"))
-        data = whole[:start] + bytes([whole[start] ^ 1]) + whole[start + 1 : -12] + gamma + whole[-12:]
+        data = complete[:start] + bytes([complete[start] ^ 1]) + complete[start + 1 : -12] + gamma + complete[-12:]
     with pytest.raises(InvalidInput):
         check_image(data, "strict")
     assert make_thumbnail_of_refused(data) is None

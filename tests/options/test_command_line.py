@@ -341,11 +341,11 @@ def test_a_class_without_a_good_image_is_warned_of_and_stays(folder, capsys, num
     assert prepare("--input", "flowers", "--output", "out") == 2
     assert f"{num_classes} of {80 + num_classes} inputs are dead letters, more than --max_bad_fraction=0.01" in capsys.readouterr().err
     assert prepare("--input", "flowers", "--output", "out", "--max_bad_fraction=0.5", "--resume") == 0
-    told = capsys.readouterr()
+    reported = capsys.readouterr()
     classes = "1 class has" if num_classes == 1 else "13 classes have"
     more = "" if num_classes == 1 else ", 'gone01', 'gone02', 'gone03', 'gone04', 'gone05', 'gone06', 'gone07', 'gone08', 'gone09' and 3 more"
     expected = f"label: {classes} no example, because all of their inputs were rejected: 'gone00'{more}"
-    assert f"recordmill: warning: {expected}\n" in told.err and "warnings:     1 (see " in told.out
+    assert f"recordmill: warning: {expected}\n" in reported.err and "warnings:     1 (see " in reported.out
     assert json.loads((folder / "out/statistics.json").read_text())["warnings"] == [expected]
     names = dataset_format.read_manifest("out").features["label"].label_names
     assert len(names) == len(set(names)) and {f"gone{index:02d}" for index in range(num_classes)} < set(names)
@@ -357,8 +357,8 @@ def test_a_class_of_another_feature_than_label_is_warned_of_too(folder, capsys):
     (folder / "photos/rows.csv").write_text(f"image,sky,crop\n{rows}")
     labels = ["--label=sky", "--label=crop:multi_label"]
     assert prepare("--input", "photos/rows.csv", "--output", "out", "--splits=train=1", "--max_bad_fraction=0.5", *labels) == 0
-    told = capsys.readouterr().err
-    assert "warning: sky: 1 class has" in told and "'fog'\n" in told and "warning: crop: 1 class has" in told and "'rye'\n" in told
+    reported = capsys.readouterr().err
+    assert "warning: sky: 1 class has" in reported and "'fog'\n" in reported and "warning: crop: 1 class has" in reported and "'rye'\n" in reported
 
 
 def test_a_second_run_to_the_same_output_is_refused_while_the_first_is_at_work(folder, capsys):
@@ -407,15 +407,15 @@ INTERRUPTS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("number, is_written, replaces", INTERRUPTS)
 def test_an_interrupt_says_what_is_in_place(folder, number, is_written, replaces):
-    place = "beam_pipelines.publish.summary:describe_data_set" if is_written else "beam_pipelines.launch:resolve_source"
+    location = "beam_pipelines.publish.summary:describe_dataset" if is_written else "beam_pipelines.launch:resolve_source"
     given = ["prepare", "--input", "flowers", "--output", "out"]
     if replaces:
         assert main([*given, "--seed=5"]) == 0
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    arguments = ["-c", INTERRUPTED, f"{place}:{number}", *given, "--overwrite"]
+    arguments = ["-c", INTERRUPTED, f"{location}:{number}", *given, "--overwrite"]
     run = forked_python.run(*arguments, env=environment, preloaded=forked_python.BEAM)
-    told = f"{folder / 'out'} is complete." if is_written else "Nothing was written."
-    assert (run.returncode, run.stdout, run.stderr) == (128 + number, "", f"recordmill: Interrupted. {told}\n")
+    reported = f"{folder / 'out'} is complete." if is_written else "Nothing was written."
+    assert (run.returncode, run.stdout, run.stderr) == (128 + number, "", f"recordmill: Interrupted. {reported}\n")
     assert sorted(os.listdir()) == (["flowers", "out"] if is_written or replaces else ["flowers"])
     if is_written or replaces:
         assert dataset_format.read_manifest("out").seed == (0 if is_written else 5)

@@ -60,18 +60,18 @@ def ends(tmp_path, capsys) -> Callable[..., tuple[int, dict[str, Any] | None]]:
         file = tmp_path / "error.json"
         file.write_text("of an earlier command")
         code = main([*arguments, f"--error_json={file}"])
-        told = json.loads(file.read_text()) if file.exists() else None
+        reported = json.loads(file.read_text()) if file.exists() else None
         shown = capsys.readouterr().err
-        assert told is None or (told["exit_code"] == code and shown.endswith(f"recordmill: {told['message']}\n")), shown
-        return code, told
+        assert reported is None or (reported["exit_code"] == code and shown.endswith(f"recordmill: {reported['message']}\n")), shown
+        return code, reported
 
     return run
 
 
 @pytest.mark.parametrize("command", command_line._COMMANDS)
 def test_wrong_use_is_not_tried_again(ends, command):
-    code, told = ends(command)
-    assert (code, told["kind"], told["retryable"]) == (2, "usage", False), told
+    code, reported = ends(command)
+    assert (code, reported["kind"], reported["retryable"]) == (2, "usage", False), reported
 
 
 @pytest.mark.slow(4)
@@ -101,8 +101,8 @@ def test_output_that_nobody_reads_ends_without_a_word(tmp_path_factory, tmp_path
 @pytest.mark.slow(0.8)
 @pytest.mark.parametrize("command", AWAY)
 def test_a_store_that_is_away_may_be_back(ends, command):
-    code, told = ends(command, *AWAY[command], *NOBODY)
-    assert (code, told["kind"], told["retryable"]) == (1, "storage", True), told
+    code, reported = ends(command, *AWAY[command], *NOBODY)
+    assert (code, reported["kind"], reported["retryable"]) == (1, "storage", True), reported
 
 
 @pytest.mark.slow(1)
@@ -111,8 +111,8 @@ def test_so_may_one_that_is_read_from(ends, monkeypatch):
     for name, value in {"ENDPOINT_URL": "http://localhost:9", "ACCESS_KEY_ID": "made", "SECRET_ACCESS_KEY": "made", "REGION": "made"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setattr(read_stores, "_RETRIES", {**read_stores._RETRIES, "max_retries": 2})
-    code, told = ends("inspect", "s3://made/out")
-    assert (code, told["kind"], told["retryable"]) == (1, "storage", True), told
+    code, reported = ends("inspect", "s3://made/out")
+    assert (code, reported["kind"], reported["retryable"]) == (1, "storage", True), reported
 
 
 @pytest.mark.parametrize("sent", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
@@ -121,24 +121,24 @@ def test_an_interrupt_is_its_signal_and_may_be_tried_again(ends, monkeypatch, re
     request.addfinalizer(lambda: signal.signal(sent, before))
     for command in GIVEN:
         monkeypatch.setitem(command_line._COMMANDS, command, lambda *unused: signal.raise_signal(sent))
-        code, told = ends(command, *given(command, "made"))
-        assert (code, told["kind"], told["retryable"]) == (128 + sent, "interrupted", True), command
+        code, reported = ends(command, *given(command, "made"))
+        assert (code, reported["kind"], reported["retryable"]) == (128 + sent, "interrupted", True), command
 
 
 def test_what_a_command_looks_for_and_finds_is_1_and_would_be_found_again(ends, tmp_path_factory, tmp_path):
     made = pathlib.Path(shutil.copytree(mixed_images(tmp_path_factory), tmp_path / "made"))
     next(made.glob("*train*")).write_bytes(b"")
     for command in (("verify", str(made), "--quick"), ("repair", str(made), "--dry_run")):
-        code, told = ends(*command)
-        assert (code, told["kind"], told["retryable"]) == (1, "found", False), told
+        code, reported = ends(*command)
+        assert (code, reported["kind"], reported["retryable"]) == (1, "found", False), reported
 
 
 def test_each_fault_of_the_page_has_tests_that_there_are():
     rows = [line for line in (TESTS.parent / "docs" / "reference" / "exit_codes.md").read_text().splitlines() if line.startswith("|") and "`test_" in line]
-    there = {path.stem for path in TESTS.rglob("test_*.py")}
+    existing = {path.stem for path in TESTS.rglob("test_*.py")}
     assert len(rows) > 10
     for row in rows:
-        assert set(re.findall(r"`(test_\w+)`", row)) <= there, row
+        assert set(re.findall(r"`(test_\w+)`", row)) <= existing, row
 
 
 @pytest.mark.slow(3)

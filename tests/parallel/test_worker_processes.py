@@ -17,7 +17,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.parallel import worker_process, worker_processes
 from beam_pipelines.parallel.worker_processes import WorkerProcesses, TaskWindow, share, shared
-from beam_pipelines.shards.measure import look_at
+from beam_pipelines.shards.measure import measure_batch
 from beam_pipelines.shards.shard_writer import ShardPart, write_part
 from made_images import jpeg, write_files
 from made_plan import PlannedInput
@@ -249,7 +249,7 @@ def test_only_pools_that_are_at_work_are_ended(monkeypatch):
         assert isinstance(error_of(future), RunError) and ask(idle, eval, "1") == 1
         assert worker_processes.worker_processes(1) is idle and worker_processes.worker_processes(2) is not at_work
     finally:
-        worker_processes.close_light_processes()
+        worker_processes.close_worker_processes()
 
 
 def test_a_closed_pool_leaves_no_file_open(start):
@@ -278,7 +278,7 @@ def test_a_task_for_a_closed_pool_fails_clearly_and_does_not_hang(start):
 def test_a_child_works_without_beam_and_tensorflow(start, tmp_path):
     run, pool = PlannedInput(tmp_path, {"cat/1.jpg": jpeg(1), "cat/bad.jpg": b"<html>"}), start(1)
     context, shard = share(run.context), run.shards[0]
-    looked_at = ask(pool, look_at, context, (pathlib.Path(run.config.plan_directory) / str(shard.address)).read_bytes())
+    looked_at = ask(pool, measure_batch, context, (pathlib.Path(run.config.plan_directory) / str(shard.address)).read_bytes())
     assert sorted(map(type, looked_at), key=str) == [DeadLetter, int]
     part = ask(pool, write_part, context, shard, ShardPart())
     assert (len(part.index), [letter.path for letter in part.dead_letters]) == (1, ["cat/bad.jpg"])
@@ -291,8 +291,8 @@ def test_a_child_works_without_beam_and_tensorflow(start, tmp_path):
 def test_a_child_does_not_import_the_users_main_module(tmp_path):
     # As multiprocessing would: then a script without `if __name__ == "__main__"` runs once more in each child.
     script = write_files(tmp_path, {"script.py": b"import os\nprint('main')\n" + CALL_ONE}) / "script.py"
-    found = subprocess.run([sys.executable, script], env=child_env(), capture_output=True, text=True, timeout=TIMEOUT)
-    assert (found.stdout.split(), found.stderr) == (["main", "42"], "")
+    actual = subprocess.run([sys.executable, script], env=child_env(), capture_output=True, text=True, timeout=TIMEOUT)
+    assert (actual.stdout.split(), actual.stderr) == (["main", "42"], "")
 
 
 def test_a_child_imports_nothing_from_the_current_folder(start, tmp_path, monkeypatch):
@@ -366,8 +366,8 @@ def test_children_end_with_a_parent_that_forgets_them_and_say_nothing():
     ]
     for case, script, printed in scripts:
         command = [sys.executable, "-c", script.decode()]
-        found = subprocess.run(command, env=child_env(), capture_output=True, text=True, timeout=TIMEOUT)
-        assert (found.returncode, found.stdout, found.stderr) == (0, printed, ""), case
+        actual = subprocess.run(command, env=child_env(), capture_output=True, text=True, timeout=TIMEOUT)
+        assert (actual.returncode, actual.stdout, actual.stderr) == (0, printed, ""), case
 
 
 def test_there_is_one_pool_of_a_size_and_a_new_one_after_it_was_closed():
@@ -375,13 +375,13 @@ def test_there_is_one_pool_of_a_size_and_a_new_one_after_it_was_closed():
         first = worker_processes.worker_processes(1)
         assert worker_processes.worker_processes(1) is first
         assert ask(first, eval, "1 + 1") == 2
-        worker_processes.close_light_processes()
+        worker_processes.close_worker_processes()
         assert all(child.has_ended() for child in first._children)
         again = worker_processes.worker_processes(1)
         assert again is not first
         assert ask(again, eval, "1 + 1") == 2
     finally:
-        worker_processes.close_light_processes()
+        worker_processes.close_worker_processes()
 
 
 # TaskWindow
@@ -447,15 +447,15 @@ def test_a_window_waits_where_too_many_tasks_are_in_flight(manual_pool):
 
 def test_tasks_that_hold_much_memory_wait_for_one_another(manual_pool):
     window, half = TaskWindow(4), worker_processes.MAX_HELD_BYTES // 2
-    for index, held_bytes in enumerate([half, half, 0]):
-        assert list(window.run(str, index, held_bytes=held_bytes)) == []
+    for index, memory_bytes in enumerate([half, half, 0]):
+        assert list(window.run(str, index, memory_bytes=memory_bytes)) == []
     for large, first in enumerate(([0, 1, 2], [3]), 3):  # each is larger than all that there may be, and runs alone
-        found = window.run(str, large, held_bytes=3 * half)
+        actual = window.run(str, large, memory_bytes=3 * half)
         for index in first:
             assert large not in manual_pool.futures
             manual_pool.futures[index].set_result(index)
-            assert next(found) == index
-        assert list(found) == []
+            assert next(actual) == index
+        assert list(actual) == []
     manual_pool.futures[4].set_result(4)
     assert list(window.drain()) == [4]
 
@@ -479,7 +479,7 @@ def test_a_window_over_real_processes_keeps_the_order():
             results += window.run(eval, f"({index}, __import__('time').sleep({index % 3} / 1000))")
         results += window.drain()
     finally:
-        worker_processes.close_light_processes()
+        worker_processes.close_worker_processes()
     assert [index for index, _ in results] == list(range(30))
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.publish.card import data_set_card, quote, shown
-from beam_pipelines.publish.croissant import describe_data_set
+from beam_pipelines.publish.card import dataset_card, quote, shown
+from beam_pipelines.publish.croissant import describe_dataset
 from made_images import write_class_folders
 from tf_input.dataset_format import CROISSANT, Feature, Manifest, ShardInfo, read_manifest
 
@@ -30,7 +30,7 @@ def card_of(names: tuple[str, ...], about: dict[str, str] = {}) -> str:
     shard = ShardInfo("made-train.tfrecord-00000-of-00001", len(names), 2048, 0, "index/…", 0, 0, "catalog/…", 1, 0)
     manifest = Manifest("made", 7, schema, {"train": (shard,)}, len(names) + 1, 1, about=about)
     statistics = {"images": {"formats": {"jpeg": 3}, "reencoded": {}}, "splits": {"train": {"label_counts": dict.fromkeys(names, 1)}}}
-    return data_set_card(manifest, statistics)
+    return dataset_card(manifest, statistics)
 
 
 def body_of(card: str) -> str:
@@ -100,5 +100,5 @@ def test_loaders_of_croissant_read_the_catalog(made: pathlib.Path) -> None:
 
 def test_without_a_catalog_there_is_no_record_set() -> None:
     shard = ShardInfo("Split-train/data_tfrecord-00000-of-00001", 1, 1, 0, "index/…", 0, 0)
-    fields = describe_data_set(Manifest("made", 0, (Feature("x", "float"),), {"train": (shard,)}, 1, 0))
-    assert "recordSet" not in fields and [one["includes"] for one in fields["distribution"]] == ["Split-*/data_tfrecord-*"]
+    fields = describe_dataset(Manifest("made", 0, (Feature("x", "float"),), {"train": (shard,)}, 1, 0))
+    assert "recordSet" not in fields and [field["includes"] for field in fields["distribution"]] == ["Split-*/data_tfrecord-*"]

@@ -52,7 +52,7 @@ def test_coordinates_on_resized_images_are_reported_with_advice_that_works(tmp_p
     assert warning in capfd.readouterr().err
     assert not warnings_of(tmp_path)
     fractions = {"landmarks": [0.1, 0.2, 0.3, 0.4], "x1": 0.125, "polygon": [0.1, 0.2], "numbers": [0.1] * 6}
-    others = {name: one for name, one in FEATURES.items() if name != "leftEye_y"}
+    others = {name: item for name, item in FEATURES.items() if name != "leftEye_y"}
     assert not warnings_of(tmp_path, option, values=fractions, features=others)
     assert not warnings_of(tmp_path, "--image_size=short=300"), "no image is that large"
 
@@ -69,8 +69,8 @@ def test_boxes_and_masks_follow_the_image_and_need_no_warning(tmp_path):
     annotations = [{"id": n, "image_id": n, "category_id": 1, "bbox": [2, 3, 20, 30]} for n in range(4)]
     images = [{"id": n, "file_name": f"{n}.jpg", "height": HEIGHT, "width": WIDTH} for n in range(4)]
     write_files(tmp_path / "in", {f"{n}.jpg": jpeg(n) for n in range(4)})
-    found = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "cat"}]}
-    (tmp_path / "in/annotations.json").write_text(json.dumps(found))
+    actual = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "cat"}]}
+    (tmp_path / "in/annotations.json").write_text(json.dumps(actual))
     command = ["prepare", "--input", str(tmp_path / "in/annotations.json"), "--output", str(tmp_path / "out"), "--splits=train=1"]
     assert main([*command, "--image_size=short=30", "--no_report"]) == 0
     assert not json.loads((tmp_path / "out/statistics.json").read_text())["warnings"]

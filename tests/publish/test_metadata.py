@@ -63,11 +63,11 @@ def test_every_kind_of_feature_has_a_word_in_tensorflow_datasets(manifest):
     from tf_input.dataset_format import FEATURE_KINDS
 
     for kind in FEATURE_KINDS:
-        one = Manifest("x", 0, (Feature("f", kind, dtype="float64" if kind == "tensor" else ""),), {}, 0, 0)
-        assert "pythonClassName" in metadata.features(one)["featuresDict"]["features"]["f"], kind
+        item = Manifest("x", 0, (Feature("f", kind, dtype="float64" if kind == "tensor" else ""),), {}, 0, 0)
+        assert "pythonClassName" in metadata.features(item)["featuresDict"]["features"]["f"], kind
 
 
-def test_shards_that_are_not_there_are_no_data_set(tmp_path):
+def test_shards_that_are_not_there_are_no_dataset(tmp_path):
     planned = PlannedInput(tmp_path, {"ant/0.png": png(0), "ant/1.png": png(1)}, num_shards=2)
 
     def write(config: PrepareJob, addresses: Sequence[ShardAddress]) -> None:
@@ -86,7 +86,7 @@ def test_shards_that_are_not_there_are_no_data_set(tmp_path):
     assert not (tmp_path / "out").exists() and not list(tmp_path.rglob("manifest.json"))
 
 
-def test_inputs_that_are_all_refused_make_no_data_set(tmp_path):
+def test_inputs_that_are_all_refused_make_no_dataset(tmp_path):
     images = ImageStatistics()
     images.dead_letters.add([DeadLetter("ant/0.png", "check", "bad_image", "no image")])
     with pytest.raises(UserError, match="^no input .*; among the dead letters:\n  - ant/0.png: no image \\(check\\)"):

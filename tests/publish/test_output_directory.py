@@ -19,7 +19,7 @@ from beam_pipelines.errors import BusyError, RunError, StorageError, UserError
 from beam_pipelines.publish import publishing as publish
 from beam_pipelines.publish.resumable_run import ResumePolicy
 from beam_pipelines.publish.output_directory import working_directory
-from beam_pipelines.publish.publishing import check_files, move_into_place
+from beam_pipelines.publish.publishing import check_files, publish_directory
 from beam_pipelines.storage import marked_directory
 from beam_pipelines.storage.lease import LEASE
 from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, make_marked, own_directory, remove_directory
@@ -81,7 +81,7 @@ FOREIGN = {
 @pytest.mark.parametrize("source", ["images", "rubbish"])
 def test_what_no_run_has_put_there_is_refused_in_one_line_and_stays(tmp_path, capsys, monkeypatch, case, source):
     """Also where the run would have failed; as a user types it."""
-    name, files, told = FOREIGN[case]
+    name, files, reported = FOREIGN[case]
     write_class_folders(tmp_path / "images", {"a": 2, "b": 2})
     write_files(tmp_path / "rubbish", {"a/1.jpg": b"no image", "b/1.jpg": b"no image"})
     write_files(tmp_path / name, files)
@@ -89,7 +89,7 @@ def test_what_no_run_has_put_there_is_refused_in_one_line_and_stays(tmp_path, ca
     monkeypatch.chdir(tmp_path)
     assert main(["prepare", "--input", source, "--output", "out", "--overwrite"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("recordmill: --output=out: ") and told in error and error.count("\n") == 1, error
+    assert error.startswith("recordmill: --output=out: ") and reported in error and error.count("\n") == 1, error
     assert snapshot(tmp_path) == before
     (tmp_path / name).rename(tmp_path / "elsewhere")
     assert main(["prepare", "--input", source, "--output", "out", "--overwrite"]) == (0 if source == "images" else 2)
@@ -155,8 +155,8 @@ def test_two_runs_do_not_write_to_one_output(tmp_path, capsys):
             pass
         assert names(tmp_path / "out.incomplete") == [MARKER, LEASE, "half", "run"]
         assert main(["status", str(tmp_path / "out")]) == 0
-        told = capsys.readouterr().out
-        assert "run:      run: running (process " in told and "next:" not in told, told
+        reported = capsys.readouterr().out
+        assert "run:      run: running (process " in reported and "next:" not in reported, reported
 
 
 def test_who_goes_on_where_another_has_come_to_the_end_is_told_so(tmp_path):
@@ -199,10 +199,10 @@ def test_a_folder_that_cannot_be_emptied_is_told_in_one_line(tmp_path, monkeypat
     directory = str(tmp_path / "out.incomplete")
     make_marked(directory)
     (tmp_path / "out.incomplete" / "left").mkdir()
-    told = pytest.raises(StorageError, match="out.incomplete could not be emptied: Directory not empty$")
+    reported = pytest.raises(StorageError, match="out.incomplete could not be emptied: Directory not empty$")
     monkeypatch.setattr(marked_directory, "_MAX_EMPTYING_S", 0.2)
     monkeypatch.setattr(os, "rmdir", lambda *unused, **options: (_ for _ in ()).throw(OSError(errno.ENOTEMPTY, "Directory not empty")))
-    with told, own_directory(directory, "--output", "busy"):
+    with reported, own_directory(directory, "--output", "busy"):
         pass
 
 
@@ -243,9 +243,9 @@ def make_directories(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
     return new, output
 
 
-def test_a_data_set_takes_the_place_of_the_old_one(tmp_path):
+def test_a_dataset_takes_the_place_of_the_old_one(tmp_path):
     new, output = make_directories(tmp_path)
-    move_into_place(new, output)
+    publish_directory(new, output)
     assert (names(tmp_path), (output / "data").read_text()) == (["out"], "new")
 
 
@@ -253,15 +253,15 @@ def test_what_lies_where_the_old_one_steps_aside_is_never_removed(tmp_path):
     new, output = make_directories(tmp_path)
     write_files(tmp_path / "out.replaced", {"notes.txt": b"mine"})
     with pytest.raises(RunError, match="out.replaced came into being while the run was at work"):
-        move_into_place(new, output)
+        publish_directory(new, output)
     assert (output / "data").read_text() == "old" and (tmp_path / "out.replaced/notes.txt").read_bytes() == b"mine"
     os.replace(output, tmp_path / "aside")  # where an attempt was killed between its two renames
-    move_into_place(new, output)
+    publish_directory(new, output)
     assert (output / "data").read_text() == "new" and (tmp_path / "out.replaced/notes.txt").read_bytes() == b"mine"
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_the_old_data_set_steps_back_where_the_new_one_cannot_be_moved(tmp_path, monkeypatch, error):
+def test_the_old_dataset_steps_back_where_the_new_one_cannot_be_moved(tmp_path, monkeypatch, error):
     new, output = make_directories(tmp_path)
     replace = os.replace
 
@@ -272,9 +272,9 @@ def test_the_old_data_set_steps_back_where_the_new_one_cannot_be_moved(tmp_path,
 
     monkeypatch.setattr(publish.os, "replace", refuse_the_new_one)
     with pytest.raises(error):
-        move_into_place(new, output)
+        publish_directory(new, output)
     assert (output / "data").read_text() == "old" and names(tmp_path) == ["out", "out.incomplete"]
     shutil.rmtree(output)
     with pytest.raises(error):
-        move_into_place(new, output)
+        publish_directory(new, output)
     assert names(tmp_path) == ["out.incomplete"]

@@ -176,7 +176,7 @@ def test_what_is_there_is_replaced_only_when_asked_and_only_by_what_is_whole(ser
 
 
 @GS_ALONE
-def test_a_failed_run_leaves_no_data_set_and_nothing_that_could_not_be_gone_on_from(server, bucket, prepared, capsys):
+def test_a_failed_run_leaves_no_dataset_and_nothing_that_could_not_be_gone_on_from(server, bucket, prepared, capsys):
     """With too many dead letters it fails at its end; with a split that stays empty before it has planned anything."""
     call = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--name=made", f"--num_shards={NUM_SHARDS}", *server.flags]
     assert main([*call, "--splits=train=0.999999,test=0.000001"]) == 2
@@ -244,8 +244,8 @@ def test_a_run_that_loses_its_lease_before_its_plan_is_whole_removes_nothing_of_
 
     monkeypatch.setattr(list_images, "make_one_listing", lose_the_lease)
     assert prepare(f"{bucket}/in", out, *server.flags) == 1
-    there = objects(server, f"{out}.incomplete")
-    assert json.loads(there[LEASE])["holder"] == "its" and there["other/plan/plan.json"] == b"its plan"
+    existing = objects(server, f"{out}.incomplete")
+    assert json.loads(existing[LEASE])["holder"] == "its" and existing["other/plan/plan.json"] == b"its plan"
 
 
 @S3_ALONE
@@ -275,7 +275,7 @@ def test_what_no_run_has_put_beside_the_output_is_refused_and_stays(server, buck
 
 
 @S3_ALONE
-def test_a_data_set_that_cannot_be_copied_to_its_place_stays_where_it_is_whole(server, bucket, old, prepared, capsys, monkeypatch):
+def test_a_dataset_that_cannot_be_copied_to_its_place_stays_where_it_is_whole(server, bucket, old, prepared, capsys, monkeypatch):
     out = f"{bucket}/out"
     write_objects(server, out, old)
 
@@ -287,14 +287,14 @@ def test_a_data_set_that_cannot_be_copied_to_its_place_stays_where_it_is_whole(s
         assert prepare(f"{bucket}/in", out, "--overwrite", *server.flags) == 1
     error = capsys.readouterr().err
     assert f"{out} was being replaced and is incomplete: {NUM_SHARDS} of {NUM_SHARDS} shards are complete. " in error, error
-    kept = {name.partition("/data_set/")[2]: data for name, data in objects(server, f"{out}.incomplete").items() if "/data_set/" in name}
+    kept = {name.partition("/dataset/")[2]: data for name, data in objects(server, f"{out}.incomplete").items() if "/dataset/" in name}
     assert digest({name: data for name, data in kept.items() if name != MARKER}) == prepared
     assert prepare(f"{bucket}/in", out, "--overwrite", "--resume", *server.flags) == 0
     assert digest(objects(server, out)) == prepared and not objects(server, f"{out}.incomplete")
 
 
 @S3_ALONE
-def test_overwriting_takes_nothing_that_is_no_data_set(server, bucket, capsys):
+def test_overwriting_takes_nothing_that_is_no_dataset(server, bucket, capsys):
     open_store(server, bucket).write(f"{bucket}/out/thesis.pdf", b"precious")
     assert prepare(f"{bucket}/in", f"{bucket}/out", "--overwrite", *server.flags) == 2
     assert "is not a dataset" in capsys.readouterr().err
@@ -384,9 +384,9 @@ def test_publishing_that_breaks_off_anywhere_is_completed_by_another_attempt(ser
             else:
                 break
         publish.publish(*arguments)
-        found = objects(server, f"{bucket}/out")
-        assert digest(found) == prepared_as_one and not objects(server, f"{bucket}/out.incomplete"), step
-        assert Manifest.from_json(found[MANIFEST].decode()).name == "made"
+        actual = objects(server, f"{bucket}/out")
+        assert digest(actual) == prepared_as_one and not objects(server, f"{bucket}/out.incomplete"), step
+        assert Manifest.from_json(actual[MANIFEST].decode()).name == "made"
     assert step >= (5 if "out/manifest.json" not in before else 9)
 
 
@@ -402,7 +402,7 @@ def breaking(function: Callable[..., Any], calls: Iterator[int], step: int) -> C
 
 
 @GS_ALONE
-def test_a_data_set_on_disk_is_made_and_repaired_from_a_store(server, bucket, prepared, tmp_path, capsys):
+def test_a_dataset_on_disk_is_made_and_repaired_from_a_store(server, bucket, prepared, tmp_path, capsys):
     """With the options that reach it; what has changed there is named."""
     output = tmp_path / "out"
     assert prepare(f"{bucket}/in", str(output), *server.flags) == 0

@@ -85,8 +85,8 @@ def left(killed, tmp_path) -> pathlib.Path:
     return tmp_path / "out"
 
 
-def kill_at(command: list[str], place: str) -> None:
-    run = ForkedRun(*command, signalled=f"{signal.SIGKILL.value}:{place}")
+def kill_at(command: list[str], location: str) -> None:
+    run = ForkedRun(*command, signalled=f"{signal.SIGKILL.value}:{location}")
     assert run.wait() == -signal.SIGKILL, run.told()
 
 
@@ -96,10 +96,10 @@ def finished_files(output: pathlib.Path) -> dict[str, tuple[int, int]]:
     for path in output.with_name(f"{output.name}.incomplete").glob("*/done/*.json"):
         try:
             info = plain_json.loads(unsealed_done(path), WrittenShard).info
-            found = {name: os.stat(path.parents[1] / name) for name, *_ in info.files()}
+            actual = {name: os.stat(path.parents[1] / name) for name, *_ in info.files()}
         except FileNotFoundError:  # the run has just come to its end
             continue
-        files |= {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in found.items()}
+        files |= {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in actual.items()}
     return files
 
 
@@ -195,9 +195,9 @@ KILLED_AT = {
 
 @pytest.mark.parametrize("case", KILLED_AT)
 def test_wherever_it_is_killed_nothing_finished_is_written_again(source, unbroken, tmp_path, capsys, case):
-    place, told_at_last = KILLED_AT[case]
+    location, told_at_last = KILLED_AT[case]
     output = tmp_path / "out"
-    kill_at(call(source, output), place)
+    kill_at(call(source, output), location)
     kept = finished_files(output)
     if "last rename" in case:  # by then only the data set is there
         directory = run_directory(output) if "before" in case else output
@@ -205,8 +205,8 @@ def test_wherever_it_is_killed_nothing_finished_is_written_again(source, unbroke
         kept = {str(path.relative_to(directory)): (os.stat(path).st_ino, os.stat(path).st_mtime_ns) for path in files}
     if not told_at_last:
         assert main(call(source, output)) == 2
-        told = capsys.readouterr().err
-        assert re.fullmatch(rf"recordmill: --output={output}: .* shards are complete\. .*--resume .*--restart .*\n", told), told
+        reported = capsys.readouterr().err
+        assert re.fullmatch(rf"recordmill: --output={output}: .* shards are complete\. .*--resume .*--restart .*\n", reported), reported
     assert main(call(source, output, "--resume")) == 0
     assert capsys.readouterr().err == told_at_last
     check_resumed(output, unbroken, kept)
@@ -219,8 +219,8 @@ def test_the_same_command_says_what_is_there_and_changes_nothing(source, left, c
     before = finished_files(left)
     for options in ((), ("--overwrite",), ("--seed=5",)):
         assert main(call(source, left, *options)) == 2
-        told = f"3 of {NUM_SHARDS} shards are complete. "
-        assert capsys.readouterr().err.startswith(f"recordmill: --output={left}: {told}"), options
+        reported = f"3 of {NUM_SHARDS} shards are complete. "
+        assert capsys.readouterr().err.startswith(f"recordmill: --output={left}: {reported}"), options
     assert finished_files(left) == before and len(before) == 9
     assert not left.exists()
 
@@ -244,15 +244,15 @@ def test_a_finished_shard_that_is_damaged_is_written_again(source, left, unbroke
     path = run_directory(left) / next(name for name in kept if ".tfrecord-" in name)
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     assert main(call(source, left, "--resume")) == 0
-    split, place = re.fullmatch(r"made-(.*)\.tfrecord-(.*)", path.name).groups()
-    check_resumed(left, unbroken, {name: state for name, state in kept.items() if not (place in name and split in name)})
+    split, location = re.fullmatch(r"made-(.*)\.tfrecord-(.*)", path.name).groups()
+    check_resumed(left, unbroken, {name: state for name, state in kept.items() if not (location in name and split in name)})
 
 
 def test_a_finished_shard_whose_facts_have_changed_is_written_again(source, left, unbroken):
     """A figure that changes before `--resume` would be published."""
     kept = finished_files(left)
     done = sorted((run_directory(left) / "done").glob("*.json"))
-    changed = re.sub(rb'"mean": |"num_bytes": (\d)', lambda found: found[0][:-1] + b"%d" % (9 - int(found[1])) if found[1] else found[0], done[0].read_bytes())
+    changed = re.sub(rb'"mean": |"num_bytes": (\d)', lambda result: result[0][:-1] + b"%d" % (9 - int(result[1])) if result[1] else result[0], done[0].read_bytes())
     assert changed != done[0].read_bytes()
     done[0].write_bytes(changed)
     assert main(call(source, left, "--resume")) == 0
@@ -301,8 +301,8 @@ def test_with_resume_the_same_command_again_is_always_right(source, left, capsys
     assert capsys.readouterr().err == DONE
     assert os.path.samestat(os.stat(left / "manifest.json"), before)
     assert main(call(source, left, "--resume", "--seed=5")) == 2
-    told = f"--output={left} exists with other options: --seed=5, but the earlier run has --seed=0. "
-    assert capsys.readouterr().err.startswith(f"recordmill: {told}")
+    reported = f"--output={left} exists with other options: --seed=5, but the earlier run has --seed=0. "
+    assert capsys.readouterr().err.startswith(f"recordmill: {reported}")
     assert main(call(source, left)) == 2
     assert capsys.readouterr().err.startswith(f"recordmill: --output={left} exists. ")
     assert main(call(source, left, "--resume", "--restart")) == 2
@@ -314,7 +314,7 @@ def test_with_resume_the_same_command_again_is_always_right(source, left, capsys
     assert os.listdir(left.parent) == ["out"] and main(call(source, left, "--resume")) == 0
 
 
-def test_what_is_to_replace_a_data_set_is_gone_on_from_too(source, left, unbroken):
+def test_what_is_to_replace_a_dataset_is_gone_on_from_too(source, left, unbroken):
     assert main(call(source, left.with_name("other"), "--seed=5")) == 0
     os.rename(left.with_name("other"), left)
     kept = finished_files(left)
@@ -324,10 +324,10 @@ def test_what_is_to_replace_a_data_set_is_gone_on_from_too(source, left, unbroke
 
 
 def test_another_command_does_not_empty_it(left, tmp_path_factory, capsys):
-    whole = analysed_images(tmp_path_factory)
+    complete = analysed_images(tmp_path_factory)
     capsys.readouterr()
     before = finished_files(left)
-    assert main(["transform", str(whole), str(left)]) == 2
+    assert main(["transform", str(complete), str(left)]) == 2
     assert f"OUT2={left}: an interrupted run of `recordmill prepare` left files in {left}.incomplete. " in capsys.readouterr().err
     assert finished_files(left) == before
 
@@ -366,11 +366,11 @@ def test_other_options_are_refused_by_name(source, killed, tmp_path, capsys, opt
         shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
     before = finished_files(output)
     assert before
-    for case, (left_out, others, told) in OTHER_OPTIONS[options].items():
-        given = [option for option in options if option not in left_out]
+    for case, (unused_fields, others, reported) in OTHER_OPTIONS[options].items():
+        given = [option for option in options if option not in unused_fields]
         assert main(call(source, output, *given, *others, "--resume")) == 2, case
         error = capsys.readouterr().err
-        assert error.startswith(f"recordmill: --resume of --output={output}: {told}"), error
+        assert error.startswith(f"recordmill: --resume of --output={output}: {reported}"), error
         assert error.count("\n") == 1 and finished_files(output) == before
     if "short" in str(options):
         assert main(call(source, output, *options, "--resume", "--max_bad_fraction=0.5", "--direct_num_workers=1")) == 0, "these may differ"
@@ -383,39 +383,39 @@ def test_every_option_of_a_run_is_compared_by_a_name_that_the_command_has():
     fields += [(part, field.name) for part in (config.source, config.images) for field in dataclasses.fields(part)]
     (commands,) = (action for action in parser._actions if action.dest == "command")
     options = {option for action in commands.choices["prepare"]._actions for option in action.option_strings}
-    there = plain_options(config)
+    existing = plain_options(config)
     for part, name in fields:
         here = plain_options(config)
         (here if part is config else here["source" if part is config.source else "images"])[name] = "another"
         if name == "quality":  # is part of the format's text, where that has one
             here["images"]["format"] = "jpeg"
-        (told,) = find_differences(there, here)
-        assert told.partition("=")[0] in options, told
+        (reported,) = find_differences(existing, here)
+        assert reported.partition("=")[0] in options, reported
 
 
 def test_what_another_version_has_left_or_what_is_damaged_is_refused(source, left, capsys):
     plan = run_directory(left) / "plan/plan.json"
-    whole = plan.read_bytes()
-    version = re.search(rb'"version": "(recordmill .*?, format \d+)"', whole)[1]
+    complete = plan.read_bytes()
+    version = re.search(rb'"version": "(recordmill .*?, format \d+)"', complete)[1]
     cases = {
-        "another version": (sealed(unsealed(whole).replace(version, b"recordmill 0.0.1, format 1")), "the interrupted run is from recordmill 0.0.1, format 1, but this is "),
-        "a field more": (sealed(unsealed(whole).replace(b'"version"', b'"another": 1, "version"')), "the plan of the interrupted run is corrupt"),
-        "another figure": (re.sub(rb'"num_inputs": (\d)', rb'"num_inputs": 1\1', whole), "the plan of the interrupted run is corrupt"),
-        "half of it": (whole[: len(whole) // 2], "the plan of the interrupted run is corrupt"),
+        "another version": (sealed(unsealed(complete).replace(version, b"recordmill 0.0.1, format 1")), "the interrupted run is from recordmill 0.0.1, format 1, but this is "),
+        "a field more": (sealed(unsealed(complete).replace(b'"version"', b'"another": 1, "version"')), "the plan of the interrupted run is corrupt"),
+        "another figure": (re.sub(rb'"num_inputs": (\d)', rb'"num_inputs": 1\1', complete), "the plan of the interrupted run is corrupt"),
+        "half of it": (complete[: len(complete) // 2], "the plan of the interrupted run is corrupt"),
     }  # fmt: skip
-    for case, (data, told) in cases.items():
+    for case, (data, reported) in cases.items():
         plan.write_bytes(data)
         before = finished_files(left)
         assert main(call(source, left, "--resume")) == 2, case
         error = capsys.readouterr().err
-        assert error.startswith(f"recordmill: --output={left}: {told}") and "--restart" in error, error
+        assert error.startswith(f"recordmill: --output={left}: {reported}") and "--restart" in error, error
         assert main(call(source, left)) == 2, case
         error = capsys.readouterr().err
         assert "--resume" in error and "--restart" in error, error
         assert finished_files(left) == before, case
         assert main(["status", str(left)]) == 0
-        told = capsys.readouterr().out
-        assert "next:" in told and "--restart" in told and "--resume" not in told, told
+        reported = capsys.readouterr().out
+        assert "next:" in reported and "--restart" in reported and "--resume" not in reported, reported
     assert main(call(source, left, "--restart")) == 0
 
 
@@ -450,7 +450,7 @@ def test_too_many_dead_letters_leave_what_a_larger_fraction_goes_on_from(source,
     check_resumed(output, digest(tmp_path / "whole"), kept)
 
 
-def test_an_input_that_makes_no_data_set_leaves_nothing(tmp_path, capsys):
+def test_an_input_that_makes_no_dataset_leaves_nothing(tmp_path, capsys):
     write_files(tmp_path / "in", {"a/1.jpg": b"no image", "b/1.jpg": b"no image"})
     assert main(call(tmp_path / "in", tmp_path / "out", "--max_bad_fraction=1")) == 2
     assert "no input has a readable image" in capsys.readouterr().err
@@ -473,8 +473,8 @@ def test_a_full_disk_leaves_what_was_finished(small_disk, tmp_path, capfd):
     pictures = {f"{label}/{index}.png": encode(noise(index, 150, 150), "PNG") for label in "ab" for index in range(40)}
     source, output = write_files(tmp_path / "in", pictures), small_disk / "out"  # 5 MB
     assert main(call(source, output)) == 1
-    told = capfd.readouterr().err
-    assert re.fullmatch(rf"recordmill: .* could not be written: No space left on device\. {KEPT}\n", told), told
+    reported = capfd.readouterr().err
+    assert re.fullmatch(rf"recordmill: .* could not be written: No space left on device\. {KEPT}\n", reported), reported
     kept = finished_files(output)
     assert kept and not [*small_disk.rglob(".*.tmp")]
     subprocess.run(["mount", "-o", "remount,size=30m", str(small_disk)], check=True)
@@ -508,17 +508,17 @@ def test_in_an_object_store_too(source, unbroken_few, old, server, capsys, repla
         write_objects(server, out, old)
     kill_at(call_few(source, out, *options), "beam_pipelines.shards.shard_files:write_done:3")
     assert main(call_few(source, out, *options)) == 2
-    told = f"2 of {FEW_SHARDS} shards are complete. "
-    assert capsys.readouterr().err.startswith(f"recordmill: --output={out}: {told}")
+    reported = f"2 of {FEW_SHARDS} shards are complete. "
+    assert capsys.readouterr().err.startswith(f"recordmill: --output={out}: {reported}")
     name, data = next((name, data) for name, data in objects(server, f"{out}.incomplete").items() if "/done/" in name)
-    working = f"{out}.incomplete/{name.partition('/')[0]}/data_set" if replaces else out
+    working = f"{out}.incomplete/{name.partition('/')[0]}/dataset" if replaces else out
     done = plain_json.loads(data.rpartition(b"\n")[0], WrittenShard)
     traced = bytes(done.info.num_bytes)  # in the place of a finished shard, and of the right size, so that its writing would be seen
     open_store(server, out).write(f"{working}/{done.info.name}", traced)
     assert main(call_few(source, out, *options, "--resume")) == 0
-    found = objects(server, out)
-    assert found[done.info.name] == traced
-    assert {**digest_of_objects(found), done.info.name: unbroken_few[done.info.name]} == unbroken_few
+    actual = objects(server, out)
+    assert actual[done.info.name] == traced
+    assert {**digest_of_objects(actual), done.info.name: unbroken_few[done.info.name]} == unbroken_few
     assert not objects(server, f"{out}.incomplete")
 
 
@@ -527,10 +527,10 @@ def test_in_an_object_store_a_run_that_was_killed_as_it_published_is_gone_on_fro
     out = f"{server.make_bucket()}/out"
     options = [*server.flags, *(["--overwrite"] if replaces else [])]
     # The first call of write_file writes the manifest, the second the marker on the dataset that is replaced.
-    for place in ("publish:1", "write_file:2") if replaces else ("write_file:1",):
+    for location in ("publish:1", "write_file:2") if replaces else ("write_file:1",):
         if replaces:
             write_objects(server, out, old)
-        kill_at(call_few(source, out, *options, "--overwrite"), f"beam_pipelines.publish.publishing:{place}")
+        kill_at(call_few(source, out, *options, "--overwrite"), f"beam_pipelines.publish.publishing:{location}")
         assert main(call_few(source, out, "--overwrite", *server.flags)) == 2
         assert main(call_few(source, out, *options, "--resume")) == 0
         assert digest_of_objects(objects(server, out)) == unbroken_few and not objects(server, f"{out}.incomplete")
@@ -542,7 +542,7 @@ def test_in_an_object_store_the_same_command_again_removes_what_a_run_left_that_
     out = f"{server.make_bucket()}/out"
     assert main(call_few(source, out, *server.flags)) == 0
     write_objects(server, f"{out}.incomplete", {MARKER: MARKER_TEXT, "0f/done/made-train-00003.json": b"{}"})
-    whole = objects(server, out)
+    complete = objects(server, out)
     assert main(call_few(source, out, *server.flags, "--resume")) == 0
     assert capsys.readouterr().err.endswith(DONE)
-    assert objects(server, out) == whole and not objects(server, f"{out}.incomplete")
+    assert objects(server, out) == complete and not objects(server, f"{out}.incomplete")

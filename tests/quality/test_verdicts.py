@@ -19,7 +19,7 @@ from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.quality import measures
 from beam_pipelines.quality.measures import SIGNIFICANCE, LabelOrder, assess
 from made_images import write_class_folders
-from made_records import example, write_data_set, write_records
+from made_records import example, write_dataset, write_records
 from made_sources import made_case, write_coco, write_jsonl
 from object_stores import put, reached, shared_server
 from tf_input.dataset_format import MANIFEST, Feature
@@ -78,41 +78,41 @@ def test_sorted_and_buffer_shuffled_records_are_told_from_shuffled_ones(tmp_path
     }
     for name, (labels, verdict, exit_code) in orders.items():
         folder = write_labels(tmp_path / name, labels, "GZIP" if name == "buffered" else "")
-        code, (found,), err = quality(capfd, folder)
-        assert (code, found["verdict"]) == (exit_code, verdict), name
+        code, (actual,), err = quality(capfd, folder)
+        assert (code, actual["verdict"]) == (exit_code, verdict), name
         assert (f"{folder}: not shuffled; " in err) == bool(code)
-        (split,) = found["splits"].values()
+        (split,) = actual["splits"].values()
         assert (split["records"], split["shards"], split["labels"]) == (NUM, NUM_SHARDS, "image/class/label")
         qualities = ShuffleQualities()
         qualities.add({"label": LabelSequence.of(labels)})
         stated = qualities.to_json()["label"]
         run = split["measures"]["mean_run_length"]
-        assert run["found"] == pytest.approx(stated["mean_run_length"]) and run["chance"] == pytest.approx(
+        assert run["actual"] == pytest.approx(stated["mean_run_length"]) and run["chance"] == pytest.approx(
             stated["expected_mean_run_length"], rel=0.01
         )
         assert run["sorted"] == stated["sorted_mean_run_length"] == NUM / NUM_CLASSES
         windows = np.array([len(set(labels[first : first + 32])) for first in range(0, NUM - 31, 32)])
-        assert split["measures"]["labels_in_32"]["found"] == pytest.approx(windows.mean())
-    code, found, err = quality(capfd, tmp_path / "sorted" / "train-*", tmp_path / "shuffled", "--progress=json")
-    assert code == 1 and [one["verdict"] for one in found] == ["not shuffled", "shuffled"]
+        assert split["measures"]["labels_in_32"]["actual"] == pytest.approx(windows.mean())
+    code, actual, err = quality(capfd, tmp_path / "sorted" / "train-*", tmp_path / "shuffled", "--progress=json")
+    assert code == 1 and [item["verdict"] for item in actual] == ["not shuffled", "shuffled"]
     assert {"name": "files", "done": NUM_SHARDS, "total": NUM_SHARDS}.items() <= json.loads(err.splitlines()[0])["stages"][0].items()
 
 
-def test_a_prepared_data_set_is_shuffled_and_no_record_of_it_is_read(
+def test_a_prepared_dataset_is_shuffled_and_no_record_of_it_is_read(
     prepared: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture
 ) -> None:
     copy = shutil.copytree(prepared, tmp_path / "copy")
     for shard in copy.glob("*.tfrecord-*"):
         shard.unlink()
-    code, (found,), _ = quality(capfd, copy)
-    assert (code, found["verdict"], list(found["splits"])) == (0, "shuffled", ["train", "test"])
+    code, (actual,), _ = quality(capfd, copy)
+    assert (code, actual["verdict"], list(actual["splits"])) == (0, "shuffled", ["train", "test"])
     stated = json.loads((prepared / "statistics.json").read_text())["splits"]["train"]["shuffle"]["label"]
-    train = found["splits"]["train"]
-    assert train["measures"]["mean_run_length"]["found"] == pytest.approx(stated["mean_run_length"])
-    assert abs(train["measures"]["source_correlation"]["found"]) < 0.3 and train["farthest_shard"].startswith("out-train.tfrecord-")
+    train = actual["splits"]["train"]
+    assert train["measures"]["mean_run_length"]["actual"] == pytest.approx(stated["mean_run_length"])
+    assert abs(train["measures"]["source_correlation"]["actual"]) < 0.3 and train["farthest_shard"].startswith("out-train.tfrecord-")
     assert main(["quality", str(prepared)]) == 0
-    told = capfd.readouterr().out
-    assert "mean same-label run" in told and "correlation with the source's order" in told and told.endswith(f"{prepared}: shuffled\n")
+    reported = capfd.readouterr().out
+    assert "mean same-label run" in reported and "correlation with the source's order" in reported and reported.endswith(f"{prepared}: shuffled\n")
 
 
 def test_records_in_the_order_of_their_source_are_not_shuffled_whatever_their_labels() -> None:
@@ -124,7 +124,7 @@ def test_records_in_the_order_of_their_source_are_not_shuffled_whatever_their_la
 
 def _orders(seed: int, num: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Labels of several kinds in the order in which `prepare` would write them with a seed, and their places in the source."""
-    places = np.argsort(shuffle_orders(seed, [b"%d" % index for index in range(num)]))
+    indices = np.argsort(shuffle_orders(seed, [b"%d" % index for index in range(num)]))
     kinds = {
         "ten classes": np.arange(num) * 10 // num,
         "two of one class": np.where(np.arange(num) < 2, 0, 1),
@@ -132,7 +132,7 @@ def _orders(seed: int, num: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]
         "pairs": np.arange(num) // 2,
     }
     for kind, labels in kinds.items():
-        yield kind, labels[places], places
+        yield kind, labels[indices], indices
 
 
 @pytest.mark.slow(5)
@@ -144,9 +144,9 @@ def test_no_prepared_order_is_called_unshuffled(most: int, monkeypatch: pytest.M
     p_values = []
     for seed in range(25):
         for kind, labels, source in _orders(seed, num):
-            found = assess(LabelOrder(labels, shards, source), seed)
-            assert found.verdict in ("shuffled", "cannot tell"), (seed, kind, found)
-            p_values += [found.p_value] if found.p_value is not None else []
+            actual = assess(LabelOrder(labels, shards, source), seed)
+            assert actual.verdict in ("shuffled", "cannot tell"), (seed, kind, actual)
+            p_values += [actual.p_value] if actual.p_value is not None else []
     assert len(p_values) > 40 and (most == 0 or np.mean(np.array(p_values) <= 0.1) < 0.25), "p-values are those of chance"
     assert assess(LabelOrder(np.arange(num) * 10 // num, shards)).verdict == "not shuffled" and SIGNIFICANCE == 0.001
 
@@ -155,8 +155,8 @@ def test_no_prepared_order_is_called_unshuffled(most: int, monkeypatch: pytest.M
     "labels", [np.arange(50), np.zeros(50, int), np.arange(2), np.zeros(1, int)], ids=["each another", "all one", "two", "one"]
 )
 def test_what_chance_could_sort_is_not_judged(labels: np.ndarray) -> None:
-    found = assess(LabelOrder(labels, np.zeros(len(labels), np.int32)))
-    assert (found.verdict, found.p_value) == ("cannot tell", None)
+    actual = assess(LabelOrder(labels, np.zeros(len(labels), np.int32)))
+    assert (actual.verdict, actual.p_value) == ("cannot tell", None)
 
 
 def test_records_without_a_label_are_judged_by_their_length(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
@@ -165,16 +165,16 @@ def test_records_without_a_label_are_judged_by_their_length(tmp_path: pathlib.Pa
     for name, some in {"sorted": np.sort(lengths), "shuffled": lengths}.items():
         records = [bytes(length) if name == "sorted" else example({"tokens": [1] * int(length)}) for length in some]  # of no Example, too
         write_records(tmp_path / name / "a.tfrecord", records)
-        code, (found,), _ = quality(capfd, tmp_path / name)
-        split = found["splits"]["all"]
-        assert (code, found["verdict"]) == ((1, "not shuffled") if name == "sorted" else (0, "shuffled"))
+        code, (actual,), _ = quality(capfd, tmp_path / name)
+        split = actual["splits"]["all"]
+        assert (code, actual["verdict"]) == ((1, "not shuffled") if name == "sorted" else (0, "shuffled"))
         assert split["labels"] == "length, in 16 parts" and "--label NAME" in split["notes"][0]
     ages = [example({"age": float(age), "image/encoded": b"\xff\xd8\xff"}) for age in np.sort(rng.normal(40, 9, 300))]
     path = write_records(tmp_path / "ages.tfrecord", ages)
-    code, (found,), _ = quality(capfd, path, "--label", "age")
-    assert code == 1 and found["splits"]["all"]["labels"] == "age, in 16 parts"
-    code, found, err = quality(capfd, path, "--label", "agee")
-    assert (code, found) == (2, []) and "did you mean 'age'?" in err and err.count("\n") == 1
+    code, (actual,), _ = quality(capfd, path, "--label", "age")
+    assert code == 1 and actual["splits"]["all"]["labels"] == "age, in 16 parts"
+    code, actual, err = quality(capfd, path, "--label", "agee")
+    assert (code, actual) == (2, []) and "did you mean 'age'?" in err and err.count("\n") == 1
 
 
 @pytest.mark.slow(1)
@@ -210,14 +210,14 @@ def test_a_hostile_manifest_is_refused_in_one_line(
     assert message in err and err.count("\n") == 1 and "Traceback" not in err
 
 
-def test_what_is_no_data_set_or_is_damaged_is_refused_in_one_line(
+def test_what_is_no_dataset_or_is_damaged_is_refused_in_one_line(
     prepared: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture
 ) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.tfrecord").write_text("no records\x1b[31m" * 100)
     (tmp_path / "none.tfrecord").touch()
-    damaged = shutil.copytree(prepared, tmp_path / "damaged")
-    index = next((damaged / "index").iterdir())
+    corrupt = shutil.copytree(prepared, tmp_path / "damaged")
+    index = next((corrupt / "index").iterdir())
     index.write_bytes(index.read_bytes()[:-3])
     lost = shutil.copytree(prepared, tmp_path / "lost")
     next((lost / "catalog").iterdir()).unlink()
@@ -231,9 +231,9 @@ def test_what_is_no_data_set_or_is_damaged_is_refused_in_one_line(
         code, _, err = quality(capfd, prepared, "--label", label)
         assert code == 2 and expected in err and err.count("\n") == 1 and ("did you mean 'label'?" in err) == (label == "lable")
     no_records = (tmp_path / name for name in ("empty", "text.tfrecord", "none.tfrecord", "not-there"))
-    for path in (*no_records, damaged, lost, other, swapped):
-        code, found, err = quality(capfd, path)
-        assert (code, found) == (2, []) and err.count("\n") == 1 and "\x1b" not in err and "--input" not in err, (path, err)
+    for path in (*no_records, corrupt, lost, other, swapped):
+        code, actual, err = quality(capfd, path)
+        assert (code, actual) == (2, []) and err.count("\n") == 1 and "\x1b" not in err and "--input" not in err, (path, err)
 
 
 @pytest.mark.slow(4)
@@ -252,10 +252,10 @@ def test_ours_are_judged_by_catalogs_as_their_records_are(
     _, (without_catalog,), _ = quality(capfd, out)
     (out / MANIFEST).unlink()
     _, (theirs,), _ = quality(capfd, out)
-    ours, without_catalog, theirs = (one["splits"]["train"] for one in (ours, without_catalog, theirs))
+    ours, without_catalog, theirs = (item["splits"]["train"] for item in (ours, without_catalog, theirs))
     assert ours["labels"] == theirs["labels"] and ours["records"] == theirs["records"] == 20 and not ours["notes"]
     for name in ("mean_run_length", "longest_run", "shard_distance"):
-        assert ours["measures"][name]["found"] == pytest.approx(theirs["measures"][name]["found"]), name
+        assert ours["measures"][name]["actual"] == pytest.approx(theirs["measures"][name]["actual"]), name
     assert "source_correlation" in ours["measures"] and "source_correlation" not in {**theirs["measures"], **without_catalog["measures"]}
     assert "it has no catalog" in without_catalog["notes"][0] and without_catalog["labels"] == "size, in 16 parts"
 
@@ -267,16 +267,16 @@ def test_damaged_records_and_those_that_are_no_examples_are_told_and_left_out(tm
     data = bytearray(path.read_bytes())
     data[20] ^= 1
     path.write_bytes(data)
-    code, (found,), _ = quality(capfd, path, "--label=image/class/text")
-    split = found["splits"]["all"]
-    assert (code, found["verdict"], split["records"], split["labels"]) == (0, "shuffled", 1500, "image/class/text")
+    code, (actual,), _ = quality(capfd, path, "--label=image/class/text")
+    split = actual["splits"]["all"]
+    assert (code, actual["verdict"], split["records"], split["labels"]) == (0, "shuffled", 1500, "image/class/text")
     assert split["notes"] == ["1 damaged records are left out"]
     flags = [example({"image": b"\xff\xd8\xff", "label": [index % 2, 1, index % 3 == 0]}) for index in range(60)]
     assert quality(capfd, write_records(tmp_path / "flags.tfrecord", flags))[1][0]["splits"]["all"]["labels"] == "label"
     path.unlink()
     path.symlink_to("/dev/null/no")
-    code, found, err = quality(capfd, path)
-    assert (code, found) == (2, []) and err.count("\n") == 1, err
+    code, actual, err = quality(capfd, path)
+    assert (code, actual) == (2, []) and err.count("\n") == 1, err
 
 
 def test_the_reason_of_a_verdict_is_told(
@@ -289,10 +289,10 @@ def test_the_reason_of_a_verdict_is_told(
         path = write_labels(tmp_path / f"{len(labels)}", labels)
         assert main(["quality", str(path)]) == code and reason in capfd.readouterr().out
     made = made_case(tmp_path_factory, "table csv, two heads")
-    _, (found,), _ = quality(capfd, made.output, "--label=ground")
-    splits = found["splits"].values()
+    _, (actual,), _ = quality(capfd, made.output, "--label=ground")
+    splits = actual["splits"].values()
     assert {split["labels"] for split in splits} == {"ground"} and sum(split["records"] for split in splits) == 20
-    write_data_set(tmp_path / "none", [Feature("x", "float")], {"train": []})
+    write_dataset(tmp_path / "none", [Feature("x", "float")], {"train": []})
     code, _, err = quality(capfd, tmp_path / "none")
     assert code == 2 and "no examples found" in err and err.count("\n") == 1
 
@@ -304,22 +304,22 @@ def test_beams_reshuffle_does_not_shuffle_records_that_are_sorted(tmp_path: path
     with beam.Pipeline() as pipeline:
         records = [example({"image/encoded": b"\xff\xd8\xff", "image/class/label": int(label)}) for label in labels]
         pipeline | beam.Create(records) | beam.Reshuffle() | beam.io.WriteToTFRecord(str(tmp_path / "train"), num_shards=10)
-    code, (found,), _ = quality(capfd, tmp_path)
-    (split,) = found["splits"].values()
-    assert (code, found["verdict"], split["records"]) == (1, "not shuffled", RESHUFFLED), split
+    code, (actual,), _ = quality(capfd, tmp_path)
+    (split,) = actual["splits"].values()
+    assert (code, actual["verdict"], split["records"]) == (1, "not shuffled", RESHUFFLED), split
 
 
 @pytest.mark.slow(3)
-def test_a_data_set_in_a_store(prepared: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dataset_in_a_store(prepared: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     with reached(shared_server("s3")) as server:
         reader = {"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "made", "AWS_SECRET_ACCESS_KEY": "made", "AWS_REGION": "us-east-1"}
         for name, value in reader.items():
             monkeypatch.setenv(name, value)
         files = {str(path.relative_to(prepared)): path.read_bytes() for path in prepared.rglob("*") if path.is_file()}
         url = put(server, files)
-        _, (there,), _ = quality(capfd, url, *server.flags)
+        _, (existing,), _ = quality(capfd, url, *server.flags)
         _, (here,), _ = quality(capfd, prepared)
-        assert there["splits"] == here["splits"] and there["path"] == url
+        assert existing["splits"] == here["splits"] and existing["path"] == url
         _, (by_records,), _ = quality(capfd, f"{url}/*-train.tfrecord-*", *server.flags)
         assert by_records["splits"]["train"]["measures"]["mean_run_length"] == here["splits"]["train"]["measures"]["mean_run_length"]
         assert main(["inspect", url, "--where", "label == 'a'", "--split", "test"]) == 0

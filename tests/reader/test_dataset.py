@@ -63,7 +63,7 @@ def test_the_size_of_all_images(mixed, uniform):
     assert (mixed.image_size, uniform.image_size) == (None, (24, 32))
 
 
-def test_what_is_no_data_set_is_refused(copy):
+def test_what_is_no_dataset_is_refused(copy):
     (copy / "source").mkdir(exist_ok=True)
     for name, parts in (("source", "no manifest.json.*--output"), ("missing/x", "does not exist.*--output")):
         with pytest.raises(FileNotFoundError, match=f"{name} is not a dataset: .*{parts}"):
@@ -104,9 +104,9 @@ def test_one_integer_is_a_square(mixed):
 def test_evaluation_reads_central_boxes_in_the_order_of_the_shards(mixed):
     for split, image_size in [("validation", SIZE), ("train", (70, 30))]:
         images, labels = images_and_labels(mixed.batches(split, batch_size=8, image_size=image_size, shuffle=False))
-        whole, expected_labels = stored(mixed, split)
+        complete, expected_labels = stored(mixed, split)
         np.testing.assert_array_equal(labels, expected_labels)
-        for image, original in zip(images, whole, strict=True):
+        for image, original in zip(images, complete, strict=True):
             # The short side is resized, then the centre is cropped: the other way round, but at full precision.
             scale = min(original.shape[0] / image_size[0], original.shape[1] / image_size[1])
             height, width = (round(side * scale) for side in image_size)
@@ -116,10 +116,10 @@ def test_evaluation_reads_central_boxes_in_the_order_of_the_shards(mixed):
 
 
 def test_images_of_one_size_come_as_they_are_stored(uniform):
-    whole, expected_labels = stored(uniform, "train")
+    complete, expected_labels = stored(uniform, "train")
     for image_size in (None, (24, 32)):
         images, labels = images_and_labels(uniform.batches("train", batch_size=8, image_size=image_size, shuffle=False))
-        np.testing.assert_array_equal(images, whole)
+        np.testing.assert_array_equal(images, complete)
         np.testing.assert_array_equal(labels, expected_labels)
 
 
@@ -206,8 +206,8 @@ def test_images_without_stated_sizes_are_read_alike(in_order, augmented, tmp_pat
 
 def test_images_of_many_sizes_need_one(mixed):
     height, width = (mixed.statistics["images"][side] for side in ("height", "width"))
-    found = f"heights from {height['min']} to {height['max']} and widths from {width['min']} to {width['max']}"
-    with pytest.raises(ValueError, match=f"image_size=None: images have {found}"):
+    actual = f"heights from {height['min']} to {height['max']} and widths from {width['min']} to {width['max']}"
+    with pytest.raises(ValueError, match=f"image_size=None: images have {actual}"):
         mixed.batches("train", batch_size=8)
 
 
@@ -303,14 +303,14 @@ def test_batches_are_pickled_as_what_they_are_made_of(mixed):
     """Another process has the same ones, from the same position on; what can't be made again says it."""
     options = {"batch_size": 16, "image_size": 8, "seed": 3}
     train = mixed.batches("train", **options)
-    train.position.go_to(2, 1)
+    train.iterator_state.go_to(2, 1)
     copy = pickle.loads(pickle.dumps(train))
-    assert copy.position.next == (2, 1)
+    assert copy.iterator_state.next == (2, 1)
     for (x, y), (other_x, other_y) in zip(train, copy):
         np.testing.assert_array_equal(x, other_x)
         np.testing.assert_array_equal(y, other_y)
     mixture = tf_input.mix({"a": (mixed, "train", 1)}, **options)
-    (x, _), (other, _) = (next(iter(one)) for one in (mixture, pickle.loads(pickle.dumps(mixture))))
+    (x, _), (other, _) = (next(iter(item)) for item in (mixture, pickle.loads(pickle.dumps(mixture))))
     np.testing.assert_array_equal(x, other)
     assert len(pickle.loads(pickle.dumps(mixed.as_numpy("train", **options)))) == len(train)
     with pytest.raises(TypeError, match="can't be pickled"):

@@ -86,12 +86,12 @@ def test_a_manifest_of_another_version_is_refused_with_both_numbers(tmp_path):
         read_manifest(tmp_path)
 
 
-@pytest.mark.parametrize("place", ["empty", "missing", "file"])
-def test_a_directory_without_a_manifest_is_not_a_data_set(place, tmp_path):
+@pytest.mark.parametrize("location", ["empty", "missing", "file"])
+def test_a_directory_without_a_manifest_is_not_a_dataset(location, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileNotFoundError, match=f"{place} is not a dataset"):
-        read_manifest(tmp_path / place)
+    with pytest.raises(FileNotFoundError, match=f"{location} is not a dataset"):
+        read_manifest(tmp_path / location)
 
 
 def test_in_place_of_a_manifest_its_folder_is_meant(tmp_path):
@@ -172,9 +172,9 @@ def test_a_file_that_is_not_the_one_that_was_written_is_rejected_by_name():
 @given(ROWS, st.integers(1, 30))
 def test_a_truncated_or_extended_index_is_refused(rows, num_bytes):
     data = encode_index(rows, (0, 0))
-    for damaged in (data[:-num_bytes], data + bytes(num_bytes)):
-        with pytest.raises(ValueError, match=rf"\b({len(damaged)}|{len(damaged) - INDEX_HEADER.size}) bytes"):
-            decode_index(damaged)
+    for corrupt in (data[:-num_bytes], data + bytes(num_bytes)):
+        with pytest.raises(ValueError, match=rf"\b({len(corrupt)}|{len(corrupt) - INDEX_HEADER.size}) bytes"):
+            decode_index(corrupt)
 
 
 def test_an_index_with_a_wrong_header_is_refused_with_what_was_expected():
@@ -184,9 +184,9 @@ def test_an_index_with_a_wrong_header_is_refused_with_what_was_expected():
         "version 1": data[:8] + struct.pack("<I", 1) + data[12:],
         "bytes a row": data[:12] + struct.pack("<I", 32) + data[16:],
     }
-    for case, damaged in cases.items():
+    for case, corrupt in cases.items():
         with pytest.raises(ValueError, match="b'RMILLIDX', version 3, 24"):
-            decode_index(damaged)
+            decode_index(corrupt)
             pytest.fail(case)
 
 

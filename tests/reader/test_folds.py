@@ -51,8 +51,8 @@ def test_a_fold_may_be_a_list_or_of_numpy(directory):
     for fold in ((np.int64(3), np.uint8(1)), [3, 1], (3, np.int64(1))):
         data = tf_input.open(directory, fold=fold)
         assert data.fold == (3, 1) and set(map(type, data.fold)) == {int}, fold
-        position = data.batches("train", batch_size=5, image_size=8, seed=0).position
-        assert position.identity["dataset"]["fold"] == [3, 1] and data.num_examples("validation") == 10, fold
+        iterator_state = data.batches("train", batch_size=5, image_size=8, seed=0).iterator_state
+        assert iterator_state.identity["dataset"]["fold"] == [3, 1] and data.num_examples("validation") == 10, fold
 
 
 def test_pixels_are_those_of_all_that_is_trained_with(directory):
@@ -70,16 +70,16 @@ def test_which_says_of_a_training_with_a_fold_what_batches_had(directory, tmp_pa
     options = {"batch_size": 5, "image_size": 8, "seed": 0}
     data = tf_input.open(directory, fold=(3, 1))
     train = data.batches("train", keys=True, **options)
-    train.position.go_to(2, 3)
+    train.iterator_state.go_to(2, 3)
     keys = next(train.as_numpy_iterator())[1].astype(str).tolist()
     assert data.which("train", epoch=2, step=3, **options)["key"].tolist() == keys
     model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)])
     model.compile("sgd", "mse")
-    tf_input.Backup(tmp_path, model, data.batches("train", **options)).save()
-    for how in (["--open_fold=3,1", "--batch_size=5", "--seed=0"], ["--backup", str(tmp_path)]):
+    tf_input.Checkpoint(tmp_path, model, data.batches("train", **options)).save()
+    for how in (["--open_fold=3,1", "--batch_size=5", "--seed=0"], ["--checkpoint", str(tmp_path)]):
         capsys.readouterr()
         assert main(["which", str(directory), "--epoch=2", "--step=3", "--json", *how]) == 0
-        assert [one["key"] for one in json.loads(capsys.readouterr().out)["examples"]] == keys
+        assert [load["key"] for load in json.loads(capsys.readouterr().out)["examples"]] == keys
 
 
 @pytest.mark.parametrize(

@@ -59,14 +59,14 @@ def test_options_stand_in_signatures_with_their_types_and_defaults(flowers, othe
     left_out = {*SELECTING, "start_epoch", "start_step", "on_error", "hosts", "service", "memory_budget", "read_buffer"}  # without an index
     for case, function in functions(flowers, others).items():
         parameters = list(inspect.signature(function).parameters.values())
-        assert [one.name for one in parameters[:2]] == ["split", "config"], case
-        options = {one.name: one for one in parameters[2:]}
+        assert [parameter.name for parameter in parameters[:2]] == ["split", "config"], case
+        options = {item.name: item for item in parameters[2:]}
         assert options.keys() == fields.keys() - (left_out if "RecordFiles" in case else set()), case
         for name, option in options.items():
             assert option.kind is inspect.Parameter.KEYWORD_ONLY, (case, name)
             assert (option.annotation, option.default) == (fields[name].annotation, fields[name].default), (case, name)
-    for place in (flowers.batches, tf_input.PreparedDataset.batches):
-        shown = " ".join(pydoc.render_doc(place, renderer=pydoc.plaintext).split())  # Python 3.13 prints a parameter to a line
+    for location in (flowers.batches, tf_input.PreparedDataset.batches):
+        shown = " ".join(pydoc.render_doc(location, renderer=pydoc.plaintext).split())  # Python 3.13 prints a parameter to a line
         assert "config: tf_input.read_config.ReadConfig | None = None, *, batch_size: int, image_size: " in shown
         assert "seed: int | None = None" in shown and "for `model.fit`" in shown
 
@@ -100,7 +100,7 @@ def test_a_misspelt_option_is_told_which_was_meant(flowers, others):
             tf_input.Augmentation(colour=1)
         ),
         "Augmentation() has no option 'flips'; did you mean 'flip'?": lambda: tf_input.Augmentation(flips=True),
-        "Backup() has no option 'save_frq'; did you mean 'save_freq'?": lambda: tf_input.Backup("out", None, None, save_frq=1),
+        "Checkpoint() has no option 'save_frq'; did you mean 'save_freq'?": lambda: tf_input.Checkpoint("out", None, None, save_frq=1),
         "BackupAndRestore() has no option 'save_frq'; did you mean 'save_freq'?": lambda: (
             tf_input.BackupAndRestore("out", None, save_frq=1)
         ),
@@ -184,9 +184,9 @@ def test_a_type_checker_sees_options_and_names(tmp_path):
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     errors: dict[str, str] = {}  # the first of each line: what may be of two classes has one of each
     for line in run.stdout.splitlines():
-        place, is_error, message = line.partition(": error: ")
+        location, is_error, message = line.partition(": error: ")
         if is_error:
-            errors.setdefault(place, message)
+            errors.setdefault(location, message)
     first = RIGHT.count("\n") + 1
     assert list(errors) == [f"user.py:{first + index}" for index in range(len(WRONG))], run.stdout + run.stderr
     for message, expected in zip(errors.values(), WRONG.values(), strict=True):
@@ -218,7 +218,7 @@ def test_the_version_is_that_of_the_package(tmp_path):
     assert subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env={}).stdout.split() == ["False"]
 
 
-def test_a_data_set_is_a_mapping_of_splits(flowers):
+def test_a_dataset_is_a_mapping_of_splits(flowers):
     counts = {"train": 93, "validation": 17}
     assert isinstance(flowers, typing.Mapping) and len(flowers) == 2 and list(flowers) == list(flowers.keys()) == list(counts)
     assert {split: len(examples) for split, examples in flowers.items()} == counts
@@ -238,7 +238,7 @@ def test_an_unknown_split_is_told_which_there_are(flowers, others):
         0: "split=0",
     }
     others_of_types = ([0], {"test"}, ([0],), np.array(["a", "b"]))  # some of which have no hash, or no one truth
-    cases_of_types = [(one, f"split={one!r}") for one in others_of_types]
+    cases_of_types = [(others_of_type, f"split={others_of_type!r}") for others_of_type in others_of_types]
     for split, message in [*cases.items(), *cases_of_types]:
         assert split not in flowers
         with pytest.raises(KeyError) as caught:
@@ -270,7 +270,7 @@ def test_a_misspelt_feature_is_told_which_was_meant(flowers):
         flowers.class_weight(target="lable")
 
 
-def test_what_is_printed_of_a_data_set(flowers):
+def test_what_is_printed_of_a_dataset(flowers):
     num_bytes = {split: sum((flowers.directory / shard.name).stat().st_size for shard in shards) for split, shards in flowers.manifest.splits.items()}
     expected = f"""\
 flowers at {flowers.directory}
@@ -303,7 +303,7 @@ def test_names_are_shown_as_they_are_and_do_no_harm(tmp_path):
     other = tf_input.PreparedDataset(made.directory, changed, made.files.source)
     text, shown = str(other), other._repr_html_()
     assert "</div>\\r at" in text and "\\x1b[31m" in text and "3: x\\ny, \\u202eabc, Löwe" in text and "any × 3 × 4" in text
-    assert "\n" not in repr(other) and all(one.isprintable() or one == "\n" for one in text)
+    assert "\n" not in repr(other) and all(item.isprintable() or item == "\n" for item in text)
     assert shown.count("</div>") == 1 and "b&amp;&lt;b&gt;" in shown
 
 
@@ -316,8 +316,8 @@ def test_home_is_expanded(flowers, others, monkeypatch, tmp_path):
     folder = pathlib.Path(others.paths["train"][0]).parent
     monkeypatch.setenv("HOME", str(folder))
     for pattern in ("~/*.tfrecord", ["~/0.tfrecord", pathlib.Path("~/1.tfrecord"), folder / "2.tfrecord"]):
-        found = tf_input.open_tfrecords(pattern, {"image": "image", "label": "label"})
-        assert found.paths == others.paths
+        actual = tf_input.open_tfrecords(pattern, {"image": "image", "label": "label"})
+        assert actual.paths == others.paths
     assert not (ROOT / "~").exists()
 
 
@@ -336,7 +336,7 @@ def test_batches_say_what_they_are(flowers, others):
 def test_what_batches_returns_is_told_by_help(flowers):
     data = flowers.batches("train", batch_size=8, image_size=SIZE)
     shown = pydoc.render_doc(data, renderer=pydoc.plaintext)
-    assert "Attributes:" in shown and "position: " in shown and "reading: " in shown
+    assert "Attributes:" in shown and "iterator_state: " in shown and "reading: " in shown
     assert "identity" not in type(data).__doc__
 
 

@@ -14,7 +14,7 @@ import resumable_training
 import tf_input
 from forked_python import ForkedPython
 from made_images import encode
-from made_records import encode_mask, example, write_data_set, write_records
+from made_records import encode_mask, example, write_dataset, write_records
 from prepared import mixed_images, picture
 from resumable_training import LoggedModel
 from tf_input.dataset_format import Feature
@@ -48,7 +48,7 @@ def write_images(folder: pathlib.Path, name: str, extra: dict[Feature, Any] = {}
     statistics = {"splits": {"train": {"label_counts": counts, "other_label_counts": {}}}}
     sizes = ((20, 60), (20, 60)) if name == "photos" else ((24, 24), (32, 32))
     made = {"targets": ("label",), "statistics": statistics, "image_sizes": sizes, "num_shards": 3, **options}
-    return write_data_set(folder / name, schema, {"train": examples, "test": examples[:5]}, **made)
+    return write_dataset(folder / name, schema, {"train": examples, "test": examples[:5]}, **made)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def two(sets) -> dict[str, tuple]:
     return {"photos": (sets["photos"], "train", 0.6), "sketches": (sets["sketches"], "train", 0.4)}
 
 
-def passes(data: tf.data.Dataset, count: int = 1) -> Iterator[list[tuple]]:
+def iterations(data: tf.data.Dataset, count: int = 1) -> Iterator[list[tuple]]:
     """Of each pass its batches, in NumPy."""
     for _ in range(count):
         yield list(data.as_numpy_iterator())
@@ -79,7 +79,7 @@ def test_shares_are_exact_and_each_part_has_epochs_of_its_own(two, options):
     assert train.element_spec[0].shape[0] == (12 if "drop_remainder" in options else None)
     assert train.class_names == ("ant", "bee", "cow", "dog")
     counts, lengths, orders = {name: collections.Counter() for name in two}, set(), set()
-    for batches in passes(train, 2):
+    for batches in iterations(train, 2):
         assert len(batches) == len(train)
         lengths.add(sum(len(x) for x, _ in batches))
         orders.add(tuple(keys := keys_of(batches)))
@@ -105,14 +105,14 @@ def test_where_an_epoch_ends(sets, two):
     cases = {"first": 99, 5: 60}  # "all": where shares are exact
     for stop, count in cases.items():
         data = tf_input.mix(two, stop=stop, **NO_IMAGES)
-        (batches,) = passes(data)
-        found = collections.Counter(keys_of(batches))
-        assert sum(found.values()) == count and len(data) == len(batches) == -(-count // 12), stop
-        assert max(found.values()) == 1, stop
+        (batches,) = iterations(data)
+        actual = collections.Counter(keys_of(batches))
+        assert sum(actual.values()) == count and len(data) == len(batches) == -(-count // 12), stop
+        assert max(actual.values()) == 1, stop
         assert data.element_spec[0].shape[0] == (12 if stop == 5 else None)
     three = {name: (sets[name], "train", count) for name, count in COUNTS.items()}
     data = tf_input.mix(three, stop="all", **OPTIONS, shuffle=False)
-    for batches in passes(data, 2):
+    for batches in iterations(data, 2):
         assert sorted(collections.Counter(keys_of(batches)).values()) == [1] * sum(COUNTS.values())
     assert repr(data).startswith("<mix of photos, sketches, drawings: 12 batches of 12, ")
     mixture = tf_input.Mixture(three, stop="all")
@@ -125,12 +125,12 @@ def test_where_an_epoch_ends(sets, two):
 def test_hosts_have_the_rows_of_the_batches_of_one(two):
     """Of windows, of which each host reads its own part; and filled up with examples of weight 0 at the end."""
     options = {**OPTIONS, **READ, "augment": True}
-    ((*alone,),) = passes(tf_input.mix(two, hosts=(1, 0), **options))
+    ((*alone,),) = iterations(tf_input.mix(two, hosts=(1, 0), **options))
     for num_hosts, index, inputs in ((2, 0, "key"), (4, 3, "image")):
         data = tf_input.mix(two, hosts=(num_hosts, index), **{**options, "inputs": inputs, "augment": inputs == "image"})
         if num_hosts == 4:
             assert data.element_spec == tf_input.Mixture(two).example_spec(hosts=(4, 3), **options), "with the weights of what fills up"
-        for step, ((x, y), (own_x, own_y, weight)) in enumerate(zip(alone, *passes(data), strict=True)):
+        for step, ((x, y), (own_x, own_y, weight)) in enumerate(zip(alone, *iterations(data), strict=True)):
             rows = slice((index - step * len(alone[0][0])) % num_hosts, None, num_hosts)
             count = len(x[rows])
             np.testing.assert_array_equal(own_x[:count], (x if inputs == "image" else y["key"])[rows])
@@ -142,18 +142,18 @@ def test_hosts_have_the_rows_of_the_batches_of_one(two):
 def test_any_step_of_any_epoch_is_where_reading_may_begin(two):
     options = {**OPTIONS, **READ, "augment": True, "map_example": lambda x, y, seed: (x, {**y, "drawn": seed})}
     data = tf_input.mix(two, stop="all", **options)
-    epochs = list(passes(data, 3))
+    epochs = list(iterations(data, 3))
     loops = tf_input.Mixture(two, stop="all").as_numpy(**options, start_epoch=1, start_step=11)
     assert_same(list(loops), epochs[1][11:])
     assert_same(list(loops), epochs[2])
-    data.position.go_to(0, 3)
+    data.iterator_state.go_to(0, 3)
     assert_same(list(data.as_numpy_iterator())[:10], epochs[0][3:])
 
 
-def assert_same(found: Any, expected: Any) -> None:
-    tf.nest.assert_same_structure(found, expected)
-    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected)):
-        np.testing.assert_array_equal(one, other)
+def assert_same(result: Any, expected: Any) -> None:
+    tf.nest.assert_same_structure(result, expected)
+    for item, other in zip(tf.nest.flatten(result), tf.nest.flatten(expected)):
+        np.testing.assert_array_equal(item, other)
 
 
 @pytest.mark.slow(6)
@@ -163,7 +163,7 @@ def test_a_sequence_gives_the_same_batches(two, quick_spawn):
         given = {**OPTIONS, **options}
         sequence = tf_input.Sequence(mixture, **given)
         assert repr(sequence).startswith("<Sequence of <Mixture: ")
-        expected = list(mixture.batches(**{name: one for name, one in given.items() if name != "use_multiprocessing"}).as_numpy_iterator())
+        expected = list(mixture.batches(**{name: item for name, item in given.items() if name != "use_multiprocessing"}).as_numpy_iterator())
         assert len(sequence) == len(expected)
         for step in (5, 0, 8):
             assert_same(sequence[step], expected[step])
@@ -198,9 +198,9 @@ def fit(folder: pathlib.Path, train: tf.data.Dataset, *callbacks: keras.callback
     model.log = folder / "log"
     model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)
     model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
-    backup = tf_input.BackupAndRestore(folder / "backups", train, save_freq=4)
+    checkpoint = tf_input.BackupAndRestore(folder / "backups", train, save_freq=4)
     try:
-        model.fit(train, epochs=2, callbacks=[backup, *callbacks], verbose=0)
+        model.fit(train, epochs=2, callbacks=[checkpoint, *callbacks], verbose=0)
     except KeyboardInterrupt:
         pass
     return model.get_weights()
@@ -212,10 +212,10 @@ def test_an_interrupted_training_goes_on_with_the_same_batches_to_the_same_weigh
     expected = fit(tmp_path / "whole", tf_input.mix(two, **options))
     fit(tmp_path / "parts", tf_input.mix(two, **options), Interrupt())
     before = (tmp_path / "parts" / "log").read_text().splitlines()
-    found = fit(tmp_path / "parts", tf_input.mix(two, **options))
-    assert_same(found, expected)
-    whole, parts = ((tmp_path / name / "log").read_text().splitlines() for name in ("whole", "parts"))
-    assert before == whole[: len(before)] and parts[len(before) :] == whole[9 + 4 :] and len(set(whole)) == 18
+    actual = fit(tmp_path / "parts", tf_input.mix(two, **options))
+    assert_same(actual, expected)
+    complete, parts = ((tmp_path / name / "log").read_text().splitlines() for name in ("whole", "parts"))
+    assert before == complete[: len(before)] and parts[len(before) :] == complete[9 + 4 :] and len(set(complete)) == 18
 
 
 @pytest.mark.slow(4.5)
@@ -233,8 +233,8 @@ def test_a_training_that_was_killed_on_two_hosts_goes_on_on_each(tmp_path_factor
             first.kill()
             second.kill()
     for index, (folder, running) in enumerate(zip(folders, (first, second))):
-        (backup,) = (folder / "backups").iterdir()
-        assert running.returncode == -signal.SIGKILL and backup.stem.endswith("-00000001-00000004")
+        (checkpoint,) = (folder / "backups").iterdir()
+        assert running.returncode == -signal.SIGKILL and checkpoint.stem.endswith("-00000001-00000004")
         resumed, _ = resumable_training.train(directory, folder, "window", host=(2, index))
         log = (folder / "log").read_text().splitlines()
         assert log[held_at : held_at + 2] == log[num_batches + 4 : held_at], "what came after the backup comes again"
@@ -254,12 +254,12 @@ def test_which_says_what_batches_have(two, tmp_path_factory):
         given = {**OPTIONS, "targets": "label", **options}
         data = mixture.batches(**given, keys=True)
         for epoch, step in ((1, 7), (3, len(data) - 1))[bool(options) :]:
-            data.position.go_to(epoch, step)
+            data.iterator_state.go_to(epoch, step)
             (_, labels, *_), keys = next(data.as_numpy_iterator())
-            found = mixture.which(**given, epoch=epoch, step=step)
+            actual = mixture.which(**given, epoch=epoch, step=step)
             keys, labels = keys[keys != b""].astype(str).tolist(), labels[keys != b""].tolist()
-            assert found["key"].tolist() == keys and [*found] == ["part", "key", "path", "label"], options
-            for part, key, path, label, number in zip(*found.values(), labels, strict=True):
+            assert actual["key"].tolist() == keys and [*actual] == ["part", "key", "path", "label"], options
+            for part, key, path, label, number in zip(*actual.values(), labels, strict=True):
                 assert (path, label) == ((key, mixture.class_names[number]) if part == "made" else (None, None))
                 assert part == "made" or key.startswith(part)
             if "hosts" in options:
@@ -274,9 +274,9 @@ def test_which_says_what_batches_have(two, tmp_path_factory):
 def test_the_backup_of_another_mix_is_refused(sets, two):
     def identity(parts, stop="first", **options):
         """Of a sequence, whose batches nobody asks for and nothing is made for."""
-        return tf_input.Sequence(tf_input.Mixture(parts, stop=stop), **{**OPTIONS, **options}).position.identity
+        return tf_input.Sequence(tf_input.Mixture(parts, stop=stop), **{**OPTIONS, **options}).iterator_state.identity
 
-    here = tf_input.mix(two, **OPTIONS).position.identity
+    here = tf_input.mix(two, **OPTIONS).iterator_state.identity
     assert identity(two) == here
     photos, sketches = two["photos"], two["sketches"]
     others = {
@@ -291,9 +291,9 @@ def test_the_backup_of_another_mix_is_refused(sets, two):
         "options": identity(two, augment=True),
         "seed": identity(two, seed=1),
     }
-    assert all(one != here for one in others.values()), [case for case, one in others.items() if one == here]
+    assert all(other != here for other in others.values()), [case for case, item in others.items() if item == here]
     assert identity({"photos": (photos[0], "train", 3), "sketches": (sketches[0], "train", 2)}, hosts=(2, 1)) == here
-    assert tf_input.mix(two, **{**NO_IMAGES, "seed": None}).position.identity is None
+    assert tf_input.mix(two, **{**NO_IMAGES, "seed": None}).iterator_state.identity is None
 
 
 @pytest.mark.slow(2)
@@ -301,17 +301,17 @@ def test_weights_and_counted_classes(sets, two, tmp_path):
     """Where one part has weights, examples of others weigh 1; and all classes count the same, as often as they come in the mix."""
     weighed = write_images(tmp_path, "sketches", {Feature("weight", "float"): lambda index: index})
     parts = {"photos": two["photos"], "sketches": (weighed, "train", 0.3)}
-    ((*batches,),) = passes(tf_input.mix(parts, **NO_IMAGES))
+    ((*batches,),) = iterations(tf_input.mix(parts, **NO_IMAGES))
     for _, y, weights in batches:
         assert weights.tolist() == [float(key.split(b"/")[2]) if key.startswith(b"sketches") else 1 for key in y["key"]]
-    whole = {name: (dataset, split, COUNTS[name]) for name, (dataset, split, _) in two.items()}
-    ((*batches,),) = passes(tf_input.mix(whole, **{**NO_IMAGES, "targets": "label"}, stop="all", class_weight="balanced"))
+    complete = {name: (dataset, split, COUNTS[name]) for name, (dataset, split, _) in two.items()}
+    ((*batches,),) = iterations(tf_input.mix(complete, **{**NO_IMAGES, "targets": "label"}, stop="all", class_weight="balanced"))
     totals = collections.Counter()
     for _, labels, weights in batches:
         for label, weight in zip(labels.tolist(), weights.tolist()):
             totals[label] += weight
     assert len(totals) == 4 and max(totals.values()) == pytest.approx(min(totals.values()), rel=1e-4)
-    ((*batches,),) = passes(tf_input.mix(two, **{**NO_IMAGES, "targets": "label"}, class_weight={3: 5.0}))
+    ((*batches,),) = iterations(tf_input.mix(two, **{**NO_IMAGES, "targets": "label"}, class_weight={3: 5.0}))
     assert all(weight == (5 if label == 3 else 1) for _, *pair in batches for label, weight in zip(*pair))
 
 
@@ -369,7 +369,7 @@ def test_parts_of_chosen_examples(tmp_path_factory):
     parts = {name: (made, "train", 1, {"where": f"label {sign} 'cow'"}) for name, sign in (("cows", "=="), ("others", "!="))}
     data = tf_input.mix(parts, stop="all", **NO_IMAGES)
     assert data.class_names == made.class_names
-    for epoch in passes(data, 2):
+    for epoch in iterations(data, 2):
         for _, y in epoch:
             assert abs(sum(key.startswith(b"cow/") for key in y["key"]) - len(y["key"]) / 2) <= 0.5
         assert len(set(keys_of(epoch))) == made.num_examples("train")
@@ -399,9 +399,9 @@ def test_a_part_that_does_not_open_closes_those_before_it():
 def test_class_names_may_be_given(sets):
     part = {"sketches": (sets["sketches"], "train", 1)}
     names = ("elk", "dog", "cow", "bee", "ant")
-    ((*batches,),) = passes(tf_input.mix(part, class_names=names, **NO_IMAGES))
-    found = [(names[label], key.split(b"/")[1].decode()) for _, y in batches for label, key in zip(y["label"], y["key"])]
-    assert len(found) == COUNTS["sketches"] and all(one == other for one, other in found)
+    ((*batches,),) = iterations(tf_input.mix(part, class_names=names, **NO_IMAGES))
+    actual = [(names[label], key.split(b"/")[1].decode()) for _, y in batches for label, key in zip(y["label"], y["key"])]
+    assert len(actual) == COUNTS["sketches"] and all(item == other for item, other in actual)
     with pytest.raises(ValueError, match=r"class_names=\['dog', 'bee'\] .*'ant' of sketches"):
         tf_input.mix(part, class_names=("dog", "bee"), **OPTIONS)
 
@@ -460,13 +460,13 @@ def test_what_can_t_be_mixed_is_said_in_one_line(sets, two, tmp_path):
 
 @pytest.mark.slow(1)
 def test_damaged_records_are_left_out_or_named(two, tmp_path):
-    damaged = write_images(tmp_path, "sketches")
-    path = sorted(damaged.directory.glob("made-train*"))[1]
+    corrupt = write_images(tmp_path, "sketches")
+    path = sorted(corrupt.directory.glob("made-train*"))[1]
     data = bytearray(path.read_bytes())
     data[40] ^= 1
     path.write_bytes(data)
-    parts = {"photos": two["photos"], "sketches": (damaged, "train", 0.4)}
+    parts = {"photos": two["photos"], "sketches": (corrupt, "train", 0.4)}
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"{path.name}: record 0"):
         list(tf_input.mix(parts, stop="all", memory_budget=0, **NO_IMAGES))
-    ((*batches,),) = passes(tf_input.mix(parts, memory_budget=0, on_error="skip", **NO_IMAGES))
-    assert sum(len(x) for x, _ in batches) == 98 and len(damaged.skipped) == 1
+    ((*batches,),) = iterations(tf_input.mix(parts, memory_budget=0, on_error="skip", **NO_IMAGES))
+    assert sum(len(x) for x, _ in batches) == 98 and len(corrupt.skipped) == 1

@@ -29,20 +29,20 @@ def expected_columns(dataset: tf_input.PreparedDataset, split: str, model: keras
     """Of the examples one by one, and of the batches of an evaluation."""
     names = dataset.class_names
     outputs = np.concatenate([model.predict_on_batch(x) for x, _ in dataset.as_numpy(split, shuffle=False, **OPTIONS)])
-    keys = [one["key"] for one in dataset[split]]
-    labels = [names[one["label"]] for one in dataset[split]]
-    return {"key": keys, "path": keys, "label": labels, "predicted": [names[one.argmax()] for one in outputs], "output": outputs.tolist()}
+    keys = [item["key"] for item in dataset[split]]
+    labels = [names[entry["label"]] for entry in dataset[split]]
+    return {"key": keys, "path": keys, "label": labels, "predicted": [names[output.argmax()] for output in outputs], "output": outputs.tolist()}
 
 
 @pytest.mark.slow(2)
 def test_each_example_once_in_the_order_of_the_shards(mixed, model, tmp_path):
     expected = expected_columns(mixed, "train", model)
-    found = mixed.predict(model, "train", **OPTIONS)
-    assert {name: values.tolist() for name, values in found.items()} == expected and found["output"].dtype == np.float32
+    actual = mixed.predict(model, "train", **OPTIONS)
+    assert {name: values.tolist() for name, values in actual.items()} == expected and actual["output"].dtype == np.float32
     for name in ("p.parquet", "p.csv", "p.csv"):  # the second one takes the place of the first
         assert mixed.predict(model, "train", output=tmp_path / name, **OPTIONS) is None
     table = pandas.read_parquet(tmp_path / "p.parquet")
-    assert {name: [getattr(one, "tolist", lambda: one)() for one in table[name]] for name in table} == expected
+    assert {name: [getattr(item, "tolist", lambda: item)() for item in table[name]] for name in table} == expected
     table = pandas.read_csv(tmp_path / "p.csv")
     assert [*table] == ["key", "path", "label", "predicted", "output/0", "output/1", "output/2"]
     assert table[["key", "path", "label", "predicted"]].to_dict("list") == {name: values for name, values in expected.items() if name != "output"}
@@ -59,8 +59,8 @@ def test_predictions_can_be_sorted_by_key(mixed, model, tmp_path):
         order = np.argsort(by_shard["key"].astype(str), kind="stable")
         assert (np.diff(order) < 0).any() and [*by_key] == [*by_shard], options
         for name in by_key:
-            found, expected = by_key[name], by_shard[name][order]
-            assert np.allclose(found, expected, rtol=1e-5) if name == "output" else (found == expected).all(), (options, name)
+            actual, expected = by_key[name], by_shard[name][order]
+            assert np.allclose(actual, expected, rtol=1e-5) if name == "output" else (actual == expected).all(), (options, name)
     mixed.predict(model, "train", shuffle="key", output=tmp_path / "p.csv", **OPTIONS)
     keys = pandas.read_csv(tmp_path / "p.csv")["key"].tolist()
     assert keys == sorted(keys) and len(keys) == mixed.num_examples("train")
@@ -74,12 +74,12 @@ def test_what_models_may_give(mixed):
         means = x["image"].reshape(len(x["image"]), -1).mean(axis=1)
         return {"label": np.stack([means, -means, 0 * means], axis=1), "mean": tf.constant(means), "map": x["image"][..., :1].astype(np.float16)}
 
-    found = mixed.predict(heads, "validation", inputs=("image", "key"), **OPTIONS)
-    assert {name: values.shape for name, values in found.items()} == {
+    actual = mixed.predict(heads, "validation", inputs=("image", "key"), **OPTIONS)
+    assert {name: values.shape for name, values in actual.items()} == {
         **dict.fromkeys(("key", "path", "label", "predicted/label", "output/mean"), (17,)),
         **{"output/label": (17, 3), "output/map": (17, *SIZE, 1)},
     }
-    assert set(found["predicted/label"]) == {"ant"} and found["output/map"].dtype == np.float32
+    assert set(actual["predicted/label"]) == {"ant"} and actual["output/map"].dtype == np.float32
     lists = mixed.predict(lambda x: [x["image"][:, 0, 0, 0], x["image"][:, 0, 0, 1]], "validation", inputs=("image", "key"), **OPTIONS)
     assert [*lists][3:] == ["output/0", "output/1"] and lists["output/0"].dtype == np.uint8
     image = keras.Input((*SIZE, 3))
@@ -104,12 +104,12 @@ def test_one_score_for_two_classes_names_the_class(tmp_path, caplog):
         head.bias.assign([-0.1])
         if loss is not None:
             model.compile("adam", loss)
-        found = dataset.predict(model, "test", **OPTIONS)
-        expected = None if limit is None else [("ant", "bee")[int(one > limit)] for one in found["output"][:, 0]]
-        assert found.get("predicted", np.zeros(0)).tolist() == (expected or []), name
+        actual = dataset.predict(model, "test", **OPTIONS)
+        expected = None if limit is None else [("ant", "bee")[int(item > limit)] for item in actual["output"][:, 0]]
+        assert actual.get("predicted", np.zeros(0)).tolist() == (expected or []), name
     assert "Compile" in caplog.text
-    found = dataset.predict(lambda x: np.full((len(x), 1), np.nan), "test", **OPTIONS)
-    assert "predicted" not in found
+    actual = dataset.predict(lambda x: np.full((len(x), 1), np.nan), "test", **OPTIONS)
+    assert "predicted" not in actual
     model = keras.Sequential([keras.layers.Lambda(lambda x: x[:, 0, 0, :1] * np.nan)])
     model.compile(loss="binary_crossentropy")
     assert dataset.predict(model, "test", **OPTIONS)["predicted"].tolist() == [None] * 9
@@ -124,10 +124,10 @@ def test_texts_are_texts_and_of_what_is_no_number_no_class_is_named(mixed, tmp_p
         scores[::4, 2] = np.nan
         return {"name": tf.constant(names[0, :2].tolist() * 9)[: len(x)], "names": np.repeat(names, len(x), 0), "label": scores}
 
-    found = mixed.predict(heads, "validation", **OPTIONS)
-    assert found["output/name"].tolist() == (["ä", "b"] * 9)[:10] + (["ä", "b"] * 9)[:7]
-    assert found["output/names"].tolist() == names.tolist() * 17
-    assert found["predicted/label"].tolist()[:6] == [None, "bee", "cow", "ant", None, "cow"]
+    actual = mixed.predict(heads, "validation", **OPTIONS)
+    assert actual["output/name"].tolist() == (["ä", "b"] * 9)[:10] + (["ä", "b"] * 9)[:7]
+    assert actual["output/names"].tolist() == names.tolist() * 17
+    assert actual["predicted/label"].tolist()[:6] == [None, "bee", "cow", "ant", None, "cow"]
     assert "predicted" not in mixed.predict(lambda x: heads(x)["names"], "validation", **OPTIONS)
     for name in ("p.csv", "p.parquet"):
         mixed.predict(heads, "validation", output=tmp_path / name, **OPTIONS)
@@ -142,13 +142,13 @@ def test_texts_are_texts_and_of_what_is_no_number_no_class_is_named(mixed, tmp_p
 @pytest.mark.slow
 def test_what_is_left_out_is_left_out_of_all_columns(mixed, model, tmp_path):
     """A part of several hosts, whose last batches are filled up, and damaged records."""
-    whole = mixed.predict(model, "train", **OPTIONS)
+    complete = mixed.predict(model, "train", **OPTIONS)
     parts = [mixed.predict(model, "train", hosts=(2, index), **OPTIONS) for index in range(2)]
     assert [len(part["key"]) for part in parts] == [47, 46]
     rows = {key: output.tolist() for part in parts for key, output in zip(part["key"], part["output"])}
-    np.testing.assert_allclose(list(map(rows.get, whole["key"])), whole["output"], rtol=1e-5, atol=1e-4)  # batches of other sizes round sums otherwise
-    found = mixed.predict(model, "train", where="label == 'cow'", take=20, **OPTIONS)
-    assert found["key"].tolist() == [key for key in whole["key"] if key.startswith("cow/")][:20] and set(found["label"]) == {"cow"}
+    np.testing.assert_allclose(list(map(rows.get, complete["key"])), complete["output"], rtol=1e-5, atol=1e-4)  # batches of other sizes round sums otherwise
+    actual = mixed.predict(model, "train", where="label == 'cow'", take=20, **OPTIONS)
+    assert actual["key"].tolist() == [key for key in complete["key"] if key.startswith("cow/")][:20] and set(actual["label"]) == {"cow"}
     made = prepare_images(tmp_path, "--splits=test=1", num_images={"ant": 9, "bee": 9}, image_size=SIZE)
     (shard,) = made.glob("*tfrecord*")
     contents = bytearray(shard.read_bytes())
@@ -156,9 +156,9 @@ def test_what_is_left_out_is_left_out_of_all_columns(mixed, model, tmp_path):
     shard.write_bytes(contents)
     dataset = tf_input.open(made)
     for options in ({}, {"memory_budget": 0}):
-        found = dataset.predict(model, "test", batch_size=7, on_error="skip", **options)
+        actual = dataset.predict(model, "test", batch_size=7, on_error="skip", **options)
         keys = pandas.read_parquet(made / "catalog")["key"].tolist()
-        assert found["key"].tolist() == keys[1:] == found["path"].tolist() and len(found["output"]) == 17
+        assert actual["key"].tolist() == keys[1:] == actual["path"].tolist() and len(actual["output"]) == 17
 
 
 def test_names_are_data_whatever_they_look_like(tmp_path, model):
@@ -173,7 +173,7 @@ def test_names_are_data_whatever_they_look_like(tmp_path, model):
     dataset.predict(model, "test", batch_size=3, output=tmp_path / "p.csv")
     with open(tmp_path / "p.csv", newline="") as file:
         rows = [*csv.DictReader(file)]
-    assert sorted(row["key"] for row in rows) == sorted(one["key"] for one in dataset["test"]) == sorted(keys)
+    assert sorted(row["key"] for row in rows) == sorted(item["key"] for item in dataset["test"]) == sorted(keys)
     assert {row["path"] for row in rows} == {*names} and {row["label"] for row in rows} == {"x"}
     hostile = np.array(["a\rb", "a\nb", 'a"b,', "a\0b", "", " x", "\u202e", "NaN"], object)
     for name in ("q.csv", "q.parquet"):

@@ -29,13 +29,13 @@ SOURCES = {
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory) -> dict[str, tf_input.PreparedDataset]:
     """Every kind of feature, in three shards of one split."""
-    root, found = tmp_path_factory.mktemp("accessed"), {}
+    root, actual = tmp_path_factory.mktemp("accessed"), {}
     for name, (write, options) in SOURCES.items():
         path = root / f"{name}-in"
         command = ["prepare", "--input", str(path / write(path)), "--output", str(root / name), *options]
         assert main([*command, "--splits=train=1", "--num_shards=train=3"]) == 0
-        found[name] = tf_input.open(root / name)
-    return found
+        actual[name] = tf_input.open(root / name)
+    return actual
 
 
 def read_with_tensorflow(dataset: tf_input.PreparedDataset) -> list[tf.train.Example]:
@@ -79,11 +79,11 @@ def test_each_example_is_what_its_record_holds(datasets, name):
         example |= {f"objects/{name}": value for name, value in objects.items()}
         assert example.keys() == dataset.features.keys()
         for feature in dataset.features.values():
-            expected, found = expected_value(record.features.feature[feature.name], feature), example[feature.name]
-            assert type(found) is type(expected), (index, feature)
-            np.testing.assert_array_equal(found, expected, err_msg=feature.name)
+            expected, actual = expected_value(record.features.feature[feature.name], feature), example[feature.name]
+            assert type(actual) is type(expected), (index, feature)
+            np.testing.assert_array_equal(actual, expected, err_msg=feature.name)
             if isinstance(expected, np.ndarray):
-                assert (found.shape, found.dtype) == (expected.shape, expected.dtype), (index, feature)
+                assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype), (index, feature)
             kinds.add(feature.kind)
     assert {"raw": {"pixels"}, "objects": {"image", "mask", "bbox"}, "table": {"mask", "float", "text"}}[name] <= kinds
 
@@ -92,7 +92,7 @@ def test_each_example_is_what_its_record_holds(datasets, name):
 def test_an_example_is_what_a_batch_of_it_has(datasets, name):
     """Each feature, without the dimension of the batch, and texts and single numbers as Python has them."""
     dataset = datasets[name]
-    others = [one for one in dataset.features if not one.startswith("objects/")]
+    others = [feature for feature in dataset.features if not feature.startswith("objects/")]
     names = tuple(others + ["objects"] * (len(others) < len(dataset.features)))
     size = dataset["train"][0]["image"].shape[:2]
     options = {"batch_size": 1, "image_size": size, "fit": "stretch", "shuffle": False, "targets": (), "inputs": names}
@@ -100,10 +100,10 @@ def test_an_example_is_what_a_batch_of_it_has(datasets, name):
         assert example.keys() == batch.keys() == set(names)
         if example["image"].shape[:2] != size:
             continue
-        for value, one in zip(tf.nest.flatten(batch), tf.nest.flatten(example), strict=True):
+        for value, item in zip(tf.nest.flatten(batch), tf.nest.flatten(example), strict=True):
             expected = value[0].decode() if isinstance(value[0], bytes) else value[0]
-            np.testing.assert_array_equal(one, expected)
-            assert np.shape(one) == np.shape(expected) and (np.shape(one) == () or one.dtype == expected.dtype)
+            np.testing.assert_array_equal(item, expected)
+            assert np.shape(item) == np.shape(expected) and (np.shape(item) == () or item.dtype == expected.dtype)
 
 
 def test_numbers_and_slices_are_those_of_a_list(datasets):

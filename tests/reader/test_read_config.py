@@ -93,7 +93,7 @@ def test_a_wrong_value_is_refused_with_its_name_and_what_would_do():
 
 def test_bytes_may_be_a_float():
     config = ReadConfig(8, memory_budget=1e9, read_buffer=np.float32(1 << 20))
-    assert [(type(one), one) for one in (config.memory_budget, config.read_buffer)] == [(int, 10**9), (int, 1 << 20)]
+    assert [(type(item), item) for item in (config.memory_budget, config.read_buffer)] == [(int, 10**9), (int, 1 << 20)]
 
 
 def test_a_wrong_augmentation_is_refused():
@@ -124,8 +124,8 @@ def test_numpy_integers_and_lists_will_do():
         "the largest": ("largest", "largest"),
     }
     for case, (given, expected) in sizes.items():
-        found = ReadConfig(8, given).image_size
-        assert (found, repr(found)) == (expected, repr(expected)), case
+        actual = ReadConfig(8, given).image_size
+        assert (actual, repr(actual)) == (expected, repr(expected)), case
 
 
 def test_answers_of_numpy_will_do():
@@ -220,10 +220,10 @@ CLASS_WEIGHTS = {
 @pytest.mark.parametrize("case", CLASS_WEIGHTS)
 @pytest.mark.parametrize("target", [None, "label"])
 def test_class_weights_are_plain(case, target):
-    given, expected = (one if target is None else types.MappingProxyType({target: one}) for one in (CLASS_WEIGHTS[case], {0: 2.0, 1: 0.5}))
-    found = ReadConfig(8, class_weight=given).class_weight
-    assert found == expected and json.loads(json.dumps(found)) == json.loads(json.dumps(ReadConfig(8, class_weight=expected).class_weight))
-    assert pickle.loads(pickle.dumps(found)) == found
+    given, expected = (item if target is None else types.MappingProxyType({target: item}) for item in (CLASS_WEIGHTS[case], {0: 2.0, 1: 0.5}))
+    actual = ReadConfig(8, class_weight=given).class_weight
+    assert actual == expected and json.loads(json.dumps(actual)) == json.loads(json.dumps(ReadConfig(8, class_weight=expected).class_weight))
+    assert pickle.loads(pickle.dumps(actual)) == actual
 
 
 def test_names_of_splits_say_which_are_shuffled():
@@ -248,8 +248,8 @@ def test_names_of_splits_say_which_are_shuffled():
 def test_a_split_called_training_is_one_and_an_unknown_name_is_warned_of_once(tmp_path, caplog):
     data = tf_input.open(prepare_images(tmp_path, "--splits", "training=0.7,val=0.2,fold_1=0.1"))
     batches = {name: data.batches(name, batch_size=8, image_size=8, seed=0) for name in data.splits for _ in range(2)}
-    assert {name: one.position.identity["shuffle"] for name, one in batches.items()} == {"training": "window", "val": None, "fold_1": None}
-    (message,) = [one.getMessage() for one in caplog.records if "antialias" not in one.getMessage()]
+    assert {name: item.iterator_state.identity["shuffle"] for name, item in batches.items()} == {"training": "window", "val": None, "fold_1": None}
+    (message,) = [record.getMessage() for record in caplog.records if "antialias" not in record.getMessage()]
     assert message.startswith("fold_1 is read in shard order")
-    assert data.batches("fold_1", batch_size=8, image_size=8, seed=0, shuffle=True).position.identity["shuffle"] == "window"
+    assert data.batches("fold_1", batch_size=8, image_size=8, seed=0, shuffle=True).iterator_state.identity["shuffle"] == "window"
     assert data.class_weight() == data.class_weight("training") and data.example_spec(batch_size=8, image_size=8)

@@ -81,7 +81,7 @@ def table(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
         writer = csv.writer(file)
         writer.writerow(["image", "weather", "tags", "note", "story", "group", "weight"])
         for index in range(24):
-            tags = "|".join(name for place, name in enumerate(("cat", "dog", "owl")) if index >> place & 1)
+            tags = "|".join(name for location, name in enumerate(("cat", "dog", "owl")) if index >> location & 1)
             texts = [f"{index} once", f"{index} once " * 600]
             writer.writerow([f"images/{index:02d}.png", ("sun", "rain")[index % 2], tags, *texts, f"g{index // 2}", 0.5 + index])
     return folder / "rows.csv", ["--label=weather", "--label=tags:multi_label", "--feature=note", "--feature=story", "--output_layout=tfx"]
@@ -92,7 +92,7 @@ def compressed_tars(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
     folder.mkdir()
     for number in range(2):
         files = {f"{number}{index:02d}.jpg": jpeg(100 * number + index) for index in range(12)}
-        files |= {name.replace("jpg", "cls"): b"%d" % (place % 3) for place, name in enumerate(files)}
+        files |= {name.replace("jpg", "cls"): b"%d" % (location % 3) for location, name in enumerate(files)}
         loose = write_files(folder.parent / f"loose{number}", files)
         with tarfile.open(folder / f"{number}.tar.gz", "w:gz") as tar:
             for name in sorted(files):
@@ -122,8 +122,8 @@ def made(tmp_path_factory) -> Callable[[str], pathlib.Path]:
 
 def repair(directory: pathlib.Path, *options: str) -> int:
     code = main(["repair", str(directory), *options])
-    beside = {path.name for path in directory.parent.iterdir()}
-    assert not [name for name in beside if name.endswith((".repair", ".incomplete"))], "something was left over"
+    siblings = {path.name for path in directory.parent.iterdir()}
+    assert not [name for name in siblings if name.endswith((".repair", ".incomplete"))], "something was left over"
     return code
 
 
@@ -185,7 +185,7 @@ def test_damage_of_several_files_is_repaired_at_once(made, name):
         "table csv, raw pairs",
     ],
 )
-def test_the_data_set_of_each_source_can_be_repaired(tmp_path, tmp_path_factory, name):
+def test_the_dataset_of_each_source_can_be_repaired(tmp_path, tmp_path_factory, name):
     output = pathlib.Path(shutil.copytree(made_case(tmp_path_factory, name).output, tmp_path / "out"))
     expected = contents(output)
     first, last = shards_of(output)[0], shards_of(output)[-1]
@@ -228,14 +228,14 @@ def copied(made, tmp_path) -> Callable[[str], pathlib.Path]:
     return copy
 
 
-def expect_refusal(output: pathlib.Path, capsys, *told: str) -> str:
+def expect_refusal(output: pathlib.Path, capsys, *reported: str) -> str:
     """Repairs in vain: nothing is touched. Returns what was said."""
     before = contents(output)
     capsys.readouterr()
     assert repair(output) == 1
     said = capsys.readouterr().err
-    for one in told:
-        assert one in said, said
+    for item in reported:
+        assert item in said, said
     assert contents(output) == before
     return said
 
@@ -271,12 +271,12 @@ def test_an_image_that_has_changed_is_named_and_nothing_touched(copied, capsys):
         "a damaged one": (original[:200], "truncated: 200 bytes", "truncated: 200 bytes"),
         "an empty one": (b"", "0 bytes", "0 bytes"),
     }
-    for case, (data, *those) in changes.items():
-        for file, told in zip((shard.name, shard.catalog), those):
+    for case, (data, *others) in changes.items():
+        for file, reported in zip((shard.name, shard.catalog), others):
             (folder / "in" / keys[0]).write_bytes(data)
             kept = (output / file).read_bytes()
             delete(output / file)
-            said = expect_refusal(output, capsys, f"{shard.name}: {keys[0]}: ", told)
+            said = expect_refusal(output, capsys, f"{shard.name}: {keys[0]}: ", reported)
             assert len(said.splitlines()) == 2, (case, said)
             (folder / "in" / keys[0]).write_bytes(original)
             assert repair(output) == 0
@@ -292,14 +292,14 @@ def test_a_missing_source_is_named_and_other_shards_are_repaired(copied, capsys)
     for key in keys[:7]:
         (folder / "in" / key).unlink()
     flip(output / shard.name)
-    damaged = contents(output)[shard.name]
+    corrupt = contents(output)[shard.name]
     flip(output / other.name)
     assert repair(output) == 1
-    told = capsys.readouterr()
-    assert f"{other.name} is as it was written again" in told.out
-    assert [f"{shard.name}: {key}: is not listed any more" in told.err for key in keys[:7]] == [True] * 5 + [False] * 2
-    assert "and 2 more" in told.err
-    assert contents(output) == {**expected, shard.name: damaged}
+    reported = capsys.readouterr()
+    assert f"{other.name} is as it was written again" in reported.out
+    assert [f"{shard.name}: {key}: is not listed any more" in reported.err for key in keys[:7]] == [True] * 5 + [False] * 2
+    assert "and 2 more" in reported.err
+    assert contents(output) == {**expected, shard.name: corrupt}
 
 
 def test_an_input_that_is_refused_now_is_named_with_the_reason(copied, capsys):
@@ -344,7 +344,7 @@ def test_an_index_comes_from_its_shard_alone(made, tmp_path, name):
     assert contents(output) == expected
 
 
-def test_large_data_sets_are_looked_at_in_light_processes(made, tmp_path, monkeypatch, capsys):
+def test_large_datasets_are_looked_at_in_light_processes(made, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("beam_pipelines.repair.repair._MANY_BYTES", 0)
     output = shutil.copytree(made("class folders") / "out", tmp_path / "out")
     expected = contents(output)
@@ -405,9 +405,9 @@ def test_a_row_that_has_changed_is_named(copied, capsys):
         "another long text": (lambda row: row.update(story="another"), f"{key}: story is not what it was"),
         "another file": (lambda row: row.update(image="images/none.png"), f"{key}: is not listed any more"),
     }
-    for case, (edit, told) in cases.items():
+    for case, (edit, reported) in cases.items():
         edit_table(rows, edit, key)
-        expect_refusal(output, capsys, told)
+        expect_refusal(output, capsys, reported)
         rows.write_bytes(original)
     rows.write_text(original.decode().replace("story", "tale", 1))
     expect_refusal(output, capsys, "cannot be listed again", "story")
@@ -471,9 +471,9 @@ def test_a_lost_shard_is_told_of_with_what_to_do(made, tmp_path, capsys):
     assert "1 shard cannot be made again alone, for the catalog is damaged or gone too" in capsys.readouterr().err
     before = contents(output)
     assert repair(output) == 1
-    told = capsys.readouterr().err
-    assert shard.name in told and "prepare the data set again" in told
-    assert {name for name, one in contents(output).items() if one != before.get(name)} == {other.name}
+    reported = capsys.readouterr().err
+    assert shard.name in reported and "prepare the data set again" in reported
+    assert {name for name, item in contents(output).items() if item != before.get(name)} == {other.name}
     expect_refusal(output, capsys, shard.name, "prepare the data set again")  # where nothing else is damaged any more, too
 
 
@@ -487,14 +487,14 @@ def test_a_dry_run_says_what_is_damaged_and_does_nothing(made, tmp_path, capsys)
     before = contents(output)
     capsys.readouterr()
     assert repair(output, "--dry_run") == 1
-    told = capsys.readouterr()
+    reported = capsys.readouterr()
     size = (output / other.catalog).stat().st_size
-    assert told.out.splitlines() == [
+    assert reported.out.splitlines() == [
         f"{shard.name} is gone",
         f"{other.catalog} has {size} bytes; expected {other.catalog_bytes}",
         f"{third.index} has another checksum",
     ]
-    assert told.err == "recordmill: 3 of 9 files are damaged or gone; without --dry_run: made again\n"
+    assert reported.err == "recordmill: 3 of 9 files are damaged or gone; without --dry_run: made again\n"
     assert contents(output) == before
 
 
@@ -509,8 +509,8 @@ def test_shards_are_chosen_by_name(made, tmp_path, capsys):
     assert repair(output, "--shard", shards[0].name) == 0
     capsys.readouterr()
     assert repair(output, "--shard", "train-7") == 2
-    told = capsys.readouterr().err
-    assert "--shard=train-7: " in told and shards[0].name in told and len(told.splitlines()) == 1
+    reported = capsys.readouterr().err
+    assert "--shard=train-7: " in reported and shards[0].name in reported and len(reported.splitlines()) == 1
 
 
 def test_a_path_of_any_bytes_is_found_again(tmp_path):
@@ -538,17 +538,17 @@ def test_what_cannot_be_repaired_is_refused_in_one_line(made, tmp_path, capsys):
         "no data set": ("manifest.json", None, "is not a dataset"),
         "a damaged manifest": ("manifest.json", "{", "manifest.json: "),
     }
-    for case, (name, text, told) in edits.items():
+    for case, (name, text, reported) in edits.items():
         kept = (output / name).read_text()
         delete(output / name) if text is None else (output / name).write_text(text)
         capsys.readouterr()
         assert repair(output) == 2, case
         said = capsys.readouterr().err
-        assert told in said and len(said.splitlines()) == 1, (case, said)
+        assert reported in said and len(said.splitlines()) == 1, (case, said)
         (output / name).write_text(kept)
-    for path, told in {"gs://bucket/out": "works on a mounted directory", "": "OUT", str(tmp_path / "none"): "is not a dataset"}.items():
+    for path, reported in {"gs://bucket/out": "works on a mounted directory", "": "OUT", str(tmp_path / "none"): "is not a dataset"}.items():
         assert main(["repair", path]) == 2
-        assert told in capsys.readouterr().err
+        assert reported in capsys.readouterr().err
     assert main(["repair", str(output), "--dryrun"]) == 2
     assert "unknown option --dryrun" in capsys.readouterr().err
 
@@ -564,7 +564,7 @@ def test_sums_that_no_file_ever_had_are_told_beside_those_that_it_would_have(mad
     expect_refusal(output, capsys, f"{shard['index']} would have {sums}; every image and label is what it was")
 
 
-def test_a_transformed_data_set_is_refused(made, tmp_path, capsys):
+def test_a_transformed_dataset_is_refused(made, tmp_path, capsys):
     """It has no catalog, whoever wrote it."""
     output = shutil.copytree(made("class folders") / "out", tmp_path / "out")
     manifest = json.loads((output / "manifest.json").read_text())
@@ -594,7 +594,7 @@ run()
 
 
 @pytest.fixture
-def held(made, tmp_path) -> Iterator[tuple[pathlib.Path, subprocess.Popen]]:
+def busy(made, tmp_path) -> Iterator[tuple[pathlib.Path, subprocess.Popen]]:
     """A data set, and a repair of its first shard that has come half of its way."""
     output = shutil.copytree(made("class folders") / "out", tmp_path / "out")
     delete(output / shards_of(output)[0].name)
@@ -609,18 +609,18 @@ def held(made, tmp_path) -> Iterator[tuple[pathlib.Path, subprocess.Popen]]:
 
 
 @pytest.mark.slow
-def test_an_interrupted_repair_leaves_nothing(held):
-    output, running = held
+def test_an_interrupted_repair_leaves_nothing(busy):
+    output, running = busy
     before = contents(output)
     running.send_signal(signal.SIGINT)
-    _, told = running.communicate()
-    assert (running.returncode, told) == (130, "recordmill: Interrupted. Nothing was written.\n")
+    _, reported = running.communicate()
+    assert (running.returncode, reported) == (130, "recordmill: Interrupted. Nothing was written.\n")
     assert contents(output) == before and [path.name for path in output.parent.iterdir()] == ["out"]
 
 
 @pytest.mark.slow
-def test_what_a_killed_repair_left_is_removed_by_the_next(held, made):
-    output, running = held
+def test_what_a_killed_repair_left_is_removed_by_the_next(busy, made):
+    output, running = busy
     running.kill()
     running.wait()
     assert sorted(path.name for path in output.parent.iterdir()) == ["out", "out.repair.incomplete"]
@@ -629,26 +629,26 @@ def test_what_a_killed_repair_left_is_removed_by_the_next(held, made):
 
 
 @pytest.mark.slow
-def test_two_repairs_at_once_are_refused(held, made, capsys):
-    output, running = held
+def test_two_repairs_at_once_are_refused(busy, made, capsys):
+    output, running = busy
     before = contents(output)
     assert main(["repair", str(output)]) == 1
-    told = capsys.readouterr().err
-    assert "another repair is at work on it" in told and len(told.splitlines()) == 1
+    reported = capsys.readouterr().err
+    assert "another repair is at work on it" in reported and len(reported.splitlines()) == 1
     assert contents(output) == before
-    _, told = running.communicate("\n")
-    assert running.returncode == 0, told
+    _, reported = running.communicate("\n")
+    assert running.returncode == 0, reported
     assert contents(output) == contents(made("class folders") / "out")
 
 
 @pytest.mark.slow(3)
-def test_a_data_set_that_comes_to_its_place_meanwhile_is_not_touched(held, made):
+def test_a_dataset_that_comes_to_its_place_meanwhile_is_not_touched(busy, made):
     """As a run with --overwrite brings it: the files come to the one that was looked at."""
-    output, running = held
+    output, running = busy
     old = output.rename(output.with_name("old"))
     shutil.copytree(made("table") / "out", output)
-    _, told = running.communicate("\n")
-    assert running.returncode == 0, told
+    _, reported = running.communicate("\n")
+    assert running.returncode == 0, reported
     assert contents(output) == contents(made("table") / "out")
     assert contents(old) == contents(made("class folders") / "out")
     assert sorted(path.name for path in output.parent.iterdir()) == ["old", "out"]

@@ -20,7 +20,7 @@ from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.errors import StorageError
 from beam_pipelines.report import write_report
 from beam_pipelines.report.find_keys import find_keys
-from beam_pipelines.report.sample import read_places
+from beam_pipelines.report.sample import read_examples
 from beam_pipelines.tfrecord.example_reader import BadExampleError
 from made_images import encode, jpeg, noise, png, write_class_folders, write_files
 from signed import sign
@@ -121,7 +121,7 @@ def classes(tmp_path_factory) -> pathlib.Path:
     return prepare(folder, "in", "--splits=train=0.7,validation=0.2,test=0.1", "--max_bad_fraction=0.1", "--name=made", "--seed=7")
 
 
-def test_it_says_what_the_data_set_is(classes):
+def test_it_says_what_the_dataset_is(classes):
     page = Page(classes / REPORT)
     statistics = json.loads((classes / STATISTICS).read_text())["splits"]
     header, *rows = page.rows["classes-1"]
@@ -141,7 +141,7 @@ def test_it_says_what_the_data_set_is(classes):
     assert letter["path"] == "ant/cut.jpg" and seen["src"] == f"data:image/jpeg;base64,{letter['thumbnail']}"
     assert "--splits" in page.sections["made"] and "7/10" in page.sections["made"] and "made-train.tfrecord-*" in page.sections["made"]
     assert [row[-1] for row in page.rows["shuffle"][1:]] == ["as chance has it"] * 3
-    labels = [one["aria-label"] for one in page.all("svg") if "Bytes of an image in " in one.get("aria-label", "")]
+    labels = [item["aria-label"] for item in page.all("svg") if "Bytes of an image in " in item.get("aria-label", "")]
     numbers = {re.search(r" in (\w+):", text)[1]: sum(map(int, re.findall(r": (\d+);", text))) for text in labels}
     assert numbers == {split: facts["num_examples"] for split, facts in statistics.items()}, "a histogram for each split"
     assert [row[0] for row in page.rows["splits"][1:]] == ["train", "validation", "test"]
@@ -179,7 +179,7 @@ def test_equal_runs_and_the_command_give_equal_pages(classes, tmp_path, capfd):
 
 def test_a_bad_shuffle_is_told(classes, tmp_path):
     copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy"))
-    damage(copy, STATISTICS, lambda text: re.sub(r'"mean_run_length": [0-9.]+', '"mean_run_length": 9.5', text, count=1))
+    corruption(copy, STATISTICS, lambda text: re.sub(r'"mean_run_length": [0-9.]+', '"mean_run_length": 9.5', text, count=1))
     assert main(["report", str(copy)]) == 0
     page = Page(copy / REPORT)
     assert "runs are longer than chance makes them" in page.rows["shuffle"][1][-1] and "9.50 examples" in page.sections["summary"]
@@ -187,10 +187,10 @@ def test_a_bad_shuffle_is_told(classes, tmp_path):
 
 def test_a_thumbnail_that_is_no_picture_is_not_shown(classes, tmp_path):
     copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy"))
-    damage(copy, DEAD_LETTER_THUMBNAILS, lambda text: re.sub(r'"thumbnail": ".*?"', '"thumbnail": "bm90aGluZw=="', text))
+    corruption(copy, DEAD_LETTER_THUMBNAILS, lambda text: re.sub(r'"thumbnail": ".*?"', '"thumbnail": "bm90aGluZw=="', text))
     assert main(["report", str(copy)]) == 0
     page = Page(copy / REPORT)
-    assert "ant/cut.jpg" in page.sections["dead-letters"] and not [one for one in page.all("img") if one["alt"].startswith("ant/cut.jpg")]
+    assert "ant/cut.jpg" in page.sections["dead-letters"] and not [item for item in page.all("img") if item["alt"].startswith("ant/cut.jpg")]
 
 
 def test_an_image_that_nobody_can_decode_is_neither_dark_nor_bright(tmp_path):
@@ -236,8 +236,8 @@ def test_a_page_that_cannot_be_made_costs_the_page_alone(tmp_path, capfd, monkey
     write_class_folders(tmp_path / "in", {"ant": 12})
     monkeypatch.setattr(write_report, "render_page", raised(ZeroDivisionError()))
     out = prepare(tmp_path, "in", "--splits=train=1")
-    told = capfd.readouterr().err
-    assert "warning: report.html could not be made (ZeroDivisionError" in told and f"`recordmill report {out}`" in told
+    reported = capfd.readouterr().err
+    assert "warning: report.html could not be made (ZeroDivisionError" in reported and f"`recordmill report {out}`" in reported
     assert not (out / REPORT).exists() and main(["verify", str(out)]) == 0
     monkeypatch.undo()
     assert main(["report", str(out)]) == 0 and (out / REPORT).exists()
@@ -292,11 +292,11 @@ def test_boxes_masks_several_heads_and_no_classes(tmp_path):
     )
     labels = ["--label=objects", "--label=mask:mask", "--label=weather", "--label=tags:multi_label"]
     page = Page(prepare(tmp_path, source, *labels, "--folds=2") / REPORT)
-    assert {f"classes-{place}" for place in (1, 2, 3)} <= set(page.sections) and "samples" not in page.sections
-    boxes = [one for one in page.all("svg") if one.get("class") == "boxes"]
-    masks = [one for one in page.all("img") if one.get("class") == "mask"]
-    assert boxes and masks and all(one["src"].startswith("data:image/png") for one in masks)
-    assert {one["id"] for one in page.all("input") if one["type"] == "checkbox"} == {"show-boxes", "show-masks"}
+    assert {f"classes-{location}" for location in (1, 2, 3)} <= set(page.sections) and "samples" not in page.sections
+    boxes = [item for item in page.all("svg") if item.get("class") == "boxes"]
+    masks = [entry for entry in page.all("img") if entry.get("class") == "mask"]
+    assert boxes and masks and all(mask["src"].startswith("data:image/png") for mask in masks)
+    assert {element["id"] for element in page.all("input") if element["type"] == "checkbox"} == {"show-boxes", "show-masks"}
     out = prepare(tmp_path / "plain", table(tmp_path / "plain", 20, lambda index: {}), "--label=none", "--splits=train=1")
     page = Page(out / REPORT)
     assert "samples" in page.sections and not any(name.startswith("classes") for name in page.sections)
@@ -337,7 +337,7 @@ def test_data_without_images_tensors_and_pairs_of_images(tmp_path):
 
 
 @pytest.mark.slow(1)
-def test_a_page_stays_small_whatever_the_data_set(tmp_path):
+def test_a_page_stays_small_whatever_the_dataset(tmp_path):
     """Of as many classes as may be, with names as long as may be, and images that compress badly."""
     names = [f"{index:04d}<&\"'{'é<&>' * 60}" for index in range(1_500)]
     rows = "".join(f"{json.dumps({'key': f'k{index}', 'city': 'c', 'label': name})}\n" for index, name in enumerate(names))
@@ -349,7 +349,7 @@ def test_a_page_stays_small_whatever_the_data_set(tmp_path):
     assert len(Page(page).all("img")) >= 24 and page.stat().st_size < 1_500_000
 
 
-def damage(path: pathlib.Path, name: str, change) -> None:
+def corruption(path: pathlib.Path, name: str, change) -> None:
     """Changes a file; sums in the manifest are then those of the changed file, which is written so by whoever forges a dataset."""
     (path / name).write_text(change((path / name).read_text()))
     if name != MANIFEST:
@@ -357,38 +357,38 @@ def damage(path: pathlib.Path, name: str, change) -> None:
 
 
 def replaced(name: str, old: str, new: str):
-    return lambda path: damage(path, name, lambda text: text.replace(old, new))
+    return lambda path: corruption(path, name, lambda text: text.replace(old, new))
 
 
-def test_damaged_and_foreign_data_sets_are_one_line(classes, tmp_path, capfd):
+def test_damaged_and_foreign_datasets_are_one_line(classes, tmp_path, capfd):
     other = "made-train.tfrecord"
     cases = {
         "no data set": (lambda path: (path / MANIFEST).unlink(), "is not a dataset"),
         "no statistics": (lambda path: (path / STATISTICS).unlink(), STATISTICS),
         "other statistics": (lambda path: (path / STATISTICS).write_text('{"splits": 3}'), f"{STATISTICS} has 13 bytes"),
-        "forged statistics": (lambda path: damage(path, STATISTICS, lambda text: '{"splits": 3}'), "not such as are written"),
+        "forged statistics": (lambda path: corruption(path, STATISTICS, lambda text: '{"splits": 3}'), "not such as are written"),
         "no JSON": (lambda path: (path / "run.json").write_text("{"), "run.json: no JSON"),
         "a list": (lambda path: (path / "run.json").write_text("[]"), "run.json: a list; expected an object"),
         "dead letters": (lambda path: (path / DEAD_LETTERS).write_text("3\n"), "line 1"),
         "thumbnails": (lambda path: (path / DEAD_LETTER_THUMBNAILS).write_text('{"stage": "x"}\n'), "expected stage, reason, path"),
         "a thumbnail": (replaced(DEAD_LETTER_THUMBNAILS, '"thumbnail": "', '"thumbnail": "?'), "a thumbnail is no base64"),
         "leaks": (lambda path: (path / LEAKS).write_text('{"found": 3}'), NEAR_DUPLICATES),
-        "newer format": (lambda path: damage(path, MANIFEST, lambda text: text.replace('version": 3', 'version": 4')), "version 4"),
+        "newer format": (lambda path: corruption(path, MANIFEST, lambda text: text.replace('version": 3', 'version": 4')), "version 4"),
         "another place": (replaced(MANIFEST, other, "made-none.tfrecord"), "its manifest has a shard 'made-none"),
         "another catalog": (replaced(MANIFEST, "g/made-train", "g/made-none"), "its manifest has a catalog 'catalog/made-none"),
-        "outside": (lambda path: damage(path, MANIFEST, lambda text: text.replace(other, f"../../{other}")), f"../../{other}"),
+        "outside": (lambda path: corruption(path, MANIFEST, lambda text: text.replace(other, f"../../{other}")), f"../../{other}"),
         "a catalog": (lambda path: next((path / "catalog").iterdir()).write_bytes(b"PAR1"), "catalog/made-"),
-        "an index": (lambda path: [one.write_bytes(b"") for one in (path / "index").iterdir()], " 0 bytes"),
-        "no rows": (lambda path: [one.write_bytes(encode_index([], (0, 0))) for one in (path / "index").iterdir()], "has 0 rows; expected "),
-        "shards": (lambda path: [one.write_bytes(bytes(10_000)) for one in path.glob("*.tfrecord-*")], "not such as are written"),
+        "an index": (lambda path: [item.write_bytes(b"") for item in (path / "index").iterdir()], " 0 bytes"),
+        "no rows": (lambda path: [element.write_bytes(encode_index([], (0, 0))) for element in (path / "index").iterdir()], "has 0 rows; expected "),
+        "shards": (lambda path: [entry.write_bytes(bytes(10_000)) for entry in path.glob("*.tfrecord-*")], "not such as are written"),
     }
     for case, (change, expected) in cases.items():
         copy = pathlib.Path(shutil.copytree(classes, tmp_path / case))
         (copy / REPORT).unlink()
         change(copy)
         assert main(["report", str(copy)]) == 2, case
-        told = capfd.readouterr().err.strip()
-        assert expected in told and "\n" not in told and not (copy / REPORT).exists(), case
+        reported = capfd.readouterr().err.strip()
+        assert expected in reported and "\n" not in reported and not (copy / REPORT).exists(), case
 
 
 def test_a_hostile_manifest_reaches_neither_the_page_nor_other_files(classes, tmp_path, capfd):
@@ -415,8 +415,8 @@ def test_a_hostile_manifest_reaches_neither_the_page_nor_other_files(classes, tm
         manifest = json.loads((copy / MANIFEST).read_text())
         change(manifest)
         (copy / MANIFEST).write_text(json.dumps(manifest))
-        code, told = main(["report", str(copy)]), capfd.readouterr().err.strip()
-        assert code in (0, 2) and (code == 0) == (copy / REPORT).exists() and "\n" not in told, (case, told)
+        code, reported = main(["report", str(copy)]), capfd.readouterr().err.strip()
+        assert code in (0, 2) and (code == 0) == (copy / REPORT).exists() and "\n" not in reported, (case, reported)
         if code == 0:
             check_safe(Page(copy / REPORT))
     assert secret.read_text() == "do not touch"
@@ -436,10 +436,10 @@ def test_what_is_gone_is_named_in_one_line(classes, tmp_path, capfd):
         assert capfd.readouterr().err == f"recordmill: {copy / STATISTICS}: No such file or directory{more}\n"
 
 
-def test_a_data_set_without_catalogs_has_a_page(classes, tmp_path):
+def test_a_dataset_without_catalogs_has_a_page(classes, tmp_path):
     """As `recordmill transform` writes it."""
     copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy"))
-    damage(copy, MANIFEST, lambda text: re.sub(r'"catalog": ".*"', '"catalog": ""', text))
+    corruption(copy, MANIFEST, lambda text: re.sub(r'"catalog": ".*"', '"catalog": ""', text))
     sign(copy)
     assert main(["report", str(copy)]) == 0
     page = Page(copy / REPORT)
@@ -453,13 +453,13 @@ def test_the_darkest_and_the_brightest_are_found_in_a_sample(tmp_path):
     plain = {name: encode(np.full((24, 24, 3), value, np.uint8), "JPEG") for name, value in (("black", 0), ("white", 255))}
     write_files(tmp_path, files | {f"in/a/{name}.jpg": data for name, data in plain.items()})
     page = Page(prepare(tmp_path, "in", "--splits=train=0.8,test=0.2") / REPORT)
-    told = [caption for caption, _ in page.figures["oddest"]]
-    assert "0% of white: a/black.jpg" in told and "100% of white: a/white.jpg" in told
+    reported = [caption for caption, _ in page.figures["oddest"]]
+    assert "0% of white: a/black.jpg" in reported and "100% of white: a/white.jpg" in reported
     assert re.search(r"Of \d\d images that were decoded: the first of each split", page.sections["oddest"])
 
 
 @pytest.fixture(scope="module")
-def alike(tmp_path_factory) -> pathlib.Path:
+def near_duplicates(tmp_path_factory) -> pathlib.Path:
     """A folder of two classes with a pair of near-duplicates in one of them, and one with different labels."""
     folder = tmp_path_factory.mktemp("alike")
     files = {f"in/{'ab'[index % 2]}/{index}.jpg": smooth(index) for index in range(24)}
@@ -475,36 +475,36 @@ def smooth(seed: int) -> bytes:
 
 @pytest.mark.slow(0.9)
 @pytest.mark.parametrize("how", ["group", "drop"])
-def test_near_duplicates_stand_side_by_side(alike, tmp_path, how):
+def test_near_duplicates_stand_side_by_side(near_duplicates, tmp_path, how):
     out = tmp_path / "out"
-    assert main(["prepare", "--input", str(alike), "--output", str(out), f"--duplicates={how}", "--splits=train=0.5,test=0.5", "--quiet"]) == 0
+    assert main(["prepare", "--input", str(near_duplicates), "--output", str(out), f"--duplicates={how}", "--splits=train=0.5,test=0.5", "--quiet"]) == 0
     page = Page(out / REPORT)
     kept = how == "group"
-    torn = [("a: a/2.jpg", True), ("b: b/<i>.jpg" + " (left out)" * (not kept), kept)]
-    assert page.figures["leaks"] == [*torn, ("a: a/0 again.jpg", True), ("a: a/0.jpg" + " (left out)" * (not kept), kept), *torn]
+    spanning = [("a: a/2.jpg", True), ("b: b/<i>.jpg" + " (left out)" * (not kept), kept)]
+    assert page.figures["leaks"] == [*spanning, ("a: a/0 again.jpg", True), ("a: a/0.jpg" + " (left out)" * (not kept), kept), *spanning]
     assert "No two images that are alike lie in different splits" in page.sections["summary"]
     assert ("images left out" in page.sections["leaks"]) == (how == "drop")
     check_safe(page)
 
 
-def test_leaks_are_shown(alike, tmp_path):
+def test_leaks_are_shown(near_duplicates, tmp_path):
     """The seed puts near-duplicates into different splits."""
     out = tmp_path / "out"
     options = ["--duplicates=keep", "--splits=train=0.5,test=0.5", "--seed=1", "--quiet"]
-    assert main(["prepare", "--input", str(alike), "--output", str(out), *options]) == 0
+    assert main(["prepare", "--input", str(near_duplicates), "--output", str(out), *options]) == 0
     leaks = json.loads((out / LEAKS).read_text())["now"]["apart"][0]
     page = Page(out / REPORT)
-    told = [(f"{split}: {key}", True) for pair in leaks["first"] for split, key in zip(leaks["parts"], pair)]
-    assert page.figures["leaks"][: len(told)] == told and "Leaks: " in page.sections["summary"]
+    reported = [(f"{split}: {key}", True) for pair in leaks["first"] for split, key in zip(leaks["parts"], pair)]
+    assert page.figures["leaks"][: len(reported)] == reported and "Leaks: " in page.sections["summary"]
     assert re.search(r"share of a\s*train \d+\.\d%, test \d+\.\d%", page.sections["leaks"])
 
 
-def test_only_what_was_left_out_is_called_so(alike, tmp_path):
+def test_only_what_was_left_out_is_called_so(near_duplicates, tmp_path):
     out = tmp_path / "out"
-    assert main(["prepare", "--input", str(alike), "--output", str(out), "--duplicates=keep", "--splits=train=1", "--quiet"]) == 0
+    assert main(["prepare", "--input", str(near_duplicates), "--output", str(out), "--duplicates=keep", "--splits=train=1", "--quiet"]) == 0
     near_duplicates = out / NEAR_DUPLICATES
     near_duplicates.write_text(near_duplicates.read_text().replace("a/0 again.jpg", "a/gone.jpg"))
-    damage(out, LEAKS, lambda text: text.replace('"num_cut": 0', '"num_cut": 2').replace('"num_pairs_cut": 0', '"num_pairs_cut": 7'))
+    corruption(out, LEAKS, lambda text: text.replace('"num_cut": 0', '"num_cut": 2').replace('"num_pairs_cut": 0', '"num_pairs_cut": 7'))
     assert main(["report", str(out)]) == 0
     page = Page(out / REPORT)
     assert ("a: a/gone.jpg (not found)", False) in page.figures["leaks"] and "2: 7 pairs are in two parts" in page.sections["leaks"]
@@ -516,7 +516,7 @@ def test_a_key_is_found_in_shards_of_any_size(tmp_path_factory, seed, sizes):
     """Also where most are empty, and where a few hold all."""
     folder = tmp_path_factory.mktemp("catalogs")
     keys = [f"k{index}" for index in range(sum(sizes))]
-    ordered = [keys[place] for place in np.argsort(shuffle_orders(seed, [key.encode() for key in keys]))] if keys else []
+    ordered = [keys[location] for location in np.argsort(shuffle_orders(seed, [key.encode() for key in keys]))] if keys else []
     infos, expected = [], {}
     for shard, size in enumerate(sizes):
         mine, ordered = ordered[:size], ordered[size:]
@@ -532,6 +532,6 @@ def test_any_key_is_found_from_a_few_catalogs(tmp_path):
     out = prepare(tmp_path, "in", "--splits=train=0.7,test=0.3", "--num_shards=train=30,test=4", "--no_report")
     manifest = read_manifest(out)
     keys = [f"ant/{index:03d}.jpg" for index in range(101)]
-    places = find_keys(str(out), manifest, keys)
-    found = {place: example.values("key")[0].decode() for place, example in read_places(str(out), manifest, places.values())}
-    assert {key: found[place] for key, place in places.items()} == {key: key for key in keys[:100]}
+    locations = find_keys(str(out), manifest, keys)
+    actual = {slot: example.values("key")[0].decode() for slot, example in read_examples(str(out), manifest, locations.values())}
+    assert {key: actual[location] for key, location in locations.items()} == {key: key for key in keys[:100]}

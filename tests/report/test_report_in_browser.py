@@ -60,19 +60,19 @@ def browser() -> Iterator["playwright.Browser"]:
 def test_a_page_asks_for_nothing_and_axe_finds_nothing(browser, page_path, screen):
     with browser.new_context(**SCREENS[screen]) as context:
         page = context.new_page()
-        requests, told = [], []
+        requests, reported = [], []
         page.on("request", lambda request: requests.append(request.url))
-        page.on("console", lambda message: told.append(message.text))
-        page.on("pageerror", lambda error: told.append(str(error)))
+        page.on("console", lambda message: reported.append(message.text))
+        page.on("pageerror", lambda error: reported.append(str(error)))
         page.goto(page_path.as_uri())
-        assert [url for url in requests if not url.startswith("data:image/")] == [page_path.as_uri()] and not told
+        assert [url for url in requests if not url.startswith("data:image/")] == [page_path.as_uri()] and not reported
         assert page.title().startswith("out: a data set of 61 examples")
         assert page.evaluate("[...document.images].every((image) => image.complete && image.naturalWidth > 0)")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (background == "rgb(255, 255, 255)") == (screen != "dark")
-        serious = [one for one in axe.Axe().run(page).response["violations"] if one["impact"] in ("serious", "critical")]
-        assert not serious, [(one["id"], one["nodes"][0]["html"]) for one in serious]
+        serious = [entry for entry in axe.Axe().run(page).response["violations"] if entry["impact"] in ("serious", "critical")]
+        assert not serious, [(item["id"], item["nodes"][0]["html"]) for item in serious]
 
 
 def test_classes_are_found_sections_fold_and_drawings_can_be_hidden(browser, page_path):

@@ -273,7 +273,7 @@ def execute(cloud: Cloud, job: dict[str, Any], worker: pathlib.Path | None = Non
 
 
 @pytest.mark.slow(13)
-def test_workers_import_the_staged_package_and_give_the_bytes_of_the_local_runner_over_an_old_data_set(cloud, staged, worker, prepared):
+def test_workers_import_the_staged_package_and_give_the_bytes_of_the_local_runner_over_an_old_dataset(cloud, staged, worker, prepared):
     assert {"workflow.tar.gz", "requirements.txt"} <= set(cloud.staged(staged))
     assert execute(cloud, staged, worker) == "JOB_STATE_DONE"
     assert cloud.digest("staged") == prepared
@@ -394,12 +394,12 @@ def test_a_job_is_found_by_its_output_and_cancelled_by_whoever_asks(in_process, 
     assert main(no_auth(in_process, "orphan")) == 0
     assert main(no_auth(in_process, "another", "--job_name=mine")) == 0
     engine = choose_engine(parse_pipeline_options([*in_process.dataflow.flags, "--no_auth", f"--temp_location={in_process.bucket}/tmp"]))
-    (found,) = engine.find_jobs(f"{output}/")
-    assert (found.name, found.state) == (job_name("recordmill-made", output), "RUNNING")
-    assert found.page == PAGE.format(found.id.removeprefix("job-"))
+    (actual,) = engine.find_jobs(f"{output}/")
+    assert (actual.name, actual.state) == (job_name("recordmill-made", output), "RUNNING")
+    assert actual.page == PAGE.format(actual.id.removeprefix("job-"))
     (other,) = engine.find_jobs(f"{in_process.bucket}/another")
     assert other.name.startswith("mine-")
-    engine.cancel_jobs([found])
+    engine.cancel_jobs([actual])
     assert engine.find_jobs(output) == []
     engine.cancel_jobs(engine.find_jobs(f"{in_process.bucket}/another"))
 
@@ -418,8 +418,8 @@ def test_a_second_job_to_one_output_is_refused_while_the_first_one_runs(in_proce
     finally:
         over.set()
     name, page = job_name("recordmill-made", f"{in_process.bucket}/same"), PAGE.format(len(in_process.dataflow.jobs) - 1)
-    told = f"recordmill: already running: Dataflow has an active job {name}, and takes no second one of that name; see {page}"
-    assert capsys.readouterr().err.splitlines()[-1].startswith(told)
+    reported = f"recordmill: already running: Dataflow has an active job {name}, and takes no second one of that name; see {page}"
+    assert capsys.readouterr().err.splitlines()[-1].startswith(reported)
 
 
 def job_path(number: int) -> str:

@@ -160,8 +160,8 @@ def test_light_processes_work_on_local_files_alone(monkeypatch):
 
 def test_the_run_says_which_options_it_had_but_no_secret():
     options = parse_pipeline_options(["--s3_access_key_id=AKIA", "--s3_secret_access_key=hush", "--s3_region_name=eu"])
-    told = str(make_run_info(PrepareJob("in", "out", "made"), options, "1a2b"))
-    assert "s3_region_name" in told and "AKIA" not in told and "hush" not in told
+    reported = str(make_run_info(PrepareJob("in", "out", "made"), options, "1a2b"))
+    assert "s3_region_name" in reported and "AKIA" not in reported and "hush" not in reported
 
 
 def test_workers_tell_of_warnings_alone_unless_more_is_asked_for():
@@ -169,7 +169,7 @@ def test_workers_tell_of_warnings_alone_unless_more_is_asked_for():
         assert parse_pipeline_options(flags).view_as(WorkerOptions).default_sdk_harness_log_level == expected
 
 
-def test_a_flink_job_is_named_by_data_set_output_and_run():
+def test_a_flink_job_is_named_by_dataset_output_and_run():
     flink = choose_engine(parse_pipeline_options(["--runner=FlinkRunner"]))
     flink.set_defaults("flowers", output="/data/out", run_id="0123456789abcdef")
     name = flink.options.view_as(GoogleCloudOptions).job_name
@@ -178,7 +178,7 @@ def test_a_flink_job_is_named_by_data_set_output_and_run():
     assert flink.options.view_as(GoogleCloudOptions).job_name.startswith(f"{name}-"), "the user's own name is a prefix"
 
 
-def test_a_job_is_found_by_its_output_whatever_its_data_set_run_and_prefix(tmp_path, monkeypatch):
+def test_a_job_is_found_by_its_output_whatever_its_dataset_run_and_prefix(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path / "out")
     (tmp_path / "out").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -206,18 +206,18 @@ def test_what_an_engine_says_of_a_job_that_it_did_not_take_or_gave_up_is_one_lin
         (flink, RuntimeError(f"FAILED: {java}"), EngineError, f"--flink_master=made:8081: Flink gave up the job ({java.splitlines()[0]})"),
         (flink, RuntimeError(f"{java}\nTraceback (most recent call last)"), type(None), "None"),
     ]
-    for engine, error, cls, told in cases:
-        found = engine.explain(error)
-        assert (type(found), str(found)) == (cls, told), error
+    for engine, error, cls, reported in cases:
+        actual = engine.explain(error)
+        assert (type(actual), str(actual)) == (cls, reported), error
 
 
 def test_a_job_is_cancelled_once_its_end_was_seen(monkeypatch):
     monkeypatch.setattr(Flink, "poll_seconds", 0)
     flink = choose_engine(parse_pipeline_options(["--runner=FlinkRunner"]))
     mine, other = (Job(name, name, "RUNNING", f"http://made/{name}") for name in ("mine", "other"))
-    told = iter([[mine, other], [dataclasses.replace(mine, state="CANCELLING"), other], [other]])
+    reported = iter([[mine, other], [dataclasses.replace(mine, state="CANCELLING"), other], [other]])
     cancelled = []
-    monkeypatch.setattr(Flink, "_list_jobs", lambda self: next(told))
+    monkeypatch.setattr(Flink, "_list_jobs", lambda self: next(reported))
     monkeypatch.setattr(Flink, "_cancel_job", lambda self, job_id: cancelled.append(job_id))
     flink.cancel_jobs([mine])
     assert cancelled == ["mine"]

@@ -36,7 +36,7 @@ from engines import (
     start_prepare,
 )
 from forked_python import ForkedPython
-from held_stages import Gate
+from paused_stages import Gate
 from made_images import write_class_folders, write_files
 from made_sources import CASES, NUM
 from object_stores import objects, put, reached, silenced, store_server
@@ -105,7 +105,7 @@ def held_run(
 ) -> Iterator[tuple[ForkedPython, Gate, list[int]]]:
     """A run, the gate at which its workers wait once they have done something in a stage, and who of them waits there."""
     with Gate(gates_of(cluster.folder), stage) as gate:
-        run = start("--beam_plugin=held_stages", *options, before=before)
+        run = start("--beam_plugin=paused_stages", *options, before=before)
         try:
             yield run, gate, held_at(cluster, gate, run)
         finally:
@@ -116,9 +116,9 @@ def held_run(
 def held_at(cluster: Cluster, gate: Gate, run: ForkedPython) -> list[int]:
     """Who waits at a gate: workers of a job that goes on, and is not just being started again."""
     wait_until(lambda: gate.wait_for_arrivals(run) and latest_job(cluster)["state"] == "RUNNING")
-    held = set(gate.wait_for_arrivals(run)) & set(cluster.worker_ids())
-    assert held, "none of them is a worker of the cluster"
-    return sorted(held)
+    reserved = set(gate.wait_for_arrivals(run)) & set(cluster.worker_ids())
+    assert reserved, "none of them is a worker of the cluster"
+    return sorted(reserved)
 
 
 def latest_job(cluster: Cluster) -> dict[str, Any]:
@@ -180,33 +180,33 @@ def as_written(path: pathlib.Path) -> tuple[int, int]:
 
 def finished_shards(directory: pathlib.Path) -> dict[str, tuple[int, int]]:
     """Shards that are done, all files of theirs."""
-    places = [path.stem for path in directory.glob("done/*.json")]
+    locations = [path.stem for path in directory.glob("done/*.json")]
     return {
         str(path.relative_to(directory)): as_written(path)
         for path in directory.rglob("made-*")
-        if any(path.name.replace(".tfrecord", "").removeprefix("made-").startswith(place) for place in places)
+        if any(path.name.replace(".tfrecord", "").removeprefix("made-").startswith(location) for location in locations)
     }
 
 
 def task_manager_of(cluster: Cluster, worker: int) -> str:
     """The name of the one that has started a worker, by a command that stands for it."""
 
-    def told(process: psutil.Process) -> list[str]:
-        return [one for one in process.cmdline() if one.startswith(("--id=", "--provision_endpoint="))]
+    def reported(process: psutil.Process) -> list[str]:
+        return [item for item in process.cmdline() if item.startswith(("--id=", "--provision_endpoint="))]
 
-    found, started = told(psutil.Process(worker)), set()
+    actual, started = reported(psutil.Process(worker)), set()
     for name, pid in cluster.process_ids().items():
         with contextlib.suppress(psutil.Error):  # which has ended by itself
             for child in psutil.Process(pid).children():
                 with contextlib.suppress(psutil.Error):
-                    started |= {name} if told(child) == found else set()
+                    started |= {name} if reported(child) == actual else set()
     (name,) = started
     return name
 
 
 def task_managers(cluster: Cluster) -> set[str]:
     """Names of those that the JobManager counts on."""
-    return {one["id"] for one in cluster.ask("taskmanagers")["taskmanagers"]}
+    return {item["id"] for item in cluster.ask("taskmanagers")["taskmanagers"]}
 
 
 def read_until(run: ForkedPython, text: str) -> str:
@@ -227,10 +227,10 @@ def test_task_managers_that_are_killed_change_nothing_and_cost_no_finished_shard
     with held_run(cluster, start, "listed", submits, before=IMPATIENT) as (run, listed, _), contextlib.ExitStack() as later:
         gates = [listed, *(later.enter_context(Gate(gates_of(cluster.folder), stage)) for stage in ("planned", "written", "finished"))]
         for gate in gates:
-            held = held_at(cluster, gate, run)
+            reserved = held_at(cluster, gate, run)
             done = finished_shards(next((tmp_path / "out.incomplete").glob("*/")))
             assert bool(done) == (gate is gates[-1])
-            cluster.kill(name := task_manager_of(cluster, held[0]))
+            cluster.kill(name := task_manager_of(cluster, reserved[0]))
             if gate is listed:
                 gate.open()
                 printed += read_until(run, f"tasks wait for slots of {has}")
@@ -257,13 +257,13 @@ def test_a_run_that_is_ended_stops_its_job_and_can_be_gone_on_from(cluster, subm
         (signal.SIGTERM, os.kill, ("--resume", submits), 143, "recordmill: Interrupted. "),
         (signal.SIGUSR1, os.kill, ("--resume", submits, limit), 1, late),
     ]
-    for sent, send, options, code, told in ends:
+    for sent, send, options, code, reported in ends:
         with held_run(cluster, start, "written", *options, before=TIME_IS_UP) as (run, *_):
             wait_until(lambda: [*tmp_path.glob("out.incomplete/*/plan/plan.json")])  # which others may still be at
             send(run.pid, sent)
             printed, _ = run.communicate(timeout=SECONDS)
         assert run.returncode == code, printed[-3000:]
-        assert told in printed and "--resume" in printed and "Traceback" not in printed
+        assert reported in printed and "--resume" in printed and "Traceback" not in printed
         assert latest_job(cluster)["state"] == "CANCELED"
         assert os.listdir(tmp_path) == ["out.incomplete"]
 
@@ -288,15 +288,15 @@ def test_a_store_that_dies_ends_the_job_however_often_flink_would_try_again(clus
     cluster.wait_for_task_managers(2)
     with store_server("s3") as server, reached(server), Gate(gates_of(cluster.folder), "finished") as gate:
         bucket = put(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, "")
-        options = (*cluster.options, submits, *server.flags, "--store_timeout=3", "--beam_plugin=held_stages")
+        options = (*cluster.options, submits, *server.flags, "--store_timeout=3", "--beam_plugin=paused_stages")
         run = start_prepare(f"{bucket}/in", f"{bucket}/out", *options, before=before)
         held_at(cluster, gate, run)
         with silenced(server):
             gate.open()
             printed, _ = run.communicate(timeout=SECONDS)
-        told = printed.splitlines()[-1]
+        reported = printed.splitlines()[-1]
         assert run.returncode == 1, printed[-3000:]
-        assert "has answered nothing useful for 3 s (--store_timeout)" in told and "--resume" in told, told
+        assert "has answered nothing useful for 3 s (--store_timeout)" in reported and "--resume" in reported, reported
         assert latest_job(cluster)["state"] in ("CANCELED", "FAILED")
         prepare_here(f"{bucket}/in", f"{bucket}/out", *server.flags, "--resume")
         assert objects(server, f"{bucket}/out") == digest(tmp_path / "local") and not objects(server, f"{bucket}/out.incomplete")
@@ -314,13 +314,13 @@ def transformed(directory: pathlib.Path) -> dict[str, np.ndarray]:
 
 @pytest.mark.slow(36)
 @needs_flink
-def test_an_analysis_a_transform_and_what_is_done_with_their_data_set_give_what_the_local_runner_does(cluster, submits, tmp_path, capfd):
+def test_an_analysis_a_transform_and_what_is_done_with_their_dataset_give_what_the_local_runner_does(cluster, submits, tmp_path, capfd):
     here = prepare_images(tmp_path, "--splits=train=0.8,test=0.2", "--num_shards=4")
-    there = shutil.copytree(here, tmp_path / "flink")
+    existing = shutil.copytree(here, tmp_path / "flink")
     cluster.wait_for_task_managers(2)
     assert main(["analyze", str(here)]) == 0
-    assert main(["analyze", str(there), *cluster.options, submits]) == 0
-    outputs, expected = transformed(there), transformed(here)
+    assert main(["analyze", str(existing), *cluster.options, submits]) == 0
+    outputs, expected = transformed(existing), transformed(here)
     assert outputs.keys() == expected.keys()
     for name, values in expected.items():
         if values.dtype == object:  # strings
@@ -328,7 +328,7 @@ def test_an_analysis_a_transform_and_what_is_done_with_their_data_set_give_what_
         else:
             np.testing.assert_allclose(outputs[name], values, rtol=1e-6, atol=1e-6, err_msg=name)
     for path in (here / TRANSFORM_FN / "assets").iterdir():
-        assert (there / TRANSFORM_FN / "assets" / path.name).read_bytes() == path.read_bytes()
+        assert (existing / TRANSFORM_FN / "assets" / path.name).read_bytes() == path.read_bytes()
 
     # And the examples that the same transform makes have the same bytes.
     assert main(["transform", str(here), str(tmp_path / "here2"), "--name=made"]) == 0
@@ -338,18 +338,18 @@ def test_an_analysis_a_transform_and_what_is_done_with_their_data_set_give_what_
     # So is an export, and of a damaged record each says where it is.
     assert main(["export", str(here), str(tmp_path / "tars"), "--to=webdataset"]) == 0
     assert main(["export", str(here), str(tmp_path / "flink_tars"), "--to=webdataset", *cluster.options, submits]) == 0
-    tars = [{name: one for name, one in digest(tmp_path / folder).items() if name.endswith(".tar")} for folder in ("tars", "flink_tars")]
+    tars = [{name: entry for name, entry in digest(tmp_path / folder).items() if name.endswith(".tar")} for folder in ("tars", "flink_tars")]
     assert tars[0] == tars[1] and len(tars[0]) == 4
     shard = here / dataset_format.read_manifest(here).splits["train"][1].name
     with open(shard, "r+b") as file:
         file.seek(shard.stat().st_size // 2)
         file.write(b"damaged")
-    found = []
+    actual = []
     for options in ((), (*cluster.options, submits, f"--report={tmp_path / 'report.json'}")):
         capfd.readouterr()
         assert main(["verify", str(here), "--json", *options]) == 1
-        found.append(json.loads(capfd.readouterr().out))
-    assert found[0] == found[1] == json.loads((tmp_path / "report.json").read_text()) and {one["file"] for one in found[0]["damages"]} == {shard.name}
+        actual.append(json.loads(capfd.readouterr().out))
+    assert actual[0] == actual[1] == json.loads((tmp_path / "report.json").read_text()) and {item["file"] for item in actual[0]["damages"]} == {shard.name}
 
 
 @pytest.mark.slow(1)
@@ -359,8 +359,8 @@ def test_a_second_cluster_is_refused_where_one_runs(cluster, tmp_path):
     assert (again.returncode, again.stderr) == (1, f"cluster.py: a cluster runs already in {cluster.folder}; take it down first\n")
     taken = cluster_command("up", "--folder", str(tmp_path), "--rest_port", str(cluster.rest_port))
     assert taken.returncode == 1 and f"something listens on port {cluster.rest_port} already" in taken.stderr
-    told = json.loads(cluster_command("status", "--folder", str(cluster.folder)).stdout)
-    assert told["processes"] == cluster.process_ids() and told["taskmanagers"] == 2
+    reported = json.loads(cluster_command("status", "--folder", str(cluster.folder)).stdout)
+    assert reported["processes"] == cluster.process_ids() and reported["taskmanagers"] == 2
 
 
 @pytest.mark.slow(20)
@@ -368,8 +368,8 @@ def test_a_second_cluster_is_refused_where_one_runs(cluster, tmp_path):
 def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publishes_nothing(cluster, submits, start, source, tmp_path):
     """And the next one, which settles splits by what is alike, loses its worker processes while they write shards, which changes nothing."""
     near_duplicates = write_files(shutil.copytree(source, tmp_path / "in"), {"bee/same.jpg": (source / "ant/000.jpg").read_bytes()})
-    settled = ("--duplicates=group", "--stratify", "--splits=train=0.6,test=0.4")
-    prepare_here(near_duplicates, tmp_path / "local", *settled)
+    resolved = ("--duplicates=group", "--stratify", "--splits=train=0.6,test=0.4")
+    prepare_here(near_duplicates, tmp_path / "local", *resolved)
     with held_run(cluster, start, "planned") as (run, gate, _), Gate(gates_of(cluster.folder), "written") as written:
         orphan = latest_job(cluster)
         wait_until(lambda: counters(cluster, orphan).get("listed") == 342)  # of a stage that has ended, while another goes on
@@ -381,7 +381,7 @@ def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publi
         assert psutil.wait_procs(children, timeout=60)[1] == [], "a job server outlives its client"
         wait_until(lambda: not os.path.exists(folder))
         assert cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING", "nobody has told the cluster"
-        options = (*cluster.options, submits, *settled, "--restart", "--beam_plugin=held_stages")
+        options = (*cluster.options, submits, *resolved, "--restart", "--beam_plugin=paused_stages")
         other = start_prepare(near_duplicates, tmp_path / "out", *options)
         while cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING":
             assert other.poll() is None, other.communicate()
@@ -418,9 +418,9 @@ def test_a_job_manager_that_is_killed_is_one_line_with_what_to_do(cluster, submi
     assert run.returncode == 1, printed[-3000:]
     lost = f"--flink_master=localhost:{cluster.rest_port}: "
     assert f"recordmill: warning: {lost}no answer (Connection refused)" in printed
-    told = printed.splitlines()[-1]
-    assert told.startswith(f"recordmill: {lost}") and "and what it has written was left there" in told
-    assert told.endswith(f"Rerun with --resume to continue from {tmp_path / 'out.incomplete'}.")
+    reported = printed.splitlines()[-1]
+    assert reported.startswith(f"recordmill: {lost}") and "and what it has written was left there" in reported
+    assert reported.endswith(f"Rerun with --resume to continue from {tmp_path / 'out.incomplete'}.")
     assert "Traceback" not in printed and "ERROR" not in printed
 
 

@@ -84,7 +84,7 @@ def watch(cluster, monkeypatch, capsys):
     monkeypatch.setattr(flink_watch.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(progress, "_num_restarts", 0)
     watch = JobWatch(cluster.ask, "mine", "the cluster", "the pool's log", interrupted.append)
-    watch._over = looks = Looks()
+    watch._over = looks = VisualHashes()
 
     def look(seconds: float = 5) -> list[str]:
         now[0] += seconds
@@ -96,7 +96,7 @@ def watch(cluster, monkeypatch, capsys):
     return look
 
 
-class Looks(threading.Event):
+class VisualHashes(threading.Event):
     """Lets the watch look as often as it may."""
 
     left = 0
@@ -154,11 +154,11 @@ def test_who_waits_for_a_worker_says_so_within_half_a_minute_and_gives_up_after_
 
 
 def test_a_worker_that_ends_as_it_starts_again_and_again_is_not_waited_for(cluster, watch):
-    told = "The user defined 'open()' method caused an exception: java.lang.IllegalStateException: Process died with exit code 3"
+    reported = "The user defined 'open()' method caused an exception: java.lang.IllegalStateException: Process died with exit code 3"
     for timestamp, failure in enumerate((DIED, DIED, LOST, DIED, DIED), start=1):
         cluster.failures.insert(0, {**failure, "timestamp": timestamp})
         (line,) = watch()
-        assert failure is LOST or line == f"Flink restarted the job ({timestamp}): {told}"
+        assert failure is LOST or line == f"Flink restarted the job ({timestamp}): {reported}"
     assert watch.interrupted == []
     cluster.failures.insert(0, {**DIED, "timestamp": 6})
     assert watch() == []

@@ -28,8 +28,8 @@ IP_LOCAL_PORT_RANGE = 51  # Linux 6.3: out of which ports a socket is given any
 
 def error_of_binding(port: int) -> int:
     """What a socket gets that asks for a port and does not share it; this is what the system asks of a port before it gives it out."""
-    with socket.socket() as one:
-        return pytest.raises(OSError, one.bind, ("localhost", port)).value.errno
+    with socket.socket() as item:
+        return pytest.raises(OSError, item.bind, ("localhost", port)).value.errno
 
 
 def test_a_reserved_port_is_had_by_a_server_alone_that_asks_for_it():
@@ -47,14 +47,14 @@ def test_a_reserved_port_is_given_to_nobody_who_asks_for_any():
     port = reserve_port()
     with socket.create_server(("localhost", 0)) as other:
         for ask, address in ((socket.socket.bind, ("localhost", 0)), (socket.socket.connect, other.getsockname())):
-            with socket.socket() as one:
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with socket.socket() as item:
+                item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
-                    one.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, struct.pack("=I", port | port << 16))
+                    item.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, struct.pack("=I", port | port << 16))
                 except OSError:
                     pytest.skip("this system does not let a socket say out of which ports it is given one")
                 with pytest.raises(OSError) as refused:
-                    ask(one, address)
+                    ask(item, address)
                 assert refused.value.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL), ask
 
 

@@ -29,8 +29,8 @@ def ended(run: ForkedPython) -> tuple[int, str]:
 
 def test_a_fault_of_the_input_is_told_in_the_lines_that_matter(source, options, tmp_path):
     code, printed = ended(start_prepare(source, tmp_path / "out", *options, "--max_bad_fraction=0"))
-    *_, told = printed.partition("recordmill: 2 of 342 inputs")
-    assert code == 2 and "--max_bad_fraction=0" in told
+    *_, reported = printed.partition("recordmill: 2 of 342 inputs")
+    assert code == 2 and "--max_bad_fraction=0" in reported
     assert "Traceback" not in printed and printed.count("\n") <= 6, printed
 
 

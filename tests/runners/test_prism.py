@@ -11,7 +11,7 @@ import pytest
 import engines
 from engines import digest, finish, prepare_here, start_prepare
 from forked_python import ForkedPython
-from held_stages import Gate
+from paused_stages import Gate
 from made_images import write_files
 from made_sources import CASES
 

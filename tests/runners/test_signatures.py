@@ -22,8 +22,8 @@ class Stateful(beam.DoFn):
 def test_signatures_are_those_of_the_methods():
     remember_signatures()
     for _ in range(2):
-        for one in (Stateful(), beam.DoFn(), core.CallableWrapperDoFn(lambda element, by=2: [element * by]), core.CallableWrapperDoFn(str.split)):
-            methods = [getattr(one, name) for name in dir(one)]
+        for item in (Stateful(), beam.DoFn(), core.CallableWrapperDoFn(lambda element, by=2: [element * by]), core.CallableWrapperDoFn(str.split)):
+            methods = [getattr(item, name) for name in dir(item)]
             methods = [method for method in methods if isinstance(method, types.MethodType)]
             assert len(methods) > 10
             assert [core.get_signature(method) for method in methods] == [inspect.signature(method) for method in methods]

@@ -54,5 +54,5 @@ def test_an_object_store_gives_the_same_bytes(name, made):
         source = f"{bucket}/in/{made.source.relative_to(made.folder)}".removesuffix("/.")
         assert prepare(source, f"{bucket}/out", *CASES[name].command, *server.flags) == 0
         store, expected = open_object_store(bucket), digest(made.output)
-        found = {name: hashlib.sha256(store.read(f"{bucket}/out/{name}")).hexdigest() for name in expected}
-        assert found == expected and set(store.top_level(bucket)[0]) == {"in", "out"}
+        actual = {name: hashlib.sha256(store.read(f"{bucket}/out/{name}")).hexdigest() for name in expected}
+        assert actual == expected and set(store.top_level(bucket)[0]) == {"in", "out"}

@@ -171,9 +171,9 @@ def test_the_local_runner_is_stopped_too_and_gone_on_from(tmp_path, monkeypatch,
 
     write_class_folders(tmp_path / "in", {"rose": 20, "tulip": 20})
     command = ["prepare", f"--input={tmp_path}/in", f"--output={tmp_path}/out", "--name=made", "--direct_running_mode=in_memory"]
-    with monkeypatch.context() as held:
-        held.setattr(waiting.threading, "Timer", Timer)
-        held.setattr("beam_pipelines.pipeline.WriteShards.expand", lambda self, planned: planned | beam.Map(write))
+    with monkeypatch.context() as reserved:
+        reserved.setattr(waiting.threading, "Timer", Timer)
+        reserved.setattr("beam_pipelines.pipeline.WriteShards.expand", lambda self, planned: planned | beam.Map(write))
         assert main([*command, "--job_timeout=2"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("recordmill: the job was not done after --job_timeout=2 seconds") and "--resume" in error, error

@@ -83,14 +83,14 @@ def test_each_row_says_what_its_record_holds(tmp_path_factory, name):
     manifest = read_manifest(output)
     labels = [feature for feature in manifest.schema if feature.kind == "class_label"]
     others = [feature.name for feature in manifest.schema if feature.kind == "image" and feature.name != "image"]
-    values = [one for one in manifest.schema if one.kind in VALUES and not one.shape and one.name not in COLUMNS]
+    values = [item for item in manifest.schema if item.kind in VALUES and not item.shape and item.name not in COLUMNS]
     for shard in shards_of(output):
         table = pq.read_table(output / shard.catalog)
         types = {feature.name: pa.list_(pa.string()) if feature.shape else pa.string() for feature in labels}
         types |= {f"{other}_path": pa.string() for other in others}
         types |= {feature.name: VALUES[feature.kind] for feature in values}
-        found = {field.name: field.type for field in table.schema}
-        assert {one: pa.list_(kind.value_type) if pa.types.is_list(kind) else kind for one, kind in found.items()} == {**COLUMNS, **types}
+        actual = {field.name: field.type for field in table.schema}
+        assert {entry: pa.list_(kind.value_type) if pa.types.is_list(kind) else kind for entry, kind in actual.items()} == {**COLUMNS, **types}
         rows, records = table.to_pylist(), list(records_of(output / shard.name, manifest))
         assert len(rows) == len(records) == shard.num_examples
         for number, (row, record) in enumerate(zip(rows, records)):
@@ -165,8 +165,8 @@ def test_a_feature_with_the_name_of_a_column_has_another_there(tmp_path):
     output = prepare(tmp_path / "in" / "rows.csv", tmp_path / "out", "--label=format", "--label=label_format", "--splits=train=1")
     for row in rows_of(output):
         index = int(row["key"].removesuffix(".png"))
-        found = (row["format"], row["label_format"], row["label_label_format"])
-        assert found == ("png", CLASSES[index % 2], CLASSES[index % 3])
+        actual = (row["format"], row["label_format"], row["label_label_format"])
+        assert actual == ("png", CLASSES[index % 2], CLASSES[index % 3])
     lines = [f"{index}.png,{(index + 1) % 6}.png,from the {index}th" for index in range(6)]
     (tmp_path / "in" / "pairs.csv").write_text("\n".join(["image,right,right_path", *lines]))
     options = ("--label=none", "--feature=right:image", "--feature=right_path", "--splits=train=1")

@@ -32,12 +32,12 @@ def test_a_crafted_image_is_a_dead_letter_wherever_it_is(tmp_path, size):
     write_files(tmp_path / "in", files)
     options = ["--label=label", "--label=mask:mask", "--feature=right:image", "--splits=train=1", "--max_bad_fraction=1", *size]
     assert main(["prepare", "--input", str(tmp_path / "in/rows.csv"), "--output", str(tmp_path / "out"), *options]) == 0
-    found = dead_letters(tmp_path / "out")
-    assert {path: letter["reason"] for path, letter in found.items()} == {
+    actual = dead_letters(tmp_path / "out")
+    assert {path: letter["reason"] for path, letter in actual.items()} == {
         "second.png": "bad_image", "b.png": "bad_mask", "c.png": "bad_image", "d.png": "bad_mask"
     }  # fmt: skip
     for path, name, file in (("b.png", "mask", "colour.png"), ("c.png", "right", "rows.png"), ("d.png", "mask", "none.png")):
-        assert found[path]["message"].startswith(f"{name}: {file}: "), path
+        assert actual[path]["message"].startswith(f"{name}: {file}: "), path
 
 
 @pytest.mark.slow(2)

@@ -25,8 +25,8 @@ OPTIONS = ("--splits=train=1", f"--num_shards={NUM_SHARDS}", "--max_bad_fraction
 def prepared(tmp_path_factory) -> pathlib.Path:
     """The first two shards of eight, one in the middle and the last have no record."""
     folder = tmp_path_factory.mktemp("prepared")
-    whole = prepare_images(folder, *OPTIONS, num_images={"ant": 17, "bee": 15}, image_size=(20, 24))
-    catalogs = sorted((whole / "catalog").iterdir())
+    complete = prepare_images(folder, *OPTIONS, num_images={"ant": 17, "bee": 15}, image_size=(20, 24))
+    catalogs = sorted((complete / "catalog").iterdir())
     keys = [key for index in EMPTY for key in pq.read_table(catalogs[index]).column("key").to_pylist()]
     write_files(folder / "source", dict.fromkeys(keys, b"no image"))
     assert main(["prepare", "--input", str(folder / "source"), "--output", str(folder / "out"), *OPTIONS]) == 0
@@ -96,11 +96,11 @@ def test_hosts_share_them_out(prepared, host_count):
     """Each has as many steps as the others; those whose shards are empty too."""
     options = {"memory_budget": 0, "shuffle": "exact", "seed": 1}
     flowers = tf_input.open(prepared)
-    found = Counter()
+    actual = Counter()
     for host in range(host_count):
         data = flowers.batches("train", batch_size=8, inputs="key", targets=(), hosts=(host_count, host), **options)
-        found += keys_of(data.take(int(data.cardinality())))
-    assert found == stored_keys(prepared)
+        actual += keys_of(data.take(int(data.cardinality())))
+    assert actual == stored_keys(prepared)
 
 
 def test_examples_by_their_numbers(prepared):
@@ -124,9 +124,9 @@ def test_files_without_a_manifest(prepared, tmp_path):
 def test_tensorflow_datasets(prepared):
     builder = tfds.builder_from_directory(str(prepared))
     assert builder.info.splits["train"].num_examples == 16
-    assert Counter(one["key"] for one in builder.as_dataset(split="train").as_numpy_iterator()) == stored_keys(prepared)
+    assert Counter(entry["key"] for entry in builder.as_dataset(split="train").as_numpy_iterator()) == stored_keys(prepared)
     parts = [builder.as_dataset(split=part).as_numpy_iterator() for part in ("train[:30%]", "train[30%:]")]
-    assert Counter(one["key"] for part in parts for one in part) == stored_keys(prepared)
+    assert Counter(item["key"] for part in parts for item in part) == stored_keys(prepared)
 
 
 def test_it_is_a_source_again(prepared, tmp_path):

@@ -76,8 +76,8 @@ def test_an_array_is_read_from_its_file(tmp_path):
     write_files(tmp_path, {"maps/1.npy": npy(values), "all.bin": b"xx" + npy(values) + b"yy"})
     feature = Feature("heat", "float", (2, 3, 4))
     for part in (FilePart("maps/1.npy"), FilePart("all.bin", 2, len(npy(values)))):
-        found = parsed(encode_values(tmp_path, [feature], {"heat": part}))
-        np.testing.assert_array_equal(found["heat"], values.astype(np.float32).ravel())
+        actual = parsed(encode_values(tmp_path, [feature], {"heat": part}))
+        np.testing.assert_array_equal(actual["heat"], values.astype(np.float32).ravel())
 
 
 def test_a_mask_follows_its_image(tmp_path):
@@ -101,9 +101,9 @@ def test_objects_are_flat_lists_beside_each_other(tmp_path):
     ]
     objects = Objects(((0, 0, 20, 30), (10, 15, 40, 60)), ("cow", "ant"), {"is_crowd": (0, 1)}, (40, 60))
     extras = encode_values(tmp_path, schema, {"objects": objects})
-    found = parsed(extras)
-    assert found["objects/bbox"] == [0, 0, 0.5, 0.5, 0.25, 0.25, 1, 1]
-    assert (found["objects/label"], found["objects/is_crowd"]) == ([2, 0], [0, 1])
+    actual = parsed(extras)
+    assert actual["objects/bbox"] == [0, 0, 0.5, 0.5, 0.25, 0.25, 1, 1]
+    assert (actual["objects/label"], actual["objects/is_crowd"]) == ([2, 0], [0, 1])
     assert extras.labels == {"objects/label": [2, 0]} and (extras.num_dropped_boxes, extras.num_clipped_boxes) == (0, 0)
 
 
@@ -127,8 +127,8 @@ def test_clipped_objects_are_counted_and_those_outside_left_out_with_all_they_ha
     objects = Objects(((-20, 0, 20, 30), (50, 70, 60, 80), (0, 0, 4, 6)), NAMES, {"is_crowd": (1, 2, 3)})
     encoder, spool = ExtrasEncoder(schema, str(tmp_path), SourceConfig(bad_boxes="clip")), SpoolReader(str(tmp_path / "spool"))
     extras = encoder.encode({"objects": objects}, AS_IT_IS, files_at(str(tmp_path)), spool)
-    found = parsed(extras)
-    assert (found["objects/label"], found["objects/is_crowd"], len(found["objects/bbox"])) == ([0, 2], [1, 3], 8)
+    actual = parsed(extras)
+    assert (actual["objects/label"], actual["objects/is_crowd"], len(actual["objects/bbox"])) == ([0, 2], [1, 3], 8)
     assert (extras.num_dropped_boxes, extras.num_clipped_boxes) == (1, 1)
     with pytest.raises(InvalidInput, match="box 1 of 3"):
         encode_values(tmp_path, schema, {"objects": objects})

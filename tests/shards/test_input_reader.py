@@ -21,7 +21,7 @@ from beam_pipelines.errors import RunError
 from beam_pipelines.images.images import check_image
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.shards import input_reader
-from beam_pipelines.shards.input_reader import InputReader, ReadImage, SeenImage
+from beam_pipelines.shards.input_reader import InputReader, ReadImage, ImageDigests
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.local_files import LocalFiles
@@ -60,7 +60,7 @@ class Inputs:
     def read(self, path: str, is_sampled: bool = False, **fields: Any) -> ReadImage | DeadLetter:
         return self.reader.read(InputRecord(**{"key": path, "path": path, "label": path.split("/")[0], "split": None, **fields}), is_sampled)
 
-    def see(self, path: str, **fields: Any) -> SeenImage | DeadLetter:
+    def see(self, path: str, **fields: Any) -> ImageDigests | DeadLetter:
         """As it is hashed."""
         return self.reader.see(InputRecord(**{"key": path, "path": path, "label": path.split("/")[0], "split": None, **fields}))
 
@@ -74,11 +74,11 @@ def good(tmp_path: pathlib.Path) -> Inputs:
 def test_a_good_image_is_what_the_check_makes_of_it(tmp_path, check):
     inputs = Inputs(tmp_path, GOOD, check)
     for path, data in GOOD.items():
-        found, checked = inputs.read(path), check_image(data, check)
-        assert isinstance(found, ReadImage), path
-        assert found.data == (data if checked.encoded is None else checked.encoded), path
-        assert (found.height, found.width, found.format, found.reencoded) == (checked.height, checked.width, checked.format, checked.reencoded)
-        assert found.extras is None and found.pixels is None
+        actual, checked = inputs.read(path), check_image(data, check)
+        assert isinstance(actual, ReadImage), path
+        assert actual.data == (data if checked.encoded is None else checked.encoded), path
+        assert (actual.height, actual.width, actual.format, actual.reencoded) == (checked.height, checked.width, checked.format, checked.reencoded)
+        assert actual.extras is None and actual.pixels is None
 
 
 def test_an_input_whose_path_is_not_its_key_is_read_by_its_path(tmp_path):
@@ -99,8 +99,8 @@ def test_a_part_of_a_file_and_of_a_spool_is_read_as_a_file_is(tmp_path):
 def test_pixels_without_a_format_become_an_image_or_stay_pixels(tmp_path):
     pixels = noise(1, 5, 7)
     inputs = Inputs(tmp_path, {"cat/data.bin": b"????" + pixels.tobytes()})
-    found = inputs.read("cat/data.bin", offset=4, num_bytes=pixels.nbytes, raw=RawImage(5, 7, 3))
-    assert (found.height, found.width) == (5, 7) and check_image(found.data, "strict").format == "png"
+    actual = inputs.read("cat/data.bin", offset=4, num_bytes=pixels.nbytes, raw=RawImage(5, 7, 3))
+    assert (actual.height, actual.width) == (5, 7) and check_image(actual.data, "strict").format == "png"
     stored = (Feature("image", "pixels", (5, 7, 3)), Feature("key", "text"))
     exact = Inputs(tmp_path, {}, schema=stored)
     exact.context = WriteContext(make_config(tmp_path, images=ImageConfig(encoding="raw")), exact.context.listing)
@@ -141,12 +141,12 @@ def test_a_bad_input_becomes_a_dead_letter_and_the_others_do_not(tmp_path, check
     inputs = Inputs(tmp_path, GOOD, check)
     bad = "cat/large.jpg"
     spoil(inputs.root / bad)
-    found = {path: inputs.read(path) for path in GOOD}
-    letter = found.pop(bad)
+    actual = {path: inputs.read(path) for path in GOOD}
+    letter = actual.pop(bad)
     assert (letter.path, letter.stage, letter.reason) == (bad, stage, reason)
     assert message in letter.message and "\n" not in letter.message
     assert str(tmp_path) not in letter.message, "it would differ from machine to machine"
-    assert {type(one) for one in found.values()} == {ReadImage}
+    assert {type(item) for item in actual.values()} == {ReadImage}
 
 
 def test_a_dead_letter_names_the_file_and_where_it_has_many_images_the_key_too(tmp_path):
@@ -237,12 +237,12 @@ def test_a_medium_is_slow_where_nearly_all_reads_wait_for_it(good, monkeypatch):
 
     def read(*waits: float) -> list[bool]:
         nonlocal seconds
-        found = []
+        actual = []
         for wait in waits:
             seconds = iter((0.0, wait))
             good.read("cat/small.png")
-            found.append(good.reader.is_slow())
-        return found
+            actual.append(good.reader.is_slow())
+        return actual
 
     assert read(*[0.00001] * 20) == [False] * 20
     assert read(*[1.0, 0.00001] * 10) == [False] * 20, "many are slow where the cores are busy"
@@ -283,7 +283,7 @@ def test_on_a_slow_medium_reads_are_under_way_side_by_side_and_come_in_order(tmp
     slow = SlowFiles(num_alone=input_reader._NUM_WAITS)
     reader = InputReader(inputs.context, slow, inputs.spool)
     images = [InputRecord(path, path, "cat", None) for path in files]
-    assert [found.data for found in reader.read_all(images, [False] * len(files))] == list(files.values())
+    assert [result.data for result in reader.read_all(images, [False] * len(files))] == list(files.values())
     assert len(slow.threads) > 2
 
 
@@ -302,8 +302,8 @@ def test_sampled_pixels_are_not_kept(tmp_path):
     inputs = Inputs(tmp_path, {f"cat/{index}.jpg": photograph for index in range(8)})
     tracemalloc.start()
     try:
-        found = [inputs.read(f"cat/{index}.jpg", is_sampled=True) for index in range(8)]
-        assert {one.pixels.num_images for one in found} == {1}
+        actual = [inputs.read(f"cat/{index}.jpg", is_sampled=True) for index in range(8)]
+        assert {item.pixels.num_images for item in actual} == {1}
         assert tracemalloc.get_traced_memory()[1] < 4 * 9_000_000 + 8 * len(photograph)
     finally:
         tracemalloc.stop()
@@ -329,7 +329,7 @@ def test_the_sample_of_pixels_depends_on_seed_and_key_alone(tmp_path):
     assert sums["one"] == sums["five"] != sums["another seed"]
 
 
-def test_the_sample_of_pixels_is_every_image_of_a_small_data_set_and_about_as_many_of_each_shard_of_a_large_one(tmp_path):
+def test_the_sample_of_pixels_is_every_image_of_a_small_dataset_and_about_as_many_of_each_shard_of_a_large_one(tmp_path):
     def is_sampled(num_inputs: int) -> np.ndarray:
         orders = np.sort(shuffle_orders(0, [f"{index}".encode() for index in range(num_inputs)]))
         return WriteContext(make_config(tmp_path), make_listing("c", num_inputs=num_inputs)).is_sampled(orders)
@@ -342,11 +342,11 @@ def test_the_sample_of_pixels_is_every_image_of_a_small_data_set_and_about_as_ma
 
 def test_statistics_are_of_the_images_as_they_are_stored(tmp_path):
     run = PlannedInput(tmp_path, {**GOOD, "dog/bad.jpg": b""})
-    found = run.write().statistics.to_json()["images"]
+    actual = run.write().statistics.to_json()["images"]
     checked = [check_image(data, "strict", full_scale=True) for data in GOOD.values()]
-    assert found["num_images"] == 7
-    assert found["formats"] == {"bmp": 1, "gif": 1, "jpeg": 3, "png": 1, "webp": 1}
-    assert found["reencoded"] == {"bmp": 1, "gif": 1, "webp": 1}
-    stored = [len(data if one.encoded is None else one.encoded) for data, one in zip(GOOD.values(), checked)]
-    for name, values in (("height", [one.height for one in checked]), ("width", [one.width for one in checked]), ("bytes", stored)):
-        assert found[name] == {"min": min(values), "max": max(values), "mean": sum(values) / 7}, name
+    assert actual["num_images"] == 7
+    assert actual["formats"] == {"bmp": 1, "gif": 1, "jpeg": 3, "png": 1, "webp": 1}
+    assert actual["reencoded"] == {"bmp": 1, "gif": 1, "webp": 1}
+    stored = [len(data if element.encoded is None else element.encoded) for data, element in zip(GOOD.values(), checked)]
+    for name, values in (("height", [item.height for item in checked]), ("width", [entry.width for entry in checked]), ("bytes", stored)):
+        assert actual[name] == {"min": min(values), "max": max(values), "mean": sum(values) / 7}, name

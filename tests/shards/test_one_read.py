@@ -85,15 +85,15 @@ def note(folder: pathlib.Path) -> dict[str, str]:
 
 def check_notes(folder: pathlib.Path, source: pathlib.Path, by_light_ones: int) -> None:
     """Each file was opened once, and light processes, which import no Beam, opened so many of them."""
-    opened, found = collections.Counter(), 0
+    opened, actual = collections.Counter(), 0
     for path in (folder / "notes").iterdir():
         lines = path.read_text().splitlines()
         here = collections.Counter(line.removeprefix("open ") for line in lines if line.startswith("open "))
         opened += here
-        found += 0 if "import apache_beam" in lines else sum(here[name] for name in here if name.startswith(f"{source}/"))
+        actual += 0 if "import apache_beam" in lines else sum(here[name] for name in here if name.startswith(f"{source}/"))
         assert "import tensorflow" not in lines
     check_opened(opened, source)
-    assert found == by_light_ones
+    assert actual == by_light_ones
 
 
 @pytest.mark.slow(5)
@@ -145,10 +145,10 @@ def trace(source: pathlib.Path, folder: pathlib.Path, *options: str, **environme
     opened, written = collections.Counter(), collections.Counter()
     for path in (folder / "trace").iterdir():
         for line in path.read_text(errors="replace").splitlines():
-            if line.startswith("open") and (found := re.search(r" = \d+<([^>]*)>$", line)):
-                opened[found[1]] += 1
-            elif found := _WRITTEN.match(line) or _COPIED.match(line):
-                written[found[1]] += int(found[2])
+            if line.startswith("open") and (actual := re.search(r" = \d+<([^>]*)>$", line)):
+                opened[actual[1]] += 1
+            elif actual := _WRITTEN.match(line) or _COPIED.match(line):
+                written[actual[1]] += int(actual[2])
     return Traced(opened, written)
 
 
@@ -158,7 +158,7 @@ def test_each_file_is_opened_once_by_light_processes_which_are_light(light_run, 
     check_notes(light_run.folder, photographs, by_light_ones=sum(1 for _ in photographs.rglob("*.*")) + MIN_SAMPLE)
 
 
-def test_the_kernel_is_asked_for_each_file_once_and_for_no_more_bytes_than_the_data_set_has(light_run, photographs):
+def test_the_kernel_is_asked_for_each_file_once_and_for_no_more_bytes_than_the_dataset_has(light_run, photographs):
     """Plan, spool, progress and what is done are counted too."""
     if light_run.traced is None:
         pytest.skip("strace is not installed, or may not trace processes here")
@@ -261,7 +261,7 @@ def element_counts(infos: Any) -> dict[str, int]:
 
 @pytest.mark.slow
 def test_what_goes_through_the_runner_is_a_fraction_of_the_images(tmp_path, monkeypatch, shuffled):
-    held, moved = {}, {}
+    reserved, moved = {}, {}
     for num in NUM_RECORDS:
         for sizes in shuffled:
             sizes.clear()
@@ -271,11 +271,11 @@ def test_what_goes_through_the_runner_is_a_fraction_of_the_images(tmp_path, monk
         counts = element_counts(infos)
         assert len(counts) > 20 and max(counts.values()) >= 16, counts
         assert max(counts.values()) <= 0.02 * num, counts
-        held[num], moved[num] = sum(shuffled.side_inputs), sum(shuffled.between) + sum(shuffled.grouped)
+        reserved[num], moved[num] = sum(shuffled.side_inputs), sum(shuffled.between) + sum(shuffled.grouped)
     few, many = NUM_RECORDS
     assert 0 < moved[many] <= MAX_BYTES and moved[many] - moved[few] <= MAX_BYTES_OF_IMAGE * (many - few), moved
     # Histograms too; their counts compress a little worse.
-    assert 0 < held[many] < 1.05 * held[few], held
+    assert 0 < reserved[many] < 1.05 * reserved[few], reserved
 
 
 @pytest.mark.slow(6)

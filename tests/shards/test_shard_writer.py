@@ -121,15 +121,15 @@ def test_each_image_is_in_its_record_as_the_check_left_it(tmp_path, check):
     records = read_with_tensorflow(run.out / SHARD)
     assert len(records) == len(files)
     for key, record in zip(run.keys(), records):
-        found = tf.train.Example.FromString(record).features.feature
-        assert found["key"].bytes_list.value[0].decode() == key
-        assert LABELS[found["label"].int64_list.value[0]] == key.split("/")[0]
+        actual = tf.train.Example.FromString(record).features.feature
+        assert actual["key"].bytes_list.value[0].decode() == key
+        assert LABELS[actual["label"].int64_list.value[0]] == key.split("/")[0]
         if check == "none":
-            assert found["image"].bytes_list.value[0] == files[key] and set(found) == {"image", "key", "label"}
+            assert actual["image"].bytes_list.value[0] == files[key] and set(actual) == {"image", "key", "label"}
             continue
         checked = check_image(files[key], check)
-        assert found["image"].bytes_list.value[0] == (files[key] if checked.encoded is None else checked.encoded), key
-        assert [found[name].int64_list.value[0] for name in ("height", "width")] == [checked.height, checked.width], key
+        assert actual["image"].bytes_list.value[0] == (files[key] if checked.encoded is None else checked.encoded), key
+        assert [actual[name].int64_list.value[0] for name in ("height", "width")] == [checked.height, checked.width], key
 
 
 def test_index_rows_point_at_record_image_and_label(tmp_path):
@@ -154,12 +154,12 @@ def test_catalog_rows_say_of_each_record_what_it_is(tmp_path):
     shard = (run.out / SHARD).read_bytes()
     rows, index = catalog(run), list(decode_index((run.out / INDEX).read_bytes()))
     assert [row["key"] for row in rows] == [key for key in run.keys() if key not in REFUSED]
-    for place, (row, entry) in enumerate(zip(rows, index, strict=True)):
+    for location, (row, entry) in enumerate(zip(rows, index, strict=True)):
         image, checked = shard[entry.image_offset :][: entry.image_length], check_image(MIXED[row["key"]], "strict")
         assert row == {
             "key": row["key"], "path": row["key"], "offset": None, "num_bytes": len(image), "crc32c": google_crc32c.value(image),
             "height": checked.height, "width": checked.width, "format": checked.format, "reencoded": checked.reencoded or None,
-            "group": None, "weight": None, "shard": SHARD, "record": place, "label": row["key"].split("/")[0],
+            "group": None, "weight": None, "shard": SHARD, "record": location, "label": row["key"].split("/")[0],
         }  # fmt: skip
 
 
@@ -214,14 +214,14 @@ def test_parts_that_are_joined_are_the_same_as_one_bit_for_bit(tmp_path, check, 
 
 
 def test_shards_of_several_are_each_their_part_of_the_order(tmp_path):
-    whole, cut = PlannedInput(tmp_path / "whole", MIXED), PlannedInput(tmp_path / "cut", MIXED, num_shards=4)
-    assert sum((cut.keys(shard) for shard in cut.shards), []) == whole.keys()
-    whole.write()
+    complete, cut = PlannedInput(tmp_path / "whole", MIXED), PlannedInput(tmp_path / "cut", MIXED, num_shards=4)
+    assert sum((cut.keys(shard) for shard in cut.shards), []) == complete.keys()
+    complete.write()
     written = [cut.write(2, shard) for shard in cut.shards]
-    records = [record for one in written for record in read_with_tensorflow(cut.out / one.info.name)]
-    assert records == read_with_tensorflow(whole.out / SHARD)
+    records = [record for entry in written for record in read_with_tensorflow(cut.out / entry.info.name)]
+    assert records == read_with_tensorflow(complete.out / SHARD)
     assert {shard.num_inputs for shard in cut.shards} <= {len(MIXED) // 4, -(-len(MIXED) // 4)}
-    assert sum(one.statistics.dead_letters.num for one in written) == len(REFUSED)
+    assert sum(item.statistics.dead_letters.num for item in written) == len(REFUSED)
 
 
 @pytest.mark.parametrize("num_parts", [1, 3])

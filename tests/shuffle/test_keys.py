@@ -31,7 +31,7 @@ def find(inputs: list[InputRecord], size: int, directory: pathlib.Path, block_re
     config = make_config(directory, seed=seed)
     batches = [make_references(inputs[start : start + size], config) for start in range(0, len(inputs), size)]
     splits = sorted({image.split for image in inputs} - {None}) or ["train", "validation"]
-    named = {split: 1 for batch in batches for place, split in enumerate(batch.splits) if (batch.rows["split"] == place).any()}
+    named = {split: 1 for batch in batches for location, split in enumerate(batch.splits) if (batch.rows["split"] == location).any()}
     assert set(named) <= set(splits)
     return plan_without_beam(batches, named, config, block_references=block_references)[1]
 
@@ -47,9 +47,9 @@ def test_all_keys_of_several_inputs_are_found_in_whatever_order_they_are_listed(
     collisions = find(inputs, size, tmp_path_factory.mktemp("first"), block_references, seed)
     assert (collisions.num, collisions.counts) == (len(expected), expected)
     for key, named in collisions.inputs.items():
-        mine = [keys.NamedInput(path, split) for one, path, split in rows if one == key]
+        mine = [keys.NamedInput(path, split) for element, path, split in rows if element == key]
         assert len(named) == 2 and named == sorted(named) and not Counter(named) - Counter(mine)
-        assert len({one.split for one in named}) == min(2, len({one.split for one in mine})), "two splits are worst, and shown"
+        assert len({item.split for item in named}) == min(2, len({entry.split for entry in mine})), "two splits are worst, and shown"
     shuffler.shuffle(inputs)
     again = find(inputs, size + 1, tmp_path_factory.mktemp("again"), 1 << 19, seed)
     assert (again.counts, again.inputs) == (collisions.counts, collisions.inputs)
@@ -90,7 +90,7 @@ def test_a_key_that_thousands_of_inputs_have_is_one_of_them(tmp_path):
     inputs = [InputRecord("k", f"{index}.jpg", "", None) for index in range(5000)]
     collisions = find([InputRecord("other", "a", "", None), *inputs], 1500, tmp_path, 100)
     assert (collisions.num, collisions.counts) == (1, {"k": 5000})
-    assert [one.path for one in collisions.inputs["k"]] == ["0.jpg", "1.jpg"]
+    assert [item.path for item in collisions.inputs["k"]] == ["0.jpg", "1.jpg"]
 
 
 def test_no_key_of_two_inputs_is_no_collision(tmp_path):

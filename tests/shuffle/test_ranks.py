@@ -63,10 +63,10 @@ def cut(references: References, bounds: Sequence[int]) -> list[References]:
 def test_the_order_is_a_permutation_by_the_full_blake2b_128(keys, seed):
     references = make_references(keys, seed)
     ordered, collisions = sort_by_shuffle_key(references, np.arange(len(references)), seed)
-    found = list(ordered.keys)
-    assert found == promised_order(seed, keys)
-    assert [keys[position] for position in ordered.rows["num_bytes"]] == found, "rows moved away from their keys"
-    assert [path.removeprefix(b"path/") for path in ordered.paths] == found, "paths moved away from their keys"
+    actual = list(ordered.keys)
+    assert actual == promised_order(seed, keys)
+    assert [keys[position] for position in ordered.rows["num_bytes"]] == actual, "rows moved away from their keys"
+    assert [path.removeprefix(b"path/") for path in ordered.paths] == actual, "paths moved away from their keys"
     assert not collisions.num
 
 
@@ -132,7 +132,7 @@ def test_counts_of_parts_add_up(parts):
         packed.append(counts.pack())
     merged = merge_counts(packed)
     for split in {split for split, _ in parts}:
-        mine = np.concatenate([orders for one, orders in parts if one == split])
+        mine = np.concatenate([orders for item, orders in parts if item == split])
         assert merged[split].tolist() == np.bincount(shuffle_keys.buckets(mine), minlength=NUM_BUCKETS).tolist()
     assert merged.keys() == {split for split, _ in parts}
 
@@ -155,9 +155,9 @@ def test_blocks_tile_the_buckets_and_are_of_about_equal_size(orders, block_refer
     assert len(bounds) - 1 <= max(ranks.FEW_BLOCKS, -(-int(total.sum()) // block_references), -(-reference_bytes // ranks.BLOCK_BYTES))
     for begin, end in itertools.pairwise(bounds):
         assert total[begin:end].sum() < 2 * block_references + total[begin:end].max(), "but for what one bucket adds"
-    for split, one in plan.splits.items():
-        assert one.num_inputs == len(orders[split]) == one.before[-1]
-        assert (np.diff(one.before) == counts[split]).all()
+    for split, item in plan.splits.items():
+        assert item.num_inputs == len(orders[split]) == item.before[-1]
+        assert (np.diff(item.before) == counts[split]).all()
 
 
 def test_blocks_grow_with_the_data_and_references_with_many_bytes_make_more_of_them():
@@ -282,7 +282,7 @@ def test_shards_by_size_keep_to_their_bounds(num_examples, num_bytes, shard_byte
             assert num_bytes / (num_shards - 1) > smallest
 
 
-def test_shards_by_size_are_a_few_for_a_small_data_set():
+def test_shards_by_size_are_a_few_for_a_small_dataset():
     cases = [
         ("100 KB", 100_000, None, 1),
         ("5 MiB", 5 << 20, None, 5),

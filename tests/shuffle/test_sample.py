@@ -46,8 +46,8 @@ def test_it_is_the_inputs_with_the_smallest_keys_whatever_the_runs(tmp_path_fact
     images = [InputRecord(key, key, "c", None) for key in keys]
     batches = [make_references(images[start : start + size], config) for start in range(0, num, size)]
     listing = make_listing("c", num_inputs=num)
-    found = [key.decode() for key in take(batches, listing, config).keys]
-    assert found == expected[: max(MIN_SAMPLE, min(num // 50, MAX_SAMPLE))]
+    actual = [key.decode() for key in take(batches, listing, config).keys]
+    assert actual == expected[: max(MIN_SAMPLE, min(num // 50, MAX_SAMPLE))]
 
 
 def test_a_run_of_many_hands_on_few_references(tmp_path):
@@ -106,8 +106,8 @@ def test_the_number_of_shards_comes_from_what_the_sample_is_stored_as(tmp_path):
     ]
     for case, options, num_bytes in cases:
         for shard_bytes in (num_bytes * 10, num_bytes * 7):
-            found = Input(tmp_path / f"{case} {shard_bytes}", files, shard_bytes=shard_bytes, **options).check()
-            assert found == {"train": -(-60 * num_bytes // shard_bytes)}, case
+            actual = Input(tmp_path / f"{case} {shard_bytes}", files, shard_bytes=shard_bytes, **options).check()
+            assert actual == {"train": -(-60 * num_bytes // shard_bytes)}, case
 
 
 def test_the_number_of_shards_comes_from_the_listing_where_that_knows_the_sizes(tmp_path):

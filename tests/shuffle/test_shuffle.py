@@ -121,7 +121,7 @@ def test_splits_are_ranked_apart(tmp_path):
     batches = [images(evens, "train"), images(odds, "test")]
     shards = keys_of(global_shuffle(batches, {"train": 3, "test": 2}, make_config(tmp_path)))
     for split, expected in (("train", evens), ("test", odds)):
-        assert sum((keys for (one, _), keys in shards.items() if one == split), []) == promised(expected), split
+        assert sum((keys for (item, _), keys in shards.items() if item == split), []) == promised(expected), split
 
 
 def test_one_example_and_many_shards_a_block(tmp_path, monkeypatch):
@@ -134,13 +134,13 @@ def test_one_example_and_many_shards_a_block(tmp_path, monkeypatch):
 
 
 def test_another_seed_is_another_order_in_the_same_splits(tmp_path):
-    found = {}
+    actual = {}
     for seed in (0, 7):
         shards = keys_of(global_shuffle([images(KEYS)], {"train": 1, "validation": 1}, make_config(tmp_path / f"{seed}", seed=seed)))
-        found[seed] = shards
+        actual[seed] = shards
         assert all(keys == promised(keys, seed) for keys in shards.values()), seed
-    assert {place: set(keys) for place, keys in found[0].items()} == {place: set(keys) for place, keys in found[7].items()}
-    assert found[0] != found[7]
+    assert {location: set(keys) for location, keys in actual[0].items()} == {slot: set(keys) for slot, keys in actual[7].items()}
+    assert actual[0] != actual[7]
 
 
 def test_keys_of_two_inputs_end_the_run_and_no_plan_is_written(tmp_path):
@@ -156,13 +156,13 @@ def test_keys_of_two_inputs_end_the_run_and_no_plan_is_written(tmp_path):
 # What goes wrong on the way
 
 BLOCK_MEDDLERS = {
-    "pieces are lost": lambda stretches: stretches[1:],
-    "pieces are repeated": lambda stretches: [*stretches, stretches[0]],
-    "some are lost and others repeated": lambda stretches: [*stretches[1:], stretches[-1]],
+    "pieces are lost": lambda chunks: chunks[1:],
+    "pieces are repeated": lambda chunks: [*chunks, chunks[0]],
+    "some are lost and others repeated": lambda chunks: [*chunks[1:], chunks[-1]],
 }
 SHARD_MEDDLERS = {
-    "what a block has is lost": lambda pieces: pieces[1:],
-    "what a block has is repeated": lambda pieces: [*pieces, pieces[-1]],
+    "what a block has is lost": lambda chunks: chunks[1:],
+    "what a block has is repeated": lambda chunks: [*chunks, chunks[-1]],
 }
 
 
@@ -180,7 +180,7 @@ def test_a_runner_that_loses_or_repeats_pieces_of_a_block_fails_the_run(tmp_path
     assert len(shuffle_with(config)) == 4
     for meddled in range(4):
         with pytest.raises(RunError, match="references have ranks .* arrived: the runner lost or repeated some"):
-            shuffle_with(config, meddle_block=lambda block, stretches: meddle(stretches) if block == meddled else stretches)
+            shuffle_with(config, meddle_block=lambda block, chunks: meddle(chunks) if block == meddled else chunks)
             pytest.fail(f"block {meddled}")
 
 
@@ -189,7 +189,7 @@ def test_a_runner_that_loses_or_repeats_what_a_block_has_for_a_shard_fails_the_r
     config = make_config(tmp_path, splits=ALL_IN_ONE)
     for meddled in range(4):
         with pytest.raises(RunError, match="references arrived; expected .*: the runner lost or repeated some"):
-            shuffle_with(config, meddle_shard=lambda address, pieces: meddle(pieces) if address[1] == meddled else pieces)
+            shuffle_with(config, meddle_shard=lambda address, chunks: meddle(chunks) if address[1] == meddled else chunks)
             pytest.fail(f"shard {meddled}")
 
 
@@ -197,7 +197,7 @@ def test_a_runner_that_loses_all_of_a_block_or_of_a_shard_fails_the_run(tmp_path
     config = make_config(tmp_path, splits=ALL_IN_ONE)
     lost = make_references(images(KEYS[:100]), config)
     with pytest.raises(RunError, match="lost or repeated"):
-        plan_without_beam([lost], {"train": 4}, config, lambda block, pieces: [] if block == 1 else pieces, block_references=40)
+        plan_without_beam([lost], {"train": 4}, config, lambda block, chunks: [] if block == 1 else chunks, block_references=40)
     planned, collisions, plan = plan_without_beam([lost], {"train": 4}, config)
     for arrived in (planned[:3], [*planned, planned[0]]):
         with pytest.raises(RunError, match=f"{len(arrived)} shards were planned; expected 4: the runner lost or repeated some"):

@@ -65,8 +65,8 @@ def write_fixed(root: pathlib.Path) -> list[str]:
 
 
 def write_jsonl(root: pathlib.Path) -> list[str]:
-    rows = [{"file_name": f"{index}.png", "maps": maps_of(one).tolist()} for index, one in enumerate(pictures())]
-    write_files(root, {f"{index}.png": encode(one, "PNG") for index, one in enumerate(pictures())})
+    rows = [{"file_name": f"{index}.png", "maps": maps_of(entry).tolist()} for index, entry in enumerate(pictures())]
+    write_files(root, {f"{index}.png": encode(item, "PNG") for index, item in enumerate(pictures())})
     write_files(root, {"all.jsonl": "\n".join(map(json.dumps, rows)).encode()})
     return ["--input", str(root / "all.jsonl")]
 
@@ -75,7 +75,7 @@ def write_parquet(root: pathlib.Path) -> list[str]:
     import pyarrow as pa
     import pyarrow.parquet
 
-    rows = [{"image": encode(one, "PNG"), "maps": maps_of(one).tolist()} for one in pictures()]
+    rows = [{"image": encode(picture, "PNG"), "maps": maps_of(picture).tolist()} for picture in pictures()]
     pyarrow.parquet.write_table(pa.Table.from_pylist(rows), root / "all.parquet")
     return ["--input", str(root / "all.parquet")]
 
@@ -83,7 +83,7 @@ def write_parquet(root: pathlib.Path) -> list[str]:
 def write_hugging_face(root: pathlib.Path) -> list[str]:
     datasets = pytest.importorskip("datasets", reason="Hugging Face's datasets, which write the arrays, are not installed")
     features = {"image": datasets.Image(), "maps": datasets.Array3D((SIDE, SIDE, 2), "float32")}
-    rows = {"image": [{"bytes": encode(one, "PNG"), "path": None} for one in pictures()], "maps": list(maps_of(pictures()))}
+    rows = {"image": [{"bytes": encode(picture, "PNG"), "path": None} for picture in pictures()], "maps": list(maps_of(pictures()))}
     datasets.Dataset.from_dict(rows, datasets.Features(features)).to_parquet(root / "all.parquet")
     return ["--input", str(root / "all.parquet")]
 
@@ -92,8 +92,8 @@ def write_tars(member: str, to_bytes: Callable[[np.ndarray], bytes]) -> Callable
     def write(root: pathlib.Path) -> list[str]:
         path = root / "all.tar"
         with tarfile.open(path, "w") as tar:
-            for index, one in enumerate(pictures()):
-                for name, data in {"png": encode(one, "PNG"), member: to_bytes(maps_of(one))}.items():
+            for index, item in enumerate(pictures()):
+                for name, data in {"png": encode(item, "PNG"), member: to_bytes(maps_of(item))}.items():
                     info = tarfile.TarInfo(f"{index:03d}.{name}")
                     info.size = len(data)
                     tar.addfile(info, io.BytesIO(data))
@@ -108,7 +108,7 @@ def in_json(maps: np.ndarray) -> bytes:
 
 def write_tfrecord(to_value: Callable[[np.ndarray], Any]) -> Callable[[pathlib.Path], list[str]]:
     def write(root: pathlib.Path) -> list[str]:
-        records = [example({"image": encode(one, "PNG"), "maps": to_value(maps_of(one))}) for one in pictures()]
+        records = [example({"image": encode(picture, "PNG"), "maps": to_value(maps_of(picture))}) for picture in pictures()]
         write_records(root / "all.tfrecord", records)
         return ["--input", str(root / "all.tfrecord"), "--layout=image=image"]
 
@@ -123,7 +123,7 @@ def write_tfds(root: pathlib.Path) -> list[str]:
             "maps": tfds.features.Tensor(shape=(SIDE, SIDE, 2), dtype=np.float32),
         }
     )
-    rows = [{"image": one, "maps": maps_of(one)} for one in pictures()]
+    rows = [{"image": picture, "maps": maps_of(picture)} for picture in pictures()]
     tfds.dataset_builders.store_as_tfds_dataset(
         name="dense",
         version="1.0.0",
@@ -177,12 +177,12 @@ def test_maps_keep_their_shape_beside_their_images(source: str, tmp_path: pathli
 
 
 def check_maps(output: pathlib.Path) -> None:
-    data_set = tf_input.open(output)
-    (feature,) = [feature for feature in data_set.manifest.schema if feature.name == "label"]
+    dataset = tf_input.open(output)
+    (feature,) = [feature for feature in dataset.manifest.schema if feature.name == "label"]
     assert (feature.kind, feature.shape) == ("float", (SIDE, SIDE, 2))
-    assert {one["image"].tobytes() for one in data_set["train"]} == {one.tobytes() for one in pictures()}
-    for one in data_set["train"]:
-        np.testing.assert_array_equal(one["label"], maps_of(one["image"]))
+    assert {item["image"].tobytes() for item in dataset["train"]} == {picture.tobytes() for picture in pictures()}
+    for entry in dataset["train"]:
+        np.testing.assert_array_equal(entry["label"], maps_of(entry["image"]))
 
 
 @pytest.mark.slow
@@ -190,11 +190,11 @@ def test_maps_are_mirrored_with_their_images(tmp_path: pathlib.Path) -> None:
     given = write_npz(np.savez)(tmp_path)
     assert main(["prepare", *given, "--output", str(tmp_path / "out"), "--splits=train=1", "--label=maps:array"]) == 0
     flip = tf_input.Augmentation(crop=False)
-    num_mirrored, originals = 0, {one.tobytes() for one in pictures()}
+    num_mirrored, originals = 0, {picture.tobytes() for picture in pictures()}
     batches = tf_input.open(tmp_path / "out").batches("train", batch_size=NUM, image_size=SIDE, augment=flip, seed=1, drop_remainder=False)
     for images, maps in batches:
         np.testing.assert_array_equal(maps, maps_of(images.numpy()))
-        num_mirrored += sum(one.tobytes() not in originals for one in images.numpy())
+        num_mirrored += sum(item.tobytes() not in originals for item in images.numpy())
     assert 0 < num_mirrored < NUM
 
 
@@ -208,11 +208,11 @@ def test_masks_in_arrays_follow_their_images(tmp_path: pathlib.Path) -> None:
         np.savez(path, images=images, ids=ids.astype(dtype).reshape(shape))
         options = ["--splits=train=1", "--label=ids:mask", f"--image_size=exact={SIDE}x{SIDE}"]
         assert main(["prepare", "--input", str(path), "--output", str(output), *options]) == 0
-        data_set = tf_input.open(output)
-        by_key = {one["key"]: one["mask"] for one in map(data_set["train"].__getitem__, range(NUM))}
+        dataset = tf_input.open(output)
+        by_key = {item["key"]: item["mask"] for item in map(dataset["train"].__getitem__, range(NUM))}
         for index in range(NUM):
-            found = np.squeeze(by_key[f"{number}.npz/images#{index:06d}"])
-            np.testing.assert_array_equal(found, (pictures()[index, ..., 0] % 5).astype(dtype), dtype)
+            actual = np.squeeze(by_key[f"{number}.npz/images#{index:06d}"])
+            np.testing.assert_array_equal(actual, (pictures()[index, ..., 0] % 5).astype(dtype), dtype)
 
 
 def test_numbers_that_would_change_are_dead_letters(tmp_path: pathlib.Path) -> None:
@@ -233,7 +233,7 @@ def test_numbers_that_would_change_are_dead_letters(tmp_path: pathlib.Path) -> N
         labels = [f"--label={name}:{kind}" for name, (_, kind) in columns.items()]
         options = ["--splits=train=1", "--image_column=images", *labels, "--max_bad_fraction=0.5"]
         assert main(["prepare", "--input", str(path), "--output", str(output), *options]) == 0
-        letters = {one["path"]: one["reason"] for one in map(json.loads, (output / "dead_letters.jsonl").read_text().splitlines())}
+        letters = {item["path"]: item["reason"] for item in map(json.loads, (output / "dead_letters.jsonl").read_text().splitlines())}
         expected = {f"{number}.npz/images#{3 + index:06d}": f"bad_{kind}" for index, (_, kind) in enumerate(columns.values())}
         assert letters == expected
 

@@ -34,13 +34,13 @@ def test_images_are_spooled_however_records_are_stored(tmp_path: pathlib.Path, o
     write_array_record(tmp_path / "in/train.array_record", *records, options=options)
     write_array_record(tmp_path / "in/test.array_record", options=options)
     source = open_source(tmp_path / "in", spool=str(tmp_path / "spool"), features=["other:mask"])
-    assert source.found.startswith("layout image_label: image=image")
+    assert source.guess.startswith("layout image_label: image=image")
     reader, listed = SpoolReader(str(tmp_path / "spool")), list_all(source)
-    assert [reader.read(one.spool, one.offset, one.num_bytes) for one in listed] == images
-    others = [one.values["other"] for one in listed]
-    assert [reader.read(one.spool, one.offset, one.num_bytes) for one in others] == [image[::-1] for image in images]
+    assert [reader.read(element.spool, element.offset, element.num_bytes) for element in listed] == images
+    others = [item.values["other"] for item in listed]
+    assert [reader.read(member.spool, member.offset, member.num_bytes) for member in others] == [image[::-1] for image in images]
     reader.close()
-    assert [(one.key, one.label, one.split) for one in listed] == [(f"train.array_record#{n:08d}", str(n), "train") for n in range(8)]
+    assert [(entry.key, entry.label, entry.split) for entry in listed] == [(f"train.array_record#{n:08d}", str(n), "train") for n in range(8)]
 
 
 @pytest.mark.parametrize(("group_size", "lost"), [(1, [4, 7]), (3, [3, 4, 5, 6, 7])])
@@ -52,9 +52,9 @@ def test_a_damaged_chunk_costs_its_own_records_alone(tmp_path: pathlib.Path, gro
         assert data.count(b"note %d" % index) == 1
         data = data.replace(b"note %d" % index, b"NOTE %d" % index)
     path.write_bytes(data)
-    bad = [(one.path, one.stage, one.reason) for one in list_all(open_source(tmp_path)) if isinstance(one, DeadLetter)]
+    bad = [(entry.path, entry.stage, entry.reason) for entry in list_all(open_source(tmp_path)) if isinstance(entry, DeadLetter)]
     assert bad == [(f"x.array_record#{index:08d}", "list", "bad_record") for index in lost]
-    good = [one.label for one in list_all(open_source(tmp_path)) if not isinstance(one, DeadLetter)]
+    good = [item.label for item in list_all(open_source(tmp_path)) if not isinstance(item, DeadLetter)]
     assert good == [str(n) for n in range(8) if n not in lost]
 
 
@@ -64,7 +64,7 @@ def test_a_footer_that_names_more_than_there_is_ends_the_listing(tmp_path: pathl
     path = write_array_record(tmp_path / "x.array_record", *records, options="group_size:3,uncompressed")
     path.write_bytes(path.read_bytes().replace(b"note 01", b"NOTE 01").replace(b"note 07", b"NOTE 07"))
     monkeypatch.setattr(array_record_reader, "_MAX_BAD_IN_A_ROW", 3)
-    assert sum(isinstance(one, DeadLetter) for one in list_all(open_source(tmp_path))) == 6, "three in a row, and again"
+    assert sum(isinstance(item, DeadLetter) for item in list_all(open_source(tmp_path))) == 6, "three in a row, and again"
     monkeypatch.setattr(array_record_reader, "_MAX_BAD_IN_A_ROW", 2)
     with pytest.raises(UserError, match="x.array_record: 3 records in a row up to number 2"):
         list_all(open_source(tmp_path))
@@ -73,16 +73,16 @@ def test_a_footer_that_names_more_than_there_is_ends_the_listing(tmp_path: pathl
 def test_no_flipped_bit_gives_other_records(tmp_path: pathlib.Path) -> None:
     records = [example(image=JPEG, label=index) for index in range(3)]
     path = write_array_record(tmp_path / "x.array_record", *records)
-    data, whole = path.read_bytes(), list_all(open_source(tmp_path))
-    places = [place for place, byte in enumerate(data) if byte]
-    for place in places[:: len(places) // 60]:
-        path.write_bytes(data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :])
+    data, complete = path.read_bytes(), list_all(open_source(tmp_path))
+    indices = [location for location, byte in enumerate(data) if byte]
+    for slot in indices[:: len(indices) // 60]:
+        path.write_bytes(data[:slot] + bytes([data[slot] ^ 1 << slot % 8]) + data[slot + 1 :])
         try:
             listed = list_all(open_source(tmp_path))
         except UserError as error:
             assert len(str(error).splitlines()) == 1 and "x.array_record" in str(error)
         else:
-            assert len(listed) == 3 and all(one in whole or isinstance(one, DeadLetter) for one in listed), place
+            assert len(listed) == 3 and all(item in complete or isinstance(item, DeadLetter) for item in listed), slot
 
 
 def test_a_record_that_is_too_large_is_a_dead_letter(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,10 +93,10 @@ def test_a_record_that_is_too_large_is_a_dead_letter(tmp_path: pathlib.Path, mon
 
 
 def test_what_is_no_array_record_is_told_in_one_line(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = write_array_record(tmp_path / "x.array_record", example(image=JPEG, label=1)).read_bytes()
+    complete = write_array_record(tmp_path / "x.array_record", example(image=JPEG, label=1)).read_bytes()
     cases = [
-        ("cut off", whole[:-100], "not a complete ArrayRecord file"),
-        ("short", whole[:99], "64KB"),
+        ("cut off", complete[:-100], "not a complete ArrayRecord file"),
+        ("short", complete[:99], "64KB"),
         ("another", b"<html>" * 99, "not a TFRecord file"),
     ]
     for case, data, message in cases:
@@ -132,14 +132,14 @@ def test_what_tensorflow_datasets_writes(tmp_path: pathlib.Path) -> None:
     )
     source = open_source(tmp_path / "made/1.0.0", spool=str(tmp_path / "spool"), key_column="note")
     assert source.label_names() == {"label": ("cat", "dog")} and source.targets == ("label",)
-    reader, listed = SpoolReader(str(tmp_path / "spool")), {one.key: one for one in list_all(source)}
+    reader, listed = SpoolReader(str(tmp_path / "spool")), {item.key: item for item in list_all(source)}
     for n, image in images.items():
-        one = listed.pop(f"n{n}")
-        assert (one.label, one.split) == (("cat", "dog")[n % 2], "train" if n < 4 else "test")
-        stored = reader.read(one.spool, one.offset, one.num_bytes)
+        entry = listed.pop(f"n{n}")
+        assert (entry.label, entry.split) == (("cat", "dog")[n % 2], "train" if n < 4 else "test")
+        stored = reader.read(entry.spool, entry.offset, entry.num_bytes)
         assert np.array_equal(Image.open(io.BytesIO(stored)), image)
     reader.close()
     assert not listed
-    (left_out,) = (path.name for path in (tmp_path / "made/1.0.0").glob("*-test.array_record-*"))
-    source = open_source(tmp_path / "made/1.0.0", ignore=(left_out,))
+    (unused_fields,) = (path.name for path in (tmp_path / "made/1.0.0").glob("*-test.array_record-*"))
+    source = open_source(tmp_path / "made/1.0.0", ignore=(unused_fields,))
     assert len(list_all(source)) == 4 and source.num_ignored == 1

@@ -28,8 +28,8 @@ from tf_input.dataset_format import Feature
 def digits() -> tuple[np.ndarray, np.ndarray]:
     """(uint8 [1797, 8, 8], int64 [1797]): scikit-learn's handwritten digits."""
     datasets = pytest.importorskip("sklearn.datasets", reason="scikit-learn, whose digits are needed, is not installed")
-    found = datasets.load_digits()
-    return (found.images * 15).astype(np.uint8), found.target
+    actual = datasets.load_digits()
+    return (actual.images * 15).astype(np.uint8), actual.target
 
 
 def labels_of(*texts: str) -> SourceConfig:
@@ -121,11 +121,11 @@ def test_nothing_is_spooled_for_an_estimate(digits: Any, tmp_path: pathlib.Path)
 def test_large_arrays_are_listed_in_parts(digits: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = digits
     path = save_npz(tmp_path / "digits.npz", x=x, y=y)
-    whole = Listed(Arrays, path)
+    complete = Listed(Arrays, path)
     monkeypatch.setattr(array_images, "_PART_RECORDS", 500)
     divided = Listed(Arrays, path)
-    assert (len(whole.parts), len(divided.parts)) == (1, 4)
-    assert divided.images == whole.images
+    assert (len(complete.parts), len(divided.parts)) == (1, 4)
+    assert divided.images == complete.images
 
 
 CIFAR10_NAMES = "airplane\nautomobile\nbird\ncat\ndeer\ndog\nfrog\nhorse\nship\ntruck\n\n"
@@ -722,10 +722,10 @@ def test_any_damage_is_told_in_one_line(kind: str, tmp_path: pathlib.Path) -> No
     for _ in range(60):
         path = sorted(files)[random.integers(len(files))]
         data = bytearray(files[path])
-        places = np.concatenate(
+        indices = np.concatenate(
             [random.integers(0, min(200, len(data)), 2), random.integers(max(len(data) - 500, 0), len(data), 2)]
         )
-        data[places[random.integers(4)]] = random.integers(256)
+        data[indices[random.integers(4)]] = random.integers(256)
         path.write_bytes(data)
         try:
             Listed(Arrays, folder)
@@ -756,7 +756,7 @@ def test_arrays_in_an_object_store(digits: Any, tmp_path: pathlib.Path, monkeypa
             of_file, of_folder = Listed(Arrays, local), Listed(Arrays, f"{bucket}/in")
             assert [image[:4] for image in of_folder.images] == [image[:4] for image in of_file.images], kind
             few = [*range(0, 1797, 300), 1796]
-            found = of_folder.pixels([of_folder.images[index] for index in few])
-            np.testing.assert_array_equal(found, of_file.pixels([of_file.images[index] for index in few]), kind)
+            actual = of_folder.pixels([of_folder.images[index] for index in few])
+            np.testing.assert_array_equal(actual, of_file.pixels([of_file.images[index] for index in few]), kind)
             if local.is_file():
                 assert Listed(Arrays, f"{bucket}/in/{local.name}").labels == of_file.labels, kind

@@ -25,7 +25,7 @@ ERRORS = (OSError, ValueError, tf.errors.InvalidArgumentError)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> pathlib.Path:
+def complete(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("whole")
     return prepare_images(
         folder,
@@ -39,9 +39,9 @@ def whole(tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.fixture
-def copy(whole, tmp_path) -> pathlib.Path:
+def copy(complete, tmp_path) -> pathlib.Path:
     """To damage."""
-    return shutil.copytree(whole, tmp_path / "copy")
+    return shutil.copytree(complete, tmp_path / "copy")
 
 
 def shards_of(directory: pathlib.Path) -> list[pathlib.Path]:
@@ -66,21 +66,21 @@ def batches_of_keys(flowers: tf_input.PreparedDataset, order: str, **options: An
 
 def keys_of(data: tf.data.Dataset) -> list[bytes]:
     """Of an epoch, which must have as many batches as it says, none of them empty."""
-    found = [(batch["key"] if isinstance(batch, dict) else batch).numpy().tolist() for batch in data]
-    assert len(found) == data.cardinality() and all(found)
-    return sum(found, [])
+    actual = [(batch["key"] if isinstance(batch, dict) else batch).numpy().tolist() for batch in data]
+    assert len(actual) == data.cardinality() and all(actual)
+    return sum(actual, [])
 
 
 @pytest.fixture(scope="module")
-def keys(whole) -> list[list[bytes]]:
+def keys(complete) -> list[list[bytes]]:
     """Of each shard's records."""
-    counts = [shard.num_examples for shard in read_manifest(whole).splits["train"]]
-    found = iter(keys_of(batches(tf_input.open(whole), shuffle=False)))
-    return [[next(found) for _ in range(count)] for count in counts]
+    counts = [shard.num_examples for shard in read_manifest(complete).splits["train"]]
+    actual = iter(keys_of(batches(tf_input.open(complete), shuffle=False)))
+    return [[next(actual) for _ in range(count)] for count in counts]
 
 
-def without(keys: list[list[bytes]], *places: tuple[int, int]) -> list[bytes]:
-    return sorted(key for i, some in enumerate(keys) for j, key in enumerate(some) if (i, j) not in places)
+def without(keys: list[list[bytes]], *locations: tuple[int, int]) -> list[bytes]:
+    return sorted(key for i, some in enumerate(keys) for j, key in enumerate(some) if (i, j) not in locations)
 
 
 @pytest.mark.slow(0.4)
@@ -97,26 +97,26 @@ def test_a_flipped_bit_is_named(copy, order):
 @pytest.mark.slow(0.5)
 @pytest.mark.parametrize("order", ORDERS)
 def test_what_is_not_damaged_comes_once_in_every_epoch(copy, keys, order, caplog):
-    damaged = [(0, 0), (2, 5), (2, 6), (3, 14)]
-    for shard, record in damaged:
+    corrupt = [(0, 0), (2, 5), (2, 6), (3, 14)]
+    for shard, record in corrupt:
         flip(shards_of(copy)[shard], offsets_of(copy, shard)[record] * 8 + 300)
     flowers = tf_input.open(copy)
     data = batches(flowers, **ORDERS[order])
     with caplog.at_level("WARNING", "tf_input"):
         epochs = [keys_of(data), keys_of(data)]
-    assert [sorted(epoch) for epoch in epochs] == [without(keys, *damaged)] * 2
+    assert [sorted(epoch) for epoch in epochs] == [without(keys, *corrupt)] * 2
     assert len(flowers.skipped) == 4
-    found = sorted((one.shard, one.record, one.offset) for one in flowers.skipped)
-    assert found == [(str(shards_of(copy)[i]), j, offsets_of(copy, i)[j]) for i, j in damaged]
-    assert len([one for one in caplog.records if one.getMessage().startswith("skipped ")]) == 4
+    actual = sorted((entry.shard, entry.record, entry.offset) for entry in flowers.skipped)
+    assert actual == [(str(shards_of(copy)[i]), j, offsets_of(copy, i)[j]) for i, j in corrupt]
+    assert len([item for item in caplog.records if item.getMessage().startswith("skipped ")]) == 4
 
 
-def cut(shard: int, place: Callable[[list[int]], int]) -> Callable[[pathlib.Path], None]:
-    def damage(directory: pathlib.Path) -> None:
+def cut(shard: int, location: Callable[[list[int]], int]) -> Callable[[pathlib.Path], None]:
+    def corruption(directory: pathlib.Path) -> None:
         path = shards_of(directory)[shard]
-        path.write_bytes(path.read_bytes()[: place(offsets_of(directory, shard))])
+        path.write_bytes(path.read_bytes()[: location(offsets_of(directory, shard))])
 
-    return damage
+    return corruption
 
 
 def append(directory: pathlib.Path) -> None:
@@ -138,8 +138,8 @@ LOSSES = {
 @pytest.mark.slow(0.4)
 @pytest.mark.parametrize("case", LOSSES)
 def test_a_shard_of_another_size(copy, keys, case):
-    damage, expected, num_left, orders = LOSSES[case]
-    damage(copy)
+    corruption, expected, num_left, orders = LOSSES[case]
+    corruption(copy)
     with pytest.raises((FileNotFoundError, ValueError)) as error:
         batches(tf_input.open(copy), on_error="raise")
     assert str(shards_of(copy)[1]) in str(error.value) and expected in str(error.value)
@@ -168,10 +168,10 @@ def test_hosts_share_what_is_left(copy, keys):
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 def test_a_shard_in_the_place_of_another(copy, on_error):
     """Of the same size, and so found only by what is in it: no record of it is damaged, and none is left out."""
-    one, other = shards_of(copy)[:2]
-    size = one.stat().st_size
-    one.write_bytes((other.read_bytes() * 2)[:size])
-    message = f"{one.name} is not the one that manifest.json names"
+    item, other = shards_of(copy)[:2]
+    size = item.stat().st_size
+    item.write_bytes((other.read_bytes() * 2)[:size])
+    message = f"{item.name} is not the one that manifest.json names"
     for order in ORDERS:
         with pytest.raises(ERRORS, match=message):
             list(batches_of_keys(tf_input.open(copy), order, on_error=on_error))
@@ -229,8 +229,8 @@ INDEXES = {
 @pytest.mark.parametrize("case", INDEXES)
 def test_an_index_that_can_not_be_used(copy, keys, case):
     """Where it is needed: shards that are read whole say themselves where their records lie."""
-    damage, expected = INDEXES[case]
-    damage(copy)
+    corruption, expected = INDEXES[case]
+    corruption(copy)
     for on_error in ("raise", "skip"):
         assert sorted(keys_of(batches_of_keys(tf_input.open(copy), "window", on_error=on_error))) == without(keys)
         with pytest.raises(ERRORS) as error:

@@ -59,14 +59,14 @@ def touch(path: pathlib.Path) -> None:
 
 def after_listing(monkeypatch, change) -> None:
     """Lets something happen once a run has listed its source."""
-    original = list_images.make_one_listing
+    original = list_images.join_listings
 
-    def make_one_listing(*arguments):
+    def join_listings(*arguments):
         listing = original(*arguments)
         change()
         return listing
 
-    monkeypatch.setattr(list_images, "make_one_listing", make_one_listing)
+    monkeypatch.setattr(list_images, "make_one_listing", join_listings)
 
 
 @pytest.mark.slow
@@ -76,8 +76,8 @@ def test_a_file_that_changes_after_the_listing_fails_the_run(name, tmp_path, mon
     changed = packed_file(tmp_path / "in", name)
     after_listing(monkeypatch, lambda: touch(changed))
     assert main(command(source, tmp_path / "out", name)) == 2
-    told = capfd.readouterr().err
-    assert changed.name in told and "--restart" in told and "Traceback" not in told
+    reported = capfd.readouterr().err
+    assert changed.name in reported and "--restart" in reported and "Traceback" not in reported
     assert not (tmp_path / "out").exists()
     monkeypatch.undo()
     assert main(command(source, tmp_path / "out", name, "--restart")) == 0
@@ -96,8 +96,8 @@ def test_a_file_that_changes_before_its_parts_are_listed_fails_the_run(name, tmp
 
     monkeypatch.setattr(list_images, "list_parts", list_and_change)
     assert main(command(source, tmp_path / "out", name)) == 2
-    told = capfd.readouterr().err
-    assert changed.name in told and "Traceback" not in told
+    reported = capfd.readouterr().err
+    assert changed.name in reported and "Traceback" not in reported
 
 
 @pytest.mark.slow
@@ -112,8 +112,8 @@ def test_a_file_that_changes_before_resume_fails_it(name, tmp_path, capfd):
     status = changed.stat()
     touch(changed)
     assert main(command(source, tmp_path / "out", name, "--resume")) == 2
-    told = capfd.readouterr().err
-    assert changed.name in told and "--restart" in told and "Traceback" not in told
+    reported = capfd.readouterr().err
+    assert changed.name in reported and "--restart" in reported and "Traceback" not in reported
     os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert main(command(source, tmp_path / "out", name, "--resume")) == 0
     assert main(command(source, tmp_path / "again", name)) == 0
@@ -130,8 +130,8 @@ def test_other_labels_in_a_file_of_the_same_length_reach_no_example(name, tmp_pa
         CASES[name].write(tmp_path / "other")
     after_listing(monkeypatch, lambda: shutil.copytree(tmp_path / "other", tmp_path / "in", dirs_exist_ok=True, copy_function=shutil.copyfile))
     assert main(command(source, tmp_path / "out", name)) == 2
-    told = capfd.readouterr().err
-    assert "--restart" in told and "Traceback" not in told and not (tmp_path / "out").exists()
+    reported = capfd.readouterr().err
+    assert "--restart" in reported and "Traceback" not in reported and not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
@@ -149,8 +149,8 @@ def test_a_file_that_changes_during_a_repair_fails_it(name, tmp_path, monkeypatc
 
     monkeypatch.setattr(rebuild, "list_wanted", list_and_change)
     assert main(["repair", str(tmp_path / "out")]) == 2
-    told = capfd.readouterr().err
-    assert changed.name in told and "Traceback" not in told
+    reported = capfd.readouterr().err
+    assert changed.name in reported and "Traceback" not in reported
 
 
 @pytest.mark.slow
@@ -170,5 +170,5 @@ def test_an_object_that_changes_after_the_listing_fails_the_run(scheme, name, is
         after_listing(monkeypatch, change)
         source = f"{bucket}/in/{source.relative_to(tmp_path / 'in')}".removesuffix("/.")
         assert main(command(source, f"{bucket}/out", name, *server.flags)) == 2
-    told = capfd.readouterr().err
-    assert changed in told and "--restart" in told and "Traceback" not in told
+    reported = capfd.readouterr().err
+    assert changed in reported and "--restart" in reported and "Traceback" not in reported

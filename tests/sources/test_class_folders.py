@@ -141,7 +141,7 @@ def test_a_class_folder_with_the_masks_of_another_is_refused(tmp_path, first, se
 
 @pytest.mark.slow(2)
 @pytest.mark.parametrize(
-    "paths, options, names, told",
+    "paths, options, names, reported",
     [
         (["cat/s1/1.jpg", "cat/s2/1.jpg", "dog/s1/1.jpg"], ["--splits=train=1"], ["cat", "dog"], "--class_folder_depth=1"),
         (["a/cat/1.jpg", "b/rose/1.jpg"], ["--splits=train=1"], ["a/cat", "b/rose"], "--class_folder_depth=all"),
@@ -150,13 +150,13 @@ def test_a_class_folder_with_the_masks_of_another_is_refused(tmp_path, first, se
         (["train/train/cat/1.jpg", "test/test/cat/1.jpg"], [], ["cat"], "--class_folder_depth=2"),
     ],
 )
-def test_the_reading_is_printed_and_kept(tmp_path, capsys, paths, options, names, told):
+def test_the_reading_is_printed_and_kept(tmp_path, capsys, paths, options, names, reported):
     assert prepare(tmp_path, paths, *options) == 0
     assert (tmp_path / "out/label.labels.txt").read_text().split() == names
     printed = capsys.readouterr().err
-    assert (told in printed) if told else ("--class_folder_depth" not in printed)
+    assert (reported in printed) if reported else ("--class_folder_depth" not in printed)
     kept = json.loads((tmp_path / "out/run.json").read_text())["options"]["source"]["class_folder_depth"]
-    assert kept == (told or options[-1]).rpartition("=")[2]
+    assert kept == (reported or options[-1]).rpartition("=")[2]
 
 
 @pytest.mark.parametrize(
@@ -194,8 +194,8 @@ def test_signs_that_folders_are_no_classes_are_warned_of(tmp_path, paths, words)
     write_files(tmp_path / "in", dict.fromkeys(paths, b"x"))
     config = PrepareJob(str(tmp_path / "in"), str(tmp_path / "out"), "made", source=SourceConfig("image_folder"))
     source = ImageFolder(config)
-    _, found = list_parts(source, source.parts())
-    warnings = make_listing(config, source, found).warnings
+    _, actual = list_parts(source, source.parts())
+    warnings = make_listing(config, source, actual).warnings
     assert len(warnings) == len(words)
     assert all(word in warning for warning, some in zip(warnings, words) for word in some), warnings
 
@@ -204,6 +204,6 @@ def test_nested_folders_that_were_not_looked_into_are_refused_once_all_is_listed
     write_files(tmp_path / "in", {f"{label}/s1/{index}.jpg": b"x" for label in ("cat", "dog") for index in range(2)})
     config = PrepareJob(str(tmp_path / "in"), str(tmp_path / "out"), "made", source=SourceConfig("image_folder"))
     source = ImageFolder(config)
-    _, found = list_parts(source, source.parts())
+    _, actual = list_parts(source, source.parts())
     with pytest.raises(UserError, match="--class_folder_depth=1 .*--class_folder_depth=all"):
-        make_listing(config, source, found)
+        make_listing(config, source, actual)

@@ -28,7 +28,7 @@ from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.images.class_masks import draw_regions
 from beam_pipelines.sources.annotated.coco import Coco
 from beam_pipelines.sources.annotated.json_sections import read_sections
-from beam_pipelines.sources.cells.left_out import LeftOut
+from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.listed_part import ListedPart, list_part, make_listing
 from made_images import jpeg, write_files
 
@@ -69,10 +69,10 @@ class Listed:
         self.num_ignored = 0
         for part in Coco(config).parts():
             lister = Coco(config, with_sizes=with_sizes)
-            for found in lister.list(part):
-                into, name = (self.letters, found.path) if isinstance(found, DeadLetter) else (self.images, found.key)
+            for result in lister.list(part):
+                into, name = (self.letters, result.path) if isinstance(result, DeadLetter) else (self.images, result.key)
                 assert name not in into
-                into[name] = found
+                into[name] = result
             self.label_names.append(lister.label_names()["objects/label"] if lister.features else ())
             self.num_ignored += lister.num_ignored
             self.root = lister.root
@@ -126,15 +126,15 @@ def test_fields_that_are_not_kept_are_told(tmp_path, capsys):
     write_files(tmp_path / "in", {"a.jpg": jpeg(1, 50, 60)})
     assert main(["prepare", f"--input={tmp_path}/in/in.json", "--source=coco", f"--output={tmp_path}/out", "--splits=train=1"]) == 0
     assert "\nnot used:     the columns or fields area, oddly\\nnamed, segmentation\n" in capsys.readouterr().out
-    assert json.loads((tmp_path / "out/statistics.json").read_text())["left_out_fields"] == ["area", "oddly\\nnamed", "segmentation"]
+    assert json.loads((tmp_path / "out/statistics.json").read_text())["unused_fields"] == ["area", "oddly\\nnamed", "segmentation"]
     for options, expected in (({"has_masks": True}, {"oddly\\nnamed"}), ({"labels": ()}, set())):
         source = Coco(PrepareJob(f"{tmp_path}/in/in.json", "out", "made", source=SourceConfig("coco", **options)))
         list(source.list(*source.parts()))
-        assert source.left_out.names == expected, options
+        assert source.unused_fields.names == expected, options
 
 
 def test_of_very_many_fields_the_first_are_told():
-    names, several = [f"{number:05d}" for number in range(1000)], [LeftOut(), LeftOut()]
+    names, several = [f"{number:05d}" for number in range(1000)], [UnusedFields(), UnusedFields()]
     for index, order in enumerate((names, names[::-1])):
         several[index].add(order)
     several[0].merge(several[1])
@@ -212,18 +212,18 @@ def test_a_category_that_only_groups_others_is_no_class(categories, used, expect
     parts = []
     for position, category_ids in enumerate((used, used[-1:])):  # the second file does not use all categories
         name = ("train", "valid")[position]
-        content = instances(annotations=[annotation(category_id=one) for one in category_ids], categories=categories)
+        content = instances(annotations=[annotation(category_id=item) for item in category_ids], categories=categories)
         write_json(tmp_path / f"annotations/instances_{name}.json", content)
     config = PrepareJob(os.fspath(tmp_path), "out", "made", source=SourceConfig("coco"))
-    found = ListedPart()
+    actual = ListedPart()
     for part in Coco(config).parts():
         listed, source = ListedPart(), Coco(config)
         list(list_part(source, part, listed))
-        found.merge(listed)
-    listing = make_listing(config, Coco(config), found)
+        actual.merge(listed)
+    listing = make_listing(config, Coco(config), actual)
     (label,) = [feature for feature in listing.schema if feature.name == "objects/label"]
     assert label.label_names == expected
-    is_dropped = len(expected) < len({one["name"] for one in categories})
+    is_dropped = len(expected) < len({category["name"] for category in categories})
     assert [line for line in listing.warnings if "--label_names" in line and "'fish'" in line] == list(listing.warnings)
     assert len(listing.warnings) == is_dropped
 
@@ -242,15 +242,15 @@ def test_annotations_find_their_images_whatever_their_order(tmp_path_factory, da
     number = st.floats(-1e6, 1e6) | st.integers(-1000, 1000)
     boxes = data.draw(st.lists(st.tuples(st.sampled_from(ids), st.tuples(*[number] * 4)), max_size=20)) if ids else []
     content = instances(
-        [image(one, f"{one}.jpg") for one in ids],
-        [annotation(one, box) | {"id": at} for at, (one, box) in enumerate(boxes)],
+        [image(entry, f"{entry}.jpg") for entry in ids],
+        [annotation(element, box) | {"id": at} for at, (element, box) in enumerate(boxes)],
     )
     path = write_json(tmp_path_factory.mktemp("in") / "in.json", content)
     listed, peer = Listed(path), COCO(os.fspath(path))
-    assert set(listed.images) == {f"{one}.jpg" for one in ids}
-    for one in ids:
-        expected = [peer_box["bbox"] for peer_box in peer.loadAnns(peer.getAnnIds(imgIds=[one]))]
-        assert [list(box) for box in listed.objects(f"{one}.jpg").boxes] == [
+    assert set(listed.images) == {f"{item}.jpg" for item in ids}
+    for member in ids:
+        expected = [peer_box["bbox"] for peer_box in peer.loadAnns(peer.getAnnIds(imgIds=[member]))]
+        assert [list(box) for box in listed.objects(f"{member}.jpg").boxes] == [
             [y, x, y + h, x + w] for x, y, w, h in expected
         ]
 
@@ -296,7 +296,7 @@ BAD_IMAGES = {
 @pytest.mark.parametrize("case", BAD_IMAGES)
 def test_a_bad_image_is_a_dead_letter(case, tmp_path):
     images, paths, reason = BAD_IMAGES[case]
-    has_annotation = any(isinstance(one, dict) and one.get("id") == 2 for one in images)
+    has_annotation = any(isinstance(item, dict) and item.get("id") == 2 for item in images)
     listed = list_json(tmp_path, instances(images, [annotation(1), *([annotation(2)] if has_annotation else [])]))
     assert set(listed.images) == {"a.jpg"}
     assert listed.reasons == dict.fromkeys(paths, reason)
@@ -415,22 +415,22 @@ def at_most_calls(limit: int) -> Iterator[None]:
 
 @pytest.mark.slow(0.4)
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
-@pytest.mark.parametrize("place", ["info", "images", "annotations", "bbox"])
-def test_deep_nesting_is_no_harm(opening, place, tmp_path):
+@pytest.mark.parametrize("location", ["info", "images", "annotations", "bbox"])
+def test_deep_nesting_is_no_harm(opening, location, tmp_path):
     depth = 100_000
     deep = opening * depth + b"1" + {b"[": b"]", b'{"a":': b"}"}[opening] * depth
-    content = json.dumps(instances(annotations=[annotation(box="HERE")] if place == "bbox" else None)).encode()
-    if place == "bbox":
+    content = json.dumps(instances(annotations=[annotation(box="HERE")] if location == "bbox" else None)).encode()
+    if location == "bbox":
         content = content.replace(b'"HERE"', deep)
-    elif place == "info":
+    elif location == "info":
         content = content.replace(b"{", b'{"info": ' + deep + b",", 1)
     else:
-        content = content.replace(b'"%s": [' % place.encode(), b'"%s": [%s, ' % (place.encode(), deep))
+        content = content.replace(b'"%s": [' % location.encode(), b'"%s": [%s, ' % (location.encode(), deep))
     with at_most_calls(20 * depth):
         listed = list_json(tmp_path, content)
     expected = {"info": {}, "bbox": {"a.jpg": "bad_annotation"}}
     reasons = {"images": "bad_image_entry", "annotations": "bad_annotation"}
-    assert listed.reasons == expected.get(place, {f"in.json#/{place}/0": reasons.get(place)})
+    assert listed.reasons == expected.get(location, {f"in.json#/{location}/0": reasons.get(location)})
 
 
 def test_a_value_that_is_nested_too_deeply_is_not_built(tmp_path):
@@ -454,7 +454,7 @@ def test_memory_is_that_of_columns(tmp_path):
     [part] = source.parts()
     tracemalloc.start()
     try:
-        assert sum(len(found.values["objects"].boxes) for found in source.list(part)) == num
+        assert sum(len(result.values["objects"].boxes) for result in source.list(part)) == num
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -501,7 +501,7 @@ def test_a_file_that_is_gone_once_it_is_found_is_named(tmp_path):
     source = Coco(PrepareJob(os.fspath(tmp_path / "instances.json"), "out", "made", source=SourceConfig("coco")))
     (part,) = source.parts()
     (tmp_path / "instances.json").unlink()
-    for look in (source.held_bytes, lambda part: list(source.list(part))):
+    for look in (source.memory_bytes, lambda part: list(source.list(part))):
         with pytest.raises(UserError, match="instances.json cannot be read: No such file"):
             look(part)
 
@@ -540,9 +540,9 @@ def test_files_that_are_only_partly_splits_are_refused(tmp_path):
 
 def test_a_folder_is_found_by_names_in_the_other_unicode_normal_form(tmp_path):
     names = {form: f"{unicodedata.normalize(form, 'Löwe')}.jpg" for form in ("NFC", "NFD")}
-    for one, other in (("NFC", "NFD"), ("NFD", "NFC")):
-        write_files(tmp_path / one, {f"images/{names[one]}": IMAGE})
-        path = write_json(tmp_path / one / "in.json", instances([image(file_name=names[other])]))
+    for item, other in (("NFC", "NFD"), ("NFD", "NFC")):
+        write_files(tmp_path / item, {f"images/{names[item]}": IMAGE})
+        path = write_json(tmp_path / item / "in.json", instances([image(file_name=names[other])]))
         assert set(Listed(path).images) == {f"images/{names['NFC']}"}
 
 
@@ -591,11 +591,11 @@ def test_ignored_images_are_counted(tmp_path):
 def test_sizes_are_looked_up_if_they_are_wanted(tmp_path):
     write_files(tmp_path, {"a.jpg": b"12345"})
     path = write_json(tmp_path / "in.json", instances([image(), image(2, "gone.jpg")]))
-    assert {key: found.num_bytes for key, found in Listed(path, with_sizes=True).images.items()} == {
+    assert {key: actual.num_bytes for key, actual in Listed(path, with_sizes=True).images.items()} == {
         "a.jpg": 5,
         "gone.jpg": 0,
     }
-    assert {found.num_bytes for found in Listed(path).images.values()} == {0}
+    assert {result.num_bytes for result in Listed(path).images.values()} == {0}
 
 
 @pytest.mark.parametrize("path", ["in.json", "in"])

@@ -101,9 +101,9 @@ CELLS = [
 
 @pytest.mark.parametrize("column, cell, expected", [case[1:] for case in CELLS], ids=[case[0] for case in CELLS])
 def test_a_cell_becomes_what_its_kind_says(tmp_path: pathlib.Path, column: str, cell: Any, expected: Any) -> None:
-    found = read(tmp_path, column, {"x": cell})
-    assert found == expected
-    assert type(found) is type(expected)
+    actual = read(tmp_path, column, {"x": cell})
+    assert actual == expected
+    assert type(actual) is type(expected)
 
 
 BAD_CELLS = [
@@ -207,7 +207,7 @@ def test_what_is_no_class_is_told_which_kinds_would_read_it(tmp_path: pathlib.Pa
 def test_a_feature_may_have_another_name_than_its_column() -> None:
     column = parse_column("--feature", "tree_height=height:float", "text")
     assert column == Column("tree_height", ("height",), "float")
-    assert [one.name for one in parse_labels(["a=b", "c"])] == ["a", "c"]
+    assert [label.name for label in parse_labels(["a=b", "c"])] == ["a", "c"]
     with pytest.raises(UserError, match="--label=a=b: "):
         parse_labels(["a=b"])
 
@@ -418,9 +418,9 @@ def test_the_shape_of_arrays_is_that_of_the_first(tmp_path: pathlib.Path) -> Non
     np.save(tmp_path / "a.npy", np.zeros((46, 46, 5), np.float32))
     root = Root(os.fspath(tmp_path))
     columns = tuple(parse_column("--label", text, "class") for text in ("maps:array", "other:array[3]", "species"))
-    found = find_array_shapes(columns, {"maps": "a.npy", "other": "none.npy"}, root)
-    assert [column.shape for column in found] == [(46, 46, 5), (3,), ()]
-    assert ColumnReader(found, (), root).features[0] == Feature("maps", "float", (46, 46, 5))
+    actual = find_array_shapes(columns, {"maps": "a.npy", "other": "none.npy"}, root)
+    assert [column.shape for column in actual] == [(46, 46, 5), (3,), ()]
+    assert ColumnReader(actual, (), root).features[0] == Feature("maps", "float", (46, 46, 5))
 
 
 @pytest.mark.parametrize(

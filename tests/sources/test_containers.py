@@ -77,11 +77,11 @@ def test_an_object_store_is_read_like_a_folder(server, tmp_path, kind, extension
     folder = write_files(tmp_path / "in", files)
     root = put(server, files)
 
-    def listed(place: object, suffix: str) -> list:
-        config = PrepareJob(f"{place}{suffix}", "out", "made", source=SourceConfig(kind=kind))
+    def listed(location: object, suffix: str) -> list:
+        config = PrepareJob(f"{location}{suffix}", "out", "made", source=SourceConfig(kind=kind))
         opened = source(config)
         parts = opened.parts()
-        return [*parts, *(one for part in parts for one in opened.list(part))]
+        return [*parts, *(item for part in parts for item in opened.list(part))]
 
     for suffix in (suffix.replace(".x", f".{extension}") for suffix in SUFFIXES):
         on_disk = listed(folder, suffix)

@@ -14,7 +14,7 @@ from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError
-from beam_pipelines.sources.folders.file_listing import LINK_OUT, FileListing, FoundFile
+from beam_pipelines.sources.folders.file_listing import LINK_OUT, FileListing, ListedFile
 from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
@@ -77,12 +77,12 @@ def server() -> Iterator[StoreServer]:
 
 def listed(root: object, kind: str, **options: Any) -> tuple[list[str], int]:
     config = PrepareJob(str(root), "out", "made", source=SourceConfig(kind), **options)
-    found, num_ignored = [], 0
+    actual, num_ignored = [], 0
     for part in open_source(config).parts():
         source = open_source(config, with_sizes=True)
-        found += [str(item).replace(source.root, "ROOT") for item in source.list(part)]
+        actual += [str(item).replace(source.root, "ROOT") for item in source.list(part)]
         num_ignored += source.num_ignored
-    return sorted(found), num_ignored
+    return sorted(actual), num_ignored
 
 
 @pytest.mark.parametrize("kind", FOLDERS)
@@ -97,8 +97,8 @@ def test_the_listing_is_that_of_the_same_folder_on_disk(server, tmp_path, kind):
 
 def test_one_json_file_in_a_store(server):
     root = put(server, FOLDERS["coco"])
-    found, _ = listed(f"{root}/annotations/instances_val2017.json", "coco")
-    assert "path='images/val2017/a.jpg'" in found[1] and "num_bytes=3" in found[1]
+    actual, _ = listed(f"{root}/annotations/instances_val2017.json", "coco")
+    assert "path='images/val2017/a.jpg'" in actual[1] and "num_bytes=3" in actual[1]
 
 
 def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server):
@@ -107,24 +107,24 @@ def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server)
     bucket, prefix = split_path(root)
     for name in ["images/1.jpg", *odd]:  # as the store's own library writes them
         open_object_store(root)._client.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=b"x")
-    found = list(FileListing(Root(root), ()).walk())
-    assert [item for item in found if isinstance(item, FoundFile)] == [FoundFile("images/1.jpg", 1)]
-    assert sorted(item.path for item in found if isinstance(item, DeadLetter)) == sorted(odd)
+    actual = list(FileListing(Root(root), ()).walk())
+    assert [item for item in actual if isinstance(item, ListedFile)] == [ListedFile("images/1.jpg", 1)]
+    assert sorted(item.path for item in actual if isinstance(item, DeadLetter)) == sorted(odd)
 
 
 def test_a_link_is_followed_by_its_own_name(tmp_path):
     root = write_files(tmp_path / "in", {"a/b.jpg": b"12"})
     (root / "a\\b.jpg").symlink_to(write_files(tmp_path / "out", {"1.jpg": b"1"}) / "1.jpg")  # no path of Windows
     (root / "c\\b.jpg").symlink_to("a/b.jpg")
-    found = sorted(FileListing(Root(str(root)), (), with_sizes=True).walk())
-    assert [(one.path, one.message if isinstance(one, DeadLetter) else one.num_bytes) for one in found] == [
+    actual = sorted(FileListing(Root(str(root)), (), with_sizes=True).walk())
+    assert [(entry.path, entry.message if isinstance(entry, DeadLetter) else entry.num_bytes) for entry in actual] == [
         ("a/b.jpg", 2),
         ("a\\b.jpg", LINK_OUT),
         ("c\\b.jpg", 2),
     ]
     assert "--follow_links" in LINK_OUT
     followed = FileListing(Root(str(root), follows_links=True), (), with_sizes=True).walk()
-    assert sorted((one.path, one.num_bytes) for one in followed) == [("a/b.jpg", 2), ("a\\b.jpg", 1), ("c\\b.jpg", 2)]
+    assert sorted((item.path, item.num_bytes) for item in followed) == [("a/b.jpg", 2), ("a\\b.jpg", 1), ("c\\b.jpg", 2)]
 
 
 def test_links_are_followed_but_for_loops(tmp_path):
@@ -140,11 +140,11 @@ def test_links_are_followed_but_for_loops(tmp_path):
     (outside / "x/in").symlink_to(root)
     os.mkfifo(outside / "pipe")
     (root / "pipe.jpg").symlink_to(outside / "pipe")
-    found = list(FileListing(Root(str(root), follows_links=True), ()).walk())
-    assert sorted(one.path for one in found if isinstance(one, FoundFile)) == [
+    actual = list(FileListing(Root(str(root), follows_links=True), ()).walk())
+    assert sorted(item.path for item in actual if isinstance(item, ListedFile)) == [
         *("a/3.jpg", "a/b/4.jpg", "b/4.jpg", "b/a/3.jpg", "c/1.jpg", "d.jpg", "e/3.jpg", "e/b/4.jpg"),
     ]
-    refused = {one.path: one.reason for one in found if isinstance(one, DeadLetter)}
+    refused = {entry.path: entry.reason for entry in actual if isinstance(entry, DeadLetter)}
     assert refused == dict.fromkeys(("a/b/a", "b/a/b", "c/in", "e/b/a", "up", "upper", "f", "gone", "null.jpg", "pipe.jpg"), "symlink")
     assert FileListing(Root(str(root), follows_links=True), ()).level().folders == ["a", "b", "c", "e"]
 
@@ -251,12 +251,12 @@ ONE_DATA_SET = {
 }
 
 
-@pytest.mark.parametrize("found", ONE_DATA_SET)
-def test_one_data_set_has_no_split_folders(tmp_path, found):
-    kind, name, files = ONE_DATA_SET[found]
+@pytest.mark.parametrize("result", ONE_DATA_SET)
+def test_one_dataset_has_no_split_folders(tmp_path, result):
+    kind, name, files = ONE_DATA_SET[result]
     root = write_files(tmp_path, files) / name
     assert listed(root, kind)[0]
-    with pytest.raises(UserError, match=rf"^--split_folders=yes: {root} (is|has) {found}"):
+    with pytest.raises(UserError, match=rf"^--split_folders=yes: {root} (is|has) {result}"):
         listed(root, kind, split_folders=True)
 
 
@@ -264,15 +264,15 @@ def test_notes_and_checksums_are_left_out_by_every_source_that_lists_files(tmp_p
     files = ["README.txt", "LICENSE", "train.txt", "data.csv", "1.jpg", "a/SHA256SUMS", "a/1.jpg", "a/1.jpg.md5", "a/readme.csv"]
     listing = FileListing(Root(str(write_files(tmp_path, dict.fromkeys(files, b"x")))), ())
     assert listing.top_level() == (["a"], ["1.jpg", "data.csv", "train.txt"])
-    found = sorted(file.path for file in listing.walk())
-    assert (found, listing.num_ignored) == (["1.jpg", "a/1.jpg", "a/readme.csv", "data.csv", "train.txt"], 4)
+    actual = sorted(file.path for file in listing.walk())
+    assert (actual, listing.num_ignored) == (["1.jpg", "a/1.jpg", "a/readme.csv", "data.csv", "train.txt"], 4)
 
 
 def test_a_note_beside_lists_is_no_list(tmp_path):
     files = {"train.txt": b"1.jpg cat\n", "val.txt": b"2.jpg cat\n", "README.txt": b"About cats\n", "1.jpg": b"1", "2.jpg": b"2"}
     source = open_source(PrepareJob(str(write_files(tmp_path, files)), "out", "made", source=SourceConfig("text")))
-    found = [image for part in source.parts() for image in source.list(part)]
-    assert sorted((image.path, image.split) for image in found) == [("1.jpg", "train"), ("2.jpg", "validation")]
+    actual = [image for part in source.parts() for image in source.list(part)]
+    assert sorted((image.path, image.split) for image in actual) == [("1.jpg", "train"), ("2.jpg", "validation")]
 
 
 def test_paths_below_a_root_are_told_from_others(tmp_path: pathlib.Path) -> None:

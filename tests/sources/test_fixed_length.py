@@ -127,11 +127,11 @@ def test_files_that_are_named_like_splits(tmp_path: pathlib.Path) -> None:
 
 def test_large_files_are_listed_in_parts(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_files(tmp_path, {"a.bin": records_of(1001).tobytes()}) / "a.bin"
-    whole = Listed(FixedLength, path, source=source())
+    complete = Listed(FixedLength, path, source=source())
     monkeypatch.setattr(array_images, "_PART_BYTES", 65 * 100)
     divided = Listed(FixedLength, path, source=source())
-    assert (len(whole.parts), len(divided.parts)) == (1, 11)
-    assert divided.images == whole.images
+    assert (len(complete.parts), len(divided.parts)) == (1, 11)
+    assert divided.images == complete.images
 
 
 def test_hidden_files_are_ignored_and_counted(tmp_path: pathlib.Path) -> None:
@@ -220,11 +220,11 @@ def test_a_wrong_record_length(case: str, data: bytes, options: dict, expected: 
 
 
 def test_damaged_gzip(tmp_path: pathlib.Path) -> None:
-    whole = gzipped(records_of(100).tobytes())
+    complete = gzipped(records_of(100).tobytes())
     cases = {
-        "cut off": whole[:-9],
-        "something else behind it": whole + b"garbage",
-        "no gzip": b"PK" + whole[2:],
+        "cut off": complete[:-9],
+        "something else behind it": complete + b"garbage",
+        "no gzip": b"PK" + complete[2:],
         "empty": b"",
     }
     for number, (case, data) in enumerate(cases.items()):

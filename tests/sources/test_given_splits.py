@@ -80,8 +80,8 @@ def test_shares_folders_and_columns(case, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     name, options, message, advised = CASES[case]
     assert estimate(name, options) == (0 if message is None else 2), capsys.readouterr().err
-    told = capsys.readouterr().err
-    assert message is None or message in told and told.count("\n") == 1 + told.count("--source="), told
+    reported = capsys.readouterr().err
+    assert message is None or message in reported and reported.count("\n") == 1 + reported.count("--source="), reported
     for others in advised:
         assert estimate(name, others) == 0, (others, capsys.readouterr().err)
 
@@ -101,7 +101,7 @@ def rows_with_splits(folder: pathlib.Path, num_empty: int) -> pathlib.Path:
 
 @pytest.mark.parametrize("num_empty", [1, 30, 40])
 def test_a_column_that_is_filled_for_some_rows_is_one_line(num_empty, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("beam_pipelines.shards.measure.look_at", None)  # no image is read
+    monkeypatch.setattr("beam_pipelines.shards.measure.measure_batch", None)  # no image is read
     table = rows_with_splits(tmp_path, num_empty)
     assert main(["prepare", "--input", str(table), "--output", str(tmp_path / "out")]) == 2
     message = capsys.readouterr().err

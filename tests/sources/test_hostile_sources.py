@@ -82,14 +82,14 @@ def voc(xml: str) -> Callable[[pathlib.Path], str]:
 def coco(content: Any) -> Callable[[pathlib.Path], str]:
     def write(root: pathlib.Path) -> str:
         write_files(root / "in", good_files(root))
-        whole = {
+        complete = {
             "images": [{"id": index, "file_name": f"{index:02d}.png", "height": 16, "width": 16} for index in range(12)],
             "annotations": [],
             "categories": [{"id": 1, "name": "cat"}],
         }
         if isinstance(content, dict):
-            whole = {name: [*values, *content.get(name, [])] for name, values in whole.items()}
-        (root / "in/all.json").write_text(content if isinstance(content, str) else json.dumps(whole))
+            complete = {name: [*values, *content.get(name, [])] for name, values in complete.items()}
+        (root / "in/all.json").write_text(content if isinstance(content, str) else json.dumps(complete))
         return "all.json"
 
     return write

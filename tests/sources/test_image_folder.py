@@ -22,7 +22,7 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.folders import file_listing
 from beam_pipelines.sources.folders.image_folder import ImageFolder
-from beam_pipelines.sources.folders.other_files import is_left_out
+from beam_pipelines.sources.folders.other_files import is_ignored
 from made_images import jpeg, write_class_folders, write_files
 from made_references import list_parts
 
@@ -35,11 +35,11 @@ class Listed:
 
     def __init__(self, root: os.PathLike[str] | str, **options: Any) -> None:
         self.source = ImageFolder(PrepareJob(input=os.fspath(root), output="out", name="flowers", **options))
-        found, self.part = list_parts(self.source, self.source.parts())
-        self.part.refuse_strays(self.source)
-        self.images = sorted(image for image in found if isinstance(image, InputRecord))
-        self.dead_letters = {letter.path: letter for letter in found if isinstance(letter, DeadLetter)}
-        assert len(self.images) + len(self.dead_letters) == len(found)
+        actual, self.part = list_parts(self.source, self.source.parts())
+        self.part.reject_unexpected_files(self.source)
+        self.images = sorted(image for image in actual if isinstance(image, InputRecord))
+        self.dead_letters = {letter.path: letter for letter in actual if isinstance(letter, DeadLetter)}
+        assert len(self.images) + len(self.dead_letters) == len(actual)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -226,8 +226,8 @@ def test_a_class_name_that_is_not_utf8_or_not_one_line_is_refused(tmp_path):
         ("a next line", "a\x85b", "a\\x85b"),
     ]
     for case, name, shown in cases:
-        for place, path in (("top", f"{name}/1.jpg"), ("nested", f"pets/{name}/1.jpg")):
-            root = make_folder(tmp_path / f"{case} {place}", ["cat/1.jpg", path])
+        for location, path in (("top", f"{name}/1.jpg"), ("nested", f"pets/{name}/1.jpg")):
+            root = make_folder(tmp_path / f"{case} {location}", ["cat/1.jpg", path])
             with pytest.raises(UserError, match="class folder .* UTF-8") as caught:
                 Listed(root)
             message = str(caught.value)
@@ -540,7 +540,7 @@ def test_notes_and_checksums_are_left_out_and_counted(tmp_path):
     listed = Listed(root)
     assert (set(listed.splits.values()), listed.part.num_ignored) == ({"train", "test"}, 2 * len(NOTES))
     for name in ("notes.txt", "readme.csv", "readings.md", "checksum.json", "md5", "licensed.txt", "README.npy"):
-        assert not is_left_out(name), name
+        assert not is_ignored(name), name
 
 
 def test_a_class_may_be_called_like_a_note(tmp_path):
@@ -550,7 +550,7 @@ def test_a_class_may_be_called_like_a_note(tmp_path):
     assert (set(listed.labels.values()), listed.part.num_ignored) == ({"license", "notice/SUMS", "rose"}, 1)
     (tmp_path / "classes/COPYING").symlink_to(tmp_path / "classes/rose")
     assert [letter.reason for letter in Listed(tmp_path / "classes").dead_letters.values()] == ["symlink"]
-    assert not is_left_out("changes-00000-of-00002") and is_left_out("changes-2026")
+    assert not is_ignored("changes-00000-of-00002") and is_ignored("changes-2026")
 
 
 def test_a_folder_without_images_is_refused_by_name(tmp_path):
@@ -639,9 +639,9 @@ def listed_in(order: Callable[[list[str]], Any], root: pathlib.Path, options: di
     source = ImageFolder(PrepareJob(input=str(root), output="out", name="made", **options))
     parts = source.parts()
     order(parts)
-    inputs, found = list_parts(source, parts)
-    found.refuse_strays(source)
-    return sorted(map(repr, inputs)), found
+    inputs, actual = list_parts(source, parts)
+    actual.reject_unexpected_files(source)
+    return sorted(map(repr, inputs)), actual
 
 
 def outcome(order: Callable[[list[str]], Any], root: pathlib.Path, options: dict[str, Any]) -> Any:
@@ -702,11 +702,11 @@ def run_prepare(root: pathlib.Path, output: pathlib.Path, *options: str) -> subp
 def test_unicode_forms_fail_the_run_by_both_paths(tmp_path):
     root = write_class_folders(tmp_path / "in", {"cat": 20, "dog": 20})
     write_files(root, {f"cat/{NFC}.jpg": jpeg(101), f"cat/{NFD}.jpg": jpeg(102)})
-    found = run_prepare(root, tmp_path / "out")
-    assert (found.returncode, found.stdout) == (2, ""), found.stderr
-    assert found.stderr.count("\n") == 1
+    actual = run_prepare(root, tmp_path / "out")
+    assert (actual.returncode, actual.stdout) == (2, ""), actual.stderr
+    assert actual.stderr.count("\n") == 1
     for part in (f"'cat/{NFC}.jpg': ", ascii(f"cat/{NFC}.jpg"), ascii(f"cat/{NFD}.jpg")):
-        assert part in found.stderr
+        assert part in actual.stderr
     assert os.listdir(tmp_path) == ["in"]
 
 
@@ -714,8 +714,8 @@ def test_unicode_forms_fail_the_run_by_both_paths(tmp_path):
 def test_a_folder_of_difficult_names_is_prepared(tmp_path):
     root = write_class_folders(tmp_path / "in put", {"cat": 20, "🌾 黄 花": 20})
     write_files(root, {f"cat/{NFD}.jpg": jpeg(101), "cat/a\nb.jpg": jpeg(102), f"cat/{NOT_UTF8}.jpg": jpeg(103)})
-    found = run_prepare(root, tmp_path / "out", "--max_bad_fraction", "0.1")
-    assert found.returncode == 0, found.stderr
+    actual = run_prepare(root, tmp_path / "out", "--max_bad_fraction", "0.1")
+    assert actual.returncode == 0, actual.stderr
     assert "caf\\\\xe9.jpg" in (tmp_path / "out" / "dead_letters.jsonl").read_text()
     assert sorted(os.listdir(tmp_path)) == ["in put", "out"]
 
@@ -725,10 +725,10 @@ def test_a_folder_of_difficult_names_is_prepared(tmp_path):
 def test_a_path_that_is_not_utf8_is_prepared_or_refused_in_one_line(tmp_path, option):
     paths = {"input": tmp_path / "in", "output": tmp_path / "out", option: tmp_path / NOT_UTF8}
     write_class_folders(paths["input"], {"cat": 20, "dog": 20})
-    found = run_prepare(paths["input"], paths["output"])
-    assert found.returncode in (0, 2), found.stderr
-    assert found.stderr.count("\n") == (found.returncode == 2), found.stderr
-    assert paths["output"].exists() == (found.returncode == 0)
+    actual = run_prepare(paths["input"], paths["output"])
+    assert actual.returncode in (0, 2), actual.stderr
+    assert actual.stderr.count("\n") == (actual.returncode == 2), actual.stderr
+    assert paths["output"].exists() == (actual.returncode == 0)
 
 
 @pytest.mark.slow
@@ -737,8 +737,8 @@ def test_images_are_known_by_their_bytes_whatever_their_extension(tmp_path):
     names = ["cat/1.HEIC", "cat/2.jfif", "cat/3.jpe", "dog/4.png", "dog/5.heif", "dog/6.webp", "dog/7.jpg"]
     heic = b"\0\0\0\x24ftypheic" + bytes(100)
     write_files(tmp_path / "in", {name: heic if "5" in name else jpeg(index) for index, name in enumerate(names)})
-    found = run_prepare(tmp_path / "in", tmp_path / "out", "--max_bad_fraction=0.2", "--splits=train=1")
-    assert found.returncode == 0, found.stderr
+    actual = run_prepare(tmp_path / "in", tmp_path / "out", "--max_bad_fraction=0.2", "--splits=train=1")
+    assert actual.returncode == 0, actual.stderr
     (letter,) = (tmp_path / "out/dead_letters.jsonl").read_text().splitlines()
     assert "dog/5.heif" in letter and "HEIC" in letter
     assert '"jpeg": 6' in (tmp_path / "out/statistics.json").read_text()

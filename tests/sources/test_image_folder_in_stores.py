@@ -38,9 +38,9 @@ def config(root: object, **options: object) -> PrepareJob:
 
 def listed(source: ImageFolder) -> tuple[list, set[str], int]:
     inputs, part = list_parts(source, source.parts())
-    part.refuse_strays(source)
-    found = sorted((item._replace(num_bytes=0) if isinstance(item, InputRecord) else item for item in inputs), key=str)
-    return found, part.known_labels["label"], part.num_ignored
+    part.reject_unexpected_files(source)
+    actual = sorted((item._replace(num_bytes=0) if isinstance(item, InputRecord) else item for item in inputs), key=str)
+    return actual, part.known_labels["label"], part.num_ignored
 
 
 LAYOUTS = {
@@ -77,9 +77,9 @@ def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server)
     for name in ["rose/1.jpg", *odd]:  # as the store's own library writes them
         store._client.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=b"x")
     source = ImageFolder(config(root))
-    found = list(source.list(*source.parts()))
-    refused = [item for item in found if isinstance(item, DeadLetter)]
-    assert [item.key for item in found if isinstance(item, InputRecord)] == ["rose/1.jpg"]
+    actual = list(source.list(*source.parts()))
+    refused = [item for item in actual if isinstance(item, DeadLetter)]
+    assert [item.key for item in actual if isinstance(item, InputRecord)] == ["rose/1.jpg"]
     assert sorted(letter.path for letter in refused) == sorted(odd)
     assert {letter.reason for letter in refused} == {"odd_name"}
 
@@ -130,17 +130,17 @@ def test_parts_are_ranges_of_names_and_cost_a_page_each_at_most(server, monkeypa
             patch.setattr(store, "_page", lambda self, *args: pages.append(args) or ask(self, *args))
             parts = source.parts()
             num_asked = len(pages)
-            found, merged = list_parts(source, parts[::-1])
+            actual, merged = list_parts(source, parts[::-1])
         assert len(parts) == num_parts and num_asked == 4 + (num_parts > 1), "the folders at the top, a page of ten at a time, and a look at the names"
         assert len(pages) - num_asked <= -(-len(names) // 10) + num_parts
-        inputs.append((sorted(map(repr, found)), merged))
+        inputs.append((sorted(map(repr, actual)), merged))
     monkeypatch.setattr(object_store, "PAGE_OBJECTS", len(names))
     pages.clear()
     with monkeypatch.context() as patch:
         patch.setattr(store, "_page", lambda self, *args: pages.append(args) or ask(self, *args))
-        found, merged = list_parts(source, source.parts())
+        actual, merged = list_parts(source, source.parts())
     assert len(pages) == 3, "the folders at the top, a look at the names, and the one part that they make"
-    inputs.append((sorted(map(repr, found)), merged))
+    inputs.append((sorted(map(repr, actual)), merged))
     assert inputs[0] == inputs[1] == inputs[2] and len(inputs[0][0]) == len(names) - 1
 
 
@@ -150,7 +150,7 @@ def test_parts_are_listed_side_by_side_with_as_many_requests(server, tmp_path, m
     root = put(server, dict.fromkeys([*names, "c03//1.jpg"], b"x"))
     store, pages, together = type(open_object_store(root)), [], threading.Barrier(3, timeout=60)
     ask = store._page
-    found = {}
+    actual = {}
     for aside in (False, True):
 
         def page(self, bucket, prefix, delimiter, token, first):
@@ -165,8 +165,8 @@ def test_parts_are_listed_side_by_side_with_as_many_requests(server, tmp_path, m
         listed = list_on_runner(job, server.flags)
         (listing,) = listed["listing"]
         keys = sorted(key for run in read_runs(listed, job) for key in run.keys)
-        found[aside] = keys, read_dead_letters(listed["dead_letters"], job), listing, listed["counts"]
-    assert found[True] == found[False] and len(found[True][0]) == len(names)
+        actual[aside] = keys, read_dead_letters(listed["dead_letters"], job), listing, listed["counts"]
+    assert actual[True] == actual[False] and len(actual[True][0]) == len(names)
     assert pages.count(True) == pages.count(False)
 
 
@@ -199,15 +199,15 @@ def test_odd_names_are_dead_letters_and_all_others_are_read(server):
     fine = [f"rose/{name}.jpg" for name in ("a%20b", "a%2Fb", "a?b", "a#b", "a\\b", "日本", "a;b=c&d", "a..")]
     root = put(server, dict.fromkeys([*fine, *ODD_NAMES, "tulip/1.jpg", "empty/"], b"not looked at"))
     source = ImageFolder(config(root))
-    found, _ = list_parts(source, source.parts())
-    assert sorted(one.path for one in found if isinstance(one, InputRecord)) == sorted([*fine, "tulip/1.jpg"])
-    letters = {one.path: one.reason for one in found if isinstance(one, DeadLetter)}
+    actual, _ = list_parts(source, source.parts())
+    assert sorted(item.path for item in actual if isinstance(item, InputRecord)) == sorted([*fine, "tulip/1.jpg"])
+    letters = {element.path: element.reason for element in actual if isinstance(element, DeadLetter)}
     assert letters == dict.fromkeys(ODD_NAMES, "odd_name")
     assert guess_source(root) == "image_folder"
     listing = FileListing(Root(root), ())
     assert listing.top_level() == (["empty", "rose", "tulip"], [])
     walked = [*listing.walk()]
-    assert {one.path for one in walked if isinstance(one, DeadLetter)} == set(ODD_NAMES)
+    assert {entry.path for entry in walked if isinstance(entry, DeadLetter)} == set(ODD_NAMES)
 
 
 def test_nested_class_folders_are_read_as_on_disk(server, tmp_path, monkeypatch):
@@ -224,10 +224,10 @@ def test_nested_class_folders_are_read_as_on_disk(server, tmp_path, monkeypatch)
     for number, names in enumerate(cases):
         files = dict.fromkeys(names, b"x")
         roots = [put(server, files), str(write_files(tmp_path / str(number), files))]
-        found = []
+        actual = []
         for root in roots:
             try:
-                found.append(ImageFolder(config(root)).choose_class_folders())
+                actual.append(ImageFolder(config(root)).choose_class_folders())
             except UserError as error:
-                found.append(str(error).replace(root, "in"))
-        assert found[0] == found[1], names
+                actual.append(str(error).replace(root, "in"))
+        assert actual[0] == actual[1], names

@@ -58,10 +58,10 @@ def put_pipe(path: pathlib.Path) -> None:
 
 def put_socket(path: pathlib.Path) -> None:
     path.unlink()
-    with socket.socket(socket.AF_UNIX) as one:
+    with socket.socket(socket.AF_UNIX) as item:
         here = os.getcwd()
         os.chdir(path.parent)  # the whole path may be too long for a socket
-        one.bind(path.name)
+        item.bind(path.name)
         os.chdir(here)
 
 
@@ -74,9 +74,9 @@ def test_a_pipe_or_a_socket_in_place_of_a_file_hangs_no_run(name, files, code, p
     put(path)
     command = ["prepare", f"--input={source}", f"--output={tmp_path / 'out'}", "--max_bad_fraction=0.5", "--no_report"]
     assert main([*command, *CASES[name].command]) == code
-    told = capfd.readouterr().err
-    assert "Traceback" not in told
+    reported = capfd.readouterr().err
+    assert "Traceback" not in reported
     if code:
-        assert "recordmill: " in told
+        assert "recordmill: " in reported
     else:
         assert path.stem in (tmp_path / "out/dead_letters.jsonl").read_text()

@@ -11,7 +11,7 @@ import pytest
 
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.elements.reference_runs import SpoolStretch, read_references, read_stretch
+from beam_pipelines.elements.reference_runs import SpoolRange, read_references, read_range
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import buckets, merge_counts
 from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
@@ -36,17 +36,17 @@ def list_on_runner(config: PrepareJob, flags: Sequence[str] = ()) -> dict[str, l
         listed = pipeline | ListImages(config)
         for name in FOUND:
             getattr(listed, name) | f"Keep {name}" >> beam.Map(keep, name)
-    return {name: list(found) for name, found in FOUND.items()}
+    return {name: list(actual) for name, actual in FOUND.items()}
 
 
-def read_runs(found: dict[str, list], config: PrepareJob) -> list[References]:
+def read_runs(result: dict[str, list], config: PrepareJob) -> list[References]:
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
-        return [read_references(next(iter(run.cut(np.zeros(1, np.uint64))))[1], spool) for run in found["runs"]]
+        return [read_references(next(iter(run.cut(np.zeros(1, np.uint64))))[1], spool) for run in result["runs"]]
 
 
-def read_dead_letters(stretches: list[SpoolStretch], config: PrepareJob) -> list[list[str]]:
+def read_dead_letters(chunks: list[SpoolRange], config: PrepareJob) -> list[list[str]]:
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
-        return [[json.loads(line)["path"] for line in read_stretch(one, spool).splitlines()] for one in stretches]
+        return [[json.loads(line)["path"] for line in read_range(chunk, spool).splitlines()] for chunk in chunks]
 
 
 @pytest.mark.parametrize("bound", ["RUN_REFERENCES", "RUN_BYTES", None])
@@ -59,22 +59,22 @@ def test_every_input_is_in_one_sorted_run_or_a_dead_letter(tmp_path, monkeypatch
     for index in range(10):
         (root / f"bee/link{index}.jpg").symlink_to("/etc/hostname")
     config = make_config(tmp_path, input=str(root))
-    found = list_on_runner(config)
-    runs = read_runs(found, config)
+    actual = list_on_runner(config)
+    runs = read_runs(actual, config)
     names = [key.decode() for run in runs for key in run.keys]
     assert sorted(names) == sorted(str(path.relative_to(root)) for path in root.rglob("*.jpg") if not path.is_symlink())
     assert all((np.diff(run.rows["order"].astype(object)) > 0).all() for run in runs)
-    assert [run.num_references for run in found["runs"]] == list(map(len, runs))
+    assert [run.num_references for run in actual["runs"]] == list(map(len, runs))
     assert all(len(run) < 40 for run in runs) and len(runs) > 2 if bound else len(runs) == 1
-    letters = read_dead_letters(found["dead_letters"], config)
+    letters = read_dead_letters(actual["dead_letters"], config)
     assert sorted(sum(letters, [])) == [f"bee/link{index}.jpg" for index in range(10)]
     assert all(some == sorted(some) and len(some) <= 4 for some in letters)
-    (listing,), (packed,) = found["listing"], found["counts"]
+    (listing,), (packed,) = actual["listing"], actual["counts"]
     assert (listing.num_inputs, listing.dead_letters.num, listing.label_names) == (110, 10, ("ant", "bee"))
     assert listing.reference_bytes >= sum(run.num_bytes for run in runs) > 0
     counts = merge_counts([packed])
-    for place, split in enumerate(runs[0].splits):
-        orders = np.concatenate([run.rows["order"][run.rows["split"] == place] for run in runs])
+    for location, split in enumerate(runs[0].splits):
+        orders = np.concatenate([run.rows["order"][run.rows["split"] == location] for run in runs])
         assert (counts[split] == np.bincount(buckets(orders), minlength=len(counts[split]))).all(), split
 
 
@@ -83,9 +83,9 @@ def test_a_large_part_has_runs_of_its_own_and_small_ones_share_one(tmp_path, mon
     monkeypatch.setattr(listed_runs, "_FIRST_SHARE", 1.0)
     config = make_config(tmp_path, input=str(write_class_folders(tmp_path / "in", {"ant": 2, "bee": 95, "cat": 3, "dog": 5, "emu": 11})))
     monkeypatch.setattr("beam_pipelines.sources.listed_part.BATCH_IMAGES", 8)
-    found = list_on_runner(config)
-    assert sorted(map(len, read_runs(found, config))) == [10, 11, 15, 80]
-    assert sum(int(of_split.sum()) for of_split in merge_counts(found["counts"]).values()) == found["listing"][0].num_inputs == 116
+    actual = list_on_runner(config)
+    assert sorted(map(len, read_runs(actual, config))) == [10, 11, 15, 80]
+    assert sum(int(of_split.sum()) for of_split in merge_counts(actual["counts"]).values()) == actual["listing"][0].num_inputs == 116
 
 
 def test_small_parts_make_small_runs_at_first_and_larger_ones_as_there_are_more(tmp_path, monkeypatch):
@@ -105,11 +105,11 @@ def test_many_small_parts_are_listed_in_light_processes_as_in_one(tmp_path, num_
         write_records(folder / f"made-{part:05d}-of-00009.tfrecord", records)
     source = SourceConfig("tfrecord", layout="key=key,image=image,label=label")
     config = make_config(tmp_path, input=str(folder), source=source, num_processes=num_processes)
-    found = list_on_runner(config)
-    runs = read_runs(found, config)
+    actual = list_on_runner(config)
+    runs = read_runs(actual, config)
     assert sorted(key.decode() for run in runs for key in run.keys) == sorted(keys)
     assert {int(offset) > 0 for run in runs for offset in run.rows["offset"]} == {True}, "they are read where they lie"
-    assert found["listing"][0].num_inputs == 45 and len(found["counts"]) == 1
+    assert actual["listing"][0].num_inputs == 45 and len(actual["counts"]) == 1
     assert len(runs) == 1, "a bundle's parts share a run"
 
 

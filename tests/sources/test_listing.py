@@ -51,14 +51,14 @@ def listing_of(made: MadeSource, **options: Any) -> Listing:
     config = PrepareJob("in", "out", "made", **{"source": SourceConfig("table"), **options})
     parts = []
     for part in made.parts():
-        found = ListedPart()
-        listed = [one if isinstance(one, list) else [one] for one in list_part(made, part, found)]
+        result = ListedPart()
+        listed = [item if isinstance(item, list) else [item] for item in list_part(made, part, result)]
         assert sorted(map(repr, sum(listed, []))) == sorted(map(repr, made._parts[int(part)]))
-        parts.append(found)
+        parts.append(result)
     random.Random(0).shuffle(parts)
     merged = ListedPart()
-    for found in parts:
-        merged.merge(found)
+    for result in parts:
+        merged.merge(result)
     return make_listing(config, made, merged)
 
 
@@ -71,7 +71,7 @@ def classes(*labels: str) -> list[InputRecord]:
 
 
 def names_of(listing: Listing, feature: str = "label") -> tuple[str, ...]:
-    return next(one.label_names for one in listing.schema if one.name == feature)
+    return next(item.label_names for item in listing.schema if item.name == feature)
 
 
 def test_parts_add_up_whatever_their_order():
@@ -95,7 +95,7 @@ def test_without_a_check_nothing_is_known_of_sizes():
 
 
 @pytest.mark.parametrize(
-    "found, options, known, expected",
+    "result, options, known, expected",
     [
         (["b", "a"], {}, None, ("a", "b")),
         (["2", "10", "0"], {}, None, tuple(map(str, range(11)))),  # label 10 stays 10
@@ -112,8 +112,8 @@ def test_without_a_check_nothing_is_known_of_sizes():
         (["b"], {"source": SourceConfig("table", label_names=("x", "b"))}, None, ("x", "b")),
     ],
 )
-def test_class_names_are_in_an_order_that_does_not_depend_on_the_listing(found, options, known, expected):
-    assert names_of(listing_of(MadeSource(classes(*found), known=known), **options)) == expected
+def test_class_names_are_in_an_order_that_does_not_depend_on_the_listing(result, options, known, expected):
+    assert names_of(listing_of(MadeSource(classes(*result), known=known), **options)) == expected
 
 
 def test_names_of_every_kind_of_label_are_collected():
@@ -123,9 +123,9 @@ def test_names_of_every_kind_of_label_are_collected():
     both = listing_of(MadeSource(heads, features=(Feature("ground", "class_label"), Feature("weather", "class_label"))))
     assert (names_of(both, "weather"), names_of(both, "ground")) == (("rain", "sun"), ("mud",))
     boxes = [image(0, values={"objects": Objects(((0, 0, 1, 1),) * 2, ("cat", "ant"))})]
-    found = listing_of(MadeSource(boxes, features=OBJECTS))
-    assert names_of(found, "objects/label") == ("ant", "cat") and found.listed_labels == {"objects/label": {"cat", "ant"}}
-    assert found.targets == ("objects",)
+    actual = listing_of(MadeSource(boxes, features=OBJECTS))
+    assert names_of(actual, "objects/label") == ("ant", "cat") and actual.listed_labels == {"objects/label": {"cat", "ant"}}
+    assert actual.targets == ("objects",)
 
 
 def test_splits_are_the_sources_or_by_group():
@@ -162,7 +162,7 @@ def test_splits_are_the_sources_or_by_group():
         ),
     ],
 )
-def test_what_makes_no_data_set_is_refused(source, options, message):
+def test_what_makes_no_dataset_is_refused(source, options, message):
     with pytest.raises(UserError, match=message):
         listing_of(source, **options)
 
@@ -184,7 +184,7 @@ def test_a_text_is_long_if_one_example_has_one_that_is(monkeypatch):
     """By its bytes, in whatever part."""
     features = (CLASS, *(Feature(name, "text") for name in ("fits", "long", "wide")))
     values = [{"fits": "a" * 1024, "long": "a", "wide": "ä" * 512}, {"fits": "", "long": "a" * 1025, "wide": ""}, {"fits": "", "long": "", "wide": "ä" * 513}]
-    listing = listing_of(MadeSource(*([InputRecord(f"{i}", f"{i}", "a", None, values=one)] for i, one in enumerate(values)), features=features))
+    listing = listing_of(MadeSource(*([InputRecord(f"{i}", f"{i}", "a", None, values=item)] for i, item in enumerate(values)), features=features))
     assert {feature.name for feature in listing.schema if feature.is_long} == {"long", "wide"}
 
 
@@ -203,7 +203,7 @@ def test_of_sizes_no_more_is_kept_than_that_they_differ():
 def test_groups_are_counted_alike_however_they_come(monkeypatch):
     monkeypatch.setattr(group_counts, "_NUM_WAITING", 5)
     rows = [(f"p{index % 7}".encode(), "test" if index in (3, 10, 12) else "train") for index in range(40)] + [(b"", "train")] * 3
-    found = []
+    actual = []
     for order in (rows, rows[::-1]):
         merged = group_counts.GroupCounts()
         for start in range(0, len(order), 4):
@@ -211,17 +211,17 @@ def test_groups_are_counted_alike_however_they_come(monkeypatch):
             part.add(*zip(*order[start : start + 4]))
             merged.merge(pickle.loads(pickle.dumps(part)))
         groups, nums = merged.sizes()
-        found.append((groups, nums.tolist(), merged.torn()))
-    assert found[0] == found[1] == ([f"p{number}".encode() for number in range(7)], [6] * 5 + [5] * 2, (2, b"p3", {"train", "test"}))
-    assert group_counts.GroupCounts().torn()[0] == 0 and group_counts.GroupCounts().sizes()[0] == []
+        actual.append((groups, nums.tolist(), merged.spanning()))
+    assert actual[0] == actual[1] == ([f"p{number}".encode() for number in range(7)], [6] * 5 + [5] * 2, (2, b"p3", {"train", "test"}))
+    assert group_counts.GroupCounts().spanning()[0] == 0 and group_counts.GroupCounts().sizes()[0] == []
 
 
 def test_counts_of_groups_are_as_large_in_a_pickle_as_they_are():
     """A pickled Arrow slice would carry the whole of what it is a slice of."""
-    whole, part = group_counts.GroupCounts(), group_counts.GroupCounts()
-    whole.add([b"group %06d" % number for number in range(100_000)], ["train"] * 100_000)
-    whole.sizes()
-    part._tables = [whole._tables[0].slice(5, 10)]
-    assert len(pickle.dumps(part)) < 5_000 and len(pickle.dumps(whole)) < 6_000_000
-    for one in (whole, part, group_counts.GroupCounts()):
-        assert pickle.loads(pickle.dumps(one)) == one
+    complete, part = group_counts.GroupCounts(), group_counts.GroupCounts()
+    complete.add([b"group %06d" % number for number in range(100_000)], ["train"] * 100_000)
+    complete.sizes()
+    part._tables = [complete._tables[0].slice(5, 10)]
+    assert len(pickle.dumps(part)) < 5_000 and len(pickle.dumps(complete)) < 6_000_000
+    for item in (complete, part, group_counts.GroupCounts()):
+        assert pickle.loads(pickle.dumps(item)) == item

@@ -65,15 +65,15 @@ def store(path: pathlib.Path) -> tuple[tuple[Feature, ...], list[bytes]]:
     """The schema of a table, and its rows as they are stored."""
     source = SourceConfig("table", has_images=False, labels=(), features=tuple(parse_column("--feature", text, "text") for text in FEATURES))
     job = PrepareJob(str(path), "out", "made", source=source)
-    table, found = Table(job), ListedPart()
-    listed = list(itertools.chain.from_iterable(list_part(table, path.name, found)))
-    assert all(isinstance(one, InputRecord) for one in listed)
-    listing = make_listing(job, table, found)
+    table, actual = Table(job), ListedPart()
+    listed = list(itertools.chain.from_iterable(list_part(table, path.name, actual)))
+    assert all(isinstance(entry, InputRecord) for entry in listed)
+    listing = make_listing(job, table, actual)
     with contextlib.closing(SpoolReader(job.spool_directory)) as spool:
         reader = InputReader(WriteContext(job, listing), files_at(listing.root), spool)
-        read = [reader.read(one, is_sampled=False) for one in listed]
-    assert all(isinstance(one, ReadImage) for one in read)
-    return listing.schema, [one.data for one in read]
+        read = [reader.read(member, is_sampled=False) for member in listed]
+    assert all(isinstance(element, ReadImage) for element in read)
+    return listing.schema, [item.data for item in read]
 
 
 @pytest.mark.slow(0.7)
@@ -155,4 +155,4 @@ def test_lists_at_the_end_of_a_line(tmp_path):
     (tmp_path / "list.txt").write_text("1.jpg 3 5 8\n2.jpg\n")
     source = SourceConfig("text", labels=(), features=(parse_column("--feature", "ids:integer[]", "text"),))
     listed = list(TextList(PrepareJob(str(tmp_path / "list.txt"), "out", "made", source=source)).list("list.txt"))
-    assert [one.values for one in listed] == [{"ids": (3, 5, 8)}, {"ids": ()}]
+    assert [item.values for item in listed] == [{"ids": (3, 5, 8)}, {"ids": ()}]

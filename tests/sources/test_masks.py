@@ -32,10 +32,10 @@ class Listed:
         self.num_ignored = 0
         for part in Masks(config).parts():
             lister = Masks(config, with_sizes=with_sizes)
-            for found in lister.list(part):
-                into, name = (self.letters, found.path) if isinstance(found, DeadLetter) else (self.images, found.key)
+            for result in lister.list(part):
+                into, name = (self.letters, result.path) if isinstance(result, DeadLetter) else (self.images, result.key)
                 assert name not in into
-                into[name] = found
+                into[name] = result
             self.num_ignored += lister.num_ignored
 
     @property

@@ -60,11 +60,11 @@ class Listed:
 
     def __init__(self, path: os.PathLike[str] | str, labels: list[str] | None = None, **options: Any) -> None:
         self.source = open_table(path, labels, **options)
-        found = [one for part in self.source.parts() for one in self.source.list(part)]
-        self.all = [one for one in found if isinstance(one, InputRecord)]
-        self.images = {one.key: one for one in self.all}
-        self.dead_letters = {one.path: one for one in found if isinstance(one, DeadLetter)}
-        assert len(self.all) + len(self.dead_letters) == len(found)
+        actual = [member for part in self.source.parts() for member in self.source.list(part)]
+        self.all = [entry for entry in actual if isinstance(entry, InputRecord)]
+        self.images = {item.key: item for item in self.all}
+        self.dead_letters = {element.path: element for element in actual if isinstance(element, DeadLetter)}
+        assert len(self.all) + len(self.dead_letters) == len(actual)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -179,7 +179,7 @@ def test_key_split_group_and_weight_may_be_named_or_switched_off(tmp_path: pathl
     assert listed.all == [InputRecord("cat", "1.jpg", "cat", None), InputRecord("dog", "2.jpg", "dog", None)]
     assert listed.source.features == (LABEL,)
     listed = Listed(path, split_column="label", group="key", weight_column="weight")
-    assert [(one.split, one.group, one.values) for one in listed.all] == [
+    assert [(item.split, item.group, item.values) for item in listed.all] == [
         ("cat", "k1", {"weight": 0.5}),
         ("dog", "k2", {"weight": 2.0}),
     ]
@@ -291,11 +291,11 @@ def test_objects_have_boxes_and_classes(tmp_path: pathlib.Path) -> None:
         )
         assert listed.source.targets == ("objects",)
         none = Objects((), ())
-        assert [one.values for one in listed.all] == [{"objects": found} for found in (both, both, both, none, none)]
+        assert [item.values for item in listed.all] == [{"objects": value} for value in (both, both, both, none, none)]
     rows = [{"file_name": f"{index}.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["a"], **flags}} for index, flags in enumerate([{"is_crowd": [True]}, {}, {"is_crowd": [None]}])]
     listed = Listed(write_csv(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "flags.jsonl"))
-    assert [one.values["objects"].flags for one in listed.all] == [{"is_crowd": (found,)} for found in (1, 0, 0)]
-    assert Listed(path).source.left_out.names == {"area"}
+    assert [entry.values["objects"].flags for entry in listed.all] == [{"is_crowd": (result,)} for result in (1, 0, 0)]
+    assert Listed(path).source.unused_fields.names == {"area"}
     late = [{"file_name": f"{index}.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["a"]}} for index in range(103)]
     late[101]["objects"]["is_crowd"], late[102]["objects"]["is_crowd"] = [False], [True]
     listed = Listed(write_csv(tmp_path, "\n".join(map(json.dumps, late)).encode(), "late.jsonl"))
@@ -492,21 +492,21 @@ def test_a_metadata_file_that_leads_out_is_not_opened(tmp_path: pathlib.Path) ->
 def test_images_in_parquet_are_spooled(tmp_path: pathlib.Path, in_struct: bool) -> None:
     data = [jpeg(1), png(2), jpeg(3)]
     rows = [
-        {"image": {"bytes": one, "path": "same.jpg"} if in_struct else one, "label": index}
-        for index, one in enumerate(data)
+        {"image": {"bytes": one_value, "path": "same.jpg"} if in_struct else one_value, "label": index}
+        for index, one_value in enumerate(data)
     ]
     path = write_csv(tmp_path / "in", to_parquet(rows, row_group_size=2), "train.parquet")
     (tmp_path / "out").mkdir()
     spool_directory = os.fspath(tmp_path / "out" / "spool")
     listed = Listed(path, spool_directory=spool_directory)
     assert [*listed.images] == [f"train.parquet/{index:09d}" for index in range(3)]
-    assert [one.label for one in listed.all] == ["0", "1", "2"]
+    assert [item.label for item in listed.all] == ["0", "1", "2"]
     reader = SpoolReader(spool_directory)
-    assert [reader.read(one.spool, one.offset, one.num_bytes) for one in listed.all] == data
+    assert [reader.read(member.spool, member.offset, member.num_bytes) for member in listed.all] == data
     reader.close()
     estimated = Listed(path)
-    assert [one.num_bytes for one in estimated.all] == [*map(len, data)]
-    assert {one.spool for one in estimated.all} == {0}
+    assert [entry.num_bytes for entry in estimated.all] == [*map(len, data)]
+    assert {element.spool for element in estimated.all} == {0}
 
 
 def test_what_is_yielded_from_a_spool_can_be_read_at_once(tmp_path: pathlib.Path) -> None:
@@ -545,11 +545,11 @@ def test_a_file_of_a_table_may_have_images_where_another_has_their_paths(tmp_pat
     write_files(tmp_path / "in", {"a.jpg": jpeg(3), "b.png": png(4), **{names[kind]: to_parquet([row]) for kind, row in files.items()}})
     (tmp_path / "spool").mkdir()
     listed = Listed(tmp_path / "in", features=["other:image"], with_sizes=True, spool_directory=os.fspath(tmp_path / "spool"))
-    images = {one.label: one for one in listed.all}
+    images = {item.label: item for item in listed.all}
     assert not listed.dead_letters and images["2"].key == "a.jpg" and images["1"].key == f"{names['bytes']}/000000000"
     assert (images["2"].num_bytes, images["2"].values["other"].num_bytes) == (len(jpeg(3)), len(png(4)))
     with contextlib.closing(SpoolReader(os.fspath(tmp_path / "spool"))) as reader:
-        assert [reader.read(one.spool, one.offset, one.num_bytes) for one in (images["1"], images["1"].values["other"])] == [jpeg(1), png(2)]
+        assert [reader.read(entry.spool, entry.offset, entry.num_bytes) for entry in (images["1"], images["1"].values["other"])] == [jpeg(1), png(2)]
 
 
 def test_integers_have_the_names_that_the_file_says(tmp_path: pathlib.Path) -> None:
@@ -601,13 +601,13 @@ def test_a_text_is_the_name_that_an_integer_stands_for(tmp_path: pathlib.Path) -
     named = pa.Table.from_pylist(rows).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": kinds}})})
     path = write_csv(tmp_path, table_bytes(named), "a.parquet")
     listed = Listed(path, features=["breed", "breeds:text[]"])
-    assert {one.key: one.values for one in listed.all} == {f"{i}.jpg": {"breed": "xy"[i], "breeds": ("x", "y")} for i in (0, 1)}
+    assert {entry.key: entry.values for entry in listed.all} == {f"{i}.jpg": {"breed": "xy"[i], "breeds": ("x", "y")} for i in (0, 1)}
     (letter,) = listed.dead_letters.values()
     assert "column 'breed' has 2" in letter.message
     assert not listed.source.label_names()
     # Of a column that two read, the numbers count.
     listed = Listed(path, features=["breed", "number=breed:integer"])
-    assert [one.values for one in listed.all] == [{"breed": str(number), "number": number} for number in (0, 1, 2)]
+    assert [item.values for item in listed.all] == [{"breed": str(number), "number": number} for number in (0, 1, 2)]
     write_csv(tmp_path / "two", path.read_bytes(), "a.parquet")
     write_csv(tmp_path / "two", table_bytes(pa.Table.from_pylist(rows)), "b.parquet")
     with pytest.raises(UserError, match="b.parquet: integers in 'breed' stand for no names"):
@@ -815,14 +815,14 @@ def test_a_time_beyond_the_years_of_python_is_one_line(tmp_path: pathlib.Path) -
 
 @pytest.mark.slow(0.2)
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv.gz", "a.jsonl.gz"])
-@pytest.mark.parametrize("damage", ["cut", "noise", "empty"])
-def test_a_damaged_file_is_refused(tmp_path: pathlib.Path, name: str, damage: str) -> None:
+@pytest.mark.parametrize("corruption", ["cut", "noise", "empty"])
+def test_a_damaged_file_is_refused(tmp_path: pathlib.Path, name: str, corruption: str) -> None:
     rows = [{"file_name": f"{index}-{index * 7919 % 1000}.jpg", "label": index % 7} for index in range(20_000)]
     data = {"a.parquet": to_parquet, "a.csv.gz": WRITERS["labels.csv.gz"], "a.jsonl.gz": WRITERS["labels.jsonl.gz"]}[
         name
     ](rows)
     noise = np.random.default_rng(0).bytes(len(data) // 2)
-    data = {"cut": data[: len(data) // 2], "noise": data[:20] + noise + data[20 + len(noise) :], "empty": b""}[damage]
+    data = {"cut": data[: len(data) // 2], "noise": data[:20] + noise + data[20 + len(noise) :], "empty": b""}[corruption]
     path = write_csv(tmp_path, data, name)
     with pytest.raises(UserError) as caught:
         Listed(path)
@@ -924,8 +924,8 @@ def test_tables_in_an_object_store(server: StoreServer) -> None:
     fitting = Listed(f"{root}/test/part-*.parquet")
     assert (fitting.source.root, fitting.labels) == (f"{root}/test", {"c.jpg": "3"})
     assert fitting.source.parts() == ["part-0.parquet", "part-1.parquet"]
-    one = Listed(f"{root}/train/metadata.csv")
-    assert (one.source.root, one.labels) == (f"{root}/train", {"a.jpg": "1"})
+    item = Listed(f"{root}/train/metadata.csv")
+    assert (item.source.root, item.labels) == (f"{root}/train", {"a.jpg": "1"})
     listed = Listed(
         put(server, {"all.jsonl.gz": gzip.compress(to_jsonl([{"image": f"{root}/train/a.jpg", "label": 1}]))}),
         image_root=root,

@@ -38,21 +38,21 @@ def prepare(root: pathlib.Path, name: str, *options: str) -> int:
 
 def records(root: pathlib.Path) -> dict[int, dict[str, Any]]:
     """Number of the picture -> the features of its record."""
-    return {int(one["key"][0].split(b".")[0].split(b"/")[-1]): one for one in stored(root)}
+    return {int(item["key"][0].split(b".")[0].split(b"/")[-1]): item for item in stored(root)}
 
 
 def stored(root: pathlib.Path) -> Iterator[dict[str, Any]]:
     """The features of each record."""
     for record in tf.data.TFRecordDataset(sorted(map(str, (root / "out").glob("*.tfrecord-*")))).as_numpy_iterator():
         features = tf.train.Example.FromString(record).features.feature
-        yield {name: list(getattr(one, one.WhichOneof("kind")).value) for name, one in features.items()}
+        yield {name: list(getattr(item, item.WhichOneof("kind")).value) for name, item in features.items()}
 
 
 def labels(root: pathlib.Path) -> dict[int, list[int]]:
-    return {number: list(one["label"]) for number, one in records(root).items()}
+    return {number: list(item["label"]) for number, item in records(root).items()}
 
 
-ONE_HOT = csv_of("MEL", "NV", "BCC", row=lambda index: [f"{float(index % 3 == place)}" for place in range(3)])
+ONE_HOT = csv_of("MEL", "NV", "BCC", row=lambda index: [f"{float(index % 3 == location)}" for location in range(3)])
 LABELS = {
     "whole floats, without one class between": (
         csv_of("label", row=lambda index: [f"{(2, 3, 11)[index % 3]}.0"]), (), lambda index: [(2, 3, 11)[index % 3]]
@@ -84,8 +84,8 @@ def test_booleans_are_classes_and_numbers(tmp_path: pathlib.Path, suffix: str) -
     else:
         (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert prepare(tmp_path, f"rows.{suffix}", "--feature", "old:integer") == 0
-    found = records(tmp_path)
-    assert {number: (one["label"], one["old"]) for number, one in found.items()} == {
+    actual = records(tmp_path)
+    assert {number: (item["label"], item["old"]) for number, item in actual.items()} == {
         index: ([int(index % 3 == 0)], [int(index % 2 == 0)]) for index in range(NUM)
     }
 
@@ -125,7 +125,7 @@ def test_boxes_are_read_in_the_form_that_is_given(tmp_path: pathlib.Path, form: 
     box_format, unit = form.split()
     write_objects(tmp_path, lambda index: FORMS[form])
     assert prepare(tmp_path, "rows.jsonl", "--box_format", box_format, "--box_unit", unit) == 0
-    assert {tuple(one["objects/bbox"]) for one in records(tmp_path).values()} == {(0.25, 0.25, 0.75, 0.75)}
+    assert {tuple(record["objects/bbox"]) for record in records(tmp_path).values()} == {(0.25, 0.25, 0.75, 0.75)}
     assert warnings(tmp_path) == []
 
 
@@ -170,8 +170,8 @@ def test_a_table_with_a_box_in_each_row_is_not_taken_for_classes(tmp_path: pathl
     data = csv_of("class", *columns, row=lambda index: ["a" if index % 2 else "b", *range(1, len(columns) + 1)])
     write_files(write_pictures(tmp_path), {"labels.csv": data})
     assert prepare(tmp_path, "labels.csv") == 2
-    told = capsys.readouterr().err
-    assert "--label class" in told and "objects" in told and all(name in told for name in columns)
+    reported = capsys.readouterr().err
+    assert "--label class" in reported and "objects" in reported and all(name in reported for name in columns)
     assert prepare(tmp_path, "labels.csv", "--label", "class") == 0  # as the message advises
     assert f"not used:     the columns or fields {', '.join(sorted(columns))}\n" in capsys.readouterr().out
 
@@ -182,8 +182,8 @@ def test_a_table_with_several_boxes_of_an_image_must_be_grouped_by_image(tmp_pat
     twice = once + b"3.png,b,1,2,3,4\n"
     write_files(tmp_path, {"once.csv": once, "twice.csv": twice})
     assert prepare(tmp_path, "twice.csv") == 2
-    told = capsys.readouterr().err
-    assert "'3.png'" in told and "--label Class" not in told and f"--label objects --box_format {form}" in told
+    reported = capsys.readouterr().err
+    assert "'3.png'" in reported and "--label Class" not in reported and f"--label objects --box_format {form}" in reported
     assert prepare(tmp_path, "once.csv", "--label", "objects") == 2
     assert "--label Class" in capsys.readouterr().err
     write_pictures(tmp_path)
@@ -208,7 +208,7 @@ def test_columns_that_are_not_used_are_named(tmp_path: pathlib.Path, capsys, suf
     assert prepare(tmp_path, f"rows.{suffix}", "--feature", "kept") == 0
     near = "near" if suffix == "csv" else "near\\n"
     assert f"not used:     the columns or fields far, {near}\n" in capsys.readouterr().out
-    assert json.loads((tmp_path / "out/statistics.json").read_text())["left_out_fields"] == ["far", near]
+    assert json.loads((tmp_path / "out/statistics.json").read_text())["unused_fields"] == ["far", near]
 
 
 @pytest.mark.slow(1)
@@ -237,7 +237,7 @@ def test_of_many_columns_that_are_not_used_a_few_are_named(tmp_path: pathlib.Pat
     names = [f"c{number:03d}" for number in range(300)]
     write_files(write_pictures(tmp_path), {"labels.csv": csv_of("label", *names, row=lambda index: [index % 2, *names])})
     assert prepare(tmp_path, "labels.csv") == 0
-    (line,) = (one for one in capsys.readouterr().out.splitlines() if one.startswith("not used:"))
+    (line,) = (item for item in capsys.readouterr().out.splitlines() if item.startswith("not used:"))
     assert "c000, " in line and line.endswith(" more") and len(line) < 300
 
 
@@ -249,8 +249,8 @@ def test_an_image_in_two_rows_is_not_to_be_cured_by_an_empty_key_column(tmp_path
     write_files(write_pictures(tmp_path), {"labels.csv": rows + b"3.png,1,99\n"})
     for options, cures in (((), False), (("--key_column=",), False), (("--key_column=id",), True)):
         assert prepare(tmp_path, "labels.csv", *options) == 2
-        told = capsys.readouterr().err
-        assert "--key_column" in told and ("''" in told) == cures, options
+        reported = capsys.readouterr().err
+        assert "--key_column" in reported and ("''" in reported) == cures, options
 
 
 @pytest.mark.parametrize("name", ["labels.csv", "list.txt"])
@@ -260,8 +260,8 @@ def test_a_missing_image_says_where_it_was_looked_for(tmp_path: pathlib.Path, ca
     write_files(tmp_path / "tables", {name: "\n".join(lines).encode()})
     write_pictures(tmp_path / "pictures")
     assert prepare(tmp_path, f"tables/{name}") == 2
-    told = capsys.readouterr().err
-    assert f"{tmp_path / 'tables'}" in told and "--image_root" in told
+    reported = capsys.readouterr().err
+    assert f"{tmp_path / 'tables'}" in reported and "--image_root" in reported
     assert prepare(tmp_path, f"tables/{name}", "--image_root", str(tmp_path / "pictures")) == 0
 
 
@@ -300,8 +300,8 @@ def test_names_in_the_other_unicode_normal_form(tmp_path: pathlib.Path, on_disk:
     lines = [f"{line},{'map' if index == 0 else names[index - 1] + '.npy'}" for index, line in enumerate(lines)]
     (tmp_path / "labels.csv").write_text(unicodedata.normalize(in_table, "\n".join(lines)))
     assert prepare(tmp_path, "labels.csv", "--feature", "right=other:image", "--feature", "map:array") == 0
-    found = json.loads((tmp_path / "out/manifest.json").read_text())
-    assert found["num_dead_letters"] == 0
+    actual = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert actual["num_dead_letters"] == 0
 
 
 @pytest.mark.slow(1)
@@ -310,12 +310,12 @@ def test_features_and_labels_of_a_npz_file(tmp_path: pathlib.Path, capsys, dtype
     values = np.arange(NUM * 3).reshape(NUM, 3).astype(dtype)
     np.savez(tmp_path / "data.npz", features=values, labels=np.arange(NUM) % 3, other=np.zeros(NUM))
     assert prepare(tmp_path, "data.npz") == 0
-    found = {int(one["key"][0].rpartition(b"#")[2]): one for one in stored(tmp_path)}
-    assert {number: (one["features"], one["label"]) for number, one in found.items()} == {
+    actual = {int(entry["key"][0].rpartition(b"#")[2]): entry for entry in stored(tmp_path)}
+    assert {number: (item["features"], item["label"]) for number, item in actual.items()} == {
         index: (values[index].tolist(), [index % 3]) for index in range(NUM)
     }
-    told = capsys.readouterr()
-    assert "--feature=features" in told.err and "not used:     the columns or fields other\n" in told.out
+    reported = capsys.readouterr()
+    assert "--feature=features" in reported.err and "not used:     the columns or fields other\n" in reported.out
 
 
 # Missing cells
@@ -370,7 +370,7 @@ def test_a_default_in_the_layout_of_foreign_records(tmp_path: pathlib.Path, valu
     assert prepare(tmp_path, "in.tfrecord", "--layout", layout) == 0
     names = ["cat", "none"] if value == b"cat" else None
     expected = {index: [int(index % 3 == 0)] if names else [1 if index % 3 else 7] for index in range(NUM)}
-    assert {int(one["key"][0].rpartition(b"#")[2]): one["label"] for one in stored(tmp_path)} == expected
+    assert {int(item["key"][0].rpartition(b"#")[2]): item["label"] for item in stored(tmp_path)} == expected
     options = {"label_names": names} if names else {}
     opened = tf_input.open_tfrecords(str(path), layout=layout, **options)
     read = opened.batches("train", batch_size=NUM, shuffle=False, image_size=(16, 24))
@@ -381,4 +381,4 @@ def test_boxes_that_are_asked_for_in_a_table_with_a_box_in_each_row(tmp_path: pa
     data = csv_of("class", "xmin", "ymin", "xmax", "ymax", row=lambda index: ["a", 1, 2, 3, 4])
     write_files(write_pictures(tmp_path), {"labels.csv": data})
     assert prepare(tmp_path, "labels.csv", "--label", "objects") == 2
-    assert "xmin" in (told := capsys.readouterr().err) and "bbox" in told
+    assert "xmin" in (reported := capsys.readouterr().err) and "bbox" in reported

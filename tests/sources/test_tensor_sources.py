@@ -68,12 +68,12 @@ def write_fixed(name: str, pack: Callable[[bytes], bytes]) -> Callable[[pathlib.
 
     def write(root: pathlib.Path) -> list[str]:
         types = [dtype for dtype in TENSOR_DTYPES if dtype != "bool"]
-        records = np.zeros(NUM, [*((one, f">{np.dtype(one).str[1:]}", SHAPE) for one in types), ("image", "u1", (SIDE, SIDE, 3))])
+        records = np.zeros(NUM, [*((entry, f">{np.dtype(entry).str[1:]}", SHAPE) for entry in types), ("image", "u1", (SIDE, SIDE, 3))])
         for dtype in types:
             records[dtype] = np.stack([tensors(index)[dtype] for index in range(NUM)])
         records["image"] = pictures()
         write_files(root, {name: pack(records.tobytes())})
-        layout = ",".join(f"{one}:>{one}[5,3,2]" for one in types) + f",image:uint8[{SIDE},{SIDE},3]"
+        layout = ",".join(f"{item}:>{item}[5,3,2]" for item in types) + f",image:uint8[{SIDE},{SIDE},3]"
         features = [option for option in FOUND if "bool" not in option]
         return ["--input", str(root / name), "--source=fixed_length", f"--record_layout={layout}", *features]
 
@@ -83,8 +83,8 @@ def write_fixed(name: str, pack: Callable[[bytes], bytes]) -> Callable[[pathlib.
 def write_csv(root: pathlib.Path) -> list[str]:
     lines = [",".join(["file_name", *TENSOR_DTYPES])]
     for index, picture in enumerate(pictures()):
-        arrays = {dtype: np.asfortranarray(one) if dtype == "int16" else one for dtype, one in tensors(index).items()}
-        write_files(root, {f"{index}.png": encode(picture, "PNG"), **{f"{index}.{name}.npy": npy(one) for name, one in arrays.items()}})
+        arrays = {dtype: np.asfortranarray(entry) if dtype == "int16" else entry for dtype, entry in tensors(index).items()}
+        write_files(root, {f"{index}.png": encode(picture, "PNG"), **{f"{index}.{name}.npy": npy(item) for name, item in arrays.items()}})
         lines.append(",".join([f"{index}.png", *(f"{index}.{dtype}.npy" for dtype in TENSOR_DTYPES)]))
     write_files(root, {"all.csv": "\n".join(lines).encode()})
     return ["--input", str(root / "all.csv"), *FOUND]
@@ -96,8 +96,8 @@ def write_parquet(to_bytes: Callable[[np.ndarray], bytes], options: list[str]) -
         import pyarrow.parquet
 
         rows = [
-            {"image": encode(one, "PNG"), **{dtype: to_bytes(value) for dtype, value in tensors(index).items()}}
-            for index, one in enumerate(pictures())
+            {"image": encode(item, "PNG"), **{dtype: to_bytes(value) for dtype, value in tensors(index).items()}}
+            for index, item in enumerate(pictures())
         ]
         pyarrow.parquet.write_table(pa.Table.from_pylist(rows), root / "all.parquet")
         return ["--input", str(root / "all.parquet"), *options]
@@ -107,17 +107,17 @@ def write_parquet(to_bytes: Callable[[np.ndarray], bytes], options: list[str]) -
 
 def write_jsonl(root: pathlib.Path) -> list[str]:
     """Python's JSON spells NaN and Infinity, and all digits of a number that has 64 bits."""
-    for index, one in enumerate(pictures()):
-        write_files(root, {f"{index}.png": encode(one, "PNG")})
-    rows = [{"file_name": f"{index}.png", **{name: one.tolist() for name, one in tensors(index).items()}} for index in range(NUM)]
+    for index, entry in enumerate(pictures()):
+        write_files(root, {f"{index}.png": encode(entry, "PNG")})
+    rows = [{"file_name": f"{index}.png", **{name: item.tolist() for name, item in tensors(index).items()}} for index in range(NUM)]
     write_files(root, {"all.jsonl": "\n".join(map(json.dumps, rows)).encode()})
     return ["--input", str(root / "all.jsonl"), *STATED]
 
 
 def write_tar(root: pathlib.Path) -> list[str]:
     with tarfile.open(root / "all.tar", "w") as tar:
-        for index, one in enumerate(pictures()):
-            members = {"png": encode(one, "PNG"), **{f"{name}.npy": npy(value) for name, value in tensors(index).items()}}
+        for index, item in enumerate(pictures()):
+            members = {"png": encode(item, "PNG"), **{f"{name}.npy": npy(value) for name, value in tensors(index).items()}}
             for name, data in members.items():
                 info = tarfile.TarInfo(f"{index:03d}.{name}")
                 info.size = len(data)
@@ -129,8 +129,8 @@ def write_tar(root: pathlib.Path) -> list[str]:
 def write_tfrecord(root: pathlib.Path) -> list[str]:
     """As `tostring` writes them: bytes without a type and a shape."""
     records = [
-        example({"image": encode(one, "PNG"), **{name: value.tobytes() for name, value in tensors(index).items()}})
-        for index, one in enumerate(pictures())
+        example({"image": encode(item, "PNG"), **{name: value.tobytes() for name, value in tensors(index).items()}})
+        for index, item in enumerate(pictures())
     ]
     write_records(root / "all.tfrecord", records)
     return ["--input", str(root / "all.tfrecord"), "--layout=image=image", *STATED]
@@ -156,8 +156,8 @@ def prepare(root: pathlib.Path, options: list[str]) -> tf_input.PreparedDataset:
     return tf_input.open(out)
 
 
-def same(found: np.ndarray, expected: np.ndarray) -> bool:
-    return found.dtype == expected.dtype and found.shape == expected.shape and found.tobytes() == expected.tobytes()
+def same(result: np.ndarray, expected: np.ndarray) -> bool:
+    return result.dtype == expected.dtype and result.shape == expected.shape and result.tobytes() == expected.tobytes()
 
 
 @pytest.mark.slow(0.8)
@@ -169,14 +169,14 @@ def test_tensors_beside_images_keep_every_bit(tmp_path, source):
     kept = [dtype for dtype in TENSOR_DTYPES if dtype in dataset.features]
     assert len(kept) >= len(TENSOR_DTYPES) - 1
     order = {picture.tobytes(): index for index, picture in enumerate(pictures())}
-    for found in dataset["train"]:
-        expected = tensors(order[found["image"].tobytes()])
+    for result in dataset["train"]:
+        expected = tensors(order[result["image"].tobytes()])
         for dtype in kept:
             if source == "jsonl" and "float" in dtype:  # JSON has one NaN only
-                np.testing.assert_array_equal(found[dtype], expected[dtype])
-                assert found[dtype].dtype == dtype
+                np.testing.assert_array_equal(result[dtype], expected[dtype])
+                assert result[dtype].dtype == dtype
             else:
-                assert same(found[dtype], expected[dtype]), (source, dtype)
+                assert same(result[dtype], expected[dtype]), (source, dtype)
     if source != "npz":
         return
     x = next(iter(dataset.batches("train", batch_size=NUM, inputs=("image", *kept), shuffle=False)))
@@ -199,38 +199,38 @@ def test_sizes_that_differ_are_as_tensorflow_datasets_has_them(tmp_path):
     write_files(root, {"all.csv": "\n".join(lines).encode()})
     features = ["vector:tensor[int16,?]", "matrix:tensor[2,?]", "map:tensor[uint16,?,?,2]"]
     dataset = prepare(tmp_path, ["--input", str(root / "all.csv"), *(f"--feature={feature}" for feature in features)])
-    assert {name: (one.dtype, one.shape) for name, one in dataset.features.items() if one.kind == "tensor"} == {
+    assert {name: (member.dtype, member.shape) for name, member in dataset.features.items() if member.kind == "tensor"} == {
         "vector": ("int16", (None,)),
         "matrix": ("float16", (2, None)),
         "map": ("uint16", (None, None, 2)),
     }
     assert main(["verify", str(tmp_path / "out")]) == 0
-    theirs = {one["key"].numpy(): one for one in tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")}
-    for found in dataset["train"]:
-        index = int(found["key"].partition(".")[0])
+    theirs = {element["key"].numpy(): element for element in tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")}
+    for result in dataset["train"]:
+        index = int(result["key"].partition(".")[0])
         for name in ("vector", "matrix", "map"):
             expected = np.load(root / f"{index}.{name}.npy")
-            assert same(found[name], expected) and same(theirs[found["key"].encode()][name].numpy(), expected), name
+            assert same(result[name], expected) and same(theirs[result["key"].encode()][name].numpy(), expected), name
     options = {"batch_size": NUM, "image_size": 6, "inputs": ("image", "vector", "map"), "fit": "stretch", "shuffle": False}
     padded = next(iter(dataset.batches("train", ragged="mask", **options)))
     x = next(iter(dataset.batches("train", ragged="ragged", **options)))
     assert padded["vector"].shape == padded["vector_mask"].shape == (NUM, NUM)
     np.testing.assert_array_equal(padded["vector"].numpy()[padded["vector_mask"].numpy()], x["vector"].values)
     assert isinstance(x["vector"], tf.RaggedTensor) and x["vector"].row_lengths().numpy().tolist() == [
-        int(one["key"].partition(".")[0]) + 1 for one in dataset["train"]
+        int(entry["key"].partition(".")[0]) + 1 for entry in dataset["train"]
     ]
-    for index, one in enumerate(dataset["train"]):
-        bilinear = tf.image.resize(one["map"].astype(np.float32), (6, 6)).numpy()
+    for index, one_value in enumerate(dataset["train"]):
+        bilinear = tf.image.resize(one_value["map"].astype(np.float32), (6, 6)).numpy()
         np.testing.assert_allclose(x["map"][index].numpy(), np.round(bilinear), atol=1)
     options |= {"inputs": ("key", "matrix"), "ragged": "mask", "image_size": None, "fit": None}
     for more, width in (({}, None), ({"max_length": 3}, 3), ({"max_length": {"matrix": (4,)}, "padding_value": 7}, 4)):
         x = next(iter(dataset.batches("train", **options, **more)))
         expected = [np.load(root / f"{int(key.decode().partition('.')[0])}.matrix.npy") for key in x["key"].numpy()]
-        width = width or max(one.shape[1] for one in expected)
+        width = width or max(item.shape[1] for item in expected)
         assert x["matrix"].shape == x["matrix_mask"].shape == (NUM, 2, width)
-        for found, mask, one in zip(x["matrix"].numpy(), x["matrix_mask"].numpy(), expected):
-            np.testing.assert_array_equal(found[mask], one[:, :width].reshape(-1))
-            assert (found[~mask] == more.get("padding_value", 0)).all()
+        for result, mask, one_value in zip(x["matrix"].numpy(), x["matrix_mask"].numpy(), expected):
+            np.testing.assert_array_equal(result[mask], one_value[:, :width].reshape(-1))
+            assert (result[~mask] == more.get("padding_value", 0)).all()
     with pytest.raises(ValueError, match=r"max_length=\(4, 5\).*'matrix'"):
         dataset.batches("train", **options, max_length={"matrix": (4, 5)})
     with pytest.raises(ValueError, match="targets='matrix'"):
@@ -261,12 +261,12 @@ def test_images_of_any_type_are_tensors(tmp_path, case):
     expected = height_width_channels(images)
     image = dataset.features["image"]
     assert (image.kind, image.dtype, image.shape) == ("tensor", expected.dtype.name, expected.shape[1:])
-    order = [int(one["key"].rpartition("#")[2]) for one in dataset["train"]]
+    order = [int(item["key"].rpartition("#")[2]) for item in dataset["train"]]
     for memory_budget in (1 << 30, 0) if "held" in case else (0,):
         batch = next(iter(dataset.batches("train", batch_size=NUM, shuffle=False, memory_budget=memory_budget)))
         assert same(batch.numpy(), expected[order]), memory_budget
     theirs = tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")
-    assert all(same(one["image"].numpy(), expected[int(one["key"].numpy().rpartition(b"#")[2])]) for one in theirs)
+    assert all(same(their["image"].numpy(), expected[int(their["key"].numpy().rpartition(b"#")[2])]) for their in theirs)
 
 
 @pytest.mark.slow(3)
@@ -290,14 +290,14 @@ def test_images_in_npy_files_of_folders_are_what_they_are(tmp_path):
     assert main(["prepare", "--input", str(floats), "--output", str(tmp_path / "out"), *options]) == 0
     dataset = tf_input.open(tmp_path / "out")
     refused = [json.loads(line) for line in (tmp_path / "out" / DEAD_LETTERS).read_text().splitlines()]
-    assert {one["path"] for one in refused} == set(bad)
-    assert all(bad[one["path"]][1] in one["message"] and one["reason"] == "bad_image" for one in refused)
+    assert {item["path"] for item in refused} == set(bad)
+    assert all(bad[element["path"]][1] in element["message"] and element["reason"] == "bad_image" for element in refused)
     assert (dataset.features["image"].dtype, dataset.features["image"].shape) == ("float32", (None, None, 4))
     assert dataset.statistics["images"]["formats"] == {"npy": 20} and dataset.image_size is None
-    theirs = {one["key"].numpy().decode(): one["image"].numpy() for one in tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")}
-    for one in dataset["train"]:
-        expected = np.load(floats / one["key"])
-        assert same(one["image"], expected) and same(theirs[one["key"]], expected)
+    theirs = {member["key"].numpy().decode(): member["image"].numpy() for member in tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")}
+    for one_value in dataset["train"]:
+        expected = np.load(floats / one_value["key"])
+        assert same(one_value["image"], expected) and same(theirs[one_value["key"]], expected)
     x, _ = next(iter(dataset.batches("train", batch_size=8, image_size=(4, 3), augment=True, seed=0)))
     assert x.dtype == tf.float32 and x.shape == (8, 4, 3, 4)
     assert main(["prepare", "--input", str(bytes_), "--output", str(tmp_path / "out2"), "--splits=train=1"]) == 0
@@ -305,16 +305,16 @@ def test_images_in_npy_files_of_folders_are_what_they_are(tmp_path):
     assert dataset.features["image"].kind == "image" and dataset.channels == 3
     batch = next(iter(dataset.batches("train", batch_size=1, image_size=6, channels=4)))[0]
     assert batch.shape == (1, 6, 6, 4)
-    for one in dataset["train"]:
-        if one["key"].endswith(".npy"):
-            np.testing.assert_array_equal(one["image"], np.broadcast_to(np.load(bytes_ / one["key"])[..., :3], one["image"].shape))
+    for one_value in dataset["train"]:
+        if one_value["key"].endswith(".npy"):
+            np.testing.assert_array_equal(one_value["image"], np.broadcast_to(np.load(bytes_ / one_value["key"])[..., :3], one_value["image"].shape))
     # As pixels they have the channels of any file's, whatever their own.
     options = ["--splits=train=1", "--image_encoding=raw", "--image_size=exact=6x5"]
     assert main(["prepare", "--input", str(bytes_), "--output", str(tmp_path / "out3"), *options]) == 0
     dataset = tf_input.open(tmp_path / "out3")
     assert (dataset.features["image"].kind, dataset.features["image"].shape, dataset.num_examples("train")) == ("pixels", (6, 5, 3), 20)
-    found = {one["key"]: one["image"] for one in dataset["train"]}
-    np.testing.assert_array_equal(found["rose/00.npy"], np.broadcast_to(np.load(bytes_ / "rose/00.npy"), (6, 5, 3)))
+    actual = {entry["key"]: entry["image"] for entry in dataset["train"]}
+    np.testing.assert_array_equal(actual["rose/00.npy"], np.broadcast_to(np.load(bytes_ / "rose/00.npy"), (6, 5, 3)))
 
 
 IMAGES = [numbers("float32", 6 + index % 2, 5, 2, seed=index) for index in range(NUM)]
@@ -323,7 +323,7 @@ BAD = {"too short": npy(IMAGES[0])[:-1], "an object": npy(np.array([[{}]], objec
 
 def npy_images() -> list[bytes]:
     """One of them in Fortran's order, and some that are none."""
-    return [npy(np.asfortranarray(one) if index == 3 else one) for index, one in enumerate(IMAGES)] + [*BAD.values()]
+    return [npy(np.asfortranarray(item) if index == 3 else item) for index, item in enumerate(IMAGES)] + [*BAD.values()]
 
 
 def write_npy_cells(root: pathlib.Path) -> list[str]:
@@ -354,16 +354,16 @@ def test_npy_files_within_others_are_images(tmp_path, capsys, write):
     (tmp_path / "in").mkdir()
     options = [*write(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits=train=1", "--max_bad_fraction=0.5"]
     assert main(["prepare", *options]) == 0
-    told = capsys.readouterr()
-    assert f"images:       {NUM} of {NUM} came as arrays" in told.out
-    assert ("--image_column=npy, as the first 8 samples have no image file" in told.err) == (write is not write_npy_cells)
+    reported = capsys.readouterr()
+    assert f"images:       {NUM} of {NUM} came as arrays" in reported.out
+    assert ("--image_column=npy, as the first 8 samples have no image file" in reported.err) == (write is not write_npy_cells)
     dataset = tf_input.open(tmp_path / "out")
     assert (dataset.features["image"].dtype, dataset.features["image"].shape) == ("float32", (None, None, 2))
-    order = {one.tobytes(): index for index, one in enumerate(IMAGES)}
-    found = [one for one in dataset["train"]]
-    assert {order[one["image"].tobytes()] for one in found} == {*range(NUM)} and all(one["label"] == order[one["image"].tobytes()] % 2 for one in found)
+    order = {element.tobytes(): index for index, element in enumerate(IMAGES)}
+    actual = [item for item in dataset["train"]]
+    assert {order[entry["image"].tobytes()] for entry in actual} == {*range(NUM)} and all(member["label"] == order[member["image"].tobytes()] % 2 for member in actual)
     letters = [json.loads(line) for line in (tmp_path / "out" / DEAD_LETTERS).read_text().splitlines()]
-    assert {one["reason"] for one in letters} == {"bad_image"} and len(letters) == len(BAD)
+    assert {letter["reason"] for letter in letters} == {"bad_image"} and len(letters) == len(BAD)
     assert "one of bool" in letters[0]["message"] + letters[1]["message"] and main(["verify", str(tmp_path / "out")]) == 0
 
 
@@ -380,8 +380,8 @@ def test_npy_members_of_pixels_are_images_as_others_and_beside_an_image_they_are
                     tar.addfile(info, io.BytesIO(member))
         dataset = prepare(tmp_path / name, ["--input", str(tmp_path / f"{name}.tar")])
         assert dataset.features["image"].kind == "image"
-        expected = {one.tobytes() for one in (pixels if image is None else image)}
-        assert {one["image"].tobytes() for one in dataset["train"]} == expected, name
+        expected = {entry.tobytes() for entry in (pixels if image is None else image)}
+        assert {item["image"].tobytes() for item in dataset["train"]} == expected, name
 
 
 @pytest.mark.slow
@@ -394,7 +394,7 @@ def test_what_is_known_of_tensors(tmp_path, capsys):
     options = ["--input", str(tmp_path / "a.npz"), "--output", str(tmp_path / "out"), "--label=none", "--feature=v:tensor"]
     assert main(["prepare", *options, "--folds=3"]) == 0
     for dataset, split in ((tf_input.open(tmp_path / "out"), "fold1"), (tf_input.open(tmp_path / "out", fold=(3, 1)), "train")):
-        order = [int(one["key"].rpartition("#")[2]) for one in dataset[split]]
+        order = [int(item["key"].rpartition("#")[2]) for item in dataset[split]]
         facts = dataset.statistics["splits"][split]
         of_vectors, of_images = facts["tensors"]["v"], facts["tensors"]["image"]
         assert (of_vectors["num_examples"], of_vectors["num_values"], of_vectors["num_not_finite"]) == (len(order), 3 * len(order), 0)
@@ -408,8 +408,8 @@ def test_what_is_known_of_tensors(tmp_path, capsys):
         np.testing.assert_allclose((normal.mean(axis=0), normal.std(axis=0)), ([0] * 4, [1] * 4), atol=0.05)
     capsys.readouterr()
     assert main(["inspect", str(tmp_path / "out")]) == 0
-    told = capsys.readouterr().out
-    assert "float32[6,5,4]" in told and "int16[3]" in told and "not finite" in told
+    reported = capsys.readouterr().out
+    assert "float32[6,5,4]" in reported and "int16[3]" in reported and "not finite" in reported
     with pytest.raises(ValueError, match="channels=4"):
         dataset.normalization_layer(channels=3)
 

@@ -36,10 +36,10 @@ class Listed:
         source = SourceConfig(kind="text", labels=parsed, features=kept, **options)
         made = PrepareJob(input=os.fspath(path), output="out", name="flowers", source=source, **config)
         self.source = TextList(made, with_sizes=with_sizes)
-        found = [one for part in self.source.parts() for one in self.source.list(part)]
-        self.images = {one.path: one for one in found if isinstance(one, InputRecord)}
-        self.dead_letters = {one.path: one for one in found if isinstance(one, DeadLetter)}
-        assert len(self.images) + len(self.dead_letters) == len(found)
+        actual = [element for part in self.source.parts() for element in self.source.list(part)]
+        self.images = {item.path: item for item in actual if isinstance(item, InputRecord)}
+        self.dead_letters = {entry.path: entry for entry in actual if isinstance(entry, DeadLetter)}
+        assert len(self.images) + len(self.dead_letters) == len(actual)
 
     @property
     def labels(self) -> dict[str, str]:

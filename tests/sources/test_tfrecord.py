@@ -34,8 +34,8 @@ def example(**features: Any) -> bytes:
     for name, value in features.items():
         values = [value] if isinstance(value, (bytes, str, int, float, np.ndarray)) else value
         values = [
-            one.tobytes() if isinstance(one, np.ndarray) else one.encode() if isinstance(one, str) else one
-            for one in values
+            item.tobytes() if isinstance(item, np.ndarray) else item.encode() if isinstance(item, str) else item
+            for item in values
         ]
         feature = made.features.feature[name.replace("__", "/")]
         kind = (
@@ -100,7 +100,7 @@ def test_layouts_are_found_by_looking(tmp_path, name, record, label, raw):
         assert bytes_of(source, second) == (PIXELS.tobytes() if raw else JPEG)
         assert source.targets == (("label",) if label else ())
         assert [feature.kind for feature in source.features] == (["class_label"] if label else ["text"])
-        assert source.found.startswith(f"layout {name}: image=") == (layout is None), source.found
+        assert source.guess.startswith(f"layout {name}: image=") == (layout is None), source.guess
 
 
 def detected(num_objects: int, **changes: Any) -> bytes:
@@ -149,8 +149,8 @@ def test_boxes_are_objects_only_where_these_have_classes(tmp_path, name, records
         source = open_source(tmp_path, layout=layout)
         assert source.targets == (("label",) if labels is None else ("objects",))
         listed = list_all(source)
-        assert not [one for one in listed if isinstance(one, DeadLetter)]
-        assert labels is None or [one.values["objects"].labels for one in listed] == labels
+        assert not [item for item in listed if isinstance(item, DeadLetter)]
+        assert labels is None or [entry.values["objects"].labels for entry in listed] == labels
 
 
 def test_boxes_without_classes_are_refused_at_once(tmp_path):
@@ -160,7 +160,7 @@ def test_boxes_without_classes_are_refused_at_once(tmp_path):
     with pytest.raises(UserError, match="layout detection needs image/object/class/text or image/object/class/label; its first 6"):
         open_source(tmp_path, layout="detection")
     for options in ({"layout": "image=image/encoded"}, {"layout": "detection", "labels": ["none"]}):
-        assert [type(one) for one in list_all(open_source(tmp_path, **options))] == [InputRecord] * 6, options
+        assert [type(item) for item in list_all(open_source(tmp_path, **options))] == [InputRecord] * 6, options
 
 
 def test_what_records_without_a_known_layout_are_told(tmp_path):
@@ -332,12 +332,12 @@ def test_damage_is_told_with_its_file_and_offset(tmp_path):
     contents[2 * size] ^= 1  # a length
     path.write_bytes(contents[:-10])
     listed = list_all(open_source(tmp_path))
-    assert [one.label for one in listed if isinstance(one, InputRecord)] == ["0"]
-    assert [one.path for one in listed if isinstance(one, DeadLetter)] == [
+    assert [item.label for item in listed if isinstance(item, InputRecord)] == ["0"]
+    assert [entry.path for entry in listed if isinstance(entry, DeadLetter)] == [
         f"x.tfrecord@{size}",
         f"x.tfrecord@{2 * size}",
     ]
-    assert {one.reason for one in listed if isinstance(one, DeadLetter)} == {"bad_record"}
+    assert {element.reason for element in listed if isinstance(element, DeadLetter)} == {"bad_record"}
 
 
 def test_records_that_are_no_examples(tmp_path):
@@ -354,12 +354,12 @@ def test_images_of_a_compressed_file_are_spooled(tmp_path, compression):
     source = open_source(tmp_path / "in", spool=str(tmp_path / "spool"), features=["other:mask"])
     reader = SpoolReader(str(tmp_path / "spool"))
     listed = list_all(source)
-    assert [reader.read(one.spool, one.offset, one.num_bytes) for one in listed] == images
-    masks = [one.values["other"] for one in listed]
-    assert [reader.read(one.spool, one.offset, one.num_bytes) for one in masks] == [image[::-1] for image in images]
+    assert [reader.read(element.spool, element.offset, element.num_bytes) for element in listed] == images
+    masks = [item.values["other"] for item in listed]
+    assert [reader.read(mask.spool, mask.offset, mask.num_bytes) for mask in masks] == [image[::-1] for image in images]
     reader.close()
     estimated = list_all(open_source(tmp_path / "in"))
-    assert [(one.spool, one.num_bytes) for one in estimated] == [(0, len(image)) for image in images]
+    assert [(entry.spool, entry.num_bytes) for entry in estimated] == [(0, len(image)) for image in images]
 
 
 NAMES = {
@@ -424,9 +424,9 @@ def test_what_an_input_means(tmp_path, monkeypatch):
             open_source(f"{tmp_path}{absent}")
     (tmp_path / "link.tfrecord").symlink_to(outside)
     listed = list_all(open_source(tmp_path))
-    assert [(one.path, one.reason) for one in listed if isinstance(one, DeadLetter)] == [("link.tfrecord", "outside")]
+    assert [(item.path, item.reason) for item in listed if isinstance(item, DeadLetter)] == [("link.tfrecord", "outside")]
     listed = list_all(open_source(f"{tmp_path}/*.tfrecord"))
-    assert [(one.path, one.reason) for one in listed if isinstance(one, DeadLetter)] == [("link.tfrecord", "outside")]
+    assert [(entry.path, entry.reason) for entry in listed if isinstance(entry, DeadLetter)] == [("link.tfrecord", "outside")]
     monkeypatch.chdir(tmp_path)
     assert open_source("other.tfrecord").parts() == ["other.tfrecord"]
 
@@ -458,7 +458,7 @@ def test_what_an_input_means(tmp_path, monkeypatch):
 def test_splits_by_name(tmp_path, case, names, options, expected):
     for name in names:
         write(tmp_path / name, example(image=JPEG, label=1))
-    assert [one.split for one in list_all(open_source(tmp_path, **options))] == expected, case
+    assert [item.split for item in list_all(open_source(tmp_path, **options))] == expected, case
 
 
 def test_what_is_refused_as_a_whole(tmp_path):
@@ -514,16 +514,16 @@ def test_label_names_name_integers(tmp_path):
     ],
 )
 def test_numbers_of_two_classes_are_told_from_flags_by_other_records(tmp_path, labels, expected):
-    write(tmp_path / "x.tfrecord", *(example(image=JPEG, label=one) for one in labels))
+    write(tmp_path / "x.tfrecord", *(example(image=JPEG, label=item) for item in labels))
     for named in (None, ["label:multi_label"]):
         listed = list_all(open_source(tmp_path, named, label_names=("cat", "dog")))
-        assert [one.reason if isinstance(one, DeadLetter) else one.values["label"] for one in listed] == expected
+        assert [entry.reason if isinstance(entry, DeadLetter) else entry.values["label"] for entry in listed] == expected
 
 
 def test_no_label_at_all(tmp_path):
     write(tmp_path / "x.tfrecord", example(image=JPEG, label=1))
     source = open_source(tmp_path, ["none"])
-    assert (source.features, source.targets, [one.label for one in list_all(source)]) == ((), (), [""])
+    assert (source.features, source.targets, [item.label for item in list_all(source)]) == ((), (), [""])
 
 
 @pytest.fixture(scope="module")
@@ -567,28 +567,28 @@ def tfds_directory(tmp_path_factory) -> pathlib.Path:
     return folder / "made/1.0.0"
 
 
-def test_a_data_set_of_tensorflow_datasets(tfds_directory):
+def test_a_dataset_of_tensorflow_datasets(tfds_directory):
     source = open_source(tfds_directory, features=["note"])
     listed = list_all(source)
-    assert sorted(one.split for one in listed) == ["test"] * 6 + ["train"] * 6
+    assert sorted(item.split for item in listed) == ["test"] * 6 + ["train"] * 6
     assert source.targets == ("objects",) and source.label_names() == {"objects/label": ("a", "b")}
-    assert sorted(len(one.values["objects"].boxes) for one in listed) == [0] * 4 + [1] * 4 + [2] * 4
-    objects = next(one.values["objects"] for one in listed if one.values["objects"].boxes)
+    assert sorted(len(element.values["objects"].boxes) for element in listed) == [0] * 4 + [1] * 4 + [2] * 4
+    objects = next(member.values["objects"] for member in listed if member.values["objects"].boxes)
     assert (objects.boxes[0], objects.labels[0], objects.flags["is_crowd"][0]) == ((0.0, 0.25, 0.5, 1.0), "b", 1)
-    assert {one.values["note"] for one in listed} == {f"n{index}" for index in range(6)}
+    assert {entry.values["note"] for entry in listed} == {f"n{index}" for index in range(6)}
     assert bytes_of(source, listed[0]).startswith(b"\x89PNG")
 
 
 def test_classes_of_tensorflow_datasets_have_their_names(tfds_directory):
     source = open_source(tfds_directory, ["label"], split_folders=False)
     listed = list_all(source)
-    assert {one.label for one in listed} == {"cat", "dog"} and {one.split for one in listed} == {None}
+    assert {item.label for item in listed} == {"cat", "dog"} and {entry.split for entry in listed} == {None}
     assert source.label_names() == {"label": ("cat", "dog")} and source.targets == ("label",)
 
 
 def features_of(**features: str | dict) -> dict:
     """As TensorFlow Datasets describes features: the kind of each, or what it has in it."""
-    described = {name: {"pythonClassName": f"x.{one}"} if isinstance(one, str) else one for name, one in features.items()}
+    described = {name: {"pythonClassName": f"x.{item}"} if isinstance(item, str) else item for name, item in features.items()}
     return {"pythonClassName": "x.FeaturesDict", "featuresDict": {"features": described}}
 
 
@@ -652,7 +652,7 @@ def make_own(folder: pathlib.Path, schema: list[dict], record: bytes, **changes:
     """A directory as `recordmill prepare` leaves one, as far as a reader of its records goes."""
     from tf_input import dataset_format
 
-    features = tuple(sorted((dataset_format.Feature(**one) for one in schema), key=lambda one: one.name))
+    features = tuple(sorted((dataset_format.Feature(**entry) for entry in schema), key=lambda item: item.name))
     shard = dataset_format.ShardInfo("made-train.tfrecord-00000-of-00001", 1, 0, 0, "index/x.idx", 0, 0)
     known = {
         "name": "made",
@@ -669,7 +669,7 @@ def make_own(folder: pathlib.Path, schema: list[dict], record: bytes, **changes:
     return folder
 
 
-def test_our_own_data_set_keeps_everything(tmp_path):
+def test_our_own_dataset_keeps_everything(tmp_path):
     schema = [
         {"name": "image", "kind": "image"},
         {"name": "key", "kind": "text"},
@@ -708,7 +708,7 @@ def test_our_own_data_set_keeps_everything(tmp_path):
     assert values == {"tags": ("x", "y"), "note": "n", "weight": 0.5, "age": (1.0, 2.0)}
     assert source.targets == ("label", "objects")
     assert sorted(feature.name for feature in source.features) == sorted(
-        {one["name"] for one in schema} - {"image", "key", "height", "width"}
+        {item["name"] for item in schema} - {"image", "key", "height", "width"}
     )
     assert source.label_names() == {"label": ("cat", "dog", "owl"), "tags": ("x", "y"), "objects/label": ("a", "b")}
     (renamed,) = list_all(open_source(tmp_path, key_column="note"))
@@ -844,9 +844,9 @@ def test_a_first_example_that_is_broken_in_a_sound_frame(tmp_path, capsys, layou
     write(tmp_path / "in.tfrecord", broken, *sound)
     options = ["--max_bad_fraction", "0.1", "--splits", "train=1", *(["--layout", layout] if layout else [])]
     code = main(["prepare", "--input", str(tmp_path / "in.tfrecord"), "--output", str(tmp_path / "out"), *options])
-    told = capsys.readouterr()
-    assert code == (0 if num_sound else 2) and "Traceback" not in told.err
+    reported = capsys.readouterr()
+    assert code == (0 if num_sound else 2) and "Traceback" not in reported.err
     if num_sound:
-        assert "dead letters: 1 of 21 inputs" in told.out
+        assert "dead letters: 1 of 21 inputs" in reported.out
     else:
-        assert "no readable record" in told.err
+        assert "no readable record" in reported.err

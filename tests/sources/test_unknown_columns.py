@@ -62,7 +62,7 @@ def test_a_column_that_is_not_there_is_refused_before_any_work(source, tmp_path,
     write, options, other = SOURCES[source]
     path = tmp_path / "in" / write(tmp_path / "in")
     for option in options_of(source):
-        kept = [one for one in options if not option.startswith(one.partition("=")[0])]
+        kept = [item for item in options if not option.startswith(item.partition("=")[0])]
         line = refused(capsys, path, *kept, option)
         if not (source == "fixed_length" and "image_column" in option):  # whose layout the user gives
             assert "'typo'" in line or "called typo" in line, option

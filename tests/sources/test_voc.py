@@ -46,10 +46,10 @@ class Listed:
         self.num_ignored = 0
         for part in self.parts:
             lister = Voc(config, with_sizes=with_sizes)
-            for found in lister.list(part):
-                into, name = (self.letters, found.path) if isinstance(found, DeadLetter) else (self.images, found.key)
+            for result in lister.list(part):
+                into, name = (self.letters, result.path) if isinstance(result, DeadLetter) else (self.images, result.key)
                 assert name not in into
-                into[name] = found
+                into[name] = result
             self.num_ignored += lister.num_ignored
 
     @property
@@ -182,8 +182,8 @@ def test_filename_names_an_image_of_another_name(tmp_path):
     )
     write_files(tmp_path, {f"images/{name}": IMAGE for name in ("x.jpg", "y.JPG", "images/z.png", "w.bmp")})
     listed = Listed(tmp_path)
-    found = {key: image.values["objects"].labels for key, image in listed.images.items()}
-    assert found == {
+    actual = {key: image.values["objects"].labels for key, image in listed.images.items()}
+    assert actual == {
         "images/x.jpg": ("cat1",),
         "images/y.JPG": ("cat2",),
         "images/images/z.png": ("cat3",),
@@ -288,8 +288,8 @@ def test_xml_files_of_a_store_are_read_in_parallel(monkeypatch):
     source = Voc.__new__(Voc)
     source.root, source._files = "s3://made/voc", SlowFiles(8)
     paths = [f"{number}.xml" for number in range(24)]
-    found = [parse_annotation(data).objects.labels for data in source._read_all(paths)]
-    assert found == [(path,) for path in paths] and source._files.num_reads == 24
+    actual = [parse_annotation(data).objects.labels for data in source._read_all(paths)]
+    assert actual == [(path,) for path in paths] and source._files.num_reads == 24
 
 
 def test_sizes_are_looked_up_if_they_are_wanted(tmp_path):

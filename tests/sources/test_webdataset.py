@@ -91,9 +91,9 @@ def test_what_the_webdataset_package_writes(tmp_path):
         source = open_source(path, features=features)
         listed = list_all(source)
         assert len(source.parts()) == 3 and len(listed) == 10
-        assert {one.key: bytes_of(source, one) for one in listed} == images
-        assert {one.key: one.label for one in listed} == {key: str(index) for index, key in enumerate(images)}
-        assert {(one.split, one.group) for one in listed} == {("train", "g0"), ("train", "g1")}
+        assert {element.key: bytes_of(source, element) for element in listed} == images
+        assert {item.key: item.label for item in listed} == {key: str(index) for index, key in enumerate(images)}
+        assert {(entry.split, entry.group) for entry in listed} == {("train", "g0"), ("train", "g1")}
         values = {**listed[3].values}
         assert bytes_of(source, values.pop("seg.png")) == made_images.png(3)
         assert np.array_equal(np.load(io.BytesIO(bytes_of(source, values.pop("npy")))), target)
@@ -121,8 +121,8 @@ def test_every_format_of_tar(tmp_path, tar_format):
     write(tmp_path / "x.tar", members, tar_format=tar_format)
     source = open_source(tmp_path, ["none"])
     listed = list_all(source)
-    assert [one.key for one in listed if isinstance(one, InputRecord)] == ["é", long, "last"]
-    assert [(one.path, one.reason) for one in listed if isinstance(one, DeadLetter)] == [("x.tar:x/ü", "no_image")]
+    assert [item.key for item in listed if isinstance(item, InputRecord)] == ["é", long, "last"]
+    assert [(entry.path, entry.reason) for entry in listed if isinstance(entry, DeadLetter)] == [("x.tar:x/ü", "no_image")]
     assert bytes_of(source, listed[1]) == JPEG
 
 
@@ -140,12 +140,12 @@ def test_every_format_of_tar(tmp_path, tar_format):
 def test_members_are_those_that_tarfile_finds(members, tar_format):
     members = [(name.strip("/") + "x", data) for name, data in members]
     contents = make_tar(members, tar_format)
-    expected = [(one.name, one.offset_data, one.size) for one in tarfile.open(fileobj=io.BytesIO(contents))]
+    expected = [(member.name, member.offset_data, member.size) for member in tarfile.open(fileobj=io.BytesIO(contents))]
     for is_seekable in (True, False):
         reader = TarReader(io.BytesIO(contents), is_seekable)
-        found = [(one.name, one.offset, one.num_bytes, reader.read(one)) for one in reader]
-        assert [one[:3] for one in found] == expected
-        assert [one[3] for one in found] == [data for _, data in members]
+        actual = [(element.name, element.offset, element.num_bytes, reader.read(element)) for element in reader]
+        assert [entry[:3] for entry in actual] == expected
+        assert [item[3] for item in actual] == [data for _, data in members]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_the_json_itself_is_a_text_and_no_class(tmp_path):
         ([], ["json:text"], [{"label": said}, {"label": "[]"}]),
     ):
         listed = list_all(open_source(tmp_path, labels, features=features))
-        assert [one.reason if isinstance(one, DeadLetter) else one.values for one in listed] == expected, (features, labels)
+        assert [item.reason if isinstance(item, DeadLetter) else item.values for item in listed] == expected, (features, labels)
     for label in ("json", "json:multi_label"):
         with pytest.raises(UserError, match=r"--label=json: .*\(label, of\).*json:text"):
             open_source(tmp_path, [label])
@@ -202,18 +202,18 @@ def test_an_array_is_the_image_only_where_nothing_else_may_be(tmp_path):
         open_source(tmp_path / "alone")
     for options in ({"features": ["id"]}, {"key_column": "id"}, {"image_column": "npy"}):
         source = open_source(tmp_path / "alone", **options)
-        assert [bytes_of(source, one) for one in list_all(source)] == [array[1]]
-        assert source.found.startswith("--image_column=npy, as the first 1 samples") == ("image_column" not in options)
+        assert [bytes_of(source, item) for item in list_all(source)] == [array[1]]
+        assert source.guess.startswith("--image_column=npy, as the first 1 samples") == ("image_column" not in options)
     later = [("b.npy", array[1]), ("b.cls", b"1"), ("b.tif", b"i"), ("c.npy", array[1]), ("c.cls", b"1"), ("c.jpg", JPEG)]
     write(tmp_path / "later/x.tar", [(f"{index:03d}.{name[2:]}", data) for index in range(100) for name, data in alone[:2]] + later)
     source = open_source(tmp_path / "later")
-    refused = [one for one in list_all(source) if isinstance(one, DeadLetter)]
-    assert [(one.path, one.reason) for one in refused] == [("x.tar:b", "ambiguous"), ("x.tar:c", "ambiguous")]
+    refused = [element for element in list_all(source) if isinstance(element, DeadLetter)]
+    assert [(entry.path, entry.reason) for entry in refused] == [("x.tar:b", "ambiguous"), ("x.tar:c", "ambiguous")]
     assert "--image_column=npy" in refused[0].message
     write(tmp_path / "named/x.tar", [array, ("a.tif", b"i"), ("a.cls", b"1")])
     source = open_source(tmp_path / "named", features=["npy:tensor"], image_column="tif")
     (listed,) = list_all(source)
-    assert bytes_of(source, listed) == b"i" and bytes_of(source, listed.values["npy"]) == array[1] and not source.found
+    assert bytes_of(source, listed) == b"i" and bytes_of(source, listed.values["npy"]) == array[1] and not source.guess
 
 
 def test_what_is_no_sample_is_ignored_and_counted(tmp_path):
@@ -229,7 +229,7 @@ def test_what_is_no_sample_is_ignored_and_counted(tmp_path):
     write(tmp_path / "x.tar", [folder, *others, *GOOD])
     (tmp_path / "notes.md").write_text("#")
     source = open_source(tmp_path, ignore=("b.*",))
-    assert [one.key for one in list_all(source)] == ["a"] and source.num_ignored == 6
+    assert [item.key for item in list_all(source)] == ["a"] and source.num_ignored == 6
 
 
 @pytest.mark.parametrize(
@@ -285,8 +285,8 @@ def test_a_bad_sample_is_a_dead_letter(tmp_path, case, members, options, reason)
     last = [("c.jpg", JPEG), ("c.cls", b"2"), ("c.json", b'{"n": 1}'), ("c.seg.png", b"m")]
     write(tmp_path / "x.tar", [*first, *members, *last], tar_format=tarfile.GNU_FORMAT)
     listed = list_all(open_source(tmp_path, **options))
-    assert [one.key for one in listed if isinstance(one, InputRecord)] == ["a", "c"], case
-    (bad,) = [one for one in listed if isinstance(one, DeadLetter)]
+    assert [entry.key for entry in listed if isinstance(entry, InputRecord)] == ["a", "c"], case
+    (bad,) = [item for item in listed if isinstance(item, DeadLetter)]
     assert (bad.stage, bad.reason) == ("list", reason) and bad.path.startswith("x.tar:"), case
     assert len(bad.message.splitlines()) == len(bad.path.splitlines()) == 1
 
@@ -320,7 +320,7 @@ def test_a_file_that_is_a_link_out_or_gone_is_named(tmp_path):
     (tmp_path / "in/folder").symlink_to(tmp_path)
     write(tmp_path / "in/y/y.tar", GOOD)
     for pattern in ("", "*.tar", "**/*.tar", "*/*.tar"):
-        letters = [one for one in list_all(open_source(tmp_path / "in" / pattern)) if isinstance(one, DeadLetter)]
+        letters = [item for item in list_all(open_source(tmp_path / "in" / pattern)) if isinstance(item, DeadLetter)]
         expected = {"link.tar": "outside", "gone.tar": "symlink", "folder": "outside"}
         for name in {"*.tar": ["folder"], "*/*.tar": ["link.tar", "gone.tar"]}.get(pattern, ()):
             del expected[name]
@@ -375,7 +375,7 @@ def test_a_hostile_header_ends_the_file(tmp_path, case, compress):
     path = tmp_path / ("x.tar.gz" if compress else "x.tar")
     path.write_bytes(gzip.compress(contents) if compress else contents)
     first, *others, bad = list_all(open_source(tmp_path, spool=str(tmp_path / "spool") if compress else None))
-    assert first.label == "1" and [one.reason for one in others] == (
+    assert first.label == "1" and [other.reason for other in others] == (
         ["too_large"] if compress and case.endswith("10^15") else []
     )
     assert (bad.path.partition("@")[0], bad.reason) == (path.name, "bad_tar") and int(
@@ -387,7 +387,7 @@ def test_pax_that_would_go_backwards():
     with pytest.raises(BadTarError):
         list(TarReader(io.BytesIO(header("b.jpg", -1) + bytes(2048)), True))
     said = io.BytesIO(header("b.jpg", 0, size="-512") + bytes(2048))
-    assert [one.num_bytes for one in TarReader(said, True)] == [0]  # what is no number does not count
+    assert [item.num_bytes for item in TarReader(said, True)] == [0]  # what is no number does not count
 
 
 def test_a_file_that_is_cut_off_anywhere(tmp_path):
@@ -404,42 +404,42 @@ def test_a_file_that_is_cut_off_anywhere(tmp_path):
         except UserError as error:
             assert length < sample_bytes and ("no readable sample" in str(error) or "no 'cls'" in str(error))
             continue
-        whole = [str(index) for index in range(3) if length > (index + 1) * sample_bytes - 512]
-        assert [one.key for one in listed if isinstance(one, InputRecord)] == whole, length
+        complete = [str(index) for index in range(3) if length > (index + 1) * sample_bytes - 512]
+        assert [item.key for item in listed if isinstance(item, InputRecord)] == complete, length
         assert listed[-1].path.startswith("x.tar@") and listed[-1].reason == "bad_tar", length
 
 
 def test_images_of_a_compressed_file_are_spooled(tmp_path):
     images = [made_images.jpeg(seed) for seed in range(4)]
     members = [
-        one
+        element
         for seed, image in enumerate(images)
-        for one in ((f"{seed}.png", b"x"), (f"{seed}.jpg", image), (f"{seed}.cls", b"1"))
+        for element in ((f"{seed}.png", b"x"), (f"{seed}.jpg", image), (f"{seed}.cls", b"1"))
     ]
     for name in ("x.tar.gz", "y.tgz"):
         made_images.write_files(tmp_path, {f"{name}/{name}": gzip.compress(make_tar(members))})
         source = open_source(tmp_path / name, spool=str(tmp_path / "spool"))
         reader = SpoolReader(str(tmp_path / "spool"))
-        assert [reader.read(one.spool, one.offset, one.num_bytes) for one in list_all(source)] == images
+        assert [reader.read(item.spool, item.offset, item.num_bytes) for item in list_all(source)] == images
         reader.close()
-        assert [(one.spool, one.num_bytes) for one in list_all(open_source(tmp_path / name))] == [
+        assert [(entry.spool, entry.num_bytes) for entry in list_all(open_source(tmp_path / name))] == [
             (0, len(image)) for image in images
         ]
         source = open_source(tmp_path / name, features=["png:mask", "right=jpg:image"], spool=str(tmp_path / "spool"))
         reader = SpoolReader(str(tmp_path / "spool"))
-        for one, image in zip(list_all(source), images, strict=True):
-            found = [reader.read(part.spool, part.offset, part.num_bytes) for part in (one.values["png"], one.values["right"])]
-            assert found == [b"x", image]
+        for member, image in zip(list_all(source), images, strict=True):
+            actual = [reader.read(part.spool, part.offset, part.num_bytes) for part in (member.values["png"], member.values["right"])]
+            assert actual == [b"x", image]
         reader.close()
 
 
 def test_a_compressed_file_that_is_cut_off(tmp_path):
-    members = [one for seed in range(50) for one in ((f"{seed}.jpg", made_images.jpeg(seed)), (f"{seed}.cls", b"1"))]
+    members = [entry for seed in range(50) for entry in ((f"{seed}.jpg", made_images.jpeg(seed)), (f"{seed}.cls", b"1"))]
     contents = gzip.compress(make_tar(members))
     (tmp_path / "x.tar.gz").write_bytes(contents[: len(contents) // 2])
     listed = list_all(open_source(tmp_path, spool=str(tmp_path / "spool")))
     assert len(listed) > 10 and listed[-1].reason == "bad_tar" and "x.tar.gz@" in listed[-1].path
-    assert [one.reason for one in listed[:-2] if isinstance(one, DeadLetter)] == []
+    assert [item.reason for item in listed[:-2] if isinstance(item, DeadLetter)] == []
 
 
 @pytest.mark.parametrize("name", ["x.tar", "x.tar.gz"])
@@ -449,15 +449,15 @@ def test_what_lies_behind_the_end_of_a_file_is_a_dead_letter(tmp_path, name):
     short = first.rstrip(b"\0") + bytes(1024 + -len(first.rstrip(b"\0")) % 512)  # as Go writes them
     spool = str(tmp_path / "spool") if name.endswith(".gz") else None
     joined = [(first, second, b""), (short, second, b""), (first, bytes(3 << 20), b"x"), (first, bytes(512), second)]
-    for case, pieces in enumerate(joined):
-        made_images.write_files(tmp_path / str(case), {name: b"".join(map(pack, pieces))})
+    for case, chunks in enumerate(joined):
+        made_images.write_files(tmp_path / str(case), {name: b"".join(map(pack, chunks))})
         sample, letter = list_all(open_source(tmp_path / str(case), spool=spool))
-        offset = len(pieces[0]) + (len(pieces[1]) if pieces[2] else 0)
+        offset = len(chunks[0]) + (len(chunks[1]) if chunks[2] else 0)
         assert (sample.key, letter.path, letter.reason) == ("a", f"{name}@{offset}", "bad_tar"), case
         assert "joined tar files" in letter.message, case
     for case, contents in enumerate((first, short, first + bytes(2 << 20))):
         made_images.write_files(tmp_path / f"whole{case}", {name: pack(contents) + bytes(len(spool or "") * 512)})
-        assert [one.key for one in list_all(open_source(tmp_path / f"whole{case}", spool=spool))] == ["a"], case
+        assert [item.key for item in list_all(open_source(tmp_path / f"whole{case}", spool=spool))] == ["a"], case
 
 
 class Watched(io.BytesIO):
@@ -485,7 +485,7 @@ def test_a_file_without_a_byte_is_damaged(tmp_path):
     """It is what a download leaves that never began; what has no member ends with blocks of zeros."""
     made_images.write_files(tmp_path, {"a.tar": make_tar(GOOD), "b.tar": b"", "c.tar": bytes(1024)})
     listed = list_all(open_source(tmp_path))
-    assert [(one.path, one.reason, one.message) for one in listed if isinstance(one, DeadLetter)] == [("b.tar@0", "bad_tar", "the file is empty")]
+    assert [(item.path, item.reason, item.message) for item in listed if isinstance(item, DeadLetter)] == [("b.tar@0", "bad_tar", "the file is empty")]
 
 
 def test_what_is_refused_as_a_whole(tmp_path):
@@ -548,7 +548,7 @@ def test_a_usual_group_that_only_some_samples_have_is_theirs(with_group, tmp_pat
     """Whichever sample comes first; one without is its own."""
     said = [{"label": 1, **({"group": "g"} if index in with_group else {})} for index in range(3)]
     write(tmp_path / "x.tar", [member for i, one in enumerate(said) for member in ((f"{i}.jpg", JPEG), (f"{i}.json", json.dumps(one).encode()))])
-    assert [one.group for one in list_all(open_source(tmp_path))] == ["g" if index in with_group else "" for index in range(3)]
-    refused = [one for one in list_all(open_source(tmp_path, group="group")) if isinstance(one, DeadLetter)]
-    assert [one.reason for one in refused] == ["no_group"]
-    assert not any(one.group for one in list_all(open_source(tmp_path, group="")))
+    assert [entry.group for entry in list_all(open_source(tmp_path))] == ["g" if index in with_group else "" for index in range(3)]
+    refused = [one_value for one_value in list_all(open_source(tmp_path, group="group")) if isinstance(one_value, DeadLetter)]
+    assert [item.reason for item in refused] == ["no_group"]
+    assert not any(element.group for element in list_all(open_source(tmp_path, group="")))

@@ -12,13 +12,13 @@ import pytest
 from PIL import Image, ImageOps
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.images import look_alikes
+from beam_pipelines.images import visual_groups
 from beam_pipelines.parallel import progress
 from beam_pipelines.shards import shard_writer
 from beam_pipelines.shards.catalog import read_catalog
 from engines import digest
 from made_images import encode, noise, png, write_files
-from made_records import example, write_data_set, write_records
+from made_records import example, write_dataset, write_records
 from tf_input import dataset_format
 
 pytestmark = pytest.mark.slow(3)
@@ -64,11 +64,11 @@ def prepare(source: pathlib.Path, output: pathlib.Path, *options: str, expected:
 
 def rows_of(output: pathlib.Path) -> dict[str, dict[str, Any]]:
     """Key -> its row in the catalog, with its split."""
-    found = {}
+    actual = {}
     for split, shards in dataset_format.read_manifest(output).splits.items():
         for shard in shards:
-            found |= {row["key"]: {**row, "split": split} for row in read_catalog(f"{output}/{shard.catalog}").to_pylist()}
-    return found
+            actual |= {row["key"]: {**row, "split": split} for row in read_catalog(f"{output}/{shard.catalog}").to_pylist()}
+    return actual
 
 
 def lines_of(output: pathlib.Path) -> list[dict[str, Any]]:
@@ -116,8 +116,8 @@ def test_near_duplicates_come_into_one_group_and_one_split(grouped, capfd):
     (letter,) = map(json.loads, (grouped / "dead_letters.jsonl").read_text().splitlines())
     assert (letter["path"], letter["stage"], letter["reason"]) == ("ant/cut.jpg", "check", "bad_image")
     assert main(["verify", str(grouped)]) == 0 and main(["leaks", str(grouped)]) == 0
-    told = capfd.readouterr().out
-    assert "6 near-duplicate pairs, 0 of them" in told and "3 images compared only by" in told
+    reported = capfd.readouterr().out
+    assert "6 near-duplicate pairs, 0 of them" in reported and "3 images compared only by" in reported
 
 
 def test_a_shard_and_a_catalog_are_made_again(grouped, source, tmp_path, capfd):
@@ -131,9 +131,9 @@ def test_a_shard_and_a_catalog_are_made_again(grouped, source, tmp_path, capfd):
     image = (source / key).read_bytes()
     (copy / other.catalog).unlink()
     (source / key).write_bytes(b"<html>")
-    code, told = main(["repair", str(copy)]), capfd.readouterr().err
+    code, reported = main(["repair", str(copy)]), capfd.readouterr().err
     (source / key).write_bytes(image)
-    assert code == 1 and f"{other.name}: {key}: " in told and "not a supported image" in told, told
+    assert code == 1 and f"{other.name}: {key}: " in reported and "not a supported image" in reported, reported
     near_duplicates = (copy / dataset_format.NEAR_DUPLICATES).read_bytes()
     (copy / dataset_format.NEAR_DUPLICATES).write_bytes(near_duplicates.replace(b'"group"', b'"family"'))
     assert main(["repair", str(copy)]) == 1 and "says no groups any more ('group'); prepare the data set again" in capfd.readouterr().err
@@ -144,9 +144,9 @@ def test_a_shard_and_a_catalog_are_made_again(grouped, source, tmp_path, capfd):
 def test_all_but_the_first_are_dropped_and_the_sums_agree(source, plain, tmp_path, capfd):
     capfd.readouterr()
     output = prepare(source, tmp_path / "out", "--duplicates=drop")
-    told = capfd.readouterr()
-    assert "6 near-duplicate pairs, 9 images in 4 clusters: 5 dropped" in told.out and "leaks:        0 pairs (" in told.out
-    assert "1 cluster of images that are alike has different labels" in told.err and "class shares of label: train " in told.out
+    reported = capfd.readouterr()
+    assert "6 near-duplicate pairs, 9 images in 4 clusters: 5 dropped" in reported.out and "leaks:        0 pairs (" in reported.out
+    assert "1 cluster of images that are alike has different labels" in reported.err and "class shares of label: train " in reported.out
     rows, dropped = rows_of(output), {line["key"] for line in lines_of(output) if line["dropped"]}
     assert dropped == {key for cluster in NEAR_DUPLICATES for key in cluster - {min(cluster)}} and not dropped & set(rows)
     manifest = dataset_format.read_manifest(output)
@@ -154,7 +154,7 @@ def test_all_but_the_first_are_dropped_and_the_sums_agree(source, plain, tmp_pat
     now, sizes = leaks_of(output)["now"], [num / 26 for num in leaks_of(output)["now"]["parts"].values()]
     assert now["num_pairs"] == 0 and now["num_pairs_apart_at_random"] == round(6 * (1 - sum(size**2 for size in sizes)), 1) > 0
     at_random = f"about {now['num_pairs_apart_at_random']}"
-    assert at_random in told.out and at_random in (output / dataset_format.REPORT).read_text(), "one figure wherever it is told"
+    assert at_random in reported.out and at_random in (output / dataset_format.REPORT).read_text(), "one figure wherever it is told"
     assert main(["verify", str(output)]) == 0
     # The images that are left lie where they would without the option.
     placed = rows_of(plain)
@@ -167,14 +167,14 @@ def test_leaks_are_counted_with_hashes_in_the_catalog_and_without(source, plain,
     shards = [info.name for infos in dataset_format.read_manifest(kept).splits.values() for info in infos]
     assert all((kept / name).read_bytes() == (plain / name).read_bytes() for name in shards), "the same examples in the same order"
     capfd.readouterr()
-    found = []
+    actual = []
     for directory in (kept, plain):
         assert main(["leaks", str(directory), "--json"]) == 1
-        found.append(json.loads(capfd.readouterr().out))
+        actual.append(json.loads(capfd.readouterr().out))
     certificate = leaks_of(kept)
-    assert found[0] == found[1] == {**certificate["now"], "classes": certificate["classes"]} and found[0]["num_pairs_apart"] > 0
-    assert found[0]["num_by_bytes"] == 3, "pages, which show nothing"
-    (apart,) = found[0]["apart"]
+    assert actual[0] == actual[1] == {**certificate["now"], "classes": certificate["classes"]} and actual[0]["num_pairs_apart"] > 0
+    assert actual[0]["num_by_bytes"] == 3, "pages, which show nothing"
+    (apart,) = actual[0]["apart"]
     rows = rows_of(kept)
     assert apart["first"] and all({rows[key]["split"] for key in pair} == {"train", "test"} for pair in apart["first"])
     capfd.readouterr()
@@ -185,9 +185,9 @@ def test_leaks_are_counted_with_hashes_in_the_catalog_and_without(source, plain,
     for shard in (shard for split in manifest["splits"].values() for shard in split["shards"]):
         shard |= {"catalog": "", "catalog_bytes": 0, "catalog_crc32c": 0}
     (without / dataset_format.MANIFEST).write_text(json.dumps(manifest))
-    assert main(["leaks", str(without), "--json"]) == 1 and json.loads(capfd.readouterr().out)["apart"] == found[0]["apart"]
-    one, other = sorted((plain / "catalog").iterdir())[:2]
-    shutil.copy(one, other)
+    assert main(["leaks", str(without), "--json"]) == 1 and json.loads(capfd.readouterr().out)["apart"] == actual[0]["apart"]
+    item, other = sorted((plain / "catalog").iterdir())[:2]
+    shutil.copy(item, other)
     assert main(["leaks", str(plain)]) == 2 and f"{other.name} is not of its shard" in capfd.readouterr().err
     # Another's records, which have no manifest: what is in the one is in the other.
     (tmp_path / "foreign").mkdir()
@@ -195,15 +195,15 @@ def test_leaks_are_counted_with_hashes_in_the_catalog_and_without(source, plain,
         shutil.copy(kept / name, tmp_path / "foreign" / name)
     assert main(["leaks", str(kept), str(tmp_path / "foreign"), "--json"]) == 1
     across = json.loads(capfd.readouterr().out)
-    assert across["num_pairs"] == 4 * found[0]["num_pairs"] + len(rows), "each pair of either, and each image with itself"
+    assert across["num_pairs"] == 4 * actual[0]["num_pairs"] + len(rows), "each pair of either, and each image with itself"
     assert across["labels"]["num_conflicts_of"] == {"label": 1, f"{tmp_path / 'foreign'}: label": 1}, "numbers are not compared with names"
     for wrong, message in ((tmp_path, "is a data set of its own; expected that"), (kept / "*.tfrecord-*", "is a data set of its own"), (tmp_path / "no", "is not a dataset")):
         assert main(["leaks", str(tmp_path / "foreign"), str(wrong)]) == 2
-        told = capfd.readouterr().err
-        assert message in told and told.count("\n") == 1, told
-    damaged = shutil.copytree(kept, tmp_path / "damaged")
-    (gone := next((damaged / "catalog").iterdir())).unlink()
-    assert main(["leaks", str(damaged)]) == 1 and f"{gone} could not be read: No such file or directory" in capfd.readouterr().err
+        reported = capfd.readouterr().err
+        assert message in reported and reported.count("\n") == 1, reported
+    corrupt = shutil.copytree(kept, tmp_path / "damaged")
+    (gone := next((corrupt / "catalog").iterdir())).unlink()
+    assert main(["leaks", str(corrupt)]) == 1 and f"{gone} could not be read: No such file or directory" in capfd.readouterr().err
 
 
 def test_near_duplicates_in_given_splits_are_refused_or_moved(source, tmp_path, capfd):
@@ -216,8 +216,8 @@ def test_near_duplicates_in_given_splits_are_refused_or_moved(source, tmp_path, 
     call = ["prepare", "--input", str(given), "--output", str(tmp_path / "out"), "--max_bad_fraction=0.1", "--duplicates=group"]
     capfd.readouterr()
     assert main(call) == 2
-    told = capfd.readouterr().err
-    assert told.count("\n") == 1 and "2 clusters of images that are alike are in different splits already, such as" in told and "--move_to SPLIT" in told
+    reported = capfd.readouterr().err
+    assert reported.count("\n") == 1 and "2 clusters of images that are alike are in different splits already, such as" in reported and "--move_to SPLIT" in reported
     assert main([*call, "--move_to=trian"]) == 2 and "did you mean 'train'?" in capfd.readouterr().err
     assert main([*call, "--move_to=train", SPLITS, "--split_folders=no"]) == 2
     assert "the inputs name no splits; expected no --move_to" in capfd.readouterr().err
@@ -231,9 +231,9 @@ def test_near_duplicates_in_given_splits_are_refused_or_moved(source, tmp_path, 
     shutil.move(given / "train/ant/06.jpg", given / "test/ant/06.jpg")
     grouped = [*call, "--move_to=train", "--overwrite"]
     assert main([*grouped, "--group_pattern=(ant|bee/[^/]*)"]) == 0
-    told, rows = capfd.readouterr().out, rows_of(tmp_path / "out")
+    reported, rows = capfd.readouterr().out, rows_of(tmp_path / "out")
     assert [key for key, row in rows.items() if row["split"] == "test"] == ["test/bee/20.jpg"]
-    assert "4 moved to another split" in told and leaks_of(tmp_path / "out")["found"]["num_moved"] == 4
+    assert "4 moved to another split" in reported and leaks_of(tmp_path / "out")["found"]["num_moved"] == 4
     assert main([*grouped, "--group_pattern=(ant|bee)"]) == 2 and "split 'test' would come out empty" in capfd.readouterr().err
 
 
@@ -263,14 +263,14 @@ def test_near_duplicates_that_were_placed_apart_are_refused_or_moved(source, pla
     apart = [cluster for cluster in NEAR_DUPLICATES if len({first[key]["split"] for key in cluster}) > 1]
     capfd.readouterr()
     assert main(call) == 2
-    told = capfd.readouterr().err
-    assert told.count("\n") == 1 and f"--duplicates=group: {len(apart)} cluster" in told and "expected --move_to SPLIT" in told, told
-    assert apart and f"in different splits of --splits_from={plain}, such as" in told, told
+    reported = capfd.readouterr().err
+    assert reported.count("\n") == 1 and f"--duplicates=group: {len(apart)} cluster" in reported and "expected --move_to SPLIT" in reported, reported
+    assert apart and f"in different splits of --splits_from={plain}, such as" in reported, reported
     assert main([*call, "--move_to=tset"]) == 2 and "expected one of test, train; did you mean 'test'?" in capfd.readouterr().err
     assert main([*call, "--move_to=test"]) == 0
     moved = {key for cluster in apart for key in cluster if first[key]["split"] == "train"}
-    told = capfd.readouterr().out
-    assert f"{len(moved)} moved to another split" in told and f"{len(first) - len(moved)} inputs kept their split" in told
+    reported = capfd.readouterr().out
+    assert f"{len(moved)} moved to another split" in reported and f"{len(first) - len(moved)} inputs kept their split" in reported
     rows = rows_of(tmp_path / "out")
     assert {key for key, row in rows.items() if row["split"] != first[key]["split"]} == moved
     assert all(rows[key]["split"] == "test" for key in moved)
@@ -283,10 +283,10 @@ def test_a_split_whose_images_were_all_moved_is_told_of_with_what_helps(source, 
             write_files(tmp_path / "in" / split / "ant", {path.name: path.read_bytes()})
     call = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
     assert main([*call, "--duplicates=group", "--move_to=train"]) == 2
-    told = capfd.readouterr().err
+    reported = capfd.readouterr().err
     why = "all of its images have near_duplicates in other splits, or groups in which one has, and --move_to=train took them away"
-    assert f"split 'validation' would come out empty: {why}; expected --move_to=validation, or --duplicates=keep\n" in told
-    assert told.count("\n") == 1
+    assert f"split 'validation' would come out empty: {why}; expected --move_to=validation, or --duplicates=keep\n" in reported
+    assert reported.count("\n") == 1
     for advised in (["--duplicates=group", "--move_to=validation"], ["--duplicates=keep", "--overwrite"]):
         assert main([*call, *advised]) == 0
 
@@ -316,11 +316,11 @@ def test_records_that_cannot_be_compared_are_told_in_one_line(tmp_path, capfd):
     for name, (records, message) in cases.items():
         path = write_records(tmp_path / f"{name}.tfrecord", records)
         assert main(["leaks", str(path)]) == 2
-        told = capfd.readouterr().err
-        assert message in told and told.count("\n") == 1, told
+        reported = capfd.readouterr().err
+        assert message in reported and reported.count("\n") == 1, reported
     path.write_bytes(path.read_bytes().replace(b"IDAT", b"IDAU"))
     assert main(["leaks", str(path)]) == 2 and "expected sound records" in capfd.readouterr().err
-    write_data_set(tmp_path / "numbers", [dataset_format.Feature("x", "float")], {"train": [{"x": 1.0}]})
+    write_dataset(tmp_path / "numbers", [dataset_format.Feature("x", "float")], {"train": [{"x": 1.0}]})
     assert main(["leaks", str(tmp_path / "numbers")]) == 2 and "its examples have no image; expected images" in capfd.readouterr().err
     twice = [example({"image": to_png(Image.fromarray(noise(index % 150, 8, 8)))}) for index in range(300)]
     many = write_records(tmp_path / "many.tfrecord", twice)
@@ -349,17 +349,17 @@ def test_shards_of_others_are_splits_by_their_names_without_the_number(tmp_path,
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         write_records(tmp_path / "in" / name, records)
     assert main(["leaks", str(tmp_path / "in"), "--json"]) == 1
-    found = json.loads(capfd.readouterr().out)
+    actual = json.loads(capfd.readouterr().out)
     parts = {"other": 1, "single.tfrecord": 2, "test/train": 2, "train-*-of-00002": 4, "train-*-of-00003.tfrecord": 1}
-    assert found["parts"] == parts
-    assert [one["parts"] for one in found["apart"]] == [["single.tfrecord", "test/train"]] and (found["num_pairs"], found["num_pairs_apart"]) == (4, 2)
+    assert actual["parts"] == parts
+    assert [item["parts"] for item in actual["apart"]] == [["single.tfrecord", "test/train"]] and (actual["num_pairs"], actual["num_pairs_apart"]) == (4, 2)
     images = [{"key": "single.tfrecord:0", "label": "2"}, {"key": "test/train.tfrecord-00000-of-00002:0", "label": "5"}]
-    assert found["labels"] == {"num_conflicts": 1, "num_conflicts_of": {"label": 1}, "conflicts": [{"feature": "label", "images": images}]}
+    assert actual["labels"] == {"num_conflicts": 1, "num_conflicts_of": {"label": 1}, "conflicts": [{"feature": "label", "images": images}]}
     assert main(["leaks", str(tmp_path / "in" / "train-*-of-00002")]) == 0
     assert capfd.readouterr().out.startswith("train 4 images\n2 near-duplicate pairs, 0 of them")
     assert main(["leaks", str(write_records(tmp_path / "empty.tfrecord", []))]) == 2
-    told = capfd.readouterr().err
-    assert "empty.tfrecord: " in told and told.count("\n") == 1
+    reported = capfd.readouterr().err
+    assert "empty.tfrecord: " in reported and reported.count("\n") == 1
 
 
 @pytest.mark.parametrize(("labels", "others", "expected"), [((b"ant", b"bee"), (b"ant", b"fly"), 1), (([1, 0], [2]), ([0, 1], [3]), 1), ((0.5, 1.5), (2.5, 3.5), 0)])
@@ -373,21 +373,21 @@ def test_labels_of_others_are_texts_sets_or_numbers_that_are_classes(labels, oth
     assert json.loads(capfd.readouterr().out)["labels"]["num_conflicts"] == expected
 
 
-def test_what_was_compared_by_its_bytes_alone_is_found_in_another_data_set(source, tmp_path, capfd):
+def test_what_was_compared_by_its_bytes_alone_is_found_in_another_dataset(source, tmp_path, capfd):
     """Its catalog has no perceptual hash, and that of the other one the bytes at the source of images that are stored as others."""
     source = write_files(shutil.copytree(source, tmp_path / "in"), {"bee/page.gif": encode(np.full((30, 40), 255, np.uint8), "GIF")})
-    looks = prepare(source, tmp_path / "looks", "--duplicates=keep")
+    visual_hashes = prepare(source, tmp_path / "looks", "--duplicates=keep")
     exact = prepare(source, tmp_path / "exact", "--duplicates=keep", "--exact_only")
     plain = prepare(source, tmp_path / "plain")
-    found = {}
-    for directories in ((looks,), (exact,), (looks, exact), (exact, plain), (plain, looks)):
+    actual = {}
+    for directories in ((visual_hashes,), (exact,), (visual_hashes, exact), (exact, plain), (plain, visual_hashes)):
         capfd.readouterr()
         assert main(["leaks", *map(str, directories), "--json"]) == 1, directories
-        found[directories] = json.loads(capfd.readouterr().out)
-    num_images = sum(found[looks,]["parts"].values())
-    assert found[looks,] == found[exact,] and found[looks,]["num_pairs"] == 6 and found[looks,]["num_by_bytes"] == 4
-    for directories in list(found)[2:]:
-        assert found[directories]["num_pairs"] == 4 * 6 + num_images, f"{directories}: each pair of either, and each image with itself"
+        actual[directories] = json.loads(capfd.readouterr().out)
+    num_images = sum(actual[visual_hashes,]["parts"].values())
+    assert actual[visual_hashes,] == actual[exact,] and actual[visual_hashes,]["num_pairs"] == 6 and actual[visual_hashes,]["num_by_bytes"] == 4
+    for directories in list(actual)[2:]:
+        assert actual[directories]["num_pairs"] == 4 * 6 + num_images, f"{directories}: each pair of either, and each image with itself"
 
 
 def test_tensors_of_any_size_are_compared_by_their_bytes(tmp_path, capfd):
@@ -403,8 +403,8 @@ def test_tensors_of_any_size_are_compared_by_their_bytes(tmp_path, capfd):
     for directories, num_pairs in {(output,): 1, (hashed,): 1, (output, hashed): 4 + 13, (hashed, hashed_again): 4 + 13}.items():
         capfd.readouterr()
         main(["leaks", *map(str, directories), "--json"])
-        found = json.loads(capfd.readouterr().out)
-        assert (found["num_pairs"], found["num_by_bytes"]) == (num_pairs, 13 * len(directories)), directories
+        actual = json.loads(capfd.readouterr().out)
+        assert (actual["num_pairs"], actual["num_by_bytes"]) == (num_pairs, 13 * len(directories)), directories
 
 
 HEADS = {  # key -> weather, ground, tags; of alike images the first two differ in the weather, the others in their tags
@@ -427,19 +427,19 @@ def test_labels_of_every_kind_that_disagree_are_told_with_their_features(source,
     (tmp_path / "rows.csv").write_text("\n".join(rows) + "\n")
     heads = ["--label=weather", "--label=ground", "--label=tags:multi_label", "--label_separator=;", f"--image_root={source}"]
     output = prepare(tmp_path / "rows.csv", tmp_path / "out", "--duplicates=group", *heads)
-    told, leaks = capfd.readouterr(), leaks_of(output)
+    reported, leaks = capfd.readouterr(), leaks_of(output)
     for labels in (leaks["found"], leaks["now"]["labels"]):
         assert (labels["num_conflicts"], labels["num_conflicts_of"]) == (2, {"ground": 0, "tags": 1, "weather": 1}) and labels["conflicts"] == CONFLICTS
     (line,) = (line for line in lines_of(output) if line["key"] == "bee/01_small.png")
     assert line["labels"] == {"ground": "sand", "tags": ["a", "b"], "weather": "rain"}
-    assert "2 clusters of images that are alike have different labels, such as of weather 'ant/01.jpg' is 'sun', 'bee/01_small.png' is 'rain'" in told.err
+    assert "2 clusters of images that are alike have different labels, such as of weather 'ant/01.jpg' is 'sun', 'bee/01_small.png' is 'rain'" in reported.err
     assert set(leaks["classes"]) == {"ground", "tags", "weather"} and set(leaks["classes"]["tags"]) == {"a", "b"}
     assert all(sum(shares.values()) == pytest.approx(1) for classes in leaks["classes"].values() for shares in classes.values())
-    assert "class shares of tags: train " in told.out and "share of weather rain" in (output / dataset_format.REPORT).read_text()
+    assert "class shares of tags: train " in reported.out and "share of weather rain" in (output / dataset_format.REPORT).read_text()
     assert main(["leaks", str(output)]) == 0
-    told = capfd.readouterr().out
-    assert "2 near-duplicate clusters with different labels (1 of tags, 1 of weather), for example\n    weather: ant/01.jpg: sun, bee/01_small.png: rain\n" in told
-    assert "    tags: ant/02.jpg: a, ant/02_mirror.jpg: none\n" in told and "class shares of ground: train " in told
+    reported = capfd.readouterr().out
+    assert "2 near-duplicate clusters with different labels (1 of tags, 1 of weather), for example\n    weather: ant/01.jpg: sun, bee/01_small.png: rain\n" in reported
+    assert "    tags: ant/02.jpg: a, ant/02_mirror.jpg: none\n" in reported and "class shares of ground: train " in reported
     for catalog in (output / "catalog").iterdir():
         catalog.unlink()
     manifest = json.loads((output / dataset_format.MANIFEST).read_text())
@@ -476,13 +476,13 @@ def test_groups_that_share_a_near_duplicate_are_one_and_only_the_same_bytes_are_
 
 
 def test_frames_that_look_like_each_other_come_together_though_not_all_pairs_are_counted(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(look_alikes, "_MAX_EDGES", 30)
-    monkeypatch.setattr(look_alikes, "_CROWDS", (None, 4))
+    monkeypatch.setattr(visual_groups, "_MAX_EDGES", 30)
+    monkeypatch.setattr(visual_groups, "_CROWDS", (None, 4))
     picture = Image.fromarray(noise(0, 8, 8)).resize((96, 72), Image.Resampling.BICUBIC)
     files = {f"ant/{quality}.jpg": to_jpeg(picture, quality) for quality in range(30, 90)}
     output = prepare(write_files(tmp_path / "in", {**files, "bee/0.jpg": to_jpeg(picture.rotate(180))}), tmp_path / "out", "--duplicates=group")
-    told = capfd.readouterr()
-    assert "at least " in told.out and "too many images look like others" in told.err
+    reported = capfd.readouterr()
+    assert "at least " in reported.out and "too many images look like others" in reported.err
     leaks, lines = leaks_of(output), lines_of(output)
     assert {line["key"] for line in lines} == set(files) and {line["cluster"] for line in lines} == {"ant/30.jpg"}
     assert not leaks["found"]["counts_all_pairs"] and not leaks["now"]["counts_all_pairs"] and leaks["now"]["num_pairs_apart"] == 0

@@ -6,34 +6,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipelines.errors import UserError
-from beam_pipelines.images import look_alikes
-from beam_pipelines.images.look_alikes import HASH_ROW, components, find_edges, find_looks, join_edges, look_distance
+from beam_pipelines.images import visual_groups
+from beam_pipelines.images.visual_groups import HASH_ROW, components, find_edges, group_by_hash, join_edges, num_differing_bits
 from beam_pipelines.images.near_hashes import MIRROR, hash_distance, search_parts
-from beam_pipelines.splits.near_duplicate_clusters import cluster_candidates, find_alike
+from beam_pipelines.splits.near_duplicate_clusters import cluster_candidates, find_clustered
 
 
-def make_rows(values: list[int], contents: list[int] | None = None, has_look: bool = True) -> np.ndarray:
+def make_rows(values: list[int], contents: list[int] | None = None, has_visual_hash: bool = True) -> np.ndarray:
     """Images of which nothing but the first words of their hashes differs."""
     rows = np.zeros(len(values), HASH_ROW)
-    rows["look"][:, 0] = values
+    rows["visual_hash"][:, 0] = values
     rows["content"][:, 0] = contents if contents is not None else np.arange(len(values))
-    rows["has_look"] = has_look
+    rows["has_visual_hash"] = has_visual_hash
     return rows
 
 
 def clusters_of(rows: np.ndarray, ranks: np.ndarray | None = None, distance: int = 8) -> tuple[set[frozenset[int]], int, int, list[int]]:
     """Sets of the ranks of images; pairs, pairs that are cut, ranks of what was cut."""
     ranks = np.arange(len(rows)) if ranks is None else ranks
-    looks = find_looks(rows)
-    edges, _ = join_edges(find_edges(looks.hashes, distance, part) for part in search_parts(len(looks.hashes)))
-    places = find_alike(looks, edges)
-    of_candidates = np.argsort(np.argsort(ranks[places]))
-    found = cluster_candidates(looks, edges, distance, places, of_candidates, rows["content"][places])
+    visual_hashes = group_by_hash(rows)
+    edges, _ = join_edges(find_edges(visual_hashes.hashes, distance, part) for part in search_parts(len(visual_hashes.hashes)))
+    locations = find_clustered(visual_hashes, edges)
+    of_candidates = np.argsort(np.argsort(ranks[locations]))
+    actual = cluster_candidates(visual_hashes, edges, distance, locations, of_candidates, rows["content"][locations])
     clusters: dict[int, set[int]] = {}
-    for number, rank in zip(found.of_images.tolist(), ranks[places].tolist()):
+    for number, rank in zip(actual.of_images.tolist(), ranks[locations].tolist()):
         clusters.setdefault(number, set()).add(rank)
-    cut = [int(ranks[places][place]) for place in found.cut]
-    return {frozenset(one) for one in clusters.values() if len(one) > 1}, found.num_pairs, found.num_pairs_cut, cut
+    cut = [int(ranks[locations][location]) for location in actual.cut]
+    return {frozenset(cluster) for cluster in clusters.values() if len(cluster) > 1}, actual.num_pairs, actual.num_pairs_cut, cut
 
 
 def flipped(value: int, *bits: int) -> int:
@@ -47,12 +47,12 @@ def test_a_chain_is_cut_and_a_cluster_is_not() -> None:
     assert clusters_of(make_rows(near)) == ({frozenset({0, 1, 2})}, 2, 0, [])
     chain = [flipped(0, *range(8 * link)) for link in range(7)]
     clusters, num_pairs, num_cut, cut = clusters_of(make_rows(chain))
-    assert (num_pairs, len(cut)) == (6, 1) and num_cut == 6 - sum(len(one) - 1 for one in clusters) > 0
-    assert all(max(one) - min(one) <= 2 for one in clusters), "each is a star"
+    assert (num_pairs, len(cut)) == (6, 1) and num_cut == 6 - sum(len(cluster) - 1 for cluster in clusters) > 0
+    assert all(max(item) - min(item) <= 2 for item in clusters), "each is a star"
 
 
 def test_what_shows_nothing_is_alike_by_its_bytes_alone_and_stays_whole_however_much_there_is() -> None:
-    rows = make_rows([7] * 500, [1] * 300 + [2] * 200, has_look=False)
+    rows = make_rows([7] * 500, [1] * 300 + [2] * 200, has_visual_hash=False)
     assert clusters_of(rows) == ({frozenset(range(300)), frozenset(range(300, 500))}, 300 * 299 // 2 + 200 * 199 // 2, 0, [])
 
 
@@ -64,7 +64,7 @@ def test_images_of_one_hash_that_are_too_many_stay_together_by_their_bytes() -> 
 
 def test_a_mirrored_image_is_alike() -> None:
     rows = make_rows([0x0E0F0F0F_0F0F0F0E, 0x3333333333333332, flipped(0x0E0F0F0F_0F0F0F0E ^ MIRROR, 3, 9, 40)])
-    rows["look"][:, 1:] = [[1, 2, 3], [1, 2, 3], [1, 2 ^ MIRROR, 3 ^ (2**64 - 1)]]
+    rows["visual_hash"][:, 1:] = [[1, 2, 3], [1, 2, 3], [1, 2 ^ MIRROR, 3 ^ (2**64 - 1)]]
     assert clusters_of(rows)[0] == {frozenset({0, 2})}
     with pytest.raises(ValueError, match="expected 0 to 8"):
         clusters_of(rows, distance=9)
@@ -72,8 +72,8 @@ def test_a_mirrored_image_is_alike() -> None:
 
 def test_what_is_near_in_the_lowest_frequencies_alone_is_not_alike() -> None:
     rows = make_rows([0, flipped(0, 3), flipped(0, 5)])
-    rows["look"][:, 1] = [0, 2**64 - 1, 0]
-    rows["look"][:, 2] = [0, 1, 2**32 - 1]
+    rows["visual_hash"][:, 1] = [0, 2**64 - 1, 0]
+    rows["visual_hash"][:, 2] = [0, 1, 2**32 - 1]
     assert clusters_of(rows) == ({frozenset({0, 2})}, 1, 0, [])
 
 
@@ -84,42 +84,42 @@ def make_frames(num: int, num_bits: int, share: float) -> np.ndarray:
     is_set = np.zeros((num, 4, 64), bool)
     is_set[:, 0, random.choice(np.arange(1, 64), num_bits, replace=False)] = random.random((num, num_bits)) < share
     is_set[:, 1:] = random.random((num, 3, 64)) < 0.05
-    rows["look"] ^= np.packbits(is_set, axis=2, bitorder="little").view("<u8")[..., 0]
+    rows["visual_hash"] ^= np.packbits(is_set, axis=2, bitorder="little").view("<u8")[..., 0]
     return rows
 
 
 @pytest.mark.slow(2)
 @pytest.mark.parametrize(("num", "num_bits", "share", "max_edges"), [(3000, 12, 0.3, 1 << 20), (700, 16, 0.4, 30_000), (700, 62, 0.05, 30_000)])
 def test_of_thousands_that_look_like_each_other_some_stand_for_the_others(num: int, num_bits: int, share: float, max_edges: int, monkeypatch) -> None:
-    monkeypatch.setattr(look_alikes, "_MAX_EDGES", max_edges)
+    monkeypatch.setattr(visual_groups, "_MAX_EDGES", max_edges)
     others = np.random.default_rng(1).integers(0, 2**64, (300, 4), dtype=np.uint64) & np.uint64(2**64 - 2)
     rows = np.concatenate([make_frames(num, num_bits, share), make_rows([0] * 600)])
-    rows["look"][num:] = np.concatenate([others, others ^ np.uint64(6)])
-    looks = find_looks(rows)
-    found = [find_edges(looks.hashes, 8, part) for part in search_parts(len(looks.hashes))]
-    edges, are_all = join_edges(found)
+    rows["visual_hash"][num:] = np.concatenate([others, others ^ np.uint64(6)])
+    visual_hashes = group_by_hash(rows)
+    actual = [find_edges(visual_hashes.hashes, 8, part) for part in search_parts(len(visual_hashes.hashes))]
+    edges, are_all = join_edges(actual)
     assert not are_all and len(edges) <= 3 * (max_edges + num), "as many in each band"
-    assert (hash_distance(looks.hashes[edges[:, 0], 0] ^ looks.hashes[edges[:, 1], 0]) <= 8).all()
-    labels = components(looks.num, edges)[looks.of_images]
+    assert (hash_distance(visual_hashes.hashes[edges[:, 0], 0] ^ visual_hashes.hashes[edges[:, 1], 0]) <= 8).all()
+    labels = components(visual_hashes.num, edges)[visual_hashes.of_images]
     largest = np.bincount(labels[:num]).max()
     assert largest > 0.9 * num, "they are connected, by those that stand for them"
     assert (labels[num : num + 300] == labels[num + 300 :]).all() and len(np.unique(labels[num:])) == 300, "and no others miss their near_duplicates"
     order = np.random.default_rng(2).permutation(len(rows))
-    assert (find_looks(rows[order]).hashes == looks.hashes).all(), "what is found follows from the hashes, which are in order"
+    assert (group_by_hash(rows[order]).hashes == visual_hashes.hashes).all(), "what is found follows from the hashes, which are in order"
     clusters, num_pairs, num_cut, cut = clusters_of(rows)
     assert all(max(cluster) < num or len(cluster) == 2 for cluster in clusters) and cut and 0 < num_cut < num_pairs
 
 
 def test_pairs_that_all_meet_in_one_band_are_all_counted(monkeypatch) -> None:
-    monkeypatch.setattr(look_alikes, "_MAX_EDGES", 3000)
+    monkeypatch.setattr(visual_groups, "_MAX_EDGES", 3000)
     words = np.random.default_rng(3).integers(0, 2**63, 400).tolist()
-    looks = find_looks(make_rows([2 * word ^ flip for word in words for flip in (0, 2, 4, 8)]))
-    edges, are_all = join_edges(find_edges(looks.hashes, 8, part) for part in search_parts(len(looks.hashes)))
+    visual_hashes = group_by_hash(make_rows([2 * word ^ flip for word in words for flip in (0, 2, 4, 8)]))
+    edges, are_all = join_edges(find_edges(visual_hashes.hashes, 8, part) for part in search_parts(len(visual_hashes.hashes)))
     assert are_all and len(edges) == 6 * 400
 
 
 def test_what_no_look_can_stand_for_is_refused(monkeypatch) -> None:
-    monkeypatch.setattr(look_alikes, "_MAX_EDGES", 5)
+    monkeypatch.setattr(visual_groups, "_MAX_EDGES", 5)
     with pytest.raises(UserError, match="--exact_only"):
         clusters_of(make_rows([flipped(0, bit) for bit in range(4)]))
 
@@ -130,26 +130,26 @@ def test_clusters_are_alike_from_end_to_end_whatever_the_order(seed: int, num: i
     random = np.random.default_rng(seed)
     values = [flipped(1 << 60, *random.choice(np.arange(1, 25), random.integers(0, 12), replace=False).tolist()) for _ in range(num)]
     rows = make_rows(values, random.integers(0, 5, num).tolist())
-    rows["content"][:, 0] += rows["look"][:, 0]  # images of the same bytes have the same hash
-    found = clusters_of(rows, distance=distance)
+    rows["content"][:, 0] += rows["visual_hash"][:, 0]  # images of the same bytes have the same hash
+    actual = clusters_of(rows, distance=distance)
     order = random.permutation(num)
-    assert clusters_of(rows[order], order, distance) == found
-    differing = look_distance(rows["look"], rows["look"])
-    for cluster in found[0]:
+    assert clusters_of(rows[order], order, distance) == actual
+    differing = num_differing_bits(rows["visual_hash"], rows["visual_hash"])
+    for cluster in actual[0]:
         some = sorted(cluster)
         assert differing[np.ix_(some, some)].max() <= 2 * distance
     num_pairs = int(np.triu(differing <= distance, 1).sum())
-    num_within = sum(int(np.triu(differing[np.ix_(some, some)] <= distance, 1).sum()) for some in map(sorted, found[0]))
-    assert found[1] == num_pairs and found[2] == num_pairs - num_within
-    for one, other in zip(*np.nonzero(np.triu(differing == 0, 1))):
-        assert any({one, other} <= cluster for cluster in found[0]), "images of one hash stay together"
+    num_within = sum(int(np.triu(differing[np.ix_(some, some)] <= distance, 1).sum()) for some in map(sorted, actual[0]))
+    assert actual[1] == num_pairs and actual[2] == num_pairs - num_within
+    for item, other in zip(*np.nonzero(np.triu(differing == 0, 1))):
+        assert any({item, other} <= cluster for cluster in actual[0]), "images of one hash stay together"
 
 
 @given(st.integers(1, 40), st.lists(st.tuples(st.integers(0, 39), st.integers(0, 39)), max_size=60))
 def test_components_are_what_a_search_finds(num: int, pairs: list[tuple[int, int]]) -> None:
-    edges = np.array([(one, other) for one, other in pairs if one < num and other < num], np.int64).reshape(-1, 2)
+    edges = np.array([(item, other) for item, other in pairs if item < num and other < num], np.int64).reshape(-1, 2)
     labels = list(range(num))
     for _ in range(num):
-        for one, other in edges.tolist():
-            labels[one] = labels[other] = min(labels[one], labels[other])
+        for entry, other in edges.tolist():
+            labels[entry] = labels[other] = min(labels[entry], labels[other])
     assert components(num, edges).tolist() == labels

@@ -97,8 +97,8 @@ def test_what_does_not_go_together_is_one_line(case, inputs, monkeypatch, capsys
     monkeypatch.chdir(inputs)
     name, options, message = CASES[case]
     assert main(["prepare", "--input", name, "--output", "out", "--estimate", *options]) == 2
-    told = capsys.readouterr().err
-    assert message in told and told.count("\n") == 1 + told.count("detected from the names in"), told
+    reported = capsys.readouterr().err
+    assert message in reported and reported.count("\n") == 1 + reported.count("detected from the names in"), reported
 
 
 @pytest.mark.slow(2)
@@ -112,10 +112,10 @@ def test_what_does_not_go_together_is_one_line(case, inputs, monkeypatch, capsys
 )
 def test_what_only_the_inputs_tell_is_one_line(options, message, inputs, monkeypatch, capsys):
     monkeypatch.chdir(inputs)
-    monkeypatch.setattr("beam_pipelines.shards.measure.look_at", None)  # no image is read
+    monkeypatch.setattr("beam_pipelines.shards.measure.measure_batch", None)  # no image is read
     assert main(["prepare", "--input", "classes", "--output", "out", *options]) == 2
-    told = capsys.readouterr().err
-    assert message in told and told.count("\n") == 1, told
+    reported = capsys.readouterr().err
+    assert message in reported and reported.count("\n") == 1, reported
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from beam_pipelines.splits.earlier_splits import load_earlier_splits
 from beam_pipelines.splits.run_facts import mark_run, merge_facts, read_marked
 from beam_pipelines.splits.split_bounds import find_bound_candidates, place, resolve_bounds
 from beam_pipelines.splits.split_plan import SplitPlan, plan_splits
-from made_records import write_data_set
+from made_records import write_dataset
 from made_references import make_config, make_references
 from tf_input.dataset_format import Feature
 
@@ -58,23 +58,23 @@ def resolve(
         plan = plan_splits(merge_facts(facts[::-1]), config)
         candidates = [find_bound_candidates(read_marked(run, config), plan) for run in marked]
         bounds = resolve_bounds(candidates[::-1], plan)
-        found = {}
+        actual = {}
         for run in marked:
             references = place(read_marked(run, config), plan, bounds)
-            found |= {key.decode(): references.splits[split] for key, split in zip(references.keys, references.rows["split"].tolist())}
+            actual |= {key.decode(): references.splits[split] for key, split in zip(references.keys, references.rows["split"].tolist())}
             assert not references.strata.blob, "what splits are settled by goes no further"
-    return found, plan
+    return actual, plan
 
 
 def image(number: int, label: str, group: str = "", split: str | None = None) -> InputRecord:
     return InputRecord(f"{number:05d}.jpg", f"{number:05d}.jpg", label, split, group=group)
 
 
-def counts_by(found: dict[str, str], images: Sequence[InputRecord], field: str = "label") -> dict[str, Counter]:
+def counts_by(result: dict[str, str], images: Sequence[InputRecord], field: str = "label") -> dict[str, Counter]:
     """Label, or group -> how many inputs each split has of it."""
     counts: dict[str, Counter] = defaultdict(Counter)
-    for one in images:
-        counts[getattr(one, field)][found[one.key]] += 1
+    for item in images:
+        counts[getattr(item, field)][result[item.key]] += 1
     return counts
 
 
@@ -85,15 +85,15 @@ LABELS = st.lists(st.sampled_from("aaaaabbc"), min_size=1, max_size=120)
 @given(LABELS, st.integers(1, 4), st.integers(0, 2**32))
 def test_each_class_and_each_split_has_its_share_whatever_the_listing(labels, num_runs, seed):
     images = [image(number, label) for number, label in enumerate(labels + list("abc") * 10)]
-    found, plan = resolve(images, splits=SHARES, stratify=("label",))
-    for label, counts in counts_by(found, images).items():
+    actual, plan = resolve(images, splits=SHARES, stratify=("label",))
+    for label, counts in counts_by(actual, images).items():
         for split, share in SHARES.items():
             assert abs(counts[split] - share * counts.total()) < 1, (label, split)
-    totals = Counter(found.values())
+    totals = Counter(actual.values())
     assert all(abs(totals[split] - share * len(images)) < 1 for split, share in SHARES.items())
     assert dict(plan.division.num_inputs) == dict(totals) and plan.division.excess is None
     shuffled = random.Random(seed).sample(images, len(images))
-    assert resolve(shuffled, num_runs, stratify=("label",), seed=seed)[0] == found, "nor does the seed of the shuffle"
+    assert resolve(shuffled, num_runs, stratify=("label",), seed=seed)[0] == actual, "nor does the seed of the shuffle"
 
 
 GROUPS = st.lists(st.tuples(st.sampled_from("aab"), st.integers(0, 12)), min_size=30, max_size=120)
@@ -105,28 +105,28 @@ GROUPS = st.lists(st.tuples(st.sampled_from("aab"), st.integers(0, 12)), min_siz
 def test_no_group_straddles_and_the_same_inputs_give_the_same_splits(rows, num_runs, seed):
     images = [image(number, label, f"p{group}" if group else "") for number, (label, group) in enumerate(rows)]
     options = {"splits": {"train": Fraction(1, 2), "test": Fraction(1, 2)}, "stratify": ("label",)}
-    found, plan = resolve(images, **options)
-    groups = counts_by(found, [one for one in images if one.group], "group")
+    actual, plan = resolve(images, **options)
+    groups = counts_by(actual, [item for item in images if item.group], "group")
     assert all(len(counts) == 1 for counts in groups.values())
-    totals = Counter(found.values())
+    totals = Counter(actual.values())
     assert dict(plan.division.num_inputs) == dict(totals) and plan.division.num_groups == len(groups)
     largest = max((counts.total() for counts in groups.values()), default=0)
     assert abs(totals["train"] - len(images) / 2) <= max(largest, 1)
     shuffled = random.Random(seed).sample(images, len(images))
-    assert resolve(shuffled, num_runs, **options)[0] == found
+    assert resolve(shuffled, num_runs, **options)[0] == actual
 
 
 @pytest.mark.parametrize("options", [{"stratify": ("label",)}, {}], ids=["by strata", "by the hash"])
 def test_what_was_placed_stays_and_only_what_is_new_is_placed(options, tmp_path):
     images = [image(number, "ab"[number % 3 == 0], f"p{number // 7}" if number % 2 else "") for number in range(300)]
     old, new = images[:150], images
-    found, _ = resolve(old, stratify=("label",))
+    actual, _ = resolve(old, stratify=("label",))
     with open(tmp_path / "old.csv", "w") as file:
-        csv.writer(file).writerows([("key", "split", "note"), *((key, split, "") for key, split in found.items()), ("gone.jpg", "train", "")])
+        csv.writer(file).writerows([("key", "split", "note"), *((key, split, "") for key, split in actual.items()), ("gone.jpg", "train", "")])
     options = {**options, "splits_from": str(tmp_path / "old.csv")}
     grown, plan = resolve(new, 3, **options)
-    assert {key: grown[key] for key in found} == found and plan.division.num_kept == len(found)
-    assert all(len(counts) == 1 for counts in counts_by(grown, [one for one in new if one.group], "group").values())
+    assert {key: grown[key] for key in actual} == actual and plan.division.num_kept == len(actual)
+    assert all(len(counts) == 1 for counts in counts_by(grown, [item for item in new if item.group], "group").values())
     assert resolve(new[::-1], 2, **options)[0] == grown
     if options.get("stratify"):
         totals = Counter(grown.values())
@@ -136,12 +136,12 @@ def test_what_was_placed_stays_and_only_what_is_new_is_placed(options, tmp_path)
 def test_earlier_splits_are_read_once_and_not_for_each_run(tmp_path):
     images = [image(number, "a") for number in range(40)]
     table = tmp_path / "old.csv"
-    table.write_text("key,split\n" + "".join(f"{one.key},{'test' if number % 2 else 'train'}\n" for number, one in enumerate(images)))
+    table.write_text("key,split\n" + "".join(f"{item.key},{'test' if number % 2 else 'train'}\n" for number, item in enumerate(images)))
     config = make_config(tmp_path, splits=SHARES, splits_from=str(table))
     stage, runs = Mark(config), [write_run([make_references(images[start::2], config, LABEL)], config.spool_directory) for start in range(2)]
     for number, run in enumerate(runs):
         marked, facts = stage.process(run)
-        assert facts.value.num_kept == 20 and set(read_marked(marked, config).settled.tolist()) == {marked.splits.index(("train", "test")[number])}
+        assert facts.value.num_kept == 20 and set(read_marked(marked, config).resolved.tolist()) == {marked.splits.index(("train", "test")[number])}
         table.unlink(missing_ok=True)
 
 
@@ -149,17 +149,17 @@ def test_splits_that_are_divided_and_those_that_stay():
     images = [image(number, "ab"[number % 2], split="test" if number % 5 == 0 else "train") for number in range(200)]
     shares = {"train": Fraction("0.9"), "validation": Fraction("0.1")}
     for stratify in ((), ("label",)):
-        found, plan = resolve(images, 2, splits=shares, stratify=stratify, source=SourceConfig("image_folder", divide=("train",)))
-        assert {key for key, split in found.items() if split == "test"} == {one.key for one in images if one.split == "test"}
+        actual, plan = resolve(images, 2, splits=shares, stratify=stratify, source=SourceConfig("image_folder", divide=("train",)))
+        assert {key for key, split in actual.items() if split == "test"} == {item.key for item in images if item.split == "test"}
         assert plan.names == ("train", "validation", "test")
-    assert {label: dict(counts) for label, counts in counts_by(found, images).items()} == {
+    assert {label: dict(counts) for label, counts in counts_by(actual, images).items()} == {
         label: {"train": 72, "validation": 8, "test": 20} for label in "ab"
     }
     # Without strata it is the hash of those that are divided.
-    found, _ = resolve(images, splits=shares, source=SourceConfig("image_folder", divide=("train",)))
+    actual, _ = resolve(images, splits=shares, source=SourceConfig("image_folder", divide=("train",)))
     names = ("train", "validation")
-    places = SplitByGroup(shares)([one.key.encode() for one in images if one.split == "train"])
-    assert [found[one.key] for one in images if one.split == "train"] == [names[split] for split in places]
+    locations = SplitByGroup(shares)([entry.key.encode() for entry in images if entry.split == "train"])
+    assert [actual[element.key] for element in images if element.split == "train"] == [names[split] for split in locations]
 
 
 def test_inputs_without_a_split_follow_their_group():
@@ -167,9 +167,9 @@ def test_inputs_without_a_split_follow_their_group():
     images += [image(number, "ab"[number % 2]) for number in range(4, 60)]
     source = SourceConfig("table", divide=("rest",))
     for stratify in ((), ("label",)):
-        found, _ = resolve(images, 3, splits={"train": Fraction(1, 2), "dev": Fraction(1, 2)}, stratify=stratify, source=source)
-        assert [found[one.key] for one in images[:4]] == ["test", "test", "train", "train"]
-        assert set(found.values()) == {"train", "dev", "test"}
+        actual, _ = resolve(images, 3, splits={"train": Fraction(1, 2), "dev": Fraction(1, 2)}, stratify=stratify, source=source)
+        assert [actual[item.key] for item in images[:4]] == ["test", "test", "train", "train"]
+        assert set(actual.values()) == {"train", "dev", "test"}
 
 
 @pytest.mark.parametrize(
@@ -200,34 +200,34 @@ def test_what_cannot_be_divided_so_is_refused(images, options, message):
 
 def test_how_near_the_shares_came_and_what_stood_in_the_way_is_said():
     images = [image(number, "a", "large" if number < 40 else f"p{number // 3}") for number in range(100)]
-    found, plan = resolve(images, splits={"one": Fraction(1, 4), "two": Fraction(1, 4), "three": Fraction(1, 2)}, stratify=("label",))
+    actual, plan = resolve(images, splits={"one": Fraction(1, 4), "two": Fraction(1, 4), "three": Fraction(1, 2)}, stratify=("label",))
     assert plan.division.excess is None or plan.division.excess.group
-    found, plan = resolve(images, splits={f"fold{fold}": Fraction(1, 5) for fold in range(5)}, stratify=("label",))
+    actual, plan = resolve(images, splits={f"fold{fold}": Fraction(1, 5) for fold in range(5)}, stratify=("label",))
     excess = plan.division.excess
     assert (excess.stratum, excess.num_inputs, excess.target, excess.group, excess.num_group) == ("a", 40, 20, "large", 40)
-    assert plan.division.to_json()["largest_excess"]["target"] == 20 and Counter(found.values())[excess.split] == 40
+    assert plan.division.to_json()["largest_excess"]["target"] == 20 and Counter(actual.values())[excess.split] == 40
 
 
 def test_what_a_hash_of_the_groups_gave_is_said_with_the_group_that_is_too_large():
     options = {"splits": {"one": Fraction(1, 2), "two": Fraction(1, 2)}, "duplicates": "group"}
     images = [image(number, "a", "large" if number < 50 else "") for number in range(60)]
-    found, plan = resolve(images, 3, **options)
-    division = plan.division.with_inputs(Counter(found.values()))
-    assert (division.excess.split, division.excess.group, division.excess.num_group) == (found[images[0].key], "large", 50)
-    assert division.num_inputs == Counter(found.values()) and division.excess.target == 30 and division.to_json()["num_groups"] == 1
+    actual, plan = resolve(images, 3, **options)
+    division = plan.division.with_inputs(Counter(actual.values()))
+    assert (division.excess.split, division.excess.group, division.excess.num_group) == (actual[images[0].key], "large", 50)
+    assert division.num_inputs == Counter(actual.values()) and division.excess.target == 30 and division.to_json()["num_groups"] == 1
     given = [image(number, "a", f"p{number}", "one" if number % 2 else "two") for number in range(20)]
-    found, plan = resolve(given, **options)
-    assert plan.division.with_inputs(Counter(found.values())) == plan.division, "nothing is placed"
+    actual, plan = resolve(given, **options)
+    assert plan.division.with_inputs(Counter(actual.values())) == plan.division, "nothing is placed"
     # Of many groups none stands in the way.
-    found, plan = resolve([image(number, "a", f"p{number // 2}") for number in range(2000)], **options)
-    assert plan.division.with_inputs(Counter(found.values())).excess is None
+    actual, plan = resolve([image(number, "a", f"p{number // 2}") for number in range(2000)], **options)
+    assert plan.division.with_inputs(Counter(actual.values())).excess is None
 
 
 def test_equal_hashes_are_told_apart_by_their_keys(monkeypatch):
     images = [image(number, "a") for number in range(20)]
     monkeypatch.setattr(run_facts, "split_hashes", lambda texts: SplitByGroup.__call__.__globals__["split_hashes"]([b"one"] * len(texts)))
-    found, _ = resolve(images, 3, splits={"train": Fraction(3, 4), "test": Fraction(1, 4)}, stratify=("label",))
-    assert [found[key] for key in sorted(found)] == ["train"] * 15 + ["test"] * 5
+    actual, _ = resolve(images, 3, splits={"train": Fraction(3, 4), "test": Fraction(1, 4)}, stratify=("label",))
+    assert [actual[key] for key in sorted(actual)] == ["train"] * 15 + ["test"] * 5
 
 
 def test_inputs_that_a_runner_lost_are_missed(tmp_path):
@@ -240,18 +240,18 @@ def test_inputs_that_a_runner_lost_are_missed(tmp_path):
 
 def test_a_stratum_with_fewer_inputs_than_splits_is_warned_of():
     _, plan = resolve([image(number, "a" if number else "rare") for number in range(50)], stratify=("label",))
-    (told,) = plan.division.warnings()
-    assert re.fullmatch(r"label: 'rare' has 1 input, fewer than the 3 splits: nothing of it is in \w+, \w+", told), told
+    (reported,) = plan.division.warnings()
+    assert re.fullmatch(r"label: 'rare' has 1 input, fewer than the 3 splits: nothing of it is in \w+, \w+", reported), reported
 
 
 def test_a_class_with_fewer_groups_than_splits_is_warned_of_by_its_name_and_the_splits_that_lack_it():
     images = [image(number, "a", group=f"p{number // 5}") for number in range(100)]
     images += [image(number, "rare", group=f"q{number % 2}") for number in range(100, 110)]
     images += [image(110, "rarer", group="p0")]
-    found, plan = resolve(images, splits={"train": Fraction(1, 2), "validation": Fraction(1, 4), "test": Fraction(1, 4)}, stratify=("label",))
-    (told,) = plan.division.warnings()
-    (lacking,) = {"train", "validation", "test"} - {found[one.key] for one in images[100:110]}
-    assert told == f"label: 'rare' has 2 inputs or groups, fewer than the 3 splits: nothing of it is in {lacking}; 1 other stratum has too few as well"
+    actual, plan = resolve(images, splits={"train": Fraction(1, 2), "validation": Fraction(1, 4), "test": Fraction(1, 4)}, stratify=("label",))
+    (reported,) = plan.division.warnings()
+    (lacking,) = {"train", "validation", "test"} - {actual[item.key] for item in images[100:110]}
+    assert reported == f"label: 'rare' has 2 inputs or groups, fewer than the 3 splits: nothing of it is in {lacking}; 1 other stratum has too few as well"
 
 
 def test_strata_may_be_of_several_classes_and_of_objects():
@@ -263,8 +263,8 @@ def test_strata_may_be_of_several_classes_and_of_objects():
         objects = Objects(((0.0, 0.0, 1.0, 1.0),) * len(tags), tags, {}, None, True)
         images.append(image(number, "")._replace(values={"tags": tags, "objects": objects}))
     for feature in features:
-        found, _ = resolve(images, stratify=(feature.name,), features=[feature])
-        counts = counts_by(found, [one._replace(label="".join(sorted(one.values["tags"]))) for one in images])
+        actual, _ = resolve(images, stratify=(feature.name,), features=[feature])
+        counts = counts_by(actual, [item._replace(label="".join(sorted(item.values["tags"]))) for item in images])
         assert {label: dict(some) for label, some in counts.items()} == {
             "a": {"train": 14, "validation": 4, "test": 2},
             "ab": {"train": 28, "validation": 8, "test": 4},
@@ -278,7 +278,7 @@ def test_more_splits_than_there_may_be_are_refused():
         resolve(images, splits=shares, source=divided)
 
 
-def test_earlier_splits_of_a_data_set_without_catalogs_are_refused_in_one_line(tmp_path):
-    write_data_set(tmp_path / "made", [Feature("x", "float")], {"train": [{"x": 1.0}]})
+def test_earlier_splits_of_a_dataset_without_catalogs_are_refused_in_one_line(tmp_path):
+    write_dataset(tmp_path / "made", [Feature("x", "float")], {"train": [{"x": 1.0}]})
     with pytest.raises(UserError, match="was made by `recordmill transform`, and has no catalog"):
         load_earlier_splits(str(tmp_path / "made"))

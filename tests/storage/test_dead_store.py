@@ -15,7 +15,7 @@ import pytest
 from beam_pipelines.__main__ import main
 from engines import digest, start_recordmill
 from forked_python import ForkedPython
-from held_stages import Gate
+from paused_stages import Gate
 from made_images import write_class_folders
 from object_stores import StoreServer, objects, put, reached, silenced, store_server
 
@@ -92,11 +92,11 @@ def test_a_store_that_dies_ends_the_run_in_one_line_and_another_goes_on(server, 
     with held_run(tmp_path, stage, *options, "--store_timeout=2") as (run, gate):
         with silenced(server):
             gate.open()
-            told = told_by(run)
+            reported = told_by(run)
     assert run.returncode == 1
     reason = rf"{bucket}/\S+: {re.escape(server.url)} has answered nothing useful for 2 s \(--store_timeout\), at last: .*"
     in_place = f"The state of {bucket}/out is unknown, because the store does not respond. Rerun with --resume to continue."
-    assert re.fullmatch(rf"recordmill: (.*: )?{reason}\.? {in_place}\n", told), told
+    assert re.fullmatch(rf"recordmill: (.*: )?{reason}\.? {in_place}\n", reported), reported
     assert "manifest.json" not in objects(server, f"{bucket}/out")
     check_resumed(server, bucket, unbroken)
 
@@ -111,10 +111,10 @@ def test_a_store_that_is_killed_too(scheme, source, tmp_path):
         with held_run(tmp_path, "finished", *options, *server.flags, "--store_timeout=2") as (run, gate):
             os.kill(server.process_id, signal.SIGKILL)
             gate.open()
-            told = told_by(run)
+            reported = told_by(run)
     assert run.returncode == 1
-    assert f"{server.url} has answered nothing useful for 2 s (--store_timeout), at last: {server.url} cannot be reached" in told, told
-    assert re.search(rf"\. \d+ of {NUM_SHARDS} shards are complete\. .*--resume", told), told
+    assert f"{server.url} has answered nothing useful for 2 s (--store_timeout), at last: {server.url} cannot be reached" in reported, reported
+    assert re.search(rf"\. \d+ of {NUM_SHARDS} shards are complete\. .*--resume", reported), reported
 
 
 @pytest.mark.slow(5)
@@ -127,9 +127,9 @@ def test_a_run_that_is_told_to_end_does_not_wait_for_a_store(server, bucket, unb
         with silenced(server):
             gate.open()
             run.send_signal(sent)
-            told = told_by(run)
-    assert (run.returncode, told.partition(".")[0]) == (code, "recordmill: Interrupted")
-    assert "is unknown" in told and "--resume" in told, told
+            reported = told_by(run)
+    assert (run.returncode, reported.partition(".")[0]) == (code, "recordmill: Interrupted")
+    assert "is unknown" in reported and "--resume" in reported, reported
     check_resumed(server, bucket, unbroken)
 
 
@@ -141,11 +141,11 @@ def test_a_run_that_is_told_to_end_says_what_is_on_the_disk(server, bucket, unbr
         with silenced(server):
             gate.open()
             run.send_signal(sent)
-            told = told_by(run)
+            reported = told_by(run)
     assert run.returncode == code
-    assert re.fullmatch(rf"recordmill: Interrupted\. \d+ of {NUM_SHARDS} shards are complete\. .*--resume.*\n", told), told
+    assert re.fullmatch(rf"recordmill: Interrupted\. \d+ of {NUM_SHARDS} shards are complete\. .*--resume.*\n", reported), reported
     error = json.loads((tmp_path / "error.json").read_text())
-    assert (error["kind"], error["exit_code"], f"recordmill: {error['message']}\n") == ("interrupted", code, told)
+    assert (error["kind"], error["exit_code"], f"recordmill: {error['message']}\n") == ("interrupted", code, reported)
     assert main(["prepare", *OPTIONS, *options, "--resume"]) == 0
     assert digest(tmp_path / "out") == unbroken
 
@@ -160,10 +160,10 @@ def test_a_run_whose_processes_do_not_answer_ends_with_them(source, unbroken, tm
         for child in children:
             child.suspend()
         run.send_signal(sent)
-        told = told_by(run)
+        reported = told_by(run)
         assert children
     assert run.returncode == code
-    assert re.fullmatch(rf"recordmill: Interrupted\. \d+ of {NUM_SHARDS} shards are complete\. .*--resume.*\n", told), told
+    assert re.fullmatch(rf"recordmill: Interrupted\. \d+ of {NUM_SHARDS} shards are complete\. .*--resume.*\n", reported), reported
     assert main(["prepare", *OPTIONS, *options, "--resume"]) == 0
     assert digest(tmp_path / "out") == unbroken
 
@@ -177,8 +177,8 @@ def test_a_second_signal_ends_a_run_at_once(server, bucket, tmp_path):
             run.send_signal(signal.SIGINT)
             time.sleep(1)  # it has not ended
             run.send_signal(signal.SIGINT)
-            told = told_by(run)
-    assert (run.returncode, told) == (130, "recordmill: Interrupted twice. The state of the output is unknown.\n")
+            reported = told_by(run)
+    assert (run.returncode, reported) == (130, "recordmill: Interrupted twice. The state of the output is unknown.\n")
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "inf", "nan", "soon"])

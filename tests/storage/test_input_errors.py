@@ -18,7 +18,7 @@ from beam_pipelines.errors import RunError, StorageError, UserError
 from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.shards.input_reader import InputReader
 from beam_pipelines.shards.write_context import WriteContext
-from beam_pipelines.storage.files import files_at, write_file, write_pieces
+from beam_pipelines.storage.files import files_at, write_file, write_chunks
 from beam_pipelines.storage.input_errors import describe_fact, kind_of, listing_error, size_on_disk
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.storage.spool import SpoolReader
@@ -52,16 +52,16 @@ def test_only_what_a_path_would_say_again_tomorrow_is_a_fact(number):
 
 
 def test_what_cannot_be_written_is_named_and_leaves_nothing(tmp_path):
-    for write in (lambda path: write_file(path, b"mine"), lambda path: write_pieces(path, [b"mi", b"ne"])):
+    for write in (lambda path: write_file(path, b"mine"), lambda path: write_chunks(path, [b"mi", b"ne"])):
         with pytest.raises(StorageError, match="^mine.json could not be written: No such file or directory$"):
             write(str(tmp_path / "nowhere" / "mine.json"))
     assert not os.listdir(tmp_path)
 
 
 def test_many_pieces_become_one_file(tmp_path):
-    pieces = [bytes([number]) * 400_000 for number in range(7)]
-    assert write_pieces(str(tmp_path / "file"), pieces) == 2_800_000
-    assert (tmp_path / "file").read_bytes() == b"".join(pieces) and os.listdir(tmp_path) == ["file"]
+    chunks = [bytes([number]) * 400_000 for number in range(7)]
+    assert write_chunks(str(tmp_path / "file"), chunks) == 2_800_000
+    assert (tmp_path / "file").read_bytes() == b"".join(chunks) and os.listdir(tmp_path) == ["file"]
 
 
 def test_no_file_has_a_name_that_no_file_can_have(tmp_path):
@@ -94,15 +94,15 @@ def no_free_descriptors() -> Iterator[None]:
     """The process is at its limit, really."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1, hard))
-    held = []
+    lease = []
     try:
         with contextlib.suppress(OSError):
             while True:
-                held.append(os.open("/dev/null", os.O_RDONLY))
+                lease.append(os.open("/dev/null", os.O_RDONLY))
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for descriptor in held:
+        for descriptor in lease:
             os.close(descriptor)
 
 
@@ -125,9 +125,9 @@ def test_a_disk_that_fails_fails_the_run_in_one_line(tmp_path, capsys, monkeypat
     (tmp_path / "table.csv").write_text("\n".join(["image,label", *rows]))
     monkeypatch.chdir(tmp_path)
     assert main(["prepare", "--input", "table.csv", "--image_root=/", "--output", "out"]) == 1
-    told = capsys.readouterr().err.splitlines()[-1]
+    reported = capsys.readouterr().err.splitlines()[-1]
     reason = "//proc/self/mem could not be read: Input/output error. "
-    assert told.startswith(f"recordmill: {reason}") and "0 of 2 shards are complete. " in told
+    assert reported.startswith(f"recordmill: {reason}") and "0 of 2 shards are complete. " in reported
     assert [path.name for path in tmp_path.glob("out*")] == ["out.incomplete"]
 
 
@@ -156,10 +156,10 @@ def test_objects_that_a_store_refuses_do_not_vanish(proxied, capsys):
     call = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--max_bad_fraction=0.5", *server.flags]
     faults.choose = answering(403, "b/10.jpg", "b/11.jpg")
     assert main(call) == 1
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert told.startswith(f"recordmill: {bucket}/in/b/1"), told
-    assert ".jpg could not be read: access to bucket" in told or "no Google credentials" in told, told
-    assert f"{bucket}/out is complete" not in told and "--resume" in told, told
+    reported = capsys.readouterr().err.splitlines()[-1]
+    assert reported.startswith(f"recordmill: {bucket}/in/b/1"), reported
+    assert ".jpg could not be read: access to bucket" in reported or "no Google credentials" in reported, reported
+    assert f"{bucket}/out is complete" not in reported and "--resume" in reported, reported
     assert "manifest.json" not in dict(open_object_store(bucket).list(f"{bucket}/out"))
     faults.choose = answering(404, "b/10.jpg", "b/11.jpg")
     assert main([*call, "--resume"]) == 0, "that they are not there is a fact about them"

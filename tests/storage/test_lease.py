@@ -18,8 +18,8 @@ from beam_pipelines.storage.lease import (
     check_elsewhere,
     check_lease,
     describe_process,
-    hold_in_store,
-    hold_on_disk,
+    store_lease,
+    disk_lease,
     make_lease,
     read_lease,
     wait_for_lease,
@@ -48,7 +48,7 @@ def elsewhere(holder: str, age: float = 0, **changes: object) -> Lease:
 
 
 def hold(directory: str, lease: Lease, is_at_work=NEVER, lost=lambda: None):
-    return hold_in_store(directory, lease, "--output=out", is_at_work, lost)
+    return store_lease(directory, lease, "--output=out", is_at_work, lost)
 
 
 def put(directory: str, lease: Lease) -> None:
@@ -67,12 +67,12 @@ def test_a_command_that_lives_keeps_others_out(directory):
 
 
 def test_of_two_that_come_at_once_one_is_first(directory):
-    held, refused, all_tried = [], [], threading.Barrier(6)
+    lease, refused, all_tried = [], [], threading.Barrier(6)
 
     def take(number: int) -> None:
         try:
             with hold(directory, make_lease("run", str(number))):
-                held.append(number)
+                lease.append(number)
                 all_tried.wait()
         except BusyError:
             refused.append(number)
@@ -83,7 +83,7 @@ def test_of_two_that_come_at_once_one_is_first(directory):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(held) == 1 and len(refused) == 5
+    assert len(lease) == 1 and len(refused) == 5
 
 
 def test_a_lease_that_was_not_renewed_runs_out(directory):
@@ -134,7 +134,7 @@ def test_on_a_disk_a_lease_of_another_machine_is_a_lock(tmp_path, monkeypatch):
     assert not is_in_use(directory)
     monkeypatch.setattr(leases, "RENEW_SECONDS", 0.01)
     mine = make_lease("run", "mine")
-    with own_directory(directory, "--output=out", "busy"), hold_on_disk(directory, mine):
+    with own_directory(directory, "--output=out", "busy"), disk_lease(directory, mine):
         while read_lease(directory).renewed == mine.renewed:
             time.sleep(0.01)
         write_lease(directory, elsewhere("its"))
@@ -166,10 +166,10 @@ def test_who_looks_whether_a_run_is_at_work_makes_no_run_fail(tmp_path):
 
 
 def test_a_submitted_job_holds_it_until_its_engine_says_that_it_has_ended(directory):
-    with hold(directory, dataclasses.replace(make_lease("run", "its", "DataflowRunner", "recordmill-made"), host="elsewhere")) as held:
-        held.detach()
-    found = read_lease(directory)
-    assert found.is_detached and found.is_live
+    with hold(directory, dataclasses.replace(make_lease("run", "its", "DataflowRunner", "recordmill-made"), host="elsewhere")) as cached:
+        cached.detach()
+    actual = read_lease(directory)
+    assert actual.is_detached and actual.is_live
     asked = []
     with pytest.raises(BusyError, match="job recordmill-made on DataflowRunner"):
         with hold(directory, make_lease("2", "mine"), lambda lease: bool(asked.append(lease.job)) or True):

@@ -243,9 +243,9 @@ def unfinished_uploads(server: StoreServer, bucket: str) -> int:
     path = f"/{bucket.partition('://')[2]}"
     uploads = request(server.url, "GET", f"{path}?uploads")
     keys, names = (re.findall(rb"<%s>(.*?)</" % tag, uploads) for tag in (b"Key", b"UploadId"))
-    found = zip(keys, names, strict=True)
-    parts = [request(server.url, "GET", f"{path}/{key.decode()}?uploadId={name.decode()}") for key, name in found]
-    return sum(b"<PartNumber>" in one for one in parts)
+    actual = zip(keys, names, strict=True)
+    parts = [request(server.url, "GET", f"{path}/{key.decode()}?uploadId={name.decode()}") for key, name in actual]
+    return sum(b"<PartNumber>" in part for part in parts)
 
 
 @pytest.mark.slow(1.4)
@@ -468,8 +468,8 @@ def test_a_store_that_is_silent_for_too_long_is_given_up_for_all_requests_until_
         faults.seen.clear()
         faults.choose = lambda method, path, number: 503
         waited.append(1000.0)  # in which nobody has asked
-        told = r"/a: http://\S+ has answered nothing useful for 120 s \(--store_timeout\), at last: .*503"
-        with pytest.raises(SilentStoreError, match=told):
+        reported = r"/a: http://\S+ has answered nothing useful for 120 s \(--store_timeout\), at last: .*503"
+        with pytest.raises(SilentStoreError, match=reported):
             faulty_store.read(f"{bucket}/a")
         num_attempts = len(faults.seen)
         assert num_attempts > 5
@@ -621,8 +621,8 @@ def test_a_bucket_that_does_not_exist_has_no_version(store, server):
 
 def test_uploads_that_a_killed_run_left_are_abandoned(store, server, bucket):
     begun = [store._make_upload(f"{bucket}/{name}") for name in ("out/a", "out/b/c", "outer")]
-    for one in begun:
-        one.write(b"1" * (CHUNK_BYTES + 1))
+    for item in begun:
+        item.write(b"1" * (CHUNK_BYTES + 1))
     store.write(f"{bucket}/out/whole", b"1")
     store.abandon_uploads(f"{bucket}/out")
     store.abandon_uploads(f"{bucket}/out")

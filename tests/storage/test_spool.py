@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from beam_pipelines.errors import RunError
 from beam_pipelines.storage.files import files_at
-from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolReader, SpoolWriter, own_spool, read_whole
+from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolReader, SpoolWriter, own_spool, read_exactly
 from tf_input.storage.local_files import LocalFiles
 
 
@@ -37,18 +37,18 @@ def num_open_files(directory: object) -> int:
     st.lists(st.one_of(st.binary(), st.integers(1_000, 3_000_000).map(bytes)), max_size=10),
     st.randoms(use_true_random=False),
 )
-def test_bytes_are_read_back_as_they_were_in_any_order(tmp_path_factory, pieces, random):
+def test_bytes_are_read_back_as_they_were_in_any_order(tmp_path_factory, chunks, random):
     directory = str(tmp_path_factory.mktemp("spool"))
     writers = [SpoolWriter(directory), SpoolWriter(directory)]
     pointers = []
-    for piece in pieces:
+    for chunk in chunks:
         writer = random.choice(writers)
-        pointers.append((writer.spool, writer.append(piece), len(piece)))
+        pointers.append((writer.spool, writer.append(chunk), len(chunk)))
     for writer in writers:
         writer.flush()
     reader = SpoolReader(directory)
-    for index in random.sample(range(len(pieces)), len(pieces)):
-        assert reader.read(*pointers[index]) == pieces[index]
+    for index in random.sample(range(len(chunks)), len(chunks)):
+        assert reader.read(*pointers[index]) == chunks[index]
     reader.close()
     shutil.rmtree(directory)
 
@@ -135,10 +135,10 @@ def test_blocks_that_run_side_by_side_have_spools_of_their_own(tmp_path):
             return [(writer.spool, writer.append(image), image) for image in images]
 
     with concurrent.futures.ThreadPoolExecutor(num_threads) as threads:
-        found = [pointer for pointers in threads.map(spool_some, range(num_threads)) for pointer in pointers]
+        actual = [pointer for pointers in threads.map(spool_some, range(num_threads)) for pointer in pointers]
     with contextlib.closing(SpoolReader(directory)) as reader:
-        assert all(reader.read(spool, offset, len(image)) == image for spool, offset, image in found)
-    assert len({spool for spool, _, _ in found}) == num_threads
+        assert all(reader.read(spool, offset, len(image)) == image for spool, offset, image in actual)
+    assert len({spool for spool, _, _ in actual}) == num_threads
 
 
 def test_a_block_that_fails_leaves_no_file_open(tmp_path):
@@ -159,11 +159,11 @@ def test_what_is_read_whole_is_whole_or_ends_the_run(tmp_path):
     with own_spool(str(tmp_path)) as writer:
         writer.append(b"0123456789")
     with contextlib.closing(SpoolReader(str(tmp_path))) as reader:
-        assert read_whole(reader, writer.spool, 2, 3) == b"234"
+        assert read_exactly(reader, writer.spool, 2, 3) == b"234"
         with pytest.raises(RunError, match="the spool has 2 bytes at 8; expected 5"):
-            read_whole(reader, writer.spool, 8, 5)
+            read_exactly(reader, writer.spool, 8, 5)
         with pytest.raises(RunError, match="the spool could not be read: No such file or directory"):
-            read_whole(reader, writer.spool ^ 2, 0, 1)
+            read_exactly(reader, writer.spool ^ 2, 0, 1)
 
 
 def test_a_reader_of_many_spools_has_few_of_them_open(tmp_path, monkeypatch):
@@ -195,12 +195,12 @@ def test_a_reader_that_is_closed_while_it_reads_gives_no_bytes_of_another_file(t
     reader = SpoolReader(str(tmp_path / "spool"))
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         monkeypatch.setattr(os, "pread", hold)
-        found = thread.submit(reader.read, writer.spool, 0, 4)
+        actual = thread.submit(reader.read, writer.spool, 0, 4)
         assert reading.wait(60)
         reader.close()
         others = [os.open(tmp_path / "other", os.O_RDONLY) for _ in range(9)]
         closed.set()
-        assert found.result(60) == b"mine"
+        assert actual.result(60) == b"mine"
     monkeypatch.undo()
     for descriptor in others:
         os.close(descriptor)
@@ -229,14 +229,14 @@ def no_file_larger_than(num_bytes: int) -> Iterator[None]:
 
 
 def test_a_disk_that_takes_no_more_is_told_wherever_it_comes_to_light(tmp_path):
-    told = pytest.raises(RunError, match="the spool could not be written: File too large")
+    reported = pytest.raises(RunError, match="the spool could not be written: File too large")
     large, small = SpoolWriter(str(tmp_path)), SpoolWriter(str(tmp_path))
     assert small.append(b"it waits in memory") == 0
     with no_file_larger_than(5):
-        with told:
+        with reported:
             large.append(bytes(3 << 20))
         for late in (small.flush, small.close):
-            with told:
+            with reported:
                 late()
     large.close()
     gone = pytest.raises(RunError, match="the spool could not be written: No such file")

@@ -41,11 +41,11 @@ def read(data: bytes) -> dict:
 
 def read_by_tensorflow(data: bytes) -> dict:
     example = tf.train.Example.FromString(data)
-    found = {}
+    actual = {}
     for name, feature in example.features.feature.items():
         kind = feature.WhichOneof("kind") or ""
-        found[name] = (kind.removesuffix("_list"), list(getattr(feature, kind).value) if kind else [])
-    return found
+        actual[name] = (kind.removesuffix("_list"), list(getattr(feature, kind).value) if kind else [])
+    return actual
 
 
 @settings(max_examples=80, deadline=None)
@@ -85,12 +85,12 @@ def check_like_tensorflow(data: bytes) -> None:
     except DecodeError:
         expected = None
     try:
-        found = read(data)
+        actual = read(data)
     except BadExampleError as error:
         assert len(str(error).splitlines()) == 1
         return
     if expected is not None and not has_unknown_fields(data):
-        assert sorted(map(repr, found.items())) == sorted(map(repr, expected.items()))  # NaN is not equal to itself
+        assert sorted(map(repr, actual.items())) == sorted(map(repr, expected.items()))  # NaN is not equal to itself
 
 
 def has_unknown_fields(data: bytes) -> bool:

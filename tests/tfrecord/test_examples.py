@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipelines.tfrecord.example_encoder import ExampleEncoder, encode_extras, encode_pieces, extra_features, split_entries, varint
+from beam_pipelines.tfrecord.example_encoder import ExampleEncoder, encode_extras, encode_chunks, extra_features, split_entries, varint
 from listings import make_schema
 from tf_input.dataset_format import Feature
 
@@ -131,11 +131,11 @@ def test_the_schemas_of_a_run_can_be_encoded():
 def test_entries_that_lie_together_are_told_apart(lists):
     import tensorflow as tf
 
-    features = [Feature(f"head {place}", "class_label", (None,)) for place in range(len(lists))]
+    features = [Feature(f"head {index}", "class_label", (None,)) for index in range(len(lists))]
     features.append(Feature("one", "class_label", ()))
     values = {feature.name: labels for feature, labels in zip(features, [*lists, 300])}
     entries = [tf.train.Features.FromString(entry).feature for entry in split_entries(encode_extras(features, values))]
-    assert [{name: list(one.int64_list.value) for name, one in entry.items()} for entry in entries] == [
+    assert [{name: list(item.int64_list.value) for name, item in entry.items()} for entry in entries] == [
         {feature.name: labels} for feature, labels in zip(features, [*lists, [300]])
     ]
 
@@ -190,8 +190,8 @@ def test_tensorflow_reads_back_features_of_any_kind_in_pieces(example):
     import tensorflow as tf
 
     schema = sorted(example, key=lambda feature: feature.name)
-    pieces = encode_pieces(schema, {feature.name: value for feature, value in example.items()})
-    parsed = tf.train.Example.FromString(b"".join(pieces))
+    chunks = encode_chunks(schema, {feature.name: value for feature, value in example.items()})
+    parsed = tf.train.Example.FromString(b"".join(chunks))
     assert set(parsed.features.feature) == {feature.name for feature in schema}
     for position, (feature, expected) in enumerate((feature, example[feature]) for feature in schema):
         stored = parsed.features.feature[feature.name]
@@ -199,4 +199,4 @@ def test_tensorflow_reads_back_features_of_any_kind_in_pieces(example):
         assert kind == {"float": "float_list", "integer": "int64_list", "class_label": "int64_list"}.get(feature.kind, "bytes_list")
         assert list(getattr(stored, kind).value) == (expected if feature.shape else [expected]), feature
         if feature.kind == "image":
-            assert pieces[2 + 2 * position] == expected
+            assert chunks[2 + 2 * position] == expected

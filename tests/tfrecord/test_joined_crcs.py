@@ -26,19 +26,19 @@ def test_of_parts_that_lie_one_behind_the_other(parts: list[bytes]) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(*[st.binary(max_size=300)] * 3), max_size=8))
-def test_of_inner_parts(stretches: list[tuple[bytes, bytes, bytes]]) -> None:
-    before, inner, behind = (list(parts) for parts in zip(*stretches)) if stretches else ([], [], [])
-    found = inner_crcs(_crcs([b"".join(one) for one in stretches]), _crcs(before), _sizes(inner), _crcs(behind), _sizes(behind))
-    assert found.tolist() == _crcs(inner).tolist()
+def test_of_inner_parts(chunks: list[tuple[bytes, bytes, bytes]]) -> None:
+    before, inner, behind = (list(parts) for parts in zip(*chunks)) if chunks else ([], [], [])
+    actual = inner_crcs(_crcs([b"".join(chunk) for chunk in chunks]), _crcs(before), _sizes(inner), _crcs(behind), _sizes(behind))
+    assert actual.tolist() == _crcs(inner).tolist()
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(-(2**50), 2**50)), max_size=8), st.integers(-(2**50), 2**50))
 def test_moving_there_and_back_and_in_two_steps(moves: list[tuple[int, int]], num_bytes: int) -> None:
     crcs, steps = np.array([crc for crc, _ in moves], np.uint32), np.array([step for _, step in moves], np.int64)
-    there = moved(crcs, steps)
-    assert moved(there, -steps).tolist() == crcs.tolist()
-    assert moved(there, num_bytes).tolist() == moved(crcs, steps + num_bytes).tolist()
+    existing = moved(crcs, steps)
+    assert moved(existing, -steps).tolist() == crcs.tolist()
+    assert moved(existing, num_bytes).tolist() == moved(crcs, steps + num_bytes).tolist()
 
 
 def test_of_megabytes() -> None:

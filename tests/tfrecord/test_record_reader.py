@@ -19,8 +19,8 @@ DATA = [b"first", b"", b"x" * 376, b"last"]
 def write(data: list[bytes]) -> bytes:
     file = io.BytesIO()
     writer = RecordWriter(file)
-    for one in data:
-        writer.write(one)
+    for item in data:
+        writer.write(item)
     writer.flush()
     return file.getvalue()
 
@@ -49,8 +49,8 @@ def test_what_tensorflow_writes(tmp_path: pathlib.Path, compression):
 
     path = tmp_path / "x.tfrecord"
     with tf.io.TFRecordWriter(str(path), compression) as writer:
-        for one in DATA:
-            writer.write(one)
+        for item in DATA:
+            writer.write(item)
     assert data_of(read(path.read_bytes())) == DATA
 
 
@@ -86,15 +86,15 @@ def test_a_damaged_length_costs_one_record(position):
 def test_a_cut_off_file_keeps_what_is_whole():
     contents = write(DATA)
     for length in range(1, len(contents)):
-        whole = 0
-        while len(write(DATA[: whole + 1])) <= length:
-            whole += 1
-        at_boundary = len(write(DATA[:whole])) == length
-        if not whole and length < record_reader.HEADER_BYTES:
+        complete = 0
+        while len(write(DATA[: complete + 1])) <= length:
+            complete += 1
+        at_boundary = len(write(DATA[:complete])) == length
+        if not complete and length < record_reader.HEADER_BYTES:
             with pytest.raises(NoRecordsError):
                 read(contents[:length])
         else:
-            assert data_of(read(contents[:length])) == DATA[:whole] + ([] if at_boundary else [None]), length
+            assert data_of(read(contents[:length])) == DATA[:complete] + ([] if at_boundary else [None]), length
 
 
 def test_files_behind_a_cut_off_one_are_found():
@@ -138,9 +138,9 @@ def test_a_damaged_compressed_file_keeps_what_came_before(compress):
 
     data = [np.random.default_rng(index).bytes(100_000) for index in range(30)]
     contents = compress(write(data))
-    for damaged in (contents[: len(contents) // 2], flip(contents, len(contents) // 2)):
-        read_back = data_of(read(damaged))
-        good = [one for one in read_back if one is not None]
+    for corrupt in (contents[: len(contents) // 2], flip(contents, len(contents) // 2)):
+        read_back = data_of(read(corrupt))
+        good = [item for item in read_back if item is not None]
         assert read_back[-1] is None and good[:10] == data[:10] and set(good) < set(data)
     assert data_of(read(contents[:-1])) == [*data, None]  # the checksum of the whole is cut off
 
@@ -155,5 +155,5 @@ def test_damage_never_adds_a_record(data, draw):
         records = read(bytes(contents))
     except NoRecordsError:
         return
-    assert {one for one in data_of(records) if one is not None} <= {*data}
-    assert sum(16 + len(one.data) if isinstance(one, Record) else one.num_bytes for one in records) == len(contents)
+    assert {item for item in data_of(records) if item is not None} <= {*data}
+    assert sum(16 + len(record.data) if isinstance(record, Record) else record.num_bytes for record in records) == len(contents)

@@ -123,8 +123,8 @@ def test_another_fit_and_more_splits_where_a_killed_run_has_left_something(mixed
     (working / "whole").mkdir(parents=True)
     (working / "whole/half").write_text("")
     assert analyze(mixed, "--overwrite") == 2
-    told = capsys.readouterr().err
-    assert "has files from elsewhere" in told and told.count("\n") == 1 and (working / "whole/half").exists(), told
+    reported = capsys.readouterr().err
+    assert "has files from elsewhere" in reported and reported.count("\n") == 1 and (working / "whole/half").exists(), reported
     (working / MARKER).write_bytes(MARKER_TEXT)
     descriptor = os.open(working, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)  # by a run that goes on
@@ -204,13 +204,13 @@ def test_all_analyzers_of_a_users_module(tmp_path, capsys):
         "num_keys": np.full(40, 3),
         "num_counted": np.full(40, 40),
         "two_phases": (x - x.mean()) / x.std(),
-        "of_class": np.array([(one - x[groups == group].mean()) / x[groups == group].std() for one, group in zip(x, groups)]),
+        "of_class": np.array([(entry - x[groups == group].mean()) / x[groups == group].std() for entry, group in zip(x, groups)]),
         "pca": np.full(40, got["pca"][0]),
     }
     for name, values in expected.items():
         np.testing.assert_allclose(got[name], values, rtol=1e-3, atol=1e-4, err_msg=name)
     np.testing.assert_allclose(np.abs(got["pca"][0]), 1 / np.sqrt(6), rtol=1e-3)
-    np.testing.assert_allclose([(x < one).mean() for one in got["quantiles"][0]], [0.25, 0.5, 0.75], atol=0.03)
+    np.testing.assert_allclose([(x < item).mean() for item in got["quantiles"][0]], [0.25, 0.5, 0.75], atol=0.03)
     assert assets(tmp_path / "out")["words"] == ["14 u", "13 w", "13 v"]
     assert (got["word"] == np.array([0, 2, 1])[groups]).all()
     info, manifest = read_info(tmp_path / "out"), read_manifest(tmp_path / "out")
@@ -434,32 +434,32 @@ def test_an_interrupt_in_a_finalizer_says_nothing_and_is_remembered():
 
 def test_a_signal_that_was_ignored_before_stays_so_and_an_interrupt_is_told_once():
     handlers = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
-    told: list[tuple[str, str]] = []
+    reported: list[tuple[str, str]] = []
     try:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
         interrupts.listen()
-        interrupts.tell_by(lambda *what: told.append(what))
+        interrupts.set_reporter(lambda *subject: reported.append(subject))
         signal.raise_signal(signal.SIGHUP)
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN and not interrupts.received()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
         for _ in range(2):
-            interrupts.tell("interrupted", "")
-        assert interrupts.received() and interrupts.exit_code() == 143 and told == [("interrupted", "")]
+            interrupts.report("interrupted", "")
+        assert interrupts.received() and interrupts.exit_code() == 143 and reported == [("interrupted", "")]
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        interrupts.tell_by(lambda *unused: None)
+        interrupts.set_reporter(lambda *unused: None)
         interrupts.forget()
 
 
-@pytest.mark.parametrize("whole", ["transform_fn", "transformed_metadata"])
-def test_publishing_that_fails_leaves_the_old_analysis(tmp_path, whole):
+@pytest.mark.parametrize("complete", ["transform_fn", "transformed_metadata"])
+def test_publishing_that_fails_leaves_the_old_analysis(tmp_path, complete):
     for name in ("transform_fn", "transformed_metadata"):
         write_files(tmp_path / name, {"file": name.encode()})
     old = {path: path.read_bytes() for path in tmp_path.rglob("file")}
     with pytest.raises(FileNotFoundError), analysis_directory(str(tmp_path), True, "mine") as working:
-        write_files(pathlib.Path(working, "whole", whole), {"file": b"new"})
+        write_files(pathlib.Path(working, "whole", complete), {"file": b"new"})
         publish_analysis(working, str(tmp_path), "mine")  # of which the other is not there
     assert {path: path.read_bytes() for path in tmp_path.rglob("file")} == old
 
@@ -469,8 +469,8 @@ def test_an_earlier_analysis_that_cannot_be_brought_back_stays_where_it_is(tmp_p
     write_files(tmp_path, {"transformed_metadata/file": b"new"})
     write_files(tmp_path / ".transform_fn.incomplete", {MARKER: MARKER_TEXT, "old_transform_fn/file": b"old"})
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    told = "the earlier analysis could not be moved back from .*/.transform_fn.incomplete: No such file or directory"
-    with pytest.raises(StorageError, match=told), analysis_directory(str(tmp_path), True, "next"):
+    reported = "the earlier analysis could not be moved back from .*/.transform_fn.incomplete: No such file or directory"
+    with pytest.raises(StorageError, match=reported), analysis_directory(str(tmp_path), True, "next"):
         pass
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
@@ -550,8 +550,8 @@ def test_a_run_killed_as_it_replaces_an_analysis_loses_none(tmp_path, capsys, ki
     expected = b"new" if killed_after == (4,) else b"old"
     assert [(tmp_path / name / "file").read_bytes() for name in names] == [expected] * 2
     assert sorted(os.listdir(tmp_path)) == [*names]
-    told = capsys.readouterr().err
-    assert told == "" if is_there else "the earlier analysis is restored" in told and told.count("\n") == 1
+    reported = capsys.readouterr().err
+    assert reported == "" if is_there else "the earlier analysis is restored" in reported and reported.count("\n") == 1
 
 
 def test_status_tells_of_an_analysis_and_of_the_run_that_makes_one(mixed, tmp_path, capsys):
@@ -561,24 +561,24 @@ def test_status_tells_of_an_analysis_and_of_the_run_that_makes_one(mixed, tmp_pa
 
     def status() -> tuple[dict, str]:
         assert main(["status", str(out), "--json"]) == main(["status", str(out)]) == 0
-        found, end = json.JSONDecoder().raw_decode(told := capsys.readouterr().out)
-        return found, told[end:]
+        actual, end = json.JSONDecoder().raw_decode(reported := capsys.readouterr().out)
+        return actual, reported[end:]
 
-    found, told = status()
-    assert found["analysis"] == {"splits": list(info.splits), "examples": info.num_examples} and found["analysis_run"] is None
-    assert "analysis: complete; 1,039 examples of train, validation\nrun:      none" in told
+    actual, reported = status()
+    assert actual["analysis"] == {"splits": list(info.splits), "examples": info.num_examples} and actual["analysis_run"] is None
+    assert "analysis: complete; 1,039 examples of train, validation\nrun:      none" in reported
     with analysis_directory(str(out), True, "mine", Engine()) as working:
         assert status()[0]["analysis_run"]["stage"] == "start"
         progress.count(f"{working}/progress", analyzed=1234)
-        found, told = status()
-        run = found["analysis_run"]
+        actual, reported = status()
+        run = actual["analysis_run"]
         assert (run["state"], run["stage"], run["process"], run["job"]) == ("at work", "analyze", os.getpid(), "recordmill-made")
-        assert "analyze:  mine: running" in told and "job:      recordmill-made on FlinkRunner" in told and "1,234 examples read" in told
+        assert "analyze:  mine: running" in reported and "job:      recordmill-made on FlinkRunner" in reported and "1,234 examples read" in reported
     assert status()[0]["analysis_run"] is None
     kill_publishing(out, 2)
-    found, told = status()
-    assert (found["analysis"], found["analysis_run"]["state"], found["analysis_run"]["stage"]) == (None, "ended", "publish")
-    assert "analysis: " not in told and "next:     run the same command again to start over; it first restores the earlier analysis" in told
+    actual, reported = status()
+    assert (actual["analysis"], actual["analysis_run"]["state"], actual["analysis_run"]["stage"]) == (None, "ended", "publish")
+    assert "analysis: " not in reported and "next:     run the same command again to start over; it first restores the earlier analysis" in reported
     (out / TRANSFORM).parent.mkdir()
     (out / TRANSFORM).write_text('{"splits": [1], "num_examples": 1e999}')
     assert main(["status", str(out)]) == 2 and "transform.json is corrupt" in capsys.readouterr().err
@@ -605,8 +605,8 @@ def test_a_full_disk_is_one_line(mixed, small_disk, capfd, free_bytes):
     stat = os.statvfs(small_disk)
     (small_disk / "fill").write_bytes(bytes(stat.f_bavail * stat.f_frsize - free_bytes))
     assert analyze(made, "--image_size=16") == 1
-    told = capfd.readouterr().err
-    assert told == f"recordmill: {made}/.transform_fn.incomplete could not be written: No space left on device\n"
+    reported = capfd.readouterr().err
+    assert reported == f"recordmill: {made}/.transform_fn.incomplete could not be written: No space left on device\n"
     assert sorted(path.name for path in made.iterdir()) == before
 
 
@@ -617,7 +617,7 @@ def changed(directory: pathlib.Path, copy: pathlib.Path, **fields: object) -> pa
     return copy
 
 
-def test_an_analysis_of_what_has_become_another_data_set_is_not_published(mixed, tmp_path):
+def test_an_analysis_of_what_has_become_another_dataset_is_not_published(mixed, tmp_path):
     config = AnalyzeConfig(str(changed(mixed, tmp_path / "made", seed=5)), ("train",))
     analysis = Analysis(config, read_manifest(mixed), UserPreprocessing("my.py", "my.py", ""), 1)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

@@ -66,7 +66,7 @@ def test_features_are_those_that_the_reader_parses(tmp_path):
     for name, value in expected.items():
         assert tf.type_spec_from_value(parsed[name]).is_compatible_with(tf.type_spec_from_value(value)), name
         pairs = zip(tf.nest.flatten(parsed[name], expand_composites=True), tf.nest.flatten(value, expand_composites=True))
-        assert all(one.dtype == other.dtype and (one.numpy() == other.numpy()).all() for one, other in pairs), name
+        assert all(item.dtype == other.dtype and (item.numpy() == other.numpy()).all() for item, other in pairs), name
 
 
 def test_threads_do_not_disturb_each_other(tmp_path):
@@ -92,7 +92,7 @@ def test_batches_are_as_large_as_memory_allows_and_in_order(tmp_path):
         pointers = point(tmp_path, example_bytes)
         batches = [read_batch(pointer) for pointer in pointers]
         assert [batch.num_rows for batch in batches] == expected, example_bytes
-        assert [pointer.record_index for pointer in pointers] == [sum(expected[:place]) for place in range(len(expected))]
+        assert [pointer.record_index for pointer in pointers] == [sum(expected[:location]) for location in range(len(expected))]
         images = [image for batch in batches for (image,) in batch.column("image").to_pylist()]
         assert images == [b"%d" % index * 1000 for index in range(7)], example_bytes
 

@@ -68,7 +68,7 @@ def copied(analyzed, tmp_path) -> pathlib.Path:
     return pathlib.Path(shutil.copytree(analyzed, tmp_path / "copied"))
 
 
-def test_a_transformed_data_set_is_verified_without_a_catalog(transformed) -> None:
+def test_a_transformed_dataset_is_verified_without_a_catalog(transformed) -> None:
     assert main(["verify", str(transformed)]) == 0
 
 
@@ -83,10 +83,10 @@ def values(example: tf.train.Example, name: str) -> list[Any]:
     return list(getattr(feature, feature.WhichOneof("kind")).value)
 
 
-def same(one: Any, other: Any) -> None:
+def same(item: Any, other: Any) -> None:
     """Bit for bit, and of the same types."""
-    tf.nest.assert_same_structure(one, other)
-    for a, b in zip(*map(tf.nest.flatten, (one, other))):
+    tf.nest.assert_same_structure(item, other)
+    for a, b in zip(*map(tf.nest.flatten, (item, other))):
         assert a.dtype == b.dtype and type(a) is type(b)
         if isinstance(a, tf.RaggedTensor):
             assert a.to_list() == b.to_list()
@@ -105,9 +105,9 @@ def test_it_is_what_the_reader_makes_of_the_other_in_the_same_order(analyzed, tr
     for split, batch_size in (("train", 64), ("train", 7), ("validation", 7), ("test", 64)):  # other batches than when it was transformed
         options = {"batch_size": batch_size, "shuffle": False, "memory_budget": 0}
         pairs = zip(source.batches(split, transform=True, **options), made.batches(split, **options), strict=True)
-        for expected, found in pairs:
-            assert found[0].dtype == tf.float32 and found[0].shape[1:] == (SIZE, SIZE, 3)
-            same(found, expected)
+        for expected, actual in pairs:
+            assert actual[0].dtype == tf.float32 and actual[0].shape[1:] == (SIZE, SIZE, 3)
+            same(actual, expected)
 
 
 def test_it_is_what_the_whole_saved_model_gives(analyzed, transformed):
@@ -131,8 +131,8 @@ def test_shards_and_metadata_are_those_of_the_other_where_they_tell_of_the_same(
     assert after.features["label"] == before.features["label"]
     assert after.num_dead_letters == 0 and after.num_inputs == sum(map(before.num_examples, SPLITS))
     for split in SPLITS:
-        assert [shard.num_examples for shard in after.splits[split]] == [one.num_examples for one in before.splits[split]]
-        assert [values(one, "key") for one in records(transformed, split)] == [values(one, "key") for one in records(analyzed, split)]
+        assert [shard.num_examples for shard in after.splits[split]] == [item.num_examples for item in before.splits[split]]
+        assert [values(record, "key") for record in records(transformed, split)] == [values(entry, "key") for entry in records(analyzed, split)]
     known, facts = (json.loads((folder / "statistics.json").read_text()) for folder in (analyzed, transformed))
     for split in SPLITS:
         for name in ("num_examples", "label_counts", "shuffle"):
@@ -161,10 +161,10 @@ def test_tensorflow_datasets_opens_it(transformed):
     builder = tfds.builder_from_directory(str(transformed))
     assert builder.info.features["label"].names == ["ant", "bee", "cow"]
     for split in SPLITS:
-        found = list(tfds.as_numpy(builder.as_dataset(split=split, shuffle_files=False)))
-        assert len(found) == builder.info.splits[split].num_examples
-        expected = {values(one, "key")[0]: values(one, "image") for one in records(transformed, split)}
-        for example in found:
+        actual = list(tfds.as_numpy(builder.as_dataset(split=split, shuffle_files=False)))
+        assert len(actual) == builder.info.splits[split].num_examples
+        expected = {values(record, "key")[0]: values(record, "image") for record in records(transformed, split)}
+        for example in actual:
             np.testing.assert_array_equal(example["image"].ravel(), np.array(expected[example["key"]], np.float32))
 
 
@@ -173,11 +173,11 @@ def test_all_that_a_reader_does_it_does_with_it(transformed):
     assert made.image_size == (SIZE, SIZE) and set(made.class_weight()) == {0, 1, 2}
     example = made["train"][-1]
     assert example["image"].dtype == np.float32 and example["image"].shape == (SIZE, SIZE, 3) and isinstance(example["key"], str)
-    held, read = (made.split_reader("train").plan(tf_input.ReadConfig(8, seed=1, shuffle="exact", memory_budget=size)) for size in (1 << 30, 0))
-    assert held.held is not None and read.held is None
+    reserved, read = (made.split_reader("train").plan(tf_input.ReadConfig(8, seed=1, shuffle="exact", memory_budget=size)) for size in (1 << 30, 0))
+    assert reserved.cached is not None and read.cached is None
     options = {"batch_size": 8, "seed": 1, "shuffle": "exact"}
-    for one, other in zip(made.batches("train", **options), made.batches("train", **options, memory_budget=0), strict=True):
-        same(one, other)
+    for item, other in zip(made.batches("train", **options), made.batches("train", **options, memory_budget=0), strict=True):
+        same(item, other)
     sequence = tf_input.Sequence(made, "train", **options, memory_budget=0)
     same(tuple(map(tf.convert_to_tensor, sequence[2])), list(made.batches("train", **options, memory_budget=0))[2])
     assert sum(len(labels) for _, labels in made.as_numpy("test", batch_size=4)) == made.num_examples("test")
@@ -190,7 +190,7 @@ def test_views_of_a_transformed_image(transformed):
     flip_alone = tf_input.Augmentation(crop=False)
     flipped = next(iter(made.batches("test", batch_size=4, augment=flip_alone, shuffle=False, seed=1)))[0].numpy()
     either = [
-        [np.abs(seen - one).max() < 1e-4 for one in (image, image[:, ::-1])] for seen, image in zip(flipped, plain[0].numpy())
+        [np.abs(seen - item).max() < 1e-4 for item in (image, image[:, ::-1])] for seen, image in zip(flipped, plain[0].numpy())
     ]
     assert all(map(any, either)) and np.any(either, axis=0).all()
     cropped = next(iter(made.batches("train", batch_size=4, augment=True, seed=1)))[0]
@@ -253,7 +253,7 @@ def test_features_of_every_kind_and_shape(of_module):
         before, after = records(source, split), records(output, split)
         for old, new, read in zip(before, after, made[split], strict=True):
             (key,), (height,), (width,) = (values(old, name) for name in ("key", "height", "width"))
-            parts = "".join("/" if one.isdigit() else one for one in key.decode()).split("/")
+            parts = "".join("/" if item.isdigit() else item for item in key.decode()).split("/")
             assert values(new, "picture") == values(old, "image") and values(new, "label") == values(old, "label")
             assert values(new, "words") == [part.encode() for part in parts] == [*map(str.encode, read["words"])]
             assert values(new, "lengths") == [*map(len, parts)]
@@ -267,11 +267,11 @@ def test_a_set_without_a_first_image_is_read_by_its_vectors_or_its_others(of_mod
     made = tf_input.open(output)
     assert made.image_size is None
     chosen = {"batch_size": 4, "shuffle": False, "inputs": ("vector", "lengths")}
-    for one, other in zip(made.batches("train", **chosen), tf_input.open(source).batches("train", **chosen, transform=True), strict=True):
-        same(one, other)
+    for item, other in zip(made.batches("train", **chosen), tf_input.open(source).batches("train", **chosen, transform=True), strict=True):
+        same(item, other)
     shown = {"batch_size": 4, "shuffle": False, "image_size": 8}
-    for one, other in zip(made.batches("train", **shown, inputs="picture"), tf_input.open(source).batches("train", **shown), strict=True):
-        same(one, other)
+    for item, other in zip(made.batches("train", **shown, inputs="picture"), tf_input.open(source).batches("train", **shown), strict=True):
+        same(item, other)
     with pytest.raises(ValueError, match="there are only label"):
         made.batches("train", batch_size=4, augment=True, inputs="vector")
     with pytest.raises(ValueError, match="no 'image' to normalize"):
@@ -281,11 +281,11 @@ def test_a_set_without_a_first_image_is_read_by_its_vectors_or_its_others(of_mod
 def test_tensorflow_datasets_opens_features_of_every_kind(of_module):
     _, output = of_module
     builder = tfds.builder_from_directory(str(output))
-    found = {example["names"][0]: example for example in tfds.as_numpy(builder.as_dataset(split="train"))}
-    for one in records(output, "train"):
-        example = found[values(one, "names")[0]]
-        assert list(example["words"]) == values(one, "words") and example["vector"].tolist() == values(one, "vector")
-        assert example["matrix"].ravel().tolist() == values(one, "matrix")
+    actual = {example["names"][0]: example for example in tfds.as_numpy(builder.as_dataset(split="train"))}
+    for record in records(output, "train"):
+        example = actual[values(record, "names")[0]]
+        assert list(example["words"]) == values(record, "words") and example["vector"].tolist() == values(record, "vector")
+        assert example["matrix"].ravel().tolist() == values(record, "matrix")
 
 
 def test_targets_of_every_kind(tmp_path_factory, tmp_path):
@@ -295,16 +295,16 @@ def test_targets_of_every_kind(tmp_path_factory, tmp_path):
     assert set(after.targets) == set(before.targets) == {"objects", "mask", "colours", "weather"}
     assert after.image_size == (RICH_SIZE, RICH_SIZE)
     options = {"batch_size": 5, "shuffle": False}
-    for one, other in zip(after.batches("train", **options), before.batches("train", **options, transform=True), strict=True):
-        same(one, other)
+    for item, other in zip(after.batches("train", **options), before.batches("train", **options, transform=True), strict=True):
+        same(item, other)
     # The mask follows its image.
     flip_alone = tf_input.Augmentation(crop=False)
     images, y, _ = next(iter(after.batches("train", batch_size=8, augment=flip_alone, shuffle=False, seed=3)))
     plain_images, plain, _ = next(iter(after.batches("train", batch_size=8, shuffle=False)))
-    mirrored = [np.abs(image - whole).max() > 1e-4 for image, whole in zip(images, plain_images)]
+    mirrored = [np.abs(image - complete).max() > 1e-4 for image, complete in zip(images, plain_images)]
     assert any(mirrored) and not all(mirrored)
-    for is_mirrored, mask, whole_mask in zip(mirrored, y["mask"], plain["mask"]):
-        np.testing.assert_array_equal(mask, whole_mask[:, ::-1] if is_mirrored else whole_mask)
+    for is_flipped, mask, whole_mask in zip(mirrored, y["mask"], plain["mask"]):
+        np.testing.assert_array_equal(mask, whole_mask[:, ::-1] if is_flipped else whole_mask)
 
 
 def test_an_output_that_is_filtered_on_some_data_loses_nothing_unseen(tmp_path, capsys):
@@ -319,9 +319,9 @@ def test_an_output_that_is_filtered_on_some_data_loses_nothing_unseen(tmp_path, 
     analyze(tmp_path / "made", f"--preprocessing_module={tmp_path / 'my.py'}")
     capsys.readouterr()
     assert main(["transform", str(tmp_path / "made"), str(tmp_path / "out")]) == 2
-    told = capsys.readouterr().err
+    reported = capsys.readouterr().err
     shard = tmp_path / "made" / read_manifest(tmp_path / "made").splits["validation"][0].name
-    assert told.startswith(f"recordmill: {shard}: records 0 to 2: ") and "2 rows of 'y'" in told and told.count("\n") == 1
+    assert reported.startswith(f"recordmill: {shard}: records 0 to 2: ") and "2 rows of 'y'" in reported and reported.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
@@ -339,8 +339,8 @@ def test_images_that_are_passed_on_keep_what_is_known_of_them(tmp_path):
         for row in decode_index((output / shard.index).read_bytes()):
             assert data[row.image_offset : row.image_offset + row.image_length][:4] in (b"\x89PNG", b"\xff\xd8\xff\xe0")
     options = {"batch_size": 4, "shuffle": False, "image_size": 16}
-    for one, other in zip(*(tf_input.open(folder).batches("train", **options) for folder in (source, output)), strict=True):
-        same(one, other)
+    for item, other in zip(*(tf_input.open(folder).batches("train", **options) for folder in (source, output)), strict=True):
+        same(item, other)
     assert tf_input.open(output).normalization_layer() is not None
 
 
@@ -380,8 +380,8 @@ def test_what_is_wrong_is_said_in_one_line_before_any_work(copied, tmp_path, cap
     before = sorted(os.listdir(tmp_path))
     for name, (arguments, message) in cases.items():
         assert main(["transform", *map(str, arguments)]) == 2, name
-        told = capsys.readouterr()
-        assert message in told.err and told.err.count("\n") == 1 and not told.out, (name, told.err)
+        reported = capsys.readouterr()
+        assert message in reported.err and reported.err.count("\n") == 1 and not reported.out, (name, reported.err)
     assert sorted(os.listdir(tmp_path)) == before
 
 
@@ -389,7 +389,7 @@ def break_image(path: pathlib.Path, record_index: int) -> int:
     """Makes an image of a shard none, in a record that is sound as such; returns the record's offset."""
     from made_shards import frame
 
-    examples = [tf.train.Example.FromString(one) for one in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()]
+    examples = [tf.train.Example.FromString(item) for item in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()]
     examples[record_index].features.feature["image"].bytes_list.value[0] = b"no image"
     framed = [frame(example.SerializeToString()) for example in examples]
     path.write_bytes(b"".join(framed))
@@ -399,34 +399,34 @@ def break_image(path: pathlib.Path, record_index: int) -> int:
 def test_a_damaged_shard_fails_the_run_and_leaves_nothing(copied, tmp_path, capsys):
     first = read_manifest(copied).splits["train"][0]
     path, rows = copied / first.name, list(decode_index((copied / first.index).read_bytes()))
-    whole = path.read_bytes()
+    complete = path.read_bytes()
     offset = rows[2].record_offset
 
     def message(code: int = 2) -> str:
         assert main(["transform", str(copied), str(tmp_path / "out")]) == code
         gc.collect()  # the graph stays loaded, before it has ever run: nothing that it needs may go
-        told = capsys.readouterr().err
-        assert told.count("\n") == 1 and sorted(os.listdir(tmp_path)) == ["copied"], told
-        return told
+        reported = capsys.readouterr().err
+        assert reported.count("\n") == 1 and sorted(os.listdir(tmp_path)) == ["copied"], reported
+        return reported
 
     flip(path, 8 * (offset + 40))
     assert f"{path}: record 2, at byte {offset}: checksum" in message()
-    path.write_bytes(whole[:offset])
+    path.write_bytes(complete[:offset])
     assert f"{path} has 2 records" in message()
     path.unlink()
     assert f"{path}: No such file or directory" in message(1), "it may come back"
-    path.write_bytes(whole)
+    path.write_bytes(complete)
     offset = break_image(path, 5)
-    told = message()
-    assert f"{path}: record 5, at byte {offset}: the transform failed: " in told and "node" not in told, told
+    reported = message()
+    assert f"{path}: record 5, at byte {offset}: the transform failed: " in reported and "node" not in reported, reported
 
 
-@pytest.mark.parametrize("damaged", ["variables/variables.index", "saved_model.pb"])
-def test_a_damaged_transform_fails_the_run_and_leaves_nothing(copied, tmp_path, capsys, damaged):
-    (copied / "transform_fn" / damaged).write_bytes(b"nothing of the kind")
+@pytest.mark.parametrize("corrupt", ["variables/variables.index", "saved_model.pb"])
+def test_a_damaged_transform_fails_the_run_and_leaves_nothing(copied, tmp_path, capsys, corrupt):
+    (copied / "transform_fn" / corrupt).write_bytes(b"nothing of the kind")
     assert main(["transform", str(copied), str(tmp_path / "out")]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith(f"recordmill: {copied}/transform_fn can't be applied: ") and told.count("\n") == 1, told
+    reported = capsys.readouterr().err
+    assert reported.startswith(f"recordmill: {copied}/transform_fn can't be applied: ") and reported.count("\n") == 1, reported
     assert os.listdir(tmp_path) == ["copied"]
 
 
@@ -474,7 +474,7 @@ def test_a_command_says_nothing_but_what_came_out_and_a_killed_one_leaves_nothin
     assert files(output) == files(transformed) and os.listdir(tmp_path) == ["transformed"]
 
 
-def test_an_interrupt_after_the_data_set_is_in_place_says_so_and_two_workers_write_the_same_bytes(
+def test_an_interrupt_after_the_dataset_is_in_place_says_so_and_two_workers_write_the_same_bytes(
     analyzed, transformed, tmp_path, capfd, monkeypatch
 ):
     """In threads of this process; test_flink_transform.py has others."""
@@ -483,7 +483,7 @@ def test_an_interrupt_after_the_data_set_is_in_place_says_so_and_two_workers_wri
         os.kill(os.getpid(), signal.SIGTERM)
         return ""
 
-    monkeypatch.setattr("beam_pipelines.publish.summary.describe_data_set", interrupted)
+    monkeypatch.setattr("beam_pipelines.publish.summary.describe_dataset", interrupted)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         assert main(["transform", str(analyzed), str(tmp_path / "transformed"), *TWO_WORKERS]) == 143

@@ -29,8 +29,8 @@ from beam_pipelines.verify import check_shard as check_shard_module
 from beam_pipelines.verify.check_example import ExampleCheck
 from beam_pipelines.verify.check_lines import check_dead_letters
 from beam_pipelines.verify.check_shard import VerifyContext, check_shard
-from beam_pipelines.verify.damage import MAX_DAMAGES, Damage
-from beam_pipelines.verify.whole import read_manifest
+from beam_pipelines.verify.corruption import MAX_DAMAGES, Corruption
+from beam_pipelines.verify.check_dataset import read_manifest
 from engines import has_go, prism
 from made_images import encode, exif, jpeg, noise, png, write_class_folders, write_files
 from made_records import example
@@ -85,11 +85,11 @@ def flip(path: pathlib.Path, byte: int, bit: int = 0) -> None:
     path.write_bytes(data)
 
 
-def test_a_data_set_is_as_it_was_written_and_stays_untouched(made: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_a_dataset_is_as_it_was_written_and_stays_untouched(made: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     before = {path: path.stat().st_mtime_ns for path in made.rglob("*")}
     assert verify(capfd, made, "--decode")[:2] == (
         0,
-        {"data_set": str(made), "well": True, "shards": 2, "examples": 12, "examples_verified": 12, "damages": []},
+        {"dataset": str(made), "well": True, "shards": 2, "examples": 12, "examples_verified": 12, "damages": []},
     )
     assert verify(capfd, made, "--quick")[1]["examples_verified"] is None
     assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
@@ -102,8 +102,8 @@ def test_boxes_masks_lists_and_weights_are_as_the_schema_says(
     rich = analyzed_rich(tmp_path_factory)
     assert verify(capfd, rich, "--decode")[0] == 0
     older = shutil.copytree(rich, tmp_path / "older")
-    one, *_ = read_manifest(str(older))[0].splits["train"]
-    assert replaced_catalog(older, pq.read_table(older / one.catalog).drop_columns(["age", "city"])) == []
+    item, *_ = read_manifest(str(older))[0].splits["train"]
+    assert replaced_catalog(older, pq.read_table(older / item.catalog).drop_columns(["age", "city"])) == []
 
 
 def test_the_damaged_record_is_named_and_can_be_repaired(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
@@ -112,8 +112,8 @@ def test_the_damaged_record_is_named_and_can_be_repaired(copied: pathlib.Path, c
     flip(shard, offsets[2] + 40)
     code, report, err = verify(capfd, copied)
     assert code == 1 and f"recordmill repair {copied}" in err
-    (damage,) = report["damages"]
-    assert (damage["file"], damage["record"], damage["offset"], damage["can_repair"]) == (shard.name, 2, offsets[2], True)
+    (corruption,) = report["damages"]
+    assert (corruption["file"], corruption["record"], corruption["offset"], corruption["can_repair"]) == (shard.name, 2, offsets[2], True)
     assert main(["repair", str(copied)]) == 0 and verify(capfd, copied)[0] == 0
 
 
@@ -148,7 +148,7 @@ def test_every_file_is_covered_by_a_checksum(case: str, copied: pathlib.Path, ca
     change, files = CHANGES[case]
     change(copied)
     code, report, _ = verify(capfd, copied, "--quick")
-    assert code == 1 and {damage["file"] for damage in report["damages"]} == files
+    assert code == 1 and {corruption["file"] for corruption in report["damages"]} == files
 
 
 def test_the_manifest_lists_all_files_but_itself_the_run_and_those_of_shards(made: pathlib.Path) -> None:
@@ -159,14 +159,14 @@ def test_the_manifest_lists_all_files_but_itself_the_run_and_those_of_shards(mad
 
 
 def test_files_of_shards_that_were_swapped_are_found_by_quick_too(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
-    one, other = read_manifest(str(copied))[0].splits["train"]
+    item, other = read_manifest(str(copied))[0].splits["train"]
     for name in ("name", "index"):
-        first, second = (copied / getattr(info, name) for info in (one, other))
+        first, second = (copied / getattr(info, name) for info in (item, other))
         data, size = first.read_bytes(), second.stat().st_size
         first.write_bytes(second.read_bytes()[: len(data)].ljust(len(data), b"\0"))
         second.write_bytes(data[:size].ljust(size, b"\0"))
-        found = {damage["file"] for damage in verify(capfd, copied, "--quick")[1]["damages"]}
-        assert found >= {getattr(one, name), getattr(other, name)}, name
+        actual = {corruption["file"] for corruption in verify(capfd, copied, "--quick")[1]["damages"]}
+        assert actual >= {getattr(item, name), getattr(other, name)}, name
 
 
 def forge_statistics(directory: pathlib.Path, changes: dict[str, Any]) -> None:
@@ -213,16 +213,16 @@ def test_statistics_that_differ_from_the_records_are_named_although_their_checks
     assert verify(capfd, copied, "--quick")[0] == 0
     for options, keys in (((), {*FORGED}), (("--decode",), {*FORGED, *FORGED_PIXELS})):
         code, report, _ = verify(capfd, copied, *options)
-        reasons = {damage["reason"].split(" ", 1)[0]: damage["reason"] for damage in report["damages"]}
-        assert code == 1 and reasons.keys() == keys and {damage["file"] for damage in report["damages"]} == {STATISTICS}
+        reasons = {corruption["reason"].split(" ", 1)[0]: corruption["reason"] for corruption in report["damages"]}
+        assert code == 1 and reasons.keys() == keys and {corruption["file"] for corruption in report["damages"]} == {STATISTICS}
         assert "7" in reasons["splits.train.label_counts.ant"] and "6" in reasons["splits.train.label_counts.ant"]
 
 
 def test_a_manifest_whose_inputs_do_not_add_up_is_named(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     manifest, _ = read_manifest(str(copied))
     (copied / MANIFEST).write_text(dataclasses.replace(manifest, num_inputs=14).to_json())
-    (damage,) = verify(capfd, copied, "--quick")[1]["damages"]
-    assert damage["file"] == MANIFEST and "num_inputs 14" in damage["reason"] and "12" in damage["reason"]
+    (corruption,) = verify(capfd, copied, "--quick")[1]["damages"]
+    assert corruption["file"] == MANIFEST and "num_inputs 14" in corruption["reason"] and "12" in corruption["reason"]
 
 
 def test_the_size_in_a_record_is_compared_with_the_image() -> None:
@@ -286,16 +286,16 @@ def test_every_single_flip_of_a_bit_is_found(tmp_path: pathlib.Path, monkeypatch
     one_record = info.num_bytes // 2
     for name in (info.name, info.index, info.catalog):
         path = out / name
-        whole = path.read_bytes()
-        for byte in range(0, len(whole), 1 if name != info.catalog else 97):  # whose checksum alone tells
+        complete = path.read_bytes()
+        for byte in range(0, len(complete), 1 if name != info.catalog else 97):  # whose checksum alone tells
             every_bit = name == info.index or name == info.name and byte <= one_record
             for bit in range(8) if every_bit else [byte % 8]:
-                path.write_bytes(whole[:byte] + bytes([whole[byte] ^ 1 << bit]) + whole[byte + 1 :])
-                assert name in {damage.file for damage in check_shard(context, "train", 0).damages}, (name, byte, bit)
-        path.write_bytes(whole)
-    whole = (out / MANIFEST).read_bytes()
-    for byte in range(len(whole)):
-        (out / MANIFEST).write_bytes(whole[:byte] + bytes([whole[byte] ^ 1 << byte % 8]) + whole[byte + 1 :])
+                path.write_bytes(complete[:byte] + bytes([complete[byte] ^ 1 << bit]) + complete[byte + 1 :])
+                assert name in {corruption.file for corruption in check_shard(context, "train", 0).damages}, (name, byte, bit)
+        path.write_bytes(complete)
+    complete = (out / MANIFEST).read_bytes()
+    for byte in range(len(complete)):
+        (out / MANIFEST).write_bytes(complete[:byte] + bytes([complete[byte] ^ 1 << byte % 8]) + complete[byte + 1 :])
         try:
             assert read_manifest(str(out))[1], byte
         except UserError as error:
@@ -305,8 +305,8 @@ def test_every_single_flip_of_a_bit_is_found(tmp_path: pathlib.Path, monkeypatch
 def test_what_is_gone_cut_off_or_edited_is_named(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     first, second = shards(copied)
     manifest, _ = read_manifest(str(copied))
-    one, other = manifest.splits["train"]
-    (copied / one.index).unlink()
+    item, other = manifest.splits["train"]
+    (copied / item.index).unlink()
     second.write_bytes(second.read_bytes()[:-5])
     (copied / "schema.pbtxt").write_text("feature {}")
     (copied / "label.labels.txt").unlink()
@@ -316,10 +316,10 @@ def test_what_is_gone_cut_off_or_edited_is_named(copied: pathlib.Path, capfd: py
     (copied / "dead_letters.jsonl").write_text("{}\n")
     code, report, _ = verify(capfd, copied)
     quick = verify(capfd, copied, "--quick")[1]
-    files = {damage["file"] for damage in report["damages"]}
+    files = {corruption["file"] for corruption in report["damages"]}
     metadata = {"schema.pbtxt", "label.labels.txt", "statistics.json", "dead_letters.jsonl"}
-    assert code == 1 and files == metadata | {one.index, second.name}
-    assert {damage["file"] for damage in quick["damages"]} == files
+    assert code == 1 and files == metadata | {item.index, second.name}
+    assert {corruption["file"] for corruption in quick["damages"]} == files
     assert report["examples_verified"] == 11 and first.name not in files
 
 
@@ -353,24 +353,24 @@ def test_each_line_that_other_commands_read_is_such_as_was_written(tmp_path: pat
         (near_duplicates, near_duplicates.read_text().replace('"dropped": true', '"dropped": true, "group": 5'), 2, "no group, own_group such as is written"),
     ]
     for path, text, number, reason in cases:
-        whole = path.read_bytes()
+        complete = path.read_bytes()
         path.write_text(text, "latin-1")
         code, report, _ = verify(capfd, out, "--quick")
-        damage = next(one for one in report["damages"] if one["reason"].startswith("line "))  # beside the checksum
-        assert code == 1 and damage["file"] == path.name and damage["reason"].startswith(f"line {number}: ") and reason in damage["reason"], damage
-        assert damage["offset"] == sum(map(len, text.splitlines(keepends=True)[: number - 1]))
-        path.write_bytes(whole)
+        corruption = next(item for item in report["damages"] if item["reason"].startswith("line "))  # beside the checksum
+        assert code == 1 and corruption["file"] == path.name and corruption["reason"].startswith(f"line {number}: ") and reason in corruption["reason"], corruption
+        assert corruption["offset"] == sum(map(len, text.splitlines(keepends=True)[: number - 1]))
+        path.write_bytes(complete)
     for text in ("[]", "{}"):
         (out / LEAKS).write_text(text)
-        assert LEAKS in {damage["file"] for damage in verify(capfd, out, "--quick")[1]["damages"]}
+        assert LEAKS in {corruption["file"] for corruption in verify(capfd, out, "--quick")[1]["damages"]}
 
 
 def test_a_line_of_any_length_is_told_and_the_next_one_is_read() -> None:
     letter = json.dumps(dict.fromkeys(("path", "stage", "reason", "message"), "x")).encode() + b"\n"
     for num_bytes in (MAX_LINE_BYTES, 2 * MAX_LINE_BYTES + 1, 3 * MAX_LINE_BYTES):
         file = io.BytesIO(letter + b"x" * num_bytes + b"\n" + letter)
-        (damage,) = check_dead_letters(file, b"", 3)
-        assert (damage.offset, damage.reason) == (len(letter), f"line 2: {num_bytes + 1} bytes; expected at most {MAX_LINE_BYTES}, and an end of line")
+        (corruption,) = check_dead_letters(file, b"", 3)
+        assert (corruption.offset, corruption.reason) == (len(letter), f"line 2: {num_bytes + 1} bytes; expected at most {MAX_LINE_BYTES}, and an end of line")
 
 
 def test_a_key_twice_and_a_group_in_two_splits_are_found(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
@@ -384,28 +384,28 @@ def test_a_key_twice_and_a_group_in_two_splits_are_found(tmp_path: pathlib.Path,
     shutil.copy(out / train.name, out / test.name)
     shutil.copy(out / train.index, out / test.index)
     table = pq.read_table(out / train.catalog)
-    place = table.column_names.index("shard")
-    pq.write_table(table.set_column(place, "shard", [[test.name] * table.num_rows]), out / test.catalog)
+    location = table.column_names.index("shard")
+    pq.write_table(table.set_column(location, "shard", [[test.name] * table.num_rows]), out / test.catalog)
     catalog = (out / test.catalog).read_bytes()
     forged = dict(num_examples=train.num_examples, num_bytes=train.num_bytes, crc32c=train.crc32c, index_bytes=train.index_bytes)
     forged |= dict(index_crc32c=train.index_crc32c, catalog_bytes=len(catalog), catalog_crc32c=google_crc32c.value(catalog))
     test = test.__class__(**{**test.__dict__, **forged})
     manifest = Manifest(**{**manifest.__dict__, "splits": {"train": (train,), "test": (test,)}})
     (out / MANIFEST).write_text(manifest.to_json())
-    told = [damage["reason"] for damage in verify(capfd, out)[1]["damages"]]
-    assert any("'2.png', '4.png', '5.png', '6.png', '9.png' also in out-test" in reason for reason in told), told
-    assert any("a group of split" in reason for reason in told), told
+    reported = [corruption["reason"] for corruption in verify(capfd, out)[1]["damages"]]
+    assert any("'2.png', '4.png', '5.png', '6.png', '9.png' also in out-test" in reason for reason in reported), reported
+    assert any("a group of split" in reason for reason in reported), reported
 
 
 def test_a_group_in_two_splits_is_damage(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = "".join(f"{index}.png,{index % 2},g{index % 3},{('train', 'test')[index % 2]}\n" for index in range(6))
     files = {f"{index}.png": png(index) for index in range(6)} | {"rows.csv": f"image,label,group,split\n{rows}".encode()}
     source, out = write_files(tmp_path / "in", files), tmp_path / "out"
-    monkeypatch.setattr("beam_pipelines.sources.group_counts.GroupCounts.torn", lambda self: (0, b"", set()))  # else it is refused
+    monkeypatch.setattr("beam_pipelines.sources.group_counts.GroupCounts.spanning", lambda self: (0, b"", set()))  # else it is refused
     assert main(["prepare", "--input", str(source / "rows.csv"), "--output", str(out), "--num_shards=2"]) == 0
     code, report, _ = verify(capfd, out)
-    (damage,) = report["damages"]
-    assert code == 1 and "a group of split 'test' is in 'train' too; expected each group in one split" in str(damage)
+    (corruption,) = report["damages"]
+    assert code == 1 and "a group of split 'test' is in 'train' too; expected each group in one split" in str(corruption)
 
 
 @pytest.mark.parametrize("change", [{"mask": 5}, {"splits": {"train": 5}}, {"images": 5}, {"images": {"channels": 5}}, "[" * 100_000])
@@ -413,7 +413,7 @@ def test_statistics_of_other_types_are_damaged(change: dict | str, copied: pathl
     path = copied / "statistics.json"
     path.write_text(change if isinstance(change, str) else json.dumps(json.loads(path.read_text()) | change))
     code, report, _ = verify(capfd, copied, "--quick")
-    assert code == 1 and {damage["file"] for damage in report["damages"]} == {"statistics.json"}
+    assert code == 1 and {corruption["file"] for corruption in report["damages"]} == {"statistics.json"}
 
 
 @pytest.mark.parametrize("value", [5, "\ud800"])
@@ -433,7 +433,7 @@ def test_examples_that_do_not_fit_the_schema_are_named(copied: pathlib.Path, cap
         for record in (b"no example", records[1].replace(b"\x05label", b"\x05table"), *records[2:]):
             writer.write(record)
         writer.flush()
-    reasons = {(damage.get("record"), damage["reason"]) for damage in verify(capfd, copied)[1]["damages"] if damage["file"] == shard.name}
+    reasons = {(corruption.get("record"), corruption["reason"]) for corruption in verify(capfd, copied)[1]["damages"] if corruption["file"] == shard.name}
     assert (1, "it has no feature 'label'") in reasons and (1, "it has a feature 'table', which the schema lacks") in reasons
     assert any(record == 0 for record, _ in reasons)
 
@@ -462,19 +462,19 @@ def test_examples_that_do_not_fit_the_schema_are_named(copied: pathlib.Path, cap
     ],
 )
 def test_a_value_that_does_not_fit_its_feature_is_told(feature: Feature, values: dict, reason: str) -> None:
-    (found,) = ExampleCheck([feature], decodes=False).find(ExampleReader(example(values)))
-    assert found.startswith(f"{next(iter(values))}: ") and reason in found
+    (actual,) = ExampleCheck([feature], decodes=False).find(ExampleReader(example(values)))
+    assert actual.startswith(f"{next(iter(values))}: ") and reason in actual
 
 
 def test_features_of_another_number_of_objects_each_are_told() -> None:
     schema = [Feature("objects/bbox", "bbox", (None, 4)), Feature("objects/is_crowd", "integer", (None,))]
     check = ExampleCheck(schema, decodes=False)
-    found = [*check.find(ExampleReader(example({"objects/bbox": [0.5] * 8, "objects/is_crowd": [0, 1, 0]})))]
-    assert found == ["its features of objects have 2, 3 objects; expected one number"]
+    actual = [*check.find(ExampleReader(example({"objects/bbox": [0.5] * 8, "objects/is_crowd": [0, 1, 0]})))]
+    assert actual == ["its features of objects have 2, 3 objects; expected one number"]
     assert not [*check.find(ExampleReader(example({"objects/bbox": [0.5] * 8, "objects/is_crowd": [0, 1]})))]
 
 
-def checked(directory: pathlib.Path, num: int = 0, **changes: object) -> list[Damage]:
+def checked(directory: pathlib.Path, num: int = 0, **changes: object) -> list[Corruption]:
     """What is found of a shard, whose entry in the manifest is changed."""
     manifest, _ = read_manifest(str(directory))
     shards = list(manifest.splits["train"])
@@ -483,7 +483,7 @@ def checked(directory: pathlib.Path, num: int = 0, **changes: object) -> list[Da
     return check_shard(share(VerifyContext(str(directory), manifest, False, "")), "train", num).damages
 
 
-def replaced_catalog(directory: pathlib.Path, catalog: pa.Table | bytes) -> list[Damage]:
+def replaced_catalog(directory: pathlib.Path, catalog: pa.Table | bytes) -> list[Corruption]:
     """What is found of the first shard with another catalog, which is as large as its manifest says, and has that checksum."""
     path = directory / read_manifest(str(directory))[0].splits["train"][0].catalog
     if isinstance(catalog, bytes):
@@ -495,15 +495,15 @@ def replaced_catalog(directory: pathlib.Path, catalog: pa.Table | bytes) -> list
 
 
 def test_a_catalog_is_compared_with_its_records_whatever_its_checksum(copied: pathlib.Path) -> None:
-    one = read_manifest(str(copied))[0].splits["train"][0]
-    table = pq.read_table(copied / one.catalog)
-    place, labels = table.column_names.index("label"), table.column("label").to_pylist()
+    item = read_manifest(str(copied))[0].splits["train"][0]
+    table = pq.read_table(copied / item.catalog)
+    location, labels = table.column_names.index("label"), table.column("label").to_pylist()
     swapped = [{"ant": "bee", "bee": "ant"}[labels[0]], *labels[1:]]
     cases = {
         "no catalog: ": b"PAR1 and no more",
         "5 rows; expected 6": table.slice(1),
         "it has no column 'label'": table.drop_columns(["label"]),
-        f"label {swapped[0]!r}; the record has {labels[0]!r}": table.set_column(place, "label", [swapped]),
+        f"label {swapped[0]!r}; the record has {labels[0]!r}": table.set_column(location, "label", [swapped]),
         "format 'png'; the image of the record is 'jpeg'": table.set_column(
             table.column_names.index("format"), "format", [["png"] + ["jpeg"] * 5]
         ),
@@ -513,9 +513,9 @@ def test_a_catalog_is_compared_with_its_records_whatever_its_checksum(copied: pa
         "": table.drop_columns(["group"]),
     }
     for reason, catalog in cases.items():
-        found = replaced_catalog(copied, catalog)
-        assert len(found) == bool(reason) and all(damage.file == one.catalog for damage in found), found
-        assert all(damage.reason.startswith(reason) for damage in found), found
+        actual = replaced_catalog(copied, catalog)
+        assert len(actual) == bool(reason) and all(corruption.file == item.catalog for corruption in actual), actual
+        assert all(corruption.reason.startswith(reason) for corruption in actual), actual
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ESTALE, errno.EIO])
@@ -529,8 +529,8 @@ def test_who_may_not_read_a_file_is_told_of_no_damage(
     code, report, said = verify(capfd, copied, "--quick")
     assert code == 1
     if number == errno.EIO:
-        assert [damage["reason"] for damage in report["damages"]] == [reason]
-        assert [damage.reason for damage in checked(copied)] == [reason]
+        assert [corruption["reason"] for corruption in report["damages"]] == [reason]
+        assert [corruption.reason for corruption in checked(copied)] == [reason]
     else:
         assert not report and said.splitlines()[-1].endswith(f"could not be read: {os.strerror(number)}")
         with pytest.raises(StorageError, match=f"{info.name} could not be read: {os.strerror(number)}"):
@@ -549,20 +549,20 @@ def refusing(function: Callable[..., Any], path: str, number: int) -> Callable[.
 
 
 def test_what_cannot_be_read_is_told_file_by_file(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
-    one, other = read_manifest(str(copied))[0].splits["train"]
-    can_repair = {one.index: True, one.catalog: True, other.name: True, DEAD_LETTERS: False, STATISTICS: False}
+    item, other = read_manifest(str(copied))[0].splits["train"]
+    can_repair = {item.index: True, item.catalog: True, other.name: True, DEAD_LETTERS: False, STATISTICS: False}
     for name in can_repair:
         (copied / name).unlink()
         (copied / name).mkdir()
     report = verify(capfd, copied)[1]
-    assert {damage["file"]: damage["can_repair"] for damage in report["damages"]} == can_repair
-    assert {damage["reason"] for damage in report["damages"]} == {"it cannot be read: Is a directory"}
-    assert {damage.file for damage in checked(copied)} == {one.index, one.catalog}
+    assert {corruption["file"]: corruption["can_repair"] for corruption in report["damages"]} == can_repair
+    assert {corruption["reason"] for corruption in report["damages"]} == {"it cannot be read: Is a directory"}
+    assert {corruption.file for corruption in checked(copied)} == {item.index, item.catalog}
     assert checked(copied, 1)[0].file == other.name
     (copied / DEAD_LETTER_THUMBNAILS).touch()
     os.truncate(copied / DEAD_LETTER_THUMBNAILS, 2 << 30)  # takes no room
-    found = {damage["file"]: damage["reason"] for damage in verify(capfd, copied, "--quick")[1]["damages"]}
-    assert f"{2 << 30} bytes" in found[DEAD_LETTER_THUMBNAILS]
+    actual = {corruption["file"]: corruption["reason"] for corruption in verify(capfd, copied, "--quick")[1]["damages"]}
+    assert f"{2 << 30} bytes" in actual[DEAD_LETTER_THUMBNAILS]
     (copied / other.name).rmdir()
     (copied / other.name).write_bytes(b"<html>" * 9)
     assert checked(copied, 1)[0].reason.startswith("not a TFRecord file: ")
@@ -572,9 +572,9 @@ def test_of_many_damages_the_first_are_told_and_the_rest_is_read_all_the_same(tm
     good, num = example({"number": 5}), 1500
     info = write_shard(tmp_path, "made-train.tfrecord-00000-of-00001", [good, *[b"no example"] * (num - 2), good])
     manifest = Manifest("made", 0, (Feature("number", "integer"),), {"train": (info,)}, num, 0, ())
-    found = check_shard(share(VerifyContext(str(tmp_path), manifest, False, "")), "train", 0)
-    assert [damage.record for damage in found.damages if damage.file == info.name] == [*range(1, MAX_DAMAGES + 1)]
-    assert found.num_examples == 2 and {damage.file for damage in found.damages} == {info.name, info.index}  # whose rows say other lengths
+    actual = check_shard(share(VerifyContext(str(tmp_path), manifest, False, "")), "train", 0)
+    assert [corruption.record for corruption in actual.damages if corruption.file == info.name] == [*range(1, MAX_DAMAGES + 1)]
+    assert actual.num_examples == 2 and {corruption.file for corruption in actual.damages} == {info.name, info.index}  # whose rows say other lengths
 
 
 @pytest.mark.slow
@@ -590,14 +590,14 @@ def test_tensors_that_differ_in_size_are_verified_and_their_index_made_again(tmp
     assert verify(capfd, out)[0] == 1 and main(["repair", str(out)]) == 0 and verify(capfd, out)[0] == 0
     (out / "statistics.json").write_text("{}")
     (out / "schema.pbtxt").unlink()
-    assert {"statistics.json", "schema.pbtxt"} <= {damage["file"] for damage in verify(capfd, out, "--quick")[1]["damages"]}
+    assert {"statistics.json", "schema.pbtxt"} <= {corruption["file"] for corruption in verify(capfd, out, "--quick")[1]["damages"]}
 
 
 def test_a_shard_of_more_records_than_its_index_and_catalog_have_is_told(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
-    one, other = shards(copied)
-    one.write_bytes(one.read_bytes() + other.read_bytes())
+    item, other = shards(copied)
+    item.write_bytes(item.read_bytes() + other.read_bytes())
     code, report, _ = verify(capfd, copied)
-    assert code == 1 and "12 records; expected 6" in [damage["reason"] for damage in report["damages"] if damage["file"] == one.name]
+    assert code == 1 and "12 records; expected 6" in [corruption["reason"] for corruption in report["damages"] if corruption["file"] == item.name]
 
 
 def test_wrong_use_is_told_in_one_line(made: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
@@ -617,15 +617,15 @@ def test_wrong_use_is_told_in_one_line(made: pathlib.Path, tmp_path: pathlib.Pat
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
 def test_in_a_store_the_same_is_found(scheme: str, copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     with reached(shared_server(scheme)) as server:
-        code, whole, _ = verify(capfd, put(server, _files(copied)), "--decode", *server.flags)
-        assert (code, whole["examples_verified"]) == (0, 12)
+        code, complete, _ = verify(capfd, put(server, _files(copied)), "--decode", *server.flags)
+        assert (code, complete["examples_verified"]) == (0, 12)
         flip(shards(copied)[0], 100)
         next((copied / "index").iterdir()).unlink()
         url = put(server, _files(copied))
         report = f"{url}/reports/verify.json"
         for options, more in (((), (f"--report={report}",)), (("--quick",), ())):
-            here, there = verify(capfd, copied, *options), verify(capfd, url, *options, *more, *server.flags)
-            assert here[0] == there[0] == 1 and there[1] == here[1] | {"data_set": url}
+            here, existing = verify(capfd, copied, *options), verify(capfd, url, *options, *more, *server.flags)
+            assert here[0] == existing[0] == 1 and existing[1] == here[1] | {"dataset": url}
             assert not more or json.loads(open_object_store(url).read(report))["damages"] == here[1]["damages"]
         code, _, err = verify(capfd, f"{url}/nothing", *server.flags)
         assert code == 2 and "is not a dataset" in err and err.count("\n") == 1
@@ -633,13 +633,13 @@ def test_in_a_store_the_same_is_found(scheme: str, copied: pathlib.Path, capfd: 
 
 @pytest.mark.slow(2)
 def test_what_a_store_refuses_is_not_called_damaged(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
-    one, _ = read_manifest(str(copied))[0].splits["train"]
+    item, _ = read_manifest(str(copied))[0].splits["train"]
     with faulty(shared_server("s3")) as (server, faults), reached(server):
         url = put(server, _files(copied))
-        for name, *options in ((one.name,), (one.index,), (STATISTICS,), (one.name, "--quick")):
+        for name, *options in ((item.name,), (item.index,), (STATISTICS,), (item.name, "--quick")):
             faults.choose = lambda method, path, number: 403 if path.partition("?")[0].endswith(f"/{name}") else None
-            code, found, err = verify(capfd, url, *options, *server.flags)
-            assert (code, found) == (1, {}) and "could not be read: " in err and err.count("\n") == 1, (name, err)
+            code, actual, err = verify(capfd, url, *options, *server.flags)
+            assert (code, actual) == (1, {}) and "could not be read: " in err and err.count("\n") == 1, (name, err)
 
 
 def _files(directory: pathlib.Path) -> dict[str, bytes]:
@@ -652,5 +652,5 @@ def test_prism_finds_the_same(copied: pathlib.Path, tmp_path: pathlib.Path, capf
     flip(shards(copied)[0], np.random.default_rng(0).integers(100).item())
     local = verify(capfd, copied)
     assert local[0] == 1
-    found = verify(capfd, copied, "--runner=PrismRunner", f"--prism_location={prism()}", f"--report={tmp_path}/report.json")
-    assert found[:2] == local[:2] and json.loads((tmp_path / "report.json").read_text()) == local[1]
+    actual = verify(capfd, copied, "--runner=PrismRunner", f"--prism_location={prism()}", f"--report={tmp_path}/report.json")
+    assert actual[:2] == local[:2] and json.loads((tmp_path / "report.json").read_text()) == local[1]

@@ -38,7 +38,7 @@ class Findings:
         stored_side: The mean length of the shorter side in pixels; None if unknown.
         stored_size: The (height, width) of all images; None if sizes differ.
         decoded_bytes: The size of the decoded split in bytes; None if it can't be cached in memory.
-        is_held: Whether the split is cached in memory.
+        is_cached: Whether the split is cached in memory.
         config: The options of reading; with images, they include an `image_size`.
         order: The order of an epoch: "exact", "window", "key" or None.
         channels: The number of channels of images in batches.
@@ -56,36 +56,36 @@ class Findings:
     stored_side: float | None
     stored_size: tuple[int, int] | None
     decoded_bytes: int | None
-    is_held: bool
+    is_cached: bool
     config: ReadConfig
     order: str | None
     channels: int = 3
 
     @classmethod
-    def of(cls, data_set: PreparedDataset, split: str, plan: Plan) -> "Findings":
+    def of(cls, dataset: PreparedDataset, split: str, plan: Plan) -> "Findings":
         """Collects the properties of a split of an open dataset."""
-        shards = data_set.manifest.splits[split]
-        images = data_set.statistics.get("images", {})
+        shards = dataset.manifest.splits[split]
+        images = dataset.statistics.get("images", {})
         sides = [images[side]["mean"] for side in ("height", "width") if images.get(side)]
-        if data_set.image_size is not None:
-            sides = list(data_set.image_size)
+        if dataset.image_size is not None:
+            sides = list(dataset.image_size)
         return cls(
-            directory=os.fspath(data_set.directory),
-            source=_source(data_set.directory),
-            is_remote=is_url(data_set.directory),
+            directory=os.fspath(dataset.directory),
+            source=_source(dataset.directory),
+            is_remote=is_url(dataset.directory),
             split=split,
-            num_examples=data_set.num_examples(split),
+            num_examples=dataset.num_examples(split),
             num_bytes=sum(shard.num_bytes for shard in shards),
             num_shards=len(shards),
-            image_kind=data_set.features[IMAGE].kind if IMAGE in data_set.features else None,
+            image_kind=dataset.features[IMAGE].kind if IMAGE in dataset.features else None,
             formats=images.get("formats") or {},
             stored_side=min(sides) if sides else None,
-            stored_size=data_set.image_size,
-            decoded_bytes=data_set.split_reader(split).decoded_bytes(plan.decoder),
-            is_held=plan.held is not None,
+            stored_size=dataset.image_size,
+            decoded_bytes=dataset.split_reader(split).decoded_bytes(plan.decoder),
+            is_cached=plan.cached is not None,
             config=plan.config,
             order=plan.kind,
-            channels=plan.config.channels or data_set.channels or 0,
+            channels=plan.config.channels or dataset.channels or 0,
         )
 
     def describe(self) -> str:
@@ -113,11 +113,11 @@ class Findings:
         side = min(self.config.height_and_width or (1, 1))
         if bottleneck == "read":
             yield from self._faster_reading(read)
-        if not self.is_held and (reason := self.why_not_held()):
+        if not self.is_cached and (reason := self.why_not_cached()):
             yield f"{self.split} is not cached in memory: {reason}"
-        if self.image_kind == "image" and self.stored_side and self.stored_side >= _LARGE * side and not self.is_held:
+        if self.image_kind == "image" and self.stored_side and self.stored_side >= _LARGE * side and not self.is_cached:
             yield from self._smaller_images(side)
-        if not self.is_held and self.decoded_bytes is not None and self.stored_size is not None:
+        if not self.is_cached and self.decoded_bytes is not None and self.stored_size is not None:
             yield from self._small_images(self.decoded_bytes, "exact={}x{}".format(*self.stored_size))
         elif self.image_kind == "image" and self.formats.get("png", 0) * 2 > sum(self.formats.values()) and bottleneck == "decode":
             command = self._prepare("jpeg", "--image_format", "jpeg:90")
@@ -128,7 +128,7 @@ class Findings:
             yield "some cores are idle, or are used by other processes"
         elif bottleneck != "read":
             yield "the cores are busy: twice as many cores would read about twice as many images per second"
-            if not self.is_held:  # a service does not cache
+            if not self.is_cached:  # a service does not cache
                 shards = (
                     f"; {self.num_shards} shards can keep at most {self.num_shards} workers busy (see `recordmill "
                     "prepare --num_shards`)"
@@ -147,7 +147,7 @@ class Findings:
         if self.order == "exact":
             yield 'shuffle="exact" reads single records; shuffle="window" reads large chunks, and still mixes well'
 
-    def why_not_held(self) -> str:
+    def why_not_cached(self) -> str:
         """Explains why the split is not cached in memory; "" if the reason is unknown."""
         budget = self.config.memory_budget
         if not budget:
@@ -162,19 +162,19 @@ class Findings:
         """Yields advice for images that are larger than needed, such as storing all images in a smaller size."""
         augmentation = self.config.augmentation
         margin = _MARGIN if augmentation is not None and augmentation.crop else 1
-        height, width = (math.ceil(one * margin) for one in self.config.height_and_width)
+        height, width = (math.ceil(item * margin) for item in self.config.height_and_width)
         num_bytes = self.num_examples * height * width * self.channels
-        found = f"images are {self.stored_side:,.0f} pixels on the short side, but only {side} are used"
+        result = f"images are {self.stored_side:,.0f} pixels on the short side, but only {side} are used"
         if num_bytes <= self.config.memory_budget:
             command = self._prepare(f"{height}x{width}", "--image_size", f"exact={height}x{width}")
             yield (
-                f"{found}; stored in one size (other aspect ratios are stretched), the split takes {num_bytes / 1e6:,.1f} MB "
+                f"{result}; stored in one size (other aspect ratios are stretched), the split takes {num_bytes / 1e6:,.1f} MB "
                 f"decoded and is cached in memory:\n  {command}"
             )
             return
         stored = math.ceil(side * _MARGIN)
         yield (
-            f"{found}; stored smaller, there is less to read and to decode:\n"
+            f"{result}; stored smaller, there is less to read and to decode:\n"
             f"  {self._prepare(f'{stored}', '--image_size', f'short={stored}')}"
         )
 

@@ -41,18 +41,18 @@ def run(directory: str, split: str | None, config: ReadConfig, seconds: float) -
     import tf_input
     from tf_input.benchmark.advice import Findings
 
-    data_set = tf_input.open(directory)
-    split = training_split(data_set.splits) if split is None else split
-    data_set.num_examples(split)
+    dataset = tf_input.open(directory)
+    split = training_split(dataset.splits) if split is None else split
+    dataset.num_examples(split)
     if config.image_size is None:
-        is_sized = data_set.image_size is not None or IMAGE not in data_set.features
-        config = dataclasses.replace(config, image_size=data_set.image_size if is_sized else _DEFAULT_SIZE)
+        is_sized = dataset.image_size is not None or IMAGE not in dataset.features
+        config = dataclasses.replace(config, image_size=dataset.image_size if is_sized else _DEFAULT_SIZE)
     try:
         started = time.perf_counter()
-        plan = data_set.split_reader(split).plan(config)
-        if plan.held is not None:
+        plan = dataset.split_reader(split).plan(config)
+        if plan.cached is not None:
             print(f"Read {split} into memory in {time.perf_counter() - started:.1f} s")
-        findings = Findings.of(data_set, split, plan)
+        findings = Findings.of(dataset, split, plan)
         with _interrupts() as interrupted:
             print(findings.describe(), flush=True)
             stages = [_measure(name, data, seconds, interrupted) for name, data in _pipelines(plan)]
@@ -64,8 +64,8 @@ def run(directory: str, split: str | None, config: ReadConfig, seconds: float) -
 def table(stages: list[Stage]) -> str:
     """Returns a table of the stages, as lines for a terminal."""
     added = [
-        max(0.0, one.cpu_seconds - before)
-        for one, before in zip(stages, [0.0, *(stage.cpu_seconds for stage in stages)])
+        max(0.0, item.cpu_seconds - before)
+        for item, before in zip(stages, [0.0, *(stage.cpu_seconds for stage in stages)])
     ]
     rows = [_HEADINGS]
     for stage, cpu_seconds, share in zip(stages, added, time_shares(stages)):
@@ -77,16 +77,16 @@ def table(stages: list[Stage]) -> str:
 def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
     """Yields endless input pipelines, each with one stage more than the previous pipeline, and the name of the last
     stage."""
-    from tf_input.epochs.position import Position
+    from tf_input.epochs.iterator_state import IteratorState
     from tf_input.pipeline import input_pipeline
 
     plain = dataclasses.replace(plan.config, augment=False)
     decoder = dataclasses.replace(plan.decoder, config=dataclasses.replace(plan.decoder.config, augment=False))
 
     def read(make_batch: Callable[..., Any]) -> "tf.data.Dataset":
-        return input_pipeline.read_batches(dataclasses.replace(plan, config=plain), make_batch, Position(), prefetch=False, num_passes=None)
+        return input_pipeline.read_batches(dataclasses.replace(plan, config=plain), make_batch, IteratorState(), prefetch=False, num_iterations=None)
 
-    if plan.held is None:
+    if plan.cached is None:
         yield "read", read(lambda records, seed, rows: records[0])
         yield "parse", read(lambda records, seed, rows: plan.decoder.parse_batch(records[0]))
         yield "decode", read(lambda records, seed, rows: decoder.outputs(decoder.parse_batch(records[0]), rows=rows and rows[0]))
@@ -94,8 +94,8 @@ def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
         yield "gather", read(lambda numbers, seed, rows: plan.look_up(numbers[0]))
         yield "resize", read(lambda numbers, seed, rows: decoder.outputs(plan.look_up(numbers[0]), rows=rows and rows[0]))
     if plan.config.augment:
-        yield "augment", input_pipeline.read_batches(plan, plan.decode, Position(), prefetch=False, num_passes=None)
-    yield "batch", input_pipeline.read_batches(plan, plan.decode, Position(), num_passes=None)
+        yield "augment", input_pipeline.read_batches(plan, plan.decode, IteratorState(), prefetch=False, num_iterations=None)
+    yield "batch", input_pipeline.read_batches(plan, plan.decode, IteratorState(), num_iterations=None)
 
 
 def _measure(name: str, data: "tf.data.Dataset", seconds: float, interrupted: threading.Event) -> Stage:

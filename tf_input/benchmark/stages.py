@@ -22,6 +22,6 @@ def time_shares(stages: list[Stage]) -> list[float]:
     """Returns the fraction of the total time that each stage adds. The fractions sum to 1."""
     times = [1 / stage.images_per_second for stage in stages]
     added = [
-        max(0.0, one - before) for one, before in zip(times, [0.0, *times])
+        max(0.0, entry - before) for entry, before in zip(times, [0.0, *times])
     ]  # due to noise, a longer pipeline may be faster
-    return [one / sum(added) for one in added]
+    return [item / sum(added) for item in added]

@@ -30,7 +30,7 @@ class Rows(NamedTuple):
     count: int
 
 
-def random_views(
+def random_crops(
     sizes: tf.Tensor, image_size: tuple[int, int], augmentation: Augmentation, seed: tf.Tensor, rows: Rows | None = None
 ) -> tuple[tf.Tensor | None, tf.Tensor | None]:
     """Draws random crop boxes and flips of images, for `decode.decode_boxes`.
@@ -76,19 +76,19 @@ def random_boxes(
     Returns:
         The boxes (top, left, height, width) in pixels, int32 [batch, 4].
     """
-    shape_seed, stretch_seed, place_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 3))
+    shape_seed, chunk_seed, place_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 3))
     num_images, attempts = tf.shape(sizes)[0], (_NUM_ATTEMPTS,)
     height, width = tf.unstack(tf.cast(sizes, tf.float32)[..., tf.newaxis], axis=1)  # [batch, 1] each
     area = _exact(height * width * _draw(num_images, attempts, shape_seed, rows, min_area, 1.0))
-    log_stretch = _draw(num_images, attempts, stretch_seed, rows, -math.log(_MAX_STRETCH), math.log(_MAX_STRETCH))
-    aspect = tf.exp(_exact(log_stretch)) * (image_size[1] / image_size[0])
+    log_range = _draw(num_images, attempts, chunk_seed, rows, -math.log(_MAX_STRETCH), math.log(_MAX_STRETCH))
+    aspect = tf.exp(_exact(log_range)) * (image_size[1] / image_size[0])
     extents = tf.stack([tf.sqrt(area / aspect), tf.sqrt(area * aspect)], axis=-1)  # [batch, attempts, 2]
     extents = tf.maximum(tf.cast(tf.round(extents), tf.int32), 1)
     fits = tf.reduce_all(extents <= sizes[:, tf.newaxis], axis=-1)
     first = tf.argmax(tf.cast(fits, tf.int32), axis=1)  # the first that fits; 0 if none does
     extents = tf.gather(extents, first, axis=1, batch_dims=1)  # [batch, 2]
-    places = _draw(num_images, (2,), place_seed, rows)
-    corners = tf.cast(places * tf.cast(sizes - extents + 1, tf.float32), tf.int32)
+    indices = _draw(num_images, (2,), place_seed, rows)
+    corners = tf.cast(indices * tf.cast(sizes - extents + 1, tf.float32), tf.int32)
     corners = tf.minimum(corners, sizes - extents)  # float32 may round up if a side is long
     boxes = tf.concat([corners, extents], axis=1)
     return tf.where(tf.reduce_any(fits, axis=1, keepdims=True), boxes, central_boxes(sizes, image_size))
@@ -185,7 +185,7 @@ def change_colors(images: tf.Tensor, changes: ColorChanges) -> tf.Tensor:
     height, width, channels = images.shape[1:]
     if channels not in (1, len(colors.LUMA)):
         raise ValueError(f"images have {channels} channels. Changing colors needs 3 channels (RGB) or 1 (gray).")
-    brightness, saturation, angle = (one[:, tf.newaxis, tf.newaxis] for one in changes[:3])  # [batch, 1, 1] each
+    brightness, saturation, angle = (change[:, tf.newaxis, tf.newaxis] for change in changes[:3])  # [batch, 1, 1] each
     if channels == 1:
         luma, matrix = np.ones(1), brightness
     else:

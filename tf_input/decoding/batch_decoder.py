@@ -48,7 +48,7 @@ class BatchDecoder:
         Raises:
             ValueError: Components return different features.
         """
-        outputs = [self._decode(part, one, seed, rows and rows[part]) for part, one in enumerate(inputs)]
+        outputs = [self._decode(part, item, seed, rows and rows[part]) for part, item in enumerate(inputs)]
         return self._join(outputs, rows) if self.names else outputs[0]
 
     @property
@@ -68,37 +68,37 @@ class BatchDecoder:
         return self.decoders[part].outputs(parsed, seed, rows)
 
     def _join(self, outputs: Sequence[Any], rows: Sequence[tf.Tensor]) -> Any:
-        found = [dict(_leaves(one)) for one in outputs]
-        for name, one in zip(self.names, found):
-            if differing := sorted(set(one) ^ set(found[0])):
+        results = [dict(_leaves(output)) for output in outputs]
+        for name, entry in zip(self.names, results):
+            if differing := sorted(set(entry) ^ set(results[0])):
                 raise ValueError(
-                    f"{self.names[0]} has {', '.join(found[0])}, and {name} has {', '.join(one)}. All components of a "
+                    f"{self.names[0]} has {', '.join(results[0])}, and {name} has {', '.join(entry)}. All components of a "
                     "mixture must "
                     f"have the same features: {differing[0]} is not in both."
                 )
         order = _order(rows)
-        places = tf.split(tf.argsort(order), [tf.size(one) for one in rows], num=len(rows))
-        of_objects = {f"{path.removesuffix(VALID)}{LABEL}" for path in found[0] if path.endswith(f"/{VALID}")}
+        indices = tf.split(tf.argsort(order), [tf.size(row) for row in rows], num=len(rows))
+        of_objects = {f"{path.removesuffix(VALID)}{LABEL}" for path in results[0] if path.endswith(f"/{VALID}")}
         joined = [
-            self._join_leaf(path, [one[path] for one in found], places, order, NO_LABEL if path in of_objects else 0) for path in found[0]
+            self._join_leaf(path, [item[path] for item in results], indices, order, NO_LABEL if path in of_objects else 0) for path in results[0]
         ]
         return tf.nest.pack_sequence_as(outputs[0], joined)
 
-    def _join_leaf(self, path: str, values: Sequence[Any], places: Sequence[tf.Tensor], order: tf.Tensor, fill: int) -> Any:
-        shapes, dtypes = [one.shape[1:] for one in values], {one.dtype for one in values}
-        are_ragged = {isinstance(one, tf.RaggedTensor) for one in values}
-        if len(dtypes) > 1 or len(are_ragged) > 1 or any(not one.is_compatible_with(shapes[0]) for one in shapes):
-            there = [f"{name} has {one.dtype.name} {[*one.shape[1:]]}" for name, one in zip(self.names, values)]
+    def _join_leaf(self, path: str, values: Sequence[Any], locations: Sequence[tf.Tensor], order: tf.Tensor, fill: int) -> Any:
+        shapes, dtypes = [entry.shape[1:] for entry in values], {value.dtype for value in values}
+        are_ragged = {isinstance(element, tf.RaggedTensor) for element in values}
+        if len(dtypes) > 1 or len(are_ragged) > 1 or any(not member.is_compatible_with(shapes[0]) for member in shapes):
+            existing = [f"{name} has {one_value.dtype.name} {[*one_value.shape[1:]]}" for name, one_value in zip(self.names, values)]
             raise ValueError(
-                f"{path}: {', '.join(there)}. All components must have the same type and "
+                f"{path}: {', '.join(existing)}. All components must have the same type and "
                 f"shape{_advice(shapes, dtypes)}."
             )
         if True in are_ragged:
             return tf.gather(tf.concat(values, axis=0), order)
-        if not all(one.is_fully_defined() for one in shapes):
+        if not all(item.is_fully_defined() for item in shapes):
             values = _padded(values, fill)
         shape = [self.size, *(None if len(set(sizes)) > 1 else sizes[0] for sizes in zip(*shapes))]
-        return tf.ensure_shape(tf.dynamic_stitch(places, values), shape)
+        return tf.ensure_shape(tf.dynamic_stitch(locations, values), shape)
 
 
 def _order(rows: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -109,9 +109,9 @@ def _order(rows: Sequence[tf.Tensor]) -> tf.Tensor:
 
 def _advice(shapes: Sequence[tf.TensorShape], dtypes: Collection[tf.DType]) -> str:
     """Returns advice on the option that gives all images the same size or channels; "" if the values are not images."""
-    if len(dtypes) > 1 or any(one.rank != 3 for one in shapes):
+    if len(dtypes) > 1 or any(shape.rank != 3 for shape in shapes):
         return ""
-    option = "image_size" if len({(*one[:2],) for one in shapes}) > 1 else "channels"
+    option = "image_size" if len({(*item[:2],) for item in shapes}) > 1 else "channels"
     return f": pass {option}=..."
 
 
@@ -124,20 +124,20 @@ def _renumber(labels: tf.Tensor | tf.RaggedTensor, numbers: Sequence[int]) -> tf
 def _leaves(outputs: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yields pairs (path, tensor) for all tensors in a nested structure, in the order of `tf.nest.flatten`."""
     if isinstance(outputs, Mapping):
-        pieces = [(name, outputs[name]) for name in sorted(outputs)]
+        chunks = [(name, outputs[name]) for name in sorted(outputs)]
     elif isinstance(outputs, tuple):
-        pieces = list(zip(_TUPLE, outputs))
+        chunks = list(zip(_TUPLE, outputs))
     else:
         yield path or _TUPLE[0], outputs
         return
-    for name, value in pieces:
+    for name, value in chunks:
         yield from _leaves(value, f"{path}/{name}" if path else name)
 
 
 def _padded(values: Sequence[tf.Tensor], fill: int) -> list[tf.Tensor]:
     """Pads tensors to a common shape, the maximum in each dimension."""
-    sizes = [tf.shape(one)[1:] for one in values]
+    sizes = [tf.shape(item)[1:] for item in values]
     most = tf.reduce_max(tf.stack(sizes), axis=0)
     margins = [tf.pad(tf.stack([tf.zeros_like(most), most - size], axis=1), [[1, 0], [0, 0]]) for size in sizes]
-    fills = [tf.cast(fill, one.dtype) if one.dtype != tf.string else "" for one in values]
-    return [tf.pad(one, margin, constant_values=value) for one, margin, value in zip(values, margins, fills)]
+    fills = [tf.cast(fill, entry.dtype) if entry.dtype != tf.string else "" for entry in values]
+    return [tf.pad(element, margin, constant_values=value) for element, margin, value in zip(values, margins, fills)]

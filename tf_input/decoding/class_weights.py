@@ -4,12 +4,12 @@ from numbers import Integral, Real
 from typing import Any, Mapping, Sequence
 
 from tf_input.dataset_format import LABEL, Feature
-from tf_input.options import meant
+from tf_input.options import suggest_option
 
 Table = tuple[float, ...]  # the weight of each label
 
 
-def heads(features: Mapping[str, Feature], targets: Sequence[str]) -> list[str]:
+def class_targets(features: Mapping[str, Feature], targets: Sequence[str]) -> list[str]:
     """Returns the names of the targets with exactly one class label per example."""
     chosen = [features[name] for name in targets if name in features]
     return [feature.name for feature in chosen if feature.kind == "class_label" and not feature.shape]
@@ -18,7 +18,7 @@ def heads(features: Mapping[str, Feature], targets: Sequence[str]) -> list[str]:
 def weighed(features: Mapping[str, Feature], targets: Sequence[str]) -> list[str]:
     """Returns the names of the targets that support class weights: masks, and targets with one class label per
     example."""
-    single = heads(features, targets)
+    single = class_targets(features, targets)
     return [name for name in targets if name in single or name in features and features[name].kind == "mask"]
 
 
@@ -58,7 +58,7 @@ def weight_tables(
             f"The targets are {', '.join(targets) or 'none'}."
         )
     if option == "balanced":
-        option = dict.fromkeys(heads(features, targets) or known, option)
+        option = dict.fromkeys(class_targets(features, targets) or known, option)
     elif not any(isinstance(weights, (str, Mapping)) for weights in option.values()):
         if len(known) > 1:
             raise ValueError(
@@ -72,7 +72,7 @@ def weight_tables(
         labels = f", or a label from 0 to {most}" if most >= 0 else ""
         raise ValueError(
             f"class_weight has the key {unknown[0]!r}, which does not exist. Use {', '.join(known)}{labels}"
-            f"{meant(unknown[0], known)}"
+            f"{suggest_option(unknown[0], known)}"
         )
     if statistics is None and "balanced" in option.values():
         raise ValueError("class_weight='balanced': the classes in these files are not counted. Pass weights by label.")
@@ -110,7 +110,7 @@ def _table(weights: Any, feature: Feature, num_labels: int) -> Table:
         if not isinstance(label, Integral) or isinstance(label, bool) or not 0 <= label < num_labels:
             raise ValueError(
                 f"class_weight: {given!r} is not a label of {feature.name}. Use labels from 0 to {num_labels - 1}"
-                f"{meant(given, feature.label_names)}"
+                f"{suggest_option(given, feature.label_names)}"
             )
         if not isinstance(weight, Real) or not 0 <= weight < float("inf"):
             raise ValueError(

@@ -27,16 +27,16 @@ def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence
     changes = _changes(decoder)
     names = [name for name in decoder.asked_for if is_number_or_list(decoder.features[name])] if changes else []
     named = [name for name in names if has_name_of_coordinates(decoder.features[name])]
-    found = named if changes != ["resized"] else []  # relative coordinates do not change when images are only resized
-    if others := [name for name in names if name not in found and (name in named or decoder.features[name].shape)]:
+    result = named if changes != ["resized"] else []  # relative coordinates do not change when images are only resized
+    if others := [name for name in names if name not in result and (name in named or decoder.features[name].shape)]:
         ranges = _ranges(decoder, others, read_sample())
         size = decoder.max_size or decoder.stored_size
-        found = [*found, *(name for name in others if _is_in_pixels(ranges.get(name), name in named, size))]
-    if not found:
+        result = [*result, *(name for name in others if _is_in_pixels(ranges.get(name), name in named, size))]
+    if not result:
         return ""
-    verb = "looks like coordinates and stays" if len(found) == 1 else "look like coordinates and stay"
+    verb = "looks like coordinates and stays" if len(result) == 1 else "look like coordinates and stay"
     return (
-        f"{', '.join(map(repr, found))} {verb} as stored while images are {', '.join(changes)}. Store coordinates as "
+        f"{', '.join(map(repr, result))} {verb} as stored while images are {', '.join(changes)}. Store coordinates as "
         "fractions of the image's width and height (0 to 1) and read with fit='stretch' without augment, or move them "
         "in map_batch."
     )
@@ -44,7 +44,7 @@ def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence
 
 def _changes(decoder: ExampleDecoder) -> list[str]:
     """Returns how the reading options change images, as words such as "cropped" and "flipped"."""
-    if IMAGE not in decoder.image_names or not decoder.makes_views():
+    if IMAGE not in decoder.image_names or not decoder.changes_geometry():
         return []
     augmentation, fit = decoder.config.augmentation, decoder.config.fit
     is_cropped = augmentation is not None and augmentation.crop

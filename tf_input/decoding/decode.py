@@ -63,19 +63,19 @@ def _keeps_alpha(encoded: tf.Tensor) -> tf.Tensor:
     """Returns whether `tf.io.decode_png` decodes the alpha channel of a PNG correctly. It fails below 8 bits without
     alpha."""
     depth = tf.strings.substr(encoded, _PNG_DEPTH_OFFSET, 1)
-    is_whole = (depth == b"\x08") | (depth == b"\x10")
-    return tf.cond(is_whole, lambda: tf.constant(True), lambda: tf.strings.regex_full_match(encoded, _HAS_TRANSPARENCY))
+    is_complete = (depth == b"\x08") | (depth == b"\x10")
+    return tf.cond(is_complete, lambda: tf.constant(True), lambda: tf.strings.regex_full_match(encoded, _HAS_TRANSPARENCY))
 
 
 def convert_channels(images: tf.Tensor, channels: int) -> tf.Tensor:
     """Converts the channels of uint8 or uint16 images, [..., height, width, 1, 3 or 4], to 1, 3 or 4."""
-    found, dtype = images.shape[-1], images.dtype
-    if found == channels:
+    result, dtype = images.shape[-1], images.dtype
+    if result == channels:
         return images
     if channels == 1:
         luma = tf.reduce_sum(tf.cast(images[..., :NUM_CHANNELS], tf.float32) * LUMA, axis=-1, keepdims=True)
         return tf.cast(luma + 0.5, dtype)
-    colors = images[..., :NUM_CHANNELS] if found > 1 else tf.repeat(images, NUM_CHANNELS, axis=-1)
+    colors = images[..., :NUM_CHANNELS] if result > 1 else tf.repeat(images, NUM_CHANNELS, axis=-1)
     opaque = tf.fill(tf.shape(images[..., :1]), tf.constant(dtype.max, dtype))
     return tf.concat([colors, opaque], axis=-1) if channels > NUM_CHANNELS else colors
 
@@ -126,13 +126,13 @@ def decode_boxes(
         image = _decode_box(inputs["encoded"], inputs["box"], inputs["way"], ways, channels, dtype)
         image = tf.image.resize(image, inputs.get("extent", image_size), antialias=antialias)
         image = tf.cast(image + 0.5, dtype)  # rounded; bilinear values need no clipping
-        return frame_image(image, image_size, inputs)
+        return center_on_canvas(image, image_size, inputs)
 
     # uint8 within the loop, because a float32 batch is four times as large.
     signature = tf.TensorSpec((*image_size, channels), dtype)
     way = 0 if ratios is None else tf.reduce_sum(tf.cast(ratios[:, tf.newaxis] > tf.constant(ways, tf.int32), tf.int32), axis=1)
     way = tf.where(is_jpeg, way, len(ways))
-    inputs = _given(encoded=encoded, box=boxes, way=way, extent=extents, is_mirrored=mirrored)
+    inputs = _given(encoded=encoded, box=boxes, way=way, extent=extents, is_flipped=mirrored)
     return tf.map_fn(decode_one, inputs, fn_output_signature=signature)
 
 
@@ -161,13 +161,13 @@ def _given(**inputs: tf.Tensor | None) -> dict[str, tf.Tensor]:
     return {name: value for name, value in inputs.items() if value is not None}
 
 
-def frame_image(image: tf.Tensor, image_size: tuple[int, int], inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Centers an image on a black canvas if `inputs` has `extent`. Flips the image if `is_mirrored` is True."""
+def center_on_canvas(image: tf.Tensor, image_size: tuple[int, int], inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """Centers an image on a black canvas if `inputs` has `extent`. Flips the image if `is_flipped` is True."""
     if "extent" in inputs:
         gaps = tf.constant(image_size) - inputs["extent"]
         image = tf.pad(image, tf.concat([tf.stack([gaps // 2, gaps - gaps // 2], axis=1), [[0, 0]]], axis=0))
-    if "is_mirrored" in inputs:
-        image = tf.cond(inputs["is_mirrored"], lambda: tf.reverse(image, axis=[1]), lambda: tf.identity(image))
+    if "is_flipped" in inputs:
+        image = tf.cond(inputs["is_flipped"], lambda: tf.reverse(image, axis=[1]), lambda: tf.identity(image))
     return image
 
 
@@ -203,7 +203,7 @@ def decode_masks(encoded: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
             computed.
     """
     signature = tf.TensorSpec((*image_size, 1), tf.uint16)
-    masks = tf.map_fn(lambda one: tf.ensure_shape(_decode_mask(one), signature.shape), encoded, fn_output_signature=signature)
+    masks = tf.map_fn(lambda item: tf.ensure_shape(_decode_mask(item), signature.shape), encoded, fn_output_signature=signature)
     return _unscaled(masks, encoded)
 
 
@@ -234,10 +234,10 @@ def decode_mask_boxes(
         mask, box = _decode_mask(inputs["encoded"]), inputs["box"]
         with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(mask)[:2], inputs["size"], _SIZE_MESSAGE)]):
             mask = tf.slice(mask, [box[0], box[1], 0], [box[2], box[3], 1])
-        return frame_image(tf.image.resize(mask, inputs.get("extent", image_size), "nearest"), image_size, inputs)
+        return center_on_canvas(tf.image.resize(mask, inputs.get("extent", image_size), "nearest"), image_size, inputs)
 
     signature = tf.TensorSpec((*image_size, 1), tf.uint16)
-    inputs = _given(encoded=encoded, size=sizes, box=boxes, extent=extents, is_mirrored=mirrored)
+    inputs = _given(encoded=encoded, size=sizes, box=boxes, extent=extents, is_flipped=mirrored)
     return _unscaled(tf.map_fn(decode_one, inputs, fn_output_signature=signature), encoded)
 
 
@@ -266,9 +266,9 @@ def stored_sizes(encoded: tf.Tensor) -> tf.Tensor:
         The heights and widths in pixels, int32 [batch, 2].
     """
 
-    def size_of(one: tf.Tensor) -> tf.Tensor:
+    def size_of(item: tf.Tensor) -> tf.Tensor:
         shape = tf.cond(
-            tf.io.is_jpeg(one), lambda: tf.io.extract_jpeg_shape(one), lambda: tf.shape(decode_image(one))
+            tf.io.is_jpeg(item), lambda: tf.io.extract_jpeg_shape(item), lambda: tf.shape(decode_image(item))
         )
         return shape[:2]
 

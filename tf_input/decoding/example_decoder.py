@@ -8,9 +8,9 @@ from typing import Any, Callable, Collection, Mapping, NamedTuple
 import tensorflow as tf
 
 from tf_input.dataset_format import FEATURE_KINDS, IMAGE, KEY, OBJECTS, WEIGHT, Feature
-from tf_input.decoding import augment, class_weights, decode, feature_checks, lists, targets, tensors, whole_images
-from tf_input.decoding.schema import IMAGE_KINDS, NUM_MAP_DIMENSIONS, STORED_KINDS, is_map, is_other_image, is_seen, sides_of
-from tf_input.decoding.views import FRAMED, Views, frame_masks, make_views, view_maps, view_masks, view_pixels
+from tf_input.decoding import augment, class_weights, decode, feature_checks, lists, targets, tensors, uncropped_images
+from tf_input.decoding.schema import IMAGE_KINDS, NUM_MAP_DIMENSIONS, STORED_KINDS, is_dense_target, is_other_image, depends_on_crop, sides_of
+from tf_input.decoding.crop_geometry import FRAMED, CropGeometry, canvas_masks, compute_crops, crop_dense_targets, crop_masks, crop_pixels
 from tf_input.read_config import ReadConfig
 
 _TEXT_BYTES = 24  # memory that TensorFlow needs per string
@@ -73,7 +73,7 @@ class ExampleDecoder:
 
     def __post_init__(self) -> None:
         feature_checks.check_names(self.config, self.targets, self.features)
-        feature_checks.check_one_hot(self.config, class_weights.heads(self.features, self.targets), self.features)
+        feature_checks.check_one_hot(self.config, class_weights.class_targets(self.features, self.targets), self.features)
         if self.config.keys and self.parse_keys is None:
             raise ValueError(
                 f"keys=True: the records have no feature {KEY!r}, only {', '.join(self.features)}. Read them with "
@@ -82,11 +82,11 @@ class ExampleDecoder:
         if self.config.fit is None:  # the default, for all users of `config`
             object.__setattr__(self, "config", dataclasses.replace(self.config, fit=self.default_fit))
         lists.check_lists(self.config, self.targets, self.features, bool(self._framed))
-        if any(map(self.makes_views, self.image_names)) or self.config.augmentation is not None:
+        if any(map(self.changes_geometry, self.image_names)) or self.config.augmentation is not None:
             feature_checks.check_image(self.config, self.asked_for, self.features)
             for name in self.image_names:
                 feature_checks.check_colors(self.config, self._channels_of(self.features[name]), self.features[name])
-        if self.makes_views():
+        if self.changes_geometry():
             feature_checks.check_matrices(self.config, self.asked_for, self.features)
 
     def __call__(self, serialized: tf.Tensor, seed: tf.Tensor | None = None) -> Any:
@@ -142,17 +142,17 @@ class ExampleDecoder:
     def _batch(self, parsed: Mapping[str, Any], seed: tf.Tensor | None, rows: tf.Tensor | None) -> Any:
         parsed = {name: self._whole(name, value) if self._is_list_of_tensors(name) else value for name, value in parsed.items()}
         drawn = None if rows is None else augment.Rows(rows, self.config.batch_size)
-        views = self._all_views(parsed, seed, drawn)
-        inputs = {name: self._output(name, parsed, views, seed, drawn) for name in self.config.input_names}
+        crops = self._all_crops(parsed, seed, drawn)
+        inputs = {name: self._output(name, parsed, crops, seed, drawn) for name in self.config.input_names}
         if self.config.ragged == "mask":
             masks = self._masks(self.config.input_names, parsed) | {
-                name: self._frame_mask(name, inputs[name], views) for name in self._framed
+                name: self._canvas_mask(name, inputs[name], crops) for name in self._framed
             }
-            inputs |= {f"{name}{lists.MASK_SUFFIX}": one for name, one in masks.items()}
+            inputs |= {f"{name}{lists.MASK_SUFFIX}": item for name, item in masks.items()}
         x = _one_or_all(inputs)
         if not self.targets:
             return x
-        labels = {name: self._output(name, parsed, views, seed, drawn) for name in self.targets}
+        labels = {name: self._output(name, parsed, crops, seed, drawn) for name in self.targets}
         y = {name: self._one_hot(name, value) for name, value in labels.items()}
         masks = self._masks(self.targets, parsed)
         if not self.has_weights and not masks:
@@ -164,16 +164,16 @@ class ExampleDecoder:
 
     def _one_hot(self, name: str, value: Any) -> Any:
         """Returns a target, one-hot encoded if the options request it."""
-        if name not in self.config.one_hot_names(class_weights.heads(self.features, self.targets)):
+        if name not in self.config.one_hot_names(class_weights.class_targets(self.features, self.targets)):
             return value
         return tf.one_hot(value, len(self.features[name].label_names))
 
     def _is_list_of_tensors(self, name: str) -> bool:
         return name in self.features and self.features[name].kind == "tensor" and lists.is_list(self.features[name])
 
-    def _frame_mask(self, name: str, images: tf.Tensor, views: Mapping[str, Views | None]) -> tf.Tensor:
+    def _canvas_mask(self, name: str, images: tf.Tensor, crops: Mapping[str, CropGeometry | None]) -> tf.Tensor:
         """Returns a mask of the canvas pixels that the image covers, bool [batch, height, width, 1]."""
-        return tf.ones_like(images[..., :1], tf.bool) if views[name] is None else frame_masks(views[name])
+        return tf.ones_like(images[..., :1], tf.bool) if crops[name] is None else canvas_masks(crops[name])
 
     def _masks(self, names: Collection[str], parsed: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Returns masks that are False for the padding of lists, bool [batch, n], by name."""
@@ -225,8 +225,8 @@ class ExampleDecoder:
     def resolved_options(self) -> dict[str, Any]:
         """The reading options in a canonical form. Options that give the same batches become equal."""
         sizes = {name: self.sizes_of(name).shown for name in self.image_names}
-        images = [one for one in map(self.features.get, self.asked_for) if one.kind in IMAGE_KINDS]
-        are_usual = all(self._usual_channels(one) == self.config.channels for one in images)
+        images = [item for item in map(self.features.get, self.asked_for) if item.kind in IMAGE_KINDS]
+        are_usual = all(self._usual_channels(image) == self.config.channels for image in images)
         return {
             "channels": None if are_usual else self.config.channels,
             "fit": self.config.fit,
@@ -250,23 +250,23 @@ class ExampleDecoder:
         return self.config.use_weights and bool(self.targets) and WEIGHT in self.features
 
     @property
-    def num_held_bytes(self) -> int | None:
+    def num_decoded_bytes(self) -> int | None:
         """The size of a decoded example in bytes, without the contents of lists and strings. None if examples can't be
         cached. Only examples with images, masks or dense targets of equal sizes can be cached.
         """
         features = [self._settled(self.features[name]) for name in self.asked_for]
-        stored = [(one, self.sizes_of(one.name).stored) for one in features if one.kind in STORED_KINDS]
+        stored = [(entry, self.sizes_of(entry.name).stored) for entry in features if entry.kind in STORED_KINDS]
         if (
             self.config.encoded
             or any(size is None for _, size in stored)
-            or (self.stored_size is None and self.makes_views())
+            or (self.stored_size is None and self.changes_geometry())
             or any(map(_is_of_any_size, features))
         ):
             return None
-        tensors = [one for one in features if is_map(one) or one.kind == "tensor" and None not in one.shape]
-        num_bytes = sum(_dtype(one).size * math.prod(one.shape) for one in tensors)
-        num_bytes += sum(self._pixel_bytes(one) * math.prod(size) for one, size in stored)
-        others = [one for one in features if one.kind not in STORED_KINDS and one not in tensors]
+        tensors = [element for element in features if is_dense_target(element) or element.kind == "tensor" and None not in element.shape]
+        num_bytes = sum(_dtype(tensor).size * math.prod(tensor.shape) for tensor in tensors)
+        num_bytes += sum(self._pixel_bytes(item) * math.prod(size) for item, size in stored)
+        others = [feature for feature in features if feature.kind not in STORED_KINDS and feature not in tensors]
         return num_bytes and num_bytes + sum(map(_value_bytes, others)) + _TEXT_BYTES * self.config.keys or None
 
     @property
@@ -274,9 +274,9 @@ class ExampleDecoder:
         """The largest ratio of the memory of lists and strings to their size in records; 0 without lists and
         strings."""
         features = [self.features[name] for name in self.asked_for]
-        if any(one.is_ragged and FEATURE_KINDS[one.kind] != "float" for one in features):
+        if any(feature.is_ragged and FEATURE_KINDS[feature.kind] != "float" for feature in features):
             return _MOST_GROWTH
-        has_any = self.config.keys or any(one.kind == "text" or one.is_ragged or lists.is_list(one) or lists.is_grid(one) for one in features)
+        has_any = self.config.keys or any(item.kind == "text" or item.is_ragged or lists.is_list(item) or lists.is_grid(item) for item in features)
         return int(has_any)
 
     @property
@@ -298,8 +298,8 @@ class ExampleDecoder:
     @property
     def unsized(self) -> list[str]:
         """The names of image features whose images are decoded in varying sizes. `image` also stands for its masks."""
-        stored = [one for one in map(self.features.get, self.asked_for) if one.kind in STORED_KINDS or _is_of_any_size(one)]
-        names = dict.fromkeys(one.name if is_other_image(one) else IMAGE for one in stored)
+        stored = [entry for entry in map(self.features.get, self.asked_for) if entry.kind in STORED_KINDS or _is_of_any_size(entry)]
+        names = dict.fromkeys(item.name if is_other_image(item) else IMAGE for item in stored)
         return [name for name in names if self.sizes_of(name).shown is None]
 
     @property
@@ -313,12 +313,12 @@ class ExampleDecoder:
             return "unscaled"
         augmentation = self.config.augmentation
         is_cropped = augmentation is not None and augmentation.crop
-        return "pad" if not is_cropped and any(map(self.is_beside, self.asked_for)) else "crop"
+        return "pad" if not is_cropped and any(map(self.is_spatial_target, self.asked_for)) else "crop"
 
-    def is_beside(self, name: str) -> bool:
+    def is_spatial_target(self, name: str) -> bool:
         """Returns whether a feature is a spatial target: boxes, a mask or a dense target, but not an image."""
         feature = self.features[name]
-        return name != IMAGE and (feature.kind in ("bbox", "mask") or is_map(feature) or self._is_classes(feature))
+        return name != IMAGE and (feature.kind in ("bbox", "mask") or is_dense_target(feature) or self._is_classes(feature))
 
     @functools.cached_property
     def asked_for(self) -> list[str]:
@@ -331,8 +331,8 @@ class ExampleDecoder:
     @functools.cached_property
     def image_names(self) -> tuple[str, ...]:
         """The names of the image features that may be cropped or resized, including `image` if masks or boxes are."""
-        seen = [feature for feature in map(self.features.get, self.asked_for) if is_seen(feature)]
-        others = sorted(one.name for one in seen if is_other_image(one))
+        seen = [feature for feature in map(self.features.get, self.asked_for) if depends_on_crop(feature)]
+        others = sorted(item.name for item in seen if is_other_image(item))
         return (*[IMAGE] * (len(others) < len(seen)), *others)
 
     def sizes_of(self, name: str) -> ImageSizes:
@@ -345,11 +345,11 @@ class ExampleDecoder:
         stored = feature.shape[:2] if feature.kind == "pixels" else None
         return ImageSizes(self.config.size_of(name) or stored, stored)
 
-    def makes_views(self, name: str = IMAGE) -> bool:
+    def changes_geometry(self, name: str = IMAGE) -> bool:
         """Returns whether images are cropped, flipped or resized."""
         augmentation, sizes = self.config.augmentation, self.sizes_of(name)
         moves = augmentation is not None and (augmentation.crop or augmentation.flip)
-        differ = name == IMAGE and any(_is_of_any_size(self._settled(self.features[one])) for one in self.asked_for)
+        differ = name == IMAGE and any(_is_of_any_size(self._settled(self.features[item])) for item in self.asked_for)
         return name in self.image_names and (moves or differ or sizes.shown != sizes.stored)
 
     def _settled(self, feature: Feature) -> Feature:
@@ -367,30 +367,30 @@ class ExampleDecoder:
         """Returns the names of the features to parse."""
         names = list(self.asked_for)
         for name in self.image_names:
-            if self.makes_views(name) and self.sizes_of(name).stored is None:
+            if self.changes_geometry(name) and self.sizes_of(name).stored is None:
                 names += sides_of(name) if self._states_sizes(name) else [name]
         return list(dict.fromkeys(names))
 
     def _states_sizes(self, name: str) -> bool:
         return set(self.features).issuperset(sides_of(name))
 
-    def views(
+    def crops(
         self,
         parsed: Mapping[str, Any],
         seed: tf.Tensor | None = None,
         rows: augment.Rows | None = None,
         name: str = IMAGE,
-        leader: Views | None = None,
-    ) -> Views | None:
+        leader: CropGeometry | None = None,
+    ) -> CropGeometry | None:
         """Returns the crops of images, given parsed features; None if images are neither cropped nor resized.
 
         Args:
             parsed: The features of a batch.
             seed, rows: The seed and the batch slots, as in `outputs`.
             name: The name of the feature with the images.
-            leader: The crops of other images of the same examples, which this image shares, as in `make_views`.
+            leader: The crops of other images of the same examples, which this image shares, as in `compute_crops`.
         """
-        if not self.makes_views(name):
+        if not self.changes_geometry(name):
             return None
         known = self.sizes_of(name)
         if known.stored is not None:
@@ -402,16 +402,16 @@ class ExampleDecoder:
         else:
             sizes = decode.stored_sizes(parsed[name])
         augmentation, seed = self.config.augmentation, self._seed_of(name, seed)
-        views = make_views(sizes, known.shown, self.config.fit, augmentation, seed, self._scales(name), rows, leader)
-        return views._replace(antialias=self.config.antialias)
+        crops = compute_crops(sizes, known.shown, self.config.fit, augmentation, seed, self._scales(name), rows, leader)
+        return crops._replace(antialias=self.config.antialias)
 
-    def _all_views(self, parsed: Mapping[str, Any], seed: tf.Tensor | None, rows: augment.Rows | None) -> dict[str, Views | None]:
+    def _all_crops(self, parsed: Mapping[str, Any], seed: tf.Tensor | None, rows: augment.Rows | None) -> dict[str, CropGeometry | None]:
         """Returns the crops of all images by name. Images that are augmented together have the same crops and flips."""
-        found: dict[str, Views | None] = {}
+        results: dict[str, CropGeometry | None] = {}
         for name in self.image_names:
             leader = self._leader(name)
-            found[name] = self.views(parsed, seed, rows, name, found.get(leader) if leader != name else None)
-        return found
+            results[name] = self.crops(parsed, seed, rows, name, results.get(leader) if leader != name else None)
+        return results
 
     def _leader(self, name: str) -> str:
         """Returns the name of the image that determines the random crops and flips of the given image."""
@@ -420,7 +420,7 @@ class ExampleDecoder:
             return self.image_names[0]
         if not together or name not in together:
             return name
-        return next(one for one in self.image_names if one in together)
+        return next(image_name for image_name in self.image_names if image_name in together)
 
     def _seed_of(self, name: str, seed: tf.Tensor | None) -> tf.Tensor | None:
         """Returns the random seed of an image. Images that are augmented together share a seed."""
@@ -431,7 +431,7 @@ class ExampleDecoder:
         """Returns whether some encoded images may be large enough to be downscaled during decoding."""
         shown, stored, largest = self.sizes_of(name)
         largest = stored or largest
-        if self.features[name].kind != "image" or largest is not None and whole_images.is_small(largest):
+        if self.features[name].kind != "image" or largest is not None and uncropped_images.is_small(largest):
             return False
         if largest is None:
             return True
@@ -442,14 +442,14 @@ class ExampleDecoder:
         self,
         name: str,
         parsed: Mapping[str, Any],
-        all_views: Mapping[str, Views | None],
+        all_crops: Mapping[str, CropGeometry | None],
         seed: tf.Tensor | None,
         rows: augment.Rows | None,
     ) -> Any:
-        views = all_views.get(IMAGE)
+        crops = all_crops.get(IMAGE)
         if name == OBJECTS:
             columns = {short: parsed[full] for short, full in targets.object_features(self.features).items()}
-            return targets.pad_objects(columns, views, self.config.max_objects)
+            return targets.pad_objects(columns, crops, self.config.max_objects)
         feature, value = self.features[name], parsed[name]
         if lists.is_list(feature):
             padding = self.config.length_of(name), self.config.padding_of(name)
@@ -460,48 +460,48 @@ class ExampleDecoder:
             padded = tensors.pad_tensors(value, shapes, feature, sizes, self.config.padding_of(name))
             return tf.ensure_shape(padded, (value.shape[0], *lists.static_grid(self.config.length_of(name), feature)))
         if feature.kind == "tensor":
-            return self._tensor(name, parsed, views)
+            return self._tensor(name, parsed, crops)
         if feature.kind in IMAGE_KINDS:
-            return self._colored(self._seen(name, value, all_views[name]), self._seed_of(name, seed), rows)
+            return self._colored(self._seen(name, value, all_crops[name]), self._seed_of(name, seed), rows)
         if feature.kind == "mask":
-            return tf.cast(self._seen(name, value, views), self.mask_dtype)
+            return tf.cast(self._seen(name, value, crops), self.mask_dtype)
         if feature.kind == "class_label" and feature.is_ragged:
             return targets.multi_hot(value, len(feature.label_names))
-        if views is None:
+        if crops is None:
             return value
-        if is_map(feature):
-            return view_pixels(value, views) if name == IMAGE else view_maps(value, views)
-        return view_masks(value, views) if self._is_classes(feature) else value
+        if is_dense_target(feature):
+            return crop_pixels(value, crops) if name == IMAGE else crop_dense_targets(value, crops)
+        return crop_masks(value, crops) if self._is_classes(feature) else value
 
-    def _tensor(self, name: str, parsed: Mapping[str, Any], views: Views | None) -> Any:
+    def _tensor(self, name: str, parsed: Mapping[str, Any], crops: CropGeometry | None) -> Any:
         """Returns the values of tensors, cropped to the visible part if they are images or dense targets."""
         feature, value = self._settled(self.features[name]), self._whole(name, parsed[name])
-        if views is None or not is_map(feature):
+        if crops is None or not is_dense_target(feature):
             return value
         if _is_of_any_size(feature):
-            return tensors.view_tensors(value, tensors.stored_shapes(parsed, self.features[name]), feature, views)
+            return tensors.crop_tensors(value, tensors.stored_shapes(parsed, self.features[name]), feature, crops)
         numbers = tf.cast(value, tf.float32)
-        return tensors.of_dtype(view_pixels(numbers, views) if name == IMAGE else view_maps(numbers, views), value.dtype)
+        return tensors.of_dtype(crop_pixels(numbers, crops) if name == IMAGE else crop_dense_targets(numbers, crops), value.dtype)
 
     def _is_classes(self, feature: Feature) -> bool:
         """Returns whether an output feature of a transform contains the class of each image pixel."""
         image = self.features.get(IMAGE)
-        return feature.kind == "integer" and image is not None and is_map(image) and feature.shape == (*image.shape[:2], 1)
+        return feature.kind == "integer" and image is not None and is_dense_target(image) and feature.shape == (*image.shape[:2], 1)
 
-    def _seen(self, name: str, value: tf.Tensor, views: Views | None) -> tf.Tensor:
+    def _seen(self, name: str, value: tf.Tensor, crops: CropGeometry | None) -> tf.Tensor:
         """Crops images or masks to their visible parts, and decodes them if necessary."""
         kind, stored = self.features[name].kind, self.sizes_of(name).stored
-        if kind == "pixels" or views is None or kind == "image" and stored and whole_images.is_small(stored):
+        if kind == "pixels" or crops is None or kind == "image" and stored and uncropped_images.is_small(stored):
             num_hosts, _ = self.config.hosts or (1, 0)
             value = self._whole(name, value, self.num_rows or self.config.batch_size // num_hosts)
-        if views is None:
+        if crops is None:
             return value
         if value.dtype != tf.string:
-            return view_masks(value, views) if kind == "mask" else tf.cast(view_pixels(value, views) + 0.5, value.dtype)
+            return crop_masks(value, crops) if kind == "mask" else tf.cast(crop_pixels(value, crops) + 0.5, value.dtype)
         if kind == "mask":
-            return decode.decode_mask_boxes(value, views.sizes, views.boxes, views.image_size, views.mirrored, views.extents)
-        of_images = self._channels_of(self.features[name]), _dtype(self.features[name]), views.antialias
-        return decode.decode_boxes(value, views.boxes, views.image_size, views.mirrored, views.extents, views.ratios, *of_images)
+            return decode.decode_mask_boxes(value, crops.sizes, crops.boxes, crops.image_size, crops.mirrored, crops.extents)
+        of_images = self._channels_of(self.features[name]), _dtype(self.features[name]), crops.antialias
+        return decode.decode_boxes(value, crops.boxes, crops.image_size, crops.mirrored, crops.extents, crops.ratios, *of_images)
 
     def _whole(self, name: str, value: Any, batch_size: int | None = None) -> Any:
         """Decodes images, masks and tensors without cropping. Tensors of varying shape and features of other kinds are
@@ -510,8 +510,8 @@ class ExampleDecoder:
         if feature is None or feature.kind not in (*STORED_KINDS, "tensor") or value.dtype != tf.string:
             return value
         if feature.kind == "tensor":
-            settled = self._settled(feature)
-            return value if _is_of_any_size(settled) or lists.is_grid(settled) else tensors.decode_tensors(value, settled)
+            resolved = self._settled(feature)
+            return value if _is_of_any_size(resolved) or lists.is_grid(resolved) else tensors.decode_tensors(value, resolved)
         if feature.kind == "pixels":
             return decode.convert_channels(decode.decode_pixels(value, feature.shape), self._channels_of(feature))
         stored = self.sizes_of(name).stored
@@ -520,7 +520,7 @@ class ExampleDecoder:
         if feature.kind == "mask":
             return tf.cast(decode.decode_masks(value, stored), self.mask_dtype)
         are_grey = self.stored_channels == 1
-        return whole_images.decode_whole_images(value, stored, batch_size, self._channels_of(feature), _dtype(feature), are_grey)
+        return uncropped_images.decode_uncropped_images(value, stored, batch_size, self._channels_of(feature), _dtype(feature), are_grey)
 
     def _colored(self, images: tf.Tensor, seed: tf.Tensor | None, rows: augment.Rows | None) -> tf.Tensor:
         augmentation = self.config.augmentation
@@ -543,7 +543,7 @@ def _value_bytes(feature: Feature) -> int:
 
 def _is_of_any_size(feature: Feature) -> bool:
     """Returns whether a feature is a dense target or an image tensor whose size varies between examples."""
-    return feature.kind == "tensor" and None in feature.shape and is_map(feature)
+    return feature.kind == "tensor" and None in feature.shape and is_dense_target(feature)
 
 
 def _num_examples(parsed: Mapping[str, Any]) -> tf.Tensor:

@@ -4,8 +4,8 @@ from typing import Collection, Iterable, Mapping, Sequence
 
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature
 from tf_input.decoding import targets
-from tf_input.decoding.schema import IMAGE_KINDS, STORED_KINDS, is_map, is_other_image, is_seen
-from tf_input.options import meant
+from tf_input.decoding.schema import IMAGE_KINDS, STORED_KINDS, is_dense_target, is_other_image, depends_on_crop
+from tf_input.options import suggest_option
 from tf_input.read_config import ReadConfig
 
 
@@ -26,8 +26,8 @@ def check_names(config: ReadConfig, target_names: Collection[str], features: Map
         _check_images("augment_together", config.augment_together, read)
     if config.channels is not None and not any(feature.kind in ("image", "pixels") for feature in features.values()):
         image = features.get(IMAGE)
-        found = f"there is no {IMAGE!r}" if image is None else f"{IMAGE!r} is a {image.kind} of shape {image.shape}"
-        raise ValueError(f"channels={config.channels} needs images of uint8, and {found}. Use channels=None.")
+        result = f"there is no {IMAGE!r}" if image is None else f"{IMAGE!r} is a {image.kind} of shape {image.shape}"
+        raise ValueError(f"channels={config.channels} needs images of uint8, and {result}. Use channels=None.")
     if config.max_objects is not None and OBJECTS not in (*config.input_names, *target_names):
         raise ValueError(
             f"max_objects={config.max_objects}: neither inputs nor targets include {OBJECTS!r}. Add it, or drop "
@@ -55,17 +55,17 @@ def _check_images(option: str, names: Iterable[str], known: Sequence[str]) -> No
         if name not in known:
             raise ValueError(
                 f"{option}: {name!r} is not one of the images: "
-                f"{', '.join(known) or 'there are none'}{meant(name, known)}"
+                f"{', '.join(known) or 'there are none'}{suggest_option(name, known)}"
             )
 
 
 def _check_name(option: str, name: str, features: Mapping[str, Feature]) -> None:
-    known = [one for one in features if not one.startswith(f"{OBJECTS}/")]
+    known = [item for item in features if not item.startswith(f"{OBJECTS}/")]
     has_objects = targets.BBOX in targets.object_features(features)
     if has_objects:
         known.append(OBJECTS)
     if name not in known:
-        raise ValueError(f"{option}={name!r} does not exist. Choose one of {', '.join(known)}{meant(name, known)}")
+        raise ValueError(f"{option}={name!r} does not exist. Choose one of {', '.join(known)}{suggest_option(name, known)}")
     if name == OBJECTS:
         return
     feature = features[name]
@@ -86,9 +86,9 @@ def undecoded(config: ReadConfig, features: Mapping[str, Feature]) -> Mapping[st
     images = [name for name, feature in features.items() if feature.kind == "image"]
     names = images if config.encoded is True else [config.encoded] if isinstance(config.encoded, str) else config.encoded
     if not names or (unknown := [name for name in names if name not in images]):
-        found = f"they have {', '.join(images) or 'none'}{meant(unknown[0], images) if names else ''}"
+        result = f"they have {', '.join(images) or 'none'}{suggest_option(unknown[0], images) if names else ''}"
         raise ValueError(
-            f"encoded={config.encoded!r}: only images that are stored as files can be returned encoded; {found}"
+            f"encoded={config.encoded!r}: only images that are stored as files can be returned encoded; {result}"
         )
     if set(names) == set(images):
         for name in ("image_size", "fit", "augment", "channels", "antialias"):
@@ -100,12 +100,12 @@ def undecoded(config: ReadConfig, features: Mapping[str, Feature]) -> Mapping[st
     return {name: Feature(name, "text") if name in names else feature for name, feature in features.items()}
 
 
-def check_one_hot(config: ReadConfig, heads: Sequence[str], features: Mapping[str, Feature]) -> None:
+def check_one_hot(config: ReadConfig, class_targets: Sequence[str], features: Mapping[str, Feature]) -> None:
     """Checks the option `one_hot`.
 
     Args:
         config: The options of reading.
-        heads: The names of the targets with one class label.
+        class_targets: The names of the targets with one class label.
         features: The features of the dataset, by name.
 
     Raises:
@@ -113,10 +113,10 @@ def check_one_hot(config: ReadConfig, heads: Sequence[str], features: Mapping[st
     """
     if config.one_hot is False:
         return
-    names = config.one_hot_names(heads)
-    if not names or (unknown := [name for name in names if name not in heads]):
-        found = f"there are {', '.join(heads) or 'none'}{meant(unknown[0], heads) if names else ''}"
-        raise ValueError(f"one_hot={config.one_hot!r}: only targets with one class per example can be one-hot; {found}")
+    names = config.one_hot_names(class_targets)
+    if not names or (unknown := [name for name in names if name not in class_targets]):
+        result = f"there are {', '.join(class_targets) or 'none'}{suggest_option(unknown[0], class_targets) if names else ''}"
+        raise ValueError(f"one_hot={config.one_hot!r}: only targets with one class per example can be one-hot; {result}")
     for name in names:
         if not features[name].label_names:
             raise ValueError(
@@ -136,15 +136,15 @@ def check_image(config: ReadConfig, names: Collection[str], features: Mapping[st
         ValueError: The dataset has no image to resize or augment.
     """
     image, augmentation = features.get(IMAGE), config.augmentation
-    is_decoded = image is not None and is_map(image)
-    seen = [features[name] for name in names if is_seen(features[name])]
+    is_decoded = image is not None and is_dense_target(image)
+    seen = [features[name] for name in names if depends_on_crop(features[name])]
     are_others = bool(seen) and all(map(is_other_image, seen))
     if not is_decoded and (image is None or image.kind not in STORED_KINDS) and not are_others:
         raise ValueError(f"image_size and augment need images, and there are only {', '.join(features)}. Omit both.")
     if is_decoded and IMAGE in names and augmentation is not None and augmentation.jitters:
-        found = f"a tensor of {image.dtype}" if image.kind == "tensor" else "transformed to float32"
+        result = f"a tensor of {image.dtype}" if image.kind == "tensor" else "transformed to float32"
         raise ValueError(
-            f"augment={augmentation}: color changes need images of uint8, and {IMAGE!r} is {found}. Set brightness, "
+            f"augment={augmentation}: color changes need images of uint8, and {IMAGE!r} is {result}. Set brightness, "
             "contrast, saturation and hue to 0, or change colors in map_batch."
         )
 
@@ -164,9 +164,9 @@ def check_colors(config: ReadConfig, channels: int, image: Feature) -> None:
     if augmentation is None or not augmentation.jitters or image.kind not in IMAGE_KINDS:
         return
     if channels not in (1, 3) or image.dtype:
-        found = f"{image.dtype or 'uint8'} in {channels} channels"
+        result = f"{image.dtype or 'uint8'} in {channels} channels"
         raise ValueError(
-            f"augment={augmentation}: color changes need images of uint8 with 1 or 3 channels; these are of {found}. "
+            f"augment={augmentation}: color changes need images of uint8 with 1 or 3 channels; these are of {result}. "
             "Set "
             "brightness, contrast, saturation and hue to 0."
         )

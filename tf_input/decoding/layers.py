@@ -73,7 +73,7 @@ def normalization_layer(
         )
     mean, variance = (pixels[name][:channels] for name in ("mean", "variance"))  # equal for grayscale images
     scale = _MOST_OF_16_BITS / _MOST_OF_8_BITS if image.kind == "image" and image.dtype else 1
-    mean, variance = [one * scale for one in mean], [one * scale**2 or 1.0 for one in variance]
+    mean, variance = [item * scale for item in mean], [entry * scale**2 or 1.0 for entry in variance]
     dtype = None if image.kind != "tensor" and scale == 1 else "float32"  # float16 ends at 65,504
     return keras.layers.Normalization(axis=-1, mean=mean, variance=variance, dtype=dtype, name="normalization")
 
@@ -171,8 +171,8 @@ class RandomFlipAndColors(keras.layers.Layer):
             constants = (colors.LUMA, colors.GREY, colors.CHROMA, colors.TURN)
             luma, grey, chroma, turn = map(keras.ops.convert_to_tensor, constants)
             mean = keras.ops.sum(mean * luma, axis=-1, keepdims=True)
-            turned = keras.ops.cos(angle) * chroma + keras.ops.sin(angle) * turn  # [batch, 3, 3]
-            pixels = keras.ops.matmul(pixels, grey + saturation * turned)
+            flipped_boxes = keras.ops.cos(angle) * chroma + keras.ops.sin(angle) * turn  # [batch, 3, 3]
+            pixels = keras.ops.matmul(pixels, grey + saturation * flipped_boxes)
         pixels = keras.ops.clip(brightness * (contrast * pixels + (1 - contrast) * mean), 0.0, 255.0)
         return keras.ops.reshape(pixels, shape)
 

@@ -5,7 +5,7 @@ from typing import Any, Collection, Mapping
 import tensorflow as tf
 
 from tf_input.dataset_format import OBJECTS, Feature
-from tf_input.decoding.schema import is_map
+from tf_input.decoding.schema import is_dense_target
 from tf_input.read_config import ReadConfig
 
 MASK_SUFFIX = "_mask"
@@ -17,14 +17,14 @@ def is_list(feature: Feature) -> bool:
     Class labels are not lists, because they become multi-hot vectors. Features of objects are not lists either.
     """
     if feature.kind == "tensor":  # three-dimensional tensors are dense targets
-        return feature.shape[:1] == (None,) and None not in feature.shape[1:] and not is_map(feature)
+        return feature.shape[:1] == (None,) and None not in feature.shape[1:] and not is_dense_target(feature)
     return feature.is_ragged and feature.kind in ("integer", "float", "text") and not feature.name.startswith(f"{OBJECTS}/")
 
 
 def is_grid(feature: Feature) -> bool:
     """Returns whether a feature is a tensor with an unknown dimension besides the first dimension, and is not a dense
     target."""
-    return feature.kind == "tensor" and None in feature.shape[1:] and not is_map(feature)
+    return feature.kind == "tensor" and None in feature.shape[1:] and not is_dense_target(feature)
 
 
 def check_lists(config: ReadConfig, target_names: Collection[str], features: Mapping[str, Feature], has_frames: bool = False) -> None:
@@ -46,7 +46,7 @@ def check_lists(config: ReadConfig, target_names: Collection[str], features: Map
         is_of_frames = has_frames and name == "ragged" and config.ragged == "mask"
         if not lists and not grids and not is_of_frames and (value := getattr(config, name)) != getattr(ReadConfig, name):
             raise ValueError(f"{name}={value!r} needs a list of any length among the inputs and targets. Omit it.")
-        if isinstance(value := getattr(config, name), Mapping) and (unknown := [one for one in value if one not in (*lists, *grids)]):
+        if isinstance(value := getattr(config, name), Mapping) and (unknown := [item for item in value if item not in (*lists, *grids)]):
             known = ", ".join((*lists, *grids))
             raise ValueError(
                 f"{name}={value!r}: {unknown[0]!r} is not a list of any length among the inputs and targets. Use "
@@ -74,12 +74,12 @@ def check_lists(config: ReadConfig, target_names: Collection[str], features: Map
 
 def _check_grids(config: ReadConfig, grids: Collection[str], target_names: Collection[str], features: Mapping[str, Feature]) -> None:
     for name in grids:
-        found = f"{name!r} has shape {features[name].shape}, with several unknown dimensions"
+        result = f"{name!r} has shape {features[name].shape}, with several unknown dimensions"
         if config.ragged == "ragged":
-            raise ValueError(f"ragged='ragged': {found}, and must be padded. Use ragged='pad' or ragged='mask'.")
+            raise ValueError(f"ragged='ragged': {result}, and must be padded. Use ragged='pad' or ragged='mask'.")
         if name in target_names:
             raise ValueError(
-                f"targets={name!r}: {found}, so the loss would include padding. Read it as an input instead."
+                f"targets={name!r}: {result}, so the loss would include padding. Read it as an input instead."
             )
 
 
@@ -101,8 +101,8 @@ def _check_padding(name: str, value: Any, feature: Feature) -> None:
 def _check_length(name: str, length: int | tuple[int, ...] | None, feature: Feature) -> None:
     """Raises ValueError if the number of given lengths differs from the feature's number of unknown dimensions."""
     if isinstance(length, tuple) and len(length) != feature.shape.count(None):
-        found = f"{name!r} has the shape {feature.shape}, with {feature.shape.count(None)} unknown dimensions"
-        raise ValueError(f"max_length={length!r}: {found}. Pass one length for each of them.")
+        result = f"{name!r} has the shape {feature.shape}, with {feature.shape.count(None)} unknown dimensions"
+        raise ValueError(f"max_length={length!r}: {result}. Pass one length for each of them.")
 
 
 def pad(values: tf.RaggedTensor, max_length: int | tuple[int] | None, padding_value: Any = None) -> tf.Tensor:
@@ -124,8 +124,8 @@ def pad(values: tf.RaggedTensor, max_length: int | tuple[int] | None, padding_va
 def mask(values: tf.RaggedTensor, max_length: int | tuple[int] | None) -> tf.Tensor:
     """Returns a mask that is False for the padding that `pad` adds, bool [batch, length]."""
     max_length = one_length(max_length)
-    found = tf.sequence_mask(values.row_lengths(), _length(values, max_length))
-    return tf.ensure_shape(found, (values.shape[0], max_length))
+    result = tf.sequence_mask(values.row_lengths(), _length(values, max_length))
+    return tf.ensure_shape(result, (values.shape[0], max_length))
 
 
 def one_length(max_length: int | tuple[int, ...] | None) -> int | None:

@@ -115,12 +115,12 @@ def key_parser(
     return lambda serialized: as_text(parse(serialized, [KEY])[KEY])
 
 
-def is_seen(feature: Feature) -> bool:
+def depends_on_crop(feature: Feature) -> bool:
     """Returns whether the values of a feature depend on the crop of the image."""
-    return feature.kind in _SEEN_KINDS or is_map(feature)
+    return feature.kind in _SEEN_KINDS or is_dense_target(feature)
 
 
-def is_map(feature: Feature) -> bool:
+def is_dense_target(feature: Feature) -> bool:
     """Returns whether a feature is a dense target, or an `image` that is stored as a tensor or comes from a
     transform."""
     return feature.kind in ("float", "tensor") and not feature.is_ragged and len(feature.shape) == NUM_MAP_DIMENSIONS

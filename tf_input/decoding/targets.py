@@ -6,7 +6,7 @@ from typing import Collection, Mapping
 import tensorflow as tf
 
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature, input_names
-from tf_input.decoding.views import Views, move_boxes, value_rows
+from tf_input.decoding.crop_geometry import CropGeometry, move_boxes, value_rows
 from tf_input.read_config import ReadConfig
 
 BBOX = "bbox"
@@ -27,10 +27,10 @@ def with_inputs(config: ReadConfig, features: Mapping[str, Feature], target_name
     """
     if config.inputs is not None or IMAGE in features:
         return config
-    found = input_names(features, target_names)
-    if not found:
+    result = input_names(features, target_names)
+    if not result:
         raise ValueError(f"inputs=None: the dataset has no {IMAGE!r}. Choose inputs from {', '.join(features)}.")
-    return dataclasses.replace(config, inputs=found)
+    return dataclasses.replace(config, inputs=result)
 
 
 def multi_hot(labels: tf.RaggedTensor, num_classes: int) -> tf.Tensor:
@@ -54,7 +54,7 @@ def multi_hot(labels: tf.RaggedTensor, num_classes: int) -> tf.Tensor:
 
 
 def pad_objects(
-    columns: Mapping[str, tf.RaggedTensor], views: Views | None, max_objects: int | None = None
+    columns: Mapping[str, tf.RaggedTensor], crops: CropGeometry | None, max_objects: int | None = None
 ) -> dict[str, tf.Tensor]:
     """Returns the visible objects in dense tensors. Boxes are clipped to the visible part of the image.
 
@@ -62,7 +62,7 @@ def pad_objects(
 
     Args:
         columns: The features of objects by name, [batch, None, ...], with equal numbers of objects. `bbox` is required.
-        views: The crops of the images; None: images are shown whole.
+        crops: The crops of the images; None: images are shown whole.
         max_objects: The number of objects per image; further objects are dropped. None: the largest number in the
             batch.
 
@@ -76,15 +76,15 @@ def pad_objects(
     """
     boxes = columns[BBOX]
     checks = [
-        tf.debugging.assert_equal(one.row_splits, boxes.row_splits, f"{OBJECTS}/{name} and {OBJECTS}/{BBOX} differ in number")
-        for name, one in columns.items()
+        tf.debugging.assert_equal(item.row_splits, boxes.row_splits, f"{OBJECTS}/{name} and {OBJECTS}/{BBOX} differ in number")
+        for name, item in columns.items()
         if name != BBOX
     ]
     with tf.control_dependencies(checks):
         # All columns share one row partition.
         columns = {name: boxes.with_values(tf.identity(column.values)) for name, column in columns.items()}
-    if views is not None:
-        moved, seen = move_boxes(boxes, views)
+    if crops is not None:
+        moved, seen = move_boxes(boxes, crops)
         # Like `tf.ragged.boolean_mask`, which would compute the kept rows again for each column, with a hundred ops.
         kept = tf.where(seen.values)[:, 0]
         # number of kept objects before each object

@@ -6,9 +6,9 @@ from typing import Any, Mapping
 import tensorflow as tf
 
 from tf_input.dataset_format import Feature
-from tf_input.decoding.views import Views, view_pixels
+from tf_input.decoding.crop_geometry import CropGeometry, crop_pixels
 
-_FIELDS = ("sizes", "boxes", "mirrored", "extents")  # fields of Views with one value per image
+_FIELDS = ("sizes", "boxes", "flipped", "extents")  # fields of Views with one value per image
 
 
 def decode_tensors(stored: tf.Tensor, feature: Feature) -> tf.Tensor | tf.RaggedTensor:
@@ -28,10 +28,10 @@ def decode_tensors(stored: tf.Tensor, feature: Feature) -> tf.Tensor | tf.Ragged
     inner = feature.shape[is_ragged:]
     num_bytes = math.prod(inner) * dtype.size
     lengths = tf.strings.length(stored)
-    found = lengths % num_bytes if is_ragged else lengths
+    result = lengths % num_bytes if is_ragged else lengths
     size = f"{'a multiple of ' * is_ragged}{num_bytes} bytes"
     message = f"{feature.name} must have {size}, for {feature.dtype} in the shape {feature.shape}"
-    with tf.control_dependencies([tf.debugging.assert_equal(found, 0 if is_ragged else num_bytes, message)]):
+    with tf.control_dependencies([tf.debugging.assert_equal(result, 0 if is_ragged else num_bytes, message)]):
         numbers = tf.io.decode_raw(tf.strings.reduce_join(stored, keepdims=True) if is_ragged else stored, dtype)
     values = tf.reshape(numbers, (-1, *inner))
     if is_ragged:
@@ -93,19 +93,19 @@ def grid_mask(shapes: tf.Tensor, sizes: tf.Tensor, num_dimensions: int) -> tf.Te
     """Returns a mask that is False for the padding of tensors, bool [batch, *sizes]."""
     is_own: Any = True
     for axis in range(num_dimensions):
-        places = tf.reshape(tf.range(sizes[axis]), [-1 if one == axis else 1 for one in range(num_dimensions)])
-        is_own &= places < tf.reshape(shapes[:, axis], [-1, *[1] * num_dimensions])
+        indices = tf.reshape(tf.range(sizes[axis]), [-1 if item == axis else 1 for item in range(num_dimensions)])
+        is_own &= indices < tf.reshape(shapes[:, axis], [-1, *[1] * num_dimensions])
     return is_own
 
 
-def view_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, views: Views) -> tf.Tensor:
+def crop_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, crops: CropGeometry) -> tf.Tensor:
     """Returns the visible parts of tensors [height, width, channels] of varying size: images or dense targets.
 
     Args:
         stored: The stored tensors, string [batch].
         shapes: The shapes of the tensors, int64 [batch, 3], as returned by `stored_shapes`.
         feature: The feature of kind `tensor`, with a known number of channels.
-        views: The crops of the images.
+        crops: The crops of the images.
 
     Returns:
         The visible parts, with the feature's dtype, [batch, *views.image_size, channels].
@@ -114,15 +114,15 @@ def view_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, views: 
         tf.errors.InvalidArgumentError: A tensor has a wrong number of bytes or channels. Raised when the tensor is
             computed.
     """
-    given = {name: value for name in _FIELDS if (value := getattr(views, name)) is not None}
+    given = {name: value for name in _FIELDS if (value := getattr(crops, name)) is not None}
 
-    def view_one(inputs: Mapping[str, Any]) -> tf.Tensor:
-        one = views._replace(**{name: value[tf.newaxis] for name, value in inputs["views"].items()})
+    def crop_single(inputs: Mapping[str, Any]) -> tf.Tensor:
+        item = crops._replace(**{name: value[tf.newaxis] for name, value in inputs["crops"].items()})
         numbers = decode_tensor(inputs["stored"], inputs["shape"], feature)[tf.newaxis]
-        return of_dtype(view_pixels(tf.cast(numbers, tf.float32), one), numbers.dtype)[0]
+        return of_dtype(crop_pixels(tf.cast(numbers, tf.float32), item), numbers.dtype)[0]
 
-    signature = tf.TensorSpec((*views.image_size, feature.shape[-1]), tf.as_dtype(feature.dtype))
-    return tf.map_fn(view_one, {"stored": stored, "shape": shapes, "views": given}, fn_output_signature=signature)
+    signature = tf.TensorSpec((*crops.image_size, feature.shape[-1]), tf.as_dtype(feature.dtype))
+    return tf.map_fn(crop_single, {"stored": stored, "shape": shapes, "crops": given}, fn_output_signature=signature)
 
 
 def of_dtype(values: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

@@ -77,7 +77,7 @@ def hosts_of(split: str) -> tuple[int, int]:
     return hosts
 
 
-def tell_undivided(name: str) -> None:
+def warn_undivided(name: str) -> None:
     """Logs a warning if every host would read all records, because a source such as raw TFRecords can't be divided.
 
     Args:
@@ -151,7 +151,7 @@ def _find_task(cluster: dict[str, Sequence[str]], kind: str | None, index: int |
     """Returns the number of processes in a cluster and the index of a task. The chief comes before the workers."""
     if not cluster:
         return 1, 0
-    jobs = [(job, place) for job in ("chief", "worker") for place in range(len(cluster.get(job, ())))]
+    jobs = [(job, location) for job in ("chief", "worker") for location in range(len(cluster.get(job, ())))]
     if (task := (kind, int(index or 0))) not in jobs:
         raise ValueError(f"task {task} is not in the cluster; its chief and workers are {jobs}.")
     return len(jobs), jobs.index(task)

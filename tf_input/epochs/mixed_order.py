@@ -29,10 +29,10 @@ def to_weights(shares: Sequence[Fraction]) -> tuple[int, ...]:
     """Returns integer weights proportional to `shares`. The weights are rounded if their sum would exceed 2 ** 30."""
     scale = math.lcm(*(share.denominator for share in shares))
     weights = [int(share * scale) for share in shares]
-    whole, divisor = sum(weights), math.gcd(*weights)
-    if whole // divisor <= _MOST:
+    complete, divisor = sum(weights), math.gcd(*weights)
+    if complete // divisor <= _MOST:
         return tuple(weight // divisor for weight in weights)
-    return tuple(max(1, weight * (_MOST - len(weights)) // whole) for weight in weights)
+    return tuple(max(1, weight * (_MOST - len(weights)) // complete) for weight in weights)
 
 
 def part_seed(seed: int, name: str) -> int:
@@ -40,26 +40,26 @@ def part_seed(seed: int, name: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed}/part/{name}".encode(), digest_size=8).digest(), "big") >> 1
 
 
-def count_parts(weights: Sequence[int], places: np.ndarray) -> np.ndarray:
+def count_parts(weights: Sequence[int], indices: np.ndarray) -> np.ndarray:
     """Returns the number of examples of each component among the first examples of an epoch.
 
     Args:
         weights: Integer weights proportional to the shares of the components.
-        places: The numbers of examples, counted from the start of the epoch, int64 [n].
+        indices: The numbers of examples, counted from the start of the epoch, int64 [n].
 
     Returns:
-        int64 [num_parts, n]. Columns sum to `places`, and rows increase with them.
+        int64 [num_parts, n]. Columns sum to `indices`, and rows increase with them.
     """
     if len(weights) == 1:
-        return places[np.newaxis]
-    middle, whole = len(weights) // 2, sum(weights)
+        return indices[np.newaxis]
+    middle, complete = len(weights) // 2, sum(weights)
     first = sum(weights[:middle])
-    rounds, rest = np.divmod(places, whole)
-    of_first = rounds * first + (2 * rest * first + whole) // (2 * whole)  # rounded to the nearest integer
-    return np.concatenate([count_parts(weights[:middle], of_first), count_parts(weights[middle:], places - of_first)])
+    rounds, rest = np.divmod(indices, complete)
+    of_first = rounds * first + (2 * rest * first + complete) // (2 * complete)  # rounded to the nearest integer
+    return np.concatenate([count_parts(weights[:middle], of_first), count_parts(weights[middle:], indices - of_first)])
 
 
-def find_places(weights: Sequence[int], part: int, numbers: np.ndarray) -> np.ndarray:
+def find_indices(weights: Sequence[int], part: int, numbers: np.ndarray) -> np.ndarray:
     """Returns the index in the mixture's epoch of each given example of a component. The function is the inverse of
     `count_parts`.
 
@@ -70,11 +70,11 @@ def find_places(weights: Sequence[int], part: int, numbers: np.ndarray) -> np.nd
     """
     if len(weights) == 1:
         return numbers
-    middle, whole = len(weights) // 2, sum(weights)
+    middle, complete = len(weights) // 2, sum(weights)
     is_second = part >= middle
     own = weights[middle:] if is_second else weights[:middle]
-    rounds, rest = np.divmod(find_places(own, part - middle * is_second, numbers), sum(own))
-    return rounds * whole + -(-((2 * rest + 1) * whole + is_second) // (2 * sum(own))) - 1
+    rounds, rest = np.divmod(find_indices(own, part - middle * is_second, numbers), sum(own))
+    return rounds * complete + -(-((2 * rest + 1) * complete + is_second) // (2 * sum(own))) - 1
 
 
 def epoch_length(weights: Sequence[int], sizes: Sequence[int], stop: str) -> int:
@@ -86,7 +86,7 @@ def epoch_length(weights: Sequence[int], sizes: Sequence[int], stop: str) -> int
         stop: The end of an epoch. "first": the epoch ends when the first component has been read once. "all": the epoch
             ends when every component has been read at least once.
     """
-    ends = [int(find_places(weights, part, np.array([size - 1]))[0]) + 1 for part, size in enumerate(sizes)]
+    ends = [int(find_indices(weights, part, np.array([size - 1]))[0]) + 1 for part, size in enumerate(sizes)]
     return min(ends) if stop == "first" else max(ends)
 
 
@@ -133,22 +133,22 @@ class MixedOrder:
         (num_hosts, index), start, size = hosts, step * self.batch_size, self.size(step)
         begins, ends = count_parts(self.weights, np.array([start, start + size])).T
         rows = _spread(np.arange(size), step, size, _stride(size))
-        found = []
+        results = []
         for begin, of_part in zip(begins, np.split(rows, np.cumsum(ends - begins)[:-1])):
             mine = np.flatnonzero((start + of_part) % num_hosts == index)
-            found.append((of_part[mine], begin + mine))
-        return found
+            results.append((of_part[mine], begin + mine))
+        return results
 
-    def own_places(self, part: int, epoch: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def component_indices(self, part: int, epoch: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Converts a component's examples in an epoch of the mixture to pairs (epoch of the component, index in that
         epoch)."""
         return np.divmod(epoch * self.counts[part] + numbers, self.sizes[part])
 
-    def lanes(self, part: int, own_epoch: int, own_places: np.ndarray) -> np.ndarray:
+    def virtual_shards(self, part: int, own_epoch: int, component_indices: np.ndarray) -> np.ndarray:
         """Returns the virtual shard of each given example of a component. The virtual shard depends on the example's
         index in the mixture's epoch."""
-        numbers = (own_epoch * self.sizes[part] + own_places) % self.counts[part]
-        steps = find_places(self.weights, part, numbers) // self.batch_size
+        numbers = (own_epoch * self.sizes[part] + component_indices) % self.counts[part]
+        steps = find_indices(self.weights, part, numbers) // self.batch_size
         starts = steps * self.batch_size
         sizes = np.minimum(self.batch_size, self.num_places - starts)
         begins = count_parts(self.weights, starts)
@@ -173,8 +173,8 @@ def _spread(ranks: np.ndarray, steps: np.ndarray | int, sizes: np.ndarray | int,
 @functools.lru_cache(16)  # a cache for the whole process
 def _stride(size: int) -> int:
     near = round(size * _GOLDEN)
-    strides = [one for one in range(max(1, near - _NUM_TRIED), min(size, near + _NUM_TRIED) + 1) if math.gcd(one, size) == 1]
-    return min(strides, key=lambda one: (_largest_quotient(size, one), abs(one - near)))
+    strides = [entry for entry in range(max(1, near - _NUM_TRIED), min(size, near + _NUM_TRIED) + 1) if math.gcd(entry, size) == 1]
+    return min(strides, key=lambda item: (_largest_quotient(size, item), abs(item - near)))
 
 
 def _largest_quotient(size: int, stride: int) -> int:

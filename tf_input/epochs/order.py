@@ -25,30 +25,30 @@ def epoch_key(seed: int, epoch: int) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-def permuted(key: int, places: np.ndarray, num_examples: int) -> np.ndarray:
+def permuted(key: int, indices: np.ndarray, num_examples: int) -> np.ndarray:
     """Returns the records at the given indices of a uniformly random permutation.
 
     Args:
         key: The key of the epoch, from `epoch_key`.
-        places: The indices in the epoch, int64 [n], each below `num_examples`.
+        indices: The indices in the epoch, int64 [n], each below `num_examples`.
         num_examples: The number of records in the split.
 
     Returns:
         The indices of the records in the split, int64 [n].
     """
-    chunks = places // _CHUNK
-    found = np.empty_like(places)
+    chunks = indices // _CHUNK
+    result = np.empty_like(indices)
     for chunk in np.unique(chunks).tolist():
         is_here = chunks == chunk
-        found[is_here] = _permuted_chunk(key, chunk, num_examples)[places[is_here] - chunk * _CHUNK]
-    return found
+        result[is_here] = _permuted_chunk(key, chunk, num_examples)[indices[is_here] - chunk * _CHUNK]
+    return result
 
 
 @functools.lru_cache(8)  # a cache of 1 MB for the whole process
 def _permuted_chunk(key: int, chunk: int, num_examples: int) -> np.ndarray:
     with tf.device("CPU:0"):
-        places = tf.range(chunk * _CHUNK, min((chunk + 1) * _CHUNK, num_examples), dtype=tf.int64)
-        return _permute(places, tf.constant(key, tf.int64), num_examples).numpy()
+        indices = tf.range(chunk * _CHUNK, min((chunk + 1) * _CHUNK, num_examples), dtype=tf.int64)
+        return _permute(indices, tf.constant(key, tf.int64), num_examples).numpy()
 
 
 def _permute(values: tf.Tensor, key: tf.Tensor, size: int) -> tf.Tensor:

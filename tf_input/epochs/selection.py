@@ -49,9 +49,9 @@ class Balance:
         sizes = np.maximum(self._sizes, 1)
         begins = (self._begins + epoch % sizes * (self._counts % sizes)) % sizes
         of_class = np.repeat(np.arange(len(self._counts)), self._counts)
-        turns = np.arange(self.num_examples) - np.repeat(np.cumsum(self._counts) - self._counts, self._counts)
-        examples = self._members[self._firsts[of_class] + (begins[of_class] + turns) % sizes[of_class]]
-        return examples[np.argsort((turns + 0.5) / self._counts[of_class], kind="stable")]
+        rotations = np.arange(self.num_examples) - np.repeat(np.cumsum(self._counts) - self._counts, self._counts)
+        examples = self._members[self._firsts[of_class] + (begins[of_class] + rotations) % sizes[of_class]]
+        return examples[np.argsort((rotations + 0.5) / self._counts[of_class], kind="stable")]
 
 
 class Selection:

@@ -65,10 +65,10 @@ class Share:
         (num_hosts, index), start = self.hosts, step * self.batch_size
         count = min(self.batch_size, self.num_examples - start)
         rows = np.arange((index - start) % num_hosts, count, num_hosts)
-        places = start + rows
+        indices = start + rows
         if missing := -(-count // num_hosts) - len(rows):
             rows = np.concatenate([rows, np.full(missing, PADDING)])
-        return rows, places
+        return rows, indices
 
 
 def local_batch_size(batch_size: int, num_hosts: int) -> int:

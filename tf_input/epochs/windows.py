@@ -52,13 +52,13 @@ class WindowOrder:
         runs: The chunks of the split.
         window_bytes: The approximate size of a window, in bytes.
         key: The key of the epoch, from `epoch_key`; None: the order of the shards.
-        lanes: A function from indices of the epoch to their virtual shards; None: the indices modulo `NUM_LANES`.
+        virtual_shards: A function from indices of the epoch to their virtual shards; None: the indices modulo `NUM_LANES`.
     """
 
     def __init__(
-        self, runs: Runs, window_bytes: int, key: int | None, lanes: Callable[[np.ndarray], np.ndarray] | None = None
+        self, runs: Runs, window_bytes: int, key: int | None, virtual_shards: Callable[[np.ndarray], np.ndarray] | None = None
     ) -> None:
-        self._key, self._lanes = key, lanes
+        self._key, self._virtual_shards = key, virtual_shards
         order = np.arange(len(runs)) if key is None else np.argsort(hashes(key, _RUNS, np.arange(len(runs))), kind="stable")
         ends = np.cumsum(runs.num_bytes[order])
         # The first windows are smaller, so that an epoch starts quickly: an eighth, a quarter, a half.
@@ -72,9 +72,9 @@ class WindowOrder:
         self._starts = self._places[self._bounds]  # of windows
         self.num_windows = len(self._bounds) - 1
 
-    def windows_of(self, places: np.ndarray) -> np.ndarray:
+    def windows_of(self, indices: np.ndarray) -> np.ndarray:
         """Returns the windows that contain the given indices of the epoch, int64 [n]."""
-        return np.searchsorted(self._starts, places, side="right") - 1
+        return np.searchsorted(self._starts, indices, side="right") - 1
 
     def window(self, index: int) -> Window:
         """Returns the window with the given index in the epoch."""
@@ -90,12 +90,12 @@ class WindowOrder:
         draws = hashes(self._key, _RECORDS + (window.index << 8), np.arange(window.count))
         if self.num_windows == 1:
             return np.argsort(draws, kind="stable")
-        slices = self._slice_numbers(window)[self._lanes_of(window)]  # of indices
+        slices = self._slice_numbers(window)[self._virtual_shards_of(window)]  # of indices
         of_record = np.repeat(np.arange(NUM_LANES, dtype=np.uint64), np.bincount(slices, minlength=NUM_LANES))
-        found = np.empty(window.count, np.int64)
+        result = np.empty(window.count, np.int64)
         # For each virtual shard in turn: its indices get the records of its slice, mixed.
-        found[np.argsort(slices, kind="stable")] = np.argsort(of_record << np.uint64(56) | draws >> np.uint64(8), kind="stable")
-        return found
+        result[np.argsort(slices, kind="stable")] = np.argsort(of_record << np.uint64(56) | draws >> np.uint64(8), kind="stable")
+        return result
 
     def slices(self, window: Window, hosts: tuple[int, int]) -> list[tuple[int, int]]:
         """Returns the ranges (first, stop) of a window's records that a host reads.
@@ -112,7 +112,7 @@ class WindowOrder:
         numbers = self._slice_numbers(window)
         is_wanted = np.zeros(NUM_LANES, bool)
         is_wanted[numbers[hosts[1] % divisor :: divisor]] = True
-        stops = np.cumsum(np.bincount(numbers[self._lanes_of(window)], minlength=NUM_LANES))
+        stops = np.cumsum(np.bincount(numbers[self._virtual_shards_of(window)], minlength=NUM_LANES))
         edges = np.flatnonzero(np.diff(is_wanted, prepend=False, append=False))
         bounds = np.concatenate([[0], stops])[edges].reshape(-1, 2)
         return [(first, stop) for first, stop in bounds.tolist() if first < stop]
@@ -122,10 +122,10 @@ class WindowOrder:
         dtype sorts fastest."""
         return _scramble(hashes(self._key, _LANES + (window.index << 8), np.arange(NUM_LANES))).astype(np.uint8)
 
-    def _lanes_of(self, window: Window) -> np.ndarray:
+    def _virtual_shards_of(self, window: Window) -> np.ndarray:
         """Returns the virtual shard of each index in a window, int64 [window.count]."""
-        places = window.start + np.arange(window.count)
-        return places % NUM_LANES if self._lanes is None else self._lanes(places)
+        indices = window.start + np.arange(window.count)
+        return indices % NUM_LANES if self._virtual_shards is None else self._virtual_shards(indices)
 
 
 def _scramble(draws: np.ndarray) -> np.ndarray:
@@ -146,10 +146,10 @@ def _scramble(draws: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _constants() -> tuple[np.uint64, ...]:
-    return tuple(np.uint64(one) for one in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 30, 27, 31))
+    return tuple(np.uint64(item) for item in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 30, 27, 31))
 
 
-def hashes(key: int, what: int, numbers: np.ndarray) -> np.ndarray:
+def hashes(key: int, subject: int, numbers: np.ndarray) -> np.ndarray:
     """Hashes each number together with the key and the purpose to 64 bits, with two rounds of SplitMix64.
 
     SplitMix64 is described in https://doi.org/10.1145/2714064.2660195.
@@ -162,5 +162,5 @@ def hashes(key: int, what: int, numbers: np.ndarray) -> np.ndarray:
         return bits ^ bits >> shifts[2]
 
     with np.errstate(over="ignore"):
-        seed = mix(np.array([key], np.uint64) + np.array([what], np.uint64) * golden)
+        seed = mix(np.array([key], np.uint64) + np.array([subject], np.uint64) * golden)
         return mix(seed + numbers.astype(np.uint64) * golden)

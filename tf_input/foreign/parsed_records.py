@@ -5,7 +5,7 @@ from typing import Any, Callable, Mapping, Sequence, Unpack
 import tensorflow as tf
 
 from tf_input.batches import as_batches
-from tf_input.epochs.hosts import tell_undivided
+from tf_input.epochs.hosts import warn_undivided
 from tf_input.forks import check_fork
 from tf_input.options import named_options
 from tf_input.pipeline import file_pipeline
@@ -38,7 +38,7 @@ class ParsedRecords:
         self.compression = compression
         self._num_examples = num_examples
         self._record_bytes = max(1, sum(map(len, records)) // len(records))
-        self._is_ragged = self._look_at(records)
+        self._is_ragged = self._has_varying_shapes(records)
 
     def __repr__(self) -> str:
         return f"<ParsedRecords, {len(self.paths['train']):,} files, parse={self.parse!r}>"
@@ -75,7 +75,7 @@ class ParsedRecords:
                 f"shuffle={config.shuffle!r} needs the index of a prepared dataset. Use shuffle='window', or prepare "
                 "the files."
             )
-        tell_undivided(f"TFRecords, {split}")
+        warn_undivided(f"TFRecords, {split}")
         buffer = file_pipeline.shuffle_buffer(1, self._record_bytes)
         data = file_pipeline.read_records(self.paths[split], config, split, buffer, compression=self.compression)
         data = data.map(self.parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
@@ -85,25 +85,25 @@ class ParsedRecords:
             data = data.apply(tf.data.experimental.assert_cardinality(config.num_batches(split, self._num_examples)))
         return as_batches(data.prefetch(tf.data.AUTOTUNE), f"TFRecords, {split}", config.batch_size)
 
-    def _look_at(self, records: Sequence[bytes]) -> bool:
+    def _has_varying_shapes(self, records: Sequence[bytes]) -> bool:
         """Returns whether the first records have different shapes after parsing.
 
         Raises:
             ValueError: The first records can't be parsed, or the results can't be batched.
         """
-        told = f"{self.paths['train'][0]}: parse={self.parse!r}"
+        reported = f"{self.paths['train'][0]}: parse={self.parse!r}"
         try:
             data = tf.data.Dataset.from_tensor_slices(list(records)).map(_something(self.parse))
             spec = data.element_spec
             shapes = {str([tf.shape(leaf).numpy().tolist() for leaf in _dense(element)]) for element in data}
         except (tf.errors.OpError, TypeError, ValueError) as error:
             lines = getattr(error, "message", str(error)).strip().splitlines() or [type(error).__name__]
-            found = lines[0 if isinstance(error, tf.errors.OpError) else -1].strip()
+            result = lines[0 if isinstance(error, tf.errors.OpError) else -1].strip()
             raise ValueError(
-                f"{told} failed: {found[:400]}. Pass a function that takes one record, a string tensor."
+                f"{reported} failed: {result[:400]}. Pass a function that takes one record, a string tensor."
             ) from error
         if isinstance(spec, tuple) and len(spec) > 3:
-            raise ValueError(f"{told} returned a tuple of {len(spec)}. {_EXPECTED}")
+            raise ValueError(f"{reported} returned a tuple of {len(spec)}. {_EXPECTED}")
         return len(shapes) > 1
 
 
@@ -114,7 +114,7 @@ def _something(parse: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(record: tf.Tensor) -> Any:
         result = converted(record)
-        if not tf.nest.flatten(result) or any(one is None for one in tf.nest.flatten(result)):
+        if not tf.nest.flatten(result) or any(item is None for item in tf.nest.flatten(result)):
             raise ValueError(f"it returned {result}, which can't be batched. {_EXPECTED}")
         return result
 

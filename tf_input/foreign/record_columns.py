@@ -25,7 +25,7 @@ class Column:
     convert: Callable[..., Any] = lambda value: value
 
 
-def stored_alike(feature: Feature, stored: str) -> Column:
+def renamed_column(feature: Feature, stored: str) -> Column:
     """Returns the column of a feature that is stored under a name different from its own."""
     return Column(feature, (dataclasses.replace(feature, name=stored),))
 
@@ -85,7 +85,7 @@ def check_labels(num_classes: int) -> Callable[[Any], Any]:
     return lambda labels: tf.ragged.map_flat_values(check, labels)
 
 
-def _refuse(labels: tf.Tensor, found: tf.Tensor, are_wrong: tf.Tensor, message: str) -> tf.Tensor:
-    check = tf.debugging.Assert(~tf.reduce_any(are_wrong), [message, tf.boolean_mask(found, are_wrong)])
+def _refuse(labels: tf.Tensor, result: tf.Tensor, are_wrong: tf.Tensor, message: str) -> tf.Tensor:
+    check = tf.debugging.Assert(~tf.reduce_any(are_wrong), [message, tf.boolean_mask(result, are_wrong)])
     with tf.control_dependencies([check]):
         return tf.identity(labels)

@@ -9,21 +9,21 @@ import tensorflow as tf
 
 from tf_input.batches import as_batches
 from tf_input.dataset_format import IMAGE, MANIFEST, Feature
-from tf_input.decoding import class_weights, crops, feature_checks
+from tf_input.decoding import class_weights, crop_warnings, feature_checks
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.decoding.schema import key_parser
 from tf_input.decoding.targets import with_inputs
-from tf_input.epochs.hosts import tell_undivided
+from tf_input.epochs.hosts import warn_undivided
 from tf_input.first_records import MAX_BYTES, MAX_RECORDS
 from tf_input.foreign import tfds_directory
 from tf_input.foreign.parsed_records import ParsedRecords
 from tf_input.foreign.record_layouts import RecordLayout, find_record_layout
 from tf_input.forks import check_fork
-from tf_input.options import meant, named_options
+from tf_input.options import suggest_option, named_options
 from tf_input.pipeline import file_pipeline
 from tf_input.read_config import SELECTING, ReadConfig
 from tf_input.read_options import ReadOptions, make_config
-from tf_input.storage.damaged import DamagedRecords
+from tf_input.storage.corrupt_records import CorruptRecords
 from tf_input.storage.paths import is_url, join
 
 SPLIT = "train"  # the split of files without split names
@@ -112,11 +112,11 @@ def open_tfrecords(
     paths = _find_files(pattern)
     path, records, compression = _first_records(paths, compression)
     _check_compression(paths, compression)
-    found = find_record_layout(records, path, layout, label_names) if parse is None else None
+    result = find_record_layout(records, path, layout, label_names) if parse is None else None
     counts = {SPLIT: _count(paths, compression)} if count else {}
     if parse is not None:
         return ParsedRecords(paths, parse, compression, counts.get(SPLIT), records)
-    return RecordFiles({SPLIT: paths}, found, compression, counts, _mean_bytes(records))
+    return RecordFiles({SPLIT: paths}, result, compression, counts, _mean_bytes(records))
 
 
 class RecordFiles:
@@ -142,8 +142,8 @@ class RecordFiles:
         self.compression = compression
         self._num_examples = num_examples
         self._record_bytes = record_bytes
-        self.skipped = DamagedRecords()
-        self._crops = crops.Crops()
+        self.skipped = CorruptRecords()
+        self._crop_warnings = crop_warnings.CropWarnings()
 
     def __repr__(self) -> str:
         files = ", ".join(f"{len(paths):,} of {split}" for split, paths in self.paths.items())
@@ -168,8 +168,8 @@ class RecordFiles:
     def class_names(self) -> tuple[str, ...]:
         """The class names of the feature `label`. Without `label`, the class names of `objects`. Empty if they are
         unknown."""
-        found = self.features.get("label") or self.features.get("objects/label")
-        return found.label_names if found else ()
+        result = self.features.get("label") or self.features.get("objects/label")
+        return result.label_names if result else ()
 
     @property
     def image_size(self) -> tuple[int, int] | None:
@@ -205,8 +205,8 @@ class RecordFiles:
         """
         check_fork()
         decoder = self._make_decoder(split, config := make_config(config, options))
-        tell_undivided(f"TFRecords, {split}")
-        self._crops.tell(split, decoder, config, lambda: _first_records(self.paths[split], self.compression)[1])
+        warn_undivided(f"TFRecords, {split}")
+        self._crop_warnings.log_warnings(split, decoder, config, lambda: _first_records(self.paths[split], self.compression)[1])
         buffer = file_pipeline.shuffle_buffer(1, self._record_bytes)
         data = file_pipeline.read_files(
             self.paths[split], decoder, config, split, buffer, self.skipped, self.compression
@@ -223,7 +223,7 @@ class RecordFiles:
     def _check_split(self, split: str) -> None:
         if not isinstance(split, str) or split not in self.splits:
             raise ValueError(
-                f"split={split!r} does not exist. Choose one of {', '.join(self.splits)}{meant(split, self.splits)}"
+                f"split={split!r} does not exist. Choose one of {', '.join(self.splits)}{suggest_option(split, self.splits)}"
             )
 
     def _make_decoder(self, split: str, config: ReadConfig) -> ExampleDecoder:
@@ -270,17 +270,17 @@ def _plain_pattern(pattern: Any) -> str | list[str]:
     Raises:
         ValueError: The value contains something else.
     """
-    found = pattern
-    if isinstance(found, tf.data.Dataset):
-        found = [*found.as_numpy_iterator()]
-    if isinstance(found, (tf.Tensor, np.ndarray)):
-        found = np.asarray(found).tolist()
-    is_one = isinstance(found, (str, bytes, os.PathLike))
-    ones = [found] if is_one else [*found] if isinstance(found, Iterable) and not isinstance(found, Mapping) else [None]
-    if not all(isinstance(one, (str, bytes, os.PathLike)) for one in ones):
-        found = " ".join(repr(pattern).split())[:_MAX_SHOWN]
-        raise ValueError(f"pattern={found} is invalid. Pass names of files, or patterns such as 'train-*.tfrecord'.")
-    names = [os.path.expanduser(os.fsdecode(one)) for one in ones]
+    result = pattern
+    if isinstance(result, tf.data.Dataset):
+        result = [*result.as_numpy_iterator()]
+    if isinstance(result, (tf.Tensor, np.ndarray)):
+        result = np.asarray(result).tolist()
+    is_one = isinstance(result, (str, bytes, os.PathLike))
+    ones = [result] if is_one else [*result] if isinstance(result, Iterable) and not isinstance(result, Mapping) else [None]
+    if not all(isinstance(entry, (str, bytes, os.PathLike)) for entry in ones):
+        result = " ".join(repr(pattern).split())[:_MAX_SHOWN]
+        raise ValueError(f"pattern={result} is invalid. Pass names of files, or patterns such as 'train-*.tfrecord'.")
+    names = [os.path.expanduser(os.fsdecode(item)) for item in ones]
     return names[0] if is_one else names
 
 
@@ -296,17 +296,17 @@ def _names(label_names: Any) -> tuple[str, ...]:
 
 def _find_files(pattern: str | Sequence[str]) -> list[str]:
     paths = []
-    for one in [pattern] if isinstance(pattern, str) else pattern:
-        found = tf.io.gfile.glob(one)
-        if not found:
-            raise FileNotFoundError(f"{one}: no such file")
-        folders = [path for path in found if tf.io.gfile.isdir(path)]
-        _refuse_prepared([*folders, *dict.fromkeys(os.path.dirname(path) or "." for path in found)])
+    for item in [pattern] if isinstance(pattern, str) else pattern:
+        result = tf.io.gfile.glob(item)
+        if not result:
+            raise FileNotFoundError(f"{item}: no such file")
+        folders = [path for path in result if tf.io.gfile.isdir(path)]
+        _refuse_prepared([*folders, *dict.fromkeys(os.path.dirname(path) or "." for path in result)])
         for path in folders:
             raise ValueError(f"{path} is a directory. Pass files, such as {join(path, '*.tfrecord')}")
-        for path in filter(_is_irregular, found):
+        for path in filter(_is_irregular, result):
             raise ValueError(f"{path} is a pipe, a socket or a device. Pass a regular file.")
-        paths += found
+        paths += result
     if not paths:
         raise ValueError("pattern=[] names no file. Pass at least one.")
     return sorted(set(paths))
@@ -331,9 +331,9 @@ def _first_records(paths: Sequence[str], compression: str | None) -> tuple[str, 
     """Returns the path of the first file with records, the first records, and their compression."""
     first_path, records = "", []
     for path in paths:
-        if (found := _find_compression(path, compression)) is None:
+        if (result := _find_compression(path, compression)) is None:
             continue
-        first_path, compression = first_path or path, found
+        first_path, compression = first_path or path, result
         try:
             for record in tf.data.TFRecordDataset(path, compression).as_numpy_iterator():
                 records.append(record)

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError  # installed with TensorFlow
 from tf_input import first_records
 from tf_input.dataset_format import IMAGE, LABEL, MASK, OBJECTS, WEIGHT, Feature
 from tf_input.decoding.schema import parse_examples
-from tf_input.first_records import Seen, Stored
+from tf_input.first_records import FieldValues, Stored
 from tf_input.foreign import record_columns
 from tf_input.foreign.record_columns import Column
 from tf_input.foreign.record_numbers import NumberReader
@@ -45,11 +45,11 @@ class RecordLayout:
         columns = {name: self.columns[name] for name in names}
         stored = {feature.name: feature for column in columns.values() for feature in column.stored}
         parsed = parse_examples(serialized, stored.values())
-        found: dict[str, Any] = {}
-        for name, one in columns.items():
-            value = one.convert(*(parsed[part.name] for part in one.stored))
-            found |= value if isinstance(value, dict) else {name: value}
-        return found
+        results: dict[str, Any] = {}
+        for name, item in columns.items():
+            value = item.convert(*(parsed[part.name] for part in item.stored))
+            results |= value if isinstance(value, dict) else {name: value}
+        return results
 
 
 def find_record_layout(
@@ -80,14 +80,14 @@ def find_record_layout(
                 f"{path}: {they_have} a tf.train.SequenceExample, which layouts do not support. Pass parse=function."
             )
     stored = [{name: _values(feature) for name, feature in example.items()} for example in examples]
-    seen = first_records.look_at(stored)
+    seen = first_records.read_values(stored)
     try:
-        found = first_records.find_layout(layout, seen, they_have, prefers_text=False)
-        first = _FirstRecords(they_have, found, stored, seen, tuple(label_names))
+        result = first_records.find_layout(layout, seen, they_have, prefers_text=False)
+        first = _FirstRecords(they_have, result, stored, seen, tuple(label_names))
         columns = first.columns()
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    return RecordLayout(found.name, columns, found.targets, f"{found}")
+    return RecordLayout(result.name, columns, result.targets, f"{result}")
 
 
 def _values(feature: tf.train.Feature) -> tuple[str, Sequence[Any]]:
@@ -110,7 +110,7 @@ class _FirstRecords:
     they_have: str
     layout: Layout
     examples: Sequence[Stored]
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, FieldValues]
     label_names: tuple[str, ...]
 
     def columns(self) -> dict[str, Column]:
@@ -126,8 +126,8 @@ class _FirstRecords:
     def _sides(self) -> tuple[str, ...]:
         return first_records.side_items(self.layout, self.seen)
 
-    def _of(self, item: Item) -> Seen:
-        return self.seen.get(item.name, Seen())
+    def _of(self, item: Item) -> FieldValues:
+        return self.seen.get(item.name, FieldValues())
 
     def _column(self, name: str) -> Column:
         items = [self.layout.items[side] for side in (SIDES if name == BBOX and BBOX not in self.layout.items else [name])]
@@ -147,11 +147,11 @@ class _FirstRecords:
         if item.dtype or name == IMAGE:
             return self._numbers(name, item)
         if name == MASK:
-            return record_columns.stored_alike(Feature(MASK, "mask"), item.name)
+            return record_columns.renamed_column(Feature(MASK, "mask"), item.name)
         if name == WEIGHT:
             if (seen.storage, seen.counts) != ("float", {1}):
                 raise self._error(WEIGHT, "one float", f"{seen}")
-            return record_columns.stored_alike(Feature(WEIGHT, "float"), item.name)
+            return record_columns.renamed_column(Feature(WEIGHT, "float"), item.name)
         if item.default:
             seen = self._with_default(name, item, seen)
         has_any_number = item.is_list or name.startswith(f"{OBJECTS}/")
@@ -185,7 +185,7 @@ class _FirstRecords:
                 raise self._error(BBOX, "floats in 0..1", f"{self._of(item).storage} in {item.name}")
         feature = Feature(BBOX, "bbox", (None, 4))
         if len(items) == 1:
-            return record_columns.stored_alike(feature, items[0].name)
+            return record_columns.renamed_column(feature, items[0].name)
         return Column(feature, tuple(Feature(item.name, "float", (None,)) for item in items), record_columns.stack_sides)
 
     def _label(self, feature: Feature, item: Item) -> Column:
@@ -217,7 +217,7 @@ class _FirstRecords:
         if not is_one or not first_records.is_encoded(seen.values[0]):
             begins = f", {len(seen.values[0])} bytes that begin with {seen.values[0][:4]!r}" if is_one else ""
             raise self._error(name, "a JPEG, PNG, GIF, BMP or WebP", f"{seen} in {item.name}{begins}")
-        return record_columns.stored_alike(Feature(name, "image"), item.name)
+        return record_columns.renamed_column(Feature(name, "image"), item.name)
 
     def _numbers(self, name: str, item: Item) -> Column:
         """Returns the column of an encoded image, a raw image or another raw array."""
@@ -227,7 +227,7 @@ class _FirstRecords:
         (data,) = seen.values
         is_numbers = name in first_records.number_items(self.layout, self.seen)
         if not is_numbers and first_records.is_encoded(data):
-            return record_columns.stored_alike(Feature(IMAGE, "image"), item.name)
+            return record_columns.renamed_column(Feature(IMAGE, "image"), item.name)
         if not is_numbers:
             expected = "a JPEG, PNG, GIF, BMP or WebP, or its shape beside it (height and width, or shape)"
             raise self._error(name, expected, f"{len(data)} bytes in {item.name} that begin with {data[:4]!r}")
@@ -236,15 +236,15 @@ class _FirstRecords:
         except ValueError as error:
             raise ValueError(f"{name}: {self.they_have} {error}") from None
 
-    def _with_default(self, name: str, item: Item, seen: Seen) -> Seen:
+    def _with_default(self, name: str, item: Item, seen: FieldValues) -> FieldValues:
         """Returns the values of a feature with missing values replaced by the default."""
         if not seen.counts <= {0, 1}:
             raise self._error(name, f"one value at most, for the default {item.default!r}", f"{seen} in {item.name}")
         values = seen.values or ([int(item.default)] if item.default.isdecimal() else [item.default.encode()])
         return dataclasses.replace(seen, values=values, counts=frozenset([1]))
 
-    def _error(self, name: str, expected: str, found: str) -> ValueError:
-        return ValueError(f"{name} must be {expected}; {self.they_have} {found}")
+    def _error(self, name: str, expected: str, result: str) -> ValueError:
+        return ValueError(f"{name} must be {expected}; {self.they_have} {result}")
 
 
 def _default_of(kind: str, item: Item) -> bytes | int | float:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_input import first_records
 from tf_input.dataset_format import IMAGE, MASK, Feature
-from tf_input.first_records import NUM_CHANNELS, Seen, Stored
+from tf_input.first_records import NUM_CHANNELS, FieldValues, Stored
 from tf_input.foreign.record_columns import Column
 from tf_input.record_layouts import DTYPES, Item, Layout
 
@@ -29,7 +29,7 @@ class NumberReader:
     layout: Layout
     sides: Sequence[str]
     examples: Sequence[Stored]
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, FieldValues]
 
     def column(self, name: str, item: Item) -> Column:
         """Returns the column of an item, which is an image, a mask or a tensor. Masks and images of varying size are
@@ -113,7 +113,7 @@ class _Stated:
                 bytes. Raised when the tensor is computed.
         """
         parsed = iter(stated)
-        numbers = [_integers(next(parsed), one) if isinstance(one, str) else _fill(data, one) for one in self.numbers]
+        numbers = [_integers(next(parsed), number) if isinstance(number, str) else _fill(data, number) for number in self.numbers]
         numbers = [tf.concat(numbers, axis=1)[:, : self.num_stated], *(_fill(data, side) for side in self.shape[self.num_stated :])]
         shapes = tf.ensure_shape(tf.concat(numbers, axis=1), (None, len(self.shape)))
         wanted = tf.constant([-1 if side is None else side for side in self.shape], tf.int64)
@@ -138,8 +138,8 @@ class _Stated:
         """Returns a function that encodes raw images of varying size as PNGs, because a batch of raw pixels requires
         equal sizes."""
 
-        def encode_one(one: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-            pixels = tf.reshape(tf.io.decode_raw(one[0], tf.as_dtype(self.dtype)), one[1])
+        def encode_one(item: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            pixels = tf.reshape(tf.io.decode_raw(item[0], tf.as_dtype(self.dtype)), item[1])
             return tf.io.encode_png(tf.transpose(pixels, (1, 2, 0)) if is_planar else pixels, compression=0)
 
         return lambda data, *stated: tf.map_fn(encode_one, (data, self.shapes(data, *stated)), fn_output_signature=tf.string)

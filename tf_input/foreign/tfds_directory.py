@@ -14,7 +14,7 @@ from typing import Any, Iterator, Mapping
 
 import tensorflow as tf
 
-from tf_input.dataset_format import DATASET_INFO, FEATURES, IMAGE, Feature, label_file_name, shard_place
+from tf_input.dataset_format import DATASET_INFO, FEATURES, IMAGE, Feature, label_file_name, shard_suffix
 from tf_input.foreign.record_columns import Column
 from tf_input.foreign.record_layouts import RecordLayout
 from tf_input.record_layouts import default_targets
@@ -35,7 +35,7 @@ def read_layout(directory: str) -> RecordLayout:
         ValueError: A file is corrupt, or there is no image.
     """
     with _named_errors(directory, FEATURES):
-        features = {one.name: one for one in _features(directory, "", _read_json(directory, FEATURES))}
+        features = {entry.name: entry for entry in _features(directory, "", _read_json(directory, FEATURES))}
     images = [name for name, feature in features.items() if feature.kind == "image"]
     if not images:
         raise ValueError(
@@ -43,7 +43,7 @@ def read_layout(directory: str) -> RecordLayout:
             f"{', '.join(features) or 'nothing that can be read'}"
         )
     stored = {IMAGE: features.pop(IMAGE if IMAGE in images else images[0])}
-    columns = {name: Column(dataclasses.replace(one, name=name), (one,)) for name, one in (stored | features).items()}
+    columns = {name: Column(dataclasses.replace(element, name=name), (element,)) for name, element in (stored | features).items()}
     with _named_errors(directory, DATASET_INFO):
         items = _read_json(directory, DATASET_INFO).get("supervisedKeys", {}).get("tuple", {}).get("items", [])
         named = tuple(item.get("featureKey") for item in items[1:])
@@ -71,8 +71,8 @@ def read_splits(directory: str) -> dict[str, tuple[list[str], int]]:
 
 def _file_name(split: Mapping[str, Any], dataset: str, index: int, count: int) -> str:
     template = split.get("filepathTemplate") or _TEMPLATE
-    place = shard_place(index, count)
-    parts = {"SHARD_INDEX": place.partition("-")[0], "NUM_SHARDS": place.rpartition("-")[2], "SHARD_X_OF_Y": place}
+    location = shard_suffix(index, count)
+    parts = {"SHARD_INDEX": location.partition("-")[0], "NUM_SHARDS": location.rpartition("-")[2], "SHARD_X_OF_Y": location}
     name = template.format_map({"DATASET": dataset, "SPLIT": split["name"], "FILEFORMAT": "tfrecord", **parts})
     if os.path.basename(name) != name:
         raise ValueError(f"filepathTemplate {template!r} points outside the directory")
@@ -80,7 +80,7 @@ def _file_name(split: Mapping[str, Any], dataset: str, index: int, count: int) -
 
 
 def _features(
-    directory: str, name: str, fields: Mapping[str, Any], is_beside_colours: bool = False
+    directory: str, name: str, fields: Mapping[str, Any], is_class_mask: bool = False
 ) -> Iterator[Feature]:
     """Yields the stored features in which TensorFlow Datasets stores one of its features. Entries of a dictionary are
     named `name/ENTRY`."""
@@ -95,7 +95,7 @@ def _features(
             if not inner.is_ragged and inner.kind not in ("image", "mask"):
                 yield Feature(inner.name, inner.kind, (None if length < 0 else length, *inner.shape), inner.label_names)
     elif "image" in fields:
-        is_grey = is_beside_colours and _num_channels(fields) == 1 and fields["image"].get("encodingFormat") != "jpeg"
+        is_grey = is_class_mask and _num_channels(fields) == 1 and fields["image"].get("encodingFormat") != "jpeg"
         is_mask = "label" in fields["image"] or (fields["image"].get("useColormap") and name != IMAGE) or is_grey
         if not str(fields["image"].get("dtype", "")).startswith("float"):  # float images are stored as bytes
             yield Feature(name, "mask" if is_mask else "image")

@@ -57,33 +57,33 @@ class Contents:
         splits = list(self._manifest.splits)
         for name, counts in self._class_counts().items():
             names = self._manifest.features[name].label_names
-            rows = [(printable(one), *(f"{counts[split].get(one, 0):,}" for split in splits)) for one in names[:_NUM_CLASSES]]
+            rows = [(printable(entry), *(f"{counts[split].get(entry, 0):,}" for split in splits)) for entry in names[:_NUM_CLASSES]]
             if more := names[_NUM_CLASSES:]:
-                rows.append((f"and {len(more):,} more", *(f"{sum(counts[split].get(one, 0) for one in more):,}" for split in splits)))
+                rows.append((f"and {len(more):,} more", *(f"{sum(counts[split].get(item, 0) for item in more):,}" for split in splits)))
             yield Table((f"{name}", *map(printable, splits)), rows, 1)
 
     def _class_counts(self) -> dict[str, dict[str, Mapping[str, int]]]:
         """Returns the number of examples of each class, as a dictionary feature -> split -> class -> number."""
-        found = {}
+        results = {}
         for feature in self._manifest.schema:
             if feature.kind == "class_label":
                 splits = {split: self._statistics["splits"][split] for split in self._manifest.splits}
-                found[feature.name] = {
-                    split: one.get("other_label_counts", {}).get(feature.name) or one["label_counts"] for split, one in splits.items()
+                results[feature.name] = {
+                    split: item.get("other_label_counts", {}).get(feature.name) or item["label_counts"] for split, item in splits.items()
                 }
-        return found
+        return results
 
     def _images(self) -> Table:
         facts = {"image": self._statistics.get("images", {}), **self._statistics.get("other_images", {})}
         rows = []
-        for name, found in facts.items():
-            if name in self._manifest.features and found.get("bytes"):
-                formats = ", ".join(f"{one} {count:,}" for one, count in (found.get("formats") or {}).items())
+        for name, result in facts.items():
+            if name in self._manifest.features and result.get("bytes"):
+                formats = ", ".join(f"{item} {count:,}" for item, count in (result.get("formats") or {}).items())
                 rows.append(
                     (
                         printable(name),
                         printable(formats) or "not checked",
-                        *(_range(found.get(side)) for side in ("height", "width", "bytes")),
+                        *(_range(result.get(side)) for side in ("height", "width", "bytes")),
                     )
                 )
         return Table(("images", "formats of the sources", "height", "width", "stored bytes"), rows, 2)
@@ -91,12 +91,12 @@ class Contents:
     def _tensors(self) -> Table:
         rows = []
         for split in self._manifest.splits:
-            for name, found in self._statistics["splits"][split].get("tensors", {}).items():
-                feature, numbers = self._manifest.features[name], [found[one] for one in ("min", "max", "mean", "std")]
+            for name, result in self._statistics["splits"][split].get("tensors", {}).items():
+                feature, numbers = self._manifest.features[name], [result[item] for item in ("min", "max", "mean", "std")]
                 shape = f"{feature.dtype}[{','.join('?' if side is None else str(side) for side in feature.shape)}]"
-                shown = ("" if one is None else f"{one:,}" if isinstance(one, int) else f"{one:.6g}" for one in numbers)
+                shown = ("" if number is None else f"{number:,}" if isinstance(number, int) else f"{number:.6g}" for number in numbers)
                 rows.append(
-                    (printable(name), shape, printable(split), f"{found['num_examples']:,}", *shown, f"{found['num_not_finite']:,}")
+                    (printable(name), shape, printable(split), f"{result['num_examples']:,}", *shown, f"{result['num_not_finite']:,}")
                 )
         return Table(("tensors", "", "split", "examples", "min", "max", "mean", "std", "not finite"), rows, 3)
 
@@ -110,8 +110,8 @@ class Contents:
             rows.append(
                 (
                     f"and {len(more):,} more",
-                    f"{sum(one.num_examples for one in more):,}",
-                    overview.size(sum(one.num_bytes for one in more)),
+                    f"{sum(item.num_examples for item in more):,}",
+                    overview.size(sum(entry.num_bytes for entry in more)),
                     "",
                 )
             )
@@ -146,27 +146,27 @@ class Contents:
         except ValueError as error:
             raise ValueError(join(self._directory, str(error))) from None
         try:
-            found = json.loads(data)
+            result = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path} is not JSON: {error}") from None
-        if not isinstance(found, dict):
+        if not isinstance(result, dict):
             raise ValueError(f"{path} does not contain a JSON object")
-        return found
+        return result
 
     def _checked(self, make: Any) -> Any:
         try:
             return make()
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            told = f"{STATISTICS} and {RUN} have unexpected contents ({type(error).__name__}: {error})"
+            reported = f"{STATISTICS} and {RUN} have unexpected contents ({type(error).__name__}: {error})"
             raise ValueError(
-                f"{join(self._directory, told)}. To find corrupt files, run `recordmill verify`."
+                f"{join(self._directory, reported)}. To find corrupt files, run `recordmill verify`."
             ) from None
 
 
-def _range(found: Mapping[str, Any] | None) -> str:
-    if not found:
+def _range(result: Mapping[str, Any] | None) -> str:
+    if not result:
         return "unknown"
-    return f"{found['min']:,}" if found["min"] == found["max"] else f"{found['min']:,} to {found['max']:,}, {found['mean']:,.0f} on average"
+    return f"{result['min']:,}" if result["min"] == result["max"] else f"{result['min']:,} to {result['max']:,}, {result['mean']:,.0f} on average"
 
 
 def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -174,7 +174,7 @@ def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     options."""
     for name, value in options.items():
         if isinstance(value, dict):
-            yield from ((f"{name}.{inner}", one) for inner, one in value.items())
+            yield from ((f"{name}.{inner}", item) for inner, item in value.items())
         else:
             yield name, value
 

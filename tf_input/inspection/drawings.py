@@ -41,10 +41,10 @@ def _colour(pixels: np.ndarray, mask: np.ndarray) -> np.ndarray:
     rows, columns = (
         np.arange(wanted) * have // wanted for have, wanted in zip(mask.shape, pixels.shape)
     )  # a mask may have another size after a transform
-    classes, places = np.unique(mask[rows][:, columns], return_inverse=True)
-    colours = np.array([ImageColor.getrgb(_colour_of(one)) for one in classes.tolist()], np.uint16)
-    mixed = (pixels + colours[places.reshape(pixels.shape[:2])]) // 2
-    return np.where((classes > 0)[places].reshape(*pixels.shape[:2], 1), mixed, pixels).astype(np.uint8)
+    classes, indices = np.unique(mask[rows][:, columns], return_inverse=True)
+    colours = np.array([ImageColor.getrgb(_colour_of(item)) for item in classes.tolist()], np.uint16)
+    mixed = (pixels + colours[indices.reshape(pixels.shape[:2])]) // 2
+    return np.where((classes > 0)[indices].reshape(*pixels.shape[:2], 1), mixed, pixels).astype(np.uint8)
 
 
 def _draw_boxes(draw: ImageDraw.ImageDraw, sides: np.ndarray, objects: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -61,9 +61,9 @@ def _draw_boxes(draw: ImageDraw.ImageDraw, sides: np.ndarray, objects: Mapping[s
         draw.rectangle((left, top, right, bottom), outline=colour, width=line)
         if 0 <= label < len(names):
             name = printable(names[label])[:_MAX_NAME]
-            place = left, max(0, top - size - line)  # above the box if there is space
-            draw.rectangle(draw.textbbox(place, name, font), fill=colour)
-            draw.text(place, name, "white", font)
+            location = left, max(0, top - size - line)  # above the box if there is space
+            draw.rectangle(draw.textbbox(location, name, font), fill=colour)
+            draw.text(location, name, "white", font)
 
 
 def _colour_of(label: int) -> str:

@@ -32,8 +32,8 @@ def find_examples(where: str, catalog: Catalog) -> list[dict[str, Any]]:
     if not columns:
         raise ValueError(f"where={where!r}: {catalog.described()}")
     numbers = np.flatnonzero(evaluate(where, catalog, catalog.num_examples))
-    found = {"number": numbers.tolist()} | {name: _taken(column, numbers) for name, column in columns.items()}
-    return [dict(zip(found, row)) for row in zip(*found.values())]
+    result = {"number": numbers.tolist()} | {name: _taken(column, numbers) for name, column in columns.items()}
+    return [dict(zip(result, row)) for row in zip(*result.values())]
 
 
 def _taken(column: Any, numbers: np.ndarray) -> list[Any]:
@@ -83,7 +83,7 @@ def example_json(example: Mapping[str, Any]) -> dict[str, Any]:
 def _flat(example: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in sorted(example.items()):
         if isinstance(value, Mapping):
-            yield from ((f"{OBJECTS}/{inner}", one) for inner, one in value.items())
+            yield from ((f"{OBJECTS}/{inner}", item) for inner, item in value.items())
         else:
             yield name, value
 
@@ -92,8 +92,8 @@ def _value(value: Any, dataset: "PreparedDataset", name: str) -> str:
     feature = dataset.features.get(name)
     if feature is not None and feature.label_names and isinstance(value, int) and 0 <= value < len(feature.label_names):
         return f"{value} ({printable(feature.label_names[value])})"
-    found = _printable_value(value)
-    return printable(found if isinstance(found, str) else str(found))
+    result = _printable_value(value)
+    return printable(result if isinstance(result, str) else str(result))
 
 
 def _printable_value(value: Any) -> Any:

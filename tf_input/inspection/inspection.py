@@ -8,7 +8,7 @@ from tf_input.dataset_format import IMAGE, LABEL, OBJECTS
 from tf_input.inspection.contents import Contents
 from tf_input.inspection.examples import example_json, example_table, find_example, find_examples
 from tf_input.inspection.queries import ask
-from tf_input.options import meant
+from tf_input.options import suggest_option
 from tf_input.overview import Table, printable
 from tf_input.quiet import import_tensorflow
 from tf_input.selection.catalog import Catalog
@@ -49,7 +49,7 @@ def run(directory: str, *, where: str | None, split: str | None, example: str | 
         return
     if split is not None and split not in manifest.splits:
         raise ValueError(
-            f"--split={split} does not exist. Choose one of {', '.join(manifest.splits)}{meant(split, manifest.splits)}"
+            f"--split={split} does not exist. Choose one of {', '.join(manifest.splits)}{suggest_option(split, manifest.splits)}"
         )
     store = Store(directory, files, manifest)
     catalogs = {
@@ -68,11 +68,11 @@ def run(directory: str, *, where: str | None, split: str | None, example: str | 
 
 
 def _print_matches(where: str, catalogs: dict[str, Catalog], as_json: bool) -> None:
-    found = {split: find_examples(where, catalog) for split, catalog in catalogs.items()}
+    results = {split: find_examples(where, catalog) for split, catalog in catalogs.items()}
     if as_json:
-        print(json.dumps({"where": where, "splits": found}, indent=1))
+        print(json.dumps({"where": where, "splits": results}, indent=1))
         return
-    for split, rows in found.items():
+    for split, rows in results.items():
         print(f"{printable(split)}: {len(rows):,} of {catalogs[split].num_examples:,} examples")
         names = [name for name in (rows[0] if rows else ()) if any(row[name] not in (None, []) for row in rows)]
         if names:

@@ -25,8 +25,8 @@ def find_number(make_inputs: Callable[[], Inputs], epoch: int, step: int, part: 
     """Returns the index of the example in a batch slot. The index refers to the split from which the example was
     read."""
     with make_inputs() as inputs:
-        found = inputs.numbers(epoch, step)
-    numbers, rows = found if isinstance(found, tuple) else found[part]
+        result = inputs.numbers(epoch, step)
+    numbers, rows = result if isinstance(result, tuple) else result[part]
     return int(numbers[rows.tolist().index(row)])
 
 
@@ -138,7 +138,7 @@ def decode_with_errors(errors: DecodeErrors, decode: Callable[..., Any]) -> Call
 
     def call(*inputs: tf.Tensor) -> Any:
         with tf.device("CPU:0"):  # an eager call might choose another device
-            signature = [tf.TensorSpec(one.shape, one.dtype) for one in inputs]
+            signature = [tf.TensorSpec(item.shape, item.dtype) for item in inputs]
             function = tf.function(decode, autograph=False).get_concrete_function(*signature)
         specs = tf.nest.map_structure(tf.type_spec_from_value, function.structured_outputs)
         leaves = tf.nest.flatten(specs, expand_composites=True)

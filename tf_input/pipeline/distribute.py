@@ -58,15 +58,15 @@ def _checked(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, p
             f"hosts={hosts}: {split} has {total} examples{where}, too few for {num_hosts} hosts. Use fewer hosts."
         )
     if len(part.shards) < len(counts):
-        what = f"shards of its own, {len(part.shards)} of {len(counts)} here"
+        subject = f"shards of its own, {len(part.shards)} of {len(counts)} here"
     else:
-        what = "a part of the order of all records, from all shards"
-    left_out = total - num_hosts * part.count
-    rest = f"; {left_out} are left out, so that all hosts have the same number of steps" if left_out else ""
+        subject = "a part of the order of all records, from all shards"
+    omitted = total - num_hosts * part.count
+    rest = f"; {omitted} are left out, so that all hosts have the same number of steps" if omitted else ""
     message = "%s on %d hosts: this is host %d. Each host reads %s: %d of %d examples%s"
     # With a fixed order, the same examples are left out in each epoch.
-    level = logging.WARNING if left_out and kind is None else logging.INFO
-    _logger.log(level, message, split, num_hosts, index, what, part.count, total, rest)
+    level = logging.WARNING if omitted and kind is None else logging.INFO
+    _logger.log(level, message, split, num_hosts, index, subject, part.count, total, rest)
     return part
 
 
@@ -83,7 +83,7 @@ def service_batches(
     the missing examples, so that the number and size of batches stay the same.
 
     The order depends on the speed of the workers, not only on the seed. All iterations use the same random crops and
-    flips, so create a dataset with another `start_epoch` for each epoch. The dataset has no attribute `position`, and
+    flips, so create a dataset with another `start_epoch` for each epoch. The dataset has no attribute `iterator_state`, and
     can't resume in the middle of an epoch.
 
     With several `hosts`, each host reads different shards, so the split should have many shards per host.

@@ -22,9 +22,9 @@ def let_go_at_exit() -> None:
 def _let_go() -> None:
     gc.unfreeze()  # `gc.get_objects` does not list frozen objects
     iterators = _with_subclasses(tf.data.Iterator) | _with_subclasses(tf.distribute.DistributedIterator)
-    for found in gc.get_objects():
-        if type(found) in iterators:
-            vars(found).clear()  # TensorFlow has no public method that closes an iterator
+    for result in gc.get_objects():
+        if type(result) in iterators:
+            vars(result).clear()  # TensorFlow has no public method that closes an iterator
 
 
 def _with_subclasses(kind: type) -> set[type]:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.decoding.faults import find_fault
 from tf_input.pipeline.decode_errors import DecodeErrors, check_not_empty
-from tf_input.storage.damaged import SKIP, DamagedRecord, DamagedRecords
+from tf_input.storage.corrupt_records import SKIP, CorruptRecord, CorruptRecords
 
 # The position of a record is one number: the index of its file, and the index of the record in the lower bits.
 _RECORD_BITS = 40
@@ -25,7 +25,7 @@ class FileErrors(DecodeErrors):
         skipped: The collection to which skipped records are added.
     """
 
-    def __init__(self, paths: Sequence[str], decoder: ExampleDecoder, skipped: DamagedRecords) -> None:
+    def __init__(self, paths: Sequence[str], decoder: ExampleDecoder, skipped: CorruptRecords) -> None:
         super().__init__()
         self._paths, self._decoder, self._skipped = paths, decoder, skipped
 
@@ -34,24 +34,24 @@ class FileErrors(DecodeErrors):
         records, positions, seed, rows = inputs
         are_good = [
             self.is_good(
-                position,
+                iterator_state,
                 decodes_each,
                 functools.partial(self._find_fault, record, seed, row),
-                functools.partial(self._refuse, position),
+                functools.partial(self._refuse, iterator_state),
             )
-            for record, position, row in zip(records.numpy(), positions.numpy().tolist(), rows.numpy().tolist())
+            for record, iterator_state, row in zip(records.numpy(), positions.numpy().tolist(), rows.numpy().tolist())
         ]
         check_not_empty(sum(are_good))
-        places = np.flatnonzero(are_good)
-        return [tf.gather(records, places), tf.gather(positions, places), seed, tf.gather(rows, places)]
+        indices = np.flatnonzero(are_good)
+        return [tf.gather(records, indices), tf.gather(positions, indices), seed, tf.gather(rows, indices)]
 
     def _find_fault(self, record: bytes, seed: tf.Tensor, row: int) -> str:
         rows, seed = tf.constant([row], tf.int64), seed if self._decoder.config.augment else None
         return find_fault(self._decoder, record, lambda records: self._decoder.decode(records, seed, rows))
 
-    def _refuse(self, position: int, fault: str) -> None:
-        file, record = divmod(position, RECORDS_PER_FILE)
-        damaged = DamagedRecord(self._paths[file], record, None, fault)
+    def _refuse(self, iterator_state: int, fault: str) -> None:
+        file, record = divmod(iterator_state, RECORDS_PER_FILE)
+        corrupt = CorruptRecord(self._paths[file], record, None, fault)
         if self._decoder.config.on_error == "raise":
-            raise ValueError(f"{damaged}; {SKIP}")
-        self._skipped.add(damaged)
+            raise ValueError(f"{corrupt}; {SKIP}")
+        self._skipped.add(corrupt)

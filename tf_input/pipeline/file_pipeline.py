@@ -14,7 +14,7 @@ from tf_input.pipeline.exit import let_go_at_exit
 from tf_input.pipeline.file_errors import RECORDS_PER_FILE, FileErrors
 from tf_input.pipeline.user_functions import allow_state, apply_functions, without_autograph
 from tf_input.read_config import ReadConfig
-from tf_input.storage.damaged import DamagedRecords
+from tf_input.storage.corrupt_records import CorruptRecords
 
 _CYCLE_LENGTH = 16  # files that are read in parallel
 _DEALT_CYCLE_LENGTH = 4
@@ -28,7 +28,7 @@ def read_files(
     config: ReadConfig,
     split: str,
     shuffle_buffer: int,
-    skipped: DamagedRecords,
+    skipped: CorruptRecords,
     compression: str = "",
 ) -> tf.data.Dataset:
     """Returns batches of the records in files without an index. Errors name the file and the number of the record.
@@ -111,15 +111,15 @@ def read_records(
         with_positions: Whether to return pairs of a record and its position: the index of the file in `paths`, times
             `RECORDS_PER_FILE`, plus the index of the record in the file. Not available with `times`. Default: False.
     """
-    places, shuffles = list(range(len(paths))), config.order(split) is not None
+    indices, shuffles = list(range(len(paths))), config.order(split) is not None
     if shuffles and dealt:
         # shuffled here, because a shuffle buffer would take all remaining files at once
-        random.Random(config.seed).shuffle(places)
-    files: Any = [paths[place] for place in places]
+        random.Random(config.seed).shuffle(indices)
+    files: Any = [paths[location] for location in indices]
     if with_positions:
-        files = files, tf.constant(places, tf.int64) * RECORDS_PER_FILE
+        files = files, tf.constant(indices, tf.int64) * RECORDS_PER_FILE
     elif times is not None:
-        files = files, tf.ragged.stack([times[place] for place in places])
+        files = files, tf.ragged.stack([times[index] for index in indices])
     data = tf.data.Dataset.from_tensor_slices(files)
     if shuffles and not dealt:
         data = data.shuffle(len(paths), config.seed)  # reshuffled in each epoch, like the records below

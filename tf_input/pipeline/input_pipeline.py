@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_input.cores import num_cores
 from tf_input.epochs.order import epoch_key
-from tf_input.epochs.position import Pass, Position
+from tf_input.epochs.iterator_state import Iteration, IteratorState
 from tf_input.epochs.share import Share
 from tf_input.pipeline.decode_errors import PackedErrors, decode_with_errors, find_number
 from tf_input.pipeline.divided_batches import sharding_policy, source_name
@@ -26,7 +26,7 @@ _NUM_AHEAD = 2  # batches that are prefetched, in addition to those that are bei
 
 
 def read_batches(
-    plan: Plan | MixedPlan, decode_batch: Callable[..., Any], position: Position, prefetch: bool = True, num_passes: int | None = 1
+    plan: Plan | MixedPlan, decode_batch: Callable[..., Any], iterator_state: IteratorState, prefetch: bool = True, num_iterations: int | None = 1
 ) -> tf.data.Dataset:
     """Returns the batches of a plan. Each iteration begins at the position.
 
@@ -35,14 +35,14 @@ def read_batches(
     Args:
         plan: The plan, which defines the records of each batch.
         decode_batch: A function with the arguments of `Plan.decode` that returns a batch.
-        position: The position at which each iteration begins. It moves when an iteration counts; see `Position`.
+        iterator_state: The position at which each iteration begins. It moves when an iteration counts; see `IteratorState`.
         prefetch: Whether batches are prepared ahead. Default: True.
-        num_passes: The number of consecutive epochs. The next epoch is prefetched during the previous one. None:
+        num_iterations: The number of consecutive epochs. The next epoch is prefetched during the previous one. None:
             endless. Default: 1.
     """
     # Everything that the generator references stays in memory until the process ends.
     config, share, make_inputs, seed = plan.config, plan.share, plan.make_inputs, plan.seed
-    are_held = [part.held is not None for part in plan.parts]
+    are_cached = [part.cached is not None for part in plan.parts]
     count = share.num_batches - config.start_step
     epochs: dict[int, int] = {}  # key of an epoch -> epoch
 
@@ -52,12 +52,12 @@ def read_batches(
     def generate() -> Iterator[np.ndarray]:
         """Yields packed batches, each with the random key of its epoch and with its step."""
         keep_freed_memory()
-        current = position.take(share.num_batches)
+        current = iterator_state.take(share.num_batches)
         with make_inputs() as inputs:
-            for number in itertools.count() if num_passes is None else range(num_passes):
-                current = position.take(share.num_batches, current) if number else current
-                for place in range(current.step, current.step + current.count):
-                    epoch, step = current.epoch + place // share.num_batches, place % share.num_batches
+            for number in itertools.count() if num_iterations is None else range(num_iterations):
+                current = iterator_state.take(share.num_batches, current) if number else current
+                for index in range(current.step, current.step + current.count):
+                    epoch, step = current.epoch + index // share.num_batches, index % share.num_batches
                     try:
                         batch = inputs.batch(epoch, step)
                     except (OSError, ValueError) as error:
@@ -68,11 +68,11 @@ def read_batches(
                     yield pack([key, step], batch)
 
     def decode_packed(packed: tf.Tensor) -> Any:
-        note, inputs, rows = unpack(packed, are_held)
-        inputs = [tf.ensure_shape(one, [plan.static_size]) for one in inputs]
+        note, inputs, rows = unpack(packed, are_cached)
+        inputs = [tf.ensure_shape(item, [plan.static_size]) for item in inputs]
         return note, rows, decode_batch(inputs, note, None if plan.has_all_rows else rows)
 
-    if not all(are_held):
+    if not all(are_cached):
         decode_packed = decode_with_errors(PackedErrors(plan.parts, number_of), decode_packed)
 
     def decode(packed: tf.Tensor) -> Any:
@@ -82,9 +82,9 @@ def read_batches(
     let_go_at_exit()
     name = source_name(share.hosts)
     at_once = config.read_buffer >> 8  # 1 MiB by default
-    data = tf.data.Dataset.from_generator(lambda: together(generate(), at_once), output_signature=packed_spec(are_held), name=name)
+    data = tf.data.Dataset.from_generator(lambda: together(generate(), at_once), output_signature=packed_spec(are_cached), name=name)
     data = data.flat_map(without_autograph(tf.data.Dataset.from_tensor_slices))  # `unbatch` would also copy single batches
-    data = data.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY if num_passes is None else num_passes * count))
+    data = data.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY if num_iterations is None else num_iterations * count))
     num_calls = _num_calls(config.read_buffer, share.local_size * plan.batch_decoder.num_output_bytes)
     # Prefetching is done by additional parallel calls, because a `prefetch` would cost as much per batch as reading
     # twenty tiny records.
@@ -94,7 +94,7 @@ def read_batches(
     num_fewer = _num_calls(config.read_buffer, share.local_size * _bytes_of_one(batches.element_spec))
     if config.has_functions and num_fewer < num_calls:
         batches = data.map(without_autograph(decode), num_parallel_calls=num_fewer + num_ahead, deterministic=True)
-    data = _count_passes(batches, position, share, count, num_passes)
+    data = _count_iterations(batches, iterator_state, share, count, num_iterations)
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False  # it would exceed the memory bound of `read_buffer`
     options.experimental_distribute.auto_shard_policy = sharding_policy(share.hosts[0])
@@ -112,11 +112,11 @@ def _num_calls(read_buffer: int, batch_bytes: int) -> int:
 
 def _bytes_of_one(spec: Any) -> int:
     """Returns the size in bytes of one example in a decoded batch. Unknown dimensions count as 1."""
-    leaves = [one for one in tf.nest.flatten(spec) if isinstance(one, tf.TensorSpec) and one.shape.rank]
-    return sum(one.dtype.size * math.prod(size or 1 for size in one.shape[1:]) for one in leaves)
+    leaves = [item for item in tf.nest.flatten(spec) if isinstance(item, tf.TensorSpec) and item.shape.rank]
+    return sum(leave.dtype.size * math.prod(size or 1 for size in leave.shape[1:]) for leave in leaves)
 
 
-def _count_passes(data: tf.data.Dataset, position: Position, share: Share, count: int, num_passes: int | None) -> tf.data.Dataset:
+def _count_iterations(data: tf.data.Dataset, iterator_state: IteratorState, share: Share, count: int, num_iterations: int | None) -> tf.data.Dataset:
     """Returns a dataset that updates the position when the second batch of an iteration is requested.
 
     This step follows all prefetching in this module. Each batch is accompanied by a number. Python is called once per
@@ -124,10 +124,10 @@ def _count_passes(data: tf.data.Dataset, position: Position, share: Share, count
 
     Args:
         data: The dataset, with consecutive epochs.
-        position: The position at which each iteration begins.
+        iterator_state: The position at which each iteration begins.
         share: The part of each batch that this host reads.
         count: The number of batches in an iteration.
-        num_passes: The number of epochs; None: endless.
+        num_iterations: The number of epochs; None: endless.
     """
     num_batches, name = share.num_batches, source_name(share.hosts)
     counting = min(1, count - 1)
@@ -135,11 +135,11 @@ def _count_passes(data: tf.data.Dataset, position: Position, share: Share, count
     def begin() -> np.ndarray:
         """Returns the iteration that the generator is about to start. The number of batches is 0 if reading must not
         update the position."""
-        first = position.take(num_batches)
-        return np.array(first._replace(count=0) if _is_look_of_keras() else first, np.int64)
+        first = iterator_state.take(num_batches)
+        return np.array(first._replace(count=0) if _is_keras_build() else first, np.int64)
 
     def end(first: np.ndarray, number: np.int64) -> np.int64:
-        position.end(Pass(*first.tolist()).after(int(number), num_batches), num_batches)
+        iterator_state.end(Iteration(*first.tolist()).after(int(number), num_batches), num_batches)
         return number
 
     def numbers(first: tf.Tensor, number: tf.Tensor | int) -> tf.data.Dataset:
@@ -150,20 +150,20 @@ def _count_passes(data: tf.data.Dataset, position: Position, share: Share, count
 
     def all_numbers(_: tf.Tensor) -> tf.data.Dataset:
         first = tf.numpy_function(begin, [], tf.int64)
-        if num_passes == 1:
+        if num_iterations == 1:
             return numbers(first, 0)
-        return tf.data.Dataset.range(num_passes or tf.int64.max).flat_map(without_autograph(functools.partial(numbers, first)))
+        return tf.data.Dataset.range(num_iterations or tf.int64.max).flat_map(without_autograph(functools.partial(numbers, first)))
 
-    beside = tf.data.Dataset.range(1, name=name).flat_map(without_autograph(all_numbers))
-    beside = beside.apply(tf.data.experimental.assert_cardinality(data.cardinality()))
+    siblings = tf.data.Dataset.range(1, name=name).flat_map(without_autograph(all_numbers))
+    siblings = siblings.apply(tf.data.experimental.assert_cardinality(data.cardinality()))
     # `synchronous=True`, because TensorFlow otherwise lets stateless functions read ahead.
     if not counting:  # a single batch counts when it is delivered
-        return tf.data.Dataset.zip((data, beside)).map(without_autograph(lambda batch, _: batch), synchronous=True)
+        return tf.data.Dataset.zip((data, siblings)).map(without_autograph(lambda batch, _: batch), synchronous=True)
     # The number comes first. Otherwise, a later `prefetch` would count the second batch in time or not, by chance.
-    return tf.data.Dataset.zip((beside, data)).map(without_autograph(lambda _, batch: batch), synchronous=True)
+    return tf.data.Dataset.zip((siblings, data)).map(without_autograph(lambda _, batch: batch), synchronous=True)
 
 
-def _is_look_of_keras() -> bool:
+def _is_keras_build() -> bool:
     """Returns whether Keras is reading a batch only to build a model, which must not update the position."""
     for frame in sys._current_frames().values():
         while frame is not None:

@@ -46,12 +46,12 @@ class Inputs(Protocol):
 class SplitInputs(Inputs, Protocol):
     """An interface for reading the inputs at arbitrary indices of any epoch of a split."""
 
-    def take(self, epoch: int, places: np.ndarray, follows: bool) -> np.ndarray:
+    def take(self, epoch: int, indices: np.ndarray, follows: bool) -> np.ndarray:
         """Reads the inputs at the given indices of an epoch, with None for corrupt records that are left out.
 
         Args:
             epoch: The epoch of the split.
-            places: The indices in the epoch, int64 [n], in any order.
+            indices: The indices in the epoch, int64 [n], in any order.
             follows: Whether the indices continue the previous call, and later calls continue this one. If so, records
                 are read ahead.
         """
@@ -59,7 +59,7 @@ class SplitInputs(Inputs, Protocol):
     def fill(self, count: int) -> np.ndarray:
         """Returns `count` padding examples."""
 
-    def numbers_at(self, epoch: int, places: np.ndarray) -> np.ndarray:
+    def numbers_at(self, epoch: int, indices: np.ndarray) -> np.ndarray:
         """Converts indices of an epoch to indices of examples in the split, int64 [n]. Nothing is read."""
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -73,7 +73,7 @@ class SplitInputs(Inputs, Protocol):
         """
 
 
-class HeldInputs:
+class CachedInputs:
     """Inputs for a split that is cached in memory: indices of cached examples.
 
     Args:
@@ -85,9 +85,9 @@ class HeldInputs:
     """
 
     def __init__(self, share: Share, seed: int, shuffles: bool, numbers: np.ndarray, selection: Selection | None = None) -> None:
-        self._share, self._seed, self._shuffles, self._held, self._selection = share, seed, shuffles, numbers, selection
+        self._share, self._seed, self._shuffles, self._cached, self._selection = share, seed, shuffles, numbers, selection
 
-    def __enter__(self) -> "HeldInputs":
+    def __enter__(self) -> "CachedInputs":
         return self
 
     def __exit__(self, *unused: Any) -> None:
@@ -96,11 +96,11 @@ class HeldInputs:
     def batch(self, epoch: int, step: int) -> Batch:
         """Returns the cache indices of the examples in a batch, and their batch slots."""
         numbers, rows = self.numbers(epoch, step)
-        return [(np.searchsorted(self._held, numbers), rows)]
+        return [(np.searchsorted(self._cached, numbers), rows)]
 
-    def take(self, epoch: int, places: np.ndarray, follows: bool = True) -> np.ndarray:
+    def take(self, epoch: int, indices: np.ndarray, follows: bool = True) -> np.ndarray:
         """Returns indices of cached examples, int64; see `SplitInputs`."""
-        return np.searchsorted(self._held, self.numbers_at(epoch, places))
+        return np.searchsorted(self._cached, self.numbers_at(epoch, indices))
 
     def fill(self, count: int) -> np.ndarray:
         """Returns padding examples: the index of the first cached example, 0, repeated as int64 [count]."""
@@ -108,13 +108,13 @@ class HeldInputs:
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the indices and the slots of the examples in a batch; see `SplitInputs.numbers`."""
-        rows, places = self._share.rows(step)
-        return _filled_up(self.numbers_at(epoch, places), rows, int(self._held[0])), rows
+        rows, indices = self._share.rows(step)
+        return _filled_up(self.numbers_at(epoch, indices), rows, int(self._cached[0])), rows
 
-    def numbers_at(self, epoch: int, places: np.ndarray) -> np.ndarray:
+    def numbers_at(self, epoch: int, indices: np.ndarray) -> np.ndarray:
         """Converts indices of an epoch to indices of examples; see `SplitInputs.numbers_at`."""
-        places = permuted(epoch_key(self._seed, epoch), places, self._share.num_examples) if self._shuffles else places
-        return self._held[places] if self._selection is None else self._selection.of_epoch(epoch)[places]
+        indices = permuted(epoch_key(self._seed, epoch), indices, self._share.num_examples) if self._shuffles else indices
+        return self._cached[indices] if self._selection is None else self._selection.of_epoch(epoch)[indices]
 
 
 class RecordInputs:
@@ -128,7 +128,7 @@ class RecordInputs:
         reader: The reader of the records.
         read_buffer: The memory for records, in bytes.
         may_be_empty: Whether a batch may be empty because all of its records are corrupt. Default: False.
-        lanes: A function from an epoch and indices in it to virtual shards; None: see `WindowOrder`.
+        virtual_shards: A function from an epoch and indices in it to virtual shards; None: see `WindowOrder`.
     """
 
     def __init__(
@@ -140,9 +140,9 @@ class RecordInputs:
         read_buffer: int,
         *,
         may_be_empty: bool = False,
-        lanes: Callable[[int, np.ndarray], np.ndarray] | None = None,
+        virtual_shards: Callable[[int, np.ndarray], np.ndarray] | None = None,
     ) -> None:
-        self._may_be_empty, self._lanes = may_be_empty, lanes
+        self._may_be_empty, self._virtual_shards = may_be_empty, virtual_shards
         self._share, self._seed, self._kind, self._reader = share, seed, kind, reader
         self._window_bytes = window_bytes(read_buffer)
         self._windows = WindowReader(reader, self._order_of, share.hosts, read_buffer)
@@ -161,23 +161,23 @@ class RecordInputs:
 
         Consecutive batches are read ahead. Other batches are read record by record.
         """
-        rows, places = self._share.rows(step)
-        values = self.take(epoch, places, not step or self._next in (None, (epoch, step)))
+        rows, indices = self._share.rows(step)
+        values = self.take(epoch, indices, not step or self._next in (None, (epoch, step)))
         self._next = epoch, step + 1
-        found = _without_damaged(np.concatenate([values, self.fill(len(rows) - len(places))]), rows)
-        if not len(found[1]) and not self._may_be_empty:
+        result = _without_corrupt(np.concatenate([values, self.fill(len(rows) - len(indices))]), rows)
+        if not len(result[1]) and not self._may_be_empty:
             # An empty batch makes the loss NaN, and a missing step would stop other hosts.
-            shard, record, offset = self._reader.place(int(self.numbers_at(epoch, places[:1])[0]))
+            shard, record, offset = self._reader.place(int(self.numbers_at(epoch, indices[:1])[0]))
             first = f"{shard}: record {record}, at byte {offset}"
-            message = f"all {len(places)} records of a batch are corrupt, the first in {first}"
+            message = f"all {len(indices)} records of a batch are corrupt, the first in {first}"
             raise ValueError(message)
-        return [found]
+        return [result]
 
-    def take(self, epoch: int, places: np.ndarray, follows: bool) -> np.ndarray:
+    def take(self, epoch: int, indices: np.ndarray, follows: bool) -> np.ndarray:
         """Returns records as an object array of bytes. Consecutive records are read in long chunks."""
         if follows and self._kind not in ("exact", "key"):
-            return self._windows.read(epoch, places)
-        return self._reader.read(self.numbers_at(epoch, places))
+            return self._windows.read(epoch, indices)
+        return self._reader.read(self.numbers_at(epoch, indices))
 
     def fill(self, count: int) -> np.ndarray:
         """Returns copies of the first record."""
@@ -185,22 +185,22 @@ class RecordInputs:
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the indices and the slots of the examples in a batch; see `SplitInputs.numbers`."""
-        rows, places = self._share.rows(step)
-        return _filled_up(self.numbers_at(epoch, places), rows, self._reader.first), rows
+        rows, indices = self._share.rows(step)
+        return _filled_up(self.numbers_at(epoch, indices), rows, self._reader.first), rows
 
-    def numbers_at(self, epoch: int, places: np.ndarray) -> np.ndarray:
+    def numbers_at(self, epoch: int, indices: np.ndarray) -> np.ndarray:
         """Converts indices of an epoch to indices of examples; see `SplitInputs.numbers_at`."""
         if self._kind == "key":
-            return self._reader.selection.of_epoch(epoch)[places]
+            return self._reader.selection.of_epoch(epoch)[indices]
         if self._kind == "exact":
-            places, selection = permuted(epoch_key(self._seed, epoch), places, self._share.num_examples), self._reader.selection
-            return places if selection is None else selection.of_epoch(epoch)[places]
-        return self._windows.numbers(epoch, places)
+            indices, selection = permuted(epoch_key(self._seed, epoch), indices, self._share.num_examples), self._reader.selection
+            return indices if selection is None else selection.of_epoch(epoch)[indices]
+        return self._windows.numbers(epoch, indices)
 
     def _order_of(self, epoch: int, runs: Runs) -> WindowOrder:
         key = None if self._kind is None else epoch_key(self._seed, epoch)
-        lanes = self._lanes and functools.partial(self._lanes, epoch)
-        return WindowOrder(runs, self._window_bytes, key, lanes)
+        virtual_shards = self._virtual_shards and functools.partial(self._virtual_shards, epoch)
+        return WindowOrder(runs, self._window_bytes, key, virtual_shards)
 
 
 class MixedInputs:
@@ -234,36 +234,36 @@ class MixedInputs:
         follows, self._next = not step or self._next in (None, (epoch, step)), (epoch, step + 1)
         wanted = self._order.rows(step, self._hosts)
         padding = -(-self._order.size(step) // self._hosts[0]) - sum(len(rows) for rows, _ in wanted)
-        found = []
+        results = []
         for part, (inputs, (rows, numbers)) in enumerate(zip(self._parts, wanted)):
-            own_epochs, places = self._order.own_places(part, epoch, numbers)
-            taken = [inputs.take(own, places[own_epochs == own], follows) for own in np.unique(own_epochs).tolist()]
+            own_epochs, indices = self._order.component_indices(part, epoch, numbers)
+            taken = [inputs.take(own, indices[own_epochs == own], follows) for own in np.unique(own_epochs).tolist()]
             values = np.concatenate([*taken, inputs.fill(padding)])
-            found.append(_without_damaged(values, np.concatenate([rows, np.full(padding, PADDING)])))
+            results.append(_without_corrupt(values, np.concatenate([rows, np.full(padding, PADDING)])))
             padding = 0
-        if not any(len(rows) for _, rows in found):
+        if not any(len(rows) for _, rows in results):
             num_records = sum(len(rows) for rows, _ in wanted)
             raise ValueError(
                 f"all {num_records} records of a batch are corrupt, in all components. `skipped` of their datasets "
                 "names them."
             )
-        return found
+        return results
 
     def numbers(self, epoch: int, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Returns the examples of each component in a batch: their indices in the split, int64 [n], and their batch
         slots."""
-        found = []
+        results = []
         for part, (inputs, (rows, numbers)) in enumerate(zip(self._parts, self._order.rows(step, self._hosts))):
-            own_epochs, places = self._order.own_places(part, epoch, numbers)
-            taken = [inputs.numbers_at(own, places[own_epochs == own]) for own in np.unique(own_epochs).tolist()]
-            found.append((np.concatenate([np.zeros(0, np.int64), *taken]), rows))
-        return found
+            own_epochs, indices = self._order.component_indices(part, epoch, numbers)
+            taken = [inputs.numbers_at(own, indices[own_epochs == own]) for own in np.unique(own_epochs).tolist()]
+            results.append((np.concatenate([np.zeros(0, np.int64), *taken]), rows))
+        return results
 
 
-def _without_damaged(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _without_corrupt(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if values.dtype != object:
         return values, rows
-    is_there = [one is not None for one in values.tolist()]  # identity is faster than comparison
+    is_there = [value is not None for value in values.tolist()]  # identity is faster than comparison
     if all(is_there):
         return values, rows
     return values[is_there], rows[is_there]

@@ -23,7 +23,7 @@ _ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
+class CachedExamples:
     """The decoded examples of a split that are cached in memory.
 
     Attributes:
@@ -43,7 +43,7 @@ class Held:
         """The number of examples in an epoch, not counting corrupt records that were left out."""
         return len(self.numbers) if self.selection is None else self.selection.num_examples
 
-    def select(self, selection: Selection | None) -> "Held":
+    def select(self, selection: Selection | None) -> "CachedExamples":
         """Returns the same examples with a selection. Examples that are missing from the cache are removed from the
         selection."""
         if selection is None:
@@ -51,9 +51,9 @@ class Held:
         is_there = np.isin(selection.numbers, self.numbers)
         return dataclasses.replace(self, selection=selection if is_there.all() else selection.keep(is_there))
 
-    def gather(self, places: tf.Tensor) -> dict[str, Any]:
+    def gather(self, indices: tf.Tensor) -> dict[str, Any]:
         """Returns the examples at the given cache indices, [batch, ...] by name."""
-        return {name: _gather(values, places) for name, values in self.values.items()}
+        return {name: _gather(values, indices) for name, values in self.values.items()}
 
 
 def decoded_bytes(decoder: ExampleDecoder, num_examples: int, record_bytes: int) -> int | None:
@@ -66,11 +66,11 @@ def decoded_bytes(decoder: ExampleDecoder, num_examples: int, record_bytes: int)
         num_examples: The number of examples.
         record_bytes: The size of all records without images and tensors, in bytes, which contains lists and strings.
     """
-    num_bytes = decoder.num_held_bytes
+    num_bytes = decoder.num_decoded_bytes
     return None if num_bytes is None else num_examples * num_bytes + decoder.growth * record_bytes
 
 
-def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buffer: int) -> Held:
+def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buffer: int) -> CachedExamples:
     """Reads and decodes all examples of a reader, with `ExampleDecoder.decode_stored`.
 
     Args:
@@ -90,11 +90,11 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
     num_examples = reader.num_examples
     size = max(1, min(num_examples, _CHUNK_BYTES * num_examples // max(1, num_bytes)))
     failures: list[Exception] = []
-    places: list[np.ndarray] = []
+    indices: list[np.ndarray] = []
     bad: set[int] = set()  # indices of examples that can't be decoded
 
     def read() -> Iterator[np.ndarray]:
-        places.clear()
+        indices.clear()
         with RecordInputs(share, 0, None, reader, read_buffer, may_be_empty=True) as inputs:
             for step in range(share.num_batches):
                 try:
@@ -102,26 +102,26 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
                 except (OSError, ValueError) as error:  # TensorFlow would replace the error by another one
                     failures.append(error)
                     return
-                found = step * size + rows
-                is_good = np.array([place not in bad for place in found.tolist()], bool)
-                places.append(found[is_good])
+                result = step * size + rows
+                is_good = np.array([location not in bad for location in result.tolist()], bool)
+                indices.append(result[is_good])
                 yield records[is_good]
 
     def find_bad() -> None:
         with RecordInputs(share, 0, None, reader, read_buffer, may_be_empty=True) as inputs:
             for step in range(share.num_batches):
                 ((records, rows),) = inputs.batch(0, step)
-                for record, place in zip(records, (step * size + rows).tolist()):
+                for record, index in zip(records, (step * size + rows).tolist()):
                     if fault := find_fault(decoder, record, decode):
-                        reader.refuse(int(place if reader.selection is None else reader.selection.numbers[place]), fault)
-                        bad.add(place)
+                        reader.refuse(int(index if reader.selection is None else reader.selection.numbers[index]), fault)
+                        bad.add(index)
 
     def decode(records: tf.Tensor) -> dict[str, Any]:
         return decoder.decode_stored(decoder.parse_batch(records))
 
     if not num_examples:
         with tf.device("CPU:0"):
-            return Held(decode(tf.zeros([0], tf.string)), np.zeros(0, np.int64), 0)
+            return CachedExamples(decode(tf.zeros([0], tf.string)), np.zeros(0, np.int64), 0)
     share = Share("", num_examples, size, False)
     data = tf.data.Dataset.from_generator(read, output_signature=tf.TensorSpec([None], tf.string))
     data = data.map(tf.autograph.experimental.do_not_convert(decode), num_parallel_calls=num_cores())
@@ -136,9 +136,9 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
     if failures:
         raise failures[0]
     with tf.device("CPU:0"):
-        values = {name: one.join() for name, one in rows.items()}
-    found = np.concatenate(places)
-    return Held(values, found if reader.selection is None else reader.selection.numbers[found], num_bytes)
+        values = {name: item.join() for name, item in rows.items()}
+    result = np.concatenate(indices)
+    return CachedExamples(values, result if reader.selection is None else reader.selection.numbers[result], num_bytes)
 
 
 class Numbers:
@@ -164,10 +164,10 @@ class Numbers:
         """Returns the object itself, because its values are already stored in one tensor."""
         return self
 
-    def gather(self, places: tf.Tensor) -> tf.Tensor:
+    def gather(self, locations: tf.Tensor) -> tf.Tensor:
         """Returns the rows at the given indices."""
-        found = tf.raw_ops.ResourceGather(resource=self._handle, indices=places, dtype=self._dtype)
-        return tf.ensure_shape(found, [*places.shape, *self._shape])
+        result = tf.raw_ops.ResourceGather(resource=self._handle, indices=locations, dtype=self._dtype)
+        return tf.ensure_shape(result, [*locations.shape, *self._shape])
 
 
 class _Chunks:
@@ -198,12 +198,12 @@ def _rows_of(values: tf.Tensor | tf.RaggedTensor, num_rows: int) -> Numbers | _C
     return Numbers(num_rows, values) if is_plain else _Chunks()
 
 
-def _gather(values: tf.Tensor | tf.RaggedTensor | Numbers, places: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
+def _gather(values: tf.Tensor | tf.RaggedTensor | Numbers, indices: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
     if isinstance(values, Numbers):
-        return values.gather(places)
-    found = tf.gather(values, places)
+        return values.gather(indices)
+    result = tf.gather(values, indices)
     # tf.gather loses the static batch size of ragged tensors
-    if isinstance(found, tf.RaggedTensor) and places.shape[0] is not None:
-        splits = tf.ensure_shape(found.row_splits, [places.shape[0] + 1])
-        found = tf.RaggedTensor.from_row_splits(found.values, splits, validate=False)
-    return found
+    if isinstance(result, tf.RaggedTensor) and indices.shape[0] is not None:
+        splits = tf.ensure_shape(result.row_splits, [indices.shape[0] + 1])
+        result = tf.RaggedTensor.from_row_splits(result.values, splits, validate=False)
+    return result

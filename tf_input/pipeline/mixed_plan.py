@@ -53,4 +53,4 @@ class MixedPlan:
 
     def decode(self, inputs: Sequence[tf.Tensor], seed: tf.Tensor | None, rows: Sequence[tf.Tensor] | None) -> Any:
         """Decodes a batch, like `Plan.decode`."""
-        return self.batch_decoder([part.look_up(one) for part, one in zip(self.parts, inputs)], seed, rows)
+        return self.batch_decoder([part.look_up(item) for part, item in zip(self.parts, inputs)], seed, rows)

@@ -24,8 +24,8 @@ def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
         batch: The inputs of the batch.
     """
     records = [values for values, _ in batch if values.dtype == object]
-    held = [values for values, _ in batch if values.dtype != object]
-    numbers = np.concatenate([note, [len(rows) for _, rows in batch], *(rows for _, rows in batch), *held]).astype(np.int64)
+    cached = [values for values, _ in batch if values.dtype != object]
+    numbers = np.concatenate([note, [len(rows) for _, rows in batch], *(rows for _, rows in batch), *cached]).astype(np.int64)
     if not records:
         return numbers
     padding = -(sum(map(len, records)) + 1) % _ALIGNED
@@ -33,16 +33,16 @@ def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
     return np.concatenate([*records, np.array([b""] * padding + [numbers.tobytes()], object)])
 
 
-def take_apart(packed: np.ndarray, are_held: Sequence[bool]) -> tuple[list[int], Batch]:
+def take_apart(packed: np.ndarray, are_cached: Sequence[bool]) -> tuple[list[int], Batch]:
     """Unpacks the note and the batch. At least one component must consist of records instead of cached examples."""
-    numbers, num_parts = np.frombuffer(packed[-1], np.int64), len(are_held)
+    numbers, num_parts = np.frombuffer(packed[-1], np.int64), len(are_cached)
     sizes = numbers[NUM_NOTED : NUM_NOTED + num_parts].tolist()
-    rest, batch = iter(np.split(numbers[NUM_NOTED + num_parts :], np.cumsum([*sizes, *itertools.compress(sizes, are_held)]))), []
+    rest, batch = iter(np.split(numbers[NUM_NOTED + num_parts :], np.cumsum([*sizes, *itertools.compress(sizes, are_cached)]))), []
     rows = [next(rest) for _ in sizes]
     first = 0
-    for size, is_held, of_part in zip(sizes, are_held, rows):
-        batch.append((next(rest) if is_held else packed[first : first + size], of_part))
-        first += 0 if is_held else size
+    for size, is_cached, of_part in zip(sizes, are_cached, rows):
+        batch.append((next(rest) if is_cached else packed[first : first + size], of_part))
+        first += 0 if is_cached else size
     return numbers[:NUM_NOTED].tolist(), batch
 
 
@@ -82,17 +82,17 @@ def together(batches: Iterable[np.ndarray], num_bytes: int) -> Iterator[np.ndarr
         yield np.stack(waiting)
 
 
-def packed_spec(are_held: Sequence[bool]) -> tf.TensorSpec:
+def packed_spec(are_cached: Sequence[bool]) -> tf.TensorSpec:
     """Returns the tensor spec of the stacked batches, given which components are cached in memory."""
-    return tf.TensorSpec([None, None], tf.int64 if all(are_held) else tf.string)
+    return tf.TensorSpec([None, None], tf.int64 if all(are_cached) else tf.string)
 
 
-def unpack(packed: tf.Tensor, are_held: Sequence[bool]) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
+def unpack(packed: tf.Tensor, are_cached: Sequence[bool]) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
     """Unpacks a batch in a TensorFlow graph.
 
     Args:
         packed: The tensor, from `pack` or `pack_error`.
-        are_held: Whether each component is cached in memory.
+        are_cached: Whether each component is cached in memory.
 
     Returns:
         The note, int64 [NUM_NOTED], and for each component its inputs, string or int64 [n], and their batch slots,
@@ -102,8 +102,8 @@ def unpack(packed: tf.Tensor, are_held: Sequence[bool]) -> tuple[tf.Tensor, list
         tf.errors.InvalidArgumentError: An error was packed. Raised when the tensors are computed.
     """
     # Static indices, because a mask would make up a fourth of the graph of a batch.
-    of_records, of_held = ([part for part, is_held in enumerate(are_held) if is_held is wanted] for wanted in (False, True))
-    numbers, num_parts, records = packed, len(are_held), []
+    of_records, of_cached = ([part for part, is_cached in enumerate(are_cached) if is_cached is wanted] for wanted in (False, True))
+    numbers, num_parts, records = packed, len(are_cached), []
     if of_records:
         last = packed[-1]
         with tf.control_dependencies([tf.debugging.Assert(tf.not_equal(last, ""), [packed[0]])]):
@@ -112,9 +112,9 @@ def unpack(packed: tf.Tensor, are_held: Sequence[bool]) -> tuple[tf.Tensor, list
     if num_parts == len(of_records) == 1:  # all remaining numbers are its slots
         return note, [packed[: sizes[0]]], [numbers[NUM_NOTED + num_parts :]]
     if of_records:
-        of_pieces = tf.gather(sizes, of_records)
-        records = tf.split(packed[: tf.reduce_sum(of_pieces)], of_pieces, num=len(of_records))
-    of_pieces = tf.gather(sizes, [*range(num_parts), *of_held])
-    pieces = tf.split(numbers[NUM_NOTED + num_parts :], of_pieces, num=num_parts + len(of_held))
-    rows, inputs = pieces[:num_parts], dict(zip([*of_records, *of_held], [*records, *pieces[num_parts:]]))
+        of_chunks = tf.gather(sizes, of_records)
+        records = tf.split(packed[: tf.reduce_sum(of_chunks)], of_chunks, num=len(of_records))
+    of_chunks = tf.gather(sizes, [*range(num_parts), *of_cached])
+    chunks = tf.split(numbers[NUM_NOTED + num_parts :], of_chunks, num=num_parts + len(of_cached))
+    rows, inputs = chunks[:num_parts], dict(zip([*of_records, *of_cached], [*records, *chunks[num_parts:]]))
     return note, [inputs[part] for part in range(num_parts)], rows

@@ -14,7 +14,7 @@ from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.epochs.selection import Selection
 from tf_input.epochs.share import Share
 from tf_input.pipeline import memory
-from tf_input.pipeline.inputs import HeldInputs, RecordInputs, SplitInputs
+from tf_input.pipeline.inputs import CachedInputs, RecordInputs, SplitInputs
 from tf_input.read_config import ReadConfig
 from tf_input.storage.record_reader import RecordReader
 
@@ -31,8 +31,8 @@ class Plan:
         share: The part of each batch that this host reads.
         decoder: The decoder of examples.
         reader: The reader of the records; None if all examples are cached in memory.
-        held: The cached examples, from `memory.load`; None if records are read.
-        lanes: A function from an epoch and indices in it to virtual shards, for a component of a mixture; see
+        cached: The cached examples, from `memory.load`; None if records are read.
+        virtual_shards: A function from an epoch and indices in it to virtual shards, for a component of a mixture; see
             `RecordInputs`.
     """
 
@@ -41,8 +41,8 @@ class Plan:
     share: Share
     decoder: ExampleDecoder
     reader: RecordReader | None = None
-    held: memory.Held | None = None
-    lanes: Callable[[int, np.ndarray], np.ndarray] | None = None
+    cached: memory.CachedExamples | None = None
+    virtual_shards: Callable[[int, np.ndarray], np.ndarray] | None = None
 
     @classmethod
     def of(
@@ -52,7 +52,7 @@ class Plan:
         kind: str | None,
         decoder: ExampleDecoder,
         reader: RecordReader | None = None,
-        held: memory.Held | None = None,
+        cached: memory.CachedExamples | None = None,
     ) -> "Plan":
         """Returns the plan for a reader, or for cached examples.
 
@@ -60,15 +60,15 @@ class Plan:
             ValueError: There is no batch, or `start_step` is too large, or the batch size is not a multiple of the
                 number of hosts.
         """
-        num_examples = held.num_examples if reader is None else reader.num_examples
+        num_examples = cached.num_examples if reader is None else reader.num_examples
         share = make_share(split, num_examples, config, bool(decoder.targets))
         decoder = dataclasses.replace(decoder, has_padding=share.has_padding)
-        return cls(config, kind, share, decoder, reader, held)
+        return cls(config, kind, share, decoder, reader, cached)
 
     @property
     def selection(self) -> Selection | None:
         """The selection of records for an epoch; None if an epoch contains each record once."""
-        return self.held.selection if self.reader is None else self.reader.selection
+        return self.cached.selection if self.reader is None else self.reader.selection
 
     @property
     def num_batches(self) -> int:
@@ -109,14 +109,14 @@ class Plan:
         """A function that opens the inputs. The function does not refer to the plan, because TensorFlow never releases
         generator functions."""
         if self.reader is None:
-            return functools.partial(HeldInputs, self.share, self.seed, self.kind in ("window", "exact"), self.held.numbers, self.held.selection)
+            return functools.partial(CachedInputs, self.share, self.seed, self.kind in ("window", "exact"), self.cached.numbers, self.cached.selection)
         read_buffer = self.config.read_buffer
-        return functools.partial(RecordInputs, self.share, self.seed, self.kind, self.reader, read_buffer, lanes=self.lanes)
+        return functools.partial(RecordInputs, self.share, self.seed, self.kind, self.reader, read_buffer, virtual_shards=self.virtual_shards)
 
     def look_up(self, inputs: tf.Tensor) -> tf.Tensor | dict[str, Any]:
         """Returns the features of cached examples, given their indices, int64 [batch]. Serialized examples are
         unchanged."""
-        return inputs if self.held is None else self.held.gather(inputs)
+        return inputs if self.cached is None else self.cached.gather(inputs)
 
     def decode(self, inputs: Sequence[tf.Tensor], seed: tf.Tensor | None, rows: Sequence[tf.Tensor] | None) -> Any:
         """Decodes the inputs of a batch to `x`, `(x, y)` or `(x, y, weight)`.
@@ -125,7 +125,7 @@ class Plan:
             inputs: For each component, serialized examples, string [n], or indices of cached examples, int64 [n].
             seed, rows: The seed and the batch slots, as in `BatchDecoder`.
         """
-        return self.batch_decoder([self.look_up(one) for one in inputs], seed, rows)
+        return self.batch_decoder([self.look_up(item) for item in inputs], seed, rows)
 
 
 def draw_seed() -> int:

@@ -11,7 +11,7 @@ from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from tf_input.dataset_format import KEY, LABEL, MAX_CATALOG_TEXT_BYTES, Feature, ShardInfo, catalog_features
-from tf_input.options import meant
+from tf_input.options import suggest_option
 from tf_input.selection.columns import Column, TextLists, BinaryColumn
 from tf_input.storage.packages import import_package
 from tf_input.storage.paths import join
@@ -41,7 +41,7 @@ class Catalog(Mapping[str, Column]):
         self, directory: str | os.PathLike[str], split: str, shards: Sequence[ShardInfo], features: Mapping[str, Feature], store: Store
     ) -> None:
         self._directory, self._split, self._shards, self._features, self._store = directory, split, shards, features, store
-        self._with_names = {name: one for name, one in catalog_features(features.values()).items() if one.kind == "class_label"}
+        self._with_names = {name: item for name, item in catalog_features(features.values()).items() if item.kind == "class_label"}
         self._read: dict[str, Column] = {}
         self.num_examples = sum(shard.num_examples for shard in shards)
 
@@ -75,7 +75,7 @@ class Catalog(Mapping[str, Column]):
                 f"{self.described()}"
             )
         else:
-            raise KeyError(f"there is no column {name!r}; {self.described()}{meant(name, self)}")
+            raise KeyError(f"there is no column {name!r}; {self.described()}{suggest_option(name, self)}")
         return self._read[name]
 
     def described(self) -> str:
@@ -106,9 +106,9 @@ class Catalog(Mapping[str, Column]):
                     "Run `recordmill repair`."
                 )
             return labels
-        places = {label: place for place, label in enumerate(names)}
+        indices = {label: location for location, label in enumerate(names)}
         column = next(column for column, feature in self._with_names.items() if feature.name == name)
-        return self[column].look_up(lambda label: places.get(label, -1), -1)
+        return self[column].look_up(lambda label: indices.get(label, -1), -1)
 
     def row_columns(self) -> list[str]:
         """Returns the columns that `rows` can read: `path`, and the class names of each feature with one class label.
@@ -323,19 +323,19 @@ def _to_column(parts: Sequence[Any], names: Sequence[str] | None) -> Column:
         names: The class names; None for a column without classes.
     """
     arrow = import_package("pyarrow")
-    whole = arrow.chunked_array(parts)
-    if arrow.types.is_list(whole.type):
+    complete = arrow.chunked_array(parts)
+    if arrow.types.is_list(complete.type):
         lengths = [np.diff(part.offsets.to_numpy()) for part in parts]
         return TextLists(np.concatenate(lengths).astype(np.int64), _to_column([part.flatten() for part in parts], names))
-    if arrow.types.is_integer(whole.type) and not whole.null_count:
-        return whole.to_numpy().astype(np.int64)
-    if arrow.types.is_float32(whole.type):
-        return whole.to_numpy()  # missing values become NaN
-    if arrow.types.is_integer(whole.type) or arrow.types.is_floating(whole.type):
-        return whole.cast(arrow.float64(), safe=False).to_numpy()
-    if arrow.types.is_boolean(whole.type):
-        return whole.to_numpy()
-    unified = whole.dictionary_encode().unify_dictionaries()
+    if arrow.types.is_integer(complete.type) and not complete.null_count:
+        return complete.to_numpy().astype(np.int64)
+    if arrow.types.is_float32(complete.type):
+        return complete.to_numpy()  # missing values become NaN
+    if arrow.types.is_integer(complete.type) or arrow.types.is_floating(complete.type):
+        return complete.cast(arrow.float64(), safe=False).to_numpy()
+    if arrow.types.is_boolean(complete.type):
+        return complete.to_numpy()
+    unified = complete.dictionary_encode().unify_dictionaries()
     codes = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in unified.chunks]
     values = unified.chunk(0).dictionary.to_pylist() if unified.num_chunks else []
     return BinaryColumn(np.concatenate([np.zeros(0, np.int64), *codes]), values, names)

@@ -30,9 +30,9 @@ class BinaryColumn:
 
     def to_numpy(self) -> np.ndarray:
         """Returns str or None as an object array [n]."""
-        found = np.empty(len(self.values) + 1, object)
-        found[:-1] = self.values
-        return found[self.codes]
+        result = np.empty(len(self.values) + 1, object)
+        result[:-1] = self.values
+        return result[self.codes]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,14 +50,14 @@ class TextLists:
     def have(self, text: str) -> np.ndarray:
         """Returns whether each example's list contains a string, bool [n]."""
         owners = np.repeat(np.arange(len(self.lengths)), self.lengths)
-        return np.bincount(owners, self.texts.look_up(lambda one: one == text, False), len(self.lengths)) > 0
+        return np.bincount(owners, self.texts.look_up(lambda item: item == text, False), len(self.lengths)) > 0
 
     def to_numpy(self) -> np.ndarray:
         """Returns lists of str as an object array [n]."""
-        found, flat = np.empty(len(self.lengths), object), self.texts.to_numpy().tolist()
+        result, flat = np.empty(len(self.lengths), object), self.texts.to_numpy().tolist()
         stops = np.cumsum(self.lengths)
-        found[:] = [flat[start:stop] for start, stop in zip((stops - self.lengths).tolist(), stops.tolist())]
-        return found
+        result[:] = [flat[start:stop] for start, stop in zip((stops - self.lengths).tolist(), stops.tolist())]
+        return result
 
 
 Column = np.ndarray | BinaryColumn | TextLists

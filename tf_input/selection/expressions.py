@@ -11,7 +11,7 @@ from typing import Any, Callable, Mapping, NoReturn
 
 import numpy as np
 
-from tf_input.options import meant
+from tf_input.options import suggest_option
 from tf_input.selection.columns import Column, TextLists, BinaryColumn
 
 _ALLOWED = (
@@ -52,14 +52,14 @@ def evaluate(text: str, columns: Mapping[str, Column], num_examples: int) -> np.
         ) from None
     try:
         with np.errstate(all="ignore"):
-            found = _Evaluator(text, columns).value(tree.body)
+            result = _Evaluator(text, columns).value(tree.body)
     except RecursionError:
         raise ValueError(f"where={text[:60]!r}... is nested too deeply. Use fewer parentheses.") from None
     except (OverflowError, ZeroDivisionError) as error:
         raise ValueError(f"where={text!r}: {error}") from None
-    if not _is_truth(found):
-        raise ValueError(f"where={text!r} evaluates to {_kind(found)}. Write a condition that is true or false.")
-    return np.array(np.broadcast_to(found, num_examples))
+    if not _is_truth(result):
+        raise ValueError(f"where={text!r} evaluates to {_kind(result)}. Write a condition that is true or false.")
+    return np.array(np.broadcast_to(result, num_examples))
 
 
 class _Evaluator:
@@ -82,7 +82,7 @@ class _Evaluator:
                 return self._columns[f"{group}/{name}"]
             case ast.BoolOp(op=op, values=nodes):
                 combine = np.logical_and if isinstance(op, ast.And) else np.logical_or
-                return functools.reduce(combine, [self._truth(one) for one in nodes])
+                return functools.reduce(combine, [self._truth(item) for item in nodes])
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return ~self._truth(operand)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -98,9 +98,9 @@ class _Evaluator:
                 return self._text_of(owner).map(str.lower)
             case ast.Call(func=ast.Attribute(value=owner, attr=name), args=[argument], keywords=[]) if name in _TEXT_TESTS:
                 texts = tuple(self._constants(argument))
-                if not all(isinstance(one, str) for one in texts):
+                if not all(isinstance(entry, str) for entry in texts):
                     self._fail(f"{_show(argument)!r} is not a string")
-                return self._text_of(owner).look_up(lambda one: _TEXT_TESTS[name](one, texts), False)
+                return self._text_of(owner).look_up(lambda element: _TEXT_TESTS[name](element, texts), False)
         self._fail(f"{_show(node)!r} is not allowed. Use only {_ALLOWED}.")
 
     def _column(self, name: str) -> Column:
@@ -117,8 +117,8 @@ class _Evaluator:
     def _compare(self, left_node: ast.expr, op: ast.cmpop, right_node: ast.expr) -> np.ndarray:
         left = self.value(left_node)
         if isinstance(op, (ast.In, ast.NotIn)):
-            found = self._contains(left_node, left, right_node)
-            return ~found if isinstance(op, ast.NotIn) else found
+            result = self._contains(left_node, left, right_node)
+            return ~result if isinstance(op, ast.NotIn) else result
         right = self.value(right_node)
         is_none = left is None or right is None
         is_equality = isinstance(op, (ast.Eq, ast.NotEq, ast.Is, ast.IsNot))
@@ -127,11 +127,11 @@ class _Evaluator:
                 f"'is' only works with None. Compare {_show(left_node)!r} and {_show(right_node)!r} by == or !="
             )
         if is_none and is_equality:
-            found = _is_missing(right if left is None else left)
-            return ~found if isinstance(op, (ast.NotEq, ast.IsNot)) else found
+            result = _is_missing(right if left is None else left)
+            return ~result if isinstance(op, (ast.NotEq, ast.IsNot)) else result
         if is_none or _kind(left) != _kind(right) or isinstance(left, TextLists) or not is_equality and _is_truth(left):
             shown = f"{_show(left_node)} is {_kind(left)}, and {_show(right_node)} {_kind(right)}"
-            named = next((one.names[0] for one in (left, right) if isinstance(one, BinaryColumn) and one.names), None)
+            named = next((entry.names[0] for entry in (left, right) if isinstance(entry, BinaryColumn) and entry.names), None)
             is_list = isinstance(left, TextLists) or isinstance(right, TextLists)
             more = (
                 "; to test for one of several, write `'cat' in label`"
@@ -147,14 +147,14 @@ class _Evaluator:
             self._check_names(right_node, right, left)
         if not right.codes.ndim:
             (other,) = right.values
-            return left.look_up(lambda one: compare(one, other), isinstance(op, ast.NotEq))
+            return left.look_up(lambda item: compare(item, other), isinstance(op, ast.NotEq))
         lefts, rights = np.broadcast_arrays(left.to_numpy(), right.to_numpy())
         if is_equality:
             return np.asarray(compare(lefts, rights), bool)
         is_there = ~(_is_missing(left) | _is_missing(right))
-        found = np.zeros(is_there.shape, bool)
-        found[is_there] = compare(lefts[is_there], rights[is_there])
-        return found
+        result = np.zeros(is_there.shape, bool)
+        result[is_there] = compare(lefts[is_there], rights[is_there])
+        return result
 
     def _contains(self, left_node: ast.expr, left: Any, right_node: ast.expr) -> np.ndarray:
         if isinstance(right_node, (ast.Tuple, ast.List, ast.Set)):
@@ -167,7 +167,7 @@ class _Evaluator:
             )
         (text,) = left.values
         if isinstance(right, BinaryColumn):
-            return right.look_up(lambda one: text in one, False)
+            return right.look_up(lambda item: text in item, False)
         self._check_names(right_node, right.texts, left)
         return right.have(text)
 
@@ -179,28 +179,28 @@ class _Evaluator:
                 f"{_show(left_node)} is {_kind(left)}; `in` with a tuple needs a column of single values. "
                 "For list columns, write `'cat' in label`."
             )
-        for one in wanted:
-            if one is not None and (not isinstance(one, expected) or isinstance(one, bool) and expected == (int, float)):
-                self._fail(f"{_show(left_node)} is {_kind(left)}, and can't be compared with {one!r}")
+        for member in wanted:
+            if member is not None and (not isinstance(member, expected) or isinstance(member, bool) and expected == (int, float)):
+                self._fail(f"{_show(left_node)} is {_kind(left)}, and can't be compared with {member!r}")
         if not isinstance(left, BinaryColumn):
-            numbers = np.array([one for one in wanted if one is not None])
-            found = np.isin(left, numbers.astype(np.float32) if left.dtype == np.float32 else numbers)
-            return found | _is_missing(left) if None in wanted else found
-        self._check_names(left_node, left, BinaryColumn(np.zeros((), np.int64), [one for one in wanted if one is not None]))
+            numbers = np.array([entry for entry in wanted if entry is not None])
+            result = np.isin(left, numbers.astype(np.float32) if left.dtype == np.float32 else numbers)
+            return result | _is_missing(left) if None in wanted else result
+        self._check_names(left_node, left, BinaryColumn(np.zeros((), np.int64), [element for element in wanted if element is not None]))
         values = {*wanted}
-        return left.look_up(lambda one: one in values, None in wanted)
+        return left.look_up(lambda item: item in values, None in wanted)
 
     def _constants(self, node: ast.expr) -> list[Any]:
         """Returns the values of a tuple, or a single value as a list."""
         nodes = node.elts if isinstance(node, (ast.Tuple, ast.List, ast.Set)) else [node]
-        found = []
-        for one in nodes:
-            sign, inner = (-1, one.operand) if isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.USub) else (1, one)
+        results = []
+        for item in nodes:
+            sign, inner = (-1, item.operand) if isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.USub) else (1, item)
             value = inner.value if isinstance(inner, ast.Constant) else ...
             if not isinstance(value, (str, bool, int, float, type(None))) or sign < 0 and not isinstance(value, (int, float)):
-                self._fail(f"{_show(one)!r} is not a constant. Use numbers and quoted strings.")
-            found.append(-value if sign < 0 else value)
-        return found
+                self._fail(f"{_show(item)!r} is not a constant. Use numbers and quoted strings.")
+            results.append(-value if sign < 0 else value)
+        return results
 
     def _check_names(self, node: ast.expr, column: BinaryColumn, constants: BinaryColumn) -> None:
         """Rejects unknown class names. Without this check, a misspelled class name in a condition would silently match
@@ -212,33 +212,33 @@ class _Evaluator:
             if text not in known:
                 shown = ", ".join(column.names[:5]) + (", ..." if len(column.names) > 5 else "")
                 self._fail(
-                    f"{_show(node)} has no class {text!r}. Use one of {shown}{meant(text, column.names)}"
+                    f"{_show(node)} has no class {text!r}. Use one of {shown}{suggest_option(text, column.names)}"
                 )
 
     def _length(self, node: ast.expr) -> np.ndarray:
-        found = self.value(node)
-        if isinstance(found, TextLists):
-            return found.lengths
+        result = self.value(node)
+        if isinstance(result, TextLists):
+            return result.lengths
         return self._text_of(node).look_up(len, np.nan)
 
     def _text_of(self, node: ast.expr) -> BinaryColumn:
-        if not isinstance(found := self.value(node), BinaryColumn):
-            self._fail(f"{_show(node)} is {_kind(found)}, not a string")
-        return found
+        if not isinstance(result := self.value(node), BinaryColumn):
+            self._fail(f"{_show(node)} is {_kind(result)}, not a string")
+        return result
 
     def _truth(self, node: ast.expr) -> np.ndarray:
-        if not _is_truth(found := self.value(node)):
-            self._fail(f"{_show(node)} is {_kind(found)}, not a condition")
-        return found
+        if not _is_truth(result := self.value(node)):
+            self._fail(f"{_show(node)} is {_kind(result)}, not a condition")
+        return result
 
     def _number(self, node: ast.expr) -> np.ndarray:
-        found = self.value(node)
-        if not isinstance(found, np.ndarray | np.generic) or _is_truth(found):
-            self._fail(f"{_show(node)} is {_kind(found)}, not a number")
-        return found
+        result = self.value(node)
+        if not isinstance(result, np.ndarray | np.generic) or _is_truth(result):
+            self._fail(f"{_show(node)} is {_kind(result)}, not a number")
+        return result
 
-    def _fail(self, what: str) -> NoReturn:
-        raise ValueError(f"where={self._text!r}: {what}")
+    def _fail(self, subject: str) -> NoReturn:
+        raise ValueError(f"where={self._text!r}: {subject}")
 
 
 def _is_truth(value: Any) -> bool:

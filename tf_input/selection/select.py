@@ -6,7 +6,7 @@ from typing import Any, Callable, Mapping, Sequence
 import numpy as np
 
 from tf_input.epochs.selection import Balance, Selection
-from tf_input.options import meant
+from tf_input.options import suggest_option
 from tf_input.read_config import ReadConfig
 from tf_input.selection.catalog import Catalog
 from tf_input.selection.columns import Column
@@ -64,17 +64,17 @@ def _meet(where: str | Callable[[Mapping[str, np.ndarray]], np.ndarray], catalog
         return evaluate(where, catalog, catalog.num_examples)
     arrays = _Arrays(catalog)
     try:
-        found = np.asarray(where(arrays))
+        result = np.asarray(where(arrays))
     except KeyError as error:
         if arrays.missing is None:  # the user's function raised its own KeyError
             raise
         raise ValueError(f"where={where!r}: {error.args[0]}") from None
-    if found.dtype != bool or found.shape != (catalog.num_examples,):
+    if result.dtype != bool or result.shape != (catalog.num_examples,):
         raise ValueError(
-            f"where={where!r} returned {found.dtype} {list(found.shape)}. It must return bool "
+            f"where={where!r} returned {result.dtype} {list(result.shape)}. It must return bool "
             f"[{catalog.num_examples}], one value per example."
         )
-    return found
+    return result
 
 
 class _Arrays(Mapping[str, np.ndarray]):
@@ -103,16 +103,16 @@ class _Arrays(Mapping[str, np.ndarray]):
 def _balance(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[str, Sequence[str]], numbers: np.ndarray) -> Balance:
     option = config.balance
     if len(labels) != 1:
-        found = f"the targets are {', '.join(labels)}" if labels else "no target is a class label"
+        result = f"the targets are {', '.join(labels)}" if labels else "no target is a class label"
         advice = f" Pass for example targets={next(iter(labels))!r}." if labels else ""
-        raise ValueError(f"balance={option!r} needs one target that is a class label: {found}.{advice}")
+        raise ValueError(f"balance={option!r} needs one target that is a class label: {result}.{advice}")
     ((name, names),) = labels.items()
     if isinstance(option, Mapping):
-        for one in option:
-            if one not in names:
+        for entry in option:
+            if entry not in names:
                 shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
                 raise ValueError(
-                    f"balance={option!r}: {name} has no class {one!r}. Use one of {shown}{meant(one, names)}"
+                    f"balance={option!r}: {name} has no class {entry!r}. Use one of {shown}{suggest_option(entry, names)}"
                 )
     classes = catalog.labels(name)[numbers]
     if len(without := np.flatnonzero(classes < 0)):
@@ -120,7 +120,7 @@ def _balance(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[s
             f"balance={option!r}: {len(without):,} examples of {split} have no {name}. To leave them out, pass "
             f'where="{name} is not None".'
         )
-    shares = option if isinstance(option, str) else tuple(float(option.get(one, 0)) for one in names)
+    shares = option if isinstance(option, str) else tuple(float(option.get(item, 0)) for item in names)
     count = functools.partial(count_classes, shares, split=split, names=names)
     return Balance(classes, len(names), count, 0 if config.seed is None else config.seed)
 

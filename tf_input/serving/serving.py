@@ -16,7 +16,7 @@ import tensorflow as tf
 from tf_input.dataset_format import label_file_name
 from tf_input.read_config import ImageSize, ReadConfig
 from tf_input.serving.serving_checks import check_fed, check_inputs, check_predictions, prediction_tolerance
-from tf_input.serving.serving_heads import Head, make_heads, name_predictions
+from tf_input.serving.serving_outputs import ModelOutput, make_outputs, name_predictions
 from tf_input.serving.serving_inputs import ServingInputs
 from tf_input.serving.serving_origin import check_unmapped, find_origin
 from tf_input.storage.paths import is_url
@@ -162,7 +162,7 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
     check_unmapped(model, train)
     inputs = ServingInputs(find_origin(train, config.reading_options, _NUM_CHECKED), config.max_pixels)
     raw, x, specs = inputs.sample(_NUM_CHECKED)
-    if config.max_batch_size is not None and any(None in one.shape[1:] for one in tf.nest.flatten(specs)):
+    if config.max_batch_size is not None and any(None in item.shape[1:] for item in tf.nest.flatten(specs)):
         raise ValueError(
             f"max_batch_size={config.max_batch_size}: lists differ in length between requests, so they can't be "
             "batched. "
@@ -172,10 +172,10 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
     check_fed(model, x)
     predicted = _predict(model, x, targets)
     names = config.label_names, config.from_logits, config.threshold
-    heads = make_heads(model, inputs.decoder.features, targets, predicted, *names)
+    outputs = make_outputs(model, inputs.decoder.features, targets, predicted, *names)
     with _scratch(path) as scratch:
-        _write(model, inputs, heads, specs, config.max_batch_size, scratch)
-        _check(scratch / "served", model, inputs, heads, raw, x, predicted)
+        _write(model, inputs, outputs, specs, config.max_batch_size, scratch)
+        _check(scratch / "served", model, inputs, outputs, raw, x, predicted)
         _publish(scratch, path)
 
 
@@ -201,15 +201,15 @@ def _predict(model: keras.Model, x: Any, targets: Sequence[str]) -> dict[str, np
     try:
         predictions = model(x, training=False)
     except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
-        found = tf.nest.map_structure(lambda one: f"{one.dtype} {[None, *one.shape[1:]]}", x)
-        raise ValueError(f"the model can't be called with {found}. Use the options from its training.") from error
+        result = tf.nest.map_structure(lambda item: f"{item.dtype} {[None, *item.shape[1:]]}", x)
+        raise ValueError(f"the model can't be called with {result}. Use the options from its training.") from error
     return name_predictions(model, keras.tree.map_structure(keras.ops.convert_to_numpy, predictions), targets)
 
 
 def _write(
     model: keras.Model,
     inputs: ServingInputs,
-    heads: Mapping[str, Head],
+    outputs: Mapping[str, ModelOutput],
     specs: Any,
     max_batch_size: int | None,
     scratch: pathlib.Path,
@@ -223,16 +223,16 @@ def _write(
     root = tf.Module()
     root.network = tf.saved_model.load(os.fspath(scratch / "network"))
     root.transform = inputs.tracked
-    root.label_names = [_asset(scratch, head) for head in heads.values() if head.label_names]
-    targets = tuple(heads)
+    root.label_names = [_asset(scratch, output) for output in outputs.values() if output.label_names]
+    targets = tuple(outputs)
     network = root.network.serve if max_batch_size is None else _batched(root.network.serve, specs, max_batch_size)
 
     read = tf.function(inputs, input_signature=[inputs.specs], autograph=False)  # shared by both signatures
 
     def serve(raw: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         predictions = name_predictions(model, network(read(raw)), targets)
-        found = {name: heads[name].outputs(values) for name, values in predictions.items()}
-        return _flat(found) if len(found) > 1 else found[targets[0]]
+        results = {name: outputs[name].outputs(values) for name, values in predictions.items()}
+        return _flat(results) if len(results) > 1 else results[targets[0]]
 
     def preprocess(raw: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         x = read(raw)
@@ -256,12 +256,12 @@ def _batched(network: Callable[[Any], Any], specs: Any, max_batch_size: int) -> 
 
 
 def _flat(outputs: Mapping[str, Mapping[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
-    return {f"{target}/{name}": value for target, one in outputs.items() for name, value in one.items()}
+    return {f"{target}/{name}": value for target, item in outputs.items() for name, value in item.items()}
 
 
-def _asset(scratch: pathlib.Path, head: Head) -> tf.saved_model.Asset:
-    file = scratch / label_file_name(head.target)
-    file.write_text("".join(f"{name}\n" for name in head.label_names))
+def _asset(scratch: pathlib.Path, output: ModelOutput) -> tf.saved_model.Asset:
+    file = scratch / label_file_name(output.target)
+    file.write_text("".join(f"{name}\n" for name in output.label_names))
     return tf.saved_model.Asset(os.fspath(file))
 
 
@@ -269,7 +269,7 @@ def _check(
     path: pathlib.Path,
     model: keras.Model,
     inputs: ServingInputs,
-    heads: Mapping[str, Head],
+    outputs: Mapping[str, ModelOutput],
     raw: Mapping[str, np.ndarray],
     x: Any,
     predicted: Mapping[str, np.ndarray],
@@ -277,21 +277,21 @@ def _check(
     """Checks that the SavedModel gives the same inputs and predictions as the trained model."""
     served = tf.saved_model.load(os.fspath(path))
     raw = {name: tf.constant(values) for name, values in raw.items()}
-    found = served.signatures["preprocess"](**raw)
-    expected = x if isinstance(x, Mapping) else {next(iter(found)): x}
+    result = served.signatures["preprocess"](**raw)
+    expected = x if isinstance(x, Mapping) else {next(iter(result)): x}
     for name, values in expected.items():
-        check_inputs(name, found[name].numpy(), values, inputs.rounding)
+        check_inputs(name, result[name].numpy(), values, inputs.rounding)
     answers, tolerance = served.signatures["serving_default"](**raw), prediction_tolerance(model)
-    predictions = name_predictions(model, served.network.serve(tf.nest.map_structure(tf.constant, x)), tuple(heads))
+    predictions = name_predictions(model, served.network.serve(tf.nest.map_structure(tf.constant, x)), tuple(outputs))
     answered = predicted
     if inputs.rounding:  # inputs differ within the tolerance, so their predictions do, too
-        seen = {name: found[name] for name in expected} if isinstance(x, Mapping) else next(iter(found.values()))
-        again = name_predictions(model, served.network.serve(seen), tuple(heads))
-        answered = {name: again[name].numpy() for name in heads}
-    for name, head in heads.items():
+        seen = {name: result[name] for name in expected} if isinstance(x, Mapping) else next(iter(result.values()))
+        again = name_predictions(model, served.network.serve(seen), tuple(outputs))
+        answered = {name: again[name].numpy() for name in outputs}
+    for name, output in outputs.items():
         check_predictions(f"predictions of {name!r}", predictions[name].numpy(), predicted[name], tolerance)
-        prefix = f"{name}/" if len(heads) > 1 else ""
-        for output, values in head.outputs(tf.constant(answered[name])).items():
+        prefix = f"{name}/" if len(outputs) > 1 else ""
+        for output, values in output.outputs(tf.constant(answered[name])).items():
             if output != "label":
                 check_predictions(f"{prefix}{output}", answers[f"{prefix}{output}"].numpy(), values.numpy(), tolerance)
 

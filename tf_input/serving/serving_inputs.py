@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_input.batches import Reading
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature
-from tf_input.decoding import decode, lists, schema, whole_images
+from tf_input.decoding import decode, lists, schema, uncropped_images
 from tf_input.decoding.example_decoder import ExampleDecoder, ImageSizes
 from tf_input.decoding.schema import sides_of
 from tf_input.serving.serving_limits import check_pixels
@@ -43,15 +43,15 @@ class ServingInputs:
         self._schema = dataset.manifest.schema
         self._transform = dataset.files.transform if config.transform else None
         self._any_size = _of_any_size(self.decoder)
-        self._is_held = plan.held is not None
-        self._same_size = _of_same_size(self.decoder, self._is_held)
+        self._is_cached = plan.cached is not None
+        self._same_size = _of_same_size(self.decoder, self._is_cached)
         names = self._any_size.wanted()
         raw = names if self._transform is None else self._transform.graph.inputs_of(names)
         for name in raw:
             if dataset.features[name].shape.count(None) > 1:
-                found = f"{name!r} has different sizes, {dataset.features[name].shape}"
+                result = f"{name!r} has different sizes, {dataset.features[name].shape}"
                 raise ValueError(
-                    f"inputs={self._any_size.config.input_names!r}: {found}, which a serving signature does not "
+                    f"inputs={self._any_size.config.input_names!r}: {result}, which a serving signature does not "
                     "support. "
                     "Use tensors of one shape."
                 )
@@ -62,15 +62,15 @@ class ServingInputs:
                 self.specs[name] = tf.TensorSpec([None, *spec.shape], spec.dtype, name)
                 continue
             feature, length = dataset.features[name], f"{name}{_LENGTH_SUFFIX}"
-            found = f"inputs={self._any_size.config.input_names!r} include {name!r}"
+            result = f"inputs={self._any_size.config.input_names!r} include {name!r}"
             if not lists.is_list(feature) and (feature.kind != "class_label" or name.startswith(f"{OBJECTS}/")):
                 raise ValueError(
-                    f"{found}, which can have any number of values. Use other inputs, or lists of numbers, strings or "
+                    f"{result}, which can have any number of values. Use other inputs, or lists of numbers, strings or "
                     "classes."
                 )
             if length in dataset.features:
                 raise ValueError(
-                    f"{found}, whose list lengths are served as {length!r}, but a feature has this name already. Use "
+                    f"{result}, whose list lengths are served as {length!r}, but a feature has this name already. Use "
                     "other inputs."
                 )
             self._lists[name] = length
@@ -90,7 +90,7 @@ class ServingInputs:
         """Converts raw features, as described by `specs`, to `x`, as returned by `batches`."""
         features = self._origin.dataset.features
         parsed = {name: raw[name] for name in raw if name not in self._lists.values()}
-        parsed = {name: check_pixels(one, self._max_pixels) if features[name].kind == "image" else one for name, one in parsed.items()}
+        parsed = {name: check_pixels(item, self._max_pixels) if features[name].kind == "image" else item for name, item in parsed.items()}
         parsed |= {name: _to_lists(raw[name], raw[length]) for name, length in self._lists.items()}
         if self._transform is not None:
             parsed = self._transform.graph.apply(parsed, self._any_size.wanted())
@@ -101,8 +101,8 @@ class ServingInputs:
         for name, size in _stored_sizes(self.decoder).items():
             sizes = decode.stored_sizes(parsed[name])
             is_same &= tf.reduce_all(sizes == tf.constant(size, sizes.dtype))
-        held = same_size.decode_stored if self._is_held else lambda parsed: parsed
-        return tf.cond(is_same, lambda: same_size.outputs(held(parsed)), lambda: self._any_size.outputs(parsed))
+        cached = same_size.decode_stored if self._is_cached else lambda parsed: parsed
+        return tf.cond(is_same, lambda: same_size.outputs(cached(parsed)), lambda: self._any_size.outputs(parsed))
 
     def sample(self, count: int) -> tuple[dict[str, np.ndarray], Any, Any]:
         """Returns the first examples of the dataset. The examples are a random sample, because the dataset was shuffled
@@ -121,14 +121,14 @@ class ServingInputs:
         batches = dataset.batches(split, **options)
         x, spec = next(iter(batches)), batches.element_spec
         x, spec = (x[0], spec[0]) if self.decoder.targets else (x, spec)
-        if not all(isinstance(one, tf.Tensor) for one in tf.nest.flatten(x)):
+        if not all(isinstance(entry, tf.Tensor) for entry in tf.nest.flatten(x)):
             raise ValueError(
                 f"inputs={self.decoder.config.input_names!r}: ragged tensors can't be served. Use ragged='pad'."
             )
         raw = {name: value.numpy() for name, value in raw.items()}
         # A cached batch may have other examples at its end, in place of corrupt records that were dropped.
-        specs = tf.nest.map_structure(lambda one: tf.TensorSpec([None, *one.shape[1:]], one.dtype), spec)
-        return raw, tf.nest.map_structure(lambda one: one[: len(records)].numpy(), x), specs
+        specs = tf.nest.map_structure(lambda element: tf.TensorSpec([None, *element.shape[1:]], element.dtype), spec)
+        return raw, tf.nest.map_structure(lambda item: item[: len(records)].numpy(), x), specs
 
 
 def _to_lists(values: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
@@ -158,14 +158,14 @@ def _encoded_inputs(decoder: ExampleDecoder) -> list[str]:
 def _without_sides(decoder: ExampleDecoder) -> dict[str, Feature]:
     """Returns the features without image sizes, because raw images have no stored size. Model inputs are kept."""
     sides = {side for name in (IMAGE, *decoder.others) for side in sides_of(name)}.difference(decoder.config.input_names)
-    return {name: one for name, one in decoder.features.items() if name not in sides}
+    return {name: item for name, item in decoder.features.items() if name not in sides}
 
 
-def _of_same_size(decoder: ExampleDecoder, is_held: bool) -> ExampleDecoder | None:
+def _of_same_size(decoder: ExampleDecoder, is_cached: bool) -> ExampleDecoder | None:
     """Returns a separate decoder for images that have the stored size; None if the general decoder gives the same
     results."""
     resized = [size for name, size in _stored_sizes(decoder).items() if size != decoder.sizes_of(name).shown]
-    if not any(is_held or whole_images.is_small(size) for size in resized):
+    if not any(is_cached or uncropped_images.is_small(size) for size in resized):
         return None
     return dataclasses.replace(_alone(decoder), features=_without_sides(decoder))
 
@@ -178,6 +178,6 @@ def _stored_sizes(decoder: ExampleDecoder) -> dict[str, tuple[int, int]]:
 def _alone(decoder: ExampleDecoder) -> ExampleDecoder:
     """Returns the decoder without targets. The decoder converts images to a fixed number of channels, because images in
     requests may have any number."""
-    channels = decoder.channels if any(one.kind in ("image", "pixels") for one in decoder.features.values()) else None
+    channels = decoder.channels if any(feature.kind in ("image", "pixels") for feature in decoder.features.values()) else None
     config = dataclasses.replace(decoder.config, batch_size=_ANY_NUMBER, channels=channels)
     return dataclasses.replace(decoder, config=config, targets=(), class_weights={}, stored_channels=decode.NUM_CHANNELS)

@@ -7,7 +7,7 @@ from tf_input.batches import Reading
 from tf_input.dataset import PreparedDataset
 from tf_input.dataset import open as open_dataset
 from tf_input.dataset_format import IMAGE
-from tf_input.decoding.schema import is_map, is_other_image
+from tf_input.decoding.schema import is_dense_target, is_other_image
 from tf_input.mapped_batches import compare, source_of
 from tf_input.model_inputs import scales_itself
 from tf_input.read_config import ReadConfig
@@ -41,7 +41,7 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
         if reading.split is None:
             expected = "Pass `batches` of one of its components, with the same options and label_names=train.class_names."
             raise ValueError(f"train={train!r}: a mixture has no single dataset to compare the model with. {expected}")
-        _check_found(reading, given)
+        _check_result(reading, given)
     elif isinstance(train, (PreparedDataset, str, os.PathLike)):
         reading = _asked_for(train if isinstance(train, PreparedDataset) else open_dataset(train), given)
     else:
@@ -66,8 +66,8 @@ def _before_map(train: Any) -> Any:
         return train
     if (difference := compare(batches, train)) is None:
         return batches
-    found = f"it has {difference.found}, but the served model would get {difference.expected}"
-    changed = f"train was made by `map`: {found}"
+    result = f"it has {difference.actual}, but the served model would get {difference.expected}"
+    changed = f"train was made by `map`: {result}"
     if difference.layer:
         raise ValueError(
             f"{changed}. Put this step into the model: export_serving(keras.Sequential([{difference.layer}, model]), "
@@ -91,11 +91,11 @@ def check_unmapped(model: Any, train: Any) -> None:
     if source is None or source.reading.split is None or scales_itself(model):
         return
     dataset = source.reading.dataset
-    for mapped in [one for one in dataset.mapped if one.name == "map" and one.source() is source]:
+    for mapped in [item for item in dataset.mapped if item.name == "map" and item.source() is source]:
         if (difference := mapped.difference(dataset)) is not None and difference.is_other_scale:
             layer = difference.layer or "PREPROCESSING LAYERS"
             raise ValueError(
-                f"train.map(...) made {difference.found}, but the served model would get {difference.expected}. If "
+                f"train.map(...) made {difference.actual}, but the served model would get {difference.expected}. If "
                 "the model was "
                 f"trained on the result of `map`, export keras.Sequential([{layer}, model]); otherwise, keep the "
                 "model. In both "
@@ -103,11 +103,11 @@ def check_unmapped(model: Any, train: Any) -> None:
             )
 
 
-def _check_found(reading: Reading, given: Mapping[str, Any]) -> None:
+def _check_result(reading: Reading, given: Mapping[str, Any]) -> None:
     if given:
         name, value = next(iter(given.items()))
-        found = getattr(reading.config, name)
-        raise ValueError(f"{name}={value!r}: train was already read with {name}={found!r}. Omit {name}.")
+        result = getattr(reading.config, name)
+        raise ValueError(f"{name}={value!r}: train was already read with {name}={result!r}. Omit {name}.")
     for name in _FUNCTIONS:
         if (function := getattr(reading.config, name)) is not None:
             raise ValueError(
@@ -142,7 +142,7 @@ def _check_raw(reading: Reading) -> None:
     image = reading.dataset.features.get(IMAGE)
     if (
         image is not None
-        and is_map(image)
+        and is_dense_target(image)
         and image.kind != "tensor"
         and not reading.config.transform
         and IMAGE in reading.config.input_names

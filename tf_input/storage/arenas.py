@@ -7,7 +7,7 @@ import threading
 from typing import NamedTuple
 
 
-class Piece(NamedTuple):
+class ArenaSlice(NamedTuple):
     """A part of an arena.
 
     Attributes:
@@ -43,16 +43,16 @@ class Arena:
         self._taken = self.num_touched = 0
         self._lock = threading.Lock()
 
-    def take(self, num_bytes: int) -> Piece:
+    def take(self, num_bytes: int) -> ArenaSlice:
         """Returns `num_bytes` bytes from the unused end of the buffer. If the buffer is full, allocates new memory
         instead."""
         with self._lock:
             begin = self._taken
             if begin + num_bytes > self.num_bytes:
-                return Piece(_map(num_bytes), 0, num_bytes)
+                return ArenaSlice(_map(num_bytes), 0, num_bytes)
             self._taken += num_bytes
             self.num_touched = max(self.num_touched, self._taken)
-        return Piece(self._memory, begin, num_bytes)
+        return ArenaSlice(self._memory, begin, num_bytes)
 
     def clear(self) -> None:
         """Frees all parts."""
@@ -67,12 +67,12 @@ _MAX_FREE_BYTES = 384 << 20  # the windows of the default `read_buffer`, with th
 
 def borrow_arena(num_bytes: int) -> Arena:
     """Returns an unused arena of one to two times the requested size, or allocates a new arena."""
-    for arena in sorted(_free, key=lambda one: one.num_bytes):
+    for arena in sorted(_free, key=lambda item: item.num_bytes):
         if num_bytes <= arena.num_bytes <= 2 * num_bytes:
             with contextlib.suppress(ValueError):  # another thread has taken the arena
                 _free.remove(arena)
                 return arena
-    _make_room(num_bytes)
+    _free_space(num_bytes)
     return Arena(num_bytes + num_bytes // 2)  # the next window may be somewhat larger
 
 
@@ -80,7 +80,7 @@ def return_arena(arena: Arena) -> None:
     """Returns an arena to the pool. All threads must have stopped writing to the arena before this call."""
     arena.clear()
     _free.append(arena)
-    _make_room(0)
+    _free_space(0)
 
 
 def release_arenas() -> None:
@@ -88,9 +88,9 @@ def release_arenas() -> None:
     _free.clear()
 
 
-def _make_room(num_bytes: int) -> None:
+def _free_space(num_bytes: int) -> None:
     """Frees the oldest unused arenas until the pool has space for `num_bytes` additional bytes."""
-    while _free and sum(one.num_touched for one in list(_free)) + num_bytes > _MAX_FREE_BYTES:
+    while _free and sum(item.num_touched for item in list(_free)) + num_bytes > _MAX_FREE_BYTES:
         with contextlib.suppress(IndexError):  # another thread has emptied the pool
             _free.pop(0)
 

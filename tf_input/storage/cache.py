@@ -9,7 +9,7 @@ from typing import Iterator, Mapping, Sequence
 
 import google_crc32c
 
-from tf_input.storage.cache_room import BLOCK, PART, CacheRoom, lock_part
+from tf_input.storage.cache_space import BLOCK, PART, CacheSpace, lock_part
 from tf_input.storage.files import Files
 from tf_input.storage.fingerprints import Fingerprints
 from tf_input.storage.local_files import LocalFiles
@@ -31,7 +31,7 @@ class CachedFiles:
         files: The remote files.
         directory: The directory of the dataset.
         folder: The folder for the blocks of the dataset, in the cache directory.
-        cache_bytes: The maximum number of bytes in the cache directory (see `CacheRoom`).
+        cache_bytes: The maximum number of bytes in the cache directory (see `CacheSpace`).
 
     Attributes:
         source: The remote files, for reads that bypass the cache.
@@ -44,7 +44,7 @@ class CachedFiles:
         self.source, self.folder = files, folder
         self._arguments = files, directory, folder, cache_bytes
         self._directory = join(directory, "")
-        self._room = CacheRoom(folder, cache_bytes)
+        self._space = CacheSpace(folder, cache_bytes)
         self._local = LocalFiles()
         self._checked: dict[str, int] = {}  # sizes of the verified blocks in bytes, by path
 
@@ -52,20 +52,20 @@ class CachedFiles:
         return CachedFiles, self._arguments
 
     def read(self, path: str) -> bytes:
-        found = []
-        while not found or len(found[-1]) == BLOCK_BYTES:
-            found.append(self.read_range(path, len(found) * BLOCK_BYTES, BLOCK_BYTES))
-        return b"".join(found)
+        results = []
+        while not results or len(results[-1]) == BLOCK_BYTES:
+            results.append(self.read_range(path, len(results) * BLOCK_BYTES, BLOCK_BYTES))
+        return b"".join(results)
 
     def read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
         if num_bytes <= 0:
             return b""
         wanted = [_Part(index, begin, begin + num_bytes) for index in _blocks(begin, begin + num_bytes)]
-        found = {part.index: self._kept(path, part) for part in wanted}
-        missing = [part for part in wanted if found[part.index] is None]
+        results = {part.index: self._kept(path, part) for part in wanted}
+        missing = [part for part in wanted if results[part.index] is None]
         if missing:
-            found |= self._fetch_and_keep(path, missing) if not self._room.is_full else self._fetch(path, missing)
-        return b"".join(found[part.index] for part in wanted)
+            results |= self._fetch_and_keep(path, missing) if not self._space.is_full else self._fetch(path, missing)
+        return b"".join(results[part.index] for part in wanted)
 
     def read_into(self, path: str, begin: int, buffer: memoryview) -> int:
         data = self.read_range(path, begin, len(buffer))
@@ -85,16 +85,16 @@ class CachedFiles:
         self.source.release()
         self._local.release()
 
-    def can_hold(self, sizes: Mapping[str, int]) -> bool:
-        return self.source.can_hold(sizes) or self._room.can_hold(self._blocks_of(sizes))  # local files need no cache
+    def fits_in_cache(self, sizes: Mapping[str, int]) -> bool:
+        return self.source.fits_in_cache(sizes) or self._space.fits_in_cache(self._blocks_of(sizes))  # local files need no cache
 
-    def room_for(self, sizes: Mapping[str, int]) -> int:
+    def required_cache_bytes(self, sizes: Mapping[str, int]) -> int:
         """Returns the value of `cache_bytes` that is large enough for the given files and all other datasets in use.
 
         Args:
             sizes: The sizes of the files in bytes, by path.
         """
-        return self._room.needed(self._blocks_of(sizes))
+        return self._space.needed(self._blocks_of(sizes))
 
     def _blocks_of(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Returns the sizes in bytes of the block files that store the given files, by path."""
@@ -131,12 +131,12 @@ class CachedFiles:
 
     def _fetch(self, path: str, parts: Sequence["_Part"]) -> dict[int, bytes]:
         """Downloads parts of blocks without caching them."""
-        found = {}
+        results = {}
         for group in _adjacent(parts):
             begin = group[0].begin
             data = self.source.read_range(path, begin, group[-1].end - begin)
-            found |= {part.index: data[part.begin - begin : part.end - begin] for part in group}
-        return found
+            results |= {part.index: data[part.begin - begin : part.end - begin] for part in group}
+        return results
 
     def _fetch_and_keep(self, path: str, parts: Sequence["_Part"]) -> dict[int, bytes]:
         with contextlib.ExitStack() as stack:
@@ -144,29 +144,29 @@ class CachedFiles:
                 # All threads lock blocks in ascending order, which prevents deadlocks.
                 locked = {part.index: stack.enter_context(self._alone(self._block(path, part.index))) for part in parts}
             except OSError as error:
-                self._room.close(f"{error}")
+                self._space.close(f"{error}")
                 return self._fetch(path, parts)
-            found = {part.index: self._kept(path, part) for part in parts}  # other threads may have stored some
-            for group in _adjacent([part for part in parts if found[part.index] is None]):
+            results = {part.index: self._kept(path, part) for part in parts}  # other threads may have stored some
+            for group in _adjacent([part for part in parts if results[part.index] is None]):
                 origin = group[0].index * BLOCK_BYTES
                 data = self.source.read_range(path, origin, len(group) * BLOCK_BYTES)
                 for part in group:
                     begin = part.index * BLOCK_BYTES - origin
                     block = data[begin : begin + BLOCK_BYTES]
-                    found[part.index] = block[part.first : part.stop]
+                    results[part.index] = block[part.first : part.stop]
                     self._keep(self._block(path, part.index), locked[part.index], block)
-        return found
+        return results
 
     def _keep(self, block: str, unfinished: int, data: bytes) -> None:
         try:
-            if not data or not self._room.take(_HEADER.size + len(data), unfinished):
+            if not data or not self._space.take(_HEADER.size + len(data), unfinished):
                 return
             with open(unfinished, "wb", closefd=False) as file:
                 file.write(_header(data))
                 file.write(data)
             os.replace(f"{block}{PART}", block)
         except OSError as error:  # for example, a full disk
-            self._room.close(f"{error}")
+            self._space.close(f"{error}")
 
     @contextlib.contextmanager
     def _alone(self, block: str) -> Iterator[int]:

@@ -58,7 +58,7 @@ class Files(Protocol):
     def release(self) -> None:
         """Closes all open files. Later reads open files again."""
 
-    def can_hold(self, sizes: Mapping[str, int]) -> bool:
+    def fits_in_cache(self, sizes: Mapping[str, int]) -> bool:
         """Returns whether random access is fast, because files are on a local disk or fit into the cache.
 
         Args:

@@ -11,7 +11,7 @@ from typing import Callable, Mapping
 import google_crc32c
 
 from tf_input.dataset_format import MANIFEST, ShardInfo, read_fingerprint
-from tf_input.storage.frames import CHECKSUM_BYTES, FRAME_BYTES, HEADER_BYTES, find_damage, frame_bytes
+from tf_input.storage.frames import CHECKSUM_BYTES, FRAME_BYTES, HEADER_BYTES, find_corruption, frame_bytes
 
 # A function that takes an offset and a number of bytes, and reads these bytes of an open file.
 ReadRange = Callable[[int, int], bytes]
@@ -56,9 +56,9 @@ class Fingerprints:
         known = self._identities.get(path)
         if identity is not None and identity == known:
             return
-        if found := _find_other(shard, read, self._last_offset):
+        if other := _find_other(shard, read, self._last_offset):
             raise ReplacedShardError(
-                f"shard {path} is not the one that {MANIFEST} names: {found}. The dataset was replaced, or shards "
+                f"shard {path} is not the one that {MANIFEST} names: {other}. The dataset was replaced, or shards "
                 "were swapped. "
                 "Open the dataset again; if the error persists, run `recordmill verify`."
             )
@@ -87,14 +87,14 @@ class Fingerprints:
             OSError, ReplacedShardError: As in `check`.
         """
         shard, end = self._shards[path], begin + len(data)
-        found = []
+        results = []
         if begin == 0 and (length := frame_bytes(bytes(data[:HEADER_BYTES]))) is not None and length <= len(data):
-            found.append((bytes(data[length - CHECKSUM_BYTES : length]), shard.first_crc32c))
+            results.append((bytes(data[length - CHECKSUM_BYTES : length]), shard.first_crc32c))
         if end == shard.num_bytes and len(data) >= CHECKSUM_BYTES:
-            found.append((bytes(data[-CHECKSUM_BYTES:]), shard.last_crc32c))
-        if not found and is_first:
-            found.append((read(shard.num_bytes - CHECKSUM_BYTES, CHECKSUM_BYTES), shard.last_crc32c))
-        if any(int.from_bytes(checksum, "little") != expected for checksum, expected in found):
+            results.append((bytes(data[-CHECKSUM_BYTES:]), shard.last_crc32c))
+        if not results and is_first:
+            results.append((read(shard.num_bytes - CHECKSUM_BYTES, CHECKSUM_BYTES), shard.last_crc32c))
+        if any(int.from_bytes(checksum, "little") != expected for checksum, expected in results):
             self.check(path, read)
 
 
@@ -103,19 +103,19 @@ def _find_other(shard: ShardInfo, read: ReadRange, last_offset: Callable[[ShardI
     if the file is the expected shard, even if the shard is corrupt. Corrupt records are detected later, when they are
     read.
     """
-    found = read_fingerprint(read, shard.num_bytes)
-    if found is None or found == shard.fingerprint:
+    result = read_fingerprint(read, shard.num_bytes)
+    if result is None or result == shard.fingerprint:
         return ""
-    first = found[0] != shard.first_crc32c
-    place, index = ("first", 0) if first else ("last", 1)
+    first = result[0] != shard.first_crc32c
+    location, index = ("first", 0) if first else ("last", 1)
     try:
         begin = 0 if first else last_offset(shard)
         num_bytes = frame_bytes(read(begin, HEADER_BYTES)) or FRAME_BYTES
-        if find_damage(read(begin, num_bytes), num_bytes):
+        if find_corruption(read(begin, num_bytes), num_bytes):
             return ""
     except ValueError:  # the index belongs to another shard, too
         pass
-    return f"its {place} record has checksum {found[index]:08x} instead of {shard.fingerprint[index]:08x}"
+    return f"its {location} record has checksum {result[index]:08x} instead of {shard.fingerprint[index]:08x}"
 
 
 def _crc32c(read: ReadRange) -> int:

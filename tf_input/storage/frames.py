@@ -14,31 +14,31 @@ HEADER_BYTES = LENGTH_BYTES + CHECKSUM_BYTES
 FRAME_BYTES = HEADER_BYTES + CHECKSUM_BYTES
 
 
-def unframe(pieces: Sequence[bytes], begins: np.ndarray, ends: np.ndarray) -> list[bytes | None]:
+def unframe(chunks: Sequence[bytes], begins: np.ndarray, ends: np.ndarray) -> list[bytes | None]:
     """Extracts records from byte ranges of shards.
 
     Args:
-        pieces: The byte range that contains each record.
+        chunks: The byte range that contains each record.
         begins, ends: The start and end offsets of the records in their byte ranges, int64 [n]. They may be out of
             bounds.
 
     Returns:
         The data of each record, or None for a corrupt record.
     """
-    num_bytes = np.array([len(piece) for piece in pieces], np.int64)
+    num_bytes = np.array([len(chunk) for chunk in chunks], np.int64)
     is_there = (begins >= 0) & (ends - begins >= FRAME_BYTES) & (ends <= num_bytes)
     if not is_there.all():  # zeros have wrong checksums, so these records count as corrupt
-        pieces = [piece if there else bytes(FRAME_BYTES) for piece, there in zip(pieces, is_there.tolist())]
+        chunks = [chunk if existing else bytes(FRAME_BYTES) for chunk, existing in zip(chunks, is_there.tolist())]
         begins, ends = np.where(is_there, begins, 0), np.where(is_there, ends, FRAME_BYTES)
-    extents = list(zip(pieces, begins.tolist(), ends.tolist()))
-    lengths = [piece[begin : begin + LENGTH_BYTES] for piece, begin, _ in extents]
-    length_checksums = [piece[begin + LENGTH_BYTES : begin + HEADER_BYTES] for piece, begin, _ in extents]
-    data = [piece[begin + HEADER_BYTES : end - CHECKSUM_BYTES] for piece, begin, end in extents]
-    checksums = [piece[end - CHECKSUM_BYTES : end] for piece, _, end in extents]
-    is_whole = np.frombuffer(b"".join(lengths), "<u8") == (ends - begins - FRAME_BYTES).astype(np.uint64)
-    is_whole &= np.frombuffer(b"".join(length_checksums), "<u4") == _checksums(lengths)
-    is_whole &= np.frombuffer(b"".join(checksums), "<u4") == _checksums(data)
-    return data if is_whole.all() else [one if whole else None for one, whole in zip(data, is_whole.tolist())]
+    extents = list(zip(chunks, begins.tolist(), ends.tolist()))
+    lengths = [chunk[begin : begin + LENGTH_BYTES] for chunk, begin, _ in extents]
+    length_checksums = [chunk[begin + LENGTH_BYTES : begin + HEADER_BYTES] for chunk, begin, _ in extents]
+    data = [chunk[begin + HEADER_BYTES : end - CHECKSUM_BYTES] for chunk, begin, end in extents]
+    checksums = [chunk[end - CHECKSUM_BYTES : end] for chunk, _, end in extents]
+    is_complete = np.frombuffer(b"".join(lengths), "<u8") == (ends - begins - FRAME_BYTES).astype(np.uint64)
+    is_complete &= np.frombuffer(b"".join(length_checksums), "<u4") == _checksums(lengths)
+    is_complete &= np.frombuffer(b"".join(checksums), "<u4") == _checksums(data)
+    return data if is_complete.all() else [item if complete else None for item, complete in zip(data, is_complete.tolist())]
 
 
 def frame_bytes(header: bytes) -> int | None:
@@ -50,7 +50,7 @@ def frame_bytes(header: bytes) -> int | None:
     return FRAME_BYTES + int.from_bytes(length, "little")
 
 
-def find_damage(frame: bytes, num_bytes: int) -> str:
+def find_corruption(frame: bytes, num_bytes: int) -> str:
     """Describes the corruption of a record. Returns "" for a valid record.
 
     Args:
@@ -67,15 +67,15 @@ def find_damage(frame: bytes, num_bytes: int) -> str:
     if stated != len(data):
         return f"its length is {stated}, and {len(data)} in the index"
     for name, part, stored in (("length", length, length_checksum), ("data", data, checksum)):
-        found, expected = int(_checksums([part])[0]), int.from_bytes(stored, "little")
-        if found != expected:
-            return f"the checksum of its {name} is {found:08x} instead of {expected:08x}"
+        result, expected = int(_checksums([part])[0]), int.from_bytes(stored, "little")
+        if result != expected:
+            return f"the checksum of its {name} is {result:08x} instead of {expected:08x}"
     return ""
 
 
 def _checksums(data: Sequence[bytes]) -> np.ndarray:
     """Returns the masked CRC-32C checksum of each item, uint32 [n]."""
-    return mask_checksums(np.array([google_crc32c.value(one) for one in data], np.uint32))
+    return mask_checksums(np.array([google_crc32c.value(item) for item in data], np.uint32))
 
 
 def mask_checksums(checksums: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ _MAX_STEPS_BACK = 256  # number of preceding records that `check` searches for a
 _ADVICE = "Copy the shard and its index again, or repeat `recordmill prepare`, which writes the same bytes."
 
 
-class DamagedIndexError(ValueError):
+class CorruptIndexError(ValueError):
     """An index contradicts its shard. The index is corrupt, not the records."""
 
 
@@ -66,14 +66,14 @@ class ShardIndex:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
         self._table = np.frombuffer(data, _ROW, num_rows if files is None else 0, INDEX_HEADER.size) if num_rows else np.zeros(0, _ROW)
-        self._held = self._table["record_offset"]
+        self._cached = self._table["record_offset"]
 
     @classmethod
     def read(cls, path: str, shard: ShardInfo, files: Files) -> "ShardIndex":
         """Opens an index. Local and small indexes are read into memory with a single request."""
         try:
-            is_held = files.is_local or shard.index_bytes <= MAX_HELD_BYTES
-            return cls(path, shard, files.read(path)) if is_held else cls(path, shard, files=files)
+            is_cached = files.is_local or shard.index_bytes <= MAX_HELD_BYTES
+            return cls(path, shard, files.read(path)) if is_cached else cls(path, shard, files=files)
         except FileNotFoundError:
             raise FileNotFoundError(f"index {path} is missing") from None
 
@@ -105,8 +105,8 @@ class ShardIndex:
         edges = np.union1d(records, records + 1)
         offsets = self.offsets(edges[edges < self._num_rows])
         offsets = np.append(offsets, np.full(len(edges) - len(offsets), self._num_bytes))
-        places = np.searchsorted(edges, records)
-        return offsets[places], offsets[places + 1]
+        indices = np.searchsorted(edges, records)
+        return offsets[indices], offsets[indices + 1]
 
     def labels(self) -> np.ndarray:
         """Returns the labels of all records, int32 [n]. Records that do not have exactly one class get `NO_LABEL`."""
@@ -115,22 +115,22 @@ class ShardIndex:
         parts = [self._read_rows(first, min(first + _TOGETHER_ROWS, self._num_rows)) for first in range(0, self._num_rows, _TOGETHER_ROWS)]
         return np.concatenate([np.zeros(0, np.int32), *(part["label"] for part in parts)])
 
-    def num_whole(self, num_bytes: int) -> int:
+    def num_complete(self, num_bytes: int) -> int:
         """Returns the number of complete records in the first `num_bytes` bytes of the shard.
 
         Raises:
-            DamagedIndexError: The offsets in the index are not in ascending order.
+            CorruptIndexError: The offsets in the index are not in ascending order.
         """
         if num_bytes >= self._num_bytes:
             return self._num_rows
         offsets = self._rows(0, self._num_rows)
         for record in np.flatnonzero(np.diff(offsets.astype(np.int64), prepend=-FRAME_BYTES) < FRAME_BYTES)[:1].tolist():
-            raise self._damaged(f"record {record} begins at byte {offsets[record]}, before the previous record ends")
+            raise self._corrupt(f"record {record} begins at byte {offsets[record]}, before the previous record ends")
         return max(0, int(np.searchsorted(offsets, num_bytes, side="right")) - 1)
 
     def offset(self, record: int) -> int:
         """Returns the offset of a record in its shard, in bytes."""
-        return self._held.item(record) if self._files is None else self._rows(record, record + 1).item()
+        return self._cached.item(record) if self._files is None else self._rows(record, record + 1).item()
 
     def offsets(self, records: Sequence[int]) -> np.ndarray:
         """Returns the offsets of records in the shard, in bytes: int64 [n].
@@ -140,29 +140,29 @@ class ShardIndex:
         Args:
             records: The indexes of the records in the shard, in ascending order.
         """
-        found = []
+        results = []
         wanted = np.asarray(records, np.int64)
         while len(wanted):
             is_near = (np.diff(wanted, prepend=wanted[0]) <= _NEAR_ROWS) & (wanted < wanted[0] + _TOGETHER_ROWS)
             count = len(wanted) if is_near.all() else int(np.argmin(is_near))
-            found.append(self._rows(int(wanted[0]), int(wanted[count - 1]) + 1)[wanted[:count] - wanted[0]])
+            results.append(self._rows(int(wanted[0]), int(wanted[count - 1]) + 1)[wanted[:count] - wanted[0]])
             wanted = wanted[count:]
-        return np.minimum(np.concatenate([_NONE, *found]), np.uint64(self._num_bytes)).astype(np.int64)
+        return np.minimum(np.concatenate([_NONE, *results]), np.uint64(self._num_bytes)).astype(np.int64)
 
     def _rows(self, first: int, stop: int) -> np.ndarray:
         """Returns the record offsets in consecutive index rows, uint64 [stop - first].
 
         Raises:
             OSError: The rows cannot be read.
-            DamagedIndexError: The index file is too short.
+            CorruptIndexError: The index file is too short.
         """
-        return self._held[first:stop] if self._files is None else self._read_rows(first, stop)["record_offset"]
+        return self._cached[first:stop] if self._files is None else self._read_rows(first, stop)["record_offset"]
 
     def _read_rows(self, first: int, stop: int) -> np.ndarray:
         num_bytes = (stop - first) * INDEX_ROW.size
         data = self._files.read_range(self._path, INDEX_HEADER.size + first * INDEX_ROW.size, num_bytes)
         if len(data) != num_bytes:
-            raise self._damaged(f"the file ends in row {first + len(data) // INDEX_ROW.size} of {self._num_rows}")
+            raise self._corrupt(f"the file ends in row {first + len(data) // INDEX_ROW.size} of {self._num_rows}")
         return np.frombuffer(data, _ROW)
 
     def check(self, record: int, read: Callable[[int, int], bytes]) -> None:
@@ -176,27 +176,27 @@ class ShardIndex:
                 bytes at the end of the shard.
 
         Raises:
-            DamagedIndexError: The index is corrupt.
+            CorruptIndexError: The index is corrupt.
             OSError: The shard cannot be read.
         """
-        for one in range(record, max(-1, record - _MAX_STEPS_BACK), -1):
-            begin, end = self.offset(one), self.offset(one + 1) if one + 1 < self._num_rows else self._num_bytes
-            if max(begin, end) > self._num_bytes or end < begin + FRAME_BYTES or bool(one) != bool(begin):
-                raise self._damaged(f"record {one} is stored from byte {begin} to byte {end} of {self._num_bytes}")
+        for item in range(record, max(-1, record - _MAX_STEPS_BACK), -1):
+            begin, end = self.offset(item), self.offset(item + 1) if item + 1 < self._num_rows else self._num_bytes
+            if max(begin, end) > self._num_bytes or end < begin + FRAME_BYTES or bool(item) != bool(begin):
+                raise self._corrupt(f"record {item} is stored from byte {begin} to byte {end} of {self._num_bytes}")
             try:
                 num_bytes = frame_bytes(read(begin, HEADER_BYTES))
             except NOT_THERE:  # the index may still be valid
                 return
             if num_bytes is not None:
                 if begin + num_bytes != end:
-                    raise self._damaged(
-                        f"record {one} ends at byte {end}, but at {begin + num_bytes} according to the shard"
+                    raise self._corrupt(
+                        f"record {item} ends at byte {end}, but at {begin + num_bytes} according to the shard"
                     )
                 return
 
-    def _damaged(self, found: str) -> DamagedIndexError:
-        return DamagedIndexError(
-            f"{self._path} is corrupt, or does not belong to {self._shard_name}: according to it, {found}. {_ADVICE}"
+    def _corrupt(self, result: str) -> CorruptIndexError:
+        return CorruptIndexError(
+            f"{self._path} is corrupt, or does not belong to {self._shard_name}: according to it, {result}. {_ADVICE}"
         )
 
 

@@ -77,7 +77,7 @@ class LocalFiles:
     def discard(self, path: str, begin: int, num_bytes: int) -> bool:
         return False
 
-    def can_hold(self, sizes: Mapping[str, int]) -> bool:
+    def fits_in_cache(self, sizes: Mapping[str, int]) -> bool:
         return True
 
     def release(self) -> None:
@@ -114,12 +114,12 @@ class LocalFiles:
     def _read_rest(file: "_OpenFile", begin: int, num_bytes: int, data: bytes) -> bytes:
         """Reads the remaining bytes of a range. A single read may return fewer bytes in FUSE file systems or after a
         signal."""
-        found, begin = [data], begin + len(data)
+        result, begin = [data], begin + len(data)
         end = begin - len(data) + num_bytes
         while data and begin < end:
-            found.append(data := os.pread(file.descriptor, end - begin, begin))
+            result.append(data := os.pread(file.descriptor, end - begin, begin))
             begin += len(data)
-        return b"".join(found)
+        return b"".join(result)
 
 
 class _OpenFile:

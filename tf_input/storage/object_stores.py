@@ -57,8 +57,8 @@ class ObjectStoreFiles(RemoteFiles):
         def read(store: Any, key: str) -> int:
             num_read = 0
             # Copies the response as it arrives. Otherwise, memory would contain it twice, and it may be a whole chunk.
-            for piece in self._obstore.get(store, key, options={"range": (begin, begin + len(buffer))}).stream(min_chunk_size=_PIECE_BYTES):
-                data = memoryview(piece)
+            for chunk in self._obstore.get(store, key, options={"range": (begin, begin + len(buffer))}).stream(min_chunk_size=_PIECE_BYTES):
+                data = memoryview(chunk)
                 buffer[num_read : num_read + len(data)] = data
                 num_read += len(data)
             return num_read
@@ -70,18 +70,18 @@ class ObjectStoreFiles(RemoteFiles):
             with ThreadPoolExecutor(_NUM_REQUESTS) as threads:
                 return list(threads.map(self._size, [join(directory, name) for name in names]))
         folders = dict.fromkeys(os.path.dirname(join(directory, name)) for name in names)
-        found = {}
+        results = {}
         for folder in folders:
             listed = self._ask(f"{folder}/", lambda store, key: self._obstore.list_with_delimiter(store, key)["objects"])
-            found |= {join(bucket_and_key(folder)[0], one["path"]): one["size"] for one in listed}
-        return [found.get(join(directory, name)) for name in names]
+            results |= {join(bucket_and_key(folder)[0], item["path"]): item["size"] for item in listed}
+        return [results.get(join(directory, name)) for name in names]
 
     def copy_directory(self, path: str, copy: str) -> None:
         if scheme_of(path) in _WEB:
             raise OSError(f"{path}: web servers do not list directories. Copy the files to a local directory first.")
         bucket, key = bucket_and_key(path)
         listed = self._ask(f"{path}/", lambda store, key: self._obstore.list(store, key).collect())
-        names = [one["path"].removeprefix(f"{key}/") for one in listed]
+        names = [item["path"].removeprefix(f"{key}/") for item in listed]
         if not names:
             raise FileNotFoundError(f"{path} does not exist")
 
@@ -109,8 +109,8 @@ class ObjectStoreFiles(RemoteFiles):
             raise FileNotFoundError(f"{path} does not exist") from None
         except (self._obstore.exceptions.BaseError, ValueError) as error:
             message = str(error).partition("\n")[0]
-            found = _STATUS.search(message)
-            status = found[1] if found else message
+            match = _STATUS.search(message)
+            status = match[1] if match else message
             if status.startswith(_AFTER_END):  # a range after the end of a file is valid
                 return b""
             advice = missing_keys(scheme_of(path)) if status.startswith(("401", "403")) else ""

@@ -2,7 +2,7 @@
 
 import os
 
-from tf_input.dataset_format import MANIFEST, Manifest, decode_manifest, not_a_data_set
+from tf_input.dataset_format import MANIFEST, Manifest, decode_manifest, not_a_dataset
 from tf_input.storage.files import NOT_THERE, Files
 from tf_input.storage.paths import bucket_and_key, join, scheme_of
 
@@ -18,7 +18,7 @@ def open_manifest(directory: str | os.PathLike[str]) -> tuple[Files, Manifest, b
     try:
         data = files.read(path)
     except NOT_THERE:
-        raise not_a_data_set(directory) from None
+        raise not_a_dataset(directory) from None
     return files, decode_manifest(data, path), data
 
 
@@ -39,8 +39,8 @@ def open_files(directory: str | os.PathLike[str]) -> Files:
 
     if scheme in SCHEMES:
         if not bucket_and_key(os.fspath(directory))[0].partition("://")[2]:
-            what = "server" if scheme in ("http", "https") else "bucket"
-            raise ValueError(f"{directory} names no {what}. Write for example {scheme}://{what}/folder.")
+            subject = "server" if scheme in ("http", "https") else "bucket"
+            raise ValueError(f"{directory} names no {subject}. Write for example {scheme}://{subject}/folder.")
         return ObjectStoreFiles()
     from tf_input.storage.other_files import OtherFiles
 

@@ -16,11 +16,11 @@ import numpy as np
 from tf_input.epochs.runs import Runs, ShardRuns, cut_runs
 from tf_input.epochs.selection import Selection, cut_selection
 from tf_input.storage.arenas import Arena
-from tf_input.storage.damaged import REPAIR, SKIP, DamagedRecord, DamagedRecords
+from tf_input.storage.corrupt_records import REPAIR, SKIP, CorruptRecord, CorruptRecords
 from tf_input.storage.files import NOT_THERE, Files
-from tf_input.storage.frames import CHECKSUM_BYTES, HEADER_BYTES, find_damage, unframe
+from tf_input.storage.frames import CHECKSUM_BYTES, HEADER_BYTES, find_corruption, unframe
 from tf_input.storage.index import ShardIndex
-from tf_input.storage.stretches import RecordStretch, find_ends
+from tf_input.storage.record_chunks import RecordChunk, find_ends
 from tf_input.storage.users import Users
 
 _NUM_REQUESTS = 16  # parallel requests
@@ -50,13 +50,13 @@ class ShardFile:
         path: The local path or URL of the shard.
         num_bytes: The size of the file in bytes.
         num_examples: The number of complete records in the file.
-        is_whole: Whether the file contains all records of the shard.
+        is_complete: Whether the file contains all records of the shard.
     """
 
     path: str
     num_bytes: int
     num_examples: int
-    is_whole: bool = True
+    is_complete: bool = True
 
 
 class RecordReader:
@@ -67,7 +67,7 @@ class RecordReader:
         shards: The shards of the split.
         open_index: A function that takes the index of a shard in the split and opens the shard's index file.
         run_bytes: The size of the chunks for `read_runs`, in bytes.
-        damaged: The collection to which corrupt records are added. None means that corrupt records raise errors.
+        corrupt: The collection to which corrupt records are added. None means that corrupt records raise errors.
         users: The counter of the readers of the files. Files stay open as long as a reader uses them.
         selection: The records of an epoch. None selects each record once.
 
@@ -84,20 +84,20 @@ class RecordReader:
         shards: Sequence[ShardFile],
         open_index: Callable[[int], ShardIndex],
         run_bytes: int,
-        damaged: DamagedRecords | None = None,
+        corrupt: CorruptRecords | None = None,
         users: Users | None = None,
         selection: Selection | None = None,
     ) -> None:
         self._files = files
         self._shards = shards
         self._index = open_index
-        self._damaged = damaged
+        self._corrupt = corrupt
         self.users = Users(files.release) if users is None else users
         self._looking = threading.Lock()
         self._cuts: dict[int, dict[int, int]] = {}  # offsets of the chunks' first records, by shard and record
         self._cut_locks: collections.defaultdict[int, threading.Lock] = collections.defaultdict(threading.Lock)
         self._starts = np.concatenate([[0], np.cumsum([shard.num_examples for shard in shards], dtype=np.int64)])
-        self._sizes, self._run_bytes = ([one.num_examples for one in shards], [one.num_bytes for one in shards]), run_bytes
+        self._sizes, self._run_bytes = ([item.num_examples for item in shards], [entry.num_bytes for entry in shards]), run_bytes
         self.runs: ShardRuns = cut_runs(*self._sizes, run_bytes)
         self.selection = selection
         self.num_examples = int(self._starts[-1]) if selection is None else selection.num_examples
@@ -116,7 +116,7 @@ class RecordReader:
         if self.selection is None:
             return self
         selection = Selection(self.selection.numbers)
-        return RecordReader(self._files, self._shards, self._index, self._run_bytes, self._damaged, self.users, selection)
+        return RecordReader(self._files, self._shards, self._index, self._run_bytes, self._corrupt, self.users, selection)
 
     def of_epoch(self, epoch: int) -> "RecordReader | SelectedRecords":
         """Returns a reader for the chunks of an epoch."""
@@ -125,9 +125,9 @@ class RecordReader:
         numbers = self.selection.of_epoch(epoch)
         return SelectedRecords(self, numbers, cut_selection(numbers, *self._sizes, self._run_bytes))
 
-    def numbers(self, places: np.ndarray) -> np.ndarray:
+    def numbers(self, indices: np.ndarray) -> np.ndarray:
         """Converts indexes in the concatenated chunks to record indexes in the split, int64 [n]."""
-        return places
+        return indices
 
     def read(self, numbers: np.ndarray) -> np.ndarray:
         """Reads records one by one.
@@ -139,7 +139,7 @@ class RecordReader:
             An object array [n] with the bytes of the serialized examples, or None for skipped corrupt records.
 
         Raises:
-            OSError, ValueError: As in `look_again`.
+            OSError, ValueError: As in `read_again`.
         """
         parts = np.array_split(numbers, min(_NUM_REQUESTS, len(numbers))) if len(numbers) > 1 else [numbers]
         tasks = [self._threads.submit(self._read_each, part) for part in parts[1:]]
@@ -147,13 +147,13 @@ class RecordReader:
             read = [self._read_each(parts[0])]
         finally:
             wait(tasks)  # no thread reads on after an error
-        found = np.empty(len(numbers), object)
-        found[:] = [record for part in [*read, *(task.result() for task in tasks)] for record in part]
-        for place in [place for place, record in enumerate(found) if record is None]:
-            found[place] = self.look_again(int(numbers[place]))
-        return found
+        value = np.empty(len(numbers), object)
+        value[:] = [record for part in [*read, *(task.result() for task in tasks)] for record in part]
+        for index in [location for location, record in enumerate(value) if record is None]:
+            value[index] = self.read_again(int(numbers[index]))
+        return value
 
-    def read_runs(self, parts: Sequence[RunPart], arena: Arena) -> RecordStretch:
+    def read_runs(self, parts: Sequence[RunPart], arena: Arena) -> RecordChunk:
         """Reads records of chunks, with a single request for each chunk.
 
         Args:
@@ -167,17 +167,17 @@ class RecordReader:
         shards = self.runs.shards[[part.run for part in parts]].tolist()
         starts = self.runs.firsts[[part.run for part in parts]].tolist()
         extents = [self._extent(shard, start, part) for shard, start, part in zip(shards, starts, parts)]
-        places = list(itertools.accumulate((end - begin for begin, end in extents), initial=0))
-        piece = arena.take(places[-1])  # may contain old records
-        data = piece.view
+        indices = list(itertools.accumulate((end - begin for begin, end in extents), initial=0))
+        chunk = arena.take(indices[-1])  # may contain old records
+        data = chunk.view
         sizes = [
             self._read_extent(self._shards[shard].path, begin, data[first:stop])
-            for shard, (begin, _), (first, stop) in zip(shards, extents, itertools.pairwise(places))
+            for shard, (begin, _), (first, stop) in zip(shards, extents, itertools.pairwise(indices))
         ]
         # Only one thread at a time parses records. Several threads that take turns would take three times as long.
         with self._looking:
             edges, lost, num_records = [0], [], 0
-            for number, (part, size, (first, stop)) in enumerate(zip(parts, sizes, itertools.pairwise(places))):
+            for number, (part, size, (first, stop)) in enumerate(zip(parts, sizes, itertools.pairwise(indices))):
                 count = part.stop - part.first
                 ends = find_ends(data, first, stop, count) if size == stop - first else None
                 if ends is None:
@@ -187,11 +187,11 @@ class RecordReader:
                 num_records += count
             begins, ends = np.array(edges[:-1], np.int64), np.array(edges[1:], np.int64)
             for number, row in lost:
-                part, first, stop = parts[number], places[number], places[number + 1]
+                part, first, stop = parts[number], indices[number], indices[number + 1]
                 rows = slice(row, row + part.stop - part.first)
-                found = self._look_up(shards[number], starts[number], part, extents[number][0], stop - first)
-                begins[rows], ends[rows] = (first + one for one in found)
-            return RecordStretch(piece, begins, ends)
+                result = self._look_up(shards[number], starts[number], part, extents[number][0], stop - first)
+                begins[rows], ends[rows] = (first + item for item in result)
+            return RecordChunk(chunk, begins, ends)
 
     def _extent(self, shard: int, start: int, part: RunPart) -> tuple[int, int]:
         """Returns the byte range of the shard that contains the given records of a chunk. The byte range is empty if
@@ -221,11 +221,11 @@ class RecordReader:
         Returns:
             The start and end offsets of their frames, relative to the first byte that was read, int64 [n] each.
         """
-        begins, ends = (places - begin for places in self._index(shard).extents(start + part.first, start + part.stop))
+        begins, ends = (extent - begin for extent in self._index(shard).extents(start + part.first, start + part.stop))
         is_there = (begins >= 0) & (ends <= num_bytes)  # other ranges would reach into the next chunk
         return np.where(is_there, begins, 0), np.where(is_there, ends, 0)
 
-    def read_scattered(self, numbers: np.ndarray, arena: Arena) -> RecordStretch:
+    def read_scattered(self, numbers: np.ndarray, arena: Arena) -> RecordChunk:
         """Reads records anywhere in the split. Records that are close to each other in the shard are read with a single
         request.
 
@@ -236,7 +236,7 @@ class RecordReader:
         Raises:
             OSError, ValueError: The offsets of the records are unknown, because the index cannot be read.
         """
-        wanted, places = np.unique(numbers, return_inverse=True)
+        wanted, indices = np.unique(numbers, return_inverse=True)
         shards = np.searchsorted(self._starts, wanted, side="right") - 1
         bounds = np.flatnonzero(np.diff(shards, prepend=-1, append=len(self._shards)))  # first record of each shard
         extents = [
@@ -246,22 +246,22 @@ class RecordReader:
         begins, ends = (np.concatenate(parts) for parts in zip(*extents))
         begins, ends = _in_order(shards, begins, ends)
         is_apart = (np.diff(shards) != 0) | (begins[1:] - ends[:-1] > _NEAR_BYTES) | (np.diff(begins // _TOGETHER_BYTES) != 0)
-        pieces = np.concatenate([[0], np.flatnonzero(is_apart) + 1, [len(wanted)]]).tolist()
+        chunks = np.concatenate([[0], np.flatnonzero(is_apart) + 1, [len(wanted)]]).tolist()
         edges = np.concatenate([[0], np.cumsum(ends - begins)])
-        piece = arena.take(int(edges[-1]))
-        data = piece.view
+        chunk = arena.take(int(edges[-1]))
+        data = chunk.view
         tasks = [
             self._threads.submit(
-                self._read_piece, int(shards[first]), begins[first:stop], ends[first:stop], data[edges[first] : edges[stop]]
+                self._read_chunk, int(shards[first]), begins[first:stop], ends[first:stop], data[edges[first] : edges[stop]]
             )
-            for first, stop in zip(pieces, pieces[1:])
+            for first, stop in zip(chunks, chunks[1:])
         ]
         wait(tasks)
         for task in tasks:
             task.result()
-        return RecordStretch(piece, edges[:-1][places], edges[1:][places])
+        return RecordChunk(chunk, edges[:-1][indices], edges[1:][indices])
 
-    def _read_piece(self, shard: int, begins: np.ndarray, ends: np.ndarray, target: memoryview) -> None:
+    def _read_chunk(self, shard: int, begins: np.ndarray, ends: np.ndarray, target: memoryview) -> None:
         """Reads a byte range of a shard with a single request and copies the records from it to `target`.
 
         Args:
@@ -294,17 +294,17 @@ class RecordReader:
         file = self._shards[shard]
         if not record:
             return 0
-        if file.is_whole and record == file.num_examples:
+        if file.is_complete and record == file.num_examples:
             return file.num_bytes
         with self._cut_locks[shard]:
             if shard not in self._cuts:
                 first, stop = np.searchsorted(self.runs.shards, [shard, shard + 1])
                 firsts = self.runs.firsts[first + 1 : stop].tolist()
                 self._cuts[shard] = dict(zip(firsts, self._index(shard).offsets(firsts).tolist())) if firsts else {}
-        found = self._cuts[shard].get(record)
-        return self._index(shard).extent(record - 1)[1] if found is None else found
+        result = self._cuts[shard].get(record)
+        return self._index(shard).extent(record - 1)[1] if result is None else result
 
-    def look_again(self, number: int) -> bytes | None:
+    def read_again(self, number: int) -> bytes | None:
         """Reads a corrupt record again. The record may seem corrupt because the record before it or the cached copy is
         corrupt.
 
@@ -318,12 +318,12 @@ class RecordReader:
         """
         shard, row = self._find(number)
         frame, num_bytes, error = self._read_frame(shard, row)
-        if error is None and find_damage(frame, num_bytes):
+        if error is None and find_corruption(frame, num_bytes):
             if self._files.discard(self._shards[shard].path, self._index(shard).extent(row)[0], num_bytes):
                 frame, num_bytes, error = self._read_frame(shard, row)  # without the corrupt cached copy
         if error is not None and not isinstance(error, NOT_THERE):
-            raise OSError(f"{DamagedRecord(*self.place(number), f'could not be read: {error}')}") from error
-        reason = str(error or find_damage(frame, num_bytes))
+            raise OSError(f"{CorruptRecord(*self.place(number), f'could not be read: {error}')}") from error
+        reason = str(error or find_corruption(frame, num_bytes))
         if not reason:
             return frame[HEADER_BYTES:-CHECKSUM_BYTES]
         self._index(shard).check(row, functools.partial(self._files.read_range, self._shards[shard].path))
@@ -341,11 +341,11 @@ class RecordReader:
         Raises:
             ValueError: Corrupt records are not skipped. The message names the shard, the record and the offset.
         """
-        damaged = DamagedRecord(*self.place(number), reason)
-        if self._damaged is None:
+        corrupt = CorruptRecord(*self.place(number), reason)
+        if self._corrupt is None:
             advice = REPAIR if is_gone else SKIP
-            raise ValueError(f"{damaged}; {advice}")
-        self._damaged.add(damaged)
+            raise ValueError(f"{corrupt}; {advice}")
+        self._corrupt.add(corrupt)
 
     def place(self, number: int) -> tuple[str, int, int]:
         """Returns the shard path, the index in the shard and the byte offset of a record."""
@@ -357,9 +357,9 @@ class RecordReader:
         return shard, number - int(self._starts[shard])
 
     def _read_each(self, numbers: np.ndarray) -> list[bytes | None]:
-        found = [self._read_frame(*self._find(number)) for number in numbers.tolist()]
-        ends = np.array([num_bytes for _, num_bytes, _ in found], np.int64)
-        return unframe([frame for frame, _, _ in found], np.zeros_like(ends), ends)
+        results = [self._read_frame(*self._find(number)) for number in numbers.tolist()]
+        ends = np.array([num_bytes for _, num_bytes, _ in results], np.int64)
+        return unframe([frame for frame, _, _ in results], np.zeros_like(ends), ends)
 
     def _read_frame(self, shard: int, row: int) -> tuple[bytes, int, OSError | None]:
         """Reads a record with its frame.
@@ -389,11 +389,11 @@ class SelectedRecords:
     def __init__(self, reader: RecordReader, numbers: np.ndarray, runs: Runs) -> None:
         self._reader, self._numbers, self.runs = reader, numbers, runs
 
-    def numbers(self, places: np.ndarray) -> np.ndarray:
+    def numbers(self, indices: np.ndarray) -> np.ndarray:
         """Converts indexes in the concatenated chunks to record indexes in the split, int64 [n]."""
-        return self._numbers[places]
+        return self._numbers[indices]
 
-    def read_runs(self, parts: Sequence[RunPart], arena: Arena) -> RecordStretch:
+    def read_runs(self, parts: Sequence[RunPart], arena: Arena) -> RecordChunk:
         """Reads records of chunks like `RecordReader.read_runs`."""
         starts = self.runs.starts[[part.run for part in parts]].tolist()
         wanted = [self._numbers[start + part.first : start + part.stop] for start, part in zip(starts, parts)]

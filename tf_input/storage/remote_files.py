@@ -43,7 +43,7 @@ class RemoteFiles(abc.ABC):
         if self._fingerprints is not None:
             self._checked.clear()  # the next iteration checks each shard again
 
-    def can_hold(self, sizes: Mapping[str, int]) -> bool:
+    def fits_in_cache(self, sizes: Mapping[str, int]) -> bool:
         return False
 
     def _check(self, path: str, begin: int, data: memoryview | bytes) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tf_input.dataset_format import MANIFEST, Manifest, ShardInfo
 from tf_input.epochs.selection import Selection
-from tf_input.storage.damaged import REPAIR, DamagedRecord, DamagedRecords
+from tf_input.storage.corrupt_records import REPAIR, CorruptRecord, CorruptRecords
 from tf_input.storage.files import Files
 from tf_input.storage.fingerprints import Fingerprints
 from tf_input.storage.index import ShardIndex
@@ -41,7 +41,7 @@ class Store:
     """
 
     def __init__(self, directory: str | os.PathLike[str], files: Files, manifest: Manifest) -> None:
-        self.skipped = DamagedRecords()
+        self.skipped = CorruptRecords()
         self.files = files
         self._directory = directory
         self.users = Users(files.release)
@@ -49,9 +49,9 @@ class Store:
         all_shards = [shard for shards in manifest.splits.values() for shard in shards]
         sizes = {join(directory, shard.index): shard.index_bytes for shard in all_shards}
         index_bytes = sum(sizes.values())
-        is_held = index_bytes <= _MAX_LOCAL_BYTES if files.is_local else not files.can_hold(sizes)
-        open_index = functools.partial(_open_index, directory, files, is_held)  # without a reference to the store
-        is_bounded = is_held and not files.is_local and index_bytes > _MAX_HELD_BYTES
+        is_cached = index_bytes <= _MAX_LOCAL_BYTES if files.is_local else not files.fits_in_cache(sizes)
+        open_index = functools.partial(_open_index, directory, files, is_cached)  # without a reference to the store
+        is_bounded = is_cached and not files.is_local and index_bytes > _MAX_HELD_BYTES
         self._indexes = functools.lru_cache(_NUM_HELD if is_bounded else None)(open_index)
         last_offset = functools.partial(_last_offset, directory, files)
         files.watch(Fingerprints({join(directory, shard.name): shard for shard in all_shards}, last_offset))
@@ -76,11 +76,11 @@ class Store:
                 counts.append(shard.num_examples)
                 continue
             index = self.index(shard)
-            counts.append(count := index.num_whole(num_bytes or 0))
+            counts.append(count := index.num_complete(num_bytes or 0))
             if lost := shard.num_examples - count:
                 reason = "the shard is missing" if num_bytes is None else f"the shard ends at byte {num_bytes}"
                 path = join(self._directory, shard.name)
-                self.skipped.add(DamagedRecord(path, count, index.offset(count), reason, lost))
+                self.skipped.add(CorruptRecord(path, count, index.offset(count), reason, lost))
         return counts
 
     def check(self, shards: Sequence[ShardInfo]) -> None:
@@ -141,14 +141,14 @@ class Store:
         Raises:
             FileNotFoundError, OSError, ValueError: A shard contradicts the manifest, and `on_error` is "raise".
         """
-        found = [
+        results = [
             ShardFile(path, shard.num_bytes, count, count == shard.num_examples)
             for path, shard, count in zip(self.paths(shards, on_error), shards, self.counts(shards, on_error))
         ]
-        if selection is not None and not all(file.is_whole for file in found):
-            selection = selection.keep_first([shard.num_examples for shard in shards], [file.num_examples for file in found])
-        damaged = self.skipped if on_error == "skip" else None
-        return RecordReader(self.files, found, lambda number: self.index(shards[number]), run_bytes, damaged, self.users, selection)
+        if selection is not None and not all(file.is_complete for file in results):
+            selection = selection.keep_first([shard.num_examples for shard in shards], [file.num_examples for file in results])
+        corrupt = self.skipped if on_error == "skip" else None
+        return RecordReader(self.files, results, lambda number: self.index(shards[number]), run_bytes, corrupt, self.users, selection)
 
     def labels(self, shards: Sequence[ShardInfo]) -> np.ndarray:
         """Returns the labels of all records, int64 [n]. Records that do not have exactly one class get `NO_LABEL`.
@@ -164,15 +164,15 @@ class Store:
         self._indexes.cache_clear()
 
     def _find_sizes(self, shards: Sequence[ShardInfo]) -> list[int | None]:
-        found = self.files.sizes(self._directory, [shard.name for shard in shards])
-        self._sizes.update(zip((shard.name for shard in shards), found))
-        return found
+        result = self.files.sizes(self._directory, [shard.name for shard in shards])
+        self._sizes.update(zip((shard.name for shard in shards), result))
+        return result
 
 
-def _open_index(directory: str | os.PathLike[str], files: Files, is_held: bool, shard: ShardInfo) -> ShardIndex:
-    """Opens the index of a shard. With `is_held`, local and small index files are cached in memory."""
+def _open_index(directory: str | os.PathLike[str], files: Files, is_cached: bool, shard: ShardInfo) -> ShardIndex:
+    """Opens the index of a shard. With `is_cached`, local and small index files are cached in memory."""
     path = join(directory, shard.index)
-    return ShardIndex.read(path, shard, files) if is_held else ShardIndex(path, shard, files=files)
+    return ShardIndex.read(path, shard, files) if is_cached else ShardIndex(path, shard, files=files)
 
 
 def _last_offset(directory: str | os.PathLike[str], files: Files, shard: ShardInfo) -> int:

@@ -11,7 +11,7 @@ from tf_input.epochs.runs import Runs
 from tf_input.epochs.windows import Window, WindowOrder
 from tf_input.storage.arenas import Arena, borrow_arena, return_arena
 from tf_input.storage.record_reader import RecordReader, RunPart, SelectedRecords
-from tf_input.storage.stretches import Stretches
+from tf_input.storage.record_chunks import RecordChunks
 
 _SLACK_BYTES = 4 << 20  # spare bytes of an arena, because the sizes of chunks are approximate
 _NUM_REQUESTS = 16  # parallel requests, which use the full speed of the network in spite of their latency
@@ -41,7 +41,7 @@ class WindowReader:
         self._num_bytes = num_bytes
         self._epoch, self._order = -1, None
         self._records: RecordReader | SelectedRecords = reader  # for the current epoch
-        self._held: dict[int, _Loading] = {}  # by the index of the window in the epoch
+        self._cached: dict[int, _Loading] = {}  # by the index of the window in the epoch
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_NUM_REQUESTS, "tf_input")
 
@@ -52,50 +52,50 @@ class WindowReader:
             self._let_go_of_all()
             self._lock.release()
 
-    def read(self, epoch: int, places: np.ndarray) -> np.ndarray:
+    def read(self, epoch: int, indices: np.ndarray) -> np.ndarray:
         """Reads the records at the given indexes of an epoch.
 
         For fast reading, all requested records should be in one window or in a few consecutive windows.
 
         Args:
             epoch: The index of the epoch.
-            places: The indexes in the epoch of records that this host reads, int64 [n].
+            indices: The indexes in the epoch of records that this host reads, int64 [n].
 
         Returns:
             An object array [n] with the bytes of the serialized examples, or None for skipped corrupt records.
 
         Raises:
-            OSError, ValueError: See `RecordReader.look_again`.
+            OSError, ValueError: See `RecordReader.read_again`.
         """
         with self._lock:
             order = self._order_of(epoch)
-            windows = order.windows_of(places)
+            windows = order.windows_of(indices)
             if len(indexes := sorted(set(windows.tolist()))) == 1:
-                found = self._hold(order, indexes[0]).take(places)
+                result = self._cache(order, indexes[0]).take(indices)
             else:
-                found = np.empty(len(places), object)
+                result = np.empty(len(indices), object)
                 for index in indexes:
                     is_here = windows == index
-                    found[is_here] = self._hold(order, index).take(places[is_here])
-        if damaged := [place for place, record in enumerate(found.tolist()) if record is None]:
-            for place, number in zip(damaged, self.numbers(epoch, places[damaged]).tolist()):
-                found[place] = self._reader.look_again(number)
-        return found
+                    result[is_here] = self._cache(order, index).take(indices[is_here])
+        if corrupt := [location for location, record in enumerate(result.tolist()) if record is None]:
+            for slot, number in zip(corrupt, self.numbers(epoch, indices[corrupt]).tolist()):
+                result[slot] = self._reader.read_again(number)
+        return result
 
-    def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
+    def numbers(self, epoch: int, indices: np.ndarray) -> np.ndarray:
         """Converts indexes of an epoch to the indexes of the records in the split, int64 [n].
 
         No file is read.
         """
         with self._lock:
             order, selected = self._order_of(epoch), self._records
-        found, windows = np.empty_like(places), order.windows_of(places)
+        result, windows = np.empty_like(indices), order.windows_of(indices)
         for index in np.unique(windows).tolist():
             window, is_here = order.window(index), windows == index
-            records = order.mix(window)[places[is_here] - window.start]
+            records = order.mix(window)[indices[is_here] - window.start]
             runs = np.searchsorted(window.run_starts, records, side="right") - 1
-            found[is_here] = selected.runs.starts[window.runs[runs]] + records - window.run_starts[runs]
-        return selected.numbers(found)
+            result[is_here] = selected.runs.starts[window.runs[runs]] + records - window.run_starts[runs]
+        return selected.numbers(result)
 
     def _order_of(self, epoch: int) -> WindowOrder:
         if epoch != self._epoch:
@@ -104,22 +104,22 @@ class WindowReader:
             self._epoch, self._order = epoch, self._make_order(epoch, self._records.runs)
         return self._order
 
-    def _hold(self, order: WindowOrder, index: int) -> "_Loading":
+    def _cache(self, order: WindowOrder, index: int) -> "_Loading":
         """Returns a window. Releases the windows before the given window, and starts to read the windows after it."""
-        if next(iter(self._held), None) == index:
-            return self._held[index]
-        loading = self._held.get(index) or self._load(order, index)
-        for other in [other for other in self._held if other < index]:
-            self._let_go(self._held.pop(other))
-        self._held = {index: loading, **self._held}
+        if next(iter(self._cached), None) == index:
+            return self._cached[index]
+        loading = self._cached.get(index) or self._load(order, index)
+        for other in [other for other in self._cached if other < index]:
+            self._let_go(self._cached.pop(other))
+        self._cached = {index: loading, **self._cached}
         for after in range(index + 1, order.num_windows):
-            if after in self._held:
+            if after in self._cached:
                 continue
             window = order.window(after)
-            held = sum(one.num_bytes for one in self._held.values())
-            if after > index + 1 and held + self._length(order, window) > self._num_bytes:
+            cached = sum(item.num_bytes for item in self._cached.values())
+            if after > index + 1 and cached + self._length(order, window) > self._num_bytes:
                 break
-            self._held[after] = self._load(order, after)
+            self._cached[after] = self._load(order, after)
         return loading
 
     def _length(self, order: WindowOrder, window: Window) -> int:
@@ -139,16 +139,16 @@ class WindowReader:
                 parts.append(RunPart(run, max(first, start) - start, min(stop, limit) - start))
         # A task reads several short chunks, as long as there are enough tasks for all threads.
         together = max(1, min(-(-len(parts) // _NUM_REQUESTS), _TOGETHER_BYTES * len(parts) // max(1, num_bytes)))
-        stretches = [
-            self._threads.submit(self._records.read_runs, parts[place : place + together], arena)
-            for place in range(0, len(parts), together)
+        chunks = [
+            self._threads.submit(self._records.read_runs, parts[location : location + together], arena)
+            for location in range(0, len(parts), together)
         ]
         mixed = self._threads.submit(order.mix, window)
-        return _Loading(window, slices, stretches, mixed, num_bytes, arena)
+        return _Loading(window, slices, chunks, mixed, num_bytes, arena)
 
     def _let_go_of_all(self) -> None:
-        while self._held:
-            self._let_go(self._held.popitem()[1])
+        while self._cached:
+            self._let_go(self._cached.popitem()[1])
 
     def _let_go(self, loading: "_Loading") -> None:
         if loading.is_read:  # otherwise, a thread may still write to the arena
@@ -172,29 +172,29 @@ class _Loading:
         self,
         window: Window,
         slices: list[tuple[int, int]],
-        stretches: list[Future],
+        chunks: list[Future],
         mixed: Future,
         num_bytes: int,
         arena: Arena,
     ) -> None:
         self.num_bytes, self.arena, self.is_read = num_bytes, arena, False
-        self._start, self._futures, self._mixed = window.start, stretches, mixed
+        self._start, self._futures, self._mixed = window.start, chunks, mixed
         self._firsts = np.array([first for first, _ in slices])
         counts = np.array([stop - first for first, stop in slices])
         self._shifts = self._firsts - (np.cumsum(counts) - counts)  # records of other hosts before each slice
 
-    def take(self, places: np.ndarray) -> np.ndarray:
+    def take(self, indices: np.ndarray) -> np.ndarray:
         """Waits until the window is read, and returns the records at the given indexes of the epoch. Corrupt records
         are None."""
-        records = self._order[places - self._start]
-        return self._stretches.take(records - self._shifts[np.searchsorted(self._firsts, records, side="right") - 1])
+        records = self._order[indices - self._start]
+        return self._chunks.take(records - self._shifts[np.searchsorted(self._firsts, records, side="right") - 1])
 
     @functools.cached_property
     def _order(self) -> np.ndarray:
         return self._mixed.result()
 
     @functools.cached_property
-    def _stretches(self) -> Stretches:
+    def _chunks(self) -> RecordChunks:
         wait(self._futures)
         self.is_read = True
-        return Stretches([one.result() for one in self._futures])
+        return RecordChunks([future.result() for future in self._futures])

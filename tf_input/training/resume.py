@@ -8,7 +8,7 @@ from typing import Any, Mapping
 import keras
 
 from tf_input.options import named_options
-from tf_input.training.backup import Backup, check_options
+from tf_input.training.checkpoint import Checkpoint, check_options
 
 # Value of `stop_training` that ends a resumed epoch after its remaining batches. Keras knows only one number of batches
 # for all epochs, and would continue into the next epoch. It is not True, because other callbacks may set that.
@@ -23,7 +23,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         model.fit(train, epochs=90, callbacks=[tf_input.BackupAndRestore("backups", train, save_freq=1000)])
 
     Keras' own callback repeats the interrupted epoch. This callback resumes in the middle of the epoch, and reads only
-    the remaining batches. The documentation of `Backup` describes the contents of a checkpoint. Use `Backup` for
+    the remaining batches. The documentation of `Checkpoint` describes the contents of a checkpoint. Use `Checkpoint` for
     training loops without `fit`. The model must be built. The state of other callbacks, such as the patience of
     EarlyStopping, is not saved. Metrics are not saved either, so the logs of a resumed epoch cover only the remaining
     batches. If TerminateOnNaN stops the training, the previous checkpoint is kept.
@@ -58,8 +58,8 @@ class BackupAndRestore(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         check_options(directory, train, save_freq, keep)
-        self._has_whole_epochs = isinstance(train, keras.utils.PyDataset)
-        if save_freq != "epoch" and self._has_whole_epochs:
+        self._saves_at_epoch_ends = isinstance(train, keras.utils.PyDataset)
+        if save_freq != "epoch" and self._saves_at_epoch_ends:
             raise ValueError(
                 f"save_freq={save_freq}: Keras can't start a Sequence in the middle of an epoch. Use save_freq='epoch'."
             )
@@ -69,8 +69,8 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def set_model(self, model: Any) -> None:
         if not isinstance(model, keras.Model):
-            what = f"{type(model).__module__}.{type(model).__name__}"
-            raise ValueError(f"model={what} is not a Keras 3 model (`import keras`), but one of Keras 2 (`tf_keras`).")
+            subject = f"{type(model).__module__}.{type(model).__name__}"
+            raise ValueError(f"model={subject} is not a Keras 3 model (`import keras`), but one of Keras 2 (`tf_keras`).")
         super().set_model(model)
 
     def _implements_train_batch_hooks(self) -> bool:
@@ -78,7 +78,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         return True
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        steps, num_batches = self.params.get("steps"), self._train.position.num_batches
+        steps, num_batches = self.params.get("steps"), self._train.iterator_state.num_batches
         if steps is None:
             raise ValueError(
                 f"`fit` does not know the number of batches. Pass steps_per_epoch={num_batches}, or train.repeat() "
@@ -90,29 +90,29 @@ class BackupAndRestore(keras.callbacks.Callback):
                 "`train.take(...)`. To train on fewer examples, use batches(..., take=N), which selects the same N in each epoch."
             )
         # On JAX, `fit` keeps the variables elsewhere, and copies them back when a callback accesses its model.
-        self._backup = backup = Backup(self._directory, self.model, self._train, **self._options, before_save=lambda: self.model)
+        self._checkpoint = checkpoint = Checkpoint(self._directory, self.model, self._train, **self._options, before_save=lambda: self.model)
         # Keras executes several steps at a time. The last execution would include batches of the next epoch.
-        if (backup.step or self._options["save_freq"] != "epoch") and not self._ends_with_epoch(backup.step):
+        if (checkpoint.step or self._options["save_freq"] != "epoch") and not self._ends_with_epoch(checkpoint.step):
             raise ValueError(
                 f"steps_per_execution={self.model.steps_per_execution} does not divide the "
-                f"{num_batches - backup.step} batches "
-                f"of the epoch from batch {backup.step + 1} on. Use a divisor of that number."
+                f"{num_batches - checkpoint.step} batches "
+                f"of the epoch from batch {checkpoint.step + 1} on. Use a divisor of that number."
             )
-        if backup.step and self._has_whole_epochs:
+        if checkpoint.step and self._saves_at_epoch_ends:
             raise ValueError(
-                f"{backup.restored_from} was saved in the middle of an epoch, where Keras can't start a Sequence. "
+                f"{checkpoint.restored_from} was saved in the middle of an epoch, where Keras can't start a Sequence. "
                 "Pass what "
                 "`batches` returns."
             )
-        if backup.restored_from is not None:
-            self.model._initial_epoch = backup.epoch  # Keras' own callback does the same
+        if checkpoint.restored_from is not None:
+            self.model._initial_epoch = checkpoint.epoch  # Keras' own callback does the same
             kept_in = None if self._deletes else pathlib.Path(self._directory)
-            backup.report_completion(self.params["epochs"], kept_in, "epochs")
-        self._first_epoch, self._is_lost = backup.epoch, False
+            checkpoint.report_completion(self.params["epochs"], kept_in, "epochs")
+        self._first_epoch, self._is_lost = checkpoint.epoch, False
 
     def _ends_with_epoch(self, step: int) -> bool:
         """Returns whether the remaining steps of the epoch are a multiple of the steps per execution."""
-        return (self._backup.num_steps - step) % self.model.steps_per_execution == 0
+        return (self._checkpoint.num_steps - step) % self.model.steps_per_execution == 0
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self.model._initial_epoch = None  # `fit` has read it; the next `fit` must not skip epochs
@@ -121,40 +121,40 @@ class BackupAndRestore(keras.callbacks.Callback):
                 f"initial_epoch={epoch} does not match `train`, which starts at epoch {self._first_epoch}. "
                 f"Pass initial_epoch={self._first_epoch}."
             )
-        self._backup.begin(epoch)
-        self._first_step = self._backup.step
+        self._checkpoint.begin(epoch)
+        self._first_step = self._checkpoint.step
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        backup = self._backup
-        done = min(self._first_step + batch + 1, backup.num_steps)  # Keras may count past the last batch
-        backup.advance(done - backup.step)
-        if self._first_step and done == backup.num_steps and not self.model.stop_training:
+        checkpoint = self._checkpoint
+        done = min(self._first_step + batch + 1, checkpoint.num_steps)  # Keras may count past the last batch
+        checkpoint.advance(done - checkpoint.step)
+        if self._first_step and done == checkpoint.num_steps and not self.model.stop_training:
             self.model.stop_training = _EPOCH_IS_OVER
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        backup = self._backup
+        checkpoint = self._checkpoint
         if self.model.stop_training is _EPOCH_IS_OVER:  # other callbacks set True
             self.model.stop_training = False
         self._is_lost = bool(self.model.stop_training) and not math.isfinite((logs or {}).get("loss", 0.0))
         if self._is_lost:
             return
-        if backup.step == backup.num_steps:
-            if not self._first_step and self._train.position.next == (epoch, 0):
+        if checkpoint.step == checkpoint.num_steps:
+            if not self._first_step and self._train.iterator_state.next == (epoch, 0):
                 raise ValueError(
                     f"epoch {epoch + 1} was not read from `train`. Pass the same `train` to `fit`, or the result of "
                     "its `map` or `repeat`."
                 )
-            backup.end()
+            checkpoint.end()
         elif not self.model.stop_training:
             raise ValueError(
-                f"epoch {epoch + 1} ended after {backup.step} of {backup.num_steps} batches. Pass all batches of "
+                f"epoch {epoch + 1} ended after {checkpoint.step} of {checkpoint.num_steps} batches. Pass all batches of "
                 "`train` to `fit`, "
                 "without steps_per_epoch, with which Keras does not restart after a resumed epoch."
             )
-        elif not self._has_whole_epochs and self._ends_with_epoch(backup.step):
-            backup.save()
+        elif not self._saves_at_epoch_ends and self._ends_with_epoch(checkpoint.step):
+            checkpoint.save()
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         self.model._initial_epoch = None  # in case no epoch was left
         if self._deletes and not self._is_lost:
-            self._backup.delete()
+            self._checkpoint.delete()

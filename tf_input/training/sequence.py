@@ -20,7 +20,7 @@ from tf_input.batches import Reading
 from tf_input.dataset import PreparedDataset
 from tf_input.dataset import open as open_dataset
 from tf_input.epochs.order import epoch_key
-from tf_input.epochs.position import Position
+from tf_input.epochs.iterator_state import IteratorState
 from tf_input.forks import check_fork
 from tf_input.mixture import Mixture
 from tf_input.options import named_options
@@ -45,7 +45,7 @@ class Sequence(keras.utils.PyDataset):
 
     An epoch ends when Keras calls `on_epoch_end` and all batches of the epoch have been read. Before the end of an
     epoch, Keras may read some batches in advance, or train with fewer batches at a time (`steps_per_epoch`). A training
-    loop can call `train.position.go_to(epoch, step)`. After this call, `train[0]` is the batch of that step, and
+    loop can call `train.iterator_state.go_to(epoch, step)`. After this call, `train[0]` is the batch of that step, and
     indices past the last batch of the epoch refer to the next epoch.
 
     A Sequence has three limitations. Keras can't resume training in the middle of an epoch. Batches are not prefetched
@@ -65,7 +65,7 @@ class Sequence(keras.utils.PyDataset):
         **options: The attributes of `ReadConfig`, except `start_step` and `service`.
 
     Attributes:
-        position: The position of the next iteration, for `BackupAndRestore` and `Backup`.
+        iterator_state: The position of the next iteration, for `BackupAndRestore` and `Checkpoint`.
         reading: The dataset, the split and the options, for `export_serving`.
 
     Raises:
@@ -92,7 +92,7 @@ class Sequence(keras.utils.PyDataset):
         check_fork()
         given, config = config, make_config(config, options)
         if config.start_step:
-            raise ValueError(f"start_step={config.start_step} is not available here. Use `position.go_to` instead.")
+            raise ValueError(f"start_step={config.start_step} is not available here. Use `iterator_state.go_to` instead.")
         if config.service is not None:
             raise ValueError(f"service={config.service!r} is not available in a Sequence. Use `batches` instead.")
         how = {"workers": workers, "max_queue_size": max_queue_size}
@@ -119,7 +119,7 @@ class Sequence(keras.utils.PyDataset):
         self.reading = Reading(dataset, split, config)
         self._read = _Ahead(dataset, split, config, workers, use_multiprocessing, max_queue_size)
         plan = self._read.plan
-        self.position = Position(config.start_epoch, 0, plan.num_batches, reader.identify(config, plan))
+        self.iterator_state = IteratorState(config.start_epoch, 0, plan.num_batches, reader.identify(config, plan))
         self._was_read = np.zeros(plan.num_batches, bool)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -147,18 +147,18 @@ class Sequence(keras.utils.PyDataset):
         except IndexError:
             raise IndexError(f"batch {index} does not exist: an epoch has {len(self)} batches") from None
         self._was_read[step] = True
-        epoch, first_step = self.position.next
+        epoch, first_step = self.iterator_state.next
         return self._read(epoch * len(self) + first_step + step)
 
     @property
     def epoch(self) -> int:
         """The number of the current epoch, from 0. A batch depends only on the epoch, the seed and the index."""
-        return self.position.next[0]
+        return self.iterator_state.next[0]
 
     def on_epoch_end(self) -> None:
         if self._was_read.all():
             self._was_read[:] = False
-            self.position.go_to(self.epoch + 1)
+            self.iterator_state.go_to(self.epoch + 1)
 
 
 class _Ahead:
@@ -191,16 +191,16 @@ class _Ahead:
         processes = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _open_in_worker, arguments)
         self._processes, self._decode = processes, lambda *inputs: processes.submit(_decode_in_worker, *inputs).result()
 
-    def __call__(self, place: int) -> Any:
+    def __call__(self, location: int) -> Any:
         with self._lock:
-            num_ahead = self._num_ahead if place == self._next else 0
+            num_ahead = self._num_ahead if location == self._next else 0
             while self._queue and not num_ahead:
                 self._queue.pop().cancel()
-            for other in range(place + len(self._queue), place + 1 + num_ahead):
+            for other in range(location + len(self._queue), location + 1 + num_ahead):
                 epoch, step = divmod(other, self.plan.num_batches)
                 read = self._reader.submit(self._inputs.batch, epoch, step)
                 self._queue.append(self._threads.submit(self._make, epoch, step, read))
-            future, self._next = self._queue.popleft(), place + 1
+            future, self._next = self._queue.popleft(), location + 1
         return future.result()
 
     def _make(self, epoch: int, step: int, read: Future) -> Any:
@@ -214,12 +214,12 @@ class _Ahead:
             try:
                 outputs = decode(batch)
             except tf.errors.InvalidArgumentError:
-                if all(are_held := [part.held is not None for part in self.plan.parts]):
+                if all(are_cached := [part.cached is not None for part in self.plan.parts]):
                     raise
                 outputs = self._errors(epoch, step).decode(
-                    [tf.constant(pack(note, batch))], lambda packed: decode(take_apart(packed.numpy(), are_held)[1])
+                    [tf.constant(pack(note, batch))], lambda packed: decode(take_apart(packed.numpy(), are_cached)[1])
                 )
-        return tf.nest.map_structure(lambda one: one.numpy(), outputs)
+        return tf.nest.map_structure(lambda item: item.numpy(), outputs)
 
     def _errors(self, epoch: int, step: int) -> PackedErrors:
         """Returns the `PackedErrors` of a batch, which report or leave out examples that can't be decoded."""
@@ -229,7 +229,7 @@ class _Ahead:
 def _input_spec(part: Plan) -> Any:
     """Returns the spec of the inputs of a batch: records, or cached examples."""
     size = part.static_size
-    if part.held is None:
+    if part.cached is None:
         return tf.TensorSpec([size], tf.string)
     return file_pipeline.nothing(tf.TensorSpec([size], tf.int64)).map(tf.autograph.experimental.do_not_convert(part.look_up)).element_spec
 

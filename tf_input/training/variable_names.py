@@ -17,8 +17,8 @@ def stable_names(model: keras.layers.Layer, variables: Sequence[Any]) -> list[st
         model: The model.
         variables: The variables of the model and of its optimizer.
     """
-    of_model = {id(one) for one in model.variables}
-    paths = dict.fromkeys(one.path for one in variables if id(one) in of_model)
+    of_model = {id(item) for item in model.variables}
+    paths = dict.fromkeys(entry.path for entry in variables if id(entry) in of_model)
     stable = dict(zip(paths, _renumbered(model, [*paths])))
     flat = {path.replace("/", "_"): name for path, name in stable.items()}
     seen: collections.Counter[str] = collections.Counter()
@@ -32,14 +32,14 @@ def stable_names(model: keras.layers.Layer, variables: Sequence[Any]) -> list[st
 
 def _renumbered(model: keras.layers.Layer, paths: Sequence[str]) -> list[str]:
     """Returns the paths of a model's variables, with automatic names renumbered from 0."""
-    classes = {type(one).__name__ for one in model._flatten_layers()} | {"SeedGenerator"}
+    classes = {type(flatten_layer).__name__ for flatten_layer in model._flatten_layers()} | {"SeedGenerator"}
     bases = map(keras.src.utils.naming.to_snake_case, classes)
     automatic = re.compile(rf"({'|'.join(map(re.escape, bases))})(?:_(\d+))?")
     numbers: dict[str, set[int]] = collections.defaultdict(set)
     for path in paths:
         for match in filter(None, map(automatic.fullmatch, path.split("/")[:-1])):
             numbers[match[1]].add(int(match[2] or 0))
-    ranks = {base: {number: rank for rank, number in enumerate(sorted(found))} for base, found in numbers.items()}
+    ranks = {base: {number: rank for rank, number in enumerate(sorted(result))} for base, result in numbers.items()}
 
     def renumber(layer: str) -> str:
         match = automatic.fullmatch(layer)
@@ -52,5 +52,5 @@ def _of_optimizer(path: str, flat: Mapping[str, str]) -> str:
     """Returns the name of an optimizer variable. The path of an optimizer variable contains the path of a model
     variable, with "_" instead of "/"."""
     optimizer, _, name = path.partition("/")
-    of_variable = max((one for one in flat if name.startswith(f"{one}_")), key=len, default="")
+    of_variable = max((item for item in flat if name.startswith(f"{item}_")), key=len, default="")
     return f"{re.sub(r'_[0-9]+$', '', optimizer)}/{flat.get(of_variable, '')}{name.removeprefix(of_variable)}"

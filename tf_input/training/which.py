@@ -9,7 +9,7 @@ from tf_input.dataset_format import IMAGE, training_split
 from tf_input.overview import printable
 from tf_input.quiet import import_tensorflow
 from tf_input.read_config import ReadConfig
-from tf_input.training.backup_files import check_identity, find_backups, read_backup
+from tf_input.training.checkpoint_files import check_identity, find_checkpoints, read_checkpoint
 
 if TYPE_CHECKING:
     from tf_input.dataset import PreparedDataset
@@ -27,7 +27,7 @@ def run(
     epoch: int,
     step: int,
     options: Mapping[str, Any],
-    backup: str | None,
+    checkpoint: str | None,
     *,
     open_fold: tuple[int, int] | None = None,
     as_json: bool = False,
@@ -39,7 +39,7 @@ def run(
         split: The split of the batch. None: the training split.
         epoch, step: The number of the epoch and of the batch in it, from 0.
         options: The options of the training, by their names in `ReadConfig`.
-        backup: The path of a checkpoint of the training, or of a directory of checkpoints. A checkpoint contains the
+        checkpoint: The path of a checkpoint of the training, or of a directory of checkpoints. A checkpoint contains the
             split and all options except `hosts`. None: the arguments define the split and the options.
         open_fold: The fold with which the training opened the dataset. A checkpoint also contains the fold. Default:
             None.
@@ -53,31 +53,31 @@ def run(
     import_tensorflow()
     import tf_input
 
-    if backup is None:
+    if checkpoint is None:
         dataset = tf_input.open(directory, fold=open_fold)
         split, config = training_split(dataset.splits) if split is None else split, ReadConfig(**options)
     else:
-        path, identity = _read_identity(pathlib.Path(backup))
+        path, identity = _read_identity(pathlib.Path(checkpoint))
         dataset = tf_input.open(directory, fold=_fold_of(identity))
         split, config = _find_training(dataset, path, identity)
         config = dataclasses.replace(config, **options)
-    found = dataset.which(split, config, epoch=epoch, step=step)
-    rows = [dict(zip(found, row)) for row in zip(*found.values())]
+    result = dataset.which(split, config, epoch=epoch, step=step)
+    rows = [dict(zip(result, row)) for row in zip(*result.values())]
     if as_json:
         print(json.dumps({"split": split, "epoch": epoch, "step": step, "examples": rows}, indent=1))
         return
-    for row in (found, *(row.values() for row in rows)):
+    for row in (result, *(row.values() for row in rows)):
         print(*(printable(value or "") for value in row), sep="\t")
 
 
 def _read_identity(path: pathlib.Path) -> tuple[pathlib.Path, dict[str, Any]]:
     """Returns the path of the newest checkpoint, and the identity of the training batches that it contains."""
     if path.is_dir():
-        backups = find_backups(path)
-        if not backups:
-            raise ValueError(f"--backup={path}: no checkpoint found. A finished training deletes its checkpoints, unless delete_checkpoint=False.")
-        path = backups[-1]
-    identity = read_backup(path, with_arrays=False)[0]["identity"]
+        checkpoints = find_checkpoints(path)
+        if not checkpoints:
+            raise ValueError(f"--checkpoint={path}: no checkpoint found. A finished training deletes its checkpoints, unless delete_checkpoint=False.")
+        path = checkpoints[-1]
+    identity = read_checkpoint(path, with_arrays=False)[0]["identity"]
     if isinstance(identity.get("split"), dict):
         raise ValueError(
             f"{path} is the checkpoint of a mixture. Pass a checkpoint of a training on one split, or use "

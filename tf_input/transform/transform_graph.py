@@ -49,7 +49,7 @@ class TransformGraph:
         self._check(outputs)
         needed = _reachable(tensor.op for tensor in _flat(self._tensors(outputs)))
         components = self._components()
-        return tuple(name for name in self.input_specs if any(one.op.name in needed for one in components[name]))
+        return tuple(name for name in self.input_specs if any(component.op.name in needed for component in components[name]))
 
     def apply(self, inputs: Mapping[str, Any], outputs: Collection[str]) -> dict[str, Any]:
         """Computes the given outputs within a `tf.function`, and omits operations that the outputs do not need.
@@ -73,8 +73,8 @@ class TransformGraph:
         fed = {}
         for name, components in self._components().items():
             if name in inputs:
-                fed |= {one.op.name: value for one, value in zip(components, _flat(inputs[name]), strict=True)}
-        fed |= {one.op.name: value for one, value in zip(self._captures, self._function.captured_inputs)}
+                fed |= {entry.op.name: value for entry, value in zip(components, _flat(inputs[name]), strict=True)}
+        fed |= {item.op.name: value for item, value in zip(self._captures, self._function.captured_inputs)}
         wanted = {name: self._function.structured_outputs[name] for name in outputs}
         tensors = _flat(self._tensors(outputs))
         computed = self._compute(tensors, fed)
@@ -89,7 +89,7 @@ class TransformGraph:
             KeyError: The tensor does not exist.
         """
         tensor = self._function.graph.get_tensor_by_name(f"{name}:0")
-        captured = {one.op.name: value for one, value in zip(self._captures, self._function.captured_inputs)}
+        captured = {item.op.name: value for item, value in zip(self._captures, self._function.captured_inputs)}
         compute = tf.function(lambda: self._compute([tensor], captured)[0], autograph=False)
         return compute.get_concrete_function()().numpy()
 
@@ -104,7 +104,7 @@ class TransformGraph:
         del part.node[:]
         part.node.extend(node for node in self._graph_def.node if node.name in needed)
         for node in part.node:
-            node.input[:] = [one for one in node.input if not one.startswith("^") or one[1:] in needed - fed.keys()]
+            node.input[:] = [item for item in node.input if not item.startswith("^") or item[1:] in needed - fed.keys()]
         _keep_constants(part.node)
         # `tf.identity` converts captured eager tensors to tensors of this graph.
         input_map = {f"{name}:0": tf.identity(value) for name, value in fed.items() if name in needed}
@@ -117,8 +117,8 @@ class TransformGraph:
     def _tensors(self, outputs: Collection[str]) -> dict[str, Any]:
         """Returns outputs by name, as tensors of the function's graph."""
         function = self._function
-        whole = tf.nest.pack_sequence_as(function.structured_outputs, function.outputs, expand_composites=True)
-        return {name: whole[name] for name in outputs}
+        complete = tf.nest.pack_sequence_as(function.structured_outputs, function.outputs, expand_composites=True)
+        return {name: complete[name] for name in outputs}
 
     def _components(self) -> dict[str, list[tf.Tensor]]:
         """Returns the placeholders of each input. A ragged input has several."""
@@ -148,23 +148,23 @@ def _needed(tensors: Collection[tf.Tensor], given: Collection[tf.Tensor]) -> set
         for awaited in waiting.pop().control_inputs:
             if awaited.name not in seen:
                 seen.add(awaited.name)
-                found = _reachable([awaited])
-                if found.keys() & placeholders <= inputs:
-                    waiting += [operation for name, operation in found.items() if name not in needed]
-                    needed |= found
+                result = _reachable([awaited])
+                if result.keys() & placeholders <= inputs:
+                    waiting += [operation for name, operation in result.items() if name not in needed]
+                    needed |= result
     return set(needed)
 
 
 def _reachable(operations: Iterable[tf.Operation]) -> dict[str, tf.Operation]:
     """Returns the given operations and all operations on which they depend, by name."""
-    found: dict[str, tf.Operation] = {}
+    results: dict[str, tf.Operation] = {}
     waiting = list(operations)
     while waiting:
         operation = waiting.pop()
-        if operation.name not in found:
-            found[operation.name] = operation
+        if operation.name not in results:
+            results[operation.name] = operation
             waiting += [tensor.op for tensor in operation.inputs]
-    return found
+    return results
 
 
 def _keep_constants(nodes: Any) -> None:
@@ -179,10 +179,10 @@ def _keep_constants(nodes: Any) -> None:
     }
     kept = set()
     for node in nodes:
-        for place, name in enumerate(node.input if node.op in _ARITHMETIC else ()):
+        for location, name in enumerate(node.input if node.op in _ARITHMETIC else ()):
             if name in constants:
                 kept.add(name)
-                node.input[place] = f"{name}/kept"
+                node.input[location] = f"{name}/kept"
     for name in sorted(kept):
         barrier = nodes.add(name=f"{name}/kept", op="PlaceholderWithDefault", input=[name])
         barrier.attr["dtype"].CopyFrom(constants[name].attr["dtype"])

@@ -10,7 +10,7 @@ from typing import Any, Collection, Iterable
 import tensorflow as tf
 
 from tf_input.dataset_format import IMAGE, Feature, Manifest
-from tf_input.decoding.schema import is_map, parse_examples
+from tf_input.decoding.schema import is_dense_target, parse_examples
 from tf_input.storage.files import Files
 from tf_input.storage.paths import join, local_path
 from tf_input.transform.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, decode_transform
@@ -98,6 +98,6 @@ class Transform:
 
 def _missing(directory: str | os.PathLike[str], manifest: Manifest) -> str:
     image = manifest.features.get(IMAGE)
-    if image is not None and is_map(image):
+    if image is not None and is_dense_target(image):
         return "For a dataset from `recordmill transform`, use transform=False, or open the dataset it was made from"
     return f"Run `recordmill analyze {directory}` first"

@@ -46,7 +46,7 @@ from beam_pipelines.sources.annotated.coco_annotations import ImageObjects
 from beam_pipelines.sources.annotated.coco_file import CocoFile, CocoImage
 from beam_pipelines.sources.cells.cells import read_path
 from beam_pipelines.sources.cells.class_cells import known
-from beam_pipelines.sources.cells.left_out import LeftOut
+from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.folders.file_listing import FileListing, join, matches
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import name_splits, no_split_folders, refuse_options
@@ -98,14 +98,14 @@ class Coco:
         self.features = (*_FEATURES, *masks) if has_objects else ()
         self.targets = (OBJECTS, *(feature.name for feature in masks)) if has_objects else ()
         self.num_ignored = 0
-        place = source.image_root or (_folder_of(config.input) if self._is_file else config.input)
-        self._root = Root(place, config.follow_links)
+        location = source.image_root or (_folder_of(config.input) if self._is_file else config.input)
+        self._root = Root(location, config.follow_links)
         self.root = self._root.path
         self._config = config
         self._with_sizes = with_sizes
         self._category_names: tuple[str, ...] = ()
         self.group_names: frozenset[str] = frozenset()
-        self.left_out = LeftOut()
+        self.unused_fields = UnusedFields()
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
         """Returns the category names of the COCO file that was listed last, in the order of their ids.
@@ -128,7 +128,7 @@ class Coco:
         splits = name_splits(self.root, sorted(set(names.values())), self._config.split_folders)
         return [json.dumps(_Part(f"{self.root}/{path}", splits[name])) for path, name in names.items()]
 
-    def held_bytes(self, part: str) -> int:
+    def memory_bytes(self, part: str) -> int:
         """Returns the estimated memory for one COCO file, in bytes: its size, or half of its size without outlines.
 
         Raises:
@@ -147,16 +147,16 @@ class Coco:
         folders, _ = files.top_level()
         for folder in ("", *(folder for folder in folders if folder == _ANNOTATIONS)):
             names = files.take_files(folder, lambda name: name == _ROBOFLOW or _INSTANCES.fullmatch(name))
-            found = {join(files.take_folder(folder), name): _name_of(name)[1] for name in names}
-            if found:
-                return found
-        found = {join(files.take_folder(folder), _ROBOFLOW): folder for folder in folders if files.take_files(folder, _ROBOFLOW.__eq__)}
-        if not found:
+            results = {join(files.take_folder(folder), name): _name_of(name)[1] for name in names}
+            if results:
+                return results
+        results = {join(files.take_folder(folder), _ROBOFLOW): folder for folder in folders if files.take_files(folder, _ROBOFLOW.__eq__)}
+        if not results:
             raise UserError(
                 f"--input={self.root}: contains no annotations. They must be in annotations/instances_*.json, or in "
                 f"{_ROBOFLOW} in folders of images. Name any other file with --input=FILE.json."
             )
-        return found
+        return results
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of one file.
@@ -171,15 +171,15 @@ class Coco:
         self._category_names = file.category_names()
         if self.features:
             self.group_names = frozenset() if self._config.source.names_of(_LABEL) else file.group_names()
-            self.left_out.add(file.left_out.names - {"id"})  # every annotation has an id, and nothing refers to it
+            self.unused_fields.add(file.unused_fields.names - {"id"})  # every annotation has an id, and nothing refers to it
         yield from file.dead_letters
         folder = "" if self._config.source.image_root else self._image_folder(relative, file)
         sizes = find_sizes(self.root, self._paths(file, folder)) if self._with_sizes else {}
-        for found in file.inputs():
-            if isinstance(found, DeadLetter):
-                yield found
+        for result in file.inputs():
+            if isinstance(result, DeadLetter):
+                yield result
                 continue
-            image, objects = found
+            image, objects = result
             listed = self._list_image(image, objects, folder, split)
             if listed is None:
                 self.num_ignored += 1
@@ -209,7 +209,7 @@ class Coco:
                 except InvalidInput:
                     continue
                 forms = {path, *(unicodedata.normalize(form, path) for form in ("NFC", "NFD"))}
-                if any(files_at(self.root).exists(f"{self.root}/{one}") for one in sorted(forms)):
+                if any(files_at(self.root).exists(f"{self.root}/{item}") for item in sorted(forms)):
                     return folder
         if file.link and first:
             raise UserError(
@@ -256,10 +256,10 @@ class Coco:
                 if is_web
                 else "Pass the images' folder as --image_root"
             )
-            found = f"has the link {printable(image.file_name[:200])}, which is not below {printable(self.root)}"
-            raise InvalidInput("outside", f"{found}. {advice}")
-        is_whole = is_link or image.file_name.startswith("/")
-        return read_path(image.file_name if is_whole else join(folder, image.file_name), self._root)
+            result = f"has the link {printable(image.file_name[:200])}, which is not below {printable(self.root)}"
+            raise InvalidInput("outside", f"{result}. {advice}")
+        is_complete = is_link or image.file_name.startswith("/")
+        return read_path(image.file_name if is_complete else join(folder, image.file_name), self._root)
 
     def _paths(self, file: CocoFile, folder: str) -> Iterator[str]:
         """Yields the image paths of a file. Skips images with invalid paths."""

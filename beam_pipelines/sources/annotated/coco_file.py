@@ -8,7 +8,7 @@ from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.sources.annotated.coco_annotations import Annotations, ImageObjects, read_id, shown
 from beam_pipelines.sources.annotated.json_sections import read_sections
 from beam_pipelines.sources.cells.class_cells import class_name
-from beam_pipelines.sources.cells.left_out import LeftOut
+from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.storage.files import is_remote, open_file
 from beam_pipelines.storage.input_errors import listing_error
 
@@ -46,7 +46,7 @@ class CocoFile:
 
     Attributes:
         dead_letters: The dead letters of invalid entries, and of annotations whose image is missing.
-        left_out: The annotation fields that are not kept.
+        unused_fields: The annotation fields that are not kept.
         link: The first image link in an entry, such as a `coco_url`; None if there are no links.
 
     Raises:
@@ -55,7 +55,7 @@ class CocoFile:
 
     def __init__(self, path: str, name: str, has_outlines: bool) -> None:
         self.dead_letters: list[DeadLetter] = []
-        self.left_out = LeftOut()
+        self.unused_fields = UnusedFields()
         self.link: str | None = None
         self._name = printable(name)
         self._images: dict[int | str, CocoImage | None] = {}  # None: the image was rejected
@@ -70,7 +70,7 @@ class CocoFile:
                 f"{self._name}: the numbers of all boxes are in 0..1, and COCO has pixels. Multiply them by the width and height of "
                 "their image."
             )
-        if "segments_info" in self.left_out.names:
+        if "segments_info" in self.unused_fields.names:
             raise UserError(
                 f"{self._name} is a panoptic file ('segments_info'). Pass a file whose annotations have a 'bbox'."
             )
@@ -84,7 +84,7 @@ class CocoFile:
         groups = self.group_names()
         return tuple(
             dict.fromkeys(
-                self._categories[one] for one in ids if not self._is_group(one) or self._categories[one] in groups
+                self._categories[item] for item in ids if not self._is_group(item) or self._categories[item] in groups
             )
         )
 
@@ -135,7 +135,7 @@ class CocoFile:
         except OSError as error:
             raise listing_error(error, path, f"{self._name} cannot be read: {error.strerror or error}") from error
         with file:
-            for section, position, entry in read_sections(self._name, file, fields, {"annotations": self.left_out}):
+            for section, position, entry in read_sections(self._name, file, fields, {"annotations": self.unused_fields}):
                 try:
                     add[section](position, entry or {})
                 except InvalidInput as error:
@@ -168,8 +168,8 @@ class CocoFile:
     def _add_category(self, position: int, entry: Mapping[str, Any]) -> None:
         category_id, name, supercategory = read_id(entry.get("id")), entry.get("name"), entry.get("supercategory")
         if category_id is None or not isinstance(name, str):
-            found = f"the id {shown(entry.get('id'))} and the name {shown(name)}"
-            raise UserError(f"{self._name}: category {position} has {found}. Give it a valid id and a name.")
+            result = f"the id {shown(entry.get('id'))} and the name {shown(name)}"
+            raise UserError(f"{self._name}: category {position} has {result}. Give it a valid id and a name.")
         try:
             name = class_name(name)
         except InvalidInput as error:
@@ -189,6 +189,6 @@ def _read_size(entry: Mapping[str, Any]) -> tuple[int, int] | None:
     height, width = (entry.get(side) or 0 for side in ("height", "width"))
     for side in (height, width):
         if not isinstance(side, int) or isinstance(side, bool) or side < 0:
-            found = f"{shown(entry.get('height'))} x {shown(entry.get('width'))}"
-            raise InvalidInput("bad_image_entry", f"'height' and 'width' are {found}; they must be numbers of pixels")
+            result = f"{shown(entry.get('height'))} x {shown(entry.get('width'))}"
+            raise InvalidInput("bad_image_entry", f"'height' and 'width' are {result}; they must be numbers of pixels")
     return (height, width) if height and width else None

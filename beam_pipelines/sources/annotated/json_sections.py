@@ -6,7 +6,7 @@ from typing import Any, BinaryIO, Container, Iterator, Mapping, Sequence
 import ijson
 
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.cells.left_out import LeftOut
+from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.storage.input_errors import listing_error
 
 _BUFFER_BYTES = 1 << 16  # all events of a buffer are in memory together
@@ -17,7 +17,7 @@ Events = Iterator[tuple[str, Any]]
 
 
 def read_sections(
-    path: str, file: BinaryIO, fields: Mapping[str, Sequence[str]], others: Mapping[str, LeftOut] = {}
+    path: str, file: BinaryIO, fields: Mapping[str, Sequence[str]], others: Mapping[str, UnusedFields] = {}
 ) -> Iterator[tuple[str, int, dict[str, Any] | None]]:
     """Yields the entries of the requested sections, in the order of the file.
 
@@ -53,9 +53,9 @@ def read_sections(
             f"{printable(path)}: an object in {section!r} has the field {str(error)!r} twice. Write each field once."
         ) from None
     except UnicodeDecodeError as error:
-        found = error.object[error.start : error.start + 1]
+        result = error.object[error.start : error.start + 1]
         raise UserError(
-            f"{printable(path)}: a text in it has the byte {found!r}, which is not UTF-8. Convert the file to UTF-8."
+            f"{printable(path)}: a text in it has the byte {result!r}, which is not UTF-8. Convert the file to UTF-8."
         ) from None
     except ijson.JSONError as error:
         text = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)
@@ -76,7 +76,7 @@ class _RepeatedField(Exception):
 
 
 def _read(
-    path: str, events: Events, fields: Mapping[str, Sequence[str]], others: Mapping[str, LeftOut]
+    path: str, events: Events, fields: Mapping[str, Sequence[str]], others: Mapping[str, UnusedFields]
 ) -> Iterator[tuple[str, int | None, Any]]:
     """Yields the entries for `read_sections`. Also yields (section, None, None) at the start of each section."""
     if next(events)[0] != "start_map":
@@ -95,7 +95,7 @@ def _read(
         yield section, None, None
         entries = _list_entries(events) if event == "start_array" else _named_entries(events)
         for position, entry in enumerate(
-            _read_entries(events, entries, fields[section], others.get(section) or LeftOut())
+            _read_entries(events, entries, fields[section], others.get(section) or UnusedFields())
         ):
             yield section, position, entry
 
@@ -117,7 +117,7 @@ def _named_entries(events: Events) -> Iterator[str]:
 
 
 def _read_entries(
-    events: Events, entries: Iterator[str], wanted: Sequence[str], others: LeftOut
+    events: Events, entries: Iterator[str], wanted: Sequence[str], others: UnusedFields
 ) -> Iterator[dict[str, Any] | None]:
     for event in entries:
         if event == "start_map":
@@ -127,7 +127,7 @@ def _read_entries(
             yield None
 
 
-def _read_entry(events: Events, wanted: Sequence[str], others: LeftOut) -> dict[str, Any]:
+def _read_entry(events: Events, wanted: Sequence[str], others: UnusedFields) -> dict[str, Any]:
     entry = {}
     for event, field in events:
         if event == "end_map":

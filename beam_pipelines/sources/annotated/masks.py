@@ -25,7 +25,7 @@ from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.annotated.image_sets import ImageSets, read_image_sets
-from beam_pipelines.sources.folders.file_listing import FileListing, FoundFile, join
+from beam_pipelines.sources.folders.file_listing import FileListing, ListedFile, join
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.label_files import recognise
 from beam_pipelines.sources.folders.layouts import IMAGE_FOLDERS, find_folder, name_splits, no_split_folders, refuse_options
@@ -140,12 +140,12 @@ class Masks:
         sets = read_image_sets(self._root, self._files, pair.lists, "Segmentation") if pair.lists is not None else None
         num_ignored = self._files.num_ignored
         masks: dict[str, Sequence[str]] = {}
-        for found in self._walk(pair.masks, sets) if pair.masks else ():
-            if isinstance(found, FoundFile):
-                name = _stem(found.path, pair.masks)
-                masks[name] = (*masks.get(name, ()), found.path)
+        for result in self._walk(pair.masks, sets) if pair.masks else ():
+            if isinstance(result, ListedFile):
+                name = _stem(result.path, pair.masks)
+                masks[name] = (*masks.get(name, ()), result.path)
             else:
-                yield found
+                yield result
         yield from self._list_images(pair, sets, masks)
         self.num_ignored += self._files.num_ignored - num_ignored
 
@@ -154,17 +154,17 @@ class Masks:
     ) -> Iterator[InputRecord | DeadLetter]:
         used: set[str] = set()
         listed: set[str] = set()
-        for found in self._walk(pair.images, sets):
-            if isinstance(found, DeadLetter):
-                yield found
+        for result in self._walk(pair.images, sets):
+            if isinstance(result, DeadLetter):
+                yield result
                 continue
-            name = _stem(found.path, pair.images)
+            name = _stem(result.path, pair.images)
             names = [mask for mask in (name, name + _SUFFIX) if mask in masks]
             used.update(names)
             if sets:
                 listed.add(name)
             split = sets.members[name].split if sets else pair.split
-            yield self._make_image(found, [path for mask in names for path in masks[mask]], split, pair)
+            yield self._make_image(result, [path for mask in names for path in masks[mask]], split, pair)
         for name, paths in masks.items():
             if name not in used:
                 message = f"no image in {printable(pair.images)} has the same name"
@@ -173,19 +173,19 @@ class Masks:
             yield from sets.dead_letters
             yield from sets.missing(listed, "image")
 
-    def _walk(self, folder: str, sets: ImageSets | None) -> Iterator[FoundFile | DeadLetter]:
+    def _walk(self, folder: str, sets: ImageSets | None) -> Iterator[ListedFile | DeadLetter]:
         """Yields the image files below a folder. If `ImageSets` lists exist, only images in these lists are yielded."""
-        for found in self._files.walk(folder):
-            if isinstance(found, FoundFile):
-                name = _stem(found.path, folder)
+        for result in self._files.walk(folder):
+            if isinstance(result, ListedFile):
+                name = _stem(result.path, folder)
                 is_listed = sets is None or name in sets.members
-                if not is_listed or posixpath.splitext(found.path)[1].lower() not in IMAGE_EXTENSIONS:
+                if not is_listed or posixpath.splitext(result.path)[1].lower() not in IMAGE_EXTENSIONS:
                     self.num_ignored += 1
                     continue
-            yield found
+            yield result
 
     def _make_image(
-        self, found: FoundFile, masks: Sequence[str], split: str | None, pair: _Pair
+        self, result: ListedFile, masks: Sequence[str], split: str | None, pair: _Pair
     ) -> InputRecord | DeadLetter:
         if not masks:
             message = (
@@ -193,12 +193,12 @@ class Masks:
                 if pair.masks
                 else "the folder of masks has no folder of the same name"
             )
-            return DeadLetter(found.path, "list", "no_mask", message)
+            return DeadLetter(result.path, "list", "no_mask", message)
         if len(masks) > 1:
             names = ", ".join(map(printable, sorted(masks)[:3]))
-            return DeadLetter(found.path, "list", "ambiguous", f"several masks have the same name: {names}")
+            return DeadLetter(result.path, "list", "ambiguous", f"several masks have the same name: {names}")
         values = {MASK: FilePart(masks[0])} if self._has_masks else None
-        return InputRecord(nfc(found.path), found.path, "", split, found.num_bytes, values=values)
+        return InputRecord(nfc(result.path), result.path, "", split, result.num_bytes, values=values)
 
 
 def _stem(path: str, folder: str) -> str:

@@ -32,7 +32,7 @@ from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.sources.annotated.voc_annotation import VocAnnotation, parse_annotation
 from beam_pipelines.sources.annotated.voc_folders import Matched, Pair, VocFolders, find_groups, match_files, stem
-from beam_pipelines.sources.cells.left_out import LeftOut
+from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.folders.file_listing import FileListing
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
@@ -71,7 +71,7 @@ class Voc:
         self._files = files_at(self.root)
         self._config = config
         self._with_sizes = with_sizes
-        self.left_out = LeftOut()
+        self.unused_fields = UnusedFields()
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
         """Returns an empty dict, because class names are unknown until annotations are read."""
@@ -127,13 +127,13 @@ class Voc:
                 read.append((pair, annotation, self._stated_other(annotation, pair)))
             except InvalidInput as error:
                 read.append(DeadLetter.of(pair.annotation, error))
-        there = find_sizes(self.root, [one[2] for one in read if not isinstance(one, DeadLetter) and one[2]])
-        for one in read:
-            if isinstance(one, DeadLetter):
-                yield one
+        existing = find_sizes(self.root, [item[2] for item in read if not isinstance(item, DeadLetter) and item[2]])
+        for entry in read:
+            if isinstance(entry, DeadLetter):
+                yield entry
                 continue
-            pair, annotation, other = one
-            if other in there:
+            pair, annotation, other = entry
+            if other in existing:
                 both = f"<filename> says {printable(other)!r}, and {printable(pair.image)!r} has the annotation's name"
                 yield DeadLetter(pair.annotation, "list", "ambiguous", f"{both}, so it is unclear which one is meant")
             else:
@@ -173,10 +173,10 @@ class Voc:
         for name in stated:
             if name in by_stem.get(stem(name), ()):
                 return name
-        for found in filter(None, (by_stem.get(stem(name)) for name in (*stated, *own))):
-            if len(found) == 1:
-                return found[0]
-            names = ", ".join(map(printable, found[:3]))
+        for result in filter(None, (by_stem.get(stem(name)) for name in (*stated, *own))):
+            if len(result) == 1:
+                return result[0]
+            names = ", ".join(map(printable, result[:3]))
             raise InvalidInput("ambiguous", f"several images have the same name: {names}; <filename> names none of them")
         name = printable(annotation.file_name[:200])
         raise InvalidInput("missing", f"no image has the same name, or the name in <filename>, {name!r}")
@@ -202,7 +202,7 @@ class Voc:
         if self._with_sizes and not num_bytes and not is_remote(self.root):  # the listing of a store has the size
             num_bytes = size_on_disk(f"{self.root}/{pair.image}") or 0
         if self._has_boxes:
-            self.left_out.add(annotation.others)
+            self.unused_fields.add(annotation.others)
         values = {OBJECTS: annotation.objects} if self._has_boxes else None
         return InputRecord(nfc(pair.image), pair.image, "", pair.split, num_bytes, values=values)
 

@@ -7,7 +7,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.annotated.image_sets import read_image_sets
-from beam_pipelines.sources.folders.file_listing import FileListing, FoundFile, join
+from beam_pipelines.sources.folders.file_listing import FileListing, ListedFile, join
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import IMAGE_FOLDERS, find_folder, name_splits, no_split_folders
 from beam_pipelines.sources.folders.roots import Root
@@ -64,7 +64,7 @@ class Matched(NamedTuple):
     group: VocFolders
     pairs: list[Pair]
     annotations: list[tuple[str, str | None]]
-    images: list[FoundFile]
+    images: list[ListedFile]
     dead_letters: list[DeadLetter]
     num_ignored: int
 
@@ -116,31 +116,31 @@ def match_files(root: Root, files: FileListing, group: VocFolders) -> Matched:
     annotations: dict[str, tuple[str, str | None]] = {}
     images: dict[str, list[tuple[str, int, str | None]]] = {}
     listed: set[str] = set()
-    for found in _walk(files, group):
-        if isinstance(found, DeadLetter):
-            matched.dead_letters.append(found)
+    for result in _walk(files, group):
+        if isinstance(result, DeadLetter):
+            matched.dead_letters.append(result)
             continue
-        kind = _kind(found.path, group)
-        name = _inner_stem(found.path, group.annotations if kind == "annotation" else group.images)
+        kind = _kind(result.path, group)
+        name = _inner_stem(result.path, group.annotations if kind == "annotation" else group.images)
         if kind is None or (sets and name not in sets.members):
             num_ignored -= 1
             continue
         split = sets.members[name].split if sets else group.split
         listed.add(name)
         if kind == "image":
-            images.setdefault(name, []).append((*found, split))
+            images.setdefault(name, []).append((*result, split))
         elif name in annotations:  # two names differ only in the case of the extension
             message = f"its image already has an annotation, {printable(annotations[name][0])}"
-            matched.dead_letters.append(DeadLetter(found.path, "list", "ambiguous", message))
+            matched.dead_letters.append(DeadLetter(result.path, "list", "ambiguous", message))
         else:
-            annotations[name] = (found.path, split)
+            annotations[name] = (result.path, split)
     _pair(matched, annotations, images)
     if sets:
         matched.dead_letters.extend(sets.missing(listed, "image or XML file"))
     return matched._replace(num_ignored=files.num_ignored - num_ignored)
 
 
-def _walk(files: FileListing, group: VocFolders) -> Iterator[FoundFile | DeadLetter]:
+def _walk(files: FileListing, group: VocFolders) -> Iterator[ListedFile | DeadLetter]:
     yield from files.walk(group.images)
     if not _is_below(group.annotations, group.images):
         yield from files.walk(group.annotations)
@@ -158,13 +158,13 @@ def _kind(path: str, group: VocFolders) -> str | None:
 
 def _pair(matched: Matched, annotations: dict, images: dict) -> None:
     for name, (path, split) in annotations.items():
-        found = images.get(name, ())
-        if len(found) == 1:
-            matched.pairs.append(Pair(path, *found[0]))
+        value = images.get(name, ())
+        if len(value) == 1:
+            matched.pairs.append(Pair(path, *value[0]))
             del images[name]
         else:
             matched.annotations.append((path, split))
-    matched.images.extend(image for found in images.values() for image in found)
+    matched.images.extend(image for result in images.values() for image in result)
 
 
 def _is_below(path: str, folder: str) -> bool:

@@ -155,7 +155,7 @@ class ArrayColumns:
         if column.is_list and column.kind != "float":
             return _as_list(column, fields[0])
         for name, field in zip(column.names, fields):
-            _check_kind(name, field, column.kind, is_one_of_several=len(fields) > 1)
+            _check_kind(name, field, column.kind, is_among_several=len(fields) > 1)
         if column.kind == "tensor":
             return _as_tensor(column, fields[0])
         if column.kind == "array" or (column.kind == "float" and _is_array(fields[0])):
@@ -187,8 +187,8 @@ class ArrayColumns:
 def find_name(names: Collection[str], usual: tuple[str, ...]) -> str | None:
     """Returns the first of the `usual` names that a field has, ignoring case. Returns None if no field has such a
     name."""
-    found = {name.lower(): name for name in sorted(names, reverse=True)}
-    return next((found[name] for name in usual if name in found), None)
+    results = {name.lower(): name for name in sorted(names, reverse=True)}
+    return next((results[name] for name in usual if name in results), None)
 
 
 def _with_key(config: SourceConfig, columns: Collection[str]) -> SourceConfig:
@@ -265,7 +265,7 @@ def _as_array(column: Column, field: Field) -> Column:
 
 
 def _as_tensor(column: Column, field: Field) -> Column:
-    name, found = printable(column.names[0]), describe_tensor(field.dtype.name, field.shape)
+    name, result = printable(column.names[0]), describe_tensor(field.dtype.name, field.shape)
     is_alike = len(column.shape) in (0, len(field.shape)) and all(side in (None, other) for side, other in zip(column.shape, field.shape))
     if field.dtype.name not in TENSOR_DTYPES:
         raise UserError(
@@ -274,20 +274,20 @@ def _as_tensor(column: Column, field: Field) -> Column:
         )
     if not is_alike or column.dtype not in ("", field.dtype.name):
         raise UserError(
-            f"{name!r} is of {_describe(field)}. Use {name}:tensor, or {name}:tensor[{found.replace('[', ',')}."
+            f"{name!r} is of {_describe(field)}. Use {name}:tensor, or {name}:tensor[{result.replace('[', ',')}."
         )
     return dataclasses.replace(column, shape=column.shape or field.shape, dtype=field.dtype.name)
 
 
-def _check_kind(name: str, field: Field, kind: str, is_one_of_several: bool = False) -> None:
+def _check_kind(name: str, field: Field, kind: str, is_among_several: bool = False) -> None:
     num_values = _num_values(field)
-    is_part = kind in _PARTS or (kind == "float" and _is_array(field) and not is_one_of_several)
+    is_part = kind in _PARTS or (kind == "float" and _is_array(field) and not is_among_several)
     if not is_part and num_values * field.dtype.itemsize > _MAX_VALUE_BYTES:
         raise UserError(
             f"{printable(name)!r} is of {_describe(field)}, which is more than {_MAX_VALUE_BYTES} bytes for each "
             "image. Use the kind tensor."
         )
-    if field.dtype.kind not in _FITTING[kind] or not _fits_shape(field, kind) or (num_values != 1 and is_one_of_several):
+    if field.dtype.kind not in _FITTING[kind] or not _fits_shape(field, kind) or (num_values != 1 and is_among_several):
         other = _fitting_kind(field)
         raise UserError(
             f"{printable(name)!r} is of {_describe(field)}, which cannot be of kind {kind}. Use another kind, such as "

@@ -38,7 +38,7 @@ from beam_pipelines.sources.arrays.array_images import (
     ranges,
     spool_packed,
 )
-from beam_pipelines.sources.arrays.idx import check_one_data_set, idx_arrays, is_idx
+from beam_pipelines.sources.arrays.idx import check_one_dataset, idx_arrays, is_idx
 from beam_pipelines.sources.arrays.named_arrays import (
     LABEL_NAMES,
     NamedArray,
@@ -48,7 +48,7 @@ from beam_pipelines.sources.arrays.named_arrays import (
     no_images,
 )
 from beam_pipelines.sources.arrays.numpy_files import npy_array, npz_arrays
-from beam_pipelines.sources.cells.left_out import LeftOut
+from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.sources.records.row_reader import describe_names
 
@@ -70,7 +70,7 @@ class Arrays:
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         refuse_options(config.source, _OPTIONS)
-        self.num_ignored, self.found, self.left_out = 0, "", LeftOut()
+        self.num_ignored, self.guess, self.unused_fields = 0, "", UnusedFields()
         self._config = config
         self._spool_directory = spool_directory
         self._files = find_array_files(config.input, config.ignore, config.follow_links)
@@ -79,7 +79,7 @@ class Arrays:
         self._containers = _find_containers(self._files.paths, self._only)
         if not self._containers:
             names = [self._only] if self._only else self._files.paths
-            raise UserError(f"--input={config.input}: contains no arrays: {_why_none(names)}")
+            raise UserError(f"--input={config.input}: contains no arrays: {_explain_missing(names)}")
         self.has_images: bool | None = None if config.source.has_images else False  # None until the first set is known
         first, default_features, names = self._find_sets(self._containers[0])[0], (), {}
         self.has_images = first.raw is not None  # either all sets have images, or no set
@@ -87,7 +87,7 @@ class Arrays:
             default_features = cifar.coarse_column(first)
             names = {column: cifar.read_names(self._root, path) for column, path in cifar.name_files(first).items()}
         default = find_name(first.columns, LABEL_NAMES)
-        known = {column: found for column, found in names.items() if found}
+        known = {column: result for column, result in names.items() if result}
         self._columns = ArrayColumns(self._config.source, self._root, first.columns, default, default_features, known)
         self.features = self._columns.features
         self.targets = self._columns.targets
@@ -114,7 +114,7 @@ class Arrays:
         if container == position == start == 0:
             self.num_ignored = 0 if self._only else self._files.num_ignored + self._count_unused()
             yield from self._files.dead_letters
-        self.left_out.add(images.columns.keys() - {*self._columns.names, *self._columns.part_names})
+        self.unused_fields.add(images.columns.keys() - {*self._columns.names, *self._columns.part_names})
         spools = spool_packed(self._root, pointed_at(images, self._columns), self._spool_directory)
         yield from list_images(self._root, images, self._columns, range(start, stop), spools)
 
@@ -140,10 +140,10 @@ class Arrays:
         if not sets and not features and image_column is None and (values := find_features(arrays)):
             features = [*values.names]
             self._config = dataclasses.replace(self._config, source=dataclasses.replace(source, features=(values,)))
-            self.has_images, self.found = False, f"--feature={printable(values.name)}:{values.kind}, as no array has images"
+            self.has_images, self.guess = False, f"--feature={printable(values.name)}:{values.kind}, as no array has images"
         if self.has_images is False and not features:
-            found = describe_names([one.name for one in arrays])
-            raise UserError(f"--image=none: pass --feature for each array to keep. The arrays are {found}.")
+            result = describe_names([array.name for array in arrays])
+            raise UserError(f"--image=none: pass --feature for each array to keep. The arrays are {result}.")
         if not sets and features and not self.has_images and image_column is None:
             sets = make_sets_without_images(arrays, features[0])
         if self._only:
@@ -155,7 +155,7 @@ class Arrays:
     def _find_arrays(self, paths: Sequence[str]) -> Sequence[NamedArray]:
         arrays = idx_arrays(self._root, [path for path in paths if is_idx(path)])
         if not self._only:
-            check_one_data_set(arrays)
+            check_one_dataset(arrays)
         for path in paths:
             if path.endswith(".npy"):
                 arrays.append(npy_array(self._root, path))
@@ -199,7 +199,7 @@ def _find_containers(names: list[str], only: str) -> list[list[str]]:
     return [paths for _, paths in sorted(folders.items())]
 
 
-def _why_none(names: list[str]) -> str:
+def _explain_missing(names: list[str]) -> str:
     pickles = [name for name in names if cifar.PYTHON_VERSION.fullmatch(name)]
     if pickles:
         name = printable(pickles[0])

@@ -149,20 +149,20 @@ def find_array_files(path: str, ignore: tuple[str, ...], follow_links: bool = Fa
     Raises:
         UserError: The input does not exist, or has no files.
     """
-    place = path.rstrip("/") if is_remote(path) else os.path.realpath(path)
-    if files_at(place).exists(place):
-        folder, _, only = place.rpartition("/")
+    location = path.rstrip("/") if is_remote(path) else os.path.realpath(path)
+    if files_at(location).exists(location):
+        folder, _, only = location.rpartition("/")
         root = Root(folder or "/", follow_links)
-        beside = FileListing(root, ignore).top_level()[1]
-        return InputFiles(root, sorted({only, *beside}), only, [], 0)
-    root = Root(place, follow_links)
+        siblings = FileListing(root, ignore).top_level()[1]
+        return InputFiles(root, sorted({only, *siblings}), only, [], 0)
+    root = Root(location, follow_links)
     listing = FileListing(root, ignore)
     paths, dead_letters = [], []
-    for found in listing.walk():
-        if isinstance(found, DeadLetter):
-            dead_letters.append(found)
+    for result in listing.walk():
+        if isinstance(result, DeadLetter):
+            dead_letters.append(result)
         else:
-            paths.append(found.path)
+            paths.append(result.path)
     if not paths:
         raise UserError(
             f"--input={path}: contains no file{name_first(dead_letters)}. Name a folder with files of arrays."

@@ -228,10 +228,10 @@ def check_inflation(stream: Stream, num_bytes: int, num_packed: int) -> None:
         )
 
 
-def check_num_bytes(stream: Stream, num_bytes: int, num_found: int) -> None:
+def check_num_bytes(stream: Stream, num_bytes: int, num_results: int) -> None:
     """Raises UserError if the size of a stream differs from the stated size."""
-    if num_bytes != num_found:
+    if num_bytes != num_results:
         raise UserError(
-            f"{stream.name}: has {num_found} bytes, but its header states {num_bytes}. Download or create the file "
+            f"{stream.name}: has {num_results} bytes, but its header states {num_bytes}. Download or create the file "
             "again."
         )

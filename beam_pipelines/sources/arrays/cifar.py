@@ -76,16 +76,16 @@ def read_names(root: Root, path: str) -> tuple[str, ...]:
     Raises:
         UserError: The file has invalid class names.
     """
-    whole = f"{root.path}/{check_inside(root, path)}"
-    if not files_at(whole).exists(whole):
+    complete = f"{root.path}/{check_inside(root, path)}"
+    if not files_at(complete).exists(complete):
         return ()
-    if files_at(whole).size(whole) > _MAX_NAMES_BYTES:
+    if files_at(complete).size(complete) > _MAX_NAMES_BYTES:
         raise UserError(
             f"{printable(path)}: has more than {_MAX_NAMES_BYTES} bytes. The file must contain a class name on each "
             "line."
         )
     try:
-        names = tuple(line.strip() for line in files_at(whole).read(whole).decode().strip().split("\n"))
+        names = tuple(line.strip() for line in files_at(complete).read(complete).decode().strip().split("\n"))
     except UnicodeDecodeError:
         raise UserError(f"{printable(path)}: the class names are not valid UTF-8. Convert the file to UTF-8.") from None
     for name in names:

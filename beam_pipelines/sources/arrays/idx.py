@@ -45,23 +45,23 @@ def idx_arrays(root: Root, paths: list[str]) -> list[NamedArray]:
     arrays = []
     for path in sorted(paths):
         match = _NAME.fullmatch(os.path.basename(path))
-        split, data_set = ("test", match["of"][:-4]) if match["of"].endswith("t10k") else take_split(match["of"])
-        place = f"{os.path.dirname(path)}/{data_set.rstrip('-_.')}"
+        split, dataset = ("test", match["of"][:-4]) if match["of"].endswith("t10k") else take_split(match["of"])
+        location = f"{os.path.dirname(path)}/{dataset.rstrip('-_.')}"
         arrays.append(
-            NamedArray(place, split, match["name"].lower(), path, functools.partial(_open_idx, root.path, path))
+            NamedArray(location, split, match["name"].lower(), path, functools.partial(_open_idx, root.path, path))
         )
     return arrays
 
 
-def check_one_data_set(arrays: Sequence[NamedArray]) -> None:
+def check_one_dataset(arrays: Sequence[NamedArray]) -> None:
     """Rejects files of several datasets in one folder, because their classes differ, as in EMNIST.
 
     Raises:
         UserError: The arrays belong to more than one dataset.
     """
-    places = {array.place: array.path for array in arrays}
-    if len(places) > 1:
-        first, second = (printable(path) for path in sorted(places.values())[:2])
+    locations = {array.location: array.path for array in arrays}
+    if len(locations) > 1:
+        first, second = (printable(path) for path in sorted(locations.values())[:2])
         raise UserError(
             f"{first} and {second} are from two datasets. Exclude one of them, for example with "
             f"--ignore='{os.path.basename(second)[:8]}*'."
@@ -82,11 +82,11 @@ def _open_idx(root: str, path: str) -> Field:
     record_bytes = math.prod(shape[1:]) * base.itemsize
     header_bytes = 4 + 4 * num_dimensions
     num_bytes = header_bytes + shape[0] * record_bytes
-    num_found = files_at(root).size(f"{root}/{path}")
+    num_results = files_at(root).size(f"{root}/{path}")
     if stream.packing:
-        check_inflation(stream, num_bytes, num_found)
+        check_inflation(stream, num_bytes, num_results)
     else:
-        check_num_bytes(stream, num_bytes, num_found)
+        check_num_bytes(stream, num_bytes, num_results)
     if not shape[0] or not 0 < record_bytes <= MAX_FILE_BYTES:
         raise UserError(
             f"{stream.name}: an array of {base.name}{list(shape)}. It must have one or more values, of at most "

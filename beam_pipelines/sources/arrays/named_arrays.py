@@ -18,14 +18,14 @@ class NamedArray(NamedTuple):
     """An array in a file or in an archive.
 
     Attributes:
-        place: The archive or folder that contains the array and its related arrays.
+        location: The archive or folder that contains the array and its related arrays.
         split: The split in the name; None if there is no split.
         name: The name of the array without the split.
         path: The path of the file. For a member of an archive: the archive's path and the member's name.
         open: A function that reads the header.
     """
 
-    place: str
+    location: str
     split: str | None
     name: str
     path: str
@@ -67,9 +67,9 @@ def find_features(arrays: Sequence[NamedArray]) -> Column | None:
 def make_sets_without_images(arrays: Sequence[NamedArray], feature: str) -> list[ImageSet]:
     """Returns a set of examples without images for each group of arrays that contains the array `feature`."""
     sets = []
-    for (place, split), group in _group(arrays).items():
+    for (location, split), group in _group(arrays).items():
         if feature in group:
-            name = "/".join(part for part in (place, split) if part) or group[feature].path
+            name = "/".join(part for part in (location, split) if part) or group[feature].path
             sets.append(ImageSet(name, split, group[feature].open(), None, {column: array.open for column, array in group.items()}))
     return sets
 
@@ -78,7 +78,7 @@ def _group(arrays: Sequence[NamedArray]) -> dict[tuple[str, str | None], dict[st
     """Groups arrays by place and split."""
     groups: dict[tuple[str, str | None], dict[str, NamedArray]] = {}
     for array in arrays:
-        groups.setdefault((array.place, array.split), {}).setdefault(array.name, array)
+        groups.setdefault((array.location, array.split), {}).setdefault(array.name, array)
     return groups
 
 
@@ -93,5 +93,5 @@ def no_images(where: str, arrays: Sequence[NamedArray], image_column: str | None
     """Returns the error for an input that has no array of images."""
     usual = f"{', '.join(IMAGE_NAMES)}. Name it with --image_column. For examples without images, pass --feature."
     called = f"{printable(image_column)} (--image_column)." if image_column else usual
-    found = ", ".join(sorted(printable(array.path) for array in arrays)[:20]) or "none"
-    return UserError(f"{printable(where)}: has no array of images called {called} The arrays are: {found}.")
+    result = ", ".join(sorted(printable(array.path) for array in arrays)[:20]) or "none"
+    return UserError(f"{printable(where)}: has no array of images called {called} The arrays are: {result}.")

@@ -78,7 +78,7 @@ def resolve_array(column: Column, start: bytes | list) -> Column:
     return dataclasses.replace(column, shape=column.shape or header.shape, dtype=column.dtype or header.dtype.name)
 
 
-def describe_settled(column: Column) -> str:
+def describe_resolved(column: Column) -> str:
     """Returns the syntax of a complete array or tensor column, for messages."""
     return f"{printable(column.names[0])}:{'tensor[float32,' if column.kind == 'tensor' else 'array['}HEIGHT,WIDTH,…]"
 
@@ -89,13 +89,13 @@ def probe(column: Column, cell: Any, root: Root) -> Column:
     Raises:
         UserError: The file does not exist, or the data is not an array.
     """
-    found = "has " if holds_array(cell) or isinstance(cell, bytes) else ""
+    result = "has " if holds_array(cell) or isinstance(cell, bytes) else ""
     try:
-        if found:
+        if result:
             return resolve_array(column, cell)
         name = read_path(cell, root)
         path = f"{root.path}/{name}"
-        found = f"names {printable(path)}: "
+        result = f"names {printable(path)}: "
         return resolve_array(column, read_start(root.path, name, _HEADER_BYTES))
     except OSError as error:
         describe_fact(error, path)  # raises RunError for errors that are not about the file itself
@@ -104,6 +104,6 @@ def probe(column: Column, cell: Any, root: Root) -> Column:
         problem = str(error)
     name, kind = printable(column.names[0]), "an array" if column.kind == "array" else "a tensor"
     raise UserError(
-        f"column {name!r} of the first row {found}{problem}. Give it {kind}, or state the shape: "
-        f"{describe_settled(column)}."
+        f"column {name!r} of the first row {result}{problem}. Give it {kind}, or state the shape: "
+        f"{describe_resolved(column)}."
     )

@@ -78,7 +78,7 @@ def read_list(cell: Any, read: Callable[[Any], Any], num_values: int | None, sep
     if cells is None or num_values not in (None, len(cells)):
         several = f"{num_values} {'texts' if separator else 'numbers'}"
         raise bad_cell("bad_value", cell, "a list such as [1, 2]" if num_values is None else several)
-    if nested := [one for one in cells if isinstance(one, (list, dict))]:
+    if nested := [item for item in cells if isinstance(item, (list, dict))]:
         raise bad_cell("bad_value", nested[0], "a single value, because the list may not contain lists")
     return tuple(map(read, cells))
 

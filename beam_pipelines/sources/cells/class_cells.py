@@ -61,8 +61,8 @@ def known(name: str, label_names: Collection[str]) -> str:
     """
     if label_names and name in label_names:
         return name
-    if whole := _WHOLE_FLOAT.fullmatch(name):
-        name = class_name(whole[1])
+    if complete := _WHOLE_FLOAT.fullmatch(name):
+        name = class_name(complete[1])
     if not label_names or name in label_names:
         return name
     if isinstance(label_names, tuple) and _INTEGER.fullmatch(name) and not any(map(_INTEGER.fullmatch, label_names)):
@@ -78,7 +78,7 @@ def name_integers(column: str, cell: Any, names: Sequence[str]) -> Any:
         InvalidInput: An integer is not a valid index.
     """
     if isinstance(cell, (list, tuple)):
-        return [name_integers(column, one, names) for one in cell]
+        return [name_integers(column, item, names) for item in cell]
     if isinstance(cell, int) and not isinstance(cell, bool):
         if not 0 <= cell < len(names):
             raise InvalidInput("bad_label", f"column {printable(column)!r} has {cell}; it must be 0 to {len(names) - 1}")
@@ -106,12 +106,12 @@ def _fitting_kinds(column: str, cell: Any) -> str:
         return f"{column}:float reads a number"
     if not isinstance(values, (list, tuple)) or len(values) < 2:
         return ""
-    if all(isinstance(one, str) for one in values):
+    if all(isinstance(value, str) for value in values):
         return f"{column}:multi_label reads several classes"
-    if not all(isinstance(one, (int, float)) for one in values):
+    if not all(isinstance(entry, (int, float)) for entry in values):
         return ""
     flags = f", {column}:multi_hot[{len(values)}] a 0 or 1 for each class" if set(values) <= {0, 1} else ""
-    are_numbers = all(type(one) is int for one in values) and not is_one_flag_each(values, 0)
+    are_numbers = all(type(item) is int for item in values) and not is_one_flag_each(values, 0)
     several = f", {column}:multi_label several classes" if are_numbers else ""
     return f"{column}:float[{len(values)}] reads {len(values)} numbers{flags}{several}"
 
@@ -136,7 +136,7 @@ def read_classes(
         could_be_numbers = not is_one_flag_each(cells, 0)
         omit = ", or omit --label_names to read class numbers" if could_be_numbers else ""
         raise bad_cell("bad_label", cell, f"{expected}{omit}")
-    return tuple(sorted({known(read_class(one), label_names) for one in cells}))
+    return tuple(sorted({known(read_class(item), label_names) for item in cells}))
 
 
 def read_multi_hot(cell: Any, label_names: Sequence[str]) -> tuple[str, ...]:
@@ -161,8 +161,8 @@ def read_only_flag(flags: Mapping[str, bool]) -> str:
     """
     names = [name for name, flag in flags.items() if flag]
     if len(names) != 1:
-        found = f"{len(names)} of the {len(flags)} columns {shown(list(flags))} have a 1 ({shown(names)})"
-        raise InvalidInput("bad_label", f"{found}; exactly one must have it. For several, use the kind multi_label")
+        result = f"{len(names)} of the {len(flags)} columns {shown(list(flags))} have a 1 ({shown(names)})"
+        raise InvalidInput("bad_label", f"{result}; exactly one must have it. For several, use the kind multi_label")
     return names[0]
 
 

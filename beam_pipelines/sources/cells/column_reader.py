@@ -138,4 +138,4 @@ def find_array_shapes(columns: Sequence[Column], first_row: Mapping[str, Any], r
     Raises:
         UserError: The first row has no such array.
     """
-    return tuple(column if column.is_settled else probe(column, first_row.get(column.names[0]), root) for column in columns)
+    return tuple(column if column.is_resolved else probe(column, first_row.get(column.names[0]), root) for column in columns)

@@ -8,7 +8,7 @@ from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.cells.box_forms import NUMBERS, BoxForms, box_sides
 from beam_pipelines.sources.cells.cells import read_flag, shown
 from beam_pipelines.sources.cells.class_cells import known, name_integers, read_class
-from beam_pipelines.sources.cells.left_out import LeftOut
+from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
 _BOXES = ("bbox", "bboxes", "boxes")
@@ -27,7 +27,7 @@ class ObjectsColumn:
     Attributes:
         features: The features of the objects: boxes, classes and existing flags.
         class_names: The class names of the objects, in order, if the source has them; else empty.
-        left_out: The fields of the objects that are not kept.
+        unused_fields: The fields of the objects that are not kept.
         boxes: The counts of the boxes that were read since the last `take`.
     """
 
@@ -40,9 +40,9 @@ class ObjectsColumn:
         self._flags = tuple(name for name in _FLAGS if name in fields)
         self._others = tuple(name for name in _FLAGS if name not in fields)
         self._allowed = class_names
-        self.left_out = LeftOut()
-        found = names.get(next((name for name in _CATEGORIES if name in fields), ""), ())
-        self.class_names = () if class_names else tuple(found)
+        self.unused_fields = UnusedFields()
+        result = names.get(next((name for name in _CATEGORIES if name in fields), ""), ())
+        self.class_names = () if class_names else tuple(result)
         self.features = (
             Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)),
             Feature(f"{OBJECTS}/{LABEL}", "class_label", (None,)),
@@ -57,11 +57,11 @@ class ObjectsColumn:
         """
         if cell is None:
             cell = []
-        several = isinstance(cell, list) and all(isinstance(one, dict) for one in cell)
+        several = isinstance(cell, list) and all(isinstance(item, dict) for item in cell)
         if not several and not isinstance(cell, dict):
             raise InvalidInput("bad_objects", f"has {shown(cell)}; it must be {self._expected}")
         for name in self._others:
-            values = [_field(one, (name,)) for one in cell] if several else cell.get(name)
+            values = [_field(element, (name,)) for element in cell] if several else cell.get(name)
             if any(values) if isinstance(values, list) else values:
                 raise InvalidInput(
                     "bad_objects",
@@ -69,7 +69,7 @@ class ObjectsColumn:
                     "objects)",
                 )
         boxes, categories, *flags = (
-            [_field(one, names) for one in cell] if several else _field(cell, names)
+            [_field(entry, names) for entry in cell] if several else _field(cell, names)
             for names in (_BOXES, _CATEGORIES, *((name,) for name in self._flags))
         )
         if isinstance(boxes, list):  # a missing flag is false
@@ -77,15 +77,15 @@ class ObjectsColumn:
         if not all(
             isinstance(values, list) and isinstance(boxes, list) and len(values) == len(boxes) for values in (boxes, categories, *flags)
         ):
-            told = f", and the same number of each of {', '.join(self._flags)}" if self._flags else ""
-            raise InvalidInput("bad_objects", f"has {shown(cell)}; it must be {self._expected}{told}")
+            reported = f", and the same number of each of {', '.join(self._flags)}" if self._flags else ""
+            raise InvalidInput("bad_objects", f"has {shown(cell)}; it must be {self._expected}{reported}")
         if self.class_names:
             categories = name_integers(OBJECTS, categories, self.class_names)
-        labels = tuple([known(read_class(one), self._allowed) for one in categories])
-        numbers = {name: tuple([int(read_flag(one)) for one in values]) for name, values in zip(self._flags, flags)}
+        labels = tuple([known(read_class(category), self._allowed) for category in categories])
+        numbers = {name: tuple([int(read_flag(value)) for value in values]) for name, values in zip(self._flags, flags)}
         for fields in cell if several else [cell]:
             kept = [*_FLAGS, *(name for names in (_BOXES, _CATEGORIES) if (name := _name(fields, names)))]
-            self.left_out.add(name for name in fields if name not in kept)
+            self.unused_fields.add(name for name in fields if name not in kept)
         return Objects(tuple(map(self._read_box, boxes)), labels, numbers, is_relative=self._is_relative)
 
     def _read_box(self, box: Any) -> tuple[float, float, float, float]:

@@ -86,41 +86,41 @@ def find_class_folders(listing: FileListing, splits: Collection[str]) -> dict[st
     `read_class_folders` is called again.
     """
     limit = _MAX_REMOTE_FOLDERS if listing.is_remote else _MAX_FOLDERS
-    found: dict[str, set[str]] = {split: set() for split in splits or [""]}
-    level = [(split, "") for split in found]
+    results: dict[str, set[str]] = {split: set() for split in splits or [""]}
+    level = [(split, "") for split in results]
     with ThreadPoolExecutor(_NUM_THREADS) as pool:
         while level and limit > 0:
             looked = level[:limit]
             limit -= len(looked)
             level = []
-            levels = pool.map(lambda one: listing.level(join(*one), is_short=True), looked)
+            levels = pool.map(lambda item: listing.level(join(*item), is_short=True), looked)
             for (split, folder), names in zip(looked, levels):
                 if names.has_files and folder:
-                    found[split].add(folder)
+                    results[split].add(folder)
                 level += [(split, join(folder, name)) for name in names.folders]
-    return found
+    return results
 
 
 def read_class_folders(
-    root: str, found: Mapping[str, Collection[str]], split_folders: bool | None = None
+    root: str, result: Mapping[str, Collection[str]], split_folders: bool | None = None
 ) -> Reading | None:
     """Chooses which level of nested folders contains the classes; returns None if class folders are not nested.
 
     Args:
         root: The root of the source, for messages.
-        found: Split folder, or "" -> the folders with images, relative to it.
+        result: Split folder, or "" -> the folders with images, relative to it.
         split_folders: The value of `--split_folders`; with `no`, folders named like splits are classes.
 
     Raises:
         UserError: The folders are, or may be, splits, copies or folder roles instead of classes.
     """
-    paths = sorted({path for some in found.values() for path in some})
+    paths = sorted({path for some in result.values() for path in some})
     is_nested = any("/" in path for path in paths)
     if split_folders is False:
         return Reading(ALL, "--split_folders=no takes folders named like splits as classes") if is_nested else None
-    if "" not in found and (reading := _unwrap(found)):
+    if "" not in result and (reading := _unwrap(result)):
         return reading
-    for split, some in sorted(found.items()):
+    for split, some in sorted(result.items()):
         children = _children(some)
         _refuse_splits(root, split, some, children)
         _refuse_copies(root, split, children)
@@ -178,32 +178,32 @@ def _children(paths: Collection[str]) -> dict[str, set[str]]:
 
 def _refuse_splits(root: str, split: str, paths: Collection[str], children: Mapping[str, set[str]]) -> None:
     for folder in sorted(children):
-        named = {name: meant for name in sorted(children[folder]) for meant in _splits_in(name)}
+        named = {name: suggest_option for name in sorted(children[folder]) for suggest_option in _splits_in(name)}
         exact = {SPLIT_FOLDERS[name.lower()] for name in named if name.lower() in SPLIT_FOLDERS}
         is_top = not folder and not split
         are_most = len(set(named.values())) > 1 and 2 * len(named) >= len(children[folder])
         if not (are_most or len(exact) > 1 or (exact - {"train"} and not is_top)):
             continue
         shown = " and ".join(repr(printable(join(join(split, folder), name))) for name in list(named)[:2])
-        what = f"--input={printable(root)}: named like splits: {shown}. "
+        subject = f"--input={printable(root)}: named like splits: {shown}. "
         if is_top and any(name in paths for name in named):
             raise UserError(
-                f"{what}They hold images without class folders: name the file with the labels as --input, with "
+                f"{subject}They hold images without class folders: name the file with the labels as --input, with "
                 f"--image_root={printable(root)}; "
                 "or use --label=none without labels, or --class_folder_depth=1 if they are classes."
             )
         if is_top:
             raise UserError(
-                f"{what}Say which they are: --split_folders=yes for splits, or --split_folders=no for classes."
+                f"{subject}Say which they are: --split_folders=yes for splits, or --split_folders=no for classes."
             )
         if not split and all(path.startswith(f"{folder}/") for path in paths):
             inside = f"{printable(root)}/{printable(folder)}"
             raise UserError(
-                f"{what}Use --input={inside} to take them as splits, or --class_folder_depth=all to take each folder "
+                f"{subject}Use --input={inside} to take them as splits, or --class_folder_depth=all to take each folder "
                 "as a class."
             )
         raise UserError(
-            f"{what}Use --ignore='{printable(join(split, folder))}' if that folder holds copies, "
+            f"{subject}Use --ignore='{printable(join(split, folder))}' if that folder holds copies, "
             "--class_folder_depth=1 to leave these names "
             "aside, or move the images to SPLIT/CLASS/IMAGE to take them as splits."
         )
@@ -216,10 +216,10 @@ def _splits_in(name: str) -> Iterator[str]:
         yield from splits
 
 
-def _unwrap(found: Mapping[str, Collection[str]]) -> Reading | None:
+def _unwrap(result: Mapping[str, Collection[str]]) -> Reading | None:
     """Detects `train/train/cat`: each split folder has a single folder, of another name, around its class folders."""
-    tops = {split: {path.split("/")[0] for path in paths} for split, paths in found.items() if paths}
-    is_nested = any(paths and all("/" in path for path in paths) for paths in found.values())
+    tops = {split: {path.split("/")[0] for path in paths} for split, paths in result.items() if paths}
+    is_nested = any(paths and all("/" in path for path in paths) for paths in result.values())
     are_single = len(tops) > 1 and all(len(names) == 1 for names in tops.values())
     if is_nested and are_single and len(set.union(*tops.values())) > 1:
         split, names = min(tops.items())

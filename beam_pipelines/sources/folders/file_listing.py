@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.folders.other_files import is_left_out
+from beam_pipelines.sources.folders.other_files import is_ignored
 from beam_pipelines.sources.folders.patterns import InputNames
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.storage.files import files_at, is_remote
@@ -28,7 +28,7 @@ LINK_OUT = "a link to a target outside the input folder (use --follow_links to f
 LINK_TO_FOLDER = "a link to a folder (use --follow_links to follow it)"
 
 
-class FoundFile(NamedTuple):
+class ListedFile(NamedTuple):
     """A file below the root.
 
     Attributes:
@@ -90,7 +90,7 @@ class FileListing:
         self._with_sizes = with_sizes
         self.is_remote = is_remote(root.path)
 
-    def walk(self, folder: str = "") -> Iterator[FoundFile | DeadLetter]:
+    def walk(self, folder: str = "") -> Iterator[ListedFile | DeadLetter]:
         """Yields all files below a folder, relative to the root. The files of one folder are sorted by name.
 
         Args:
@@ -102,7 +102,7 @@ class FileListing:
         for _, files in self.walk_folders(folder):
             yield from files if self.is_remote else sorted(files, key=operator.itemgetter(0))
 
-    def walk_folders(self, folder: str = "") -> Iterator[tuple[str, Iterator[FoundFile | DeadLetter]]]:
+    def walk_folders(self, folder: str = "") -> Iterator[tuple[str, Iterator[ListedFile | DeadLetter]]]:
         """Yields a folder and each folder below it with its direct files, in the order of the file system.
 
         Consume a folder's files before you request the next folder, because files are not buffered. In a store, the
@@ -115,7 +115,7 @@ class FileListing:
             return self._walk_store(files_at(self._root.path).list(join(self._root.path, folder)), folder)
         return self._walk_disk([folder])
 
-    def walk_part(self, part: FolderPart) -> Iterator[tuple[str, Iterator[FoundFile | DeadLetter]]]:
+    def walk_part(self, part: FolderPart) -> Iterator[tuple[str, Iterator[ListedFile | DeadLetter]]]:
         """Yields the folders and files of one part, in the form of `walk_folders`."""
         if self.is_remote:
             return self._walk_store(self._names_between(part.first, part.end))
@@ -197,11 +197,11 @@ class FileListing:
         """
         names: list[str] = []
         refused: dict[str, DeadLetter] = {}
-        for found in self.walk() if wanted.is_deep else self._right_in(""):
-            if isinstance(found, DeadLetter):
-                refused[found.path] = found
+        for result in self.walk() if wanted.is_deep else self._right_in(""):
+            if isinstance(result, DeadLetter):
+                refused[result.path] = result
             else:
-                names.append(found.path)
+                names.append(result.path)
         fitting = {*wanted.fitting(refused), *(path for path in refused if self._leads_to_folder(path) and wanted.may_fit_below(path))}
         return wanted.fitting(names), [refused[path] for path in sorted(fitting)]
 
@@ -211,9 +211,9 @@ class FileListing:
         Raises:
             UserError: A requested file is an unfollowed link or not a file, or the folder cannot be read.
         """
-        wanted = sorted(found for found in self._right_in(folder) if is_wanted(posixpath.basename(found.path)))
-        self.refuse(found for found in wanted if isinstance(found, DeadLetter))
-        return [posixpath.basename(found.path) for found in wanted]
+        wanted = sorted(outcome for outcome in self._right_in(folder) if is_wanted(posixpath.basename(outcome.path)))
+        self.refuse(result for result in wanted if isinstance(result, DeadLetter))
+        return [posixpath.basename(value.path) for value in wanted]
 
     def refuse(self, dead_letters: Iterable[DeadLetter]) -> None:
         """Raises UserError for the first dead letter, if there is one. For sources that need every file."""
@@ -231,28 +231,28 @@ class FileListing:
                 raise self._not_taken(printable(path), LINK_TO_FOLDER, "a folder")
         return folder
 
-    def _not_taken(self, path: str, found: str, expected: str) -> UserError:
-        leave = "" if found in (LINK_OUT, LINK_TO_FOLDER) else f", or leave it out with --ignore={path!r}"
-        return UserError(f"--input={self._root.path}: {path!r} is {found}. Replace it with {expected}{leave}.")
+    def _not_taken(self, path: str, result: str, expected: str) -> UserError:
+        leave = "" if result in (LINK_OUT, LINK_TO_FOLDER) else f", or leave it out with --ignore={path!r}"
+        return UserError(f"--input={self._root.path}: {path!r} is {result}. Replace it with {expected}{leave}.")
 
-    def _right_in(self, folder: str) -> Iterator[FoundFile | DeadLetter]:
+    def _right_in(self, folder: str) -> Iterator[ListedFile | DeadLetter]:
         """Yields the direct files of a folder, in any order, without links to folders."""
         if self.is_remote:
-            yield from (FoundFile(join(folder, name), 0) for name in self.top_level(folder)[1])
+            yield from (ListedFile(join(folder, name), 0) for name in self.top_level(folder)[1])
         else:
             # A separate listing, because `walk` counts the ignored files.
             files = FileListing(self._root, self._ignore)._files_in(folder, [])
-            yield from (one for one in files if isinstance(one, FoundFile) or not self._leads_to_folder(one.path))
+            yield from (file for file in files if isinstance(file, ListedFile) or not self._leads_to_folder(file.path))
 
     def _leads_to_folder(self, path: str) -> bool:
         return os.path.isdir(f"{self._root.path}/{path}")
 
-    def _walk_disk(self, folders: list[str]) -> Iterator[tuple[str, Iterator[FoundFile | DeadLetter]]]:
+    def _walk_disk(self, folders: list[str]) -> Iterator[tuple[str, Iterator[ListedFile | DeadLetter]]]:
         while folders:
             parent = folders.pop()
             yield parent, self._files_in(parent, folders)
 
-    def _files_in(self, folder: str, folders: list[str]) -> Iterator[FoundFile | DeadLetter]:
+    def _files_in(self, folder: str, folders: list[str]) -> Iterator[ListedFile | DeadLetter]:
         below = f"{folder}/" if folder else ""
         for entry in self._scan(folder):
             path = below + entry.name
@@ -264,7 +264,7 @@ class FileListing:
                 folders.append(path)
             else:
                 refused = None if is_plain and is_utf8(path) else self._refuse(entry, path)
-                yield refused or FoundFile(path, entry.stat().st_size if self._with_sizes else 0)
+                yield refused or ListedFile(path, entry.stat().st_size if self._with_sizes else 0)
 
     def _refuse(self, entry: os.DirEntry, path: str) -> DeadLetter | None:
         """Returns the dead letter of a folder entry; None if the entry is a link to a file that may be read."""
@@ -289,22 +289,22 @@ class FileListing:
 
     def _names_between(self, first: str, end: str) -> Iterator[tuple[str, int]]:
         for page in files_at(self._root.path).pages_from(self._root.path, first):
-            yield from (one for one in page if first <= one[0] and (not end or one[0] < end))
+            yield from (item for item in page if first <= item[0] and (not end or item[0] < end))
             if end and page and page[-1][0] >= end:
                 return
 
-    def _walk_store(self, listed: Iterable[tuple[str, int]], folder: str = "") -> Iterator[tuple[str, Iterator[FoundFile | DeadLetter]]]:
-        for parent, objects in itertools.groupby(listed, lambda one: one[0].rpartition("/")[0]):
+    def _walk_store(self, listed: Iterable[tuple[str, int]], folder: str = "") -> Iterator[tuple[str, Iterator[ListedFile | DeadLetter]]]:
+        for parent, objects in itertools.groupby(listed, lambda item: item[0].rpartition("/")[0]):
             parts = parent.split("/")
             paths = [folder] if _is_odd(parts) else [*itertools.accumulate(parts, join, initial=folder)]
-            left_out_of = next((above for above, part in zip(paths[:-1], parts) if self._is_ignored(above, part, is_folder=True)), None)
-            if left_out_of is None:
+            unused_fields_of = next((above for above, part in zip(paths[:-1], parts) if self._is_ignored(above, part, is_folder=True)), None)
+            if unused_fields_of is None:
                 yield paths[-1], self._objects_in(folder, objects)
             else:
                 self.num_ignored += sum(1 for _ in objects)
-                yield left_out_of, iter(())
+                yield unused_fields_of, iter(())
 
-    def _objects_in(self, folder: str, objects: Iterable[tuple[str, int]]) -> Iterator[FoundFile | DeadLetter]:
+    def _objects_in(self, folder: str, objects: Iterable[tuple[str, int]]) -> Iterator[ListedFile | DeadLetter]:
         for name, num_bytes in objects:
             path = join(folder, name)
             if _is_odd(name.split("/")):
@@ -312,7 +312,7 @@ class FileListing:
             elif self._is_ignored(*posixpath.split(path)):
                 self.num_ignored += 1
             else:
-                yield FoundFile(path, num_bytes)
+                yield ListedFile(path, num_bytes)
 
     def _scan(self, folder: str) -> Iterator[os.DirEntry]:
         try:
@@ -320,17 +320,17 @@ class FileListing:
                 yield from entries
         except OSError as error:
             name = printable(folder) or self._root.path
-            told = f"--input={self._root.path}: folder {name!r} cannot be read: {error.strerror}"
-            raise listing_error(error, join(self._root.path, folder), told) from error
+            reported = f"--input={self._root.path}: folder {name!r} cannot be read: {error.strerror}"
+            raise listing_error(error, join(self._root.path, folder), reported) from error
 
     def _is_entry_ignored(self, entry: os.DirEntry, path: str) -> bool:
         """Returns whether a disk entry is ignored. A folder with a name such as README is not ignored."""
-        if is_left_out(entry.name) and (is_left_out(entry.name, is_folder=True) or kind_of(entry.path) != "folder"):
+        if is_ignored(entry.name) and (is_ignored(entry.name, is_folder=True) or kind_of(entry.path) != "folder"):
             return True
         return bool(self._ignore) and matches(path, self._ignore)
 
     def _is_ignored(self, folder: str, name: str, is_folder: bool = False) -> bool:
-        return is_left_out(name, is_folder) or (bool(self._ignore) and matches(join(folder, name), self._ignore))
+        return is_ignored(name, is_folder) or (bool(self._ignore) and matches(join(folder, name), self._ignore))
 
 
 def name_first(dead_letters: Iterable[DeadLetter]) -> str:

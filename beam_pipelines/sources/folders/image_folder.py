@@ -41,14 +41,14 @@ from beam_pipelines.sources.folders.file_listing import (
     LINK_TO_FOLDER,
     FileListing,
     FolderPart,
-    FoundFile,
+    ListedFile,
     Level,
     is_utf8,
     join,
 )
 from beam_pipelines.sources.folders.label_files import recognise
 from beam_pipelines.sources.folders.layouts import SAY_WHICH, given_already, name_splits, refuse_options, split_of
-from beam_pipelines.sources.folders.other_files import Strays
+from beam_pipelines.sources.folders.other_files import UnexpectedFiles
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import is_remote
@@ -92,7 +92,7 @@ class ImageFolder:
         self.root = self._root.path
         self._config = config
         self._with_sizes = with_sizes
-        self.strays = Strays()
+        self.unexpected_files = UnexpectedFiles()
 
     def parts(self) -> list[str]:
         """Returns one JSON string per group of class folders, or of top-level folders without labels.
@@ -102,13 +102,13 @@ class ImageFolder:
         """
         listing = FileListing(self._root, self._config.ignore)
         try:
-            top, has_splits = self._look(listing)
+            top, has_splits = self._list_top_folders(listing)
             above, folders = [""], top.folders
             if has_splits and self.has_labels:
                 above, folders = ["", *folders], [join(split, name) for split in folders for name in listing.level(split).folders]
         except OSError as error:
-            told = f"{printable(self.root)}/ could not be listed: {error.strerror or error}"
-            raise listing_error(error, f"{self.root}/", told) from error
+            reported = f"{printable(self.root)}/ could not be listed: {error.strerror or error}"
+            raise listing_error(error, f"{self.root}/", reported) from error
         return [json.dumps([has_splits, part]) for part in listing.cut(folders, above)]
 
     def choose_class_folders(self) -> Reading | None:
@@ -118,44 +118,44 @@ class ImageFolder:
             UserError: The folders are, or may be, splits, copies or folder roles instead of classes.
         """
         listing = FileListing(self._root, self._config.ignore)
-        top, has_splits = self._look(listing)
-        found = find_class_folders(listing, top.folders if has_splits else ())
-        paths = sorted(join(split, folder) for split, some in found.items() for folder in some)
+        top, has_splits = self._list_top_folders(listing)
+        class_folders = find_class_folders(listing, top.folders if has_splits else ())
+        paths = sorted(join(split, folder) for split, some in class_folders.items() for folder in some)
         for folder in [*[""] * top.has_files, *list(filter(names_labels, paths))[:_MAX_LABEL_FOLDERS]]:
             self._refuse_label_files(folder, listing.top_level(folder, is_short=True)[1])
-        reading = read_class_folders(self.root, found, self._config.split_folders)
-        for split, folders in found.items() if reading is None else ():
+        reading = read_class_folders(self.root, class_folders, self._config.split_folders)
+        for split, folders in class_folders.items() if reading is None else ():
             refuse_mask_folders(listing, self.root, [join(split, folder) for folder in sorted(folders)])
         return reading
 
     def _refuse_label_files(self, folder: str, names: list[str]) -> None:
         """Raises UserError if one of the first files of a folder contains labels in a recognised format."""
-        for name in [name for name in names if not self.strays.is_image(name)][:_MAX_LABEL_FILES]:
+        for name in [name for name in names if not self.unexpected_files.is_image(name)][:_MAX_LABEL_FILES]:
             path = join(folder, name)
             if known := recognise(f"{self.root}/{path}"):
                 raise UserError(
                     f"--input={printable(self.root)}: {printable(path)!r} looks like {known.name}: {known.advice}"
                 )
 
-    def _look(self, listing: FileListing) -> tuple[Level, bool]:
+    def _list_top_folders(self, listing: FileListing) -> tuple[Level, bool]:
         """Returns the top-level folders, and whether these folders are splits."""
         top = listing.level()
         return top, any(self._find_splits(top).values()) or bool(self._config.split_folders and self.has_labels)
 
     def label_names(self) -> dict[str, set[str]]:
         """Returns the class names, including the classes whose images are all dead letters."""
-        return {LABEL: self.strays.labels} if self.has_labels else {}
+        return {LABEL: self.unexpected_files.labels} if self.has_labels else {}
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of a part, in the order of the file system.
 
-        Problems with the layout are collected in `strays`, and reported for all parts together.
+        Problems with the layout are collected in `unexpected_files`, and reported for all parts together.
         """
         has_splits, where = json.loads(part)
         listing = FileListing(self._root, self._config.ignore, self._with_sizes)
         depth = self._config.source.class_folder_depth
         above = "FOLDER/" * (int(depth) - 1) if depth and depth.isdecimal() else ""
-        self.strays = strays = Strays(f"{'SPLIT/' * has_splits}{above}CLASS/IMAGE" if self.has_labels else "")
+        self.unexpected_files = unexpected_files = UnexpectedFiles(f"{'SPLIT/' * has_splits}{above}CLASS/IMAGE" if self.has_labels else "")
         empty: dict[str, str] = {}  # folder -> class
         holders: set[str] = set()  # folders that contain folders
         for folder, files in listing.walk_part(FolderPart(*where)):
@@ -164,7 +164,7 @@ class ImageFolder:
             try:
                 label = label_of(parents[has_splits:], depth) if self.has_labels else ""
                 if label is None or len(parents) < has_splits:
-                    yield from self._list_beside(files)
+                    yield from self._list_loose_files(files)
                     continue
                 label = nfc(label)
                 if not is_utf8(label) or CONTROL.search(label):
@@ -179,18 +179,18 @@ class ImageFolder:
                         yield file._replace(reason="symlink") if file.reason == "outside" else file
                         continue
                     path, num_bytes = file
-                    if strays.is_image(path):
+                    if unexpected_files.is_image(path):
                         yield InputRecord(nfc(path), path, label, split, num_bytes)
             except UserError as error:
-                strays.add_refusal(folder, str(error))
+                unexpected_files.add_refusal(folder, str(error))
                 continue
             if file:
-                strays.labels.add(label)
+                unexpected_files.labels.add(label)
             else:
                 empty[folder] = label
         self.num_ignored = listing.num_ignored
         for folder in sorted(empty.keys() - holders):
-            strays.without_files[empty[folder]] = folder
+            unexpected_files.without_files[empty[folder]] = folder
 
     def _find_splits(self, top: Level) -> dict[str, str | None]:
         """Returns folder -> its split, or None. Without labels, files beside split folders are an error."""
@@ -217,16 +217,16 @@ class ImageFolder:
             )
         return splits
 
-    def _list_beside(self, files: Iterable[FoundFile | DeadLetter]) -> Iterator[DeadLetter]:
+    def _list_loose_files(self, files: Iterable[ListedFile | DeadLetter]) -> Iterator[DeadLetter]:
         """Yields dead letters for links and invalid names that are in the same folder as class folders. Adds images
-        there to `strays`."""
+        there to `unexpected_files`."""
         for file in files:
             if isinstance(file, DeadLetter) and file.reason == "odd_name":
                 yield file
             elif isinstance(file, DeadLetter) and os.path.isdir(f"{self.root}/{file.path}"):
                 yield DeadLetter(f"{file.path}/", "list", "symlink", LINK_TO_FOLDER)
-            elif self.strays.is_image(file.path):
-                self.strays.add_beside(file.path)
+            elif self.unexpected_files.is_image(file.path):
+                self.unexpected_files.add_loose_image(file.path)
 
 
 def nfc(text: str) -> str:

@@ -93,9 +93,9 @@ def recognise(path: str) -> Format | None:
     except OSError:
         head = b""
     name = path.lower()
-    found = _by_content(name, head) or next((known for ends, known in _ENDS.items() if name.endswith(ends)), None)
-    if found:
-        return Format(found[0], found[1].replace("{path}", printable(path)))
+    result = _by_content(name, head) or next((known for ends, known in _ENDS.items() if name.endswith(ends)), None)
+    if result:
+        return Format(result[0], result[1].replace("{path}", printable(path)))
     return Format("a table", _table_advice(path, head)) if name.endswith(_TABLES) else None
 
 
@@ -146,10 +146,10 @@ def _text_format(text: str) -> tuple[str, str] | None:
 def _table_advice(path: str, head: bytes) -> str:
     """Returns the command that reads a table, with its image column and image folder if they can be found."""
     try:
-        found = _find_images(path, head.decode())
+        images = _find_images(path, head.decode())
     except (OSError, ValueError, StopIteration, csv.Error):  # another kind of table, or text cut within a character
-        found = None
-    options = found or "--image_root=FOLDER --image_column=COLUMN --label=COLUMN"
+        images = None
+    options = images or "--image_root=FOLDER --image_column=COLUMN --label=COLUMN"
     return f"read it with --input={printable(path)} {options}"
 
 
@@ -160,12 +160,12 @@ def _find_images(path: str, text: str) -> str | None:
     separator = max(",;\t", key=lines[0].count)
     header, row = (next(csv.reader([line], delimiter=separator)) for line in lines)
     folder = posixpath.dirname(path) or "."
-    places = [folder, *(f"{folder}/{name}" for name in _folders_in(folder))]
-    checks = itertools.islice(itertools.product(places, zip(header, row), ("", ".jpg", ".png")), _MAX_CHECKS)
-    for place, (column, value), suffix in checks:
+    locations = [folder, *(f"{folder}/{name}" for name in _folders_in(folder))]
+    checks = itertools.islice(itertools.product(locations, zip(header, row), ("", ".jpg", ".png")), _MAX_CHECKS)
+    for location, (column, value), suffix in checks:
         is_name = value and not value.startswith("/") and (suffix or "." in value)
-        if is_name and files_at(place).exists(f"{place}/{value}{suffix}"):
-            options = f"--image_root={printable(place)} --image_column={printable(column)}"
+        if is_name and files_at(location).exists(f"{location}/{value}{suffix}"):
+            options = f"--image_root={printable(location)} --image_column={printable(column)}"
             options += f" --image_suffix={suffix}" if suffix else ""
             return f"{options} (and --label, if no column is called label or class)"
     return None

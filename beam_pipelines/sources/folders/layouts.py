@@ -52,10 +52,10 @@ def split_of(folder: str) -> str:
     return SPLIT_FOLDERS.get(folder.lower(), folder)
 
 
-def no_split_folders(path: str, found: str) -> UserError:
+def no_split_folders(path: str, result: str) -> UserError:
     """Returns the error for an input without split folders if `--split_folders=yes` is given."""
     return UserError(
-        f"--split_folders=yes: {printable(path)} {found}, and has no split folders. Omit --split_folders."
+        f"--split_folders=yes: {printable(path)} {result}, and has no split folders. Omit --split_folders."
     )
 
 

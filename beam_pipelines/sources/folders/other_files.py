@@ -37,7 +37,7 @@ _NUM_SHOWN = 5
 _MAX_KINDS = 1000
 
 
-def is_left_out(name: str, is_folder: bool = False) -> bool:
+def is_ignored(name: str, is_folder: bool = False) -> bool:
     """Returns whether every source ignores a file or folder of this name: hidden, system, notes or checksums.
 
     A folder with a name for notes is kept, because it may be a class, such as "notice".
@@ -50,7 +50,7 @@ def is_left_out(name: str, is_folder: bool = False) -> bool:
 
 
 @dataclasses.dataclass
-class Strays:
+class UnexpectedFiles:
     """Collects the unexpected files in a folder of images, to report them together.
 
     Attributes:
@@ -62,8 +62,8 @@ class Strays:
         pictures: The path of the first image that is not a `.npy` file.
         num_masks: The number of images that are named like masks.
         masks: The path of the first image that is named like a mask.
-        num_beside: The number of images beside the class folders.
-        beside: The first few paths of images beside the class folders.
+        num_loose: The number of images beside the class folders.
+        loose_images: The first few paths of images beside the class folders.
         labels: Classes whose folders contain files.
         without_files: Class without files -> the last of its folders.
         refusal: The first folder that makes the listing fail, and its message.
@@ -77,8 +77,8 @@ class Strays:
     pictures: str = ""
     num_masks: int = 0
     masks: str = ""
-    num_beside: int = 0
-    beside: list[str] = dataclasses.field(default_factory=list)
+    num_loose: int = 0
+    loose_images: list[str] = dataclasses.field(default_factory=list)
     labels: set[str] = dataclasses.field(default_factory=set)
     without_files: dict[str, str] = dataclasses.field(default_factory=dict)
     refusal: tuple[str, str] | None = None
@@ -101,10 +101,10 @@ class Strays:
         self._add_unknown(f"*{extension}" if len(extension) > 1 else glob.escape(name), path)
         return False
 
-    def add_beside(self, path: str) -> None:
+    def add_loose_image(self, path: str) -> None:
         """Adds an unexpected image that is beside the class folders instead of inside a class folder."""
-        self.num_beside += 1
-        self.beside = sorted([*self.beside, path])[:_NUM_SHOWN]
+        self.num_loose += 1
+        self.loose_images = sorted([*self.loose_images, path])[:_NUM_SHOWN]
 
     def add_refusal(self, folder: str, message: str) -> None:
         """Adds a message about a folder that makes the listing fail.
@@ -113,7 +113,7 @@ class Strays:
         """
         self.refusal = min((folder, message), self.refusal or (folder, message))
 
-    def merge(self, other: "Strays") -> None:
+    def merge(self, other: "UnexpectedFiles") -> None:
         """Adds the unexpected files of another part."""
         self.layout = other.layout or self.layout
         self.num_unknown += other.num_unknown
@@ -124,8 +124,8 @@ class Strays:
         self.pictures = min(self.pictures or other.pictures, other.pictures or self.pictures)
         self.num_masks += other.num_masks
         self.masks = min(self.masks or other.masks, other.masks or self.masks)
-        self.num_beside += other.num_beside
-        self.beside = sorted([*self.beside, *other.beside])[:_NUM_SHOWN]
+        self.num_loose += other.num_loose
+        self.loose_images = sorted([*self.loose_images, *other.loose_images])[:_NUM_SHOWN]
         self.labels |= other.labels
         for label, folder in other.without_files.items():
             self.without_files[label] = max(folder, self.without_files.get(label, folder))
@@ -150,15 +150,15 @@ class Strays:
         if self.refusal:
             raise UserError(self.refusal[1])
         problems = []
-        if self.num_beside:
-            shown = _shown([repr(printable(path)) for path in self.beside], self.num_beside)
-            found = f"images beside the class folders ({self.num_beside:,}): {shown}. Move each"
+        if self.num_loose:
+            shown = _shown([repr(printable(path)) for path in self.loose_images], self.num_loose)
+            result = f"images beside the class folders ({self.num_loose:,}): {shown}. Move each"
             if not (self.labels or self.without_files):
-                found = (
-                    f"contains images ({self.num_beside:,}), but no class folders: {shown}. For images without labels, "
+                result = (
+                    f"contains images ({self.num_loose:,}), but no class folders: {shown}. For images without labels, "
                     "pass --label none. For classes, move each image"
                 )
-            problems.append(f"{found} to a path of the form {self.layout}.")
+            problems.append(f"{result} to a path of the form {self.layout}.")
         if self.arrays and self.pictures:  # the arrays are usually masks, which would become examples
             both = f"{printable(self.pictures)} and {printable(self.arrays)}"
             problems.append(

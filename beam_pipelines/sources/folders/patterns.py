@@ -48,7 +48,7 @@ class InputNames(NamedTuple):
             *above, _ = pattern.split("/")
             fixed = above[: above.index("**")] if "**" in above else above
             is_deep_enough = len(fixed) < len(above) or len(parts) <= len(above)
-            if is_deep_enough and all(_as_regex(one).fullmatch(part) for one, part in zip(fixed, parts)):
+            if is_deep_enough and all(_as_regex(item).fullmatch(part) for item, part in zip(fixed, parts)):
                 return True
         return False
 
@@ -59,8 +59,8 @@ def expand_braces(pattern: str) -> list[str]:
     Raises:
         UserError: There are more than `MAX_NAMES` names, or a range descends.
     """
-    pieces = _BRACES.split(pattern)
-    choices = [_choices(piece) if index % 2 else [piece] for index, piece in enumerate(pieces)]
+    chunks = _BRACES.split(pattern)
+    choices = [_choices(chunk) if index % 2 else [chunk] for index, chunk in enumerate(chunks)]
     if math.prod(map(len, choices)) > MAX_NAMES:
         raise UserError(
             f"--input={pattern}: the braces stand for more than {MAX_NAMES} names. Use a pattern with * or ? instead."
@@ -104,16 +104,16 @@ def split_input(path: str) -> InputNames:
 def _as_regex(pattern: str) -> re.Pattern[str]:
     """Compiles a glob pattern. `*` and `?` match within one part of a path, and `**/` matches any number of parts."""
     try:
-        return re.compile("".join(map(_as_regex_piece, _GLOB.split(pattern))))
+        return re.compile("".join(map(_segment_as_regex, _GLOB.split(pattern))))
     except re.error as error:
         raise UserError(
             f"--input=…{pattern}: invalid pattern ({error}). Use shell syntax, such as [a-z]*.csv."
         ) from None
 
 
-def _as_regex_piece(piece: str) -> str:
-    if piece.startswith("[") and len(piece) > 2:
-        negated = piece.startswith("[!")
-        characters = re.sub(r"([\\\]^\[&~|])", r"\\\1", piece[1 + negated : -1])
+def _segment_as_regex(chunk: str) -> str:
+    if chunk.startswith("[") and len(chunk) > 2:
+        negated = chunk.startswith("[!")
+        characters = re.sub(r"([\\\]^\[&~|])", r"\\\1", chunk[1 + negated : -1])
         return f"[{'^/' if negated else ''}{characters}]"
-    return {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}.get(piece) or re.escape(piece)
+    return {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}.get(chunk) or re.escape(chunk)

@@ -61,7 +61,7 @@ class Containers:
                 f"that contains {expected}, or name the files."
             )
 
-    def beside(self, part: str) -> tuple[int, list[DeadLetter]]:
+    def describe_ignored(self, part: str) -> tuple[int, list[DeadLetter]]:
         """Returns the number of ignored files and the dead letters if `part` is the first file; otherwise zero and an
         empty list."""
         return (self._num_ignored, self.dead_letters) if part == self.names[0] else (0, [])
@@ -100,11 +100,11 @@ class Containers:
 
     def _all_files(self, is_container: Callable[[str], bool]) -> Iterator[str]:
         listing = FileListing(self.root, self._config.ignore)
-        for found in listing.walk():
-            if isinstance(found, DeadLetter):
-                self.dead_letters.append(found)
-            elif is_container(found.path.rpartition("/")[2]):
-                yield found.path
+        for result in listing.walk():
+            if isinstance(result, DeadLetter):
+                self.dead_letters.append(result)
+            elif is_container(result.path.rpartition("/")[2]):
+                yield result.path
             else:
                 self._num_ignored += 1
         self._num_ignored += listing.num_ignored

@@ -73,10 +73,10 @@ class ForeignFiles:
         except (NoRecordsError, OutsideError) as error:
             raise UserError(f"{printable(path)}: {error}") from None
         except OSError as error:
-            told = f"{printable(path)} could not be read: {error.strerror or error}"
+            reported = f"{printable(path)} could not be read: {error.strerror or error}"
             if is_remote(path) and not isinstance(error, FileNotFoundError):
-                raise StorageError(told, path) from error
-            raise UserError(told) from None
+                raise StorageError(reported, path) from error
+            raise UserError(reported) from None
 
     def first_examples(self) -> list[ExampleReader]:
         """Returns up to `MAX_RECORDS` examples from the start of the files."""
@@ -105,4 +105,4 @@ def _warn(path: str, dead_letters: Sequence[DeadLetter]) -> None:
     if dead_letters:
         count = "1 file or folder is" if len(dead_letters) == 1 else f"{len(dead_letters):,} files or folders are"
         first = min(dead_letters)
-        log.say(f"{printable(path)}: {count} not read, for example {printable(first.path)}: {first.message}", "warning")
+        log.print_message(f"{printable(path)}: {count} not read, for example {printable(first.path)}: {first.message}", "warning")

@@ -77,7 +77,7 @@ def read_shape(example: ExampleReader, layout: Layout, name: str, num_values: in
         ValueError: The record states no valid shape.
     """
     stated = [item.name for side in layout.sides if (item := layout.stated.items[side]).names]
-    values = {one: example.values(one) for one in stated}
+    values = {entry: example.values(entry) for entry in stated}
     return layout.numbers[name].shape or stated_shape(layout.stated, layout.sides, values, num_values)
 
 
@@ -238,10 +238,10 @@ def resolve_shapes(
     Raises:
         UserError: A column expects one number, but the first record has several.
     """
-    return tuple(_settle_shape(column, example, shapes.get(column.names[0], ())) for column in columns)
+    return tuple(_resolve_shape(column, example, shapes.get(column.names[0], ())) for column in columns)
 
 
-def _settle_shape(column: Column, example: ExampleReader, known: tuple[int, ...]) -> Column:
+def _resolve_shape(column: Column, example: ExampleReader, known: tuple[int, ...]) -> Column:
     name = column.names[0]
     if column.shape or len(column.names) > 1 or column.kind not in ("float", "array") or not has_numbers(example, name):
         return column

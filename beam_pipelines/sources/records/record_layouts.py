@@ -15,7 +15,7 @@ from beam_pipelines.sources.records.row_reader import search_names, unknown_name
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from tf_input import first_records, record_layouts
 from tf_input.dataset_format import IMAGE, LABEL, MASK, OBJECTS, WEIGHT
-from tf_input.first_records import Seen
+from tf_input.first_records import FieldValues
 from tf_input.record_layouts import Item
 
 # Items of `--layout` that are not features.
@@ -55,7 +55,7 @@ class Layout(NamedTuple):
         stated: The requested or detected layout; None if the dataset has metadata.
         sides: The layout items that contain the shape of bytes of numbers.
         counts: Feature -> the numbers of values that occur in the first records.
-        found: A message about a detected layout; empty if the layout was requested.
+        guess: A message about a detected layout; empty if the layout was requested.
         defaults: Feature -> the default value for records without it.
     """
 
@@ -74,7 +74,7 @@ class Layout(NamedTuple):
     stated: record_layouts.Layout | None = None
     sides: tuple[str, ...] = ()
     counts: Mapping[str, frozenset[int]] = {}
-    found: str = ""
+    guess: str = ""
     defaults: Mapping[str, str] = {}
 
 
@@ -99,7 +99,7 @@ def find_layout(examples: Iterable[ExampleReader], source: SourceConfig, path: s
         num_bytes += example.num_bytes
         if len(first) == first_records.MAX_RECORDS or num_bytes >= first_records.MAX_BYTES:
             break
-    seen = first_records.look_at(first)
+    seen = first_records.read_values(first)
     they_have = "its first record has" if len(first) == 1 else f"its first {len(first)} records have"
     try:
         if source.layout is None and source.features and (not source.has_images or _are_values(seen, source)):
@@ -124,7 +124,7 @@ def find_layout(examples: Iterable[ExampleReader], source: SourceConfig, path: s
 def _layout_of(
     stated: record_layouts.Layout,
     sides: tuple[str, ...],
-    seen: Mapping[str, Seen],
+    seen: Mapping[str, FieldValues],
     they_have: str,
     source: SourceConfig,
     find_shape: Callable[[Item], tuple[int | None, ...]],
@@ -134,14 +134,14 @@ def _layout_of(
     wants_objects = source.labels is None or any(column.names == (OBJECTS,) for column in source.labels)
     objects = _objects_of(stated, seen, they_have) if stated.box_names and wants_objects else None
     columns = {
-        name: _column_of(name, item, seen.get(item.name, Seen()), find_shape)
+        name: _column_of(name, item, seen.get(item.name, FieldValues()), find_shape)
         for name, item in items.items()
         if name not in (*sides, *_ROLES, *of_image) and not name.startswith(f"{OBJECTS}/")
     }
     labels = tuple(Column(OBJECTS, (OBJECTS,)) if name == OBJECTS else columns.pop(name) for name in stated.targets)
     named = {name for column in (*(source.labels or ()), *source.features) for name in column.names}
-    left_out = sorted(seen.keys() - named - {item.name for item in items.values() if item.names})
-    found = f"layout {stated.name}: {stated}" + (f"; left out: {', '.join(map(printable, left_out))}" if left_out else "")
+    unused_fields = sorted(seen.keys() - named - {item.name for item in items.values() if item.names})
+    result = f"layout {stated.name}: {stated}" + (f"; left out: {', '.join(map(printable, unused_fields))}" if unused_fields else "")
     return Layout(
         stated.name,
         items[IMAGE].name if IMAGE in items and source.has_images else "",
@@ -155,23 +155,23 @@ def _layout_of(
         numbers={items[name].name: items[name] for name in first_records.number_items(stated, seen)},
         stated=stated,
         sides=sides,
-        counts={name: one.counts for name, one in seen.items()},
-        found="" if source.layout else found,
+        counts={name: entry.counts for name, entry in seen.items()},
+        guess="" if source.layout else result,
         defaults={item.name: item.default for item in items.values() if item.default},
     )
 
 
-def _are_values(seen: Mapping[str, Seen], source: SourceConfig) -> bool:
+def _are_values(seen: Mapping[str, FieldValues], source: SourceConfig) -> bool:
     """Returns whether the records have no image: every bytes feature is a key or a requested feature."""
     columns = (*(source.labels or ()), *source.features)
     named = {LABEL, source.key_column, source.group, source.split_column, *(name for column in columns for name in column.names)}
-    return source.image_column is None and not any("bytes" in one.storages and name not in named for name, one in seen.items())
+    return source.image_column is None and not any("bytes" in item.storages and name not in named for name, item in seen.items())
 
 
-def _objects_of(stated: record_layouts.Layout, seen: Mapping[str, Seen], they_have: str) -> ObjectsLayout:
+def _objects_of(stated: record_layouts.Layout, seen: Mapping[str, FieldValues], they_have: str) -> ObjectsLayout:
     label = stated.items.get(f"{OBJECTS}/{LABEL}")
     has_objects = any(len(seen[name].values) for name in stated.box_names if name in seen)
-    if label is None or has_objects and not seen.get(label.name, Seen()).values:
+    if label is None or has_objects and not seen.get(label.name, FieldValues()).values:
         names = "" if label is None else f" in {label.name}"
         raise UserError(
             f"{they_have} boxes without classes{names}. Use --label none to keep only the images."
@@ -181,7 +181,7 @@ def _objects_of(stated: record_layouts.Layout, seen: Mapping[str, Seen], they_ha
     return ObjectsLayout(stated.box_names, label.name, flags)
 
 
-def _column_of(name: str, item: Item, seen: Seen, find_shape: Callable[[Item], tuple[int | None, ...]]) -> Column:
+def _column_of(name: str, item: Item, seen: FieldValues, find_shape: Callable[[Item], tuple[int | None, ...]]) -> Column:
     """Returns the column of a feature, derived from its values in the first records."""
     if name == MASK:
         return Column(MASK, (item.name,), "mask")
@@ -225,7 +225,7 @@ def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, .
         )
     if source.labels is None and not labels and layout.name == record_layouts.VALUES:
         raise UserError(f"The records have no {LABEL!r}. Pass --label with one of their features, or --label none.")
-    labels = tuple(_settle_list(column, layout.counts.get(column.names[0], ()), source) for column in labels)
+    labels = tuple(_resolve_list(column, layout.counts.get(column.names[0], ()), source) for column in labels)
     taken = {name for column in (*labels, *source.features) for name in (column.name, *column.names)}
     kept = tuple(column for column in layout.features if taken.isdisjoint((column.name, *column.names)))
     if not layout.image and not source.features and not kept:
@@ -233,7 +233,7 @@ def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, .
     return labels, source.features + kept
 
 
-def _settle_list(column: Column, counts: Collection[int], source: SourceConfig) -> Column:
+def _resolve_list(column: Column, counts: Collection[int], source: SourceConfig) -> Column:
     """Returns the column, as a list of any length if an example's number of values differs from the number of classes.
 
     With two classes, for example, 0 and 1 are class indexes in such a list. Otherwise they are one flag per class.

@@ -7,7 +7,7 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import REST, SourceConfig
 from beam_pipelines.elements.input_record import ArrayPart, FilePart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
-from beam_pipelines.sources.cells.array_cells import describe_settled, holds_array, read_array_cell, read_tensor_list, resolve_array
+from beam_pipelines.sources.cells.array_cells import describe_resolved, holds_array, read_array_cell, read_tensor_list, resolve_array
 from beam_pipelines.sources.cells.cells import in_column, shown
 from beam_pipelines.sources.cells.class_cells import name_integers
 from beam_pipelines.sources.cells.column_reader import ColumnReader
@@ -49,16 +49,16 @@ class FieldReader:
         labels: tuple[Column, ...],
         features: tuple[Column, ...],
         root: Root,
-        found: Collection[str],
-        place: str,
+        result: Collection[str],
+        location: str,
         class_names: Mapping[str, tuple[str, ...]],
         open_array: Callable[[str], bytes | list],
     ) -> None:
-        self._found = found
-        self._place = place
+        self._found = result
+        self._place = location
         for option, columns in (("--label", labels), ("--feature", features)):
             for name in dict.fromkeys(name for column in columns for name in column.names):
-                self._check_found(option, name)
+                self._check_result(option, name)
         labels, features = (
             tuple(_with_shape(column, open_array) for column in columns) for columns in (labels, features)
         )
@@ -109,10 +109,10 @@ class FieldReader:
         if given is None:
             return role if role != "key" and role in self._found and role not in taken else None
         if given:
-            self._check_found("--group" if role == "group" else f"--{role}_column", given)
+            self._check_result("--group" if role == "group" else f"--{role}_column", given)
         return given or None
 
-    def _check_found(self, option: str, name: str) -> None:
+    def _check_result(self, option: str, name: str) -> None:
         if name not in self._found:
             raise unknown_name(option, name, self._found, self._place)
 
@@ -128,14 +128,14 @@ def wanted_names(config: SourceConfig, *columns: Column) -> set[str]:
 _MAX_SEARCHED = 1_000
 
 
-def search_names(found: Iterable[Collection[str]], wanted: Collection[str]) -> tuple[set[str], int]:
+def search_names(result: Iterable[Collection[str]], wanted: Collection[str]) -> tuple[set[str], int]:
     """Returns the names of the fields in the first records, and the number of these records.
 
     Stops when all wanted names are found.
     """
     names: set[str] = set()
     num_searched = 0
-    for some in itertools.islice(found, _MAX_SEARCHED):
+    for some in itertools.islice(result, _MAX_SEARCHED):
         names.update(some)
         num_searched += 1
         if names.issuperset(wanted):
@@ -143,11 +143,11 @@ def search_names(found: Iterable[Collection[str]], wanted: Collection[str]) -> t
     return names, num_searched
 
 
-def unknown_name(option: str, name: str, found: Collection[str], place: str) -> UserError:
+def unknown_name(option: str, name: str, result: Collection[str], location: str) -> UserError:
     """Returns the error for an option with the name of a missing field."""
-    nearest = did_you_mean(name, found)
+    nearest = did_you_mean(name, result)
     return UserError(
-        f"{option}: no {printable(name)!r} in {place}{nearest or '.'} Choose one of {describe_names(found)}."
+        f"{option}: no {printable(name)!r} in {location}{nearest or '.'} Choose one of {describe_names(result)}."
     )
 
 
@@ -158,13 +158,13 @@ def describe_names(names: Collection[str]) -> str:
 
 
 def _with_shape(column: Column, open_array: Callable[[str], bytes | list]) -> Column:
-    if column.is_settled:
+    if column.is_resolved:
         return column
     try:
         return resolve_array(column, open_array(column.names[0]))
     except InvalidInput as error:
         name, kind = printable(column.names[0]), "an array" if column.kind == "array" else "a tensor"
-        hint = f"State the shape: {describe_settled(column)}."
+        hint = f"State the shape: {describe_resolved(column)}."
         raise UserError(f"The first {name!r} is not {kind}: {error}. {hint}") from None
 
 

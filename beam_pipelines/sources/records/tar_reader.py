@@ -130,8 +130,8 @@ class TarReader:
     def _read_end(self) -> None:
         while data := self._read_up_to(self._position, min(_READ_BYTES, self._size - self._position)):
             if rest := data.lstrip(b"\0"):
-                found = "the archive ends before the file, as in joined tar files; the rest of the file is not read"
-                raise BadTarError(self._position - len(rest), found)
+                result = "the archive ends before the file, as in joined tar files; the rest of the file is not read"
+                raise BadTarError(self._position - len(rest), result)
 
     def _read(self, offset: int, num_bytes: int) -> bytes:
         data = self._read_up_to(offset, num_bytes)

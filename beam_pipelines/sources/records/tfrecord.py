@@ -30,7 +30,7 @@ from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, ArrayPart, FilePart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
-from beam_pipelines.sources.cells.left_out import LeftOut
+from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.folders.file_listing import matches
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
@@ -77,8 +77,8 @@ class TfRecord:
         root: The root folder of the files.
         features: The features of examples besides image, key, height and width. Class names are not known yet.
         targets: The names of the features that a model predicts.
-        found: A message about a detected layout.
-        left_out: The features of records that are not kept.
+        guess: A message about a detected layout.
+        unused_fields: The features of records that are not kept.
         num_ignored: The number of files that are ignored, counted during listing.
 
     Raises:
@@ -105,7 +105,7 @@ class TfRecord:
         columns = [tuple(column for column in some if column not in objects) for some in (labels, features)]
         columns = [resolve_shapes(some, example, layout.shapes) for some in columns]
         wanted = wanted_names(config.source, *columns[0], *columns[1])
-        found, num_searched = search_names((one.features for one in self._first_examples()), wanted)
+        result, num_searched = search_names((first_example.features for first_example in self._first_examples()), wanted)
         source = dataclasses.replace(config.source, defaults={**layout.defaults, **config.source.defaults})
         if source.weight_column is None:
             source = dataclasses.replace(source, weight_column=layout.weight)
@@ -113,7 +113,7 @@ class TfRecord:
             source,
             *columns,
             self._root,
-            found,
+            result,
             f"the first {num_searched:,} records",
             layout.class_names,
             lambda name: read_array_start(example, name),
@@ -121,7 +121,7 @@ class TfRecord:
         self._key = layout.key if config.source.key_column is None else ""
         self.has_images = bool(layout.image)
         self.features: tuple[Feature, ...] = self._rows.features + (self._objects.features if self._objects else ())
-        self.found, self.left_out = layout.found, LeftOut()
+        self.guess, self.unused_fields = layout.guess, UnusedFields()
         self._used = self._used_features(layout)
         self.targets = tuple(OBJECTS if column in objects else column.name for column in labels)
 
@@ -208,7 +208,7 @@ class TfRecord:
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of one file."""
         if self._containers:
-            self.num_ignored, dead_letters = self._containers.beside(part)
+            self.num_ignored, dead_letters = self._containers.describe_ignored(part)
             yield from dead_letters
         else:
             self.num_ignored = self._num_ignored if part == self._names[0] else 0
@@ -233,7 +233,7 @@ class TfRecord:
             example = ExampleReader(record.data)
             span = find_image(example, self._layout)
             image = self._read_fields(part, index, record, example, span)
-            self.left_out.add(example.features.keys() - self._used)
+            self.unused_fields.add(example.features.keys() - self._used)
         except BadExampleError as error:
             return DeadLetter(path, "list", "bad_record", printable(str(error)))
         except InvalidInput as error:
@@ -267,7 +267,7 @@ def _spool(image: InputRecord, record: Record, spool: SpoolWriter | ObjectSpoolW
         data = record.data[part.offset - start : part.offset - start + part.num_bytes]
         return part._replace(offset=spool.append(data), spool=spool.spool)
 
-    values = {name: move(one) if isinstance(one, (FilePart, ArrayPart)) else one for name, one in (image.values or {}).items()}
+    values = {name: move(item) if isinstance(item, (FilePart, ArrayPart)) else item for name, item in (image.values or {}).items()}
     image = image._replace(values=values or None)
     return image if image.offset == NO_IMAGE else move(image)
 

@@ -38,7 +38,7 @@ from beam_pipelines.images.tensor_values import npy_layout
 from beam_pipelines.sources.cells.array_cells import holds_array
 from beam_pipelines.sources.cells.cells import in_column
 from beam_pipelines.sources.cells.box_forms import BoxForms
-from beam_pipelines.sources.cells.left_out import LeftOut
+from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.cells.table_objects import ObjectsColumn
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
@@ -79,9 +79,9 @@ class WebDataset:
         has_images: Whether samples have images; false only with `--image none`.
         features: The features of examples besides image, key, height and width. Class names are not known yet.
         targets: The names of the features that a model predicts.
-        left_out: The members, fields and object fields that are not kept.
+        unused_fields: The members, fields and object fields that are not kept.
         boxes: The counts of the boxes in the parts that were listed.
-        found: A message that arrays are used as images; else empty.
+        guess: A message that arrays are used as images; else empty.
         num_ignored: The number of ignored files and tar members, counted during listing.
 
     Raises:
@@ -103,34 +103,34 @@ class WebDataset:
         first, arrays = self._first_sample(config)
         labels, features = config.source.labels, config.source.features
         labels = _default_labels(first) if labels is None else labels
-        self._objects, self.left_out, self.boxes = None, LeftOut(), BoxForms()
-        if any(_means_objects(one, first) for one in labels):
+        self._objects, self.unused_fields, self.boxes = None, UnusedFields(), BoxForms()
+        if any(_means_objects(label, first) for label in labels):
             some = itertools.islice(self._first_samples(config), _NUM_FIRST)
             fields = {field for _, sample in some for field in _object_fields(sample)}
             self._objects = ObjectsColumn(fields, config.source, {})
-            self.left_out, self.boxes = self._objects.left_out, self._objects.boxes
-            labels = tuple(one for one in labels if not _means_objects(one, first))
+            self.unused_fields, self.boxes = self._objects.unused_fields, self._objects.boxes
+            labels = tuple(item for item in labels if not _means_objects(item, first))
         if not self.has_images and not features:
-            found = describe_names({*first.members, *first.fields()})
-            raise UserError(f"--image=none: pass --feature for each field to keep. The first sample has {found}.")
-        if any("json" in one.names and one.kind in ("class", "multi_label") for one in labels):
+            result = describe_names({*first.members, *first.fields()})
+            raise UserError(f"--image=none: pass --feature for each field to keep. The first sample has {result}.")
+        if any("json" in entry.names and entry.kind in ("class", "multi_label") for entry in labels):
             fields = describe_names(first.fields())
             raise UserError(
                 f"--label=json: names the whole JSON of a sample. Choose one of its fields ({fields}), or use "
                 "json:text."
             )
         wanted = wanted_names(config.source, *labels, *features)
-        self.found, self._beside_arrays = "", None
+        self.guess, self._companion_arrays = "", None
         if self._images is _IMAGES and _ARRAY in first.members and _ARRAY not in wanted:
             self._take_arrays(config, wanted)
         images = self._images if config.source.image_column else ()
         members: set[str] = set()
         samples = (members.update(sample.members) or {*sample.members, *sample.fields()} for _, sample in self._first_samples(config))
-        found, num_searched = search_names(samples, wanted.union(images))
-        place = f"the first {num_searched:,} samples"
+        result, num_searched = search_names(samples, wanted.union(images))
+        location = f"the first {num_searched:,} samples"
         if not members.issuperset(images):
-            raise unknown_name("--image_column", images[0], members, place)
-        self._rows = FieldReader(config.source, labels, features, self._root, found, place, {}, arrays)
+            raise unknown_name("--image_column", images[0], members, location)
+        self._rows = FieldReader(config.source, labels, features, self._root, result, location, {}, arrays)
         self.features: tuple[Feature, ...] = self._rows.features + (self._objects.features if self._objects else ())
         self.targets = self._rows.targets + ((OBJECTS,) if self._objects else ())
         self._uses_json = self._objects is not None or not {*self._rows.value_names, *self._rows.part_names} <= members
@@ -145,17 +145,17 @@ class WebDataset:
             UserError: Samples also have unrequested members of unknown types, so that the image is ambiguous.
         """
         some = [sample.members.keys() for _, sample in itertools.islice(self._first_samples(config), _NUM_FIRST)]
-        members, beside = set().union(*some), frozenset({_ARRAY, *_NO_IMAGES, *wanted})
+        members, describe_ignored = set().union(*some), frozenset({_ARRAY, *_NO_IMAGES, *wanted})
         if not members.isdisjoint(_IMAGES):
             return
-        place = f"the first {len(some):,} samples"
-        if others := sorted(members - beside):
+        location = f"the first {len(some):,} samples"
+        if others := sorted(members - describe_ignored):
             raise UserError(
-                f"{place} have no image file, but .{_ARRAY} and {describe_names(others)}, and any of these could be "
+                f"{location} have no image file, but .{_ARRAY} and {describe_names(others)}, and any of these could be "
                 f"the image. Use --image_column={_ARRAY}, --image_column={printable(others[0])[:64]}, or --image=none."
             )
-        self._images, self._beside_arrays = (_ARRAY,), beside
-        self.found = f"--image_column={_ARRAY}, as {place} have no image file, and nothing else that may be the image"
+        self._images, self._companion_arrays = (_ARRAY,), describe_ignored
+        self.guess = f"--image_column={_ARRAY}, as {location} have no image file, and nothing else that may be the image"
 
     def _first_sample(self, config: PrepareConfig) -> tuple[TarSample, Callable[[str], bytes]]:
         """Returns the first readable sample, and a function that reads its arrays."""
@@ -195,7 +195,7 @@ class WebDataset:
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of one file."""
-        self.num_ignored, dead_letters = self._containers.beside(part)
+        self.num_ignored, dead_letters = self._containers.describe_ignored(part)
         yield from dead_letters
         if refused := refuse_outside(self._root, part):
             yield refused
@@ -231,15 +231,15 @@ class WebDataset:
             image = InputRecord(key=key, path=part, label="", split=self._splits.get(part), offset=NO_IMAGE)
             if self.has_images:
                 extension = self._image_of(sample)
-                place = _find_member(part, sample, extension, spool)
+                location = _find_member(part, sample, extension, spool)
                 raw = npy_layout(sample.starts[extension])[0] if extension in sample.starts else None
-                image = image._replace(num_bytes=place.num_bytes, offset=place.offset, raw=raw, spool=place.spool)
+                image = image._replace(num_bytes=location.num_bytes, offset=location.offset, raw=raw, spool=location.spool)
             row = self._make_row(part, sample, spool)
-            self.left_out.add(name for name in (*row, *(f".{name}" for name in sample.members)) if name not in self._used)
+            self.unused_fields.add(name for name in (*row, *(f".{name}" for name in sample.members)) if name not in self._used)
             image = self._rows.read(row, image)
             if self._objects:
-                found = in_column(OBJECTS, self._objects.read, row.get(OBJECTS))
-                image = image._replace(values={**(image.values or {}), OBJECTS: found})
+                result = in_column(OBJECTS, self._objects.read, row.get(OBJECTS))
+                image = image._replace(values={**(image.values or {}), OBJECTS: result})
             return image
         except InvalidInput as error:
             return DeadLetter.of(f"{printable(part)}:{sample.key}", error)
@@ -253,7 +253,7 @@ class WebDataset:
         if extension is None:
             missing = f"no image ({', '.join(self._images)}) in it, only"
             raise InvalidInput("no_image", f"{missing} {describe_names(sample.members)}; use --image none to do without")
-        if self._beside_arrays is not None and (others := sample.members.keys() - self._beside_arrays):
+        if self._companion_arrays is not None and (others := sample.members.keys() - self._companion_arrays):
             advice = f"name the image with --image_column, such as --image_column={_ARRAY}"
             raise InvalidInput("ambiguous", f"{describe_names(others)} beside .{_ARRAY}, unlike other samples; {advice}")
         return extension
@@ -290,9 +290,9 @@ def _default_labels(first: TarSample) -> tuple[Column, ...]:
     usual = next((name for name in _LABELS if name in fields), OBJECTS if _object_fields(first) else None)
     name = "cls" if "cls" in first.members else usual
     if name is None:
-        found = describe_names({*first.members, *fields})
+        result = describe_names({*first.members, *fields})
         raise UserError(
-            f"The first sample has no label, but {found}. Pass --label with one of them, or --label none."
+            f"The first sample has no label, but {result}. Pass --label with one of them, or --label none."
         )
     return (Column(LABEL if name != OBJECTS else OBJECTS, (name,)),)
 
@@ -303,5 +303,5 @@ def _means_objects(column: Column, first: TarSample) -> bool:
 
 def _object_fields(first: TarSample) -> set[str]:
     """Returns the fields of the objects in a sample; empty if there are none."""
-    found = first.fields().get(OBJECTS)
-    return {field for one in (found if isinstance(found, list) else [found]) if isinstance(one, dict) for field in one}
+    result = first.fields().get(OBJECTS)
+    return {field for item in (result if isinstance(result, list) else [result]) if isinstance(item, dict) for field in item}

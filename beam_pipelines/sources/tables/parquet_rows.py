@@ -50,7 +50,7 @@ def is_struct(column: pa.DataType) -> bool:
 def struct_fields(schema: pa.Schema, name: str) -> frozenset[str]:
     """Returns the fields of the objects in a column; empty if it does not contain objects."""
     types = [field.type for field in schema if field.name == name and is_struct(field.type)]
-    structs = [one.value_type if is_list(one) else one for one in types]
+    structs = [item.value_type if is_list(item) else item for item in types]
     return frozenset(field.name for struct in structs for field in struct)
 
 
@@ -71,7 +71,7 @@ def class_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
         named = {name: _names(feature) for name, feature in features.items()}
         for name, feature in features.items():
             fields = _without_lists(feature)
-            named |= {f"{name}/{field}": _names(one) for field, one in fields.items() if "_type" not in fields}
+            named |= {f"{name}/{field}": _names(item) for field, item in fields.items() if "_type" not in fields}
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):  # metadata of another library
         return {}
     return {name: tuple(names) for name, names in named.items() if isinstance(names, list) and all(isinstance(n, str) for n in names)}
@@ -104,15 +104,15 @@ def parquet_rows(parquet: pa.parquet.ParquetFile, path: str, columns: list[str])
         num_rows = sizes.batch_rows(group, most)
         for batch in parquet.iter_batches(num_rows, row_groups=[group], columns=columns, use_threads=False):
             exact = pa.RecordBatch.from_arrays([*map(_exact, batch.columns)], batch.schema.names)
-            yield from _read_in_pieces(exact, lists)
+            yield from _read_in_chunks(exact, lists)
 
 
-def _read_in_pieces(batch: pa.RecordBatch, lists: list[str]) -> Iterator[Mapping[str, Any] | InvalidInput]:
+def _read_in_chunks(batch: pa.RecordBatch, lists: list[str]) -> Iterator[Mapping[str, Any] | InvalidInput]:
     """Splits a batch in halves until each half fits in memory as Python objects, or has only one row."""
     if batch.nbytes > _READ_BYTES and batch.num_rows > 1:
         middle = batch.num_rows // 2
-        for piece in (batch.slice(0, middle), batch.slice(middle)):
-            yield from _read_in_pieces(piece, lists)
+        for chunk in (batch.slice(0, middle), batch.slice(middle)):
+            yield from _read_in_chunks(chunk, lists)
     elif (list_bytes := sum(batch.column(name).nbytes for name in lists)) > MAX_LIST_BYTES and batch.num_rows == 1:
         yield _too_large(list_bytes)
     else:

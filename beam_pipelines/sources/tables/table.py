@@ -34,7 +34,7 @@ from beam_pipelines.sources.cells.box_forms import BoxForms
 from beam_pipelines.sources.cells.cells import embedded_bytes, in_column, read_image_path
 from beam_pipelines.sources.cells.class_cells import class_name, name_integers
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
-from beam_pipelines.sources.cells.left_out import LeftOut
+from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.cells.missing_cells import check_defaults, fill_row
 from beam_pipelines.sources.cells.table_objects import ObjectsColumn
 from beam_pipelines.sources.folders.image_folder import nfc
@@ -83,7 +83,7 @@ class Table(RowFiles):
         has_images: Whether a column has images.
         features: The features of the columns.
         targets: The names of the features that are labels.
-        left_out: The columns and object fields that are not kept.
+        unused_fields: The columns and object fields that are not kept.
         boxes: The counts of the boxes in the parts that were listed.
     """
 
@@ -111,31 +111,31 @@ class Table(RowFiles):
             said = {name for column in (*columns.labels, *source.features) for name in column.names}
             rest = {name: cell for name, cell in read_first_row(first, source, head.columns).items() if name not in said}
             _check_no_images(rest, first)
-        file_columns = [one.names[0] for one in (*columns.labels, *source.features) if one.kind in _FILES]
+        file_columns = [member.names[0] for member in (*columns.labels, *source.features) if member.kind in _FILES]
         self._heads = {first.name: head}
         self._file_columns = {columns.image, *file_columns}
-        unnamed = [one for one in columns.labels if not source.names_of(one.name)]
-        numbers = [name for one in (*columns.labels, *source.features) for name in one.names]
-        features = [one for one in source.features if all(numbers.count(name) == 1 for name in one.names)]
+        unnamed = [label for label in columns.labels if not source.names_of(label.name)]
+        numbers = [name for element in (*columns.labels, *source.features) for name in element.names]
+        features = [feature for feature in source.features if all(numbers.count(name) == 1 for name in feature.names)]
         self._names = names_of_integers((*unnamed, *features), head.class_names)
-        classes = [one.names[0] for one in (*unnamed, *features) if has_names(one)]
+        classes = [item.names[0] for item in (*unnamed, *features) if has_names(item)]
         if columns.objects and not source.names_of(OBJECT_LABEL):
             classes += [f"{OBJECTS}/{field}" for field in head.object_fields]
         self._known_names = {name: head.class_names.get(name, ()) for name in classes}
-        self._objects, self.left_out, self.boxes = None, LeftOut(), BoxForms()
+        self._objects, self.unused_fields, self.boxes = None, UnusedFields(), BoxForms()
         if columns.objects:
             names = {name.removeprefix(f"{OBJECTS}/"): known for name, known in head.class_names.items() if name.startswith(f"{OBJECTS}/")}
             self._objects = ObjectsColumn(head.object_fields, source, names)
-            self.left_out, self.boxes = self._objects.left_out, self._objects.boxes
+            self.unused_fields, self.boxes = self._objects.unused_fields, self._objects.boxes
         for option in ("box_format", "box_unit"):
             if getattr(source, option) and not self._objects:
-                told = f"--{option}: no column {OBJECTS!r} with boxes is used"
-                raise UserError(f"{printable(first.name)}: {told}. Omit --{option}, or pass --label {OBJECTS}.")
+                reported = f"--{option}: no column {OBJECTS!r} with boxes is used"
+                raise UserError(f"{printable(first.name)}: {reported}. Omit --{option}, or pass --label {OBJECTS}.")
         root = self._root_of(first)
         self._labels, self._features = columns.labels, source.features
-        arrays = [one for one in (*columns.labels, *source.features) if not one.is_settled]
+        arrays = [entry for entry in (*columns.labels, *source.features) if not entry.is_resolved]
         if arrays:
-            row = read_first_row(first, source, tuple(one.names[0] for one in arrays))
+            row = read_first_row(first, source, tuple(array.names[0] for array in arrays))
             self._labels = find_array_shapes(columns.labels, row, root)
             self._features = find_array_shapes(source.features, row, root)
         reader = self._make_reader(root)
@@ -155,9 +155,9 @@ class Table(RowFiles):
         """Returns a mapping from feature to class names, from the table's metadata and from columns that together form
         a class feature."""
         columns = (*self._labels, *self._features)
-        texts = {one.name for one in columns if one.kind == "text"}
+        texts = {column.name for column in columns if column.kind == "text"}
         of_objects = {OBJECT_LABEL: self._objects.class_names} if self._objects and self._objects.class_names else {}
-        of_columns = {one.name: frozenset(map(class_name, one.names)) for one in columns if one.kind == "class" and len(one.names) > 1}
+        of_columns = {item.name: frozenset(map(class_name, item.names)) for item in columns if item.kind == "class" and len(item.names) > 1}
         return {**{name: names for name, names in self._names.items() if name not in texts}, **of_objects, **of_columns}
 
     def _has_embedded(self, file: TableFile) -> bool:
@@ -185,13 +185,13 @@ class Table(RowFiles):
 
     def _read(self, file: TableFile) -> Iterator[Listed | _Embedded]:
         source, root = self._config.source, self._root_of(file)
-        names = [name for one in (*self._labels, *self._features) for name in one.names]
-        columns = {one.name: one.names[0] for one in (*self._labels, *self._features)}
+        names = [name for item in (*self._labels, *self._features) for name in item.names]
+        columns = {entry.name: entry.names[0] for entry in (*self._labels, *self._features)}
         # Only columns that are used once: other uses need the numbers.
         positions = {columns[name]: known for name, known in self._names.items() if names.count(columns[name]) == 1}
         others = tuple(feature.name for feature in self.features if feature.kind in _FILES)
         reader = _RowImages(self._columns, file, root, self._make_reader(root), self._objects, positions, source, others)
-        return self._read_rows(file, read_rows(file, source, self._needed, self._known_names, self.left_out), reader.read)
+        return self._read_rows(file, read_rows(file, source, self._needed, self._known_names, self.unused_fields), reader.read)
 
 
 class _RowImages:
@@ -239,7 +239,7 @@ class _RowImages:
         label, values = self._read_columns({**row, **named} if named else row)
         embedded = {name: values[name] for name in self._others if isinstance(values[name], bytes)}
         if embedded:
-            values |= {name: FilePart(self._file.name, 0, len(one)) for name, one in embedded.items()}
+            values |= {name: FilePart(self._file.name, 0, len(item)) for name, item in embedded.items()}
         cell = row.get(self._columns.image) if self._columns.image else None
         data = embedded_bytes(cell)
         if self._columns.image is None:
@@ -255,8 +255,8 @@ class _RowImages:
             image = InputRecord(nfc(key), name, label, self._file.split, len(data), offset=0, raw=raw, values=values)
         image = self._columns.roles.read(row, image)
         if self._objects:
-            found = in_column(OBJECTS, self._objects.read, row.get(OBJECTS))
-            image = image._replace(values={**(image.values or {}), OBJECTS: found})
+            result = in_column(OBJECTS, self._objects.read, row.get(OBJECTS))
+            image = image._replace(values={**(image.values or {}), OBJECTS: result})
         return _Embedded(image, embedded) if embedded else image
 
 
@@ -270,9 +270,9 @@ def _first_with_rows(files: list[TableFile], source: SourceConfig) -> tuple[Tabl
 def _check_no_images(row: Mapping[str, Any], file: TableFile) -> None:
     """Raises UserError if a column of the first row seems to contain images under an unusual name."""
     for name, cell in row.items():
-        found = cell.get("path") or cell.get("bytes") if isinstance(cell, dict) else cell
-        if isinstance(found, bytes) or isinstance(found, str) and found.lower().endswith(tuple(IMAGE_EXTENSIONS)):
-            shown, column = "bytes" if isinstance(found, bytes) else printable(repr(found[:80])), printable(name)
+        result = cell.get("path") or cell.get("bytes") if isinstance(cell, dict) else cell
+        if isinstance(result, bytes) or isinstance(result, str) and result.lower().endswith(tuple(IMAGE_EXTENSIONS)):
+            shown, column = "bytes" if isinstance(result, bytes) else printable(repr(result[:80])), printable(name)
             advice = f"Use --image_column={column} if it is, or --image=none for examples without images."
             raise UserError(f"{printable(file.name)}: column {column!r} has {shown}, which may be an image. {advice}")
 
@@ -280,21 +280,21 @@ def _check_no_images(row: Mapping[str, Any], file: TableFile) -> None:
 def _spool(listed: Iterator[Listed | _Embedded], directory: str | None) -> Iterator[Listed]:
     """Yields the inputs after their embedded images are written to a spool file, so that every image can be read."""
     if directory is None:
-        yield from (one.image if isinstance(one, _Embedded) else one for one in listed)
+        yield from (item.image if isinstance(item, _Embedded) else item for item in listed)
         return
     for first in listed:
         with own_spool(directory) as writer:
             batch = itertools.chain([first], itertools.islice(listed, _SPOOL_IMAGES - 1))
-            spooled = [_append(one, writer) if isinstance(one, _Embedded) else one for one in batch]
+            spooled = [_append(entry, writer) if isinstance(entry, _Embedded) else entry for entry in batch]
         yield from spooled
 
 
 def _append(embedded: _Embedded, writer: SpoolWriter | ObjectSpoolWriter) -> InputRecord:
     image = embedded.image
     for name, data in embedded.data.items():
-        place = {"spool": writer.spool, "offset": writer.append(data)}
+        location = {"spool": writer.spool, "offset": writer.append(data)}
         if name == IMAGE:
-            image = image._replace(**place)
+            image = image._replace(**location)
         else:
-            image = image._replace(values={**image.values, name: image.values[name]._replace(**place)})
+            image = image._replace(values={**image.values, name: image.values[name]._replace(**location)})
     return image

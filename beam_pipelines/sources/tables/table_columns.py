@@ -127,7 +127,7 @@ def find_box_columns(columns: Sequence[str]) -> tuple[list[str], str]:
     plain = {_BOX_PREFIX.sub("", re.sub(r"[^a-z0-9]", "", name.lower())): name for name in reversed(columns)}
     several = ((names, form) for form, known in _BOX_COLUMNS.items() for names in known if set(names) <= plain.keys())
     names, form = next(several, ([name for name in _BOX_COLUMN if name in plain][:1], ""))
-    return [name for name in columns if name in {plain[one] for one in names}], form
+    return [name for name in columns if name in {plain[item] for item in names}], form
 
 
 def _refuse_boxes(head: TableHead, config: SourceConfig, file: TableFile, image: str | None, label: str | None) -> None:
@@ -158,7 +158,7 @@ def _means_objects(column: Column, head: TableHead) -> bool:
 
 def names_of_integers(columns: Iterable[Column], class_names: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """Returns feature -> class names. The integers in the column of the feature are indexes into these names."""
-    return {one.name: class_names[one.names[0]] for one in columns if has_names(one) and class_names.get(one.names[0])}
+    return {column.name: class_names[column.names[0]] for column in columns if has_names(column) and class_names.get(column.names[0])}
 
 
 def has_names(column: Column) -> bool:
@@ -184,8 +184,8 @@ class _Chooser:
     def choose_key(self, given: str | None) -> tuple[str, ...]:
         """Returns the columns of the key. Several columns, separated by commas, form the key together."""
         names = [given] if given is None or given in self._columns else given.split(",")
-        found = (self.choose("--key_column", name and name.strip(), ("key",)) for name in names)
-        return tuple(name for name in found if name)
+        result = (self.choose("--key_column", name and name.strip(), ("key",)) for name in names)
+        return tuple(name for name in result if name)
 
     def error(self, problem: str, advice: str) -> UserError:
         names = f"Its columns are {show_columns(self._columns)}" if self._columns else "It has no columns"

@@ -18,7 +18,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
 from beam_pipelines.sources.cells.json_text import read_json
-from beam_pipelines.sources.cells.left_out import LeftOut
+from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.folders.file_listing import is_utf8
 from beam_pipelines.sources.tables.lines import MAX_LINE, Lines, LongLineError, full_lines, open_lines
 from beam_pipelines.sources.tables.parquet_rows import (
@@ -84,9 +84,9 @@ def read_head(file: TableFile, config: SourceConfig) -> TableHead:
             field
             for name, cell in cells
             if name == OBJECTS
-            for one in (cell if isinstance(cell, list) else [cell])
-            if isinstance(one, dict)
-            for field in one
+            for item in (cell if isinstance(cell, list) else [cell])
+            if isinstance(item, dict)
+            for field in item
         ),
     )
 
@@ -96,8 +96,8 @@ def _csv_head(file: TableFile, lines: Lines, config: SourceConfig) -> TableHead:
     with contextlib.suppress(csv.Error, LongLineError):  # becomes a dead letter during listing
         first = next(rows, []) if config.column_names else []
         if first and len(first) != len(names):
-            found = f"the first row has {len(first)} cells, but --column_names has {len(names)} names"
-            raise UserError(f"{printable(file.name)}: {found}. Give one name for each column.")
+            result = f"the first row has {len(first)} cells, but --column_names has {len(names)} names"
+            raise UserError(f"{printable(file.name)}: {result}. Give one name for each column.")
     return TableHead(tuple(names))
 
 
@@ -143,7 +143,7 @@ def read_rows(
     config: SourceConfig,
     columns: tuple[str, ...] | None = None,
     names: Mapping[str, tuple[str, ...]] = {},
-    left_out: LeftOut | None = None,
+    unused_fields: UnusedFields | None = None,
 ) -> Iterator[Row]:
     """Yields the rows of a file, in order.
 
@@ -152,31 +152,31 @@ def read_rows(
         config: The options for skipped lines and comments.
         columns: The columns to read; None reads all columns.
         names: Integer column -> its class names in the first file; empty if that file has no class names.
-        left_out: Collects the names of unused columns; None ignores them.
+        unused_fields: Collects the names of unused columns; None ignores them.
 
     Raises:
         UserError: The file cannot be read, has another format, lacks a column, or has other class names.
     """
     if file.format == "parquet":
-        yield from _parquet_rows(file, columns, names, left_out)
+        yield from _parquet_rows(file, columns, names, unused_fields)
         return
     with open_lines(file.path, file.name, config) as lines:
-        yield from _csv_rows(file, lines, config, columns, left_out) if file.format == "csv" else _checked_json_rows(
-            file, lines, columns, left_out
+        yield from _csv_rows(file, lines, config, columns, unused_fields) if file.format == "csv" else _checked_json_rows(
+            file, lines, columns, unused_fields
         )
 
 
 def _parquet_rows(
-    file: TableFile, columns: tuple[str, ...] | None, names: Mapping[str, tuple[str, ...]], left_out: LeftOut | None
+    file: TableFile, columns: tuple[str, ...] | None, names: Mapping[str, tuple[str, ...]], unused_fields: UnusedFields | None
 ) -> Iterator[Row]:
     with open_parquet(file.path, file.name) as parquet:
-        needed = _check_columns(file, parquet.schema_arrow.names, columns, left_out)
-        found = class_names(parquet.schema_arrow)
+        needed = _check_columns(file, parquet.schema_arrow.names, columns, unused_fields)
+        result = class_names(parquet.schema_arrow)
         for name, expected in names.items():
-            if found.get(name, ()) != expected:
-                told = f"integers in {printable(name)!r} stand for {show_columns(found.get(name, ()))}, but for"
+            if result.get(name, ()) != expected:
+                reported = f"integers in {printable(name)!r} stand for {show_columns(result.get(name, ()))}, but for"
                 raise UserError(
-                    f"{printable(file.name)}: {told} {show_columns(expected)} in the first table. Make the tables "
+                    f"{printable(file.name)}: {reported} {show_columns(expected)} in the first table. Make the tables "
                     "agree, or use --label_names if the column is a label."
                 )
         for index, row in enumerate(parquet_rows(parquet, file.path, list(needed))):
@@ -184,10 +184,10 @@ def _parquet_rows(
 
 
 def _csv_rows(
-    file: TableFile, lines: Lines, config: SourceConfig, columns: tuple[str, ...] | None, left_out: LeftOut | None
+    file: TableFile, lines: Lines, config: SourceConfig, columns: tuple[str, ...] | None, unused_fields: UnusedFields | None
 ) -> Iterator[Row]:
     reader, header = _read_header(file, lines, config)
-    positions = {name: header.index(name) for name in _check_columns(file, header, columns, left_out)}.items()
+    positions = {name: header.index(name) for name in _check_columns(file, header, columns, unused_fields)}.items()
     num_cells, names = len(header), "--column_names" if config.column_names else "the header"
     while True:
         lines.is_row_start = True
@@ -274,21 +274,21 @@ def _first_of_rows(lines: Lines) -> Iterator[str]:
 
 
 def _checked_json_rows(
-    file: TableFile, lines: Lines, columns: tuple[str, ...] | None, left_out: LeftOut | None
+    file: TableFile, lines: Lines, columns: tuple[str, ...] | None, unused_fields: UnusedFields | None
 ) -> Iterator[Row]:
     """Yields the rows. Raises UserError at the end if a column is in no row. Single objects may lack columns."""
     needed = frozenset(columns or ())
     missing = set(columns or ())
-    found: dict[str, None] = {}  # a dict, to keep their order
+    results: dict[str, None] = {}  # a dict, to keep their order
     for number, row in _json_rows(lines):
         if missing and not isinstance(row, InvalidInput):
             missing.difference_update(row)
-            found.update(dict.fromkeys(row) if missing else ())
-        if left_out is not None and not isinstance(row, InvalidInput):
-            left_out.add(row.keys() - needed)
+            results.update(dict.fromkeys(row) if missing else ())
+        if unused_fields is not None and not isinstance(row, InvalidInput):
+            unused_fields.add(row.keys() - needed)
         yield number, row
-    if found:
-        _check_columns(file, tuple(found), tuple(name for name in columns or () if name in missing), None)
+    if results:
+        _check_columns(file, tuple(results), tuple(name for name in columns or () if name in missing), None)
 
 
 def _json_rows(lines: Lines) -> Iterator[Row]:
@@ -306,17 +306,17 @@ def _parse_object(line: str) -> Mapping[str, Any] | InvalidInput:
 
 
 def _check_columns(
-    file: TableFile, found: Sequence[str], columns: tuple[str, ...] | None, left_out: LeftOut | None
+    file: TableFile, result: Sequence[str], columns: tuple[str, ...] | None, unused_fields: UnusedFields | None
 ) -> tuple[str, ...]:
-    """Returns the columns to read, and adds all other columns to `left_out`. Raises UserError if a column is
+    """Returns the columns to read, and adds all other columns to `unused_fields`. Raises UserError if a column is
     missing."""
-    if left_out is not None and columns is not None:
-        left_out.add(name for name in found if name not in columns)
+    if unused_fields is not None and columns is not None:
+        unused_fields.add(name for name in result if name not in columns)
     for name in columns or ():
-        if name not in found:
-            told = f"has no column {printable(name)!r}, unlike the first table{did_you_mean(name, found) or '.'}"
-            raise UserError(f"{printable(file.name)}: {told} Its columns are {show_columns(found)}.")
-    return tuple(found) if columns is None else columns
+        if name not in result:
+            reported = f"has no column {printable(name)!r}, unlike the first table{did_you_mean(name, result) or '.'}"
+            raise UserError(f"{printable(file.name)}: {reported} Its columns are {show_columns(result)}.")
+    return tuple(result) if columns is None else columns
 
 
 def show_columns(columns: Sequence[str]) -> str:

@@ -66,7 +66,7 @@ class TextList(RowFiles):
         labels = (Column(LABEL, (LABEL,)),) if source.labels is None else source.labels
         self._fields = _Fields((*labels, *source.features), source.separator)
         self._labels, self._features = labels, source.features
-        if any(not column.is_settled for column in (*labels, *source.features)):
+        if any(not column.is_resolved for column in (*labels, *source.features)):
             first = next(iter(self._files.values()))
             row, root = self._first_row(first), self._root_of(first)
             self._labels, self._features = (find_array_shapes(some, row, root) for some in (labels, source.features))

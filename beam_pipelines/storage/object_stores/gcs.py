@@ -127,10 +127,10 @@ class GcsStore(ObjectStore):
 
     def _probe(self, bucket: str, prefix: str) -> None:
         try:
-            found = self._client.list_blobs(bucket, prefix=prefix, max_results=1, timeout=CHECK_SECONDS, retry=None)
+            blobs = self._client.list_blobs(bucket, prefix=prefix, max_results=1, timeout=CHECK_SECONDS, retry=None)
         except ValueError as error:  # an invalid bucket name
             raise OSError(errno.EINVAL, str(error)) from None
-        next(found.pages, None)
+        next(blobs.pages, None)
 
     def _remove(self, bucket: str, keys: Names) -> None:
         def remove(bucket: str, key: str) -> None:
@@ -161,8 +161,8 @@ class GcsStore(ObjectStore):
         status = getattr(error, "code", None) or getattr(getattr(error, "response", None), "status_code", None)
         if self._anonymous and (status in (401, 403) or isinstance(error, InvalidOperation)):  # missing credentials
             bucket, _ = split_path(path)
-            found = f"no Google credentials were found, and bucket '{bucket}' is not open to everyone"
-            return OSError(errno.EACCES, found, path)
+            result = f"no Google credentials were found, and bucket '{bucket}' is not open to everyone"
+            return OSError(errno.EACCES, result, path)
         if isinstance(error, (requests.ConnectionError, TransportError)):
             return Transient(errno.EHOSTUNREACH, f"{self._endpoint} cannot be reached", path)
         if isinstance(error, _BROKEN_OFF):

@@ -57,9 +57,9 @@ class ObjectStore(abc.ABC):
         """
         if not num_bytes:
             return b""
-        data, found = self.call(path, self._get, offset, num_bytes)
-        if version is not None and version != (found := found or self.stat(path).version):
-            raise changed_error(path, version, found)
+        data, result = self.call(path, self._get, offset, num_bytes)
+        if version is not None and version != (result := result or self.stat(path).version):
+            raise changed_error(path, version, result)
         return data
 
     def size(self, path: str) -> int:
@@ -109,10 +109,10 @@ class ObjectStore(abc.ABC):
         if written:
             return written
         try:
-            found, found_version = self.read_versioned(path)
+            result, actual_version = self.read_versioned(path)
         except FileNotFoundError:
             return None
-        return found_version if found == data else None
+        return actual_version if result == data else None
 
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[Upload]:

@@ -33,10 +33,10 @@ class Transient(OSError):
     """A temporary error, such as a busy store or a lost connection, after which the request is retried."""
 
 
-def foreign_answer(found: str, content_type: str | None) -> Transient:
+def foreign_answer(result: str, content_type: str | None) -> Transient:
     """Returns the error for a response that has a successful status, but does not come from an object store."""
     kind = f" ({printable(content_type)})" if content_type else ""
-    return Transient(errno.EIO, f"the answer is {found}{kind}: it is not the store's own, but perhaps the login page of a network or a proxy")
+    return Transient(errno.EIO, f"the answer is {result}{kind}: it is not the store's own, but perhaps the login page of a network or a proxy")
 
 
 class Breaker:
@@ -96,8 +96,8 @@ class Breaker:
         return self._last_answer > began
 
     def _error(self, path: str) -> SilentStoreError:
-        told = f"{self._endpoint} has answered nothing useful for {self._timeout:g} s (--store_timeout), at last: {self._reason}"
-        return SilentStoreError(f"{printable(path)}: {told}", path)
+        reported = f"{self._endpoint} has answered nothing useful for {self._timeout:g} s (--store_timeout), at last: {self._reason}"
+        return SilentStoreError(f"{printable(path)}: {reported}", path)
 
 
 def check_timeout(seconds: float) -> None:

@@ -147,9 +147,9 @@ class S3Store(ObjectStore):
                 return None
             raise
 
-    def _no_conditions(self, bucket: str, key: str, found: str) -> OSError:
+    def _no_conditions(self, bucket: str, key: str, result: str) -> OSError:
         expected = "expected a store that keeps If-Match and If-None-Match, so that no two runs write the same data set"
-        return OSError(errno.ENOTSUP, f"{self._client.meta.endpoint_url} {found}; {expected}", f"s3://{bucket}/{key}")
+        return OSError(errno.ENOTSUP, f"{self._client.meta.endpoint_url} {result}; {expected}", f"s3://{bucket}/{key}")
 
     def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
         request = {"Bucket": bucket, "Prefix": prefix, "Delimiter": delimiter, "MaxKeys": object_store.PAGE_OBJECTS}
@@ -234,12 +234,12 @@ def _version(response: Mapping[str, Any]) -> str:
     return f"ETag {response['ETag']}"
 
 
-def _check_page(response: Mapping[str, Any], num_found: int) -> None:
+def _check_page(response: Mapping[str, Any], num_results: int) -> None:
     """Raises `Transient` if a page of a listing is invalid or incomplete, because inputs would be lost silently."""
     if "IsTruncated" not in response:
         raise foreign_answer("a listing without IsTruncated", None)
-    if num_found < response.get("KeyCount", 0):  # some stores do not count folders
-        raise Transient(errno.EIO, f"a page of a listing has {num_found} names; expected {response['KeyCount']}, as it states")
+    if num_results < response.get("KeyCount", 0):  # some stores do not count folders
+        raise Transient(errno.EIO, f"a page of a listing has {num_results} names; expected {response['KeyCount']}, as it states")
     if response["IsTruncated"] and not response.get("NextContinuationToken"):
         raise Transient(errno.EIO, "a page of a listing states that more follow, but does not say how to ask for them")
 

@@ -13,9 +13,9 @@ class Upload(abc.ABC):
     An object that fits into a single chunk is written when the upload is closed.
     """
 
-    def __init__(self, write_whole: Callable[[bytes], None]):
+    def __init__(self, write_entire: Callable[[bytes], None]):
         self.num_bytes = 0  # sent so far
-        self._write_whole = write_whole
+        self._write_entire = write_entire
         self._buffer = bytearray()
 
     def write(self, data: bytes) -> int:
@@ -33,7 +33,7 @@ class Upload(abc.ABC):
         if self.num_bytes:
             self._send_chunk(bytes(self._buffer), is_last=True)
         else:
-            self._write_whole(bytes(self._buffer))
+            self._write_entire(bytes(self._buffer))
 
     def _send_chunk(self, chunk: bytes, is_last: bool) -> None:
         self.send(chunk, is_last)

@@ -48,7 +48,7 @@ def read_counters(accumulators: dict[str, Any]) -> dict[str, int]:
 
 
 def _decode(varint: bytes) -> int:
-    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(varint))
+    return sum((byte & 0x7F) << 7 * location for location, byte in enumerate(varint))
 
 
 class Flink:
@@ -84,11 +84,11 @@ class Flink:
             values += _named(counters)
             for name, own_labels, value in values:
                 lines[name].append(_line(name, {**labels, **own_labels}, value))
-        told = []
+        reported = []
         for name, its_lines in lines.items():
             kind = "counter" if name.endswith("_total") else "gauge"
-            told += [f"# HELP {name} {METRICS[name]}", f"# TYPE {name} {kind}", *its_lines]
-        return "\n".join(told) + "\n"
+            reported += [f"# HELP {name} {METRICS[name]}", f"# TYPE {name} {kind}", *its_lines]
+        return "\n".join(reported) + "\n"
 
     def _accumulators(self, job_id: str) -> Any:
         """Asks for the accumulators of a job. Returns None if Flink has removed the job after listing it."""

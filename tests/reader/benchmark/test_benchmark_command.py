@@ -203,7 +203,7 @@ PHOTOGRAPHS = Findings(
     stored_side=500,
     stored_size=None,
     decoded_bytes=None,
-    is_held=False,
+    is_cached=False,
     config=ReadConfig(batch_size=128, image_size=224, memory_budget=0),
     order="window",
 )
@@ -276,7 +276,7 @@ ADVICE = {
         ["recordmill prepare"],
     ),
     "in memory": (
-        {"decoded_bytes": 30_720_000, "stored_size": (32, 32), "is_held": True},
+        {"decoded_bytes": 30_720_000, "stored_size": (32, 32), "is_cached": True},
         STAGES,
         ["bottleneck: decode"],
         ["recordmill prepare", "memory_budget", "not cached"],

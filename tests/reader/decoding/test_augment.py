@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
 from prepared import picture
-from tf_input.decoding.augment import ColorChanges, Rows, change_colors, jitter_colors, random_boxes, random_colors, random_views
+from tf_input.decoding.augment import ColorChanges, Rows, change_colors, jitter_colors, random_boxes, random_colors, random_crops
 from tf_input.decoding.decode import central_boxes
 from tf_input.read_config import Augmentation
 
@@ -41,12 +41,12 @@ def test_boxes_have_the_promised_areas_proportions_and_places():
     sizes = tf.constant([[height, width]] * 5000)
     top, left, box_height, box_width = random_boxes(sizes, image_size, 0.2, tf.constant([1, 2])).numpy().T
     shares = box_height * box_width / (height * width)
-    stretches = box_width / box_height / 2
+    chunks = box_width / box_height / 2
     assert 0.198 < shares.min() < 0.21 and shares.max() > 0.6
-    assert 0.74 < stretches.min() < 0.77 and 1.3 < stretches.max() < 1.35
-    places = top / np.maximum(height - box_height, 1), left / np.maximum(width - box_width, 1)
-    for place in places:
-        assert place.min() < 0.01 and place.max() > 0.99 and abs(place.mean() - 0.5) < 0.02
+    assert 0.74 < chunks.min() < 0.77 and 1.3 < chunks.max() < 1.35
+    indices = top / np.maximum(height - box_height, 1), left / np.maximum(width - box_width, 1)
+    for location in indices:
+        assert location.min() < 0.01 and location.max() > 0.99 and abs(location.mean() - 0.5) < 0.02
 
 
 def test_a_panorama_gets_its_central_box():
@@ -61,27 +61,27 @@ def seed_of(number: int) -> tf.Tensor:
 
 def test_the_same_seed_gives_the_same_views_and_another_one_others():
     sizes = tf.constant([[40, 60]] * 100)
-    views = [random_views(sizes, (32, 32), Augmentation(), seed_of(number)) for number in (5, 5, 6)]
-    for first, same, other in zip(*views):
+    crops = [random_crops(sizes, (32, 32), Augmentation(), seed_of(number)) for number in (5, 5, 6)]
+    for first, same, other in zip(*crops):
         np.testing.assert_array_equal(first, same)
         assert (first.numpy() != other.numpy()).any()
-    assert len(np.unique(views[0][0], axis=0)) > 90  # each image has a view of its own
+    assert len(np.unique(crops[0][0], axis=0)) > 90  # each image has a view of its own
 
 
 def test_half_of_the_views_are_mirrored_or_none():
     sizes, seed = tf.constant([[40, 60]] * 5000), seed_of(5)
-    boxes, mirrored = random_views(sizes, (32, 32), Augmentation(), seed)
+    boxes, mirrored = random_crops(sizes, (32, 32), Augmentation(), seed)
     assert mirrored.dtype == tf.bool and abs(mirrored.numpy().mean() - 0.5) < 0.03
-    unmirrored_boxes, none = random_views(sizes, (32, 32), Augmentation(flip=False), seed)
+    unmirrored_boxes, none = random_crops(sizes, (32, 32), Augmentation(flip=False), seed)
     assert none is None
     np.testing.assert_array_equal(boxes, unmirrored_boxes)
 
 
 def test_views_may_be_flipped_without_a_crop():
     sizes, seed = tf.constant([[40, 60]] * 100), seed_of(5)
-    none, mirrored = random_views(sizes, (32, 32), Augmentation(crop=False), seed)
+    none, mirrored = random_crops(sizes, (32, 32), Augmentation(crop=False), seed)
     assert none is None
-    np.testing.assert_array_equal(mirrored, random_views(sizes, (32, 32), Augmentation(), seed)[1])
+    np.testing.assert_array_equal(mirrored, random_crops(sizes, (32, 32), Augmentation(), seed)[1])
 
 
 SIZES = [(16, 24), (7, 5), (1, 1)]  # also with an odd number of pixels
@@ -110,7 +110,7 @@ def _yiq_to_rgb(y: float, i: float, q: float) -> np.ndarray:
     return np.linalg.solve(_YIQ, [y, i, q]) * 255
 
 
-_YIQ = np.array([colorsys.rgb_to_yiq(*one) for one in np.eye(3)]).T
+_YIQ = np.array([colorsys.rgb_to_yiq(*item) for item in np.eye(3)]).T
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -120,7 +120,7 @@ def test_colours_change_as_one_by_one_in_numpy(size):
     changed = change_colors(tf.constant(images), changes).numpy()
     assert changed.shape == images.shape and changed.dtype == np.uint8
     for index, image in enumerate(images):
-        expected = changed_in_numpy(image, *(float(one[index]) for one in changes))
+        expected = changed_in_numpy(image, *(float(change[index]) for change in changes))
         assert np.abs(changed[index] - expected).max() < 2, index  # colorsys rounds its matrix
 
 
@@ -133,21 +133,21 @@ def test_each_factor_means_what_it_means_to_pillow(kind, factor):
     images = pictures()
     factors = {name: tf.fill([len(images)], factor if name == kind else 1.0) for name in ENHANCERS}
     changed = change_colors(tf.constant(images), ColorChanges(**factors, angle=tf.zeros([len(images)])))
-    for image, found in zip(images, changed.numpy().astype(int), strict=True):
+    for image, actual in zip(images, changed.numpy().astype(int), strict=True):
         expected = np.asarray(ENHANCERS[kind](Image.fromarray(image)).enhance(factor)).astype(int)
-        assert np.abs(found - expected).max() <= 2  # Pillow rounds the mean, or the grey image, first
+        assert np.abs(actual - expected).max() <= 2  # Pillow rounds the mean, or the grey image, first
 
 
 def test_hues_turn_all_the_way_round_and_keep_their_luma():
     images = np.clip(pictures(), 100, 150)  # far from being clipped
     ones = tf.ones([len(images)])
     changes = [ColorChanges(ones, ones, ones * turn * 2 * np.pi) for turn in (0, 1, 0.5)]
-    turned = [change_colors(tf.constant(images), change).numpy() for change in changes]
-    np.testing.assert_array_equal(turned[0], images)
-    np.testing.assert_array_equal(turned[1], images)
+    flipped_boxes = [change_colors(tf.constant(images), change).numpy() for change in changes]
+    np.testing.assert_array_equal(flipped_boxes[0], images)
+    np.testing.assert_array_equal(flipped_boxes[1], images)
     luma = np.array([0.299, 0.587, 0.114])
-    assert np.abs(turned[2] @ luma - images @ luma).max() < 1
-    chroma = [(one.astype(float) - (one @ luma)[..., np.newaxis]) for one in (images, turned[2])]
+    assert np.abs(flipped_boxes[2] @ luma - images @ luma).max() < 1
+    chroma = [(item.astype(float) - (item @ luma)[..., np.newaxis]) for item in (images, flipped_boxes[2])]
     np.testing.assert_allclose(chroma[0], -chroma[1], atol=1.5)  # the opposite colour
 
 
@@ -195,9 +195,9 @@ def test_colours_depend_on_the_seed_alone():
 
 def of_hosts(drawn, count: int, part: int) -> tuple[np.ndarray, np.ndarray]:
     """What is drawn for all rows of a batch at once, and for so many at a time; `drawn` is given where they lie, and which they are."""
-    whole = drawn(slice(0, count), Rows(tf.range(count, dtype=tf.int64), count))
+    complete = drawn(slice(0, count), Rows(tf.range(count, dtype=tf.int64), count))
     parts = [slice(first, first + part) for first in range(0, count, part)]
-    return whole.numpy(), np.concatenate([drawn(one, Rows(tf.range(one.start, one.stop, dtype=tf.int64), count)) for one in parts])
+    return complete.numpy(), np.concatenate([drawn(item, Rows(tf.range(item.start, item.stop, dtype=tf.int64), count)) for item in parts])
 
 
 @pytest.mark.parametrize("number", [2, 5, 33, 51])  # of seeds in which hosts have seen another pixel
@@ -205,16 +205,16 @@ def test_colours_are_bit_by_bit_the_same_on_any_number_of_hosts(number):
     images = np.random.default_rng(0).integers(0, 256, (32, 64, 64, 3), dtype=np.uint8)
     some = Augmentation(contrast=0.3, hue=0.1)
     for part in (1, 4, 16):
-        whole, parts = of_hosts(lambda one, rows: jitter_colors(tf.constant(images[one]), some, seed_of(number), rows), 32, part)
-        np.testing.assert_array_equal(parts, whole, err_msg=str(part))
+        complete, parts = of_hosts(lambda item, rows: jitter_colors(tf.constant(images[item]), some, seed_of(number), rows), 32, part)
+        np.testing.assert_array_equal(parts, complete, err_msg=str(part))
 
 
 def test_boxes_are_bit_by_bit_the_same_on_any_number_of_hosts():
     sizes = tf.constant([[1_000_000, 600_000]] * 32)  # so large that they tell a last bit, and few attempts fit
     for number in range(10):
         for part in (1, 2, 4):
-            whole, parts = of_hosts(lambda one, rows: random_boxes(sizes[one], (32, 32), 0.6, seed_of(number), rows), 32, part)
-            np.testing.assert_array_equal(parts, whole, err_msg=str((number, part)))
+            complete, parts = of_hosts(lambda item, rows: random_boxes(sizes[item], (32, 32), 0.6, seed_of(number), rows), 32, part)
+            np.testing.assert_array_equal(parts, complete, err_msg=str((number, part)))
 
 
 def test_other_channels_are_refused():

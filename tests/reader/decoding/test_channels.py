@@ -80,15 +80,15 @@ def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
 @pytest.mark.parametrize("channels", [None, 1, 4])
 def test_images_of_every_kind_have_the_channels_that_are_asked_for(mixed, channels):
     """Held in memory, read one by one, brought to another size, and as arrays by number: the same everywhere."""
-    names = [pathlib.PurePath(one["key"]).name for one in mixed["train"]]
+    names = [pathlib.PurePath(entry["key"]).name for entry in mixed["train"]]
     wanted = [expected(FILES[name], channels or 3).astype(int) for name in names]
-    held, read = {}, {"memory_budget": 0, "batch_size": len(names) + 1}
-    for options in {None: (held, read), 1: (held,), 4: (read,)}[channels]:
+    cached, read = {}, {"memory_budget": 0, "batch_size": len(names) + 1}
+    for options in {None: (cached, read), 1: (cached,), 4: (read,)}[channels]:
         options = {"batch_size": len(names), "shuffle": False, "channels": channels, **options}
         images, _ = next(iter(mixed.batches("train", **options)))
         assert images.dtype == tf.uint8 and images.shape[1:] == (SIDE, SIDE, channels or 3)
-        for name, found, one in zip(names, images.numpy(), wanted):
-            assert np.abs(found.astype(int) - one).max() <= (6 if "jpg" in name else 2 if channels == 1 else 0), (name, options)
+        for name, actual, element in zip(names, images.numpy(), wanted):
+            assert np.abs(actual.astype(int) - element).max() <= (6 if "jpg" in name else 2 if channels == 1 else 0), (name, options)
     assert mixed.example_spec("train", **options)[0].shape[1:] == images.shape[1:]
     (by_number, _), *_ = tf_input.Sequence(mixed, "train", **options)
     np.testing.assert_array_equal(by_number, images)  # where these are held, it reads one by one all the same
@@ -98,19 +98,19 @@ def test_images_of_every_kind_have_the_channels_that_are_asked_for(mixed, channe
     small, _ = next(iter(mixed.batches("train", **{**options, "image_size": SIDE // 2, "augment": True, "seed": 0})))
     assert small.shape[1:] == (SIDE // 2, SIDE // 2, channels or 3)
     if channels is None:
-        np.testing.assert_array_equal(np.stack([one["image"] for one in mixed["train"]]), images)
+        np.testing.assert_array_equal(np.stack([item["image"] for item in mixed["train"]]), images)
 
 
 @pytest.mark.slow(2.3)
-def test_a_data_set_of_grey_images_alone_has_one_channel(tmp_path, capsys, caplog):
+def test_a_dataset_of_grey_images_alone_has_one_channel(tmp_path, capsys, caplog):
     digits = prepare(tmp_path, {name: FILES[name] for name in GREY})
     assert "channels:     1 in batches, " in capsys.readouterr().out
     assert digits.channels == 1 and digits.statistics["images"]["channels"] == {"1": 4, "2": 1}
-    names = [pathlib.PurePath(one["key"]).name for one in digits["train"]]
-    for name, one in zip(names, digits["train"]):
-        assert np.abs(one["image"].astype(int) - expected(FILES[name], 1)).max() <= 2 * ("jpg" in name), name
+    names = [pathlib.PurePath(digit["key"]).name for digit in digits["train"]]
+    for name, item in zip(names, digits["train"]):
+        assert np.abs(item["image"].astype(int) - expected(FILES[name], 1)).max() <= 2 * ("jpg" in name), name
     theirs = tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")
-    assert {one["image"].shape for one in theirs} == {(SIDE, SIDE, 1)}
+    assert {their["image"].shape for their in theirs} == {(SIDE, SIDE, 1)}
     augment = tf_input.Augmentation(brightness=0.5, contrast=0.5, saturation=0.5, hue=0.1)
     with caplog.at_level(logging.WARNING, "tf_input"):
         images, _ = next(iter(digits.batches("train", batch_size=5, image_size=8, augment=augment, seed=0)))
@@ -121,8 +121,8 @@ def test_a_data_set_of_grey_images_alone_has_one_channel(tmp_path, capsys, caplo
     model.fit(train := digits.batches("train", batch_size=5), verbose=0)
     tf_input.export_serving(model, train, tmp_path / "served")
     served = tf.saved_model.load(str(tmp_path / "served")).signatures
-    found = served["preprocess"](image=tf.constant([FILES["rgb.png"], FILES["grey.png"]]))["image"].numpy()
-    assert np.abs(found.astype(int) - np.stack([expected(FILES[name], 1) for name in ("rgb.png", "grey.png")])).max() <= 2
+    actual = served["preprocess"](image=tf.constant([FILES["rgb.png"], FILES["grey.png"]]))["image"].numpy()
+    assert np.abs(actual.astype(int) - np.stack([expected(FILES[name], 1) for name in ("rgb.png", "grey.png")])).max() <= 2
 
 
 @pytest.mark.slow
@@ -130,7 +130,7 @@ def test_sixteen_bits_are_kept_where_they_are_asked_for(tmp_path, capsys):
     files = {name: FILES[name] for name in ("grey16.png", "rgb16.png", "rgb.png", "rgb.jpg", "rgba.png")}
     deep = prepare(tmp_path, files, "--keep_depth")
     assert deep.features["image"].dtype == "uint16"
-    by_name = {pathlib.PurePath(one["key"]).name: one["image"] for one in deep["train"]}
+    by_name = {pathlib.PurePath(entry["key"]).name: entry["image"] for entry in deep["train"]}
     wide = {name: expected(data, 3).astype(int) * 257 for name, data in files.items()}  # what has 8 bits is stretched
     wide["grey16.png"], wide["rgb16.png"] = np.repeat(DEEP[..., None], 3, -1), np.stack([DEEP, DEEP.T, DEEP[::-1]], -1)
     for name, image in by_name.items():
@@ -138,12 +138,12 @@ def test_sixteen_bits_are_kept_where_they_are_asked_for(tmp_path, capsys):
     for memory_budget in (1 << 30, 0):
         images, _ = next(iter(deep.batches("train", batch_size=5, shuffle=False, memory_budget=memory_budget)))
         assert images.dtype == tf.uint16
-        np.testing.assert_array_equal(images, np.stack([one["image"] for one in deep["train"]]))
+        np.testing.assert_array_equal(images, np.stack([item["image"] for item in deep["train"]]))
         half, _ = next(iter(deep.batches("train", batch_size=5, shuffle=False, image_size=6, channels=4, memory_budget=memory_budget)))
         assert half.dtype == tf.uint16 and half.shape == (5, 6, 6, 4)
-    stored = {one["key"].numpy().decode(): one["image"] for one in tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")}
-    for one in deep["train"]:  # of a JPEG they do not reach the maximum
-        assert stored[one["key"]].dtype == tf.uint16 and ("jpg" in one["key"] or np.array_equal(stored[one["key"]], one["image"])), one["key"]
+    stored = {element["key"].numpy().decode(): element["image"] for element in tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")}
+    for member in deep["train"]:  # of a JPEG they do not reach the maximum
+        assert stored[member["key"]].dtype == tf.uint16 and ("jpg" in member["key"] or np.array_equal(stored[member["key"]], member["image"])), member["key"]
     with pytest.raises(ValueError, match="augment=.*uint16 in 3"):
         deep.batches("train", batch_size=5, augment=tf_input.Augmentation(contrast=0.5))
     normal = deep.normalization_layer()(images)
@@ -177,9 +177,9 @@ def test_pixels_without_a_format_have_those_that_are_asked_for_too(tmp_path):
     command = ["prepare", "--input", str(tmp_path / "a.npz"), "--output", str(tmp_path / "out"), "--label=none", "--splits=train=1"]
     assert main([*command, "--image_encoding=raw"]) == 0
     pixels = tf_input.open(tmp_path / "out")
-    order = [int(one["key"].rpartition("#")[2]) for one in pixels["train"]]
+    order = [int(pixel["key"].rpartition("#")[2]) for pixel in pixels["train"]]
     for channels in (None, 3):
-        found = next(iter(pixels.batches("train", batch_size=4, channels=channels, shuffle=False)))
-        np.testing.assert_array_equal(found, images[order][..., : channels or 4])
+        actual = next(iter(pixels.batches("train", batch_size=4, channels=channels, shuffle=False)))
+        np.testing.assert_array_equal(actual, images[order][..., : channels or 4])
     grey = next(iter(pixels.batches("train", batch_size=4, channels=1, shuffle=False)))
     assert np.abs(grey.numpy().astype(int) - (images[order][..., :3] @ [[0.299], [0.587], [0.114]])).max() <= 1

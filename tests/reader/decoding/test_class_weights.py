@@ -23,7 +23,7 @@ def prepare(tmp_path_factory, *options: str) -> tf_input.PreparedDataset:
 
 
 @pytest.fixture(scope="module")
-def heads(tmp_path_factory) -> tf_input.PreparedDataset:
+def class_targets(tmp_path_factory) -> tf_input.PreparedDataset:
     """Two classes and three, and stored weights."""
     return prepare(tmp_path_factory, "--label=weather", "--label=ground", "--label=tags:multi_label")
 
@@ -53,24 +53,24 @@ def test_one_target_has_a_weight_for_each_example(single):
 
 
 @pytest.mark.slow
-def test_several_targets_have_weights_of_their_own_times_the_stored_ones(heads):
+def test_several_targets_have_weights_of_their_own_times_the_stored_ones(class_targets):
     two = {"targets": ("weather", "ground")}
-    _, y, stored = read(heads, **two)
+    _, y, stored = read(class_targets, **two)
     assert stored.shape == (NUM,) and len(set(stored)) == 2
     for use_weights, factor in ((True, stored), (False, 1.0)):
-        _, y, weights = read(heads, **two, use_weights=use_weights, class_weight={"ground": {0: 2.0, 1: 0.5}})
+        _, y, weights = read(class_targets, **two, use_weights=use_weights, class_weight={"ground": {0: 2.0, 1: 0.5}})
         np.testing.assert_allclose(weights["ground"], np.array([2, 0.5, 1])[y["ground"]] * factor)
         np.testing.assert_allclose(weights["weather"], np.ones(NUM) * factor)
-    _, y, weights = read(heads, **two, use_weights=False, class_weight="balanced")
+    _, y, weights = read(class_targets, **two, use_weights=False, class_weight="balanced")
     for name in two["targets"]:
-        expected = heads.class_weight(target=name)
+        expected = class_targets.class_weight(target=name)
         np.testing.assert_allclose(weights[name], [expected[label] for label in y[name]], rtol=1e-6)
-    *_, spec = heads.example_spec("train", **OPTIONS, **two, class_weight="balanced")
+    *_, spec = class_targets.example_spec("train", **OPTIONS, **two, class_weight="balanced")
     assert spec["ground"] == tf.TensorSpec((None,), tf.float32)
 
 
 @pytest.mark.slow
-def test_keras_multiplies_the_loss_of_each_head(heads):
+def test_keras_multiplies_the_loss_of_each_head(class_targets):
     options = {"targets": ("weather", "ground"), "use_weights": False, "class_weight": {"ground": {0: 4.0}, "weather": {1: 0.0}}}
     image = keras.Input((SIZE, SIZE, 3))
     hidden = keras.layers.GlobalAveragePooling2D()(keras.layers.Rescaling(1 / 255)(image))
@@ -78,17 +78,17 @@ def test_keras_multiplies_the_loss_of_each_head(heads):
     model = keras.Model(image, outputs)
     model.compile("sgd", dict.fromkeys(outputs, "sparse_categorical_crossentropy"), jit_compile=False)
     model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
-    data = heads.batches("train", **OPTIONS, **options)
-    found = model.evaluate(data, verbose=0, return_dict=True)["loss"]
-    x, y, weights = read(heads, **options, inputs="image")
+    data = class_targets.batches("train", **OPTIONS, **options)
+    actual = model.evaluate(data, verbose=0, return_dict=True)["loss"]
+    x, y, weights = read(class_targets, **options, inputs="image")
     expected = 0.0
     for name, predicted in model.predict(x, verbose=0).items():
         expected += (-np.log(predicted[np.arange(NUM), y[name]]) * weights[name]).mean()
-    assert found == pytest.approx(expected, rel=1e-4)
+    assert actual == pytest.approx(expected, rel=1e-4)
     assert np.isfinite(model.fit(data, verbose=0).history["loss"]).all()
 
 
-def test_wrong_weights_are_refused(heads, single):
+def test_wrong_weights_are_refused(class_targets, single):
     cases = [
         (single, {"class_weight": "even"}, "class_weight='even'"),
         (single, {"class_weight": {3: 1.0}}, "class_weight: 3 .*label"),
@@ -100,25 +100,25 @@ def test_wrong_weights_are_refused(heads, single):
         (single, {"class_weight": {1: 10**400}}, "class_weight.*label 1 of label .*inf"),
         (single, {"class_weight": {1: -1.0}}, "class_weight.*label 1 of label .*-1.0"),
         (single, {"class_weight": {"label": "even"}}, "class_weight='even'"),
-        (heads, {"class_weight": {0: 1.0}}, "class_weight=.*weather, ground"),
-        (heads, {"class_weight": {"tags": {0: 1}}}, "class_weight .*'tags'"),
-        (heads, {"class_weight": "balanced", "targets": "tags"}, "class_weight='balanced'.*tags"),
-        (heads, {"class_weight": "balanced", "targets": ()}, "class_weight='balanced'.*none"),
+        (class_targets, {"class_weight": {0: 1.0}}, "class_weight=.*weather, ground"),
+        (class_targets, {"class_weight": {"tags": {0: 1}}}, "class_weight .*'tags'"),
+        (class_targets, {"class_weight": "balanced", "targets": "tags"}, "class_weight='balanced'.*tags"),
+        (class_targets, {"class_weight": "balanced", "targets": ()}, "class_weight='balanced'.*none"),
     ]
     for dataset, options, message in cases:
         with pytest.raises(ValueError, match=message):
             dataset.batches("train", **OPTIONS, **options)
     with pytest.raises(ValueError, match="target='label'"):
-        heads.class_weight(target="label")
+        class_targets.class_weight(target="label")
     with pytest.raises(ValueError, match="target with one class.*tags"):
-        heads.class_weight(target="tags")
+        class_targets.class_weight(target="tags")
 
 
-def test_the_weights_of_a_target_balance_its_classes(heads):
-    counts = json.loads((heads.directory / "statistics.json").read_text())["splits"]["train"]["other_label_counts"]
+def test_the_weights_of_a_target_balance_its_classes(class_targets):
+    counts = json.loads((class_targets.directory / "statistics.json").read_text())["splits"]["train"]["other_label_counts"]
     for name in ("weather", "ground"):
-        weights = heads.class_weight(target=name)
-        sums = [weights[label] * counts[name][text] for label, text in enumerate(heads.features[name].label_names)]
+        weights = class_targets.class_weight(target=name)
+        sums = [weights[label] * counts[name][text] for label, text in enumerate(class_targets.features[name].label_names)]
         np.testing.assert_allclose(sums, NUM / len(sums))
 
 
@@ -131,7 +131,7 @@ def masks(tmp_path_factory) -> tf_input.PreparedDataset:
 @pytest.mark.slow(5)
 def test_classes_of_a_mask_have_weights_pixel_by_pixel(masks):
     """In every shape of a batch, and as the loss of Keras multiplies them: pixels of weight 0 count for nothing."""
-    (name,) = [one for one in masks.targets if masks.features[one].kind == "mask"]
+    (name,) = [target for target in masks.targets if masks.features[target].kind == "mask"]
     table = np.ones(256, np.float32)
     table[[3, 255]] = 2.5, 0
     for options in ({}, {"augment": True, "seed": 0}, {"hosts": (4, 1), "batch_size": 12, "memory_budget": 0}):
@@ -162,9 +162,9 @@ def test_classes_of_a_mask_have_weights_pixel_by_pixel(masks):
 
 
 @pytest.mark.slow
-def test_labels_as_vectors(heads, single, masks):
-    numbers_of = {"single": read(single), "heads": read(heads)}
-    for dataset, one_hot, names in ((single, True, ["label"]), (single, "label", ["label"]), (heads, True, ["weather", "ground"]), (heads, ["ground"], ["ground"])):
+def test_labels_as_vectors(class_targets, single, masks):
+    numbers_of = {"single": read(single), "heads": read(class_targets)}
+    for dataset, one_hot, names in ((single, True, ["label"]), (single, "label", ["label"]), (class_targets, True, ["weather", "ground"]), (class_targets, ["ground"], ["ground"])):
         as_numbers, as_vectors = numbers_of["single" if dataset is single else "heads"], read(dataset, one_hot=one_hot)
         numbers, vectors = ({"label": batch[1]} if dataset is single else batch[1] for batch in (as_numbers, as_vectors))
         for name, value in vectors.items():
@@ -176,7 +176,7 @@ def test_labels_as_vectors(heads, single, masks):
     assert spec == tf.TensorSpec((None, 3), tf.float32)
     cases = [
         (single, "lable", "one_hot='lable'"),
-        (heads, ["tags"], "one_hot=['tags']"),
+        (class_targets, ["tags"], "one_hot=['tags']"),
         (single, 3, "one_hot=3"),
         (single, (), "one_hot=()"),
     ]

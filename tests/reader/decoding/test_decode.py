@@ -11,7 +11,7 @@ from made_images import encode
 from made_records import encode_mask
 from prepared import picture
 from tf_input.decoding import decode
-from tf_input.decoding.views import make_views
+from tf_input.decoding.crop_geometry import compute_crops
 
 PICTURE = picture(seed=0, image_size=(40, 60))
 
@@ -65,12 +65,12 @@ def test_every_kind_of_jpeg_becomes_rgb():
 def test_a_box_is_cut_out_and_resized(image_format):
     boxes = [(0, 0, 40, 60), (8, 16, 16, 16), (3, 5, 30, 41), (39, 59, 1, 1), (0, 0, 1, 60)]
     encoded = encode(PICTURE, image_format)
-    whole = decode.decode_image(encoded).numpy()
+    complete = decode.decode_image(encoded).numpy()
     for image_size in [(16, 16), (24, 10), (1, 1), (80, 90)]:
         images = decode.decode_boxes(tf.fill([len(boxes)], encoded), tf.constant(boxes), image_size)
         assert (images.shape, images.dtype) == ((len(boxes), *image_size, 3), tf.uint8)
         for (top, left, height, width), image in zip(boxes, images):
-            expected = tf.image.resize(whole[top : top + height, left : left + width], image_size)
+            expected = tf.image.resize(complete[top : top + height, left : left + width], image_size)
             # Of a JPEG with subsampled chroma, a box's edge may differ a little.
             difference = np.abs(tf.cast(image, tf.float32) - expected)
             assert difference.max() <= (0.5 if image_format == "PNG" else 20), (top, left, height, width)
@@ -119,14 +119,14 @@ def test_a_large_jpeg_is_decoded_smaller_and_looks_better(fit):
         encoded = tf.constant([encode(pixels, "JPEG", quality=95)])
         looks = {}
         for scales in (False, True):
-            views = make_views(tf.constant([size]), image_size, fit, scales=scales)
-            image = decode.decode_boxes(encoded, views.boxes, image_size, None, views.extents, views.ratios)[0].numpy()
-            top, left, height, width = views.boxes[0].numpy()
-            extent = image_size if views.extents is None else tuple(views.extents[0].numpy())
+            crops = compute_crops(tf.constant([size]), image_size, fit, scales=scales)
+            image = decode.decode_boxes(encoded, crops.boxes, image_size, None, crops.extents, crops.ratios)[0].numpy()
+            top, left, height, width = crops.boxes[0].numpy()
+            extent = image_size if crops.extents is None else tuple(crops.extents[0].numpy())
             resized = tf.image.resize(pixels[top : top + height, left : left + width], extent, antialias=True)
             gap_top, gap_left = ((100 - side) // 2 for side in extent)
             looks[scales] = psnr(image[gap_top : gap_top + extent[0], gap_left : gap_left + extent[1]], resized.numpy())
-        assert views.ratios.numpy().tolist() == [ratio], size
+        assert crops.ratios.numpy().tolist() == [ratio], size
         assert looks[True] > max(28, looks[False] + 2), (size, looks)
 
 
@@ -144,7 +144,7 @@ def test_of_all_images_only_jpegs_are_decoded_smaller():
 def test_pixels_are_read_as_they_are():
     for shape in ((4, 5, 3), (4, 5, 1)):
         pixels = np.random.default_rng(0).integers(0, 256, (3, *shape), dtype=np.uint8)
-        stored = tf.constant([one.tobytes() for one in pixels])
+        stored = tf.constant([pixel.tobytes() for pixel in pixels])
         for read in (decode.decode_pixels, tf.function(decode.decode_pixels)):
             np.testing.assert_array_equal(read(stored, shape), pixels)
 

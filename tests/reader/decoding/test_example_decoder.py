@@ -41,7 +41,7 @@ def serialized(num_examples: int, size: tuple[int, int], image_format: str = "PN
         }
         for index in range(num_examples)
     ]
-    return tf.constant([example(one) for one in values])
+    return tf.constant([example(value) for value in values])
 
 
 def decoder_of(stored_size=None, max_size=None, schema=SCHEMA, **options) -> ExampleDecoder:
@@ -66,13 +66,13 @@ def test_what_was_decoded_before_gives_the_same(size):
         kept = decoder.decode_stored(decoder.parse_batch(records))
         assert (kept["image"].dtype, kept["image"].shape) == (tf.uint8, (3, *size, 3))
         assert (kept["mask"].dtype, kept["mask"].shape) == (decoder.mask_dtype, (3, *size, 1))
-        (images, expected), (seen, found) = decoder(records, SEED), decoder.outputs(kept, SEED)
+        (images, expected), (seen, actual) = decoder(records, SEED), decoder.outputs(kept, SEED)
         assert seen.shape == images.shape and seen.dtype == tf.uint8
         difference = np.abs(seen.numpy().astype(int) - images.numpy())
         # An edge of a box apart, beyond which there is the rest of an image that was decoded whole.
         assert difference.mean() < 0.7, options
         assert max(size) > 96 or not difference.any(), options
-        tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
+        tf.nest.map_structure(np.testing.assert_array_equal, actual, expected)
 
 
 def test_images_that_differ_are_not_decoded_before():
@@ -96,7 +96,7 @@ def test_a_batch_is_decoded_in_graphs_of_any_batch_dimension():
 def num_ratios(decoder: ExampleDecoder) -> int:
     function = tf.function(decoder.__call__, autograph=False)
     graph = function.get_concrete_function(tf.TensorSpec([None], tf.string), SEED).graph.as_graph_def()
-    nodes = [*graph.node, *(node for one in graph.library.function for node in one.node_def)]
+    nodes = [*graph.node, *(node for item in graph.library.function for node in item.node_def)]
     return len({node.attr["ratio"].i for node in nodes if node.op == "DecodeAndCropJpeg"})
 
 
@@ -125,17 +125,17 @@ def test_masks_and_boxes_stay_on_what_a_smaller_jpeg_shows(size):
         assert bright.any() and (bright != marked).mean() <= 0.03 * (800 / max(size)) ** 0.5, options
         top, left, bottom, right = np.array(y["objects"]["bbox"][0, 0]) * (image_size * 2)
         rows, columns = np.flatnonzero(bright.any(axis=1)), np.flatnonzero(bright.any(axis=0))
-        found = (rows[0], columns[0], rows[-1] + 1, columns[-1] + 1)
-        np.testing.assert_allclose((top, left, bottom, right), found, atol=0.75, err_msg=str(options))
+        actual = (rows[0], columns[0], rows[-1] + 1, columns[-1] + 1)
+        np.testing.assert_allclose((top, left, bottom, right), actual, atol=0.75, err_msg=str(options))
 
 
 def test_colours_vary_in_images_alone():
     records = serialized(4, (40, 60))
     plain = decoder_of((40, 60))
     varied = decoder_of((40, 60), augment=Augmentation(crop=False, flip=False, brightness=0.5))
-    (images, y), (seen, found) = plain(records), varied(records, SEED)
+    (images, y), (seen, actual) = plain(records), varied(records, SEED)
     assert (seen.dtype, seen.shape) == (tf.uint8, images.shape) and np.abs(seen.numpy().astype(int) - images).mean() > 5
-    tf.nest.map_structure(np.testing.assert_array_equal, found, y)
+    tf.nest.map_structure(np.testing.assert_array_equal, actual, y)
     np.testing.assert_array_equal(varied(records, SEED)[0], seen)
     grey = dataclasses.replace(SCHEMA[0], kind="pixels", shape=(4, 5, 1))
     pixels = np.arange(100, 120, dtype=np.uint8)

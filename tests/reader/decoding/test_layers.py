@@ -33,7 +33,7 @@ def as_array(value) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_a_data_set_has_mean_0_and_variance_1(tmp_path):
+def test_a_dataset_has_mean_0_and_variance_1(tmp_path):
     options = {"num_images": {"a": 30, "b": 30}, "image_size": (16, 16)}
     flowers = tf_input.open(prepare_images(tmp_path, "--splits=train=1", **options))
     layer = normalization_layer(flowers.statistics, flowers.features["image"])

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tf_input
 from beam_pipelines.__main__ import main
 from made_images import encode
-from made_records import write_data_set
+from made_records import write_dataset
 from prepared import mixed_images, picture, uniform_images
 from tf_input.dataset_format import Feature
 
@@ -29,7 +29,7 @@ def data(tmp_path_factory) -> tf_input.PreparedDataset:
     lines = []
     for index in range(NUM):
         ids = ids_of(index)
-        row = {"key": f"{index:03d}", "ids": ids, "classes": [one % 3 for one in ids], "words": [str(one) for one in ids], "y": index % 2}
+        row = {"key": f"{index:03d}", "ids": ids, "classes": [item % 3 for item in ids], "words": [str(entry) for entry in ids], "y": index % 2}
         row["tags"] = sorted({"abc"[index % 3], "abc"[index % 2]})
         lines.append(json.dumps(row))
     (folder / "rows.jsonl").write_text("\n".join(lines))
@@ -39,22 +39,22 @@ def data(tmp_path_factory) -> tf_input.PreparedDataset:
 
 
 def by_key(data: tf_input.PreparedDataset, **options) -> dict[str, dict[str, np.ndarray]]:
-    found = {}
+    actual = {}
     for x, *_ in data.batches("test", batch_size=7, **options):
         for index, key in enumerate(x["key"].numpy()):
-            found[key.decode()] = {name: value[index].numpy() for name, value in x.items()}
-    return found
+            actual[key.decode()] = {name: value[index].numpy() for name, value in x.items()}
+    return actual
 
 
 @pytest.mark.slow
 def test_padded_by_default(data):
     inputs = ("key", "ids", "words")
-    assert len(found := by_key(data, inputs=inputs)) == data.num_examples("test")
-    for key, values in found.items():
+    assert len(actual := by_key(data, inputs=inputs)) == data.num_examples("test")
+    for key, values in actual.items():
         ids = ids_of(int(key))
         assert values["ids"][: len(ids)].tolist() == ids and not values["ids"][len(ids) :].any()
-        assert values["words"].tolist() == [str(one).encode() for one in ids] + [b""] * (len(values["words"]) - len(ids))
-    assert max(len(values["ids"]) for values in found.values()) == 4, "as the longest of the batch"
+        assert values["words"].tolist() == [str(item).encode() for item in ids] + [b""] * (len(values["words"]) - len(ids))
+    assert max(len(values["ids"]) for values in actual.values()) == 4, "as the longest of the batch"
 
 
 def test_a_mask_leaves_beside_each_list(data):
@@ -102,7 +102,7 @@ def test_a_padded_target_weighs_nothing_where_it_has_no_value(data):
     for x, y, weight in data.batches("test", **options):
         for key, classes, weights in zip(x["key"].numpy(), y.numpy(), weight.numpy()):
             ids = ids_of(int(key))
-            assert classes[: len(ids)].tolist() == [one % 3 for one in ids]
+            assert classes[: len(ids)].tolist() == [item % 3 for item in ids]
             assert weights.tolist() == [1.0] * len(ids) + [0.0] * (4 - len(ids))
 
 
@@ -184,13 +184,13 @@ def test_each_list_has_its_own_length_and_padding(data):
     for key, values in by_key(data, inputs=inputs, max_length=lengths, padding_value=padding, ragged="mask").items():
         ids = ids_of(int(key))
         assert values["ids"].tolist() == (ids + [-1] * 3)[:3]
-        assert values["words"].tolist() == [str(one).encode() for one in ids] + [b"<pad>"] * (6 - len(ids))
+        assert values["words"].tolist() == [str(item).encode() for item in ids] + [b"<pad>"] * (6 - len(ids))
         assert not values["classes"][len(ids) :].any() and values["ids_mask"].sum() == min(3, len(ids))
     spec = data.example_spec("train", batch_size=7, inputs=inputs, max_length=lengths)[0]
     assert [spec[name].shape[1] for name in inputs[1:]] == [3, 6, None]
-    held = data.batches("train", batch_size=7, inputs=inputs, max_length=lengths, padding_value=padding, seed=0)
-    assert held.position.identity["max_length"] == lengths and held.position.identity["padding_value"] == padding
-    plain = data.batches("train", batch_size=7, inputs=inputs, seed=0).position.identity
+    cached = data.batches("train", batch_size=7, inputs=inputs, max_length=lengths, padding_value=padding, seed=0)
+    assert cached.iterator_state.identity["max_length"] == lengths and cached.iterator_state.identity["padding_value"] == padding
+    plain = data.batches("train", batch_size=7, inputs=inputs, seed=0).iterator_state.identity
     assert not {"padding_value", "encoded", "antialias"} & set(plain), "a backup of an earlier version fits"
 
 
@@ -200,7 +200,7 @@ def test_examples_come_in_the_order_of_their_keys(tmp_path_factory):
     for directory, size in ((mixed_images(tmp_path_factory), 8), (uniform_images(tmp_path_factory), None)):
         dataset = tf_input.open(directory)
         options = {"batch_size": 8, "image_size": size, "shuffle": "key", "keys": True}
-        every = sorted(one["key"] for one in dataset["train"])
+        every = sorted(item["key"] for item in dataset["train"])
 
         def keys(**more):
             return [key.decode() for _, batch in dataset.batches("train", **options, **more) for key in batch.numpy() if key]
@@ -221,14 +221,14 @@ def test_examples_come_in_the_order_of_their_keys(tmp_path_factory):
 
 def test_images_leave_as_the_bytes_of_their_files(tmp_path_factory):
     dataset = tf_input.open(mixed_images(tmp_path_factory))
-    found = {}
+    actual = {}
     for x, y in dataset.as_numpy("validation", batch_size=8, inputs=("image", "key"), encoded=True):
-        found |= {key.decode(): (image, int(label)) for image, key, label in zip(x["image"], x["key"], y)}
-    assert sorted(found) == sorted(one["key"] for one in dataset["validation"])
-    for one in dataset["validation"]:
-        image, label = found[one["key"]]
-        np.testing.assert_array_equal(tf.io.decode_image(image, 3, expand_animations=False), one["image"])
-        assert label == one["label"]
+        actual |= {key.decode(): (image, int(label)) for image, key, label in zip(x["image"], x["key"], y)}
+    assert sorted(actual) == sorted(item["key"] for item in dataset["validation"])
+    for entry in dataset["validation"]:
+        image, label = actual[entry["key"]]
+        np.testing.assert_array_equal(tf.io.decode_image(image, 3, expand_animations=False), entry["image"])
+        assert label == entry["label"]
     assert dataset.example_spec("validation", batch_size=8, encoded="image")[0] == tf.TensorSpec([None], tf.string)
     cases = {"image_size": {"encoded": True, "image_size": 8}, "encoded='imag'.*'image'": {"encoded": "imag"}, "encoded=''": {"encoded": ""}}
     for message, options in cases.items():
@@ -304,7 +304,7 @@ def test_what_is_beside_images_counts_in_the_memory_budget(tmp_path):
     ]
     values = {"vector": np.zeros(1000), "ids": [1] * 4000, "story": b"word " * 800}
     examples = [{"image": encode(picture(index, (8, 8)), "PNG"), "key": b"%d" % index, "label": index % 2, **values} for index in range(10)]
-    data = write_data_set(tmp_path, schema, {"train": examples}, ("label",), image_sizes=((8, 8), (8, 8)))
+    data = write_dataset(tmp_path, schema, {"train": examples}, ("label",), image_sizes=((8, 8), (8, 8)))
     images = 10 * 8 * 8 * 3
     for inputs, needed in (("image", images), (("image", "vector"), 40_000), (("image", "story"), 40_000), (("image", "ids"), 320_000)):
         kinds = {}

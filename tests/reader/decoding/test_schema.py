@@ -82,15 +82,15 @@ SHAPED = (
 
 def test_shapes_are_folded_back():
     boxes = np.arange(12, dtype=np.float32).reshape(3, 4)
-    maps = np.arange(6, dtype=np.float32)
+    dense_targets = np.arange(6, dtype=np.float32)
     records = [
-        example({"maps": maps, "objects/bbox": boxes, "objects/label": [3, 1, 2], "score": 0.5, "words": ["a", "b"]}),
-        example({"maps": -maps, "objects/bbox": [], "score": 2.0, "words": ["c", ""]}),  # no objects at all
+        example({"maps": dense_targets, "objects/bbox": boxes, "objects/label": [3, 1, 2], "score": 0.5, "words": ["a", "b"]}),
+        example({"maps": -dense_targets, "objects/bbox": [], "score": 2.0, "words": ["c", ""]}),  # no objects at all
     ]
     for parse in (parse_examples, tf.function(parse_examples)):
         parsed = parse(tf.constant(records), SHAPED)
         assert parsed["maps"].shape == (2, 2, 3)
-        np.testing.assert_array_equal(parsed["maps"], [maps.reshape(2, 3), -maps.reshape(2, 3)])
+        np.testing.assert_array_equal(parsed["maps"], [dense_targets.reshape(2, 3), -dense_targets.reshape(2, 3)])
         assert parsed["objects/bbox"].to_list() == [boxes.tolist(), []]
         assert parsed["objects/bbox"].shape.as_list() == [2, None, 4]
         assert parsed["objects/label"].to_list() == [[3, 1, 2], []]

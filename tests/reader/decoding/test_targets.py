@@ -9,12 +9,12 @@ import tensorflow as tf
 
 import tf_input
 from made_images import encode
-from made_records import encode_mask, write_data_set
+from made_records import encode_mask, write_dataset
 from signed import sign
 from prepared import picture
 from tf_input.dataset_format import Feature
 from tf_input.decoding.targets import multi_hot, pad_objects
-from tf_input.decoding.views import Views
+from tf_input.decoding.crop_geometry import CropGeometry
 
 SIZE = (12, 16)
 NUM_EXAMPLES = 7
@@ -58,9 +58,9 @@ def values_of(index: int, size: tuple[int, int] = SIZE) -> dict:
         "floors": index * 10**10,
         "mask": encode_mask(np.tile(mask, (size[0], 1))),
         "weight": 1 + index,
-        "objects/bbox": [(0, one / 8, 1, (one + 1) / 8) for one in range(count)],
+        "objects/bbox": [(0, entry / 8, 1, (entry + 1) / 8) for entry in range(count)],
         "objects/label": list(range(count)),
-        "objects/is_crowd": [one % 2 for one in range(count)],
+        "objects/is_crowd": [item % 2 for item in range(count)],
     }
 
 
@@ -70,7 +70,7 @@ def rich(tmp_path_factory) -> tf_input.PreparedDataset:
     examples = [values_of(index) for index in range(NUM_EXAMPLES)]
     statistics = {"mask": {"min": 1, "max": 2}, "splits": {"train": {"label_counts": {"no": 4, "yes": 3}}}}
     sizes = tuple((side, side) for side in SIZE)
-    return write_data_set(tmp_path_factory.mktemp("rich"), SCHEMA, {"train": examples}, ("label",), statistics, sizes, 2)
+    return write_dataset(tmp_path_factory.mktemp("rich"), SCHEMA, {"train": examples}, ("label",), statistics, sizes, 2)
 
 
 def whole_split(dataset: tf_input.PreparedDataset, **options) -> tuple:
@@ -159,7 +159,7 @@ def test_without_targets_there_is_x_alone(rich):
 def test_inputs_may_do_without_images(rich, tmp_path):
     x, y = whole_split(rich, inputs="pose", targets="age", use_weights=False)
     assert (x.shape, y.shape) == ((NUM_EXAMPLES, 3), (NUM_EXAMPLES,))
-    unknown = write_data_set(tmp_path, SCHEMA, {"train": [values_of(index) for index in range(NUM_EXAMPLES)]}, ("age",))
+    unknown = write_dataset(tmp_path, SCHEMA, {"train": [values_of(index) for index in range(NUM_EXAMPLES)]}, ("age",))
     np.testing.assert_array_equal(whole_split(unknown, inputs="floors")[1], np.arange(NUM_EXAMPLES) / 2)
     with pytest.raises(ValueError, match="image_size=None: .*--check=none"):
         unknown.batches("train", batch_size=2)
@@ -169,12 +169,12 @@ def test_pixels_leave_as_they_are_stored(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (NUM_EXAMPLES, *SIZE, 1), dtype=np.uint8)
     schema = (Feature("image", "pixels", (*SIZE, 1)), Feature("label", "class_label", (), ("a",)))
     examples = [{"image": image.tobytes(), "label": 0} for image in images]
-    dataset = write_data_set(tmp_path, schema, {"train": examples}, ("label",))
+    dataset = write_dataset(tmp_path, schema, {"train": examples}, ("label",))
     assert dataset.image_size == SIZE
     np.testing.assert_array_equal(whole_split(dataset)[0], images)
     assert whole_split(dataset, image_size=(6, 8))[0].shape == (NUM_EXAMPLES, 6, 8, 1)
     flipped, _ = whole_split(dataset, augment=tf_input.Augmentation(crop=False), seed=1)
-    kinds = [(np.array_equal(one, image), np.array_equal(one, image[:, ::-1])) for one, image in zip(flipped, images)]
+    kinds = [(np.array_equal(item, image), np.array_equal(item, image[:, ::-1])) for item, image in zip(flipped, images)]
     assert set(kinds) == {(True, False), (False, True)}
 
 
@@ -188,10 +188,10 @@ def test_objects_are_padded_to_the_longest(rich):
     }
     for row, index in enumerate(ORDER):
         count = index % 4
-        assert y["valid"][row].tolist() == [one < count for one in range(3)], index
-        assert y["label"][row].tolist() == [one if one < count else -1 for one in range(3)], index
-        assert y["is_crowd"][row].tolist() == [one % 2 if one < count else 0 for one in range(3)], index
-        expected = [[0, one / 8, 1, (one + 1) / 8] for one in range(count)]
+        assert y["valid"][row].tolist() == [item < count for item in range(3)], index
+        assert y["label"][row].tolist() == [entry if entry < count else -1 for entry in range(3)], index
+        assert y["is_crowd"][row].tolist() == [element % 2 if element < count else 0 for element in range(3)], index
+        expected = [[0, member / 8, 1, (member + 1) / 8] for member in range(count)]
         assert y["bbox"][row, :count].tolist() == expected, index
         assert not y["bbox"][row, count:].any()
 
@@ -211,11 +211,11 @@ def test_what_is_not_seen_leaves_no_gap_and_a_part_may_have_no_examples():
     left, right = [0.0, 0.0, 1.0, 0.2], [0.0, 0.8, 1.0, 1.0]
     boxes = [[right], [], [right, left, right, left]]  # of which the left half is seen, mirrored
     for given in (boxes, []):
-        found = tf.RaggedTensor.from_row_lengths(tf.reshape([*sum(given, [])], (-1, 4)), [len(one) for one in given])
-        labels = found.with_values(tf.range(tf.shape(found.values, tf.int64)[0]))
+        actual = tf.RaggedTensor.from_row_lengths(tf.reshape([*sum(given, [])], (-1, 4)), [len(item) for item in given])
+        labels = actual.with_values(tf.range(tf.shape(actual.values, tf.int64)[0]))
         num_images = len(given)
-        seen = Views(tf.tile([[8, 8]], (num_images, 1)), tf.tile([[0, 0, 8, 4]], (num_images, 1)), tf.fill([num_images], True), None, (8, 8))
-        objects = pad_objects({"bbox": found, "label": labels}, seen)
+        seen = CropGeometry(tf.tile([[8, 8]], (num_images, 1)), tf.tile([[0, 0, 8, 4]], (num_images, 1)), tf.fill([num_images], True), None, (8, 8))
+        objects = pad_objects({"bbox": actual, "label": labels}, seen)
         assert objects["label"].numpy().tolist() == [[-1, -1], [-1, -1], [2, 4]][:num_images]
         assert objects["valid"].numpy().tolist() == [[False, False], [False, False], [True, True]][:num_images]
         assert np.allclose(objects["bbox"][2:], [0, 0.6, 1, 1], atol=1e-6)
@@ -227,7 +227,7 @@ def test_columns_of_objects_must_agree(tmp_path):
         with pytest.raises(tf.errors.InvalidArgumentError, match="objects/label and objects/bbox differ in number"):
             pad_objects({"bbox": boxes, "label": tf.ragged.constant(labels, tf.int64)}, None)
     examples = [{**values_of(index), "objects/label": [1, 2]} for index in (1, 3)]  # with 1 and 3 boxes: 4 of each in the batch
-    dataset = write_data_set(tmp_path, SCHEMA, {"train": examples}, ("objects",), None, tuple((side, side) for side in SIZE))
+    dataset = write_dataset(tmp_path, SCHEMA, {"train": examples}, ("objects",), None, tuple((side, side) for side in SIZE))
     for options in ({}, {"image_size": 8}):
         with pytest.raises(tf.errors.InvalidArgumentError, match="objects/label and objects/bbox differ in number"):
             whole_split(dataset, **options)
@@ -253,9 +253,9 @@ def test_masks_boxes_and_maps_show_what_their_image_shows(rich, tmp_path):
     sizes, count = ((40, 80), (80, 80)), 20
     still = [{"fit": "crop"}, {"fit": "stretch"}]
     varied = [{"augment": True, "seed": 0}, {"augment": tf_input.Augmentation(crop=False), "fit": "pad", "seed": 0}]
-    for kind, features, one, views in (("file", schema, values, [*still, varied[0]]), ("pixels", raw, as_pixels, varied)):
-        dataset = write_data_set(tmp_path / kind, features, {"train": [one] * count}, ("mask", "objects", "heat"), None, sizes)
-        for options in views:
+    for kind, features, item, crops in (("file", schema, values, [*still, varied[0]]), ("pixels", raw, as_pixels, varied)):
+        dataset = write_dataset(tmp_path / kind, features, {"train": [item] * count}, ("mask", "objects", "heat"), None, sizes)
+        for options in crops:
             options |= {"batch_size": count, "image_size": (32, 32), "use_weights": False, "max_objects": 1}
             x, y = whole_split(dataset, **options)
             heats = np.asarray(tf.image.resize(y["heat"], (32, 32), "nearest"))[..., 0]
@@ -291,7 +291,7 @@ def test_masks_of_many_classes_are_int32(rich, tmp_path):
 
 def test_a_mask_of_another_size_than_its_image_is_an_error(tmp_path):
     values = {**values_of(1), "mask": encode_mask(np.zeros((13, 16), np.uint8))}
-    dataset = write_data_set(tmp_path, SCHEMA, {"train": [values]}, ("mask",))
+    dataset = write_dataset(tmp_path, SCHEMA, {"train": [values]}, ("mask",))
     with pytest.raises(tf.errors.InvalidArgumentError, match="a mask differs in size from its image"):
         list(dataset.batches("train", batch_size=1, image_size=8))
 
@@ -306,7 +306,7 @@ def test_a_name_that_there_is_not_is_refused_with_those_that_there_are(rich):
 def test_class_weights_are_for_one_class_label(rich, tmp_path):
     assert rich.class_weight() == {0: 7 / 8, 1: 7 / 6}
     for targets in (("tags",), ("label", "weather"), ("objects",), ()):
-        dataset = write_data_set(tmp_path / "-".join(targets), SCHEMA, {"train": [values_of(1)]}, targets)
+        dataset = write_dataset(tmp_path / "-".join(targets), SCHEMA, {"train": [values_of(1)]}, targets)
         with pytest.raises(ValueError, match=f"target with one class.*{targets[0] if targets else 'no target'}"):
             dataset.class_weight()
 
@@ -315,6 +315,6 @@ def test_class_weights_are_for_one_class_label(rich, tmp_path):
 def test_one_seed_gives_the_same_views_of_all_that_is_seen(rich):
     options = {"targets": ("mask", "objects"), "augment": True, "image_size": 8}
     first, same, other = (whole_split(rich, **options, seed=seed) for seed in (1, 1, 2))
-    for one, two in zip(tf.nest.flatten(first), tf.nest.flatten(same)):
-        np.testing.assert_array_equal(one, two)
+    for item, two in zip(tf.nest.flatten(first), tf.nest.flatten(same)):
+        np.testing.assert_array_equal(item, two)
     assert (first[0] != other[0]).any()

@@ -7,17 +7,17 @@ import tensorflow as tf
 from made_images import encode
 from prepared import picture
 from tf_input.decoding import decode
-from tf_input.decoding.whole_images import decode_whole_images, is_small
+from tf_input.decoding.uncropped_images import decode_uncropped_images, is_small
 
 SIZE = (20, 30)
 PICTURES = [picture(seed, SIZE) for seed in range(40)]
-ENCODED = [encode(one, "PNG" if index % 3 else "JPEG") for index, one in enumerate(PICTURES)]
+ENCODED = [encode(item, "PNG" if index % 3 else "JPEG") for index, item in enumerate(PICTURES)]
 
 
 def num_decoders(size: tuple[int, int], batch_size: int | None) -> int:
-    function = tf.function(lambda encoded: decode_whole_images(encoded, size, batch_size), autograph=False)
+    function = tf.function(lambda encoded: decode_uncropped_images(encoded, size, batch_size), autograph=False)
     graph = function.get_concrete_function(tf.TensorSpec([None], tf.string)).graph.as_graph_def()
-    nodes = [*graph.node, *(node for one in graph.library.function for node in one.node_def)]
+    nodes = [*graph.node, *(node for item in graph.library.function for node in item.node_def)]
     return sum(node.op == "DecodeImage" for node in nodes)
 
 
@@ -38,11 +38,11 @@ def test_a_batch_of_small_images_has_a_decoder_each_within_bounds():
 
 
 def test_batches_of_any_number_are_the_same(monkeypatch):
-    expected = np.stack([decode.decode_image(one) for one in ENCODED])
-    monkeypatch.setattr("tf_input.decoding.whole_images._MAX_UNROLLED", 16)  # so that 32 are two rows
+    expected = np.stack([decode.decode_image(item) for item in ENCODED])
+    monkeypatch.setattr("tf_input.decoding.uncropped_images._MAX_UNROLLED", 16)  # so that 32 are two rows
     for batch_size in (None, 12, 32, 40):
         spec = tf.TensorSpec([None], tf.string)
-        read = tf.function(lambda encoded: decode_whole_images(encoded, SIZE, batch_size), [spec], autograph=False)
+        read = tf.function(lambda encoded: decode_uncropped_images(encoded, SIZE, batch_size), [spec], autograph=False)
         for num_images in (0, 1, 8, 12, 32, 40):
             if num_images > (batch_size or 40):
                 with pytest.raises(tf.errors.InvalidArgumentError):
@@ -56,7 +56,7 @@ def test_batches_of_any_number_are_the_same(monkeypatch):
 
 def test_they_must_have_one_size_and_be_images():
     for batch_size in (None, 2, 3):
-        read = tf.function(lambda encoded, size: decode_whole_images(encoded, size, batch_size), autograph=False)
+        read = tf.function(lambda encoded, size: decode_uncropped_images(encoded, size, batch_size), autograph=False)
         other = encode(picture(0, (20, 31)), "PNG")
         cases = [(ENCODED[:2], (20, 31)), ([ENCODED[0], other], SIZE), ([other] * 2, SIZE), ([ENCODED[0], b"?"], SIZE)]
         for encoded, size in cases:

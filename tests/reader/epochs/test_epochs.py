@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tf_input
-from tf_input.epochs.position import Position
+from tf_input.epochs.iterator_state import IteratorState
 from tf_input.pipeline import input_pipeline
 from tf_input.pipeline.inputs import RecordInputs
 
@@ -32,7 +32,7 @@ def examples(data: tf.data.Dataset) -> list[bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name, shuffle, places",
+    "name, shuffle, indices",
     [
         ("mixed", False, [(1, 7)]),
         ("mixed", "window", [(1, 7)]),
@@ -41,13 +41,13 @@ def examples(data: tf.data.Dataset) -> list[bytes]:
         ("uniform", "window", [(1, 7)]),
     ],
 )
-def test_any_step_of_any_epoch_is_where_reading_may_begin(name, shuffle, places, request):
+def test_any_step_of_any_epoch_is_where_reading_may_begin(name, shuffle, indices, request):
     dataset = request.getfixturevalue(name)
     options = {**OPTIONS, "shuffle": shuffle, "augment": True, "seed": 5}
     data = dataset.batches("train", **options)
     epochs = [epoch(data) for _ in range(2)]
-    assert [len(one) for one in epochs] == [12, 12] and len({batch for one in epochs for batch in one}) == 24
-    for start_epoch, start_step in places:
+    assert [len(item) for item in epochs] == [12, 12] and len({batch for entry in epochs for batch in entry}) == 24
+    for start_epoch, start_step in indices:
         resumed = dataset.batches("train", **options, start_epoch=start_epoch, start_step=start_step)
         assert epoch(resumed) == epochs[start_epoch][start_step:], (start_epoch, start_step)
         assert int(resumed.cardinality()) == 12 - start_step
@@ -60,20 +60,20 @@ def test_every_pass_has_as_many_batches_as_the_cardinality_says(uniform, options
     start_steps = (5,) if options else (5, 11)
     options = {"batch_size": 8, "seed": 5, **options}
     data = uniform.batches("train", **options)
-    whole = [batch for _ in range(3) for batch in epoch(data)]
-    assert len(data) == 12 and len(whole) == 36
+    complete = [batch for _ in range(3) for batch in epoch(data)]
+    assert len(data) == 12 and len(complete) == 36
     for start_step in start_steps:
         data = uniform.batches("train", **options, start_step=start_step)
         count = 12 - start_step
         for number in range(2):
             begin = start_step + number * count
-            assert epoch(data) == whole[begin : begin + count] and len(data) == count, (start_step, number)
+            assert epoch(data) == complete[begin : begin + count] and len(data) == count, (start_step, number)
         repeated = uniform.batches("train", **options, start_step=start_step)
-        assert epoch(repeated.repeat(2)) == whole[start_step : start_step + 2 * count]
-        assert repeated.position.next == divmod(start_step + 2 * count, 12)
-    warned = [one.getMessage() for one in caplog.records if one.getMessage().startswith("start_step=5")]
+        assert epoch(repeated.repeat(2)) == complete[start_step : start_step + 2 * count]
+        assert repeated.iterator_state.next == divmod(start_step + 2 * count, 12)
+    warned = [record.getMessage() for record in caplog.records if record.getMessage().startswith("start_step=5")]
     assert len(warned) == 2  # passes one by one, and repeated
-    assert all("7 batches" in one and "epoch 1, step 0" in one and "start_epoch=1" in one for one in warned)
+    assert all("7 batches" in item and "epoch 1, step 0" in item and "start_epoch=1" in item for item in warned)
 
 
 @pytest.mark.slow
@@ -95,15 +95,15 @@ def test_what_is_repeated_goes_on_before_an_epoch_has_ended(uniform, options):
 
     keys: set[bytes] = set()
     options = {"batch_size": 8, "seed": 5, **options}
-    passes = uniform.batches("train", **options)
-    expected = [epoch(passes) for _ in range(2)]
+    iterations = uniform.batches("train", **options)
+    expected = [epoch(iterations) for _ in range(2)]
     data = uniform.batches("train", **options, map_batch=noted)
     batches = iter(data.repeat())
-    found = [next(batches) for _ in range(11)]
-    assert made.wait(60) and data.position.next == (1, 0)
-    found += [next(batches) for _ in range(13)]
-    assert [images.numpy().tobytes() + labels.numpy().tobytes() for images, labels in found] == [*expected[0], *expected[1]]
-    assert data.position.next == (2, 0)
+    actual = [next(batches) for _ in range(11)]
+    assert made.wait(60) and data.iterator_state.next == (1, 0)
+    actual += [next(batches) for _ in range(13)]
+    assert [images.numpy().tobytes() + labels.numpy().tobytes() for images, labels in actual] == [*expected[0], *expected[1]]
+    assert data.iterator_state.next == (2, 0)
 
 
 def test_repeated_as_often_as_one_says(uniform):
@@ -121,8 +121,8 @@ def test_repeated_as_often_as_one_says(uniform):
 @pytest.mark.slow
 def test_loops_end_with_the_epoch(mixed):
     """After what was left of one come whole ones."""
-    passes = mixed.batches("train", **OPTIONS, seed=4, start_epoch=2)
-    epochs = [epoch(passes) for _ in range(2)]
+    iterations = mixed.batches("train", **OPTIONS, seed=4, start_epoch=2)
+    epochs = [epoch(iterations) for _ in range(2)]
     loops = mixed.as_numpy("train", **OPTIONS, seed=4, start_epoch=2, start_step=9)
     for expected in (epochs[0][9:], epochs[1]):
         assert len(loops) == len(expected)
@@ -135,20 +135,20 @@ def test_loops_end_with_the_epoch(mixed):
 def test_a_pass_counts_once_its_second_batch_was_requested(mixed):
     """Not earlier: who looks at a batch, in whatever way, changes no training."""
     data = mixed.batches("train", **OPTIONS, seed=3)
-    passes = mixed.batches("train", **OPTIONS, seed=3)
-    epochs = [epoch(passes) for _ in range(4)]
+    iterations = mixed.batches("train", **OPTIONS, seed=3)
+    epochs = [epoch(iterations) for _ in range(4)]
     next(iter(data))
     for _ in data.take(1):
         pass
-    assert epoch(data.take(1).prefetch(2)) == epochs[0][:1] and data.position.next == (0, 0)
-    one, other = data.as_numpy_iterator(), data.as_numpy_iterator()
-    looked = [next(one), next(other)]  # iterators that begin together read the same pass
+    assert epoch(data.take(1).prefetch(2)) == epochs[0][:1] and data.iterator_state.next == (0, 0)
+    item, other = data.as_numpy_iterator(), data.as_numpy_iterator()
+    looked = [next(item), next(other)]  # iterators that begin together read the same pass
     assert epoch(tf.data.Dataset.from_generator(lambda: looked, output_signature=data.element_spec)) == [epochs[0][0]] * 2
-    assert len(list(one)) == 11 and data.position.next == (1, 0)
+    assert len(list(item)) == 11 and data.iterator_state.next == (1, 0)
     next(data.as_numpy_iterator())
-    assert len(list(other)) == 11 and data.position.next == (1, 0)
-    assert epoch(data.take(2)) == epochs[1][:2] and data.position.next == (2, 0)
-    assert epoch(data.repeat().take(14)) == [*epochs[2], *epochs[3][:2]] and data.position.next == (4, 0)
+    assert len(list(other)) == 11 and data.iterator_state.next == (1, 0)
+    assert epoch(data.take(2)) == epochs[1][:2] and data.iterator_state.next == (2, 0)
+    assert epoch(data.repeat().take(14)) == [*epochs[2], *epochs[3][:2]] and data.iterator_state.next == (4, 0)
 
 
 def _by_iterators(data: tf.data.Dataset) -> None:
@@ -178,12 +178,12 @@ def test_each_pass_that_ends_early_reads_another_epoch(uniform, read):
     data = uniform.batches("train", batch_size=8, seed=5)
     for number in range(1, 4):
         read(data)
-        assert data.position.next == (number, 0), number
+        assert data.iterator_state.next == (number, 0), number
 
 
 def test_a_pass_of_one_batch_counts(uniform):
     data = uniform.batches("train", batch_size=93, seed=5)
-    assert len({epoch(data)[0] for _ in range(3)}) == 3 and data.position.next == (3, 0)
+    assert len({epoch(data)[0] for _ in range(3)}) == 3 and data.iterator_state.next == (3, 0)
 
 
 @pytest.mark.slow
@@ -194,7 +194,7 @@ def test_nothing_reads_ahead_unasked_of_the_batches_that_were_decoded(mixed):
     for epochs in range(2):
         for number in range(len(data)):
             next(batches)
-            assert data.position.next == (epochs + (number > 0), 0), number
+            assert data.iterator_state.next == (epochs + (number > 0), 0), number
             if number % 10 == 9:
                 time.sleep(0.1)  # as a step of a training gives it time to
     assert len(data) == 93
@@ -220,8 +220,8 @@ def test_a_look_changes_no_training(mixed):
             model.evaluate(data, steps=1, verbose=0)
         model.fit(data, epochs=2, verbose=0)
         weights.append(model.get_weights())
-    for one, other in zip(*weights):
-        np.testing.assert_array_equal(one, other)
+    for item, other in zip(*weights):
+        np.testing.assert_array_equal(item, other)
 
 
 @pytest.mark.slow
@@ -234,21 +234,21 @@ def test_an_optimizer_makes_as_many_steps_as_there_are_batches(mixed, start_step
     model.fit(data, epochs=2, steps_per_epoch=12 - start_step, verbose=0)
     assert model.optimizer.iterations.numpy() == 4 * (12 - start_step)
     assert len(model.predict(data, verbose=0)) > 0
-    assert not [one for one in recwarn if "ran out of data" in str(one.message)]
+    assert not [item for item in recwarn if "ran out of data" in str(item.message)]
 
 
 @pytest.mark.slow
 def test_a_position_says_what_the_next_pass_reads(mixed):
     data = mixed.batches("train", **OPTIONS, seed=1)
     epochs = [epoch(data) for _ in range(2)]
-    assert repr(data.position) == "Position(epoch=2, step=0)"
-    data.position.go_to(1, 10)
+    assert repr(data.iterator_state) == "Position(epoch=2, step=0)"
+    data.iterator_state.go_to(1, 10)
     following = epoch(mixed.batches("train", **OPTIONS, seed=1, start_epoch=2))
     assert epoch(data) == [*epochs[1][10:], *following[:10]] and len(data) == 12
-    assert repr(data.position) == "Position(epoch=2, step=10)"
-    data.position.go_to(0)
+    assert repr(data.iterator_state) == "Position(epoch=2, step=10)"
+    data.iterator_state.go_to(0)
     assert epoch(data.repeat(2).take(20)) == [*epochs[0], *epochs[1][:8]]
-    assert repr(data.position) == "Position(epoch=2, step=0)"
+    assert repr(data.iterator_state) == "Position(epoch=2, step=0)"
 
 
 @pytest.mark.slow
@@ -256,18 +256,18 @@ def test_each_example_once_an_epoch_in_an_exact_order(mixed):
     expected = sorted(examples(mixed.batches("train", **OPTIONS, shuffle=False)))
     data = mixed.batches("train", **OPTIONS, shuffle="exact")
     epochs = [examples(data) for _ in range(2)]
-    assert [sorted(one) for one in epochs] == [expected] * 2
+    assert [sorted(item) for item in epochs] == [expected] * 2
     assert epochs[0] != epochs[1]
 
 
 def test_a_step_beyond_the_epoch_is_refused(mixed):
     with pytest.raises(ValueError, match="start_step=12 .*train has 12 batches"):
         mixed.batches("train", **OPTIONS, start_step=12)
-    position = mixed.batches("train", **OPTIONS).position
+    iterator_state = mixed.batches("train", **OPTIONS).iterator_state
     for epoch, step in ((0, 12), (0, -1), (-1, 0)):
         with pytest.raises(ValueError, match=f"epoch={epoch}, step={step} .* 12 batches"):
-            position.go_to(epoch, step)
-    assert position.next == (0, 0)
+            iterator_state.go_to(epoch, step)
+    assert iterator_state.next == (0, 0)
 
 
 def test_selections_that_nobody_reads_are_let_go_of(uniform, caplog):
@@ -279,7 +279,7 @@ def test_selections_that_nobody_reads_are_let_go_of(uniform, caplog):
         caplog.clear()
         for count in counts:
             uniform.split_reader("train").plan(tf_input.ReadConfig(4, hosts=(1, 0), memory_budget=20 * (24 * 32 * 3 + 8), take=count))
-        return [int(one.args[1]) for one in caplog.records]
+        return [int(record.args[1]) for record in caplog.records]
 
     assert counts_read(9, 8, 7, 6, 5) == [9, 8, 7, 6, 5]
     assert counts_read(7, 6, 5) == []
@@ -304,7 +304,7 @@ def test_the_budget_holds_for_all_readings_of_a_split_together(uniform, caplog):
     for channels in (1, 3, 3):
         read(channels)
     assert len(caplog.records) == 3
-    assert sum(one.num_bytes for one in uniform.split_reader("train")._held.values()) <= 100 * (24 * 32 * 3 + 8)
+    assert sum(item.num_bytes for item in uniform.split_reader("train")._cached.values()) <= 100 * (24 * 32 * 3 + 8)
 
 
 @pytest.mark.slow
@@ -312,15 +312,15 @@ def test_what_fits_is_held_in_memory_and_said_once(uniform, caplog):
     caplog.set_level(logging.INFO, "tf_input")
     uniform = tf_input.open(uniform.directory)
     num_bytes = uniform.num_examples("train") * (24 * 32 * 3 + 8)
-    held = {"memory_budget": num_bytes, "batch_size": 8, "image_size": None, "seed": 2}
-    streamed = {**held, "memory_budget": num_bytes - 1}
+    cached = {"memory_budget": num_bytes, "batch_size": 8, "image_size": None, "seed": 2}
+    streamed = {**cached, "memory_budget": num_bytes - 1}
     for shuffle in (False, "exact"):
-        exact = epoch(uniform.batches("train", **held, shuffle=shuffle))
+        exact = epoch(uniform.batches("train", **cached, shuffle=shuffle))
         assert exact == epoch(uniform.batches("train", **streamed, shuffle=shuffle))
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 1 and messages[0].startswith("train: 93 images ") and " 0.2 MB of a budget of 0.2 " in messages[0]
     # What nobody asked to be a buffer is exact.
-    assert epoch(uniform.batches("train", **held)) == exact != epoch(uniform.batches("train", **streamed))
+    assert epoch(uniform.batches("train", **cached)) == exact != epoch(uniform.batches("train", **streamed))
 
 
 @pytest.mark.slow
@@ -338,18 +338,18 @@ def test_in_memory_reading_needs_no_files(uniform, tmp_path):
 @pytest.mark.slow
 def test_views_from_memory_show_what_views_of_files_show(uniform):
     options = {"batch_size": 93, "image_size": (12, 16), "augment": True, "seed": 3, "shuffle": "exact"}
-    (held, labels), (streamed, expected) = (
+    (cached, labels), (streamed, expected) = (
         next(uniform.batches("train", **options, memory_budget=budget).as_numpy_iterator()) for budget in (1 << 30, 0)
     )
     np.testing.assert_array_equal(labels, expected)
-    assert np.abs(held.astype(int) - streamed).mean() < 1
+    assert np.abs(cached.astype(int) - streamed).mean() < 1
 
 
 def test_a_batch_that_is_larger_than_the_split_reads_each_record_once(mixed):
     plan = mixed.split_reader("validation").plan(tf_input.ReadConfig(1_000_000, SIZE))
     asked, read = [], plan.reader.read_runs
     plan.reader.read_runs = lambda parts, arena: asked.extend(parts) or read(parts, arena)
-    ((images, labels),) = input_pipeline.read_batches(plan, plan.decode, Position())
+    ((images, labels),) = input_pipeline.read_batches(plan, plan.decode, IteratorState())
     runs = plan.reader.runs
     assert sorted(asked) == [(run, 0, count) for run, count in enumerate(runs.counts.tolist())] and runs.num_examples == len(labels) == 17
 
@@ -366,4 +366,4 @@ def test_a_pass_that_failed_at_once_is_begun_anew_and_those_after_it_move_on(uni
             next(iter(data))
     monkeypatch.setattr(RecordInputs, "batch", plain)
     for number in (1, 2):
-        assert len(epoch(data)) == 12 and data.position.next == (number, 0)
+        assert len(epoch(data)) == 12 and data.iterator_state.next == (number, 0)

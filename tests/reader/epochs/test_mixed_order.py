@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tf_input.epochs.mixed_order import MixedOrder, count_parts, epoch_length, find_places, part_seed, to_weights
+from tf_input.epochs.mixed_order import MixedOrder, count_parts, epoch_length, find_indices, part_seed, to_weights
 from tf_input.epochs.runs import cut_runs
 from tf_input.epochs.windows import NUM_LANES, WindowOrder
 
@@ -20,19 +20,19 @@ WEIGHTS = st.lists(st.one_of(st.integers(1, 20), st.integers(1, 10**8)), min_siz
 @given(WEIGHTS, st.one_of(st.integers(0, 300), st.integers(0, 2**50)))
 def test_shares_are_exact_at_every_place(weights, start):
     """To half an example for two parts, to one for up to four: whatever stands before."""
-    places = np.arange(start, start + 200)
-    counts = count_parts(weights, places)
-    assert (counts.sum(axis=0) == places).all() and set(np.diff(counts).ravel().tolist()) <= {0, 1}
+    indices = np.arange(start, start + 200)
+    counts = count_parts(weights, indices)
+    assert (counts.sum(axis=0) == indices).all() and set(np.diff(counts).ravel().tolist()) <= {0, 1}
     off = max(
-        abs(count - Fraction(place * weight, sum(weights)))
+        abs(count - Fraction(location * weight, sum(weights)))
         for weight, of_part in zip(weights, counts.tolist())
-        for place, count in zip(places.tolist(), of_part)
+        for location, count in zip(indices.tolist(), of_part)
     )
     assert off <= Fraction(math.ceil(math.log2(len(weights))), 2)
     for part, of_part in enumerate(counts):
         numbers = np.unique(of_part)[:-1]
-        found = find_places(weights, part, numbers)
-        assert (count_parts(weights, found)[part] == numbers).all() and (count_parts(weights, found + 1)[part] == numbers + 1).all()
+        actual = find_indices(weights, part, numbers)
+        assert (count_parts(weights, actual)[part] == numbers).all() and (count_parts(weights, actual + 1)[part] == numbers + 1).all()
 
 
 @settings(max_examples=60)
@@ -42,12 +42,12 @@ def test_where_an_epoch_ends(weights, data):
     first, last = (epoch_length(weights, sizes, stop) for stop in ("first", "all"))
     has = {end: count_parts(weights, np.array([end - 1, end])).T.tolist() for end in (first, last)}
     read = [[count >= size for count, size in zip(counts, sizes)] for end in (first, last) for counts in has[end]]
-    assert [any(one) for one in read[:2]] == [False, True] and [all(one) for one in read[2:]] == [False, True]
+    assert [any(item) for item in read[:2]] == [False, True] and [all(entry) for entry in read[2:]] == [False, True]
     assert all(count <= size for count, size in zip(has[first][1], sizes))
     # In proportion to their sizes, all are read exactly once.
     total = sum(sizes)
-    whole = to_weights([Fraction(size) for size in sizes])
-    assert epoch_length(whole, sizes, "all") == total and count_parts(whole, np.array([total]))[:, 0].tolist() == sizes
+    complete = to_weights([Fraction(size) for size in sizes])
+    assert epoch_length(complete, sizes, "all") == total and count_parts(complete, np.array([total]))[:, 0].tolist() == sizes
 
 
 @settings(max_examples=60)
@@ -65,12 +65,12 @@ def test_a_batch_has_each_row_once_and_each_host_its_share(weights, local_size, 
             seen[part] += numbers.tolist()
             of_hosts = [of_host[part] for of_host in hosts]
             expected = sorted(zip(rows.tolist(), numbers.tolist()))
-            assert sorted(one for own, own_numbers in of_hosts for one in zip(own.tolist(), own_numbers.tolist())) == expected
+            assert sorted(item for own, own_numbers in of_hosts for item in zip(own.tolist(), own_numbers.tolist())) == expected
             for index, (own, _) in enumerate(of_hosts):
                 assert ((step * batch_size + own) % num_hosts == index).all()
                 assert size < batch_size or len(rows) // num_hosts <= len(own) <= -(-len(rows) // num_hosts)
-            for own_epoch, place, row in zip(*map(np.ndarray.tolist, order.own_places(part, epoch, numbers)), rows.tolist()):
-                assert order.lanes(part, own_epoch, np.array([place])).tolist() == [(step * batch_size + row) % NUM_LANES]
+            for own_epoch, location, row in zip(*map(np.ndarray.tolist, order.component_indices(part, epoch, numbers)), rows.tolist()):
+                assert order.virtual_shards(part, own_epoch, np.array([location])).tolist() == [(step * batch_size + row) % NUM_LANES]
     assert [sorted(numbers) for numbers in seen] == [list(range(count)) for count in order.counts]
 
 
@@ -81,8 +81,8 @@ def test_a_stretch_of_rows_has_its_share_too(batch_size):
     for step in range(10):
         parts = np.zeros(batch_size)
         parts[order.rows(step, (1, 0))[1][0]] = 1
-        for stretch in np.split(parts, 4 if batch_size % 4 == 0 else 2):
-            assert abs(stretch.sum() - 0.3 * len(stretch)) < 3
+        for chunk in np.split(parts, 4 if batch_size % 4 == 0 else 2):
+            assert abs(chunk.sum() - 0.3 * len(chunk)) < 3
 
 
 @settings(max_examples=30)
@@ -91,15 +91,15 @@ def test_hosts_read_of_each_part_what_they_need_and_each_record_once(size, windo
     sizes, batch_size = (size, 700), 8 * num_hosts
     weights = (5, 2)
     mixed = MixedOrder(weights, sizes, batch_size, epoch_length(weights, sizes, "all"))
-    order = WindowOrder(cut_runs([size], [size * 50], 1000), window_length, key, functools.partial(mixed.lanes, 0, own_epoch))
+    order = WindowOrder(cut_runs([size], [size * 50], 1000), window_length, key, functools.partial(mixed.virtual_shards, 0, own_epoch))
     for window in map(order.window, range(order.num_windows)):
-        places = window.start + np.arange(window.count)
-        lanes, records, read = mixed.lanes(0, own_epoch, places), order.mix(window), []
+        indices = window.start + np.arange(window.count)
+        virtual_shards, records, read = mixed.virtual_shards(0, own_epoch, indices), order.mix(window), []
         assert sorted(records.tolist()) == list(range(window.count))
         for index in range(num_hosts):
-            held = {record for first, stop in order.slices(window, (num_hosts, index)) for record in range(first, stop)}
-            assert held.issuperset(records[lanes % num_hosts == index].tolist())
-            read += held
+            cached = {record for first, stop in order.slices(window, (num_hosts, index)) for record in range(first, stop)}
+            assert cached.issuperset(records[virtual_shards % num_hosts == index].tolist())
+            read += cached
         assert order.num_windows == 1 or len(read) == window.count
 
 
@@ -112,7 +112,7 @@ def test_shares_become_integers():
         (["1e-15", "1"], (1, (1 << 30) - 3)),
     ]
     for shares, weights in cases:
-        assert to_weights([Fraction(one) for one in shares]) == weights, shares
+        assert to_weights([Fraction(share) for share in shares]) == weights, shares
 
 
 def test_orders_are_what_they_were():

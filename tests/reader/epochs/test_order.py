@@ -20,11 +20,11 @@ def window_order(shards: list[tuple[int, int]], run: int, window: int, key: int 
 
 def numbers(order: WindowOrder) -> list[int]:
     """The records of an epoch, window by window, numbered through it as its runs lie one after the other."""
-    found = []
+    actual = []
     for window in map(order.window, range(order.num_windows)):
         assert (order.windows_of(np.arange(window.start, window.start + window.count)) == window.index).all()
-        found += (window.start + order.mix(window)).tolist()
-    return found
+        actual += (window.start + order.mix(window)).tolist()
+    return actual
 
 
 @settings(max_examples=100)
@@ -44,9 +44,9 @@ def test_runs_are_all_of_the_shards_and_about_equal(shards, length):
 @settings(max_examples=60)
 @given(SHARDS, st.integers(1, 20_000), st.integers(1, 60_000), st.one_of(st.none(), st.integers(0, 2**63 - 1)))
 def test_every_epoch_has_every_record_once(shards, run, window, key):
-    found = numbers(window_order(shards, run, window, key))
+    actual = numbers(window_order(shards, run, window, key))
     total = sum(count for count, _ in shards)
-    assert sorted(found) == list(range(total)) and (key is not None or found == list(range(total)))
+    assert sorted(actual) == list(range(total)) and (key is not None or actual == list(range(total)))
 
 
 @pytest.mark.slow(4)
@@ -57,10 +57,10 @@ def test_hosts_read_what_they_need_and_for_divisors_of_the_lanes_each_record_onc
     for window in map(order.window, range(order.num_windows)):
         mixed, read = order.mix(window), []
         for index in range(num_hosts):
-            stretches = order.slices(window, (num_hosts, index))
-            held = {record for first, stop in stretches for record in range(first, stop)}
-            assert held.issuperset(mixed[(index - window.start) % num_hosts :: num_hosts].tolist())
-            read += held
+            chunks = order.slices(window, (num_hosts, index))
+            cached = {record for first, stop in chunks for record in range(first, stop)}
+            assert cached.issuperset(mixed[(index - window.start) % num_hosts :: num_hosts].tolist())
+            read += cached
         if NUM_LANES % num_hosts == 0 and order.num_windows > 1:
             assert len(read) == window.count
 
@@ -94,15 +94,15 @@ def test_one_window_is_a_random_permutation_too():
 
 def check_mixed(orders: list[np.ndarray], labels: np.ndarray) -> None:
     size, epochs = len(labels), len(orders)
-    runs, correlations, places = [], [], np.zeros((epochs, size))
+    runs, correlations, indices = [], [], np.zeros((epochs, size))
     for epoch, order in enumerate(orders):
         runs.append(size / (1 + np.count_nonzero(np.diff(labels[order]))))
         correlations.append(np.corrcoef(order, np.arange(size))[0, 1])
-        places[epoch, order] = np.arange(size)
+        indices[epoch, order] = np.arange(size)
     assert np.mean(runs) == pytest.approx(1.11, abs=0.02)
     assert abs(np.mean(correlations)) < 4 / np.sqrt(size * epochs)
     # Where a record comes in one epoch says nothing of where it comes in another.
-    assert np.abs(np.corrcoef(places)[~np.eye(epochs, dtype=bool)]).max() < 6 / np.sqrt(size)
+    assert np.abs(np.corrcoef(indices)[~np.eye(epochs, dtype=bool)]).max() < 6 / np.sqrt(size)
 
 
 def test_windows_mix_their_runs_and_have_others_in_each_epoch():
@@ -121,10 +121,10 @@ def test_windows_mix_their_runs_and_have_others_in_each_epoch():
 @settings(max_examples=60)
 @given(st.integers(1, 700), st.integers(0, 2**63 - 1), st.data())
 def test_any_part_of_an_exact_order_is_computed_alone(size, key, data):
-    whole = permuted(key, np.arange(size), size)
-    assert sorted(whole.tolist()) == list(range(size))
-    places = np.array(data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=20)))
-    np.testing.assert_array_equal(permuted(key, places, size), whole[places])
+    complete = permuted(key, np.arange(size), size)
+    assert sorted(complete.tolist()) == list(range(size))
+    indices = np.array(data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=20)))
+    np.testing.assert_array_equal(permuted(key, indices, size), complete[indices])
 
 
 def test_epochs_and_seeds_differ():
@@ -144,10 +144,10 @@ def test_hosts_have_equal_parts_of_the_batches_of_one(num_examples, local_size, 
     shares = [Share("train", num_examples, batch_size, drops, (num_hosts, index)) for index in range(num_hosts)]
     assert {share.num_batches for share in shares} == {alone.num_batches}
     for step in range(alone.num_batches):
-        (expected, places), parts = alone.rows(step), [share.rows(step) for share in shares]
+        (expected, indices), parts = alone.rows(step), [share.rows(step) for share in shares]
         assert len({len(rows) for rows, _ in parts}) == 1
         assert sorted(row for rows, _ in parts for row in rows.tolist() if row != PADDING) == expected.tolist()
-        assert sorted(np.concatenate([one for _, one in parts]).tolist()) == places.tolist()
+        assert sorted(np.concatenate([item for _, item in parts]).tolist()) == indices.tolist()
         has_padding = any(PADDING in rows for rows, _ in parts)
         assert not has_padding or (alone.num_batches - 1 == step and shares[0].has_padding)
 

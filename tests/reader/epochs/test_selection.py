@@ -29,9 +29,9 @@ def balance(classes: np.ndarray, shares: object, seed: int = 0) -> Balance:
 @given(CLASSES, SHARES, st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**62))
 def test_each_epoch_has_exact_numbers_and_all_of_a_class_come_equally_often(classes, shares, seed, epoch):
     drawn, sizes = balance(classes, shares, seed), np.bincount(classes, minlength=4)
-    found = collections.Counter()
-    for one in range(epoch, epoch + 4):
-        examples = drawn.draw(one)
+    actual = collections.Counter()
+    for item in range(epoch, epoch + 4):
+        examples = drawn.draw(item)
         counts = np.bincount(classes[examples], minlength=4)
         if shares == "oversample":
             assert counts.tolist() == np.where(sizes > 0, sizes.max(), 0).tolist()
@@ -40,9 +40,9 @@ def test_each_epoch_has_exact_numbers_and_all_of_a_class_come_equally_often(clas
         else:
             assert counts.sum() == len(classes)
         assert len(examples) == drawn.num_examples
-        found.update(examples.tolist())
+        actual.update(examples.tolist())
     for label in range(4):
-        often = [found[example] for example in np.flatnonzero(classes == label).tolist()]
+        often = [actual[example] for example in np.flatnonzero(classes == label).tolist()]
         assert not often or max(often) - min(often) <= 1
 
 
@@ -79,11 +79,11 @@ SHARDS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1,
 def test_of_shards_that_lost_their_ends_the_rest_is_selected_by_its_new_numbers(shards, data):
     counts = [count for count, _ in shards]
     kept = [max(0, count - lost) for count, lost in shards]
-    places = [(shard, row) for shard, count in enumerate(counts) for row in range(count)]
-    there = [(shard, row) for shard, count in enumerate(kept) for row in range(count)]
-    wanted = data.draw(st.lists(st.integers(0, max(0, len(places) - 1)), unique=True).map(sorted)) if places else []
-    found = Selection(np.array(wanted, np.int64)).keep_first(counts, kept)
-    assert [there[number] for number in found.numbers.tolist()] == [places[number] for number in wanted if places[number] in set(there)]
+    indices = [(shard, row) for shard, count in enumerate(counts) for row in range(count)]
+    existing = [(shard, row) for shard, count in enumerate(kept) for row in range(count)]
+    wanted = data.draw(st.lists(st.integers(0, max(0, len(indices) - 1)), unique=True).map(sorted)) if indices else []
+    actual = Selection(np.array(wanted, np.int64)).keep_first(counts, kept)
+    assert [existing[number] for number in actual.numbers.tolist()] == [indices[number] for number in wanted if indices[number] in set(existing)]
 
 
 @settings(max_examples=200, deadline=None)
@@ -101,4 +101,4 @@ def test_runs_of_a_selection_are_all_of_it_and_about_as_long_as_asked_for(shards
 
 def test_times_are_how_often_each_record_of_a_shard_comes():
     selection = Selection(np.array([0, 4, 5]), balance(np.array([0, 0, 1]), "oversample"))
-    assert [one.tolist() for one in selection.times(0, [2, 0, 4])] == [[1, 0], [], [0, 0, 1, 2]]
+    assert [time.tolist() for time in selection.times(0, [2, 0, 4])] == [[1, 0], [], [0, 0, 1, 2]]

@@ -59,8 +59,8 @@ def test_undecodable_records_are_skipped_in_each_epoch_and_counted_once(tmp_path
     expected = [10 * file + number for file in range(3) for number in range(COUNT) if (file, number) not in BAD]
     for _ in range(2):
         assert sorted(labels_of(batches)) == expected
-    found = {(int(pathlib.Path(one.shard).stem), one.record) for one in files.skipped}
-    assert found == set(BAD) and len(files.skipped) == len(BAD)
+    actual = {(int(pathlib.Path(item.shard).stem), item.record) for item in files.skipped}
+    assert actual == set(BAD) and len(files.skipped) == len(BAD)
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_identical_undecodable_records_are_counted_separately(tmp_path):
     write_records(tmp_path / "a", [example({"image/encoded": bad.get((0, number), [IMAGE])[0]}) for number in range(8)])
     files = tf_input.open_tfrecords(tmp_path / "a")
     assert sum(len(x) for x in files.batches(batch_size=8, image_size=8, on_error="skip")) == 6
-    assert [one.record for one in files.skipped] == [2, 5]
+    assert [item.record for item in files.skipped] == [2, 5]
 
 
 @pytest.mark.slow
@@ -89,8 +89,8 @@ def test_skipping_does_not_change_the_other_examples(tmp_path):
 @pytest.mark.slow
 def test_a_strategy_divides_the_records_among_its_workers(tmp_path):
     batches = write_files(tmp_path).batches(batch_size=4, image_size=8, on_error="skip", shuffle=False)
-    found = Counter(label for worker in range(3) for label in labels_of(_AutoShardDataset(batches, 3, worker)))
-    assert len(found) == 3 * COUNT - len(BAD) and set(found.values()) == {1}
+    actual = Counter(label for worker in range(3) for label in labels_of(_AutoShardDataset(batches, 3, worker)))
+    assert len(actual) == 3 * COUNT - len(BAD) and set(actual.values()) == {1}
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ def write(path, most_ids: int = 1, compression: str = "") -> str:
         {"picture": image.tobytes(), "shape": [3, 4, 3], "y": index % 5, "ids": [index] * (1 + index % most_ids)}
         for index, image in enumerate(IMAGES)
     ]
-    return str(write_records(path, [example(one) for one in stored], compression))
+    return str(write_records(path, [example(item) for item in stored], compression))
 
 
 def parser(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -90,8 +90,8 @@ def test_what_differs_in_length_is_ragged(tmp_path):
     assert (files.compression, files.num_examples()) == ("GZIP", None)
     (batch,) = files.batches(batch_size=COUNT, shuffle=False)
     assert batch["ids"].to_list() == [[index] * (1 + index % 3) for index in range(COUNT)]
-    alike = tf_input.open_tfrecords(write(tmp_path / "b.tfrecord"), parse=ids_of)
-    assert next(iter(alike.batches(batch_size=COUNT)))["ids"].shape == (COUNT, 1)
+    near_duplicates = tf_input.open_tfrecords(write(tmp_path / "b.tfrecord"), parse=ids_of)
+    assert next(iter(near_duplicates.batches(batch_size=COUNT)))["ids"].shape == (COUNT, 1)
 
 
 def test_sequences_are_read_by_a_function(tmp_path):
@@ -122,7 +122,7 @@ def test_a_function_that_does_not_fit_is_told_at_once(tmp_path):
         (lambda serialized: None, "returned None"),
         (lambda serialized: (serialized,) * 4, "returned a tuple of 4"),
         (lambda: 1, "too many positional arguments.*"),
-        (lambda one: tf.io.parse_single_example(one, {"z": tf.io.FixedLenFeature([], tf.int64)}), "Feature: z .*required.*"),
+        (lambda item: tf.io.parse_single_example(item, {"z": tf.io.FixedLenFeature([], tf.int64)}), "Feature: z .*required.*"),
         (lambda serialized: tf.reshape(tf.io.decode_raw(serialized, tf.uint8), (10**6,)), "function that takes one record"),
     ]
     for parse, message in cases:

@@ -496,7 +496,7 @@ def test_training_shuffles_and_augments(tmp_path):
     files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", slim))
     options = {"batch_size": COUNT, "image_size": 4, "augment": True}
     epochs = [[y.numpy().tolist() for _, y in files.batches(**options, seed=seed)] for seed in range(2)]
-    assert all(sorted(labels) == list(range(COUNT)) for (labels,) in epochs) and len({str(one) for one in epochs}) > 1
+    assert all(sorted(labels) == list(range(COUNT)) for (labels,) in epochs) and len({str(epoch) for epoch in epochs}) > 1
 
 
 def test_what_needs_an_index_is_refused(tmp_path):
@@ -577,13 +577,13 @@ def test_a_directory_of_tensorflow_datasets(tmp_path):
     expected = {f"k{index}".encode(): make(index) for index in range(COUNT)}
     assert sorted(x["key"]) == sorted(expected)
     for row, key in enumerate(x["key"]):
-        one = expected[key]
-        np.testing.assert_array_equal(x["image"][row], one["image"])
-        assert (x["score"][row], y["label"][row]) == (one["score"], one["label"])
-        assert np.flatnonzero(y["tags"][row]).tolist() == one["tags"]
-        assert y["objects"]["valid"][row].sum() == len(one["objects"])
+        item = expected[key]
+        np.testing.assert_array_equal(x["image"][row], item["image"])
+        assert (x["score"][row], y["label"][row]) == (item["score"], item["label"])
+        assert np.flatnonzero(y["tags"][row]).tolist() == item["tags"]
+        assert y["objects"]["valid"][row].sum() == len(item["objects"])
         for name in masks:
-            np.testing.assert_array_equal(y[name][row], one[name], err_msg=name)
+            np.testing.assert_array_equal(y[name][row], item[name], err_msg=name)
     with pytest.raises(ValueError, match="layout='slim': .* is a directory of TensorFlow Datasets"):
         tf_input.open_tfrecords(builder.data_path, "slim")
     for option in ({"label_names": ("a", "b")}, {"compression": "GZIP"}):
@@ -607,8 +607,8 @@ def test_an_only_image_of_tensorflow_datasets_is_no_mask(tmp_path):
         files = {"dataset_info.json": info, "features.json": json.dumps(fields).encode()}
         folder = write_files(tmp_path / str(index), files)
         write(folder / "a", lambda _, names=tuple(images): dict.fromkeys(names, encoded(0)), count=1)
-        found = tf_input.open_tfrecords(folder).features
-        assert {name: feature.kind for name, feature in found.items()} == kinds, images
+        actual = tf_input.open_tfrecords(folder).features
+        assert {name: feature.kind for name, feature in actual.items()} == kinds, images
 
 
 def test_a_damaged_directory_of_tensorflow_datasets_is_refused(tmp_path):

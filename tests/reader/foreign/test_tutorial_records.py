@@ -128,7 +128,7 @@ def text_boxes(index: int) -> dict:
     """As `convert_to_example` of PixelLink does: an image may have no text at all."""
     count = index % 3
     boxes = {f"image/object/bbox/{side}": _float_feature([value] * count) for side, value in SIDES.items()}
-    corners = {f"image/object/bbox/{name}": _float_feature([place / 8] * count) for place, name in enumerate(CORNERS)}
+    corners = {f"image/object/bbox/{name}": _float_feature([location / 8] * count) for location, name in enumerate(CORNERS)}
     return {
         **minimal_slim(index),
         "image/shape": _int64_feature([8, 6, 3]),
@@ -256,7 +256,7 @@ def write_records(path: pathlib.Path, write: Callable[[int], Mapping[str, tf.tra
 
 def examples_of(batches: Iterable) -> dict[bytes, tuple]:
     """The image's bytes -> (y, features) of each example."""
-    found = {}
+    actual = {}
     for batch in batches:
         x, y = batch if isinstance(batch, tuple) else (batch, None)
         x = x if isinstance(x, dict) else {"image": x}
@@ -265,9 +265,9 @@ def examples_of(batches: Iterable) -> dict[bytes, tuple]:
             y = tf.reduce_sum(tf.cast(y["valid"], tf.int64), axis=1)
         for row, image in enumerate(np.asarray(x["image"])):
             features = {name: np.asarray(value[row]) for name, value in x.items() if name != "image"}
-            found[image.tobytes()] = (None if y is None else np.asarray(y[row]), features)
-    assert len(found) == COUNT
-    return found
+            actual[image.tobytes()] = (None if y is None else np.asarray(y[row]), features)
+    assert len(actual) == COUNT
+    return actual
 
 
 @pytest.mark.slow
@@ -276,7 +276,7 @@ def test_records_of_tutorials_are_read_and_prepared(tmp_path, name, capsys):
     case = CASES[name]
     path = write_records(tmp_path / "a.tfrecord", case.write, case.compression)
     names = ["--label_names", str(tmp_path / "labels.txt")] if case.names else []
-    (tmp_path / "labels.txt").write_text("".join(f"{place}:{name}\n" for place, name in enumerate(case.names)))
+    (tmp_path / "labels.txt").write_text("".join(f"{location}:{name}\n" for location, name in enumerate(case.names)))
     command = ["prepare", "--input", str(path), "--output", str(tmp_path / "out"), "--splits=train=1", "--num_shards=1", *names]
     assert main([*command, *(["--layout", case.layout] if case.layout else [])]) == 0
     assert ("layout" in capsys.readouterr().err) == (case.layout is None)
@@ -286,12 +286,12 @@ def test_records_of_tutorials_are_read_and_prepared(tmp_path, name, capsys):
     expected = {image.tobytes(): (case.y and case.y(index), index) for index, image in enumerate(case.images)}
     options = {"image_size": case.image_size or case.images[0].shape[:2], "inputs": inputs, "fit": "stretch", "seed": 1}
     prepared = tf_input.Sequence(tf_input.open(tmp_path / "out"), "train", batch_size=COUNT, **options)
-    for data_set in (opened.batches("train", batch_size=4, **options), prepared):
-        found = examples_of(data_set)
-        assert found.keys() == expected.keys(), data_set
-        for image, (y, features) in found.items():
+    for dataset in (opened.batches("train", batch_size=4, **options), prepared):
+        actual = examples_of(dataset)
+        assert actual.keys() == expected.keys(), dataset
+        for image, (y, features) in actual.items():
             wanted, index = expected[image]
-            np.testing.assert_array_equal(y, wanted, err_msg=f"{data_set}")
+            np.testing.assert_array_equal(y, wanted, err_msg=f"{dataset}")
             for name, value in case.features.items():
                 np.testing.assert_array_equal(features[name], value(index), err_msg=name)
 

@@ -56,9 +56,9 @@ def inspect(capfd: pytest.CaptureFixture, *arguments: object) -> tuple[int, str,
     return code, *capfd.readouterr()
 
 
-def test_tables_tell_what_a_data_set_has(out: pathlib.Path, dataset: tf_input.PreparedDataset, capfd: pytest.CaptureFixture) -> None:
-    code, told, err = inspect(capfd, out)
-    assert code == 0 and not err and str(dataset) in told, "what print(dataset) shows, and more"
+def test_tables_tell_what_a_dataset_has(out: pathlib.Path, dataset: tf_input.PreparedDataset, capfd: pytest.CaptureFixture) -> None:
+    code, reported, err = inspect(capfd, out)
+    assert code == 0 and not err and str(dataset) in reported, "what print(dataset) shows, and more"
     train, test = (dataset.num_examples(split) for split in ("train", "test"))
     for line in (
         "label +train +test",
@@ -67,13 +67,13 @@ def test_tables_tell_what_a_data_set_has(out: pathlib.Path, dataset: tf_input.Pr
         "input +.*/in", "source.kind +image_folder", "splits.train +7/10",
         r"apache-beam +2\.",
     ):
-        assert re.search(f"^{line}", told, re.M), line
+        assert re.search(f"^{line}", reported, re.M), line
     counts = dataset.statistics["splits"]["train"]["label_counts"]
-    assert re.search(rf"^ant +{counts['ant']} +\d+$", told, re.M) and "30 inputs, 0 of them dead letters" in told
-    code, told, _ = inspect(capfd, out, "--json")
-    found = json.loads(told)
-    assert [found["splits"][split]["num_examples"] for split in ("train", "test")] == [train, test]
-    assert found["statistics"] == dataset.statistics and found["run"]["options"]["input"].endswith("/in") and found["format_version"] == 3
+    assert re.search(rf"^ant +{counts['ant']} +\d+$", reported, re.M) and "30 inputs, 0 of them dead letters" in reported
+    code, reported, _ = inspect(capfd, out, "--json")
+    actual = json.loads(reported)
+    assert [actual["splits"][split]["num_examples"] for split in ("train", "test")] == [train, test]
+    assert actual["statistics"] == dataset.statistics and actual["run"]["options"]["input"].endswith("/in") and actual["format_version"] == 3
 
 
 def test_examples_by_key(dataset: tf_input.PreparedDataset) -> None:
@@ -107,48 +107,48 @@ def test_without_a_catalog_a_key_is_not_found_in_silence(dataset: tf_input.Prepa
 
 def test_a_condition_is_that_of_batches(out: pathlib.Path, dataset: tf_input.PreparedDataset, capfd: pytest.CaptureFixture) -> None:
     where = "label in ('bee', 'cat') and height >= 5"
-    code, told, _ = inspect(capfd, out, "--where", where, "--json")
-    found = json.loads(told)["splits"]
+    code, reported, _ = inspect(capfd, out, "--where", where, "--json")
+    actual = json.loads(reported)["splits"]
     for split in ("train", "test"):
         batches = dataset.batches(split, batch_size=1, image_size=4, where=where, keys=True, shuffle=False)
-        assert [row["key"] for row in found[split]] == [keys[0].decode() for _, keys in batches.as_numpy_iterator()], split
-        assert all(row["key"] == dataset[split][row["number"]]["key"] and row["label"] != "ant" for row in found[split])
-    code, told, _ = inspect(capfd, out, "--where", where, "--split", "train")
+        assert [row["key"] for row in actual[split]] == [keys[0].decode() for _, keys in batches.as_numpy_iterator()], split
+        assert all(row["key"] == dataset[split][row["number"]]["key"] and row["label"] != "ant" for row in actual[split])
+    code, reported, _ = inspect(capfd, out, "--where", where, "--split", "train")
     assert (
         code == 0
-        and told.startswith(f"train: {len(found['train'])} of {dataset.num_examples('train')} examples\nnumber")
-        and "test" not in told
+        and reported.startswith(f"train: {len(actual['train'])} of {dataset.num_examples('train')} examples\nnumber")
+        and "test" not in reported
     )
-    code, told, err = inspect(capfd, out, "--where", "label == 'wasp'")
-    assert (code, told, err.count("\n")) == (2, "", 1) and "has no class 'wasp'" in err
+    code, reported, err = inspect(capfd, out, "--where", "label == 'wasp'")
+    assert (code, reported, err.count("\n")) == (2, "", 1) and "has no class 'wasp'" in err
 
 
 def test_one_example_and_its_image(out: pathlib.Path, dataset: tf_input.PreparedDataset, capfd: pytest.CaptureFixture) -> None:
     example = dataset["test"][1]
     for wanted in ("test:1", example["key"]):
-        code, told, _ = inspect(capfd, out, "--example", wanted)
-        assert code == 0 and told.startswith("test:1\n") and example["key"] in told and f"{example['label']} ({example['key'][:3]})" in told
-        path = pathlib.Path(re.search(r"^saved to (.*\.png)$", told, re.M)[1])
+        code, reported, _ = inspect(capfd, out, "--example", wanted)
+        assert code == 0 and reported.startswith("test:1\n") and example["key"] in reported and f"{example['label']} ({example['key'][:3]})" in reported
+        path = pathlib.Path(re.search(r"^saved to (.*\.png)$", reported, re.M)[1])
         np.testing.assert_array_equal(tf.io.decode_png(path.read_bytes()).numpy(), example["image"])
         path.unlink()
-    found = json.loads(inspect(capfd, out, "--example", "test:1", "--json")[1])
-    assert (found["split"], found["number"], found["key"]) == ("test", 1, example["key"])
+    actual = json.loads(inspect(capfd, out, "--example", "test:1", "--json")[1])
+    assert (actual["split"], actual["number"], actual["key"]) == ("test", 1, example["key"])
     for wrong, message in (
         ("test:99", "--example=test:99"),
         ("none.png", "no example has this key"),
         ("val:1", "no example has this key"),
     ):
-        code, told, err = inspect(capfd, out, "--example", wrong)
-        assert (code, told, err.count("\n")) == (2, "", 1) and message in err
+        code, reported, err = inspect(capfd, out, "--example", wrong)
+        assert (code, reported, err.count("\n")) == (2, "", 1) and message in err
 
 
 @pytest.mark.slow
 def test_boxes_and_masks_are_drawn_on_the_image(tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture) -> None:
     rich = analyzed_rich(tmp_path_factory)
     train = tf_input.open(rich)["train"]
-    number = next(number for number, one in enumerate(train) if len(one["objects"]["bbox"]) == 3)
-    code, told, _ = inspect(capfd, rich, "--example", f"train:{number}")
-    path = pathlib.Path(re.search(r"^saved to (.*\.png)$", told, re.M)[1])
+    number = next(number for number, item in enumerate(train) if len(item["objects"]["bbox"]) == 3)
+    code, reported, _ = inspect(capfd, rich, "--example", f"train:{number}")
+    path = pathlib.Path(re.search(r"^saved to (.*\.png)$", reported, re.M)[1])
     drawn = tf.io.decode_png(path.read_bytes()).numpy()
     path.unlink()
     example = train[number]
@@ -190,8 +190,8 @@ def test_a_terminal_with_colours_shows_an_image(monkeypatch: pytest.MonkeyPatch,
     red_over_blue = np.array([[[255, 0, 0]] * 4] * 2 + [[[0, 0, 255]] * 4] * 2, np.uint8)
     with os.fdopen(follower, "w") as terminal:
         monkeypatch.setattr(sys, "stdout", terminal)
-        told = show_image(red_over_blue, "x")
-        assert "38;2;255;0;0;48;2;255;0;0m▀" in told and "38;2;0;0;255;48;2;0;0;255m▀" in told and "saved" not in told
+        reported = show_image(red_over_blue, "x")
+        assert "38;2;255;0;0;48;2;255;0;0m▀" in reported and "38;2;0;0;255;48;2;0;0;255m▀" in reported and "saved" not in reported
         for other in (red_over_blue[..., :1], np.dstack([red_over_blue, red_over_blue[..., :1]]), red_over_blue.astype(np.uint16) * 257):
             assert "▀" in show_image(other, "x")
         monkeypatch.setenv("NO_COLOR", "1")
@@ -203,9 +203,9 @@ def test_a_terminal_with_colours_shows_an_image(monkeypatch: pytest.MonkeyPatch,
 def test_sql_over_the_catalog(out: pathlib.Path, dataset: tf_input.PreparedDataset, capfd: pytest.CaptureFixture) -> None:
     pytest.importorskip("duckdb", reason="needs duckdb: pip install 'recordmill[sql]'")
     query = "select split, label, count(*) as num from catalog group by all order by all"
-    code, told, _ = inspect(capfd, out, "--sql", query, "--json")
+    code, reported, _ = inspect(capfd, out, "--sql", query, "--json")
     counts = {split: dataset.statistics["splits"][split]["label_counts"] for split in dataset}
-    assert code == 0 and json.loads(told) == [
+    assert code == 0 and json.loads(reported) == [
         {"split": split, "label": label, "num": counts[split][label]}
         for split in ("test", "train")
         for label in sorted(counts[split])
@@ -213,16 +213,16 @@ def test_sql_over_the_catalog(out: pathlib.Path, dataset: tf_input.PreparedDatas
     ]
     assert inspect(capfd, out, "--sql", query, "--split", "test")[1].splitlines()[0].split() == ["split", "label", "num"]
     for wrong in ("selec", "select * from nothing", "", "select * from read_text('/etc/hostname')", "copy catalog to 'x.csv'"):
-        code, told, err = inspect(capfd, out, "--sql", wrong)
-        assert (code, told, err.count("\n")) == (2, "", 1) and "--sql=" in err, wrong
+        code, reported, err = inspect(capfd, out, "--sql", wrong)
+        assert (code, reported, err.count("\n")) == (2, "", 1) and "--sql=" in err, wrong
 
 
 def test_without_duckdb_one_line_says_how_to_install_it(
     out: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    code, told, err = inspect(capfd, out, "--sql", "select 1")
-    assert (code, told, err.count("\n")) == (2, "", 1) and "pip install 'recordmill[sql]'" in err
+    code, reported, err = inspect(capfd, out, "--sql", "select 1")
+    assert (code, reported, err.count("\n")) == (2, "", 1) and "pip install 'recordmill[sql]'" in err
 
 
 def test_nothing_hostile_reaches_the_terminal(out: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
@@ -232,10 +232,10 @@ def test_nothing_hostile_reaches_the_terminal(out: pathlib.Path, tmp_path: pathl
         text = (copy / name).read_text()
         (copy / name).write_text(text.replace('"ant"', json.dumps(evil)).replace('"python": "', f'"python": "{json.dumps(evil)[1:-1]}'))
     sign(copy)
-    code, told, err = inspect(capfd, copy)
-    assert code == 0 and not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", told) and "\\x1b]0;x" in told
+    code, reported, err = inspect(capfd, copy)
+    assert code == 0 and not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", reported) and "\\x1b]0;x" in reported
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", inspect(capfd, copy, "--json")[1])
-    code, told, err = inspect(capfd, copy, "--where", f"label == {evil!r} or label == 'bug'")
+    code, reported, err = inspect(capfd, copy, "--where", f"label == {evil!r} or label == 'bug'")
     assert code == 2 and not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", err)
 
 
@@ -249,8 +249,8 @@ def test_damaged_statistics_are_told_in_one_line(
     text = (copy / "statistics.json").read_text()
     (copy / "statistics.json").write_text("{" if change is None else json.dumps(json.loads(text) | change))
     sign(copy)
-    code, told, err = inspect(capfd, copy)
-    assert (code, told, err.count("\n")) == (2, "", 1) and "statistics.json" in err
+    code, reported, err = inspect(capfd, copy)
+    assert (code, reported, err.count("\n")) == (2, "", 1) and "statistics.json" in err
 
 
 def test_a_record_that_is_not_as_the_schema_says_is_told_in_one_line(
@@ -259,22 +259,22 @@ def test_a_record_that_is_not_as_the_schema_says_is_told_in_one_line(
     copy = shutil.copytree(out, tmp_path / "copy")
     manifest = json.loads((copy / "manifest.json").read_text())
     (copy / "manifest.json").write_text(json.dumps(manifest | {"schema": [{"name": "nothing", "kind": "text"}]}))
-    code, told, err = inspect(capfd, copy, "--example", "train:0")
+    code, reported, err = inspect(capfd, copy, "--example", "train:0")
     told_here = [line for line in err.splitlines() if line.startswith("recordmill: ")]  # beside what TensorFlow logs in a test
-    assert (code, told, len(told_here)) == (2, "", 1) and re.match("recordmill: example 0 .*Feature: nothing .*required", told_here[0])
+    assert (code, reported, len(told_here)) == (2, "", 1) and re.match("recordmill: example 0 .*Feature: nothing .*required", told_here[0])
 
 
-def test_what_is_no_data_set_is_refused_in_one_line(out: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_what_is_no_dataset_is_refused_in_one_line(out: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     copy = shutil.copytree(out, tmp_path / "half")
     (copy / "manifest.json").unlink()
     for path in (copy, tmp_path / "not-there", out / "statistics.json"):
-        code, told, err = inspect(capfd, path)
-        assert (code, told, err.count("\n")) == (2, "", 1) and "is not a dataset" in err
+        code, reported, err = inspect(capfd, path)
+        assert (code, reported, err.count("\n")) == (2, "", 1) and "is not a dataset" in err
     for wrong in (
         ["--split", "train"],
         ["--where", "1 == 1", "--example", "x"],
         ["--whre", "x"],
         ["--where", "label == 'ant'", "--split", "trian"],
     ):
-        code, told, err = inspect(capfd, out, *wrong)
-        assert (code, told, err.count("\n")) == (2, "", 1), wrong
+        code, reported, err = inspect(capfd, out, *wrong)
+        assert (code, reported, err.count("\n")) == (2, "", 1), wrong

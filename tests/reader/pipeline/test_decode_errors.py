@@ -49,23 +49,23 @@ def test_an_image_that_does_not_decode_is_reported_with_its_key_and_place(unchec
 def test_skip_leaves_it_out_of_each_epoch_and_counts_it_once(unchecked, options):
     before = len(unchecked.skipped)
     batches = unchecked.batches("train", batch_size=6, image_size=8, seed=1, on_error="skip", keys=True, **options)
-    found = [keys_of(batches) for _ in range(3)]
-    assert all(len(keys) == 22 and not set(BAD) & set(keys) for keys in found)
-    assert len({tuple(keys) for keys in found}) == 1
-    skipped = [one for one in unchecked.skipped if any(path in one.reason for path in BAD)]
+    actual = [keys_of(batches) for _ in range(3)]
+    assert all(len(keys) == 22 and not set(BAD) & set(keys) for keys in actual)
+    assert len({tuple(keys) for keys in actual}) == 1
+    skipped = [item for item in unchecked.skipped if any(path in item.reason for path in BAD)]
     assert len(skipped) == 2 and len(unchecked.skipped) - before in (0, 2)
 
 
 @pytest.mark.slow
 def test_what_decodes_is_what_it_is_without_the_others(unchecked):
     options = {"batch_size": 6, "image_size": 8, "seed": 1, "keys": True}
-    found = []
+    actual = []
     for batch_size in (6, 24):
         batches = unchecked.batches("train", on_error="skip", **options | {"batch_size": batch_size})
-        found.append({key: image for (x, _), keys in batches for key, image in zip(keys.numpy(), x.numpy())})
-    assert found[0].keys() == found[1].keys() and len(found[0]) == 22
-    for key, image in found[0].items():
-        np.testing.assert_array_equal(image, found[1][key], err_msg=key)
+        actual.append({key: image for (x, _), keys in batches for key, image in zip(keys.numpy(), x.numpy())})
+    assert actual[0].keys() == actual[1].keys() and len(actual[0]) == 22
+    for key, image in actual[0].items():
+        np.testing.assert_array_equal(image, actual[1][key], err_msg=key)
 
 
 @pytest.mark.slow
@@ -103,8 +103,8 @@ def test_a_mix_reports_and_skips_too(unchecked):
     parts = {"one": (unchecked, "train", 1), "other": (unchecked, "train", 1)}
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"(a/03|b/08)\.png"):
         list(tf_input.mix(parts, batch_size=8, image_size=8, seed=1))
-    found = keys_of(tf_input.mix(parts, batch_size=8, image_size=8, seed=1, on_error="skip", keys=True))
-    assert len(found) > 40 and not set(BAD) & set(found)
+    actual = keys_of(tf_input.mix(parts, batch_size=8, image_size=8, seed=1, on_error="skip", keys=True))
+    assert len(actual) > 40 and not set(BAD) & set(actual)
 
 
 @pytest.mark.slow
@@ -117,5 +117,5 @@ def test_a_split_that_is_held_in_memory_reports_and_skips_too(tmp_path):
     options = {"batch_size": 4, "image_size": None, "seed": 1, "keys": True}
     with pytest.raises(ValueError, match=r"a/03\.png"):
         list(dataset.batches("train", **options))
-    found = keys_of(dataset.batches("train", on_error="skip", **options))
-    assert len(found) == 11 and "a/03.png" not in found and len(dataset.skipped) == 1
+    actual = keys_of(dataset.batches("train", on_error="skip", **options))
+    assert len(actual) == 11 and "a/03.png" not in actual and len(dataset.skipped) == 1

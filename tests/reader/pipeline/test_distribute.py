@@ -69,7 +69,7 @@ def part_of(batch: tuple) -> tuple:
 @pytest.mark.slow
 def test_a_batch_is_filled_up_only_where_hosts_would_have_unlike_parts(dataset):
     num_examples = dataset.num_examples("validation")
-    whole = sorted(names_of(dataset.batches("validation", batch_size=7)))
+    complete = sorted(names_of(dataset.batches("validation", batch_size=7)))
     for batch_size, num_hosts in ((4, 2), (1002, 3)):
         parts = [dataset.batches("validation", batch_size=batch_size, hosts=(num_hosts, index)) for index in range(num_hosts)]
         is_filled = num_examples % batch_size % num_hosts > 0
@@ -77,7 +77,7 @@ def test_a_batch_is_filled_up_only_where_hosts_would_have_unlike_parts(dataset):
         batches = [batch for data in parts for batch in data.as_numpy_iterator()]
         weights = [batch[2] for batch in batches] if is_filled else [np.ones(num_examples)]
         assert sum(weight.sum() for weight in weights) == num_examples
-        assert sorted(names_of(map(part_of, batches))) == whole
+        assert sorted(names_of(map(part_of, batches))) == complete
 
 
 @pytest.mark.slow
@@ -97,25 +97,25 @@ def test_without_targets_it_is_said_that_nothing_tells_padding(dataset, caplog):
     for num_hosts in (next(count for count in range(2, 9) if num_examples % count), 1):
         caplog.clear()
         dataset.batches("validation", batch_size=100 * num_hosts, hosts=(num_hosts, 0), targets=())
-        told = [one for one in caplog.messages if "validation has no targets" in one]
-        assert len(told) == (num_hosts > 1)
+        reported = [message for message in caplog.messages if "validation has no targets" in message]
+        assert len(reported) == (num_hosts > 1)
 
 
 @pytest.mark.slow
 def test_a_training_goes_on_with_another_number_of_hosts(dataset):
     options = {"batch_size": 12, "seed": 1, "image_size": 16, "augment": True, "drop_remainder": True}
     alone = dataset.batches("train", start_epoch=2, **options)
-    whole = [Counter(names_of([batch])) for batch in alone]
+    complete = [Counter(names_of([batch])) for batch in alone]
     parts = [dataset.batches("train", start_epoch=2, hosts=(3, index), **options) for index in range(3)]
     first = [list(part.take(3)) for part in parts]
     then = [list(dataset.batches("train", start_epoch=2, start_step=3, hosts=(2, index), **options)) for index in range(2)]
     read = [Counter(name for host in hosts for name in names_of([host[step]])) for hosts in (first, then) for step in range(len(hosts[0]))]
-    assert read == whole
+    assert read == complete
     assert dataset.example_spec("train", hosts=(3, 2), **options) == parts[2].element_spec
     for hosts in ((1, 0), (4, 2)):  # the last of which has weights, of what fills up
         given = {**options, "drop_remainder": False, "hosts": hosts}
         assert dataset.example_spec("train", **given) == dataset.batches("train", **given).element_spec, hosts
-    assert alone.position.identity == parts[2].position.identity
+    assert alone.iterator_state.identity == parts[2].iterator_state.identity
 
 
 def test_hosts_have_to_have_equal_parts(dataset):
@@ -251,7 +251,7 @@ read = []
 for batch in strategy.distribute_datasets_from_function(of_worker):
     read += [int(np.sum(image)) for part in strategy.experimental_local_results(batch[0]) for image in part.numpy()]
 print(json.dumps({
-    "counts": history["count"], "loss": history["loss"], "evaluated": evaluation["count"], "next": repr(train.position),
+    "counts": history["count"], "loss": history["loss"], "evaluated": evaluation["count"], "next": repr(train.iterator_state),
     "read": sorted(read), "hosts": tf_input.find_hosts(strategy),
 }))
 """
@@ -291,9 +291,9 @@ def test_jax_processes_are_found_and_read_disjoint_parts(dataset):
     pytest.importorskip("jax", reason="JAX is not installed")
     address = f"localhost:{reserve_port()}"
     said = finish(*(start(JAX, address, index, dataset.directory) for index in range(2)))
-    assert [one["hosts"] for one in said] == [[2, 0], [2, 1]]
+    assert [item["hosts"] for item in said] == [[2, 0], [2, 1]]
     assert len(said[0]["sums"]) == len(said[1]["sums"])
-    read = [name for one in said for batch in one["sums"] for name in batch]
+    read = [name for entry in said for batch in entry["sums"] for name in batch]
     everything = [int(np.sum(image)) for images, _ in dataset.batches("train", batch_size=50) for image in images]
     assert Counter(read) == Counter(everything)
 
@@ -367,9 +367,9 @@ def test_multi_worker_strategy_reads_each_example_once_in_batches_of_the_request
     cluster = {"worker": [f"localhost:{reserve_port()}" for _ in range(2)]}
     said = finish(*(start(MULTI_WORKER, dataset.directory, TF_CONFIG=tf_config("worker", index, cluster)) for index in range(2)))
     everything = Counter(int(np.sum(image)) for images, _ in dataset.batches("train", batch_size=50) for image in images)
-    assert all("hosts_1_0" in one["error"] for one in said)
+    assert all("hosts_1_0" in item["error"] for item in said)
     for how in ("by_strategy", "by_function"):
-        sizes = [one[how][0] for one in said]
+        sizes = [entry[how][0] for entry in said]
         assert [sum(of_step) for of_step in zip(*sizes, strict=True)][:-1] == [8] * (dataset.num_examples("train") // 8), how
         assert Counter(said[0][how][1] + said[1][how][1]) == everything, how
 

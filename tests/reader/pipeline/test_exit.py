@@ -15,7 +15,7 @@ from beam_pipelines.__main__ import main
 PROGRAMS = """
 import gc, os, sys, tf_input
 import tensorflow as tf
-from tf_input.epochs.position import Position
+from tf_input.epochs.iterator_state import Position
 from tf_input.pipeline import input_pipeline
 
 programs = []

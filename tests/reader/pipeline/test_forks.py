@@ -91,16 +91,16 @@ def run(directory: pathlib.Path, tmp_path: pathlib.Path, quick_spawn: pathlib.Pa
 @pytest.mark.slow
 @pytest.mark.parametrize("before", ["read", "tensorflow"])
 def test_a_process_forked_after_tensorflow_has_run_is_told_at_once(before: str, run) -> None:
-    found = run(before, "fork")
+    actual = run(before, "fork")
     if before == "read":
-        assert found.pop("parent") == found.pop("what batches made before are") == "read"
-    assert len(found) == (10 if before == "read" else 6)
-    for access, result in found.items():
+        assert actual.pop("parent") == actual.pop("what batches made before are") == "read"
+    assert len(actual) == (10 if before == "read" else 6)
+    for access, result in actual.items():
         assert result.startswith("RuntimeError: this process was forked") and "'spawn'" in result, (access, result)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("before, method", [("nothing", "fork"), ("read", "spawn")])
 def test_processes_that_can_read_do(before: str, method: str, run) -> None:
-    found = run(before, method)
-    assert set(found.values()) == {"read"}, found
+    actual = run(before, method)
+    assert set(actual.values()) == {"read"}, actual

@@ -39,7 +39,7 @@ def test_a_cached_split_takes_its_decoded_size_once(tmp_path):
     """The peak and what remains, for several readers with other options for the order and the batches."""
     made = prepare_images(tmp_path, "--splits=train=1", num_images={"ant": NUM_IMAGES // 2, "bee": NUM_IMAGES // 2}, image_size=SIZE)
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    found = subprocess.run([sys.executable, "-c", LOAD, made], env=environment, capture_output=True, text=True, timeout=240)
-    assert found.returncode == 0, found.stderr[-2000:]
-    peak, lasting, num_entries = map(int, found.stdout.split()[-3:])
+    actual = subprocess.run([sys.executable, "-c", LOAD, made], env=environment, capture_output=True, text=True, timeout=240)
+    assert actual.returncode == 0, actual.stderr[-2000:]
+    peak, lasting, num_entries = map(int, actual.stdout.split()[-3:])
     assert max(peak, lasting) <= DECODED + FIXED and num_entries == 1, (peak / DECODED, lasting / DECODED, num_entries)

@@ -25,11 +25,11 @@ def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
     return tf_input.open(prepare_images(folder, "--name=flowers", "--num_shards=train=3,validation=1", image_size=SIZE))
 
 
-def assert_same(found: Example, expected: Example) -> None:
-    assert found.keys() == expected.keys()
+def assert_same(result: Example, expected: Example) -> None:
+    assert result.keys() == expected.keys()
     for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
-        assert type(found[name]) is type(value), name
+        np.testing.assert_array_equal(result[name], value, err_msg=name)
+        assert type(result[name]) is type(value), name
 
 
 def read(examples: Examples, index: int) -> tuple[Example, int]:
@@ -47,16 +47,16 @@ def test_examples_can_be_pickled(flowers):
 
 
 @pytest.mark.slow(6)
-def test_a_process_opens_a_data_set_once_however_often_it_is_sent(flowers, quick_spawn):
+def test_a_process_opens_a_dataset_once_however_often_it_is_sent(flowers, quick_spawn):
     tasks = [(flowers[split], index) for split in flowers for index in range(17)] + [(flowers["train"][5:9], -1)]
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for (found, num_opened), (examples, index) in zip(pool.map(read, *zip(*tasks)), tasks, strict=True):
-            assert_same(found, examples[index])
+        for (actual, num_opened), (examples, index) in zip(pool.map(read, *zip(*tasks)), tasks, strict=True):
+            assert_same(actual, examples[index])
             assert num_opened == 1
 
 
 @pytest.mark.slow
-def test_a_data_set_that_took_the_place_of_another_is_opened_anew(tmp_path):
+def test_a_dataset_that_took_the_place_of_another_is_opened_anew(tmp_path):
     made = prepare_images(tmp_path / "a")
     first = tf_input.open(made)["train"]
     assert_same(pickle.loads(pickle.dumps(first))[0], first[0])
@@ -72,12 +72,12 @@ def test_grain_reads_examples(flowers):
     assert len(train) == NUM_TRAIN
     assert_same(train[17], flowers["train"][17])
     batches = train.shuffle(seed=3).map(lambda example: {"image": example["image"], "key": example["key"]}).batch(8)
-    found = [batches[index] for index in range(len(batches))]
-    assert {one["image"].shape for one in found} == {(8, *SIZE, 3), (NUM_TRAIN % 8, *SIZE, 3)}
-    keys = [key for one in found for key in one["key"]]
+    actual = [batches[index] for index in range(len(batches))]
+    assert {item["image"].shape for item in actual} == {(8, *SIZE, 3), (NUM_TRAIN % 8, *SIZE, 3)}
+    keys = [key for entry in actual for key in entry["key"]]
     expected = [example["key"] for example in flowers["train"]]
     assert sorted(keys) == sorted(expected) and keys != expected
-    assert [key for one in batches.to_iter_dataset() for key in one["key"]] == keys  # through Grain's threads
+    assert [key for element in batches.to_iter_dataset() for key in element["key"]] == keys  # through Grain's threads
 
 
 GRAIN_PROGRAM = """

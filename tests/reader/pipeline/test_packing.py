@@ -22,17 +22,17 @@ def test_batches_stay_what_they_are_and_in_their_order(batches, num_bytes, ends_
     packed = [pack([0] * 5, [(records, np.arange(len(records)))]) for records in batches]
     packed += [pack_error(ValueError("damaged"))] * ends_in_an_error
     asked = []
-    pieces = list(together((asked.append(one) or one for one in packed), num_bytes))
-    assert [one.tolist() for piece in pieces for one in piece] == [one.tolist() for one in packed]
-    assert all(len(piece) <= MANY and sum(map(len, piece[:-1].ravel())) < num_bytes for piece in pieces)
+    chunks = list(together((asked.append(element) or element for element in packed), num_bytes))
+    assert [entry.tolist() for chunk in chunks for entry in chunk] == [item.tolist() for item in packed]
+    assert all(len(chunk) <= MANY and sum(map(len, chunk[:-1].ravel())) < num_bytes for chunk in chunks)
     if packed:
-        assert len(pieces[0]) == 1 and next(together(iter(packed), num_bytes)).tolist() == [packed[0].tolist()]
+        assert len(chunks[0]) == 1 and next(together(iter(packed), num_bytes)).tolist() == [packed[0].tolist()]
     assert len(asked) == len(packed)
 
 
 def test_numbers_go_together_as_well():
-    pieces = [piece.tolist() for piece in together((np.full(2, number) for number in range(12)), 1000)]
-    assert pieces == [[[0, 0]], [[number] * 2 for number in range(1, 9)], [[number] * 2 for number in range(9, 12)]]
+    chunks = [chunk.tolist() for chunk in together((np.full(2, number) for number in range(12)), 1000)]
+    assert chunks == [[[0, 0]], [[number] * 2 for number in range(1, 9)], [[number] * 2 for number in range(9, 12)]]
 
 
 def test_what_comes_before_any_error_is_delivered():
@@ -40,17 +40,17 @@ def test_what_comes_before_any_error_is_delivered():
         yield from (np.full(2, number) for number in range(3))
         raise MemoryError("no room")
 
-    pieces = together(batches(), 1000)
-    assert [next(pieces).tolist(), next(pieces).tolist()] == [[[0, 0]], [[1, 1], [2, 2]]]
+    chunks = together(batches(), 1000)
+    assert [next(chunks).tolist(), next(chunks).tolist()] == [[[0, 0]], [[1, 1], [2, 2]]]
     with pytest.raises(MemoryError):
-        next(pieces)
+        next(chunks)
 
 
 def test_what_comes_before_a_damaged_record_is_delivered(tmp_path_factory, tmp_path):
     directory = shutil.copytree(uniform_images(tmp_path_factory), tmp_path / "copy")
     dataset = tf_input.open(directory)
     options = {"batch_size": 2, "memory_budget": 0, "shuffle": False}
-    whole = list(dataset.batches("train", **options).as_numpy_iterator())
+    complete = list(dataset.batches("train", **options).as_numpy_iterator())
     shard = directory / dataset.manifest.splits["train"][0].name
     data, offset = bytearray(shard.read_bytes()), dataset.files.store.index(dataset.manifest.splits["train"][0]).extent(11)[0]
     data[offset + 40] ^= 1
@@ -58,6 +58,6 @@ def test_what_comes_before_a_damaged_record_is_delivered(tmp_path_factory, tmp_p
     read = []
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"{shard.name}: record 11"):
         read.extend(tf_input.open(directory).batches("train", **options).as_numpy_iterator())
-    assert len(read) == 5 < len(whole)
-    for one, other in zip(read, whole):
-        np.testing.assert_array_equal(one[0], other[0])
+    assert len(read) == 5 < len(complete)
+    for item, other in zip(read, complete):
+        np.testing.assert_array_equal(item[0], other[0])

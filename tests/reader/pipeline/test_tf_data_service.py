@@ -61,7 +61,7 @@ def test_each_pass_has_every_example_exactly_once(dataset, service, plain):
     assert set(plain.values()) == {1}
     data = dataset.batches("train", service=service.address, **options)
     assert data.element_spec[0].shape[1:] == (SIZE, SIZE, 3) and data.element_spec[0].dtype == tf.uint8
-    assert not hasattr(data, "position")  # such an epoch can't be gone on with
+    assert not hasattr(data, "iterator_state")  # such an epoch can't be gone on with
     for _ in range(2):
         assert names(data) == plain
 
@@ -77,12 +77,12 @@ def test_workers_batches_are_joined_so_that_a_pass_has_as_many_as_without_a_serv
 def test_augmentation_runs_on_the_workers(dataset, service, plain):
     options = {"batch_size": 16, "image_size": SIZE, "augment": True}
     options |= {"service": service.address, "seed": 0}
-    passes = [names(dataset.batches("train", start_epoch=epoch, **options)) for epoch in range(2)]
+    iterations = [names(dataset.batches("train", start_epoch=epoch, **options)) for epoch in range(2)]
     labels = Counter(label for _, label in plain.elements())
-    for one in passes:
-        assert Counter(label for _, label in one.elements()) == labels
-        assert len(one - plain) > 0.9 * len(plain)
-    assert passes[0] != passes[1]
+    for iteration in iterations:
+        assert Counter(label for _, label in iteration.elements()) == labels
+        assert len(iteration - plain) > 0.9 * len(plain)
+    assert iterations[0] != iterations[1]
 
 
 def test_the_trainer_reads_full_batches_of_distinct_examples(dataset, service, plain, monkeypatch):

@@ -54,13 +54,13 @@ def read(dataset, **options) -> tf.data.Dataset:
 
 
 def arrays(data) -> list:
-    return [tf.nest.map_structure(lambda one: one.numpy(), batch) for batch in data]
+    return [tf.nest.map_structure(lambda item: item.numpy(), batch) for batch in data]
 
 
-def assert_same(found, expected) -> None:
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected):
-        tf.nest.map_structure(np.testing.assert_array_equal, one, other)
+def assert_same(result, expected) -> None:
+    assert len(result) == len(expected)
+    for item, other in zip(result, expected):
+        tf.nest.map_structure(np.testing.assert_array_equal, item, other)
 
 
 def each_mapped(data: tf.data.Dataset, function) -> tf.data.Dataset:
@@ -146,11 +146,11 @@ def test_each_example_passes_the_function(images, case):
         parts = slice(0, BATCH), slice(BATCH, 2 * BATCH)
         data = batches_of(parts, lambda part: (images[0][part], images[1][part]), spec)
         mapped = each_mapped(data, function)
-        found = arrays(mapped)
-        for start, batch in zip((0, BATCH), found, strict=True):
-            wanted = expected(*(one[start : start + BATCH] for one in images))
+        actual = arrays(mapped)
+        for start, batch in zip((0, BATCH), actual, strict=True):
+            wanted = expected(*(image[start : start + BATCH] for image in images))
             tf.nest.map_structure(functools.partial(np.testing.assert_allclose, rtol=1e-6), batch, wanted)
-        for leaf, value in zip(tf.nest.flatten(mapped.element_spec), tf.nest.flatten(found[0])):
+        for leaf, value in zip(tf.nest.flatten(mapped.element_spec), tf.nest.flatten(actual[0])):
             assert leaf.shape.as_list() == [length, *value.shape[1:]] and leaf.dtype == value.dtype
 
 
@@ -159,8 +159,8 @@ def test_functions_with_state_in_batches_and_sequences(flowers):
     options = {"batch_size": BATCH, "image_size": SIZE, "seed": 3, "map_example": lambda x, y: (x, stateful()["table"].lookup(y))}
     expected = [np.where(labels == 0, 5, 7) for _, labels in arrays(read(flowers))]
     sequence = tf_input.Sequence(flowers, "train", **options)
-    for found in ([labels for _, labels in arrays(flowers.batches("train", **options))], [sequence[step][1] for step in range(len(sequence))]):
-        np.testing.assert_array_equal(np.concatenate(found), np.concatenate(expected))
+    for result in ([labels for _, labels in arrays(flowers.batches("train", **options))], [sequence[step][1] for step in range(len(sequence))]):
+        np.testing.assert_array_equal(np.concatenate(result), np.concatenate(expected))
 
 
 @pytest.mark.slow
@@ -171,9 +171,9 @@ def test_a_batch_passes_the_function_after_its_examples_did(flowers):
     plain = arrays(read(flowers))
     for drop_remainder in (False, True):
         batches = read(flowers, drop_remainder=drop_remainder, map_example=scaled, map_batch=swap)
-        found = arrays(batches)
-        assert batches.cardinality() == len(found) == COUNT // BATCH + (not drop_remainder)
-        for (x, y), (inputs, labels) in zip(plain[: len(found)], found, strict=True):
+        actual = arrays(batches)
+        assert batches.cardinality() == len(actual) == COUNT // BATCH + (not drop_remainder)
+        for (x, y), (inputs, labels) in zip(plain[: len(actual)], actual, strict=True):
             np.testing.assert_allclose(inputs["first"], x[::-1] / 255, rtol=1e-6)
             np.testing.assert_allclose(inputs["mean"], x.mean() / 255, rtol=1e-4)
             np.testing.assert_array_equal(labels, np.eye(2)[y[::-1]])
@@ -196,11 +196,11 @@ def test_padded_objects_are_those_of_the_batch(rows):
         return tf.strings.length(x), {"num": tf.shape(y["valid"])[0], "sum": tf.reduce_sum(y["bbox"])}, weight
 
     options = {"inputs": "words", "targets": "objects"}
-    for (x, y, weight), found in zip(read(rows, **options), read(rows, map_example=cover, **options), strict=True):
-        np.testing.assert_array_equal(found[0], tf.strings.length(x))
-        np.testing.assert_array_equal(found[1]["num"], [y["bbox"].shape[1]] * len(x))
-        np.testing.assert_allclose(found[1]["sum"], tf.reduce_sum(y["bbox"], axis=(1, 2)), rtol=1e-5)
-        np.testing.assert_array_equal(found[2], weight)
+    for (x, y, weight), actual in zip(read(rows, **options), read(rows, map_example=cover, **options), strict=True):
+        np.testing.assert_array_equal(actual[0], tf.strings.length(x))
+        np.testing.assert_array_equal(actual[1]["num"], [y["bbox"].shape[1]] * len(x))
+        np.testing.assert_allclose(actual[1]["sum"], tf.reduce_sum(y["bbox"], axis=(1, 2)), rtol=1e-5)
+        np.testing.assert_array_equal(actual[2], weight)
 
 
 def draw(x, y, seed):
@@ -231,8 +231,8 @@ def test_hosts_draw_the_same_for_examples_and_each_its_own_for_batches(flowers):
     options = {"batch_size": 10, "map_example": draw, "map_batch": draw_rows}
     alone = arrays(read(flowers, hosts=(1, 0), **options))
     hosts = [arrays(read(flowers, hosts=(2, index), **options)) for index in range(2)]
-    for (whole, _), (first, of_first), (second, of_second) in zip(alone, *hosts, strict=True):
-        np.testing.assert_array_equal(np.sort(np.concatenate([first, second]), axis=0), np.sort(whole, axis=0))
+    for (complete, _), (first, of_first), (second, of_second) in zip(alone, *hosts, strict=True):
+        np.testing.assert_array_equal(np.sort(np.concatenate([first, second]), axis=0), np.sort(complete, axis=0))
         assert not np.isin(of_second, of_first).any()
     assert_same(arrays(read(flowers, hosts=(2, 1), **options, start_step=2)), hosts[1][2:])
 
@@ -245,7 +245,7 @@ def test_what_functions_make_ahead_is_bounded_by_the_buffer(flowers, monkeypatch
     batch_bytes, calls = 4 * SIZE * SIZE * 3, []
 
     def count(x, y):
-        return tf.numpy_function(lambda one: calls.append(0) or one, [x], tf.uint8), y
+        return tf.numpy_function(lambda item: calls.append(0) or item, [x], tf.uint8), y
 
     def grow(x, y):
         return tf.ensure_shape(tf.tile(x, [1, 1, 1, grown]), [None, SIZE, SIZE, 3 * grown]), y
@@ -274,8 +274,8 @@ def test_numpy_s_random_numbers_from_a_seed(flowers):
 
         return tf.ensure_shape(tf.numpy_function(in_numpy, [x, seed], tf.float64), x.shape), y
 
-    whole = arrays(read(flowers, map_batch=shift))
-    assert_same(arrays(read(flowers, map_batch=shift, start_step=2)), whole[2:])
+    complete = arrays(read(flowers, map_batch=shift))
+    assert_same(arrays(read(flowers, map_batch=shift, start_step=2)), complete[2:])
 
 
 def test_a_batch_that_damaged_records_left_short_stays_by_itself():

@@ -82,9 +82,9 @@ COLUMNS["objects/label"] = COLUMNS["tags"]
     ],
 )
 def test_a_condition_means_what_it_means_in_python(text, expected):
-    found = evaluate(text, COLUMNS, len(ROWS))
-    assert found.dtype == bool and found.shape == (len(ROWS),)
-    assert np.flatnonzero(found).tolist() == expected
+    actual = evaluate(text, COLUMNS, len(ROWS))
+    assert actual.dtype == bool and actual.shape == (len(ROWS),)
+    assert np.flatnonzero(actual).tolist() == expected
 
 
 

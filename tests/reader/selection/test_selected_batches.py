@@ -16,7 +16,7 @@ import tf_input
 from beam_pipelines.__main__ import main
 from made_images import encode, write_files
 from prepared import picture
-from tf_input.training.backup import find_backups
+from tf_input.training.checkpoint import find_checkpoints
 
 CLASSES = {"ant": 60, "bee": 24, "cow": 6}
 SIZE = 8
@@ -197,18 +197,18 @@ def test_class_weights_are_of_the_classes_that_are_read(dataset):
     ]
     for choice, expected in cases:
         ((_, labels, weights),) = dataset.batches("train", **options, **choice).as_numpy_iterator()
-        found = dict(zip(labels.tolist(), weights.tolist()))
-        assert found == pytest.approx(expected) and labels.max() <= 2, choice
+        actual = dict(zip(labels.tolist(), weights.tolist()))
+        assert actual == pytest.approx(expected) and labels.max() <= 2, choice
 
 
 @pytest.mark.slow
 def test_a_sequence_and_numpy_arrays_and_example_specs_are_of_the_same(dataset):
     options = {"batch_size": 8, "image_size": SIZE, "seed": 4, "memory_budget": 0, **CHOICES["all"]}
     batches = dataset.batches("train", **options)
-    expected = [[one.tobytes() for one in batch] for batch in batches.as_numpy_iterator()]
+    expected = [[item.tobytes() for item in batch] for batch in batches.as_numpy_iterator()]
     sequence = tf_input.Sequence(dataset, "train", workers=2, **options)
-    assert [[one.tobytes() for one in sequence[step]] for step in range(len(sequence))] == expected
-    assert [[one.tobytes() for one in batch] for batch in dataset.as_numpy("train", **options)] == expected
+    assert [[element.tobytes() for element in sequence[step]] for step in range(len(sequence))] == expected
+    assert [[entry.tobytes() for entry in batch] for batch in dataset.as_numpy("train", **options)] == expected
     assert dataset.example_spec("train", **options) == batches.element_spec
 
 
@@ -227,26 +227,26 @@ def test_a_training_goes_on_with_what_was_chosen_and_with_nothing_else(dataset, 
     for stops in (False, True):
         for killed in (True, False) if stops else (False,):
             train, model = dataset.batches("train", **options), make_model()
-            backup = tf_input.Backup(tmp_path / f"backups-{stops}", model, train, save_freq=1)
-            for _ in backup.epochs(3):
-                for images, labels in backup.batches():
+            checkpoint = tf_input.Checkpoint(tmp_path / f"backups-{stops}", model, train, save_freq=1)
+            for _ in checkpoint.epochs(3):
+                for images, labels in checkpoint.batches():
                     model.train_on_batch(images, labels)
-                    if killed and (backup.epoch, backup.step) == (1, 0):
+                    if killed and (checkpoint.epoch, checkpoint.step) == (1, 0):
                         break
-                if killed and backup.epoch == 1:
+                if killed and checkpoint.epoch == 1:
                     break
         weights.append(model.get_weights())
-    for one, other in zip(*weights):
-        np.testing.assert_array_equal(one, other)
-    assert find_backups(tmp_path / "backups-True")
+    for entry, other in zip(*weights):
+        np.testing.assert_array_equal(entry, other)
+    assert find_checkpoints(tmp_path / "backups-True")
     others = {"where": "label != 'ant'", "balance": {"ant": 0.5, "cow": 0.5}, "take": 5, "subset": 0.9}
     for name, value in others.items():
         with pytest.raises(ValueError, match=f"another training: .*{name}=") as caught:
-            tf_input.Backup(tmp_path / "backups-True", make_model(), dataset.batches("train", **{**options, name: value}))
+            tf_input.Checkpoint(tmp_path / "backups-True", make_model(), dataset.batches("train", **{**options, name: value}))
         assert "\n" not in str(caught.value)
     # Functions of one name: what they choose tells them apart.
     by = [lambda columns: columns["label"] != "ant", lambda columns: columns["label"] != "cow"]
-    identities = [dataset.batches("train", **{**options, "where": one}).position.identity for one in by]
+    identities = [dataset.batches("train", **{**options, "where": item}).iterator_state.identity for item in by]
     assert identities[0]["where"] == identities[1]["where"] and identities[0]["selection"] != identities[1]["selection"]
 
 
@@ -296,9 +296,9 @@ def test_where_records_are_lost_what_is_there_is_chosen_from(made, tmp_path, cat
     expected = sorted(row["key"] for row in catalog if row["label"] == "ant" and row["key"] not in lost)
     for way in WAYS.values():
         assert sorted(flat(read(dataset, **way, where="label == 'ant'", on_error="skip"))) == expected
-    found = flat(read(dataset, **IMAGES, balance="oversample", on_error="skip"))  # held in memory: of what is there
-    counts = collections.Counter(key[:3] for key in found)
-    assert len({*counts.values()}) == 1 and not {*found} & lost
+    actual = flat(read(dataset, **IMAGES, balance="oversample", on_error="skip"))  # held in memory: of what is there
+    counts = collections.Counter(key[:3] for key in actual)
+    assert len({*counts.values()}) == 1 and not {*actual} & lost
     with pytest.raises(FileNotFoundError, match="is missing"):
         dataset.batches("train", batch_size=8, image_size=SIZE, where="label == 'ant'")
 
@@ -331,20 +331,20 @@ def test_what_cannot_be_chosen_is_one_line(dataset, made, tmp_path, monkeypatch)
         with pytest.raises((ValueError, KeyError), match=message) as caught:
             dataset.batches("train", **{"batch_size": 8, "image_size": SIZE, "seed": 0, **options})
         assert "\n" not in str(caught.value)
-    damaged = shutil.copytree(made, tmp_path / "copy")
-    catalogs = sorted((damaged / "catalog").iterdir())
+    corrupt = shutil.copytree(made, tmp_path / "copy")
+    catalogs = sorted((corrupt / "catalog").iterdir())
     catalogs[2].write_bytes(b"PAR1" + bytes(100) + b"PAR1")
     for options in ({"where": "width > 1"}, {"subset": 0.5}, {"fold": (2, (1,))}):
         with pytest.raises(ValueError, match=f"{catalogs[2]}: the catalog is corrupt") as caught:
-            tf_input.open(damaged).batches("train", batch_size=8, image_size=SIZE, **options)
+            tf_input.open(corrupt).batches("train", batch_size=8, image_size=SIZE, **options)
         assert "\n" not in str(caught.value)
     pq.write_table(pq.read_table(made / "catalog" / catalogs[2].name).slice(1), catalogs[2])
-    edit_manifest(damaged, lambda shard: {"catalog_bytes": (damaged / shard["catalog"]).stat().st_size})
+    edit_manifest(corrupt, lambda shard: {"catalog_bytes": (corrupt / shard["catalog"]).stat().st_size})
     with pytest.raises(ValueError, match=rf"{catalogs[2]} has \d+ rows, and its shard \d+ records. .*`recordmill repair`"):
-        tf_input.open(damaged).batches("train", batch_size=8, image_size=SIZE, subset=0.5)
+        tf_input.open(corrupt).batches("train", batch_size=8, image_size=SIZE, subset=0.5)
     catalogs[2].unlink()
     with pytest.raises(FileNotFoundError, match=f"catalog {catalogs[2]} is missing"):
-        tf_input.open(damaged).batches("train", batch_size=8, image_size=SIZE, subset=0.5)
+        tf_input.open(corrupt).batches("train", batch_size=8, image_size=SIZE, subset=0.5)
     # Without pyarrow, what the indexes know is enough for classes and numbers.
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ImportError, match="reading catalogs needs the package pyarrow: pip install pyarrow"):

@@ -29,7 +29,7 @@ from prepared import mixed_images, picture, prepare_images
 from tf_input.decoding.schema import parse_examples
 from tf_input.serving.serving import ServingConfig, export_serving
 from tf_input.serving.serving_checks import check_inputs
-from tf_input.serving.serving_heads import Head
+from tf_input.serving.serving_outputs import ModelOutput
 from tf_input.serving.serving_limits import check_pixels, count_pixels
 
 pytestmark = pytest.mark.usefixtures("no_seed_stays")
@@ -99,13 +99,13 @@ def test_serving_preprocesses_as_training_does_to_the_bit(flowers, served):
     images = stored(flowers, "train")
     assert len(images) >= 100
     asked, _owner = signatures(served)
-    found = asked["preprocess"](image=images)["image"].numpy()
+    actual = asked["preprocess"](image=images)["image"].numpy()
     trained = np.concatenate([x for x, _ in flowers.as_numpy("train", batch_size=16, transform=True, shuffle=False)])
-    assert found.tobytes() == trained.tobytes() and found.shape[1:] == (SIZE, SIZE, 3)
+    assert actual.tobytes() == trained.tobytes() and actual.shape[1:] == (SIZE, SIZE, 3)
     files = [str(flowers.directory / shard.name) for shard in flowers.manifest.splits["train"]]
     raw = parse_examples(next(iter(tf.data.TFRecordDataset(files).batch(1000))), flowers.manifest.schema)
-    whole = tft.TFTransformOutput(str(flowers.directory)).transform_raw_features(raw)
-    assert whole["image"].numpy().tobytes() == trained.tobytes()
+    complete = tft.TFTransformOutput(str(flowers.directory)).transform_raw_features(raw)
+    assert complete["image"].numpy().tobytes() == trained.tobytes()
     assert {**os.environ} == before or "TF_USE_LEGACY_KERAS" in before
 
 
@@ -115,9 +115,9 @@ def test_it_answers_what_the_model_predicts(flowers, served):
     answers = asked["serving_default"](image=stored(flowers, "validation"))
     logits = model.predict(flowers.batches("validation", batch_size=16, transform=True), verbose=0)
     assert np.abs(answers["scores"].numpy() - keras.ops.convert_to_numpy(keras.ops.softmax(logits))).max() < 1e-5
-    assert [one.decode() for one in answers["label"].numpy()] == [NAMES[label] for label in logits.argmax(axis=1)]
+    assert [item.decode() for item in answers["label"].numpy()] == [NAMES[label] for label in logits.argmax(axis=1)]
     assert (served / "assets/label.labels.txt").read_text().split() == NAMES
-    assert sorted(one.name for one in served.parent.iterdir()) == ["1"], "nothing is left beside it"
+    assert sorted(path.name for path in served.parent.iterdir()) == ["1"], "nothing is left beside it"
 
 
 def test_bytes_of_any_image_file(served):
@@ -128,9 +128,9 @@ def test_bytes_of_any_image_file(served):
         (reference,) = asked["preprocess"](image=tf.constant([encode(pixels, "PNG")]))["image"]
         differ = np.abs(image - reference).mean()
         assert differ < {"PNG": 1e-9, "BMP": 1e-9, "WEBP": 0.2, "JPEG": 0.2, "GIF": 0.4}[image_format], image_format
-    for damaged in (b"", b"no image", encode(pixels, "JPEG")[:200]):
+    for corrupt in (b"", b"no image", encode(pixels, "JPEG")[:200]):
         with pytest.raises(tf.errors.InvalidArgumentError):
-            asked["serving_default"](image=tf.constant([encode(pixels, "PNG"), damaged]))
+            asked["serving_default"](image=tf.constant([encode(pixels, "PNG"), corrupt]))
 
 
 def test_an_image_of_too_many_pixels_is_refused_by_its_header():
@@ -193,34 +193,34 @@ def test_without_a_transform(sizes, fit, tmp_path, tmp_path_factory):
     options = {"image_size": SIZE, "fit": fit}
     export_serving(small_model("softmax", scale=1 / 255), made, tmp_path / "1", transform=False, **options)
     asked, _owner = signatures(tmp_path / "1")
-    found = asked["preprocess"](image=stored(made, "train"))["image"]
+    actual = asked["preprocess"](image=stored(made, "train"))["image"]
     trained = [x for x, _ in made.as_numpy("train", batch_size=9, shuffle=False, **options)]
-    assert found.dtype == tf.uint8
-    differ = np.abs(np.concatenate(trained).astype(int) - found.numpy())
+    assert actual.dtype == tf.uint8
+    differ = np.abs(np.concatenate(trained).astype(int) - actual.numpy())
     assert differ.max() <= (0 if sizes is None else 1) and differ.mean() < 0.01
     others = tf.constant([encode(picture(1, size), "PNG") for size in [(90, 300), (40, 32), (500, 20)]])
     assert asked["serving_default"](image=others)["scores"].shape == (3, 3), "images of other sizes are taken too"
 
 
 HEADS = {
-    "logits of one class": (Head("t", ("a", "b", "c"), from_logits=True), [[0, 2, 1]], b"b", [0.0900, 0.6652, 0.2447]),
-    "probabilities": (Head("t", ("a", "b")), [[0.3, 0.7]], b"b", [0.3, 0.7]),
-    "one logit of two": (Head("t", ("a", "b"), from_logits=True), [[-1.0]], b"a", [0.7311, 0.2689]),
-    "one probability of two": (Head("t", ("a", "b")), [[0.9]], b"b", [0.1, 0.9]),
-    "any number": (Head("t", ("a", "b", "c"), True), [[0.6, 0.2, 0.9]], [b"c", b"a"], [0.6, 0.2, 0.9]),
-    "any number, of logits": (Head("t", ("a", "b"), True, True), [[0.0, -3.0]], [b"a"], [0.5, 0.0474]),
-    "none of any number": (Head("t", ("a", "b"), True), [[0.1, 0.2]], [], [0.1, 0.2]),
+    "logits of one class": (ModelOutput("t", ("a", "b", "c"), from_logits=True), [[0, 2, 1]], b"b", [0.0900, 0.6652, 0.2447]),
+    "probabilities": (ModelOutput("t", ("a", "b")), [[0.3, 0.7]], b"b", [0.3, 0.7]),
+    "one logit of two": (ModelOutput("t", ("a", "b"), from_logits=True), [[-1.0]], b"a", [0.7311, 0.2689]),
+    "one probability of two": (ModelOutput("t", ("a", "b")), [[0.9]], b"b", [0.1, 0.9]),
+    "any number": (ModelOutput("t", ("a", "b", "c"), True), [[0.6, 0.2, 0.9]], [b"c", b"a"], [0.6, 0.2, 0.9]),
+    "any number, of logits": (ModelOutput("t", ("a", "b"), True, True), [[0.0, -3.0]], [b"a"], [0.5, 0.0474]),
+    "none of any number": (ModelOutput("t", ("a", "b"), True), [[0.1, 0.2]], [], [0.1, 0.2]),
 }
 
 
 @pytest.mark.parametrize("case", HEADS)
 def test_what_a_client_is_told(case):
-    head, predictions, label, scores = HEADS[case]
-    head.check(np.array(predictions, np.float32))
-    outputs = head.outputs(tf.constant(predictions))
+    output, predictions, label, scores = HEADS[case]
+    output.check(np.array(predictions, np.float32))
+    outputs = output.outputs(tf.constant(predictions))
     assert outputs["label"].numpy().tolist()[0] == label
     assert np.allclose(outputs["scores"][0], scores, atol=1e-4)
-    assert head.outputs(tf.constant(predictions)[:0])["label"].shape[0] == 0
+    assert output.outputs(tf.constant(predictions)[:0])["label"].shape[0] == 0
 
 
 @pytest.mark.slow
@@ -268,7 +268,7 @@ def test_what_can_not_be_served_is_said(flowers, tmp_path):
         path = options.pop("path", tmp_path / "1")
         with pytest.raises(error, match=message):
             export_serving(model, flowers, path, **{"transform": True, **options})
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["mine", "there"] and (tmp_path / "mine/notes.txt").exists()
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["mine", "there"] and (tmp_path / "mine/notes.txt").exists()
 
 
 class Noise(keras.layers.Layer):
@@ -321,9 +321,9 @@ def test_what_a_model_is_fed_with_is_compared_to_the_bit():
         "text": (np.array([b"a"], object), np.array([b"b"], object), 0, "different string"),
         "two of 255": (np.array([6], np.uint8), np.array([8], np.uint8), 1, "differs by up to 2"),
     }
-    for case, (found, expected, rounding, message) in cases.items():
+    for case, (actual, expected, rounding, message) in cases.items():
         with pytest.raises(RuntimeError, match="'x' is preprocessed differently .*" + message):
-            check_inputs("x", found, expected, rounding)
+            check_inputs("x", actual, expected, rounding)
             pytest.fail(case)
 
 
@@ -358,7 +358,7 @@ def test_what_transform_wrote_is_served_with_its_origin(flowers, tmp_path):
 
 def test_replaced_when_it_is_whole(joined):
     path, _ = joined
-    assert not (path / "old").exists() and [one.name for one in path.parent.iterdir()] == ["1"]
+    assert not (path / "old").exists() and [item.name for item in path.parent.iterdir()] == ["1"]
     assert (path / "saved_model.pb").stat().st_size > 0
 
 
@@ -368,7 +368,7 @@ def test_a_server_and_its_client(flowers, served, tmp_path):
     images = stored(flowers, "validation").numpy()[:5]
     asked, _owner = signatures(served)
     answers = asked["serving_default"](image=tf.constant(images))
-    labels = [one.decode() for one in answers["label"].numpy()]
+    labels = [item.decode() for item in answers["label"].numpy()]
     for name in ("keras", "tf_keras", "tf_input", "tensorflow_transform"):
         (tmp_path / f"{name}.py").write_text(f"raise ImportError('{name} is not there')\n")
     command = [sys.executable, str(SERVING / "serve.py"), "--model", str(served.parent), "--port", "0"]
@@ -376,9 +376,9 @@ def test_a_server_and_its_client(flowers, served, tmp_path):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes, cwd=tmp_path, env=environment) as server:
         try:
-            told = server.stdout.readline()
-            assert told.endswith("for trying out; TensorFlow Serving is for traffic\n")
-            url = re.search(r"http://[^/]+", told)[0]
+            reported = server.stdout.readline()
+            assert reported.endswith("for trying out; TensorFlow Serving is for traffic\n")
+            url = re.search(r"http://[^/]+", reported)[0]
             call(url, images, labels, answers["scores"].numpy())
             refuse_bodies_of_unknown_length(url)
             files = [tmp_path / f"{index}.jpg" for index in range(2)]
@@ -410,8 +410,8 @@ def call(url: str, images, labels: list[str], scores: np.ndarray) -> None:
             with error:
                 return error.code, json.load(error)
 
-    encoded = [{"b64": base64.b64encode(one).decode()} for one in images]
-    for instances in ([{"image": one} for one in encoded], encoded):
+    encoded = [{"b64": base64.b64encode(image).decode()} for image in images]
+    for instances in ([{"image": item} for item in encoded], encoded):
         status, answer = ask("flowers:predict", {"instances": instances})
         assert status == 200 and [row["label"] for row in answer["predictions"]] == labels
         assert np.allclose([row["scores"] for row in answer["predictions"]], scores, atol=1e-6)
@@ -457,7 +457,7 @@ def test_what_is_sent_is_what_is_read(monkeypatch):
     images = [b"\x89PNG", b"\xff\xd8\xff"]
     call = json.loads(json.dumps(calls.make(images)))
     assert calls.signature_name(call) == "serving_default" and calls.parse(call, ["image"]) == {"image": images}
-    alone = {"inputs": [{"b64": base64.b64encode(one).decode()} for one in images]}
+    alone = {"inputs": [{"b64": base64.b64encode(image).decode()} for image in images]}
     assert calls.parse(alone, ["image"]) == {"image": images}
     outputs = {"label": [b"ant", b"bee"], "scores": [[0.5], [0.25]]}
     assert calls.answer(call, outputs) == {"predictions": [{"label": "ant", "scores": [0.5]}, {"label": "bee", "scores": [0.25]}]}

@@ -38,7 +38,7 @@ def raw_examples(data: tf_input.PreparedDataset, split: str) -> dict[str, np.nda
 
 def served_labels(path: pathlib.Path, images: np.ndarray) -> list[str]:
     loaded = tf.saved_model.load(str(path))
-    return [one.decode() for one in loaded.signatures["serving_default"](image=tf.constant(images))["label"].numpy()]
+    return [item.decode() for item in loaded.signatures["serving_default"](image=tf.constant(images))["label"].numpy()]
 
 
 WAYS = {
@@ -77,9 +77,9 @@ def test_the_served_model_is_as_good_as_the_evaluated_one(how, flowers, trained,
         tf_input.export_serving(model, flowers.directory, tmp_path / "1", **options)
     else:
         tf_input.export_serving(model, train, tmp_path / "1")
-    found = served_labels(tmp_path / "1", raw["image"])
-    assert found == predicted and len(set(found)) > 1
-    assert np.mean([one == other for one, other in zip(found, expected)]) == pytest.approx(accuracy)
+    actual = served_labels(tmp_path / "1", raw["image"])
+    assert actual == predicted and len(set(actual)) > 1
+    assert np.mean([item == other for item, other in zip(actual, expected)]) == pytest.approx(accuracy)
 
 
 @pytest.mark.slow
@@ -103,8 +103,8 @@ def test_images_that_were_held_in_memory_are_served_as_such(tmp_path):
         train = made.batches("train", batch_size=6, image_size=SIZE, memory_budget=budget, shuffle=False)
         tf_input.export_serving(model, train, tmp_path / "1", overwrite=True)
         asked = tf.saved_model.load(str(tmp_path / "1")).signatures["preprocess"]
-        found = asked(image=tf.constant(raw_examples(made, "train")["image"]))["image"].numpy().astype(int)
-        differ = np.abs(found - np.concatenate([x for x, _ in train.as_numpy_iterator()]))
+        actual = asked(image=tf.constant(raw_examples(made, "train")["image"]))["image"].numpy().astype(int)
+        differ = np.abs(actual - np.concatenate([x for x, _ in train.as_numpy_iterator()]))
         assert differ.max() <= (1 if budget else 0)
 
 
@@ -164,8 +164,8 @@ def test_what_a_model_is_plainly_not_made_for_is_refused(flowers, tmp_path):
 def plain_model(*layers, units=1) -> keras.Model:
     """A model without a layer that rescales its inputs; with one score for two classes."""
     keras.utils.set_random_seed(0)
-    head = [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(units, activation="sigmoid" if units == 1 else "softmax")]
-    model = keras.Sequential([keras.Input((12, 16, 3)), *layers, *head])
+    output = [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(units, activation="sigmoid" if units == 1 else "softmax")]
+    model = keras.Sequential([keras.Input((12, 16, 3)), *layers, *output])
     model.compile("adam", "binary_crossentropy" if units == 1 else "sparse_categorical_crossentropy", jit_compile=False)
     return model
 
@@ -194,9 +194,9 @@ def test_a_model_trained_on_rescaled_batches_is_exported_by_the_advice(two_class
     tf_input.export_serving(scaled, train, tmp_path / "1")
     raw = raw_examples(two_classes, "validation")["image"]
     served = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"](image=tf.constant(raw))
-    found = two_classes.predict(model, "validation", batch_size=6, map_batch=rescale)
-    np.testing.assert_allclose(served["scores"][:, 1:], found["output"], atol=1e-5)
-    assert found["predicted"].tolist() == [one.decode() for one in served["label"].numpy()] and not caplog.records
+    actual = two_classes.predict(model, "validation", batch_size=6, map_batch=rescale)
+    np.testing.assert_allclose(served["scores"][:, 1:], actual["output"], atol=1e-5)
+    assert actual["predicted"].tolist() == [item.decode() for item in served["label"].numpy()] and not caplog.records
     two_classes.predict(model, "validation", batch_size=6)
     assert "map_batch" in caplog.text and "uint8" in caplog.text
     for option in ("map_example", "map_batch"):
@@ -235,7 +235,7 @@ def test_statistics_of_a_training_tell_another_range(two_classes, tmp_path, capl
         "nested": plain_model(keras.Sequential([keras.layers.Conv2D(4, 3), keras.layers.BatchNormalization()]), units=2),
     }
     for name, model in models.items():
-        normalization = next(one for one in model._flatten_layers() if isinstance(one, keras.layers.BatchNormalization))
+        normalization = next(flatten_layer for flatten_layer in model._flatten_layers() if isinstance(flatten_layer, keras.layers.BatchNormalization))
         normalization.moving_variance.assign([0.04] * 4)
         with pytest.raises(ValueError, match=f"{normalization.name}.* standard deviation"):
             tf_input.export_serving(model, folder, tmp_path / name, **options)

@@ -103,8 +103,8 @@ def test_of_many_threads_one_fetches_each_block(server, tmp_path):
     step = BLOCK_BYTES // 3 + 1
     begins = [begin for begin in range(0, len(LARGE), step) for _ in range(2)]
     with ThreadPoolExecutor(16) as threads:
-        found = list(threads.map(lambda begin: files.read_range(path_of(server), begin, 2 * step), begins))
-    assert found == [LARGE[begin : begin + 2 * step] for begin in begins]
+        actual = list(threads.map(lambda begin: files.read_range(path_of(server), begin, 2 * step), begins))
+    assert actual == [LARGE[begin : begin + 2 * step] for begin in begins]
     assert server.num_bytes == len(LARGE)
 
 
@@ -127,8 +127,8 @@ def test_processes_share_what_they_fetch(server, tmp_path):
     server.delay_s = 0.3  # so that they meet
     code = "print(hashlib.md5(files.read(f'{url}/bucket/data/large')).hexdigest())\n"
     processes = [start(server, tmp_path, code) for _ in range(3)]
-    found = {process.communicate(timeout=120)[0] for process in processes}
-    assert len(found) == 1 and server.num_bytes == len(LARGE)
+    actual = {process.communicate(timeout=120)[0] for process in processes}
+    assert len(actual) == 1 and server.num_bytes == len(LARGE)
     assert kept(tmp_path) == blocks("large", 0, 1, 2, 3)
 
 
@@ -154,11 +154,11 @@ def test_a_torn_block_is_fetched_again(server, tmp_path, num_bytes):
     """As a machine leaves it that lost its power before the disk had all."""
     open_cached(server, tmp_path).read(path_of(server))
     block = tmp_path / blocks("large", 1)[0]
-    whole = block.read_bytes()
-    block.write_bytes((whole + b"more")[:num_bytes])
+    complete = block.read_bytes()
+    block.write_bytes((complete + b"more")[:num_bytes])
     server.reset()
     assert open_cached(server, tmp_path).read(path_of(server)) == LARGE
-    assert server.num_bytes == BLOCK_BYTES and block.read_bytes() == whole
+    assert server.num_bytes == BLOCK_BYTES and block.read_bytes() == complete
 
 
 def test_a_block_that_goes_while_it_is_read_is_fetched_again(server, tmp_path):
@@ -175,13 +175,13 @@ def test_what_is_damaged_is_dropped_and_fetched_again(server, tmp_path):
     files = open_cached(server, tmp_path)
     files.read(path_of(server))
     block = tmp_path / blocks("large", 2)[0]
-    whole = block.read_bytes()
-    data = bytearray(whole)
+    complete = block.read_bytes()
+    data = bytearray(complete)
     data[1000] ^= 1
     block.write_bytes(data)
     server.reset()
     assert open_cached(server, tmp_path).read(path_of(server)) == LARGE, "who uses it for the first time"
-    assert server.num_bytes == BLOCK_BYTES and block.read_bytes() == whole
+    assert server.num_bytes == BLOCK_BYTES and block.read_bytes() == complete
     begin = 2 * BLOCK_BYTES
     files = open_cached(server, tmp_path)
     files.read_range(path_of(server), begin, 10)
@@ -209,12 +209,12 @@ def test_where_the_room_is_taken_the_rest_is_read_without_being_kept(server, tmp
     with caplog.at_level(logging.WARNING, "tf_input"):
         for _ in range(3):
             server.reset()
-            found = [files.read_range(path_of(server), begin, 1 << 20) for begin in range(0, len(LARGE), 1 << 20)]
-            assert b"".join(found) == LARGE
+            actual = [files.read_range(path_of(server), begin, 1 << 20) for begin in range(0, len(LARGE), 1 << 20)]
+            assert b"".join(actual) == LARGE
     assert kept(tmp_path) == blocks("large", 0, 1)
     assert server.num_bytes == len(LARGE) - 2 * BLOCK_BYTES, "and not a byte more than what was asked for"
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 1 and f"{limit:,} bytes of cache_bytes" in told[0]
+    reported = [record.getMessage() for record in caplog.records]
+    assert len(reported) == 1 and f"{limit:,} bytes of cache_bytes" in reported[0]
 
 
 def test_the_oldest_goes_that_nobody_has_open(server, tmp_path):
@@ -293,34 +293,34 @@ def test_a_place_that_cannot_be_written_is_refused(server, tmp_path):
         open_cached(server, tmp_path / "file")
 
 
-def test_whether_a_data_set_would_fit(server, tmp_path):
+def test_whether_a_dataset_would_fit(server, tmp_path):
     path = path_of(server)
-    assert not open_files(server.url).can_hold({path: 1})
-    assert open_files(tmp_path).can_hold({path: 10**18})
+    assert not open_files(server.url).fits_in_cache({path: 1})
+    assert open_files(tmp_path).fits_in_cache({path: 10**18})
     limited = open_cached(server, tmp_path / "a", 1012)
-    assert limited.can_hold({path: 1000}) and not limited.can_hold({path: 1001}), "with its header"
+    assert limited.fits_in_cache({path: 1000}) and not limited.fits_in_cache({path: 1001}), "with its header"
     disk = shutil.disk_usage(tmp_path)
     free = open_cached(server, tmp_path / "b")
-    assert free.can_hold({path: 1000}) and not free.can_hold({path: disk.total})
+    assert free.fits_in_cache({path: 1000}) and not free.fits_in_cache({path: disk.total})
 
 
 def test_what_would_fit_beside_what_is_in_use(server, tmp_path):
     """Of open data sets, this one among them, all stays; what nobody has open makes room."""
     sizes = {path_of(server): len(LARGE), path_of(server, "index/small"): len(SMALL)}
-    alone = open_cached(server, tmp_path).room_for(sizes)
+    alone = open_cached(server, tmp_path).required_cache_bytes(sizes)
     assert alone == len(LARGE) + len(SMALL) + 5 * 12
     other = open_cached(server, tmp_path, name="other")
     other.read_range(path_of(server), 0, 10)
     files = open_cached(server, tmp_path, 1 << 40)
     files.read_range(path_of(server), BLOCK_BYTES, 10)  # some of it is there already
-    room = files.room_for(sizes)
-    assert room == alone + BLOCK_BYTES + 12
-    assert open_cached(server, tmp_path, room).can_hold(sizes) and not open_cached(server, tmp_path, room - 1).can_hold(sizes)
-    with warnings.catch_warnings(record=True) as told:
+    space = files.required_cache_bytes(sizes)
+    assert space == alone + BLOCK_BYTES + 12
+    assert open_cached(server, tmp_path, space).fits_in_cache(sizes) and not open_cached(server, tmp_path, space - 1).fits_in_cache(sizes)
+    with warnings.catch_warnings(record=True) as reported:
         warnings.simplefilter("always", ResourceWarning)
         del other
-    assert not [one for one in told if str(tmp_path) in str(one.message)], "it closes what it has open"
-    assert files.room_for(sizes) == alone and open_cached(server, tmp_path, alone).can_hold(sizes)
+    assert not [item for item in reported if str(tmp_path) in str(item.message)], "it closes what it has open"
+    assert files.required_cache_bytes(sizes) == alone and open_cached(server, tmp_path, alone).fits_in_cache(sizes)
     for path in sizes:
         files.read(path)
-    assert open_cached(server, tmp_path, 1).can_hold(sizes), "all is there"
+    assert open_cached(server, tmp_path, 1).fits_in_cache(sizes), "all is there"

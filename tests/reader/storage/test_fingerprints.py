@@ -42,9 +42,9 @@ def made(tmp_path: pathlib.Path) -> tuple[pathlib.Path, Manifest]:
 
 def swap(folder: pathlib.Path, *names: str) -> None:
     for name in names:
-        one, other = folder / f"train-0{name}", folder / f"test-0{name}"
-        one.rename(folder / "x")
-        other.rename(one)
+        item, other = folder / f"train-0{name}", folder / f"test-0{name}"
+        item.rename(folder / "x")
+        other.rename(item)
         (folder / "x").rename(other)
 
 
@@ -100,8 +100,8 @@ def test_a_corrupt_record_is_no_other_shard(made, record, byte):
     folder, manifest = made
     size = 16 + len(records(b"a")[0])
     flip(folder / "train-0", 8 * (record * size + (byte if byte >= 0 else size - 1)))
-    found = read(Store(folder, open_files(folder), manifest), manifest.splits["train"], "skip")
-    assert [one for one in found if one is not None] == [one for number, one in enumerate(records(b"a")) if number != record]
+    actual = read(Store(folder, open_files(folder), manifest), manifest.splits["train"], "skip")
+    assert [item for item in actual if item is not None] == [entry for number, entry in enumerate(records(b"a")) if number != record]
     with pytest.raises(ValueError, match=f"train-0: record {record}, "):
         read(Store(folder, open_files(folder), manifest), manifest.splits["train"])
 

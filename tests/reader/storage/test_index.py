@@ -10,7 +10,7 @@ import pytest
 from made_shards import flip, write_shard
 from range_server import RangeServer
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, ShardInfo, wrap_index
-from tf_input.storage.index import MAX_HELD_BYTES, DamagedIndexError, ShardIndex
+from tf_input.storage.index import MAX_HELD_BYTES, CorruptIndexError, ShardIndex
 from tf_input.storage.local_files import LocalFiles
 from tf_input.storage.open_files import open_files
 
@@ -49,13 +49,13 @@ def test_where_records_lie(tmp_path, shard, way):
 def test_records_that_are_whole_in_a_part_of_the_shard(tmp_path, shard, way):
     index = open_index(tmp_path, shard, way)
     expected = {0: 0, 16: 0, 17: 1, 18: 1, 51: 2, 52: 3, 107: 3, 108: 4, 1000: 4}
-    assert {num_bytes: index.num_whole(num_bytes) for num_bytes in expected} == expected
+    assert {num_bytes: index.num_complete(num_bytes) for num_bytes in expected} == expected
 
 
 @every_way
 def test_a_shard_without_records(tmp_path, way):
     index = open_index(tmp_path, write_shard(tmp_path, "empty", []), way)
-    assert index.num_whole(0) == 0 and index.extents(0, 0)[0].tolist() == []
+    assert index.num_complete(0) == 0 and index.extents(0, 0)[0].tolist() == []
 
 
 DAMAGES = {
@@ -87,9 +87,9 @@ def test_an_index_that_is_none_is_refused_by_name(tmp_path, shard, case):
 
 def test_by_rows_what_is_no_index_is_refused_too_and_a_row_too_few_when_it_is_looked_up(tmp_path, shard):
     path = tmp_path / shard.index
-    whole = path.read_bytes()
+    complete = path.read_bytes()
     for case, (change, expected) in DAMAGES.items():
-        path.write_bytes(change(whole))
+        path.write_bytes(change(complete))
         if case == "has a row more":  # of which nobody reads
             assert open_index(tmp_path, shard, "by rows").extent(3) == (52, 108)
             continue
@@ -98,7 +98,7 @@ def test_by_rows_what_is_no_index_is_refused_too_and_a_row_too_few_when_it_is_lo
         if case != "ends in a row":
             assert expected.removeprefix("an index of ") in str(error.value), case
         else:
-            assert isinstance(error.value, DamagedIndexError) and "the file ends in row 3 of 4" in str(error.value)
+            assert isinstance(error.value, CorruptIndexError) and "the file ends in row 3 of 4" in str(error.value)
 
 
 def test_an_index_in_memory_has_the_checksum_of_the_manifest(tmp_path, shard):
@@ -167,11 +167,11 @@ def test_a_flipped_offset_stays_within_the_shard(tmp_path, shard):
     """So that nobody reads, or makes room for, more than the shard has."""
     for bit in range(64):
         path = tmp_path / shard.index
-        whole = path.read_bytes()
+        complete = path.read_bytes()
         flip(path, (INDEX_HEADER.size + 2 * INDEX_ROW.size) * 8 + bit)
         index = open_index(tmp_path, shard, "by rows")
         begins, ends = index.extents(0, 4)
         assert 0 <= begins.min() and ends.max() <= shard.num_bytes, bit
         assert [index.extent(record) for record in range(4)] == list(zip(begins.tolist(), ends.tolist())), bit
         assert index.extent(0) == (0, 17) and index.extent(3) == (52, 108), "others are as they were"
-        path.write_bytes(whole)
+        path.write_bytes(complete)

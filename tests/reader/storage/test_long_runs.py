@@ -100,6 +100,6 @@ def test_a_small_buffer_holds_no_more(made, monkeypatch):
         data = dataset.batches("train", batch_size=8, inputs="key", memory_budget=0, seed=0, read_buffer=8 << 20)
         batches = iter(data)
         next(batches)
-        held = server.num_bytes  # once the first batch is there, as much as is read ahead; what is decoded ahead is of one window
-        assert held <= 32 << 20 < split_bytes
+        cached = server.num_bytes  # once the first batch is there, as much as is read ahead; what is decoded ahead is of one window
+        assert cached <= 32 << 20 < split_bytes
         assert sum(len(labels) for _, labels in batches) == 412 and server.num_bytes <= 1.05 * split_bytes

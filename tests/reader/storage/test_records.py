@@ -20,12 +20,12 @@ from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, ShardInfo
 from tf_input.epochs.selection import Selection
 from tf_input.epochs.windows import WindowOrder
 from tf_input.storage import arenas, record_reader
-from tf_input.storage.arenas import Arena, Piece
-from tf_input.storage.damaged import DamagedRecord, DamagedRecords
+from tf_input.storage.arenas import Arena, ArenaSlice
+from tf_input.storage.corrupt_records import CorruptRecord, CorruptRecords
 from tf_input.storage.index import ShardIndex
 from tf_input.storage.open_files import open_files
 from tf_input.storage.record_reader import RecordReader, RunPart, ShardFile
-from tf_input.storage.stretches import RecordStretch, Stretches, find_ends
+from tf_input.storage.record_chunks import RecordChunk, RecordChunks, find_ends
 from tf_input.storage.window_reader import WindowReader
 
 COUNTS = (7, 1, 12)
@@ -39,25 +39,25 @@ def write_shards(folder: pathlib.Path) -> list[ShardInfo]:
     return [write_shard(folder, f"shard-{i}", RECORDS[starts[i] : starts[i + 1]]) for i in range(len(COUNTS))]
 
 
-def make_reader(folder: pathlib.Path, shards: list[ShardInfo], damaged: DamagedRecords | None = None, run_bytes: int | None = None, selection: Any = None):
+def make_reader(folder: pathlib.Path, shards: list[ShardInfo], corrupt: CorruptRecords | None = None, run_bytes: int | None = None, selection: Any = None):
     @functools.lru_cache
     def index_of(shard: int) -> ShardIndex:
         # Not mapped: what is damaged here while a thread looks at it would end the process.
         return ShardIndex(str(folder / shards[shard].index), shards[shard], files=open_files(folder))  # nothing compares its checksum
 
     files = [ShardFile(str(folder / shard.name), shard.num_bytes, count) for shard, count in zip(shards, COUNTS)]
-    return RecordReader(open_files(folder), files, index_of, run_bytes or 1, damaged, selection=selection)
+    return RecordReader(open_files(folder), files, index_of, run_bytes or 1, corrupt, selection=selection)
 
 
-def read(made: tuple[pathlib.Path, list[ShardInfo]], kind: str, numbers: Any = None, damaged: DamagedRecords | None = None) -> list[bytes]:
+def read(made: tuple[pathlib.Path, list[ShardInfo]], kind: str, numbers: Any = None, corrupt: CorruptRecords | None = None) -> list[bytes]:
     """All records, or those of some numbers; without those that were left out."""
-    reader = make_reader(*made, damaged, KINDS[kind], Selection(np.arange(len(RECORDS))) if kind == "chosen" else None)
+    reader = make_reader(*made, corrupt, KINDS[kind], Selection(np.arange(len(RECORDS))) if kind == "chosen" else None)
     numbers = np.arange(len(RECORDS)) if numbers is None else np.array(numbers, np.int64)
     if KINDS[kind] is None:
-        found = reader.read(numbers)
+        actual = reader.read(numbers)
     else:  # in the order of the shards places are numbers
-        found = read_windows(reader, numbers)
-    return [one for one in found.tolist() if one is not None]
+        actual = read_windows(reader, numbers)
+    return [item for item in actual.tolist() if item is not None]
 
 
 @pytest.fixture(scope="module")
@@ -87,22 +87,22 @@ def test_what_is_asked_for_anywhere_is_read_once_and_what_lies_between_only_wher
     reader, asked = make_reader(*made), []
     for name in ("read_range", "read_into"):
         plain = getattr(reader._files, name)
-        note = functools.partial(lambda plain, *place: asked.append(place) or plain(*place), plain)
+        note = functools.partial(lambda plain, *location: asked.append(location) or plain(*location), plain)
         setattr(reader._files, name, note)
     with mock.patch.multiple(record_reader, _NEAR_BYTES=near, _TOGETHER_BYTES=together):
-        stretch = reader.read_scattered(np.array(numbers), Arena(10_000))
-    assert Stretches([stretch]).take(np.arange(len(numbers))).tolist() == [RECORDS[number] for number in numbers]
+        chunk = reader.read_scattered(np.array(numbers), Arena(10_000))
+    assert RecordChunks([chunk]).take(np.arange(len(numbers))).tolist() == [RECORDS[number] for number in numbers]
     wanted = {(path, begin + byte) for number in numbers for path, _, begin in [reader.place(number)] for byte in range(16 + len(RECORDS[number]))}
     read = [(path, byte) for path, begin, part in asked for byte in range(begin, begin + (part if isinstance(part, int) else len(part)))]
     assert len(read) == len({*read}) and wanted <= {*read}
     assert len({*read} - wanted) <= near * len({*numbers}), "gaps that are no longer than that"
-    assert max(stretch.ends) == len(wanted), "nothing else is held"
+    assert max(chunk.ends) == len(wanted), "nothing else is held"
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=100)
-@given(data=st.data(), damage=st.sampled_from(["none", "a byte", "an index", "cut off", "missing"]))
-def test_of_runs_that_are_read_together_a_damaged_one_harms_no_other(tmp_path_factory, data, damage):
+@given(data=st.data(), corruption=st.sampled_from(["none", "a byte", "an index", "cut off", "missing"]))
+def test_of_runs_that_are_read_together_a_damaged_one_harms_no_other(tmp_path_factory, data, corruption):
     """Whatever lay in the memory before: the same records, at other places."""
     folder = tmp_path_factory.mktemp("shards")
     shards = write_shards(folder)
@@ -117,19 +117,19 @@ def test_of_runs_that_are_read_together_a_damaged_one_harms_no_other(tmp_path_fa
         parts.append(RunPart(run, first, stop))
     shard = data.draw(st.integers(0, len(shards) - 1))
     path, index = folder / shards[shard].name, folder / shards[shard].index
-    if damage == "a byte":
+    if corruption == "a byte":
         flip(path, data.draw(st.integers(0, 8 * shards[shard].num_bytes - 1)))
-    elif damage == "an index":
+    elif corruption == "an index":
         flip(index, data.draw(st.integers(8 * INDEX_HEADER.size, 8 * index.stat().st_size - 1)))
-    elif damage == "cut off":
+    elif corruption == "cut off":
         path.write_bytes(path.read_bytes()[: data.draw(st.integers(0, shards[shard].num_bytes - 1))])
-    elif damage == "missing":
+    elif corruption == "missing":
         path.unlink()
     wanted = np.concatenate([numbers[run_starts[run] + first : run_starts[run] + stop] for run, first, stop in parts])
-    found = Stretches([reader.read_runs(parts, arena)]).take(np.arange(len(wanted))).tolist()
+    actual = RecordChunks([reader.read_runs(parts, arena)]).take(np.arange(len(wanted))).tolist()
     bounds = np.cumsum([0, *COUNTS])
-    for number, record in zip(wanted.tolist(), found):
-        is_harmed = damage != "none" and bounds[shard] <= number < bounds[shard + 1]
+    for number, record in zip(wanted.tolist(), actual):
+        is_harmed = corruption != "none" and bounds[shard] <= number < bounds[shard + 1]
         assert record == RECORDS[number] or (is_harmed and record is None)
 
 
@@ -169,19 +169,19 @@ REGIONS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_flipped_bit_is_found_in_every_part_of_a_record(own, kind, region):
     folder, shards = own
-    place, expected = REGIONS[region]
+    location, expected = REGIONS[region]
     _, _, offset = make_reader(*own).place(10)
     end = offset + 16 + len(RECORDS[10])
-    flip(folder / "shard-2", 8 * ((end if place < 0 else offset) + place) + 3)
+    flip(folder / "shard-2", 8 * ((end if location < 0 else offset) + location) + 3)
     with pytest.raises(ValueError) as error:
         read(own, kind)
     message = str(error.value)
     assert message.startswith(f"{folder / 'shard-2'}: record 2, at byte {offset}: {expected}"), message
     assert message.endswith("batches(..., on_error='skip')")
 
-    damaged = DamagedRecords()
-    assert read(own, kind, damaged=damaged) == [*RECORDS[:10], *RECORDS[11:]], "all others are there, and it alone is not"
-    assert [one[:3] for one in damaged] == [(str(folder / "shard-2"), 2, offset)]
+    corrupt = CorruptRecords()
+    assert read(own, kind, corrupt=corrupt) == [*RECORDS[:10], *RECORDS[11:]], "all others are there, and it alone is not"
+    assert [item[:3] for item in corrupt] == [(str(folder / "shard-2"), 2, offset)]
 
 
 def test_of_a_missing_shard_another_copy_is_advised_and_not_to_skip_it(own):
@@ -206,14 +206,14 @@ def test_a_flip_in_an_index_is_never_blamed_on_a_record(own, kind, skips):
     record is there. None is skipped."""
     folder, shards = own
     path = folder / "shard-2.idx"
-    whole, num_named = path.read_bytes(), 0
-    flipped = range(0, len(whole), 5)
+    complete, num_named = path.read_bytes(), 0
+    flipped = range(0, len(complete), 5)
     for byte in flipped:
         flip(path, 8 * byte + byte % 8)
         column = column_of(byte)
-        damaged = DamagedRecords()
+        corrupt = CorruptRecords()
         try:
-            records = read(own, kind, damaged=damaged if skips else None)
+            records = read(own, kind, corrupt=corrupt if skips else None)
         except ValueError as error:
             assert str(error).startswith(f"{path}") and "on_error" not in str(error), byte
             assert byte < INDEX_HEADER.size or (column == 0 and "shard-2.idx is corrupt" in str(error)), byte
@@ -221,8 +221,8 @@ def test_a_flip_in_an_index_is_never_blamed_on_a_record(own, kind, skips):
         else:
             assert records == RECORDS and (kind == "whole shards" or byte >= INDEX_HEADER.size), byte
             assert column > 0 or kind not in BY_INDEX, byte
-        assert not len(damaged), byte
-        path.write_bytes(whole)
+        assert not len(corrupt), byte
+        path.write_bytes(complete)
     if kind in BY_INDEX:
         assert num_named == sum(byte < INDEX_HEADER.size or column_of(byte) == 0 for byte in flipped)
     else:  # of runs, only where they begin is looked up
@@ -234,16 +234,16 @@ def test_a_damaged_record_beside_a_damaged_index(own, kind):
     """Each is called what it is: of the shard's first records the headers are gone, and an offset of the index behind them is wrong."""
     folder, _ = own
     path = folder / "shard-2.idx"
-    whole = path.read_bytes()
+    complete = path.read_bytes()
     for record in (0, 1, 2):
         flip(folder / "shard-2", 8 * make_reader(*own).place(8 + record)[2])
     flip(path, 8 * (INDEX_HEADER.size + 5 * INDEX_ROW.size))
     if kind != "in runs":  # of which none begins there
         with pytest.raises(ValueError, match="shard-2.idx is corrupt.*record 4 ends at byte"):
-            read(own, kind, damaged=DamagedRecords())
-    path.write_bytes(whole)
-    damaged = DamagedRecords()
-    assert read(own, kind, damaged=damaged) == [*RECORDS[:8], *RECORDS[11:]] and sorted(one.record for one in damaged) == [0, 1, 2]
+            read(own, kind, corrupt=CorruptRecords())
+    path.write_bytes(complete)
+    corrupt = CorruptRecords()
+    assert read(own, kind, corrupt=corrupt) == [*RECORDS[:8], *RECORDS[11:]] and sorted(item.record for item in corrupt) == [0, 1, 2]
 
 
 @pytest.mark.slow
@@ -253,14 +253,14 @@ def test_no_flipped_bit_gives_other_data(own, data, kind, is_index):
     folder, _ = own
     path = folder / data.draw(st.sampled_from(["shard-0", "shard-2"]))
     path = path.with_name(f"{path.name}.idx") if is_index else path
-    whole = path.read_bytes()
-    flip(path, data.draw(st.integers(0, 8 * len(whole) - 1)))
+    complete = path.read_bytes()
+    flip(path, data.draw(st.integers(0, 8 * len(complete) - 1)))
     try:
         assert read(own, kind) == RECORDS and is_index  # what it says of images and labels is not looked at here
     except ValueError as error:
         assert path.name in str(error) or (is_index and path.stem in str(error))
     finally:
-        path.write_bytes(whole)
+        path.write_bytes(complete)
 
 
 def test_a_shard_that_ends_too_soon(own):
@@ -270,7 +270,7 @@ def test_a_shard_that_ends_too_soon(own):
     for kind in KINDS:
         with pytest.raises(ValueError, match="record 11, at byte .*: the shard ends after .* of its .* bytes"):
             read(own, kind)
-        assert read(own, kind, damaged=DamagedRecords()) == RECORDS[:-1]
+        assert read(own, kind, corrupt=CorruptRecords()) == RECORDS[:-1]
 
 
 def test_a_shard_that_is_not_there(own):
@@ -279,8 +279,8 @@ def test_a_shard_that_is_not_there(own):
     for kind in KINDS:
         with pytest.raises(ValueError, match="shard-2: record 0, at byte 0: .*No such file"):
             read(own, kind)
-        damaged = DamagedRecords()
-        assert read(own, kind, damaged=damaged) == RECORDS[:8] and len(damaged) == 12
+        corrupt = CorruptRecords()
+        assert read(own, kind, corrupt=corrupt) == RECORDS[:8] and len(corrupt) == 12
 
 
 def out_of_descriptors(_: pathlib.Path) -> Callable[[], None]:
@@ -305,10 +305,10 @@ BUSY = {"no more descriptors": (out_of_descriptors, "Too many open files"), "a b
 def test_a_busy_or_broken_disk_costs_no_record(own, case, skips):
     """An error that names shard and record, and offers to leave out nothing; once the disk is well again, all are there."""
     folder, _ = own
-    (begin, expected), damaged = BUSY[case], DamagedRecords()
+    (begin, expected), corrupt = BUSY[case], CorruptRecords()
     numbers = np.arange(8, len(RECORDS))
     for is_window in (False, True):
-        reader = make_reader(*own, damaged if skips else None, 60)
+        reader = make_reader(*own, corrupt if skips else None, 60)
         reader.place(7), reader.place(8)  # the indexes are open
         read(own, "chosen"), read(own, "one by one")  # all that is imported when it is first needed is there
         way = functools.partial(read_windows, reader) if is_window else reader.read
@@ -320,7 +320,7 @@ def test_a_busy_or_broken_disk_costs_no_record(own, case, skips):
             end()
         message = str(error.value)
         assert f"{folder / 'shard-2'}: record 0, at byte 0: could not be read: " in message and expected in message
-        assert "on_error" not in message and not len(damaged)
+        assert "on_error" not in message and not len(corrupt)
         assert way(np.arange(len(RECORDS))).tolist() == RECORDS
 
 
@@ -344,14 +344,14 @@ def test_a_pass_reads_into_the_memory_of_the_one_before_it(made, monkeypatch):
 def test_of_memory_that_waits_there_is_no_more_than_a_reader_takes(monkeypatch):
     monkeypatch.setattr(arenas, "_free", [])
     monkeypatch.setattr(arenas, "_MAX_FREE_BYTES", 100)
-    held = [arenas.borrow_arena(40) for _ in range(4)]
-    for arena in held:
+    cached = [arenas.borrow_arena(40) for _ in range(4)]
+    for arena in cached:
         arena.take(40)
         arenas.return_arena(arena)
-    assert arenas._free == held[2:]
-    assert arenas.borrow_arena(50) is held[2] and arenas.borrow_arena(10) not in held
-    assert arenas._free == held[3:]
-    assert arenas.borrow_arena(90) is not held[3] and not arenas._free
+    assert arenas._free == cached[2:]
+    assert arenas.borrow_arena(50) is cached[2] and arenas.borrow_arena(10) not in cached
+    assert arenas._free == cached[3:]
+    assert arenas.borrow_arena(90) is not cached[3] and not arenas._free
 
 
 def test_an_epoch_is_read_into_what_the_one_before_was_read_into(monkeypatch):
@@ -360,14 +360,14 @@ def test_an_epoch_is_read_into_what_the_one_before_was_read_into(monkeypatch):
     made = []
     monkeypatch.setattr(arenas, "Arena", lambda num_bytes: made.append(num_bytes) or Arena(num_bytes))
     for _ in range(3):
-        held = []
+        cached = []
         for size in (16, 32, 64, 125, 131, 128, 122):
-            while len(held) > 1 and sum(one._taken for one in held) + (size << 20) > 256 << 20:
-                arenas.return_arena(held.pop(0))
-            held.append(arenas.borrow_arena(size << 20))
-            held[-1].take(size << 20)
-        while held:
-            arenas.return_arena(held.pop())
+            while len(cached) > 1 and sum(item._taken for item in cached) + (size << 20) > 256 << 20:
+                arenas.return_arena(cached.pop(0))
+            cached.append(arenas.borrow_arena(size << 20))
+            cached[-1].take(size << 20)
+        while cached:
+            arenas.return_arena(cached.pop())
     assert len(made) == 5
 
 
@@ -393,35 +393,35 @@ def test_memory_into_which_somebody_still_reads_is_nobody_elses(made, monkeypatc
 def test_frames_are_cut_as_they_are_written():
     """Where the lengths lead elsewhere than to the end, nothing is guessed."""
     data = b"".join(frame(record) for record in RECORDS)
-    stretches = []
+    chunks = []
     for before in (b"", b"before"):
-        place = len(before)
-        ends = np.array(find_ends(memoryview(before + data + b"after"), place, place + len(data), len(RECORDS))) - place
-        stretches.append(RecordStretch(Piece(before + data, place, len(data)), np.array([0, *ends[:-1]]), ends))
-    for some in ([stretches[0], stretches[0]], stretches):
-        assert Stretches(some).take(np.arange(2 * len(RECORDS))).tolist() == 2 * RECORDS
+        index = len(before)
+        ends = np.array(find_ends(memoryview(before + data + b"after"), index, index + len(data), len(RECORDS))) - index
+        chunks.append(RecordChunk(ArenaSlice(before + data, index, len(data)), np.array([0, *ends[:-1]]), ends))
+    for some in ([chunks[0], chunks[0]], chunks):
+        assert RecordChunks(some).take(np.arange(2 * len(RECORDS))).tolist() == 2 * RECORDS
     assert find_ends(memoryview(b""), 0, 0, 0) == []
     for wrong, count in ((data[:-1], 20), (data + b"x", 20), (data, 19), (data, 21), (b"", 1), (data[4:], 20)):
         assert find_ends(memoryview(wrong), 0, len(wrong), count) is None
 
 
 def test_damaged_records_are_counted_once_and_the_first_are_logged(caplog):
-    damaged = DamagedRecords()
+    corrupt = CorruptRecords()
     with caplog.at_level(logging.WARNING, "tf_input"):
         for _ in range(2):
             for record in range(15):
-                damaged.add(DamagedRecord("shard", record, 100 * record, "torn"))
-        damaged.add(DamagedRecord("other", 3, 7, "the shard is missing", 20))
-    assert len(damaged) == 35 and len(list(damaged)) == 16
+                corrupt.add(CorruptRecord("shard", record, 100 * record, "torn"))
+        corrupt.add(CorruptRecord("other", 3, 7, "the shard is missing", 20))
+    assert len(corrupt) == 35 and len(list(corrupt)) == 16
     assert [record.getMessage() for record in caplog.records] == [
         *(f"skipped shard: record {record}, at byte {100 * record}: torn" for record in range(9)),
         "skipped shard: record 9, at byte 900: torn; further ones are only counted",
     ]
-    assert str(list(damaged)[-1]) == "other: record 3 and 19 more, at byte 7: the shard is missing"
+    assert str(list(corrupt)[-1]) == "other: record 3 and 19 more, at byte 7: the shard is missing"
 
 
-def records_of(stretch: RecordStretch) -> list[bytes | None]:
-    return Stretches([stretch]).take(np.arange(len(stretch.begins))).tolist()
+def records_of(chunk: RecordChunk) -> list[bytes | None]:
+    return RecordChunks([chunk]).take(np.arange(len(chunk.begins))).tolist()
 
 
 def test_what_could_not_be_read_is_not_what_was_there_before(own):

@@ -125,8 +125,8 @@ def test_what_is_not_what_the_manifest_says_is_refused(directory, served, web, t
     options = {"cache_directory": tmp_path / "cache"} if is_cached else {}
     shard = tf_input.open(directory).manifest.splits["train"][1]
     path = served.directory / "flowers" / shard.name
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-1])
+    complete = path.read_bytes()
+    path.write_bytes(complete[:-1])
     with pytest.raises(ValueError, match=f"shard {web}/{shard.name} has {shard.num_bytes - 1} bytes; manifest.json says"):
         digest(tf_input.open(web, **options))
     remote = tf_input.open(web, **options)
@@ -153,7 +153,7 @@ def test_a_record_that_is_damaged_in_the_cache_is_fetched_again(directory, serve
 
 
 @pytest.mark.slow
-def test_another_data_set_at_the_same_url_has_a_cache_of_its_own(served, web, expected, tmp_path):
+def test_another_dataset_at_the_same_url_has_a_cache_of_its_own(served, web, expected, tmp_path):
     first = tf_input.open(web, cache_directory=tmp_path / "cache")
     digest(first)
     other = prepare_images(tmp_path / "other", "--num_shards", "train=4,validation=1", "--seed", "1", num_images={"ant": 60})
@@ -190,9 +190,9 @@ def test_a_limit_may_be_a_float(directory, expected, tmp_path):
 
 
 def test_what_is_no_place_is_refused(directory):
-    for place in (None, 3, b"out", [directory]):
-        with pytest.raises(ValueError, match=f"^directory={re.escape(repr(place))}"):
-            tf_input.open(place)
+    for location in (None, 3, b"out", [directory]):
+        with pytest.raises(ValueError, match=f"^directory={re.escape(repr(location))}"):
+            tf_input.open(location)
     with pytest.raises(ValueError, match="^cache_directory=3"):
         tf_input.open(directory, cache_directory=3)
     for cache in ("gs://bucket/cache", "file:///cache"):
@@ -216,9 +216,9 @@ def room_that_is_asked_for(url: str, where: str, **cache: object) -> int:
     """Bytes, as the message has them where an exact order is refused."""
     with pytest.raises(ValueError) as caught:
         tf_input.open(url, **cache).batches("train", **EXACT)
-    found = re.search(r"shuffle='window', or (.*) with ([\d,]+) bytes", str(caught.value))
-    assert found[1].startswith(where)
-    return int(found[2].replace(",", ""))
+    actual = re.search(r"shuffle='window', or (.*) with ([\d,]+) bytes", str(caught.value))
+    assert actual[1].startswith(where)
+    return int(actual[2].replace(",", ""))
 
 
 @pytest.mark.slow
@@ -227,10 +227,10 @@ def test_an_exact_order_needs_a_disk_and_the_room_that_it_asks_for_is_enough(ser
     if choice:
         pytest.importorskip("pyarrow", reason="needs pyarrow, which reads catalogs: pip install pyarrow")
     monkeypatch.setitem(EXACT, "where", choice.get("where"))
-    room = room_that_is_asked_for(web, "tf_input.open(..., cache_directory=...)")
+    space = room_that_is_asked_for(web, "tf_input.open(..., cache_directory=...)")
     cached = f"more cache_bytes, or free space, for {tmp_path}"
-    assert room_that_is_asked_for(web, cached, cache_directory=tmp_path / "small", cache_bytes=room - 1) == room
-    data = tf_input.open(web, cache_directory=tmp_path / "cache", cache_bytes=room).batches("train", **EXACT)
+    assert room_that_is_asked_for(web, cached, cache_directory=tmp_path / "small", cache_bytes=space - 1) == space
+    data = tf_input.open(web, cache_directory=tmp_path / "cache", cache_bytes=space).batches("train", **EXACT)
     first = len(list(data))
     served.reset()
     assert len(list(data)) == first and not served.requests
@@ -238,10 +238,10 @@ def test_an_exact_order_needs_a_disk_and_the_room_that_it_asks_for_is_enough(ser
     shared = {"cache_directory": tmp_path / "shared", "cache_bytes": 1 << 30}
     other = tf_input.open(mixed_images(tmp_path_factory), **shared)
     list(other.batches("train", **OPTIONS))
-    shared["cache_bytes"] = room
+    shared["cache_bytes"] = space
     more = room_that_is_asked_for(web, "more cache_bytes", **shared)
     kept = sum(path.stat().st_size for path in (tmp_path / "shared").rglob("*.block"))
-    assert more > room and kept <= more
+    assert more > space and kept <= more
     shared["cache_bytes"] = more
     data = tf_input.open(web, **shared).batches("train", **EXACT)
     list(data)

@@ -75,8 +75,8 @@ def test_files_and_ranges_of_them(opened):
         assert files.read(join(directory, name)) == data, name
     path = join(directory, "large")
     for begin, num_bytes in [(0, 10), (5, 100), (1_000_000, 1_500_000), (len(LARGE) - 5, 100), (len(LARGE), 1), (5_000_000, 9), (7, 0)]:
-        found = files.read_range(path, begin, num_bytes)
-        assert type(found) is bytes and found == LARGE[begin : begin + num_bytes], (begin, num_bytes)
+        actual = files.read_range(path, begin, num_bytes)
+        assert type(actual) is bytes and actual == LARGE[begin : begin + num_bytes], (begin, num_bytes)
     assert files.read_range(join(directory, "empty"), 0, 10) == b""
 
 
@@ -106,8 +106,8 @@ def test_a_copy_of_a_directory(opened, tmp_path):
             files.copy_directory(join(directory, "sub"), str(tmp_path / "copy"))
         return
     files.copy_directory(join(directory, "sub"), str(tmp_path / "copy"))
-    found = {path.relative_to(tmp_path / "copy").as_posix(): path.read_bytes() for path in (tmp_path / "copy").rglob("*") if path.is_file()}
-    assert found == {name[4:]: data for name, data in FILES.items() if name.startswith("sub/")}
+    actual = {path.relative_to(tmp_path / "copy").as_posix(): path.read_bytes() for path in (tmp_path / "copy").rglob("*") if path.is_file()}
+    assert actual == {name[4:]: data for name, data in FILES.items() if name.startswith("sub/")}
 
 
 @every_scheme
@@ -161,16 +161,16 @@ def test_a_web_server_that_gives_no_ranges_is_an_oserror(server):
     class Quiet(http.server.SimpleHTTPRequestHandler):
         log_message = NoKeys.log_message
 
-    whole = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=server.directory))
-    threading.Thread(target=whole.serve_forever, args=(0.05,), daemon=True).start()
-    path = f"http://127.0.0.1:{whole.server_port}/data/sub/deep/more"
+    complete = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=server.directory))
+    threading.Thread(target=complete.serve_forever, args=(0.05,), daemon=True).start()
+    path = f"http://127.0.0.1:{complete.server_port}/data/sub/deep/more"
     try:
         assert open_files(path).read(path) == b"22"
         with pytest.raises(OSError, match=f"{path}: .*Range request not supported"):
             open_files(path).read_range(path, 1, 1)
     finally:
-        whole.shutdown()
-        whole.server_close()
+        complete.shutdown()
+        complete.server_close()
 
 
 @pytest.mark.slow(7)

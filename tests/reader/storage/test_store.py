@@ -37,27 +37,27 @@ def shards_of(manifest: Manifest) -> tuple[ShardInfo, ...]:
 @pytest.fixture
 def opened(monkeypatch) -> list[str]:
     """The shards whose indexes were opened."""
-    found = []
+    actual = []
 
     class Counted(ShardIndex):
         def __init__(self, path: str, shard: ShardInfo, *given: object, **named: object) -> None:
-            found.append(shard.name)
+            actual.append(shard.name)
             super().__init__(path, shard, *given, **named)
 
     monkeypatch.setattr(store, "ShardIndex", Counted)
-    return found
+    return actual
 
 
 def files_in(folder: pathlib.Path) -> set[str]:
     """Those that this process has open, or mapped."""
-    found = {f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")}
-    paths = {os.readlink(link) for link in found if os.path.islink(link)}
+    actual = {f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")}
+    paths = {os.readlink(link) for link in actual if os.path.islink(link)}
     paths |= {line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines()}
     return {path for path in paths if path.startswith(f"{folder}/")}
 
 
 @pytest.mark.slow
-def test_what_training_has_open_stays_open_and_goes_with_the_data_set(tmp_path_factory, opened):
+def test_what_training_has_open_stays_open_and_goes_with_the_dataset(tmp_path_factory, opened):
     folder = tmp_path_factory.mktemp("opened") / "mixed"
     dataset = tf_input.open(shutil.copytree(mixed_images(tmp_path_factory), folder))
     options = {"batch_size": 8, "image_size": 16, "memory_budget": 0, "seed": 0}

@@ -44,7 +44,7 @@ def make_batches(flowers: tf_input.PreparedDataset, split: str, **options) -> tf
 def batches(flowers: tf_input.PreparedDataset, split: str, **options) -> tf.data.Dataset:
     """Those of the first epoch on, from what is traced once for all tests."""
     data = make_batches(flowers, split, **options)
-    data.position.go_to(0)
+    data.iterator_state.go_to(0)
     return data
 
 
@@ -101,11 +101,11 @@ class Recorder(keras.Model):
 
 def logged(folder: pathlib.Path, tag: str) -> dict[int, float]:
     """What TensorBoard shows of it, by epoch."""
-    found = {}
+    actual = {}
     for path in folder.glob("events.*"):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
-            found |= {event.step: float(tf.make_ndarray(v.tensor)) for v in event.summary.value if v.tag == tag}
-    return found
+            actual |= {event.step: float(tf.make_ndarray(v.tensor)) for v in event.summary.value if v.tag == tag}
+    return actual
 
 
 @pytest.mark.slow
@@ -134,12 +134,12 @@ def test_callbacks_share_one_fit(flowers, tmp_path):
     assert model.evaluate(valid, verbose=0)[0] == pytest.approx(min(losses), rel=1e-5)
     assert keras.saving.load_model(best).evaluate(valid, verbose=0)[0] == pytest.approx(min(losses), rel=1e-5)
     assert not list((tmp_path / "backup").glob("*.npz"))  # it came to an end
-    assert train.position.next == (len(losses), 0)
+    assert train.iterator_state.next == (len(losses), 0)
 
 
 def test_steps_per_epoch_go_on_through_the_data(flowers):
-    whole = batches(flowers, "train", **COUNTED)
-    expected = [batch for _ in range(3) for batch in counts_of(whole)]
+    complete = batches(flowers, "train", **COUNTED)
+    expected = [batch for _ in range(3) for batch in counts_of(complete)]
     assert len(expected) == 3 * NUM_BATCHES and len({tuple(batch) for batch in expected}) > NUM_BATCHES
     cases = [
         # whether it repeats, steps per epoch, epochs
@@ -161,7 +161,7 @@ def test_an_epoch_ends_with_the_data_where_steps_per_epoch_do_not_divide_it(flow
     with pytest.warns(UserWarning, match="ran out of data"):
         model.fit(train, steps_per_epoch=NUM_BATCHES - 1, epochs=3, callbacks=[count], verbose=0)
     assert ended == [NUM_BATCHES - 1, NUM_BATCHES, 2 * NUM_BATCHES - 1]
-    train.position.go_to(0)
+    train.iterator_state.go_to(0)
     assert model.steps == (counts_of(train) + counts_of(train))[: ended[-1]]
 
 
@@ -169,12 +169,12 @@ def test_steps_of_evaluation_and_prediction(flowers):
     valid = flowers.batches("validation", **{**ONE_HEAD, "batch_size": 3})
     assert len(valid) == 2 and NUM_VALID == 4
     model = linear_model()
-    whole, first = model.predict(valid, verbose=0), model.predict(valid, steps=1, verbose=0)
-    np.testing.assert_allclose(first, whole[:3], rtol=1e-5, atol=1e-4)
+    complete, first = model.predict(valid, verbose=0), model.predict(valid, steps=1, verbose=0)
+    np.testing.assert_allclose(first, complete[:3], rtol=1e-5, atol=1e-4)
     twice = model.predict(valid.repeat(), steps=4, verbose=0)
-    np.testing.assert_allclose(twice, np.concatenate([whole, whole]), rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(twice, np.concatenate([complete, complete]), rtol=1e-5, atol=1e-4)
     labels = np.array([example["ground"] for example in flowers["validation"]])
-    losses = -np.log((np.exp(whole) / np.exp(whole).sum(axis=1, keepdims=True))[np.arange(NUM_VALID), labels])
+    losses = -np.log((np.exp(complete) / np.exp(complete).sum(axis=1, keepdims=True))[np.arange(NUM_VALID), labels])
     assert model.evaluate(valid, verbose=0)[0] == pytest.approx(losses.mean(), rel=1e-4)
     assert model.evaluate(valid, steps=1, verbose=0)[0] == pytest.approx(losses[:3].mean(), rel=1e-4)
     assert model.evaluate(valid.repeat(2), verbose=0)[0] == pytest.approx(losses.mean(), rel=1e-4)
@@ -196,15 +196,15 @@ def test_splits_of_one_structure_take_turns(flowers, options):
 
     for data, split, num in ((train, "train", NUM_TRAIN), (valid, "validation", NUM_VALID), (train, "train", NUM_TRAIN)):
         expected = np.bincount([example["ground"] for example in flowers[split]], minlength=3)
-        found = count_labels(iter(data)).numpy()
+        actual = count_labels(iter(data)).numpy()
         if options.get("drop_remainder"):
-            assert (found <= expected).all() and found.sum() == num // 3 * 3
+            assert (actual <= expected).all() and actual.sum() == num // 3 * 3
         else:
-            np.testing.assert_array_equal(found, expected)
+            np.testing.assert_array_equal(actual, expected)
     assert count_labels.experimental_get_tracing_count() == 1
 
-    turns = tf.data.Dataset.from_tensor_slices(np.array([0, 1, 0], np.int64))
-    mixed = tf.data.Dataset.choose_from_datasets([train, valid], turns)
+    rotations = tf.data.Dataset.from_tensor_slices(np.array([0, 1, 0], np.int64))
+    mixed = tf.data.Dataset.choose_from_datasets([train, valid], rotations)
     assert mixed.element_spec == train.element_spec and len(list(mixed)) == 3
 
 
@@ -298,11 +298,11 @@ def test_numpy_batches_train_batch_by_batch(flowers):
 
 def test_loops_over_batches(flowers):
     expected = collections.Counter(example["ground"] for example in flowers["train"])
-    train, found = batches(flowers, "train", **ONE_HEAD), collections.Counter()
+    train, actual = batches(flowers, "train", **ONE_HEAD), collections.Counter()
     for images, labels in train:
         assert isinstance(images, tf.Tensor) and images.dtype == tf.uint8 and images.shape == (BATCH_SIZE, SIDE, SIDE, 3)
-        found.update(labels.numpy().tolist())
-    assert found == expected
+        actual.update(labels.numpy().tolist())
+    assert actual == expected
     steps = [step for step, (images, labels) in enumerate(train)]
     assert steps == list(range(len(train)))
     images, labels = zip(*train)
@@ -323,5 +323,5 @@ def test_a_model_with_both_layers_is_saved_and_trained_on(flowers, tmp_path):
     # From here on the same batches, and the same draws, of whose number Keras keeps no record.
     loaded.layers[0].seed_generator.state.assign(model.layers[0].seed_generator.state)
     again = flowers.batches("train", **ONE_HEAD, start_epoch=2)
-    losses = [one.fit(data, verbose=0).history["loss"] for one, data in ((model, train), (loaded, again))]
+    losses = [item.fit(data, verbose=0).history["loss"] for item, data in ((model, train), (loaded, again))]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)

@@ -22,9 +22,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 def test_keras_trains_on_it(backend, tmp_path_factory, tmp_path):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
-    data_sets = [mixed_images(tmp_path_factory), *[analysed_images(tmp_path_factory)] * (backend == "jax")]
+    datasets = [mixed_images(tmp_path_factory), *[analysed_images(tmp_path_factory)] * (backend == "jax")]
     np.save(tmp_path / "images.npy", np.stack([picture(seed, (12, 18)) for seed in range(8)]))
-    command = [sys.executable, ROOT / "tests/keras_backend_training.py", data_sets[0], tmp_path, tmp_path / "images.npy", *data_sets[1:]]
+    command = [sys.executable, ROOT / "tests/keras_backend_training.py", datasets[0], tmp_path, tmp_path / "images.npy", *datasets[1:]]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     # What is compiled runs for a few steps; and many of the models are the same, which are compiled once.
     jax = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true", "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")}

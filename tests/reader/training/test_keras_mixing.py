@@ -31,17 +31,17 @@ def make_plain(uniform: tf_input.PreparedDataset) -> tuple[dict[str, np.ndarray]
     return {"images": images, "labels": labels}, uniform.batches("validation", one_hot=True, **OPTIONS), model, model.get_weights()
 
 
-@pytest.mark.parametrize("place", ["map", "map_batch"])
-def test_layers_that_mix_examples_behind_batches(uniform, place):
+@pytest.mark.parametrize("location", ["map", "map_batch"])
+def test_layers_that_mix_examples_behind_batches(uniform, location):
     mix_up, cut_mix = keras.layers.MixUp(alpha=0.2, seed=1), keras.layers.CutMix(seed=2)
     erase = keras.layers.RandomErasing(factor=1.0, value_range=(0, 255), seed=3)
-    vary = keras.layers.RandAugment(value_range=(0, 255), seed=4) if place == "map_batch" else keras.layers.RandomFlip(seed=4)
+    vary = keras.layers.RandAugment(value_range=(0, 255), seed=4) if location == "map_batch" else keras.layers.RandomFlip(seed=4)
 
     def mix(images, labels):
         mixed = cut_mix(mix_up({"images": vary(images), "labels": labels}))
         return erase(mixed["images"]), mixed["labels"]
 
-    if place == "map":
+    if location == "map":
         train = uniform.batches("train", one_hot=True, **OPTIONS).map(mix)
     else:
         train = uniform.batches("train", one_hot=True, map_batch=mix, **OPTIONS)
@@ -96,16 +96,16 @@ def test_what_a_model_draws_goes_on_with_its_backup(uniform, tmp_path):
         """Begins anew, with what is traced once."""
         for variable, value in zip(variables, untrained, strict=True):
             variable.assign(value)
-        data.position.go_to(0)
-        backup = tf_input.BackupAndRestore(tmp_path / folder, data, save_freq=1, delete_checkpoint=False)
+        data.iterator_state.go_to(0)
+        checkpoint = tf_input.BackupAndRestore(tmp_path / folder, data, save_freq=1, delete_checkpoint=False)
         try:
-            model.fit(data, epochs=2, callbacks=[backup, *callbacks], verbose=0)
+            model.fit(data, epochs=2, callbacks=[checkpoint, *callbacks], verbose=0)
         except KeyboardInterrupt:
             pass
         return [variable.numpy() for variable in model.model.trainable_variables]
 
-    whole = train("whole")
+    complete = train("whole")
     stopped = train("parts", Interrupt())
-    assert not all(map(np.array_equal, stopped, whole))
-    for one, other in zip(train("parts"), whole, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert not all(map(np.array_equal, stopped, complete))
+    for item, other in zip(train("parts"), complete, strict=True):
+        np.testing.assert_allclose(item, other, rtol=1e-5, atol=1e-6)

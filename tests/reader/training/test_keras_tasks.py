@@ -193,6 +193,6 @@ def test_a_weight_counts_for_the_whole_of_its_map(prepare, labels):
     for name, target in y.items():
         squares = np.square(target.numpy().astype(np.float64)).reshape(COUNT, -1).mean(axis=1)
         expected += float((squares * weights[name].numpy().ravel()).mean())
-    found = model.evaluate(batches, verbose=0, return_dict=True)["loss"]
-    assert abs(found - expected) < 1e-4 * expected, (found, expected)
+    actual = model.evaluate(batches, verbose=0, return_dict=True)["loss"]
+    assert abs(actual - expected) < 1e-4 * expected, (actual, expected)
     assert weights["mask"].shape == (COUNT, 1, 1)

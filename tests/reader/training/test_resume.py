@@ -18,7 +18,7 @@ import tf_input
 from forked_python import ForkedPython
 from prepared import mixed_images, prepare_images
 from resumable_training import BATCH_SIZE, EPOCHS, SAVE_FREQ, SIZE, LoggedModel, make_model, train
-from tf_input.epochs.position import Position
+from tf_input.epochs.iterator_state import IteratorState
 from tf_input.pipeline import input_pipeline
 
 pytestmark = pytest.mark.usefixtures("no_seed_stays")
@@ -93,18 +93,18 @@ def test_a_killed_training_goes_on_with_the_same_batches_to_the_same_weights(dat
     expected, killed = lines(tmp_path / "whole" / "log"), lines(tmp_path / "killed" / "log")
     assert len(set(expected)) == len(expected) == EPOCHS * NUM_BATCHES
     assert killed == expected[: len(killed)] and len(killed) < 2 * NUM_BATCHES
-    (backup,) = (tmp_path / "killed" / "backups").glob("*.npz")
-    _, epoch, step = backup.stem.split("-")
+    (checkpoint,) = (tmp_path / "killed" / "backups").glob("*.npz")
+    _, epoch, step = checkpoint.stem.split("-")
     assert epoch == "00000001" and 0 < int(step) <= len(killed) - NUM_BATCHES
 
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         resumed_weights, resumed_history = train(directory, tmp_path / "killed", ORDER)
-    assert not [one for one in raised if "ran out of data" in str(one.message)]
+    assert not [item for item in raised if "ran out of data" in str(item.message)]
     resumed = lines(tmp_path / "killed" / "log")[len(killed) :]
     assert resumed == expected[NUM_BATCHES + int(step) :]
-    for one, other in zip(resumed_weights, weights):
-        np.testing.assert_array_equal(one, other)
+    for entry, other in zip(resumed_weights, weights):
+        np.testing.assert_array_equal(entry, other)
     assert resumed_history["loss"][1:] == history["loss"][2:]  # the first is of the batches that were left
     assert not list((tmp_path / "killed" / "backups").iterdir())  # a training that has ended leaves none
 
@@ -117,7 +117,7 @@ def make_batches(dataset: tf_input.PreparedDataset, split: str, **options) -> tf
 def batches(dataset: tf_input.PreparedDataset, split: str = "train", **options) -> tf.data.Dataset:
     """Those of the first epoch on, from what is traced once for all tests."""
     data = make_batches(dataset, split, **options)
-    data.position.go_to(0)
+    data.iterator_state.go_to(0)
     return data
 
 
@@ -148,15 +148,15 @@ def untrained_model(log: pathlib.Path, steps_per_execution: int = 1) -> LoggedMo
 def fit(dataset, folder, train=None, epochs=EPOCHS, steps_per_execution=1, callbacks=(), **options):
     train = batches(dataset) if train is None else train
     model = untrained_model(folder / "log", steps_per_execution)
-    backup = tf_input.BackupAndRestore(folder / "backups", train, **options)
+    checkpoint = tf_input.BackupAndRestore(folder / "backups", train, **options)
     try:
-        model.fit(train, epochs=epochs, callbacks=[backup, *callbacks], shuffle=False, verbose=0)
+        model.fit(train, epochs=epochs, callbacks=[checkpoint, *callbacks], shuffle=False, verbose=0)
     except KeyboardInterrupt:
         pass
     return model
 
 
-def backups(folder: pathlib.Path) -> list[tuple[int, int]]:
+def checkpoints(folder: pathlib.Path) -> list[tuple[int, int]]:
     return sorted(tuple(map(int, path.stem.split("-")[1:])) for path in (folder / "backups").iterdir())
 
 
@@ -170,7 +170,7 @@ def test_which_backups_there_are(dataset, tmp_path):
     for number, (options, at, expected) in enumerate(cases):
         folder = tmp_path / str(number)
         fit(dataset, folder, epochs=2, callbacks=[Interrupt(*at)], **options)
-        assert (backups(folder) if (folder / "backups").exists() else None) == expected, options
+        assert (checkpoints(folder) if (folder / "backups").exists() else None) == expected, options
 
 
 def test_what_changes_no_batch_is_no_other_training(dataset):
@@ -188,16 +188,16 @@ def test_what_changes_no_batch_is_no_other_training(dataset):
     }
     other = {"channels": {"channels": 1}, "a size": {"image_size": 8}, "a part": {"subset": 0.9}, "targets": {"targets": ()}, "a fit": {"fit": "pad"}}
     options = {**OPTIONS, "image_size": SIZE, "augment": False}
-    here = dataset.batches("train", **options).position.identity
+    here = dataset.batches("train", **options).iterator_state.identity
 
     def is_same(more: dict) -> bool:
         """Of a sequence, whose batches nobody asks for and nothing is made for."""
-        return tf_input.Sequence(dataset, "train", **{**options, **more}).position.identity == here
+        return tf_input.Sequence(dataset, "train", **{**options, **more}).iterator_state.identity == here
 
-    found = {case: is_same(more) for case, more in same.items()}
-    assert all(found.values()), found
-    found = {case: is_same(more) for case, more in other.items()}
-    assert not any(found.values()), found
+    actual = {case: is_same(more) for case, more in same.items()}
+    assert all(actual.values()), actual
+    actual = {case: is_same(more) for case, more in other.items()}
+    assert not any(actual.values()), actual
 
 
 def test_numbers_of_numpy_are_told_apart_as_those_of_python_are(dataset):
@@ -212,7 +212,7 @@ def test_numbers_of_numpy_are_told_apart_as_those_of_python_are(dataset):
 
         def identity(number: float) -> dict:
             options = {**OPTIONS, "image_size": SIZE, case.partition(" ")[0]: option(number)}
-            return tf_input.Sequence(dataset, "train", **options).position.identity
+            return tf_input.Sequence(dataset, "train", **options).iterator_state.identity
 
         assert identity(np.float32(0.25)) == identity(0.25), case
         assert identity(np.float32(0.25)) != identity(np.float32(0.5)), case
@@ -228,7 +228,7 @@ def test_steps_per_execution_are_respected(dataset, tmp_path):
 
     fit_exact("whole")
     fit_exact("parts", Interrupt(1, 9))
-    assert backups(tmp_path / "parts") == [(1, 6)]
+    assert checkpoints(tmp_path / "parts") == [(1, 6)]
     before = len(lines(tmp_path / "parts" / "log"))
     fit_exact("parts")
     assert lines(tmp_path / "parts" / "log")[before:] == lines(tmp_path / "whole" / "log")[NUM_BATCHES + 6 :]
@@ -240,17 +240,17 @@ def test_a_resumed_training_makes_a_step_for_each_batch_and_says_where_it_goes_o
     """Validation, a callback that wants to stop, and another `fit` of the same model, are what they are without it."""
     valid = batches(dataset, "validation")
     fit(dataset, tmp_path, None, 3, steps_per_execution, [Interrupt(1, 8)], save_freq=4)
-    (place,) = backups(tmp_path)
-    assert place[0] == 1 and place[1] > 0
+    (location,) = checkpoints(tmp_path)
+    assert location[0] == 1 and location[1] > 0
     shutil.copytree(tmp_path / "backups", tmp_path / "stopped/backups")
     train, seen = batches(dataset), []
     model = untrained_model(tmp_path / "log", steps_per_execution)
-    backup = tf_input.BackupAndRestore(tmp_path / "backups", train, save_freq=4)
+    checkpoint = tf_input.BackupAndRestore(tmp_path / "backups", train, save_freq=4)
     count = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append((epoch, int(model.optimizer.iterations.numpy()))))
-    model.fit(train, validation_data=valid, epochs=3, callbacks=[backup, count], shuffle=False, verbose=0)
+    model.fit(train, validation_data=valid, epochs=3, callbacks=[checkpoint, count], shuffle=False, verbose=0)
     assert seen == [(1, 2 * NUM_BATCHES), (2, 3 * NUM_BATCHES)]
-    assert not [one for one in recwarn if "ran out of data" in str(one.message)]
-    assert f"resumed at epoch 2, batch {place[1] + 1}, from {tmp_path / 'backups'}" in capsys.readouterr().out
+    assert not [item for item in recwarn if "ran out of data" in str(item.message)]
+    assert f"resumed at epoch 2, batch {location[1] + 1}, from {tmp_path / 'backups'}" in capsys.readouterr().out
     assert model.fit(train, epochs=1, shuffle=False, verbose=0).epoch == [0]
     model = fit(dataset, tmp_path / "stopped", None, 3, steps_per_execution, [EndAfterAnEpoch()])
     assert model.optimizer.iterations.numpy() == 2 * NUM_BATCHES
@@ -264,11 +264,11 @@ def test_an_epoch_that_is_stopped_in_its_middle_is_gone_on_with(dataset, tmp_pat
             self.model.stop_training = batch == 6
 
     fit(dataset, tmp_path, callbacks=[Stop()], delete_checkpoint=False)
-    assert backups(tmp_path) == [(0, 7)]
+    assert checkpoints(tmp_path) == [(0, 7)]
     train, model = batches(dataset), untrained_model(tmp_path / "log")
-    backup = tf_input.BackupAndRestore(tmp_path / "backups", train)
+    checkpoint = tf_input.BackupAndRestore(tmp_path / "backups", train)
     with pytest.raises(ValueError, match="epoch 2 ended after 7 of 12 batches"):
-        model.fit(train, epochs=3, steps_per_epoch=NUM_BATCHES, callbacks=[backup], verbose=0)
+        model.fit(train, epochs=3, steps_per_epoch=NUM_BATCHES, callbacks=[checkpoint], verbose=0)
 
 
 @pytest.mark.slow(3)
@@ -289,7 +289,7 @@ def test_what_follows_a_training_reads_on_as_if_it_had_not_been_interrupted(data
     for _ in range(2):
         train = batches(dataset)
         fit(dataset, tmp_path, train, 2, save_freq=4, delete_checkpoint=False)
-        assert train.position.next == (2, 0) and backups(tmp_path) == [(2, 0)]
+        assert train.iterator_state.next == (2, 0) and checkpoints(tmp_path) == [(2, 0)]
 
 
 def test_a_complete_training_is_reported_with_advice_that_works(dataset, tmp_path, capsys):
@@ -298,7 +298,7 @@ def test_a_complete_training_is_reported_with_advice_that_works(dataset, tmp_pat
         assert "epochs=1" not in capsys.readouterr().out
         model = fit(dataset, tmp_path, epochs=1, delete_checkpoint=delete_checkpoint)
         (message,) = [line for line in capsys.readouterr().out.splitlines() if "epochs=1" in line]
-        assert "backup-00000001-00000000.npz" in message and not model.history.epoch
+        assert "checkpoint-00000001-00000000.npz" in message and not model.history.epoch
         assert ("a larger epochs" in message) != delete_checkpoint
         if not delete_checkpoint:
             assert fit(dataset, tmp_path, epochs=2, delete_checkpoint=False).history.epoch == [1]
@@ -312,15 +312,15 @@ def test_what_can_not_be_gone_on_with_is_refused(dataset, tmp_path):
     with pytest.raises(ValueError, match=r"-00000001-00000008.npz was saved in the middle of an epoch"):
         fit(dataset, tmp_path, tf_input.Sequence(dataset, "train", **OPTIONS), 2)
     train, model = batches(dataset), untrained_model(tmp_path / "log")
-    backup = tf_input.BackupAndRestore(tmp_path / "others", train)
+    checkpoint = tf_input.BackupAndRestore(tmp_path / "others", train)
     with pytest.raises(ValueError, match="steps_per_epoch=12"):
-        model.fit(train.filter(lambda x, y: True), callbacks=[backup], verbose=0)
+        model.fit(train.filter(lambda x, y: True), callbacks=[checkpoint], verbose=0)
     with pytest.raises(ValueError, match="epoch 1 was not read from `train`"):
-        model.fit(dataset.batches("train", **OPTIONS), callbacks=[backup], verbose=0)
+        model.fit(dataset.batches("train", **OPTIONS), callbacks=[checkpoint], verbose=0)
     for same in (train.map(lambda x, y: (x, y)), train.repeat(), train.repeat().filter(lambda x, y: True)):
-        train.position.go_to(0)
-        model.fit(same, epochs=2, steps_per_epoch=12, callbacks=[backup], verbose=0)
-        assert train.position.next == (2, 0)
+        train.iterator_state.go_to(0)
+        model.fit(same, epochs=2, steps_per_epoch=12, callbacks=[checkpoint], verbose=0)
+        assert train.iterator_state.next == (2, 0)
 
 
 def test_a_training_that_is_lost_leaves_the_backup_before(dataset, tmp_path):
@@ -330,23 +330,23 @@ def test_a_training_that_is_lost_leaves_the_backup_before(dataset, tmp_path):
                 self.model.layers[-1].kernel.assign(np.full(self.model.layers[-1].kernel.shape, np.nan))
 
     fit(dataset, tmp_path, callbacks=[Lose(), keras.callbacks.TerminateOnNaN()], save_freq=5)
-    assert backups(tmp_path) == [(0, 5)]
+    assert checkpoints(tmp_path) == [(0, 5)]
 
 
 def test_a_training_begins_with_the_start_epoch(dataset, tmp_path):
     """A loop by itself; Keras has to be told so, and is not to read other epochs."""
-    data, found = dataset.batches("train", **OPTIONS, start_epoch=1), []
-    backup = tf_input.Backup(tmp_path / "loop", untrained_model(tmp_path / "log"), data)
-    for epoch in backup.epochs(2):
-        found += [x.numpy().tobytes() for x, _ in backup.batches()]
-    (expected := batches(dataset)).position.go_to(1)
-    assert epoch == 1 and found == [x.tobytes() for x, _ in expected.as_numpy_iterator()]
+    data, actual = dataset.batches("train", **OPTIONS, start_epoch=1), []
+    checkpoint = tf_input.Checkpoint(tmp_path / "loop", untrained_model(tmp_path / "log"), data)
+    for epoch in checkpoint.epochs(2):
+        actual += [x.numpy().tobytes() for x, _ in checkpoint.batches()]
+    (expected := batches(dataset)).iterator_state.go_to(1)
+    assert epoch == 1 and actual == [x.tobytes() for x, _ in expected.as_numpy_iterator()]
     train = dataset.batches("train", **OPTIONS, start_epoch=1)
     with pytest.raises(ValueError, match="initial_epoch=0"):
         fit(dataset, tmp_path, train)
     model = untrained_model(tmp_path / "log")
-    backup = tf_input.BackupAndRestore(tmp_path / "backups", train, delete_checkpoint=False)
-    assert model.fit(train, epochs=2, initial_epoch=1, callbacks=[backup], verbose=0).epoch == [1] and backups(tmp_path) == [(2, 0)]
+    checkpoint = tf_input.BackupAndRestore(tmp_path / "backups", train, delete_checkpoint=False)
+    assert model.fit(train, epochs=2, initial_epoch=1, callbacks=[checkpoint], verbose=0).epoch == [1] and checkpoints(tmp_path) == [(2, 0)]
 
 
 def test_what_can_not_be_read_again_is_refused(dataset, tmp_path):
@@ -424,26 +424,26 @@ def test_variables_are_restored_by_their_names(dataset, tmp_path):
     }
     for name, (before, after, message) in cases.items():
         saved = two_towers(*before)
-        tf_input.Backup(tmp_path / name, saved, data).save()
+        tf_input.Checkpoint(tmp_path / name, saved, data).save()
         model = two_towers(*after)
         if message:
             with pytest.raises(ValueError, match=message):
-                tf_input.Backup(tmp_path / name, model, data)
+                tf_input.Checkpoint(tmp_path / name, model, data)
             continue
-        tf_input.Backup(tmp_path / name, model, data)
+        tf_input.Checkpoint(tmp_path / name, model, data)
         pairs = zip(kernels(saved).items(), kernels(model).items())
-        expected, found = kernels(saved), kernels(model)
+        expected, actual = kernels(saved), kernels(model)
         if "automatic" in name:
-            assert all((one == other).all() for (_, one), (_, other) in pairs), name
+            assert all((entry == other).all() for (_, entry), (_, other) in pairs), name
         else:
-            assert all((expected[layer] == found[layer]).all() for layer in expected), name
+            assert all((expected[layer] == actual[layer]).all() for layer in expected), name
     (path,) = (tmp_path / "the same").glob("*.npz")
     with np.load(path) as file:
         old = {key: file[key] for key in file.files}
     old["state"] = old["state"].item().replace('"variables"', '"others"')
     np.savez(path, **old)
     with pytest.raises(ValueError, match="earlier version"):
-        tf_input.Backup(tmp_path / "the same", two_towers("a", "b"), data)
+        tf_input.Checkpoint(tmp_path / "the same", two_towers("a", "b"), data)
 
 
 def test_what_is_no_model_of_keras_3_is_refused_by_name(dataset, tmp_path):
@@ -452,9 +452,9 @@ def test_what_is_no_model_of_keras_3_is_refused_by_name(dataset, tmp_path):
 
     TrainState.__module__ = "flax.training.train_state"
     model = two_towers("a", "b")
-    for name, (one, optimizer) in {"model": (TrainState(), None), "optimizer": (model, TrainState())}.items():
-        with pytest.raises(ValueError, match=f"{name}=flax.training.train_state.TrainState .*position.go_to"):
-            tf_input.Backup(tmp_path, one, batches(dataset), optimizer=optimizer)
+    for name, (item, optimizer) in {"model": (TrainState(), None), "optimizer": (model, TrainState())}.items():
+        with pytest.raises(ValueError, match=f"{name}=flax.training.train_state.TrainState .*iterator_state.go_to"):
+            tf_input.Checkpoint(tmp_path, item, batches(dataset), optimizer=optimizer)
 
 
 @pytest.mark.slow
@@ -464,7 +464,7 @@ def test_a_model_of_keras_2_is_refused_by_name(dataset, tmp_path):
     model.compile("sgd", "mse")
     data = batches(dataset)
     calls = {
-        "Backup": lambda: tf_input.Backup(tmp_path, model, data),
+        "Checkpoint": lambda: tf_input.Checkpoint(tmp_path, model, data),
         "BackupAndRestore": lambda: model.fit(data, callbacks=[tf_input.BackupAndRestore(tmp_path, data)], verbose=0),
         "export_serving": lambda: tf_input.export_serving(model, data, tmp_path / "1"),
     }
@@ -482,7 +482,7 @@ def test_executions_that_would_go_on_into_the_next_epoch_are_refused(dataset, tm
     with pytest.raises(ValueError, match="steps_per_execution=5"):
         fit(dataset, tmp_path, None, 2, 5, save_freq=5)
     fit(dataset, tmp_path, None, 2, 4, [Interrupt(0, 8)], save_freq=4)
-    assert backups(tmp_path) == [(0, 8)]
+    assert checkpoints(tmp_path) == [(0, 8)]
     with pytest.raises(ValueError, match="steps_per_execution=3"):
         fit(dataset, tmp_path, None, 2, 3)
     model = fit(dataset, tmp_path / "whole epochs", None, 2, 5)
@@ -500,16 +500,16 @@ class Loop:
         keras.utils.set_random_seed(0)
         layers = [keras.layers.Rescaling(1 / 255), keras.layers.Flatten(), keras.layers.Dropout(0.5), keras.layers.Dense(3)]
         self.model, self.optimizer = keras.Sequential([keras.Input((*SIZE, 3), dtype="uint8"), *layers]), keras.optimizers.Adam()
-        self.backup = tf_input.Backup(folder, self.model, train, optimizer=self.optimizer, **{"save_freq": 4, **options})
+        self.checkpoint = tf_input.Checkpoint(folder, self.model, train, optimizer=self.optimizer, **{"save_freq": 4, **options})
         self.train, self.make_data, self.read = train, make_data, []
 
     def run(self, epochs: int = 3, stop_at: tuple[int, int] | None = None) -> None:
-        for epoch in self.backup.epochs(epochs):
-            for images, labels in self.backup.batches(self.make_data(self.train)):
-                if (epoch, self.backup.step) == stop_at:
+        for epoch in self.checkpoint.epochs(epochs):
+            for images, labels in self.checkpoint.batches(self.make_data(self.train)):
+                if (epoch, self.checkpoint.step) == stop_at:
                     return
                 self.step(images, labels)
-            self.backup.state.setdefault("steps", []).append(int(self.optimizer.iterations.numpy()))
+            self.checkpoint.state.setdefault("steps", []).append(int(self.optimizer.iterations.numpy()))
 
     def step(self, images, labels) -> None:
         self.read.append(hashlib.md5(np.asarray(images).tobytes()).hexdigest())
@@ -539,40 +539,40 @@ def test_a_loop_goes_on_with_the_same_batches_to_the_same_weights(dataset, tmp_p
     for name, (make_train, make_data) in cases.items():
         folder = tmp_path / name
         if name in ("batches", "mapped"):
-            whole = Loop(folder / "whole", make_train(), make_data)
-            assert whole.backup.restored_from is None
-            whole.run(2)
+            complete = Loop(folder / "whole", make_train(), make_data)
+            assert complete.checkpoint.restored_from is None
+            complete.run(2)
         stopped = Loop(folder / "parts", make_train(), make_data)
         stopped.run(2, stop_at=(1, 5))
-        assert [path.name for path in (folder / "parts").iterdir()] == ["backup-00000001-00000004.npz"], name
+        assert [path.name for path in (folder / "parts").iterdir()] == ["checkpoint-00000001-00000004.npz"], name
         capsys.readouterr()
         resumed = Loop(folder / "parts", make_train(), make_data)
         assert f"resumed at epoch 2, batch 5, from {folder}" in capsys.readouterr().out
-        assert (resumed.backup.epoch, resumed.backup.step, resumed.backup.state) == (1, 4, {"steps": [num_batches]})
+        assert (resumed.checkpoint.epoch, resumed.checkpoint.step, resumed.checkpoint.state) == (1, 4, {"steps": [num_batches]})
         resumed.run(2)
-        assert len(set(whole.read)) == len(whole.read) == 2 * num_batches
-        assert stopped.read + resumed.read[1:] == whole.read and resumed.read[0] == stopped.read[-1], name
-        for one, other in zip(resumed.model.get_weights(), whole.model.get_weights()):
-            np.testing.assert_array_equal(one, other)
-        assert resumed.backup.state == {"steps": [num_batches, 2 * num_batches]}
+        assert len(set(complete.read)) == len(complete.read) == 2 * num_batches
+        assert stopped.read + resumed.read[1:] == complete.read and resumed.read[0] == stopped.read[-1], name
+        for item, other in zip(resumed.model.get_weights(), complete.model.get_weights()):
+            np.testing.assert_array_equal(item, other)
+        assert resumed.checkpoint.state == {"steps": [num_batches, 2 * num_batches]}
         if name in ("batches", "Sequence"):
             done = Loop(folder / "parts", make_train(), make_data)  # of which nothing is left
             done.run(2)
             assert "num_epochs=2" in capsys.readouterr().out
-            assert not done.read and done.backup.state == resumed.backup.state
+            assert not done.read and done.checkpoint.state == resumed.checkpoint.state
 
 
 @pytest.mark.slow
 def test_another_number_of_hosts_goes_on(dataset, tmp_path):
     """With the batches of all: of those that two hosts backed up, one reads the rest."""
     options = {"drop_remainder": True}
-    whole, stopped = (Loop(tmp_path / str(hosts[0]), batches(dataset, hosts=hosts, **options)) for hosts in ((1, 0), (2, 0)))
-    whole.run(2)
+    complete, stopped = (Loop(tmp_path / str(hosts[0]), batches(dataset, hosts=hosts, **options)) for hosts in ((1, 0), (2, 0)))
+    complete.run(2)
     stopped.run(2, stop_at=(1, 6))
     resumed = Loop(tmp_path / "2", batches(dataset, hosts=(1, 0), **options))
     resumed.run(2)
-    assert resumed.read == whole.read[NUM_BATCHES - 1 + 4 :]
-    assert not {*stopped.read} & {*whole.read}  # half of their rows
+    assert resumed.read == complete.read[NUM_BATCHES - 1 + 4 :]
+    assert not {*stopped.read} & {*complete.read}  # half of their rows
 
 
 def test_of_several_processes_one_writes(dataset, tmp_path):
@@ -581,18 +581,18 @@ def test_of_several_processes_one_writes(dataset, tmp_path):
     reader = Loop(tmp_path, train, writes=False, before_save=lambda: saved.append("reader"))
     reader.run(1)
     assert not saved and not list(tmp_path.iterdir())
-    writer = Loop(tmp_path, train, keep=3, before_save=lambda: saved.append((writer.backup.epoch, writer.backup.step)))
+    writer = Loop(tmp_path, train, keep=3, before_save=lambda: saved.append((writer.checkpoint.epoch, writer.checkpoint.step)))
     writer.run(1)
-    places = [(0, 4), (0, 8), (1, 0)]
-    assert saved == places and sorted(path.name for path in tmp_path.iterdir()) == [
-        f"backup-{epoch:08d}-{step:08d}.npz" for epoch, step in places
+    indices = [(0, 4), (0, 8), (1, 0)]
+    assert saved == indices and sorted(path.name for path in tmp_path.iterdir()) == [
+        f"checkpoint-{epoch:08d}-{step:08d}.npz" for epoch, step in indices
     ]
     reader = Loop(tmp_path, train, writes=False)
-    for one, other in zip(reader.model.get_weights(), writer.model.get_weights()):
-        np.testing.assert_array_equal(one, other)
-    reader.backup.delete()
+    for item, other in zip(reader.model.get_weights(), writer.model.get_weights()):
+        np.testing.assert_array_equal(item, other)
+    reader.checkpoint.delete()
     assert len(list(tmp_path.iterdir())) == 3
-    writer.backup.delete()
+    writer.checkpoint.delete()
     assert not list(tmp_path.iterdir())
 
 
@@ -600,16 +600,16 @@ def test_what_a_loop_does_wrong_is_said(dataset, tmp_path):
     train = batches(dataset)
     loop = Loop(tmp_path, train, settings={"model": "a", "sizes": (1, 2)})
     with pytest.raises(ValueError, match="epoch 1 ended after 3 of 12 steps"):
-        for _ in loop.backup.epochs(2):
-            loop.backup.advance(3)
+        for _ in loop.checkpoint.epochs(2):
+            loop.checkpoint.advance(3)
     loop.run(1)
     with pytest.raises(ValueError, match=r"another training: here model='b' \(there 'a'\)"):
         Loop(tmp_path, train, settings={"model": "b", "sizes": (1, 2)})
     Loop(tmp_path, train, settings={"model": "a", "sizes": (1, 2)})
     with pytest.raises(ValueError, match="optimizer=None"):
-        tf_input.Backup(tmp_path, loop.model, train)
+        tf_input.Checkpoint(tmp_path, loop.model, train)
     with pytest.raises(ValueError, match="the model is not built"):
-        tf_input.Backup(tmp_path, keras.Sequential([keras.layers.Dense(1)]), train, optimizer=loop.optimizer)
+        tf_input.Checkpoint(tmp_path, keras.Sequential([keras.layers.Dense(1)]), train, optimizer=loop.optimizer)
     with pytest.raises(ValueError, match="keep=0"):
         Loop(tmp_path, train, keep=0)
 
@@ -619,14 +619,14 @@ def test_a_damaged_backup_is_refused_by_name(dataset, begun):
     data = bytearray(path.read_bytes())
     data[data.rindex(b"NUMPY") + 130] ^= 255  # in the last array
     train = batches(dataset)
-    for damaged in (bytes(data), bytes(data[:1000]), b""):
-        path.write_bytes(damaged)
+    for corrupt in (bytes(data), bytes(data[:1000]), b""):
+        path.write_bytes(corrupt)
         with pytest.raises(ValueError, match=f"{path.name}: .*corrupt: "):
             fit(dataset, begun, train)
 
 
 def test_what_was_not_finished_is_no_backup(dataset, begun):
-    (begun / "backups" / "backup-00000009-00000000.unfinished").write_bytes(b"killed amid it")
+    (begun / "backups" / "checkpoint-00000009-00000000.unfinished").write_bytes(b"killed amid it")
     model = fit(dataset, begun, epochs=2)
     assert model.optimizer.iterations.numpy() == 2 * NUM_BATCHES
 
@@ -638,5 +638,5 @@ def test_a_resumed_epoch_reads_no_record_of_the_batches_before(dataset):
     asked = []
     read = plan.reader.read
     plan.reader.read = lambda numbers, **options: asked.extend(numbers.tolist()) or read(numbers, **options)
-    (batch,) = input_pipeline.read_batches(plan, plan.decode, Position(0, config.start_step))
+    (batch,) = input_pipeline.read_batches(plan, plan.decode, IteratorState(0, config.start_step))
     assert len(set(asked)) == len(batch[1]) == 93 - (NUM_BATCHES - 1) * BATCH_SIZE

@@ -29,11 +29,11 @@ def negate(images, labels):
     return 255 - images, tf.numpy_function(lambda values: -values, [labels], tf.int64)
 
 
-def assert_same(found, expected, case=None) -> None:
-    tf.nest.assert_same_structure(found, expected)
-    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected)):
-        assert isinstance(one, np.ndarray) and one.dtype == other.dtype, case
-        np.testing.assert_array_equal(one, other, err_msg=str(case))
+def assert_same(result, expected, case=None) -> None:
+    tf.nest.assert_same_structure(result, expected)
+    for item, other in zip(tf.nest.flatten(result), tf.nest.flatten(expected)):
+        assert isinstance(item, np.ndarray) and item.dtype == other.dtype, case
+        np.testing.assert_array_equal(item, other, err_msg=str(case))
 
 
 @pytest.mark.slow(3)
@@ -56,7 +56,7 @@ def test_it_gives_the_batches_of_the_same_epoch_and_step(mixed, uniform):
             for step in np.random.default_rng(0).permutation(len(expected))[:5]:  # not one after the other
                 assert_same(sequence[step], expected[step], (split, options, step))
             assert_same(sequence[-1], expected[-1])
-            sequence.position.go_to(sequence.epoch + 1)
+            sequence.iterator_state.go_to(sequence.epoch + 1)
 
 
 def test_tensorflow_does_not_warn_of_the_graphs_of_sequences_that_are_made_one_after_the_other(uniform, monkeypatch):
@@ -64,7 +64,7 @@ def test_tensorflow_does_not_warn_of_the_graphs_of_sequences_that_are_made_one_a
     monkeypatch.setattr(tf.get_logger(), "handle", lambda record: warned.append(record.getMessage()))
     for _ in range(6):
         tf_input.Sequence(uniform, "train", batch_size=8, image_size=None)[5]
-    assert not [one for one in warned if "retracing" in one]
+    assert not [item for item in warned if "retracing" in item]
 
 
 def test_who_makes_batches_ahead_makes_the_same(mixed):
@@ -120,7 +120,7 @@ def test_functions_that_no_process_can_be_sent_are_refused(mixed):
 
 def test_it_can_be_pickled(mixed):
     sequence = tf_input.Sequence(mixed, "train", augment=True, workers=2, **OPTIONS)
-    sequence.position.go_to(1)
+    sequence.iterator_state.go_to(1)
     copy = pickle.loads(pickle.dumps(sequence))
     assert copy.epoch == sequence.epoch == 1
     assert_same(copy[5], sequence[5])
@@ -132,10 +132,10 @@ def test_it_is_made_of_a_directory_too(mixed):
 
 def test_a_config_is_given_whole_or_with_changes(mixed):
     config = tf_input.ReadConfig(**{**OPTIONS, "batch_size": 2})
-    whole = tf_input.Sequence(mixed, "train", tf_input.ReadConfig(**OPTIONS))
+    complete = tf_input.Sequence(mixed, "train", tf_input.ReadConfig(**OPTIONS))
     changed = tf_input.Sequence(mixed, "train", config=config, batch_size=OPTIONS["batch_size"])
     expected = tf_input.Sequence(mixed, "train", **OPTIONS)[1]
-    for case, sequence in {"whole": whole, "changed": changed, "pickled": pickle.loads(pickle.dumps(changed))}.items():
+    for case, sequence in {"whole": complete, "changed": changed, "pickled": pickle.loads(pickle.dumps(changed))}.items():
         assert_same(sequence[1], expected, case)
     with pytest.raises(TypeError, match="^config=8"):
         tf_input.Sequence(mixed, "train", 8)
@@ -179,17 +179,17 @@ def test_an_unshuffled_split_is_the_same_in_each_epoch(mixed):
     sequence = tf_input.Sequence(mixed, "validation", **OPTIONS)
     first = list(sequence)
     sequence.on_epoch_end()
-    for one, other in zip(first, sequence, strict=True):
-        assert_same(one, other)
+    for item, other in zip(first, sequence, strict=True):
+        assert_same(item, other)
 
 
 def test_without_a_seed_epochs_differ_and_batches_stay(mixed):
-    one, other = (tf_input.Sequence(mixed, "train", **{**OPTIONS, "seed": None}) for _ in range(2))
-    assert_same(one[3], one[3])
-    assert (one[3][0] != other[3][0]).any()
-    before = one[3][0]
-    one.position.go_to(1)
-    assert (one[3][0] != before).any()
+    item, other = (tf_input.Sequence(mixed, "train", **{**OPTIONS, "seed": None}) for _ in range(2))
+    assert_same(item[3], item[3])
+    assert (item[3][0] != other[3][0]).any()
+    before = item[3][0]
+    item.iterator_state.go_to(1)
+    assert (item[3][0] != before).any()
 
 
 class Recorded(tf_input.Sequence):
@@ -268,7 +268,7 @@ def test_an_epoch_ends_when_that_is_said_and_each_of_its_batches_was_read(mixed)
         ([[NUM_BATCHES - 1]], 0),
     ]
     for ends, expected in cases:
-        train.position.go_to(0)
+        train.iterator_state.go_to(0)
         for steps in ends:
             for step in steps:
                 train[step]

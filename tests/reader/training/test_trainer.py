@@ -123,7 +123,7 @@ def test_it_trains_evaluates_is_killed_and_goes_on(data, tmp_path, monkeypatch):
     finally:
         process.kill()
     process.communicate()
-    (path,) = (tmp_path / "run/backups").iterdir()
+    (path,) = (tmp_path / "run/checkpoints").iterdir()
     done = json.loads(str(np.load(path)["state"]))
     assert (done["epoch"], done["step"], len(done["state"]["history"])) == (1, 4, 1)
     assert not (tmp_path / "run" / "results.json").exists()
@@ -139,7 +139,7 @@ def test_it_trains_evaluates_is_killed_and_goes_on(data, tmp_path, monkeypatch):
     assert results["step"] == epochs * STEPS  # the optimizer's own count: it was restored too
     assert all(epoch["eval_examples"] == tf_input.open(data).num_examples("validation") for epoch in results["history"])
     assert results["history"][-1]["accuracy"] > 0.8 and results["history"][-1]["loss"] < results["history"][0]["loss"] / 2
-    assert len(list((tmp_path / "run/backups").iterdir())) == 1
+    assert len(list((tmp_path / "run/checkpoints").iterdir())) == 1
 
     model = keras.models.load_model(tmp_path / "run/model.keras")
     assert model.optimizer.iterations.numpy() == epochs * STEPS
@@ -171,8 +171,8 @@ def test_a_network_of_keras_in_mixed_precision(data, tmp_path, monkeypatch):
     network, made = models.NETWORKS["mobilenetv3small"], []
 
     def make_first_blocks(**how: object) -> keras.Model:
-        made.append(whole := network.build(**how))
-        return keras.Model(whole.input, keras.layers.GlobalAveragePooling2D()(whole.get_layer("expanded_conv_2_add").output))
+        made.append(complete := network.build(**how))
+        return keras.Model(complete.input, keras.layers.GlobalAveragePooling2D()(complete.get_layer("expanded_conv_2_add").output))
 
     monkeypatch.setitem(models.NETWORKS, "mobilenetv3small", dataclasses.replace(network, build=make_first_blocks))
     flags = ("--data", str(data), "--output", str(tmp_path), *FLAGS, "--epochs", "1", "--mixed_precision", "float16", "--eval_split", "none")
@@ -184,11 +184,11 @@ def test_a_network_of_keras_in_mixed_precision(data, tmp_path, monkeypatch):
     assert model.input_shape == (None, 32, 32, 3) and model.output_shape == (None, 3)
     assert model.inputs[0].dtype == "uint8" and model.outputs[0].dtype == "float32"
     (base,) = (layer for layer in model.layers if isinstance(layer, keras.Model))
-    (whole,) = made
-    assert whole.count_params() > 900_000 and len(base.layers) > 20
-    for one in (base, whole):
-        assert {layer.compute_dtype for layer in one.layers if layer.weights} == {"float16"}
-        assert {layer.variable_dtype for layer in one.layers if layer.weights} == {"float32"}
+    (complete,) = made
+    assert complete.count_params() > 900_000 and len(base.layers) > 20
+    for item in (base, complete):
+        assert {layer.compute_dtype for layer in item.layers if layer.weights} == {"float16"}
+        assert {layer.variable_dtype for layer in item.layers if layer.weights} == {"float32"}
     assert model.get_layer("logits").compute_dtype == "float32"
 
 
@@ -237,7 +237,7 @@ TWO_EPOCHS = (*FLAGS, "--epochs", "2", "--save_steps", "4")
 
 
 @pytest.fixture(scope="module")
-def whole(data, tmp_path_factory) -> pathlib.Path:
+def complete(data, tmp_path_factory) -> pathlib.Path:
     """What a training of two epochs, which nothing interrupted, has left."""
     folder, handler = tmp_path_factory.mktemp("whole"), signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:
@@ -252,35 +252,35 @@ def weights_of(folder: pathlib.Path) -> list[np.ndarray]:
 
 
 @pytest.mark.slow(9)
-def test_two_workers_train_one_model_and_any_number_goes_on_with_it(data, whole, tmp_path, monkeypatch, capsys):
+def test_two_workers_train_one_model_and_any_number_goes_on_with_it(data, complete, tmp_path, monkeypatch, capsys):
     """To the model that one of them alone makes: its batches are the same, whoever reads them."""
     monkeypatch.setattr(models, "make_model", make_small_model)
     flags, dataset = ("--data", data, *TWO_EPOCHS), tf_input.open(data)
     run_two_workers(STOP_AFTER_A_BACKUP, *flags, "--output", tmp_path / "one")
-    assert [path.name for path in (tmp_path / "one/backups").iterdir()] == ["backup-00000001-00000004.npz"]
+    assert [path.name for path in (tmp_path / "one/checkpoints").iterdir()] == ["checkpoint-00000001-00000004.npz"]
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     assert train.main([*map(str, flags), "--output", str(tmp_path / "one"), "--resume"]) == 0
     assert "resumed at epoch 2, batch 5, from " in capsys.readouterr().out
     said = run_two_workers(TELL, *flags, "--output", tmp_path / "two", "--resume")
     assert all("resumed at epoch 2, batch 5, from " in text for text in said)
     for name in ("one", "two"):
-        for weight, same in zip(weights_of(tmp_path / name), weights_of(whole), strict=True):
+        for weight, same in zip(weights_of(tmp_path / name), weights_of(complete), strict=True):
             np.testing.assert_allclose(weight, same, rtol=1e-3, atol=1e-5)
 
     results = results_of(tmp_path / "two")
     assert (results["replicas"], results["step"]) == (2, 2 * STEPS)
     assert [epoch["eval_examples"] for epoch in results["history"]] == [dataset.num_examples("validation")] * 2
-    told = [json.loads(re.search(r"told (.*)", text)[1]) for text in said]
-    assert told[0]["weights"] == told[1]["weights"]
-    for one in told:  # a second evaluation is of the same images
-        assert one["again"] == pytest.approx({name: results["history"][-1][f"eval_{name}"] for name in one["again"]}, rel=1e-5)
-    assert [one["hosts"] for one in told] == [[2, 0], [2, 1]]
-    read = [one["read"] for one in told]
+    reported = [json.loads(re.search(r"told (.*)", text)[1]) for text in said]
+    assert reported[0]["weights"] == reported[1]["weights"]
+    for member in reported:  # a second evaluation is of the same images
+        assert member["again"] == pytest.approx({name: results["history"][-1][f"eval_{name}"] for name in member["again"]}, rel=1e-5)
+    assert [item["hosts"] for item in reported] == [[2, 0], [2, 1]]
+    read = [entry["read"] for entry in reported]
     assert len(read[0]) == len(read[1]) == STEPS * BATCH // 2
     assert len({*read[0], *read[1]}) == STEPS * BATCH  # each image once, on one of them
-    found = [one["found"] for one in told]
+    actual = [element["found"] for element in reported]
     num_each = -(-dataset.num_examples("train") // 2)  # of which one may fill up a batch
-    assert len(found[0]) == len(found[1]) == num_each and len({*found[0], *found[1]}) == dataset.num_examples("train")
+    assert len(actual[0]) == len(actual[1]) == num_each and len({*actual[0], *actual[1]}) == dataset.num_examples("train")
     for index, text in enumerate(said):
         assert re.search(rf"train: found 2 hosts from the \w+Strategy .*this is host {index} ", text)
     assert "model.keras" in said[0] and "model.keras" not in said[1]
@@ -333,31 +333,31 @@ def test_mixed_precision_with_xla(data, trained, precision):
 
 
 @pytest.mark.slow(2)
-def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, whole, tmp_path, monkeypatch, capsys):
+def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, complete, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(models, "make_model", make_small_model)
-    save = tf_input.Backup.save
+    save = tf_input.Checkpoint.save
 
-    def save_and_stop(backup: tf_input.Backup) -> None:
-        save(backup)
-        if (backup.epoch, backup.step) == (1, 4):
+    def save_and_stop(checkpoint: tf_input.Checkpoint) -> None:
+        save(checkpoint)
+        if (checkpoint.epoch, checkpoint.step) == (1, 4):
             os.kill(os.getpid(), signal.SIGTERM)  # as a scheduler does
 
     flags = [*TWO_EPOCHS, "--data", str(data), "--output", str(tmp_path)]
-    monkeypatch.setattr(tf_input.Backup, "save", save_and_stop)
+    monkeypatch.setattr(tf_input.Checkpoint, "save", save_and_stop)
     assert train.main(flags) == 130
-    monkeypatch.setattr(tf_input.Backup, "save", save)
+    monkeypatch.setattr(tf_input.Checkpoint, "save", save)
     assert "resumed" not in capsys.readouterr().out
     assert train.main([*flags, "--resume"]) == 0
     assert "resumed at epoch 2, batch 5, from " in capsys.readouterr().out
-    assert results_of(whole)["step"] == results_of(tmp_path)["step"] == 2 * STEPS
+    assert results_of(complete)["step"] == results_of(tmp_path)["step"] == 2 * STEPS
     assert [epoch["steps"] for epoch in results_of(tmp_path)["history"]] == [STEPS, STEPS - 4]
-    for weight, same in zip(weights_of(tmp_path), weights_of(whole), strict=True):
+    for weight, same in zip(weights_of(tmp_path), weights_of(complete), strict=True):
         np.testing.assert_allclose(weight, same, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow
 def test_the_training_split_is_found_and_changed_data_are_told(data, tmp_path, monkeypatch, capsys):
-    """Of data whose splits are not called as ours are; prepared again of fewer images, they are not what the backup is of."""
+    """Of data whose splits are not called as ours are; prepared again of fewer images, they are not what the checkpoint is of."""
     monkeypatch.setattr(models, "make_model", make_small_model)
     images, out, splits = tmp_path / "in", tmp_path / "out", "training=0.8,holdout=0.2"
     shutil.copytree(data.parent / "in", images)
@@ -387,10 +387,10 @@ def test_an_epoch_depends_on_seed_and_number_alone(data):
         return [b"".join(part.numpy().tobytes() for part in batch) for batch in batches.iterator(epoch, step)]
 
     first, again, other = make(0), make(0), make(1)
-    whole = read(first, 3)
-    assert read(again, 3) == whole  # as after --resume, where no earlier epoch was read
-    assert read(again, 3, 4) == whole[4:]
-    epochs = [whole, read(first, 0), read(other, 0), read(other, 3)]
+    complete = read(first, 3)
+    assert read(again, 3) == complete  # as after --resume, where no earlier epoch was read
+    assert read(again, 3, 4) == complete[4:]
+    epochs = [complete, read(first, 0), read(other, 0), read(other, 3)]
     assert len({batch for epoch in epochs for batch in epoch}) == 4 * STEPS == sum(map(len, epochs))
 
 
@@ -498,14 +498,14 @@ def arguments_in_manifests() -> Iterator[tuple[str, list[str]]]:
 
 
 def test_manifests_and_commands_use_flags_that_there_are(monkeypatch):
-    found = list(arguments_in_manifests())
-    assert {name for name, _ in found} == {path.name for path in FOLDER.rglob("*.yaml")} - {"common.yaml"}
-    for name, arguments in found:
+    actual = list(arguments_in_manifests())
+    assert {name for name, _ in actual} == {path.name for path in FOLDER.rglob("*.yaml")} - {"common.yaml"}
+    for name, arguments in actual:
         assert {"--resume", "--save_steps=1000"} <= set(arguments), f"{name}: an epoch of hours would begin anew"
     commands = re.findall(r"train\.py ((?:.*\\\n)*.*--data.*)", (FOLDER / "README.md").read_text())
     assert len(commands) >= 4
-    found += [("README.md", shlex.split(command.replace("\\\n", " "), comments=True)) for command in commands]
-    for name, arguments in found:
+    actual += [("README.md", shlex.split(command.replace("\\\n", " "), comments=True)) for command in commands]
+    for name, arguments in actual:
         arguments = [argument.replace("$(JOB_COMPLETION_INDEX)", "1") for argument in arguments]
         parsed = options.parse(arguments)
         if parsed.strategy == "multi_worker" and parsed.workers is None:

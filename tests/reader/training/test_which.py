@@ -39,26 +39,26 @@ HOSTS = [(1, 0), (5, 4)]  # of the 93 examples three are in the last batch
 def test_which_says_what_batches_have(mixed, uniform, kind, order):
     """At random epochs and steps, one after the other or not, on one host and on one of several, whose last batch is filled up."""
     dataset = mixed if kind == "mixed" else uniform
-    examples = {one["key"]: one for one in dataset["train"]}
+    examples = {item["key"]: item for item in dataset["train"]}
     options = {"batch_size": 10, "image_size": SIZE if kind == "mixed" else None, "seed": 5, **ORDERS[order]}
     options |= {"memory_budget": 0} if kind == "not held" else {}
     random = np.random.default_rng(len(kind) + len(order))
     for hosts in HOSTS:
         data = dataset.batches("train", keys=True, hosts=hosts, **options)
-        places = {(int(random.integers(0, 1000)), int(random.integers(0, len(data)))), (2, len(data) - 1)}
-        for epoch, step in places:
-            data.position.go_to(epoch, step)
+        indices = {(int(random.integers(0, 1000)), int(random.integers(0, len(data)))), (2, len(data) - 1)}
+        for epoch, step in indices:
+            data.iterator_state.go_to(epoch, step)
             (images, labels, *weights), keys = next(data.as_numpy_iterator())
-            found = dataset.which("train", epoch=epoch, step=step, hosts=hosts, **options)
+            actual = dataset.which("train", epoch=epoch, step=step, hosts=hosts, **options)
             is_example = keys != b""
-            assert texts(keys[is_example]) == found["key"].tolist() == found["path"].tolist(), (epoch, step, hosts)
-            assert [dataset.class_names[label] for label in labels[is_example]] == found["label"].tolist()
-            for key, image, label in zip(found["key"], images, labels):
-                assert order != "chosen" or examples[key]["height"] > 20 and found["label"][0] != "bee"
+            assert texts(keys[is_example]) == actual["key"].tolist() == actual["path"].tolist(), (epoch, step, hosts)
+            assert [dataset.class_names[label] for label in labels[is_example]] == actual["label"].tolist()
+            for key, image, label in zip(actual["key"], images, labels):
+                assert order != "chosen" or examples[key]["height"] > 20 and actual["label"][0] != "bee"
                 assert examples[key]["label"] == label and (kind == "mixed" or (examples[key]["image"] == image).all())
             if hosts != (1, 0):
-                whole = dataset.which("train", epoch=epoch, step=step, **options)["key"].tolist()
-                assert set(found["key"]) < set(whole) and len(whole) == min(10, data.position.identity["num_examples"] - 10 * step)
+                complete = dataset.which("train", epoch=epoch, step=step, **options)["key"].tolist()
+                assert set(actual["key"]) < set(complete) and len(complete) == min(10, data.iterator_state.identity["num_examples"] - 10 * step)
                 assert (weights[0] == is_example).all() and is_example.all() == (step < len(data) - 1)
 
 
@@ -78,7 +78,7 @@ def test_keys_stand_beside_what_batches_would_be_without(mixed, uniform):
         without, data = dataset.batches("train", **options), dataset.batches("train", keys=True, **options)
         size = 20 if options.get("drop_remainder") else None
         assert data.element_spec == dataset.example_spec("train", keys=True, **options) == (without.element_spec, tf.TensorSpec([size], tf.string)), case
-        assert data.position.identity == without.position.identity, case  # a training may be looked at, and gone on with without
+        assert data.iterator_state.identity == without.iterator_state.identity, case  # a training may be looked at, and gone on with without
         batches = [*(dataset.as_numpy("train", keys=True, **options) if case == "plain" else data.as_numpy_iterator())]
         for (batch, keys), expected in zip(batches, without.as_numpy_iterator(), strict=True):
             tf.nest.map_structure(np.testing.assert_array_equal, batch, expected)
@@ -97,10 +97,10 @@ def test_records_of_others_have_keys_if_they_have(mixed):
     layout = {"image": "image", "label": "label", "key": "key"}
     others = tf_input.open_tfrecords(files, layout)
     ((images, labels), keys), *_ = others.batches("train", batch_size=20, image_size=SIZE, keys=True, shuffle=False).as_numpy_iterator()
-    assert texts(keys) == [one["key"] for one in mixed["validation"]]
+    assert texts(keys) == [item["key"] for item in mixed["validation"]]
     numbered = tf_input.open_tfrecords(files, {**layout, "key": "height"})
     assert texts(next(numbered.batches("train", batch_size=20, image_size=SIZE, keys=True, shuffle=False).as_numpy_iterator())[1]) == [
-        str(one["height"]) for one in mixed["validation"]
+        str(entry["height"]) for entry in mixed["validation"]
     ]
     nameless = tf_input.open_tfrecords(files, {"image": "image", "label": "label"})
     with pytest.raises(ValueError, match="keys=True"):
@@ -154,9 +154,9 @@ def which(capsys, *arguments: str) -> str:
 @pytest.mark.slow(2)
 def test_the_command_says_the_same_of_options_or_a_backup(mixed, uniform, capsys, tmp_path):
     options = {"batch_size": 12, "seed": 5}
-    found = uniform.which("train", epoch=3, step=4, **options)
+    actual = uniform.which("train", epoch=3, step=4, **options)
     printed = which(capsys, uniform.directory, "--epoch=3", "--step=4", "--batch_size=12", "--seed=5")
-    assert printed.splitlines() == ["key\tpath\tlabel", *map("\t".join, zip(*found.values()))]
+    assert printed.splitlines() == ["key\tpath\tlabel", *map("\t".join, zip(*actual.values()))]
     chosen = ["--where=width > 30", "--fold=4,0,2", "--subset=0.8", "--take=30", "--balance=ant=0.5,bee=0.5"]
     chosen_keys = uniform.which("train", epoch=3, step=1, **options, where="width > 30", fold=(4, (0, 2)), subset=0.8, take=30, balance={"ant": 0.5, "bee": 0.5})
     printed = which(capsys, uniform.directory, "--epoch=3", "--step=1", "--batch_size=12", "--seed=5", *chosen)
@@ -169,54 +169,54 @@ def test_the_command_says_the_same_of_options_or_a_backup(mixed, uniform, capsys
         assert [line.split("\t")[0] for line in printed.splitlines()[1:]] == found_shown["key"].tolist()
     assert which(capsys, uniform.directory, "--epoch=0", "--step=0", "--batch_size=3", "--shuffle=key").splitlines()[1].startswith("ant/")
     host = json.loads(which(capsys, uniform.directory, "--epoch=3", "--step=4", "--batch_size=12", "--seed=5", "--hosts=3,1", "--json"))
-    assert host == {"split": "train", "epoch": 3, "step": 4, "examples": [dict(zip(found, row)) for row in zip(*found.values())][host_first(found, host) :: 3]}
+    assert host == {"split": "train", "epoch": 3, "step": 4, "examples": [dict(zip(actual, row)) for row in zip(*actual.values())][host_first(actual, host) :: 3]}
 
     weighed = {"class_weight": "balanced", "map_batch": lambda x, y, w: (x, y, w)}
     for dataset, others, orders in ((mixed, {"image_size": SIZE, "augment": True}, ORDERS), (uniform, weighed, ["window", "balanced"])):
         for order in (ORDERS[name] for name in orders):
             model = keras.Sequential([keras.Input((*(others.get("image_size") or (24, 32)), 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
             model.compile("sgd", "mse")
-            backups = tmp_path / f"{dataset.directory.parent.name}{len(list(tmp_path.iterdir()))}"
+            checkpoints = tmp_path / f"{dataset.directory.parent.name}{len(list(tmp_path.iterdir()))}"
             train = dataset.batches("train", **options, **order, **others)
-            tf_input.Backup(backups, model, train, settings={"rate": 0.1}).save()
-            found = dataset.which("train", epoch=7, step=2, **options, **order)["key"].tolist()
-            for path in (backups, *backups.iterdir()):
-                told = json.loads(which(capsys, dataset.directory, "--epoch=7", "--step=2", "--backup", path, "--json"))
-                assert [one["key"] for one in told["examples"]] == found, order
+            tf_input.Checkpoint(checkpoints, model, train, settings={"rate": 0.1}).save()
+            actual = dataset.which("train", epoch=7, step=2, **options, **order)["key"].tolist()
+            for path in (checkpoints, *checkpoints.iterdir()):
+                reported = json.loads(which(capsys, dataset.directory, "--epoch=7", "--step=2", "--checkpoint", path, "--json"))
+                assert [item["key"] for item in reported["examples"]] == actual, order
 
 
-def host_first(found: dict, host: dict) -> int:
+def host_first(result: dict, host: dict) -> int:
     """In which row of the whole batch a host begins."""
-    return found["key"].tolist().index(host["examples"][0]["key"])
+    return result["key"].tolist().index(host["examples"][0]["key"])
 
 
 def test_wrong_usage_of_the_command_is_one_line(mixed, uniform, capsys, tmp_path):
-    place = ["--epoch=0", "--step=0"]
+    location = ["--epoch=0", "--step=0"]
     model = keras.Sequential([keras.Input((24, 32, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     model.compile("sgd", "mse")
-    tf_input.Backup(tmp_path / "backups", model, uniform.batches("train", batch_size=8, seed=0)).save()
+    tf_input.Checkpoint(tmp_path / "backups", model, uniform.batches("train", batch_size=8, seed=0)).save()
     (tmp_path / "none").mkdir()
     (tmp_path / "text.npz").write_text("no backup")
     np.savez(tmp_path / "others.npz", state=json.dumps({"identity": {"seed": 1}}))
     cases = {
-        "--batch_size is missing": place,
-        "--seed": [*place, "--seed=1", "--backup", tmp_path],
+        "--batch_size is missing": location,
+        "--seed": [*location, "--seed=1", "--checkpoint", tmp_path],
         "the following arguments are required: --step": ["--epoch=0", "--batch_size=8"],
         "argument --step: '-1'": ["--epoch=0", "--step=-1", "--batch_size=8"],
-        "argument --hosts: '4'": [*place, "--hosts=4", "--batch_size=8"],
-        "hosts=(4, 4)": [*place, "--hosts=4,4", "--batch_size=8"],
-        "seed=None": [*place, "--batch_size=8"],
+        "argument --hosts: '4'": [*location, "--hosts=4", "--batch_size=8"],
+        "hosts=(4, 4)": [*location, "--hosts=4,4", "--batch_size=8"],
+        "seed=None": [*location, "--batch_size=8"],
         "step=99 ": ["--epoch=0", "--step=99", "--batch_size=8", "--seed=0"],
-        "argument --fold: '5'": [*place, "--fold=5", "--batch_size=8"],
-        "balance='over'": [*place, "--balance=over", "--batch_size=8"],
-        "argument --balance: 'x'": [*place, "--balance=ant=x", "--batch_size=8"],
-        "unrecognized arguments: --mirror": [*place, "--batch_size=8", "--seed=0", "--mirror"],
-        "argument --image_size: 'big'": [*place, "--batch_size=8", "--seed=0", "--image_size=big"],
-        f"--backup={tmp_path}/none: no checkpoint found": [*place, "--backup", tmp_path / "none"],
-        f"{tmp_path}/text.npz: the checkpoint is corrupt: File is not a zip file": [*place, "--backup", tmp_path / "text.npz"],
-        f"{tmp_path}/others.npz does not store how its training read a split: 'split'": [*place, "--backup", tmp_path / "others.npz"],
-        "No such file or directory": [*place, "--backup", tmp_path / "gone.npz"],
-        ": the dataset has changed since this checkpoint: ": [*place, "--backup", tmp_path / "backups"],  # of the other one
+        "argument --fold: '5'": [*location, "--fold=5", "--batch_size=8"],
+        "balance='over'": [*location, "--balance=over", "--batch_size=8"],
+        "argument --balance: 'x'": [*location, "--balance=ant=x", "--batch_size=8"],
+        "unrecognized arguments: --mirror": [*location, "--batch_size=8", "--seed=0", "--mirror"],
+        "argument --image_size: 'big'": [*location, "--batch_size=8", "--seed=0", "--image_size=big"],
+        f"--checkpoint={tmp_path}/none: no checkpoint found": [*location, "--checkpoint", tmp_path / "none"],
+        f"{tmp_path}/text.npz: the checkpoint is corrupt: File is not a zip file": [*location, "--checkpoint", tmp_path / "text.npz"],
+        f"{tmp_path}/others.npz does not store how its training read a split: 'split'": [*location, "--checkpoint", tmp_path / "others.npz"],
+        "No such file or directory": [*location, "--checkpoint", tmp_path / "gone.npz"],
+        ": the dataset has changed since this checkpoint: ": [*location, "--checkpoint", tmp_path / "backups"],  # of the other one
     }
     for message, arguments in cases.items():
         assert main(["which", str(mixed.directory), *map(str, arguments)]) == 2, message
@@ -239,8 +239,8 @@ def test_every_option_is_one_of_the_reader():
 
 def test_without_the_package_that_reads_it_nothing_of_the_catalog_is_told(uniform, monkeypatch, caplog):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
-    found = uniform.which("train", epoch=0, step=0, batch_size=4, seed=0)
-    assert [*found] == ["key"] and len(found["key"]) == 4
+    actual = uniform.which("train", epoch=0, step=0, batch_size=4, seed=0)
+    assert [*actual] == ["key"] and len(actual["key"]) == 4
     assert "paths and class names are left out: reading catalogs needs the package pyarrow: pip install pyarrow" in caplog.text
 
 

@@ -67,7 +67,7 @@ def flowers(directory) -> tf_input.PreparedDataset:
     return tf_input.open(directory)
 
 
-def whole(data: tf_input.PreparedDataset, split: str) -> dict:
+def complete(data: tf_input.PreparedDataset, split: str) -> dict:
     """All that the SavedModel makes of a split, called as TensorFlow Transform calls it."""
     files = [str(data.directory / shard.name) for shard in data.manifest.splits[split]]
     batch = next(iter(tf.data.TFRecordDataset(files).batch(1000)))
@@ -81,7 +81,7 @@ def joined(batches) -> list[np.ndarray]:
 @pytest.mark.slow
 @pytest.mark.parametrize("split, memory_budget", [("train", 0), ("validation", 1 << 30)], ids=["from shards", "in memory"])
 def test_batches_are_what_the_whole_graph_gives(flowers, split, memory_budget):
-    expected = whole(flowers, split)
+    expected = complete(flowers, split)
     options = {"batch_size": 16, "transform": True, "shuffle": False, "memory_budget": memory_budget}
     images, labels = joined(flowers.as_numpy(split, **options))
     assert images.dtype == np.float32 and images.shape == (flowers.num_examples(split), SIZE, SIZE, 3)
@@ -109,8 +109,8 @@ def test_every_way_of_reading_gives_the_same_batches(flowers, memory_budget):
     assert len(first) == len(data) and not np.array_equal(first[0][1], second[0][1])
     sequence = tf_input.Sequence(flowers, "train", **options)
     resumed = list(flowers.as_numpy("train", start_step=2, **options))
-    for found in (sequence[2], resumed[0]):
-        assert [part.tobytes() for part in found] == [part.tobytes() for part in first[2]]
+    for result in (sequence[2], resumed[0]):
+        assert [part.tobytes() for part in result] == [part.tobytes() for part in first[2]]
     if memory_budget:
         hosts = [batch for host in range(2) for batch in flowers.as_numpy("train", hosts=(2, host), **options)]
         count = sum(len(batch[1]) if len(batch) == 2 else int(batch[2].sum()) for batch in hosts)  # without what fills up the last one
@@ -122,27 +122,27 @@ def test_every_way_of_reading_gives_the_same_batches(flowers, memory_budget):
 @pytest.mark.slow(6)
 def test_keys_are_the_stored_ones_whatever_the_transform_makes_of_them(flowers, users):
     """Beside batches, in a past batch, and beside predictions."""
-    keys = [one["key"] for one in flowers["validation"]]
+    keys = [flower["key"] for flower in flowers["validation"]]
     for dataset, inputs in ((flowers, "image"), (tf_input.open(users), ("words", "hash"))):
         options = {"batch_size": 16, "transform": True, "inputs": inputs}
         if inputs != "image":  # else `predict` has them
-            batches = [found for _, found in dataset.as_numpy("validation", keys=True, **options)]
+            batches = [actual for _, actual in dataset.as_numpy("validation", keys=True, **options)]
             assert [key.decode() for key in np.concatenate(batches)] == keys
-        batches = [[key.decode() for key in found] for _, found in dataset.as_numpy("train", keys=True, seed=1, **options)]
+        batches = [[key.decode() for key in result] for _, result in dataset.as_numpy("train", keys=True, seed=1, **options)]
         assert batches[2] == dataset.which("train", epoch=0, step=2, seed=1, **options)["key"].tolist()
-    found = flowers.predict(lambda x: np.tile(x.mean(axis=(1, 2, 3))[:, None], (1, 3)), "validation", batch_size=16, transform=True)
-    assert found["key"].tolist() == keys and found["output"].dtype == np.float32 and set(found["predicted"]) == {"ant"}
+    value = flowers.predict(lambda x: np.tile(x.mean(axis=(1, 2, 3))[:, None], (1, 3)), "validation", batch_size=16, transform=True)
+    assert value["key"].tolist() == keys and value["output"].dtype == np.float32 and set(value["predicted"]) == {"ant"}
 
 
 @pytest.mark.slow(1)
 def test_a_position_is_that_of_one_transform(flowers, users):
     options = {"batch_size": 16, "seed": 3}
     identities = [
-        flowers.batches("train", image_size=SIZE, **options).position.identity,
-        flowers.batches("train", transform=True, **options).position.identity,
-        tf_input.open(users).batches("train", transform=True, **options).position.identity,
+        flowers.batches("train", image_size=SIZE, **options).iterator_state.identity,
+        flowers.batches("train", transform=True, **options).iterator_state.identity,
+        tf_input.open(users).batches("train", transform=True, **options).iterator_state.identity,
     ]
-    assert "transform" not in identities[0] and len({one.get("transform") for one in identities}) == 3
+    assert "transform" not in identities[0] and len({item.get("transform") for item in identities}) == 3
 
 
 @pytest.mark.slow
@@ -152,12 +152,12 @@ def test_functions_weights_and_damage(flowers, tmp_path):
     images, labels, weights = joined(data.as_numpy_iterator())
     by_label = flowers.class_weight("train")
     assert not images.any() and np.allclose(weights, [by_label[label] for label in labels])
-    damaged = shutil.copytree(flowers.directory, tmp_path / "damaged")
-    shard = damaged / flowers.manifest.splits["train"][0].name
+    corrupt = shutil.copytree(flowers.directory, tmp_path / "damaged")
+    shard = corrupt / flowers.manifest.splits["train"][0].name
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1
     shard.write_bytes(data)
-    opened = tf_input.open(damaged)
+    opened = tf_input.open(corrupt)
     labels = joined(opened.as_numpy("train", on_error="skip", **options))[1]
     assert len(labels) == flowers.num_examples("train") - 1 == flowers.num_examples("train") - len(opened.skipped)
 
@@ -165,7 +165,7 @@ def test_functions_weights_and_damage(flowers, tmp_path):
 @pytest.mark.slow
 def test_a_users_features(users):
     data = tf_input.open(users)
-    expected = whole(data, "train")
+    expected = complete(data, "train")
     options = {"batch_size": 1000, "transform": True, "shuffle": False}
     x, y = next(iter(data.batches("train", ragged="ragged", **options)))
     numbers = {"area", "bucket", "class", "hash", "legs", "side"}
@@ -277,8 +277,8 @@ def test_a_transform_behind_a_url(flowers, users, tmp_path, monkeypatch, is_cach
             remote = tf_input.open("gs://bucket", **cache)
             if local is flowers:  # and one that was taken to another process
                 remote = pickle.loads(pickle.dumps(remote))
-            found = next(iter(remote.batches("train", **options)))
-            tf.nest.map_structure(np.testing.assert_array_equal, tf.nest.flatten(found, True), tf.nest.flatten(expected, True))
+            actual = next(iter(remote.batches("train", **options)))
+            tf.nest.map_structure(np.testing.assert_array_equal, tf.nest.flatten(actual, True), tf.nest.flatten(expected, True))
             if is_cached:
                 assert (remote.cache / f"transform_fn-{remote.files.transform.digest[:16]}" / "saved_model.pb").is_file()
 
@@ -308,8 +308,8 @@ def test_a_service_reads_with_tables(users):
     worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1], port=0))
     assert worker is not None
     data, options = tf_input.open(users), {"batch_size": 1000, "transform": True, "inputs": ("key", "words"), "ragged": "ragged"}
-    found, expected = (
+    actual, expected = (
         next(iter(data.batches("train", shuffle=False, **options, **more)))[0] for more in ({"service": dispatcher.target}, {})
     )
-    words = [dict(zip(x["key"].numpy().tolist(), x["words"].to_list())) for x in (found, expected)]
+    words = [dict(zip(x["key"].numpy().tolist(), x["words"].to_list())) for x in (actual, expected)]
     assert words[0] == words[1] and len(words[0]) == data.num_examples("train")

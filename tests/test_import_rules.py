@@ -81,15 +81,15 @@ def modules() -> Mapping[str, pathlib.Path]:
 @functools.cache
 def imported(path: pathlib.Path) -> frozenset[str]:
     """What a file imports, wherever in it: our own modules, and the full names of all else."""
-    found = set()
+    actual = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            actual |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
-                found.add(name if name in modules() or node.module not in modules() else node.module)
-    return frozenset(found)
+                actual.add(name if name in modules() or node.module not in modules() else node.module)
+    return frozenset(actual)
 
 
 def room(name: str) -> str:

@@ -26,7 +26,7 @@ _NOT_OF_THE_FILE = frozenset(
 )
 
 
-class Damage(NamedTuple):
+class Corruption(NamedTuple):
     """An error in a file of a dataset, which differs from the file that Recordmill wrote.
 
     Attributes:
@@ -55,6 +55,6 @@ class Damage(NamedTuple):
         return {**fields, "file": printable(self.file), "reason": printable(self.reason)}
 
 
-def says_nothing(error: OSError, path: str) -> bool:
+def is_unrelated_error(error: OSError, path: str) -> bool:
     """Returns whether a read error has a cause other than the file's bytes, such as a busy store or denied access."""
     return is_remote(path) or error.errno in _NOT_OF_THE_FILE

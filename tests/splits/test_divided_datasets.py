@@ -20,12 +20,12 @@ pytestmark = pytest.mark.slow(3)
 def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> dict[str, tuple[str, str, str]]:
     """Key -> (split, label, group) of the data set."""
     assert main(["prepare", "--input", str(source), "--output", str(output), "--check=header", *options]) == 0
-    found = {}
+    actual = {}
     for split, shards in dataset_format.read_manifest(output).splits.items():
         for shard in shards:
             for row in read_catalog(f"{output}/{shard.catalog}").select(["key", "label", "group"]).to_pylist():
-                found[row["key"]] = split, row["label"], row["group"]
-    return found
+                actual[row["key"]] = split, row["label"], row["group"]
+    return actual
 
 
 def division(output: pathlib.Path) -> dict:
@@ -44,22 +44,22 @@ def test_classes_have_their_shares_and_keep_their_splits_when_data_grow(tmp_path
     write_class_folders(source, {"ant": 31, "bee": 49})
     table = pa.table({"key": list(first), "split": [split for split, *_ in first.values()]})
     pq.write_table(table, tmp_path / "splits.parquet")
-    from_data_set = prepare(source, tmp_path / "grown", *options, f"--splits_from={tmp_path / 'first'}")
-    assert {key: from_data_set[key] for key in first} == first and division(tmp_path / "grown")["num_kept"] == 50
-    assert Counter(split for split, *_ in from_data_set.values()) == {"train": 56, "validation": 16, "test": 8}
-    assert prepare(source, tmp_path / "table", *options, f"--splits_from={tmp_path / 'splits.parquet'}") == from_data_set
+    from_dataset = prepare(source, tmp_path / "grown", *options, f"--splits_from={tmp_path / 'first'}")
+    assert {key: from_dataset[key] for key in first} == first and division(tmp_path / "grown")["num_kept"] == 50
+    assert Counter(split for split, *_ in from_dataset.values()) == {"train": 56, "validation": 16, "test": 8}
+    assert prepare(source, tmp_path / "table", *options, f"--splits_from={tmp_path / 'splits.parquet'}") == from_dataset
 
 
 def test_patients_stay_in_one_fold_and_classes_are_spread(tmp_path, capsys):
     write_files(tmp_path / "in", {f"{index:03d}.jpg": jpeg(index) for index in range(90)})
     rows = [f"{index:03d}.jpg,{'well' if index % 3 else 'ill'},p{index // 6},{'large' if index < 40 else index}" for index in range(90)]
     (tmp_path / "in" / "rows.csv").write_text("\n".join(["image,label,patient,ward", *rows]) + "\n")
-    found = prepare(tmp_path / "in" / "rows.csv", tmp_path / "out", "--folds=5", "--stratify", "--group=patient")
+    actual = prepare(tmp_path / "in" / "rows.csv", tmp_path / "out", "--folds=5", "--stratify", "--group=patient")
     folds: dict[str, set[str]] = {}
-    for split, _, group in found.values():
+    for split, _, group in actual.values():
         folds.setdefault(group, set()).add(split)
     assert len(folds) == 15 and all(len(splits) == 1 for splits in folds.values())
-    assert Counter((split, label) for split, label, _ in found.values()) == {
+    assert Counter((split, label) for split, label, _ in actual.values()) == {
         **{(f"fold{fold}", "ill"): 6 for fold in range(5)},
         **{(f"fold{fold}", "well"): 12 for fold in range(5)},
     }
@@ -68,40 +68,40 @@ def test_patients_stay_in_one_fold_and_classes_are_spread(tmp_path, capsys):
     assert main([*call, "--group=patient"]) == 2
     assert "none fits into its share; expected fewer folds than --folds=16, or smaller groups\n" in capsys.readouterr().err
     prepare(tmp_path / "in" / "rows.csv", tmp_path / "by ward", "--folds=5", "--stratify", "--group=ward")
-    told = r"fold\d has 26 inputs of 'well', but its share is 12\.0: group 'large' has 26 of them"
-    assert re.search(told, capsys.readouterr().out)
+    reported = r"fold\d has 26 inputs of 'well', but its share is 12\.0: group 'large' has 26 of them"
+    assert re.search(reported, capsys.readouterr().out)
 
 
 def test_a_group_that_is_larger_than_a_share_and_inputs_without_a_group_are_told_of(tmp_path, capsys):
     write_files(tmp_path / "in", {f"{index:03d}.jpg": jpeg(index) for index in range(60)})
     rows = [f"{index:03d}.jpg,a,{'large' if index < 50 else index // 3 if index < 58 else ''}" for index in range(60)]
     (tmp_path / "in" / "rows.csv").write_text("\n".join(["image,label,group", *rows]) + "\n")
-    found = prepare(tmp_path / "in" / "rows.csv", tmp_path / "out", "--splits=one=0.5,two=0.5")
-    told = capsys.readouterr()
-    nums = Counter(split for split, *_ in found.values())
+    actual = prepare(tmp_path / "in" / "rows.csv", tmp_path / "out", "--splits=one=0.5,two=0.5")
+    reported = capsys.readouterr()
+    nums = Counter(split for split, *_ in actual.values())
     shares = f"one {nums['one'] / 60:.2%} (requested: 0.5), two {nums['two'] / 60:.2%} (requested: 0.5)"
-    assert f"by a hash of the group: {shares}; 5 groups" in told.out
-    largest = found["000.jpg"][0]
-    assert f"  {largest} has {nums[largest]} inputs, but its share is 30.0: group 'large' has 50 of them\n" in told.out
+    assert f"by a hash of the group: {shares}; 5 groups" in reported.out
+    largest = actual["000.jpg"][0]
+    assert f"  {largest} has {nums[largest]} inputs, but its share is 30.0: group 'large' has 50 of them\n" in reported.out
     assert division(tmp_path / "out")["largest_excess"]["group"] == "large" and division(tmp_path / "out")["num_groups"] == 5
-    assert "warning: group: " in told.err and "2 ('058.jpg', '059.jpg')" in told.err and "--group=group" in told.err
+    assert "warning: group: " in reported.err and "2 ('058.jpg', '059.jpg')" in reported.err and "--group=group" in reported.err
     assert main(["prepare", "--input", str(tmp_path / "in" / "rows.csv"), "--output", str(tmp_path / "none"), "--group=group"]) == 2
     assert "2 of 60 rows have no group" in capsys.readouterr().err
     prepare(tmp_path / "in" / "rows.csv", tmp_path / "plain", "--group=", "--splits=one=0.5,two=0.5")
-    told = capsys.readouterr()
-    assert "warning" not in told.err and "splits: " not in told.out
+    reported = capsys.readouterr()
+    assert "warning" not in reported.err and "splits: " not in reported.out
 
 
 def test_a_validation_split_is_cut_from_train_and_a_damaged_shard_of_it_is_made_again(tmp_path, capsys):
     write_class_folders(tmp_path / "in", {"train/ant": 40, "train/bee": 20, "test/ant": 9, "test/bee": 9})
-    found = prepare(tmp_path / "in", tmp_path / "out", "--divide=train", "--stratify")
-    assert Counter((split, label) for split, label, _ in found.values()) == {
+    actual = prepare(tmp_path / "in", tmp_path / "out", "--divide=train", "--stratify")
+    assert Counter((split, label) for split, label, _ in actual.values()) == {
         **{("train", "ant"): 36, ("validation", "ant"): 4, ("train", "bee"): 18, ("validation", "bee"): 2},
         **{("test", "ant"): 9, ("test", "bee"): 9},
     }
-    assert {key.split("/")[0] for key, (split, *_) in found.items() if split == "test"} == {"test"}
+    assert {key.split("/")[0] for key, (split, *_) in actual.items() if split == "test"} == {"test"}
     again = prepare(tmp_path / "in", tmp_path / "again", "--divide=train", "--stratify", f"--splits_from={tmp_path / 'out'}")
-    assert again == found
+    assert again == actual
     (tmp_path / "old.csv").write_text("key,split\ntrain/ant/000.jpg,val\n")
     call = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "none"), "--divide=train"]
     assert main([*call, f"--splits_from={tmp_path / 'old.csv'}"]) == 2

@@ -69,12 +69,12 @@ def test_an_evaluation_sees_every_object(street, caplog):
 @pytest.mark.slow
 def test_what_is_read_without_them_is_cropped_as_ever(street, caplog):
     plain, cropped = shown(street, targets="place", shuffle=False), by_number(street, targets="place", shuffle=False, fit="crop")
-    for one, other in zip(tf.nest.flatten(plain), tf.nest.flatten(cropped), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for item, other in zip(tf.nest.flatten(plain), tf.nest.flatten(cropped), strict=True):
+        np.testing.assert_array_equal(item, other)
     augmented = {"targets": "objects", "augment": True, "seed": 0, "shuffle": False}
     varied, cropped = shown(street, **augmented), by_number(street, **augmented, fit="crop")
-    for one, other in zip(tf.nest.flatten(varied), tf.nest.flatten(cropped), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for item, other in zip(tf.nest.flatten(varied), tf.nest.flatten(cropped), strict=True):
+        np.testing.assert_array_equal(item, other)
     assert not caplog.records, "a random crop is meant to leave some out"
     flipped = by_number(street, targets="objects", augment=tf_input.Augmentation(crop=False), seed=0, shuffle=False)
     assert np.asarray(flipped[1]["valid"]).all()
@@ -94,7 +94,7 @@ def test_who_asks_for_a_crop_is_told_once_what_it_loses(street, caplog):
     tf_input.Sequence(data, "test", batch_size=100, image_size=20, fit="crop", targets="mask")
     tf_input.Sequence(data, "test", batch_size=100, image_size=20, fit="crop", targets=("mask", "objects"))
     said = [record.getMessage() for record in caplog.records]
-    assert [one.partition("cuts off ")[2].partition(" in the first")[0] for one in said] == [
+    assert [item.partition("cuts off ")[2].partition(" in the first")[0] for item in said] == [
         "25% of the area of masks and maps",
         f"{count} of {2 * count} objects and 25% of the area of masks and maps",
     ]
@@ -118,13 +118,13 @@ def test_others_records_are_treated_alike(street, caplog):
         _, y = next(iter(others.batches(batch_size=100, image_size=20, targets="objects", shuffle=False, **options)))
         assert int(np.asarray(y["valid"]).sum()) == num_seen, options
     others.batches(batch_size=100, image_size=20, targets="objects", fit="crop")
-    assert [one.getMessage().count(f"cuts off {count} of {2 * count} objects") for one in caplog.records] == [1]
+    assert [record.getMessage().count(f"cuts off {count} of {2 * count} objects") for record in caplog.records] == [1]
 
 
 @pytest.mark.slow
 def test_a_training_goes_on_whether_the_default_is_said_or_not(street):
     options = {"batch_size": 2, "image_size": 20, "seed": 0, "targets": "objects"}
-    identities = [street.batches("train", **options, **more).position.identity for more in ({}, {"fit": "pad"}, {"fit": "crop"})]
+    identities = [street.batches("train", **options, **more).iterator_state.identity for more in ({}, {"fit": "pad"}, {"fit": "crop"})]
     assert identities[0] == identities[1] != identities[2]
 
 
@@ -136,7 +136,7 @@ def test_an_analysis_that_is_to_crop_is_told_what_it_loses(tmp_path, caplog):
     assert main(["analyze", str(data.directory), "--image_size=20", "--fit=crop"]) == 0
     _, y = next(iter(data.batches("test", batch_size=100, transform=True, targets="objects")))
     assert int(np.asarray(y["valid"]).sum()) == data.num_examples("test")
-    assert [one.getMessage().split(":")[0] for one in caplog.records if "fit='crop'" in one.getMessage()] == ["train"]
+    assert [record.getMessage().split(":")[0] for record in caplog.records if "fit='crop'" in record.getMessage()] == ["train"]
 
 
 COORDINATES = {  # name -> (value of a row, whether it looks like coordinates: (cropped or flipped, only resized))
@@ -176,9 +176,9 @@ def test_coordinates_that_stay_where_they_were_are_warned_of(tmp_path, caplog):
         "resized": ({"image_size": 20, "fit": "stretch"}, 1),
         "": ({"image_size": SIZE}, None),
     }
-    for way, (options, place) in ways.items():
+    for way, (options, location) in ways.items():
         caplog.clear()
         tf_input.Sequence(data, "train", batch_size=2, inputs=("image", *names), targets=(), memory_budget=0, **options)
-        found = {name for name in names if f"'{name}'" in caplog.text}
-        assert found == {name for name in names if place is not None and COORDINATES[name][1][place]}, (way, caplog.text)
-        assert (way in caplog.text) and (place is None or "fit='stretch'" in caplog.text), way
+        actual = {name for name in names if f"'{name}'" in caplog.text}
+        assert actual == {name for name in names if location is not None and COORDINATES[name][1][location]}, (way, caplog.text)
+        assert (way in caplog.text) and (location is None or "fit='stretch'" in caplog.text), way

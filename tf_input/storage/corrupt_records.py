@@ -11,7 +11,7 @@ _NUM_LOGGED = 10
 _logger = logging.getLogger("tf_input")
 
 
-class DamagedRecord(NamedTuple):
+class CorruptRecord(NamedTuple):
     """A record that cannot be read.
 
     Attributes:
@@ -34,25 +34,25 @@ class DamagedRecord(NamedTuple):
         return f"{self.shard}: record {self.record}{more}{offset}: {self.reason}"
 
 
-class DamagedRecords:
+class CorruptRecords:
     """A collection of the corrupt records that were skipped, without duplicates. `len` returns their number."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, int], DamagedRecord] = {}
+        self._found: dict[tuple[str, int], CorruptRecord] = {}
         self._lock = threading.Lock()
 
-    def add(self, damaged: DamagedRecord) -> None:
+    def add(self, corrupt: CorruptRecord) -> None:
         """Adds a corrupt record unless the collection contains the record already. The first ten records are logged."""
         with self._lock:
-            if (place := (damaged.shard, damaged.record)) in self._found:
+            if (location := (corrupt.shard, corrupt.record)) in self._found:
                 return
-            self._found[place] = damaged
+            self._found[location] = corrupt
             count = len(self._found)
         if count <= _NUM_LOGGED:
             more = "; further ones are only counted" if count == _NUM_LOGGED else ""
-            _logger.warning("skipped %s%s", damaged, more)
+            _logger.warning("skipped %s%s", corrupt, more)
 
-    def __iter__(self) -> Iterator[DamagedRecord]:
+    def __iter__(self) -> Iterator[CorruptRecord]:
         with self._lock:
             return iter(list(self._found.values()))
 
@@ -60,4 +60,4 @@ class DamagedRecords:
         return f"<{len(self)} corrupt records>"
 
     def __len__(self) -> int:
-        return sum(damaged.count for damaged in self)
+        return sum(corrupt.count for corrupt in self)

@@ -14,7 +14,7 @@ from tf_input.read_config import ReadConfig
 _logger = logging.getLogger("tf_input")
 
 
-class Pass(NamedTuple):
+class Iteration(NamedTuple):
     """The range of batches in one iteration over a dataset.
 
     Attributes:
@@ -31,16 +31,16 @@ class Pass(NamedTuple):
         epoch, step, _ = self.after(1, num_batches)
         return epoch, step
 
-    def after(self, number: int, num_batches: int) -> "Pass":
+    def after(self, number: int, num_batches: int) -> "Iteration":
         """Returns a later iteration, after `number` iterations that each start at the end of the previous iteration."""
         epoch, step = divmod(self.epoch * num_batches + self.step + number * self.count, num_batches)
-        return Pass(epoch, step, self.count)
+        return Iteration(epoch, step, self.count)
 
 
-class Position:
+class IteratorState:
     """The iterator state of batches: the epoch and the step at which the next iteration begins.
 
-    The batches from `PreparedDataset.batches` have the iterator state as attribute `position`. Requesting the second
+    The batches from `PreparedDataset.batches` have the iterator state as attribute `iterator_state`. Requesting the second
     batch of an iteration, or the only batch, moves the state to the end of the iteration. Iterators that are created
     afterwards start with the next iteration, even if the current iteration is stopped early. If only the first of
     several batches is read, the state does not change. Iterators that start at the same iterator state read the same
@@ -67,7 +67,7 @@ class Position:
         self.identity = identity
         self.start_epoch, self.start_step = epoch, step
         self._next = (epoch, step)
-        self._is_told = True  # set explicitly, not reached by reading
+        self._is_logged = True  # set explicitly, not reached by reading
         self._has_warned = False
         self._lock = threading.Lock()
 
@@ -93,9 +93,9 @@ class Position:
                 "of 0 or more, and a step below that number."
             )
         with self._lock:
-            self._next, self._is_told = (epoch, step), True
+            self._next, self._is_logged = (epoch, step), True
 
-    def take(self, num_batches: int, after: Pass | None = None) -> Pass:
+    def take(self, num_batches: int, after: Iteration | None = None) -> Iteration:
         """Starts an iteration at the current state, or at the end of the given iteration.
 
         Args:
@@ -104,7 +104,7 @@ class Position:
         """
         with self._lock:
             (epoch, step), count = after.end(num_batches) if after else self._next, num_batches - self.start_step
-            if self.start_step and (after or not self._is_told) and not self._has_warned:
+            if self.start_step and (after or not self._is_logged) and not self._has_warned:
                 self._has_warned = True
                 _logger.warning(
                     "start_step=%d: each iteration has %d batches, the rest of the first epoch. This one starts at "
@@ -112,13 +112,13 @@ class Position:
                     "step %d. For whole epochs, pass batches(start_epoch=%d).",
                     *(self.start_step, count, epoch, step, epoch),
                 )
-            return Pass(epoch, step, count)
+            return Iteration(epoch, step, count)
 
-    def end(self, ended: Pass, num_batches: int) -> None:
+    def end(self, ended: Iteration, num_batches: int) -> None:
         """Moves the state to the end of an iteration, unless the state has changed since the iteration started."""
         with self._lock:
             if self._next == (ended.epoch, ended.step):
-                self._next, self._is_told = ended.end(num_batches), False
+                self._next, self._is_logged = ended.end(num_batches), False
 
     @property
     def next(self) -> tuple[int, int]:
@@ -127,14 +127,14 @@ class Position:
 
 
 def identify(
-    manifest: Manifest, split: str, config: ReadConfig, settled: Mapping[str, Any], fold: tuple[int, int] | None = None
+    manifest: Manifest, split: str, config: ReadConfig, resolved: Mapping[str, Any], fold: tuple[int, int] | None = None
 ) -> dict[str, Any] | None:
     """Returns the identity of the batches: everything except epoch and step that determines a batch. A training can
     resume from a checkpoint only if the identity in the checkpoint is equal.
 
     Args:
         manifest, split, config: The manifest of the dataset, the name of the split, and the options of reading.
-        settled: Options with defaults filled in, and further values that determine the batches.
+        resolved: Options with defaults filled in, and further values that determine the batches.
         fold: The fold with which the dataset was opened; None without a fold.
 
     Returns:
@@ -147,7 +147,7 @@ def identify(
         del options[name]
     options["augment"] = config.augmentation and dataclasses.asdict(config.augmentation)
     options["inputs"] = config.input_names
-    options |= settled
+    options |= resolved
     if options["shuffle"] != "window":
         del options["read_buffer"]
     if config.augment_together is True:  # compatible with checkpoints from before this option existed
@@ -178,15 +178,15 @@ def identify_mix(
     Returns:
         JSON values by name, as from `identify`. Values that differ between components are stored by component.
     """
-    of_dataset = {f"{fact} of {name}": value for name, one in parts.items() for fact, value in one["dataset"].items()}
-    found: dict[str, Any] = {"dataset": of_dataset, "weights": [*zip(parts, weights)], "stop": stop, "class_names": class_names}
-    for option in dict.fromkeys(option for one in parts.values() for option in one if option not in found):
-        values = {name: one.get(option) for name, one in parts.items()}
+    of_dataset = {f"{fact} of {name}": value for name, entry in parts.items() for fact, value in entry["dataset"].items()}
+    results: dict[str, Any] = {"dataset": of_dataset, "weights": [*zip(parts, weights)], "stop": stop, "class_names": class_names}
+    for option in dict.fromkeys(option for part in parts.values() for option in part if option not in results):
+        values = {name: item.get(option) for name, item in parts.items()}
         first = next(iter(values.values()))
         is_same = option not in ("manifest", "split") and all(value == first for value in values.values())
-        found[option] = first if is_same else values
+        results[option] = first if is_same else values
     of_mix = {name: getattr(config, name) for name in ("seed", "drop_remainder", "class_weight", "map_example", "map_batch")}
-    return json.loads(json.dumps({**found, **of_mix}, default=_comparable))
+    return json.loads(json.dumps({**results, **of_mix}, default=_comparable))
 
 
 def _comparable(value: Any) -> Any:

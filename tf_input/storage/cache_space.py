@@ -20,7 +20,7 @@ _FREE = 20  # without a limit, 1/20 of the disk stays free
 _logger = logging.getLogger("tf_input")
 
 
-class CacheRoom:
+class CacheSpace:
     """Allocates space in a cache directory for the blocks of a dataset.
 
     Blocks of open datasets are never removed. A dataset never replaces its own blocks, because the next epoch needs all
@@ -64,15 +64,15 @@ class CacheRoom:
             os.ftruncate(unfinished, num_bytes)
             return True
         with self._ledger() as ledger:
-            found = self._take_disk(num_bytes) if self._cache_bytes is None else self._take_share(num_bytes, ledger)
-            if found:  # before the lock is released, so that other processes count the file
+            result = self._take_disk(num_bytes) if self._cache_bytes is None else self._take_share(num_bytes, ledger)
+            if result:  # before the lock is released, so that other processes count the file
                 os.ftruncate(unfinished, num_bytes)
-        if not found:
+        if not result:
             taken = f"open datasets use all {self._cache_bytes:,} bytes of cache_bytes"
             self.close("a twentieth of its disk must stay free" if self._cache_bytes is None else taken)
-        return found
+        return result
 
-    def can_hold(self, blocks: Mapping[str, int]) -> bool:
+    def fits_in_cache(self, blocks: Mapping[str, int]) -> bool:
         """Returns whether the cache is large enough for all blocks of the dataset.
 
         Args:
@@ -84,7 +84,7 @@ class CacheRoom:
         if self._cache_bytes is not None:
             return self.needed(blocks) <= self._cache_bytes
         with _unused(self._directory) as removable:
-            unused = sum(one.num_bytes for one in removable)
+            unused = sum(item.num_bytes for item in removable)
         return self._disk_has(sum(-(-num_bytes // _DISK_BYTES) * _DISK_BYTES for num_bytes in missing) - unused)
 
     def needed(self, blocks: Mapping[str, int]) -> int:
@@ -94,15 +94,15 @@ class CacheRoom:
             blocks: The sizes of the block files in bytes, by path.
         """
         with _unused(self._directory) as removable:
-            unused = {one.path for one in removable}
-        others = [one for one in _kept(self._directory) if one.path not in unused and one.path.removesuffix(PART) not in blocks]
-        return sum(one.num_bytes for one in others) + sum(blocks.values())
+            unused = {item.path for item in removable}
+        others = [entry for entry in _kept(self._directory) if entry.path not in unused and entry.path.removesuffix(PART) not in blocks]
+        return sum(other.num_bytes for other in others) + sum(blocks.values())
 
     def close(self, reason: str) -> None:
         """Stops caching and logs the reason once."""
         with self._telling:
-            told, self.is_full = self.is_full, True
-        if not told:
+            reported, self.is_full = self.is_full, True
+        if not reported:
             _logger.warning("%s: %s. The cache stores no further data.", self._directory, reason)
 
     def _disk_has(self, num_bytes: int) -> bool:
@@ -120,14 +120,14 @@ class CacheRoom:
     def _take_share(self, num_bytes: int, ledger: int) -> bool:
         total = int(os.pread(ledger, 32, 0) or 0)
         if total + num_bytes > self._cache_bytes:
-            total = sum(one.num_bytes for one in _kept(self._directory))  # the ledger may be too high
+            total = sum(item.num_bytes for item in _kept(self._directory))  # the ledger may be too high
             with _unused(self._directory) as removable:
                 while total + num_bytes > self._cache_bytes and (oldest := next(removable, None)) is not None:
                     oldest.remove()
                     total -= oldest.num_bytes
-        found = total + num_bytes <= self._cache_bytes
-        os.pwrite(ledger, f"{total + num_bytes * found:<32}".encode(), 0)
-        return found
+        result = total + num_bytes <= self._cache_bytes
+        os.pwrite(ledger, f"{total + num_bytes * result:<32}".encode(), 0)
+        return result
 
     @contextlib.contextmanager
     def _ledger(self) -> Iterator[int]:
@@ -156,7 +156,7 @@ class _Kept(NamedTuple):
 
 def _folders(directory: pathlib.Path) -> list[pathlib.Path]:
     """Returns the folders of a cache directory in which blocks are stored."""
-    return [one for one in directory.iterdir() if (one / _MARK).is_file()]
+    return [path for path in directory.iterdir() if (path / _MARK).is_file()]
 
 
 def _kept(directory: pathlib.Path) -> Iterator[_Kept]:
@@ -170,8 +170,8 @@ def _kept_of(folder: pathlib.Path) -> Iterator[_Kept]:
         for name in names:
             if name.endswith((BLOCK, PART)):
                 with contextlib.suppress(FileNotFoundError):
-                    found = os.stat(path := os.path.join(root, name))
-                    yield _Kept(opened, found.st_mtime, path, found.st_size)
+                    result = os.stat(path := os.path.join(root, name))
+                    yield _Kept(opened, result.st_mtime, path, result.st_size)
 
 
 @contextlib.contextmanager
@@ -180,13 +180,13 @@ def _unused(directory: pathlib.Path) -> Iterator[Iterator[_Kept]]:
     can open one of these datasets until the context ends.
     """
     with contextlib.ExitStack() as stack:
-        found = []
+        results = []
         for folder in _folders(directory):
             mark = stack.enter_context(open(folder / _MARK, "ab"))
             with contextlib.suppress(BlockingIOError):
                 _lock(mark.fileno(), wait=False)
-                found += _kept_of(folder)
-        yield iter(sorted(found))
+                results += _kept_of(folder)
+        yield iter(sorted(results))
 
 
 def lock_part(path: str) -> int:

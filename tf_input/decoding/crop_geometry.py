@@ -5,13 +5,13 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf_input.decoding import augment
-from tf_input.decoding.decode import MAX_SMALL_SIDE, RATIOS, central_boxes, frame_image
+from tf_input.decoding.decode import MAX_SMALL_SIDE, RATIOS, central_boxes, center_on_canvas
 from tf_input.read_config import Augmentation
 
 FRAMED = ("pad", "unscaled")  # values of `fit` for which an image may not fill its canvas
 
 
-class Views(NamedTuple):
+class CropGeometry(NamedTuple):
     """The crop of each image in a batch, and the position of the crop on a canvas.
 
     Attributes:
@@ -34,7 +34,7 @@ class Views(NamedTuple):
     ratios: tf.Tensor | None = None
     antialias: bool = False
 
-    def frames(self) -> tf.Tensor:
+    def canvas_boxes(self) -> tf.Tensor:
         """Returns the canvas in relative image coordinates, (ymin, xmin, ymax, xmax), float32 [batch, 4].
 
         The image spans 0..1 in both directions. The canvas outside the image is black.
@@ -52,14 +52,14 @@ class Views(NamedTuple):
 
         If the sizes do not change, the boxes are returned unchanged.
         """
-        own, others = (tf.cast(one, tf.int64) for one in (self.sizes, sizes))
+        own, others = (tf.cast(item, tf.int64) for item in (self.sizes, sizes))
         corners, extents = tf.split(tf.cast(self.boxes, tf.int64), 2, axis=1)
         starts, ends = ((2 * edges * others + own) // (2 * own) for edges in (corners, corners + extents))  # rounded
         starts = tf.minimum(starts, others - 1)
         return tf.cast(tf.concat([starts, tf.maximum(ends - starts, 1)], axis=1), tf.int32)
 
 
-def make_views(
+def compute_crops(
     sizes: tf.Tensor,
     image_size: tuple[int, int],
     fit: str,
@@ -67,8 +67,8 @@ def make_views(
     seed: tf.Tensor | None = None,
     scales: bool = False,
     rows: augment.Rows | None = None,
-    leader: Views | None = None,
-) -> Views:
+    leader: CropGeometry | None = None,
+) -> CropGeometry:
     """Computes the visible part of each image.
 
     Args:
@@ -87,16 +87,16 @@ def make_views(
     if augmentation is not None and leader is not None:
         boxes, mirrored = leader.same_parts(sizes), leader.mirrored
     elif augmentation is not None:
-        boxes, mirrored = augment.random_views(sizes, image_size, augmentation, seed, rows)
+        boxes, mirrored = augment.random_crops(sizes, image_size, augmentation, seed, rows)
     if augmentation is None or not augmentation.crop:
         boxes = central_boxes(sizes, image_size) if fit == "crop" else tf.concat([tf.zeros_like(sizes), sizes], axis=1)
     extents = fitting_extents(sizes, image_size) if fit in FRAMED else None
     if fit == "unscaled":
         extents = tf.minimum(extents, sizes)
     if not scales:
-        return Views(sizes, boxes, mirrored, extents, image_size)
+        return CropGeometry(sizes, boxes, mirrored, extents, image_size)
     ratios = _ratios(sizes, boxes, tf.constant(image_size) if extents is None else extents)
-    return Views(sizes, _snap(boxes, sizes, ratios), mirrored, extents, image_size, ratios)
+    return CropGeometry(sizes, _snap(boxes, sizes, ratios), mirrored, extents, image_size, ratios)
 
 
 def _ratios(sizes: tf.Tensor, boxes: tf.Tensor, extents: tf.Tensor) -> tf.Tensor:
@@ -135,126 +135,126 @@ def value_rows(values: tf.RaggedTensor) -> tf.Tensor:
     return tf.squeeze(ends, 0) - 1
 
 
-def move_boxes(boxes: tf.RaggedTensor, views: Views) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+def move_boxes(boxes: tf.RaggedTensor, crops: CropGeometry) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Converts bounding boxes from the coordinates of the stored image to the coordinates of the crop.
 
     Args:
         boxes: float32 [batch, None, 4], (ymin, xmin, ymax, xmax) in 0..1 of the stored image.
-        views: The crops of the images.
+        crops: The crops of the images.
 
     Returns:
         The boxes in 0..1 of the returned image, clipped to it; and whether a box's center is visible, bool [batch,
         None].
     """
     images = value_rows(boxes)
-    frames = tf.gather(views.frames(), images)  # [num_boxes, 4]
-    starts, ends = tf.split(frames, 2, axis=1)
+    canvas_boxes = tf.gather(crops.canvas_boxes(), images)  # [num_boxes, 4]
+    starts, ends = tf.split(canvas_boxes, 2, axis=1)
     moved = (boxes.values - tf.tile(starts, [1, 2])) / tf.tile(ends - starts, [1, 2])
-    if views.mirrored is not None:
+    if crops.mirrored is not None:
         ymin, xmin, ymax, xmax = tf.unstack(moved, axis=1)
-        turned = tf.stack([ymin, 1 - xmax, ymax, 1 - xmin], axis=1)
-        moved = tf.where(tf.gather(views.mirrored, images)[:, tf.newaxis], turned, moved)
+        flipped_boxes = tf.stack([ymin, 1 - xmax, ymax, 1 - xmin], axis=1)
+        moved = tf.where(tf.gather(crops.mirrored, images)[:, tf.newaxis], flipped_boxes, moved)
     centres = (moved[:, :2] + moved[:, 2:]) / 2
     seen = tf.reduce_all((centres >= 0) & (centres <= 1), axis=1)
     return boxes.with_values(tf.clip_by_value(moved, 0, 1)), boxes.with_values(seen)
 
 
-def view_pixels(pixels: tf.Tensor, views: Views) -> tf.Tensor:
+def crop_pixels(pixels: tf.Tensor, crops: CropGeometry) -> tf.Tensor:
     """Crops and resizes a whole batch of decoded images or dense targets at once.
 
     Args:
         pixels: Whole images in any resolution, [batch, rows, columns, channels].
-        views: The crops of the images.
+        crops: The crops of the images.
 
     Returns:
         float32 [batch, *views.image_size, channels].
     """
-    return _average_pixels(pixels, views) if views.antialias else _frame_pixels(pixels, views, views.image_size)
+    return _average_pixels(pixels, crops) if crops.antialias else _canvas_pixels(pixels, crops, crops.image_size)
 
 
-def _average_pixels(pixels: tf.Tensor, views: Views) -> tf.Tensor:
+def _average_pixels(pixels: tf.Tensor, crops: CropGeometry) -> tf.Tensor:
     """Crops and resizes decoded images with antialiasing, image by image."""
     sizes = tf.tile(tf.shape(pixels)[tf.newaxis, 1:3], [tf.shape(pixels)[0], 1])
-    given = {"pixels": pixels, "box": views.same_parts(sizes), "extent": views.extents, "is_mirrored": views.mirrored}
+    given = {"pixels": pixels, "box": crops.same_parts(sizes), "extent": crops.extents, "is_flipped": crops.mirrored}
 
-    def view_one(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+    def crop_single(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
         top, left, height, width = tf.unstack(inputs["box"])
         box = inputs["pixels"][top : top + height, left : left + width]
-        return frame_image(tf.image.resize(box, inputs.get("extent", views.image_size), antialias=True), views.image_size, inputs)
+        return center_on_canvas(tf.image.resize(box, inputs.get("extent", crops.image_size), antialias=True), crops.image_size, inputs)
 
-    signature = tf.TensorSpec((*views.image_size, pixels.shape[-1]), tf.float32)
-    return tf.map_fn(view_one, {name: one for name, one in given.items() if one is not None}, fn_output_signature=signature)
+    signature = tf.TensorSpec((*crops.image_size, pixels.shape[-1]), tf.float32)
+    return tf.map_fn(crop_single, {name: item for name, item in given.items() if item is not None}, fn_output_signature=signature)
 
 
-def view_masks(masks: tf.Tensor, views: Views) -> tf.Tensor:
+def crop_masks(masks: tf.Tensor, crops: CropGeometry) -> tf.Tensor:
     """Returns the visible parts of decoded masks by nearest-neighbor sampling, like `decode.decode_mask_boxes`.
 
     Args:
         masks: Masks of the size of their images, [batch, height, width, 1].
-        views: The crops of the images.
+        crops: The crops of the images.
 
     Returns:
         [batch, *views.image_size, 1], with the same dtype.
     """
     for axis in range(2):
-        start, side = views.boxes[:, axis, tf.newaxis], views.boxes[:, 2 + axis, tf.newaxis]  # [batch, 1]
-        samples, extent = _samples(views, axis)
+        start, side = crops.boxes[:, axis, tf.newaxis], crops.boxes[:, 2 + axis, tf.newaxis]  # [batch, 1]
+        samples, extent = _samples(crops, axis)
         scale = tf.cast(side, tf.float32) / tf.cast(extent, tf.float32)
         nearest = tf.cast(tf.floor((tf.cast(samples, tf.float32) + 0.5) * scale), tf.int32)
         masks = tf.gather(masks, start + tf.clip_by_value(nearest, 0, side - 1), axis=1 + axis, batch_dims=1)
-    return masks if views.extents is None else tf.where(frame_masks(views), masks, tf.zeros((), masks.dtype))
+    return masks if crops.extents is None else tf.where(canvas_masks(crops), masks, tf.zeros((), masks.dtype))
 
 
-def frame_masks(views: Views) -> tf.Tensor:
+def canvas_masks(crops: CropGeometry) -> tf.Tensor:
     """Returns a mask of the canvas pixels that the image covers, bool [batch, *views.image_size, 1]."""
-    placed = (_samples(views, axis) for axis in range(2))
+    placed = (_samples(crops, axis) for axis in range(2))
     rows, columns = ((samples >= 0) & (samples < extent) for samples, extent in placed)
     return (rows[:, :, tf.newaxis] & columns[:, tf.newaxis])[..., tf.newaxis]
 
 
-def _samples(views: Views, axis: int) -> tuple[tf.Tensor, tf.Tensor]:
+def _samples(crops: CropGeometry, axis: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the positions of canvas rows or columns relative to the image, and the image's extent.
 
     The positions are int32 [batch, num_samples], and the extents are int32 [batch, 1]. The first row or column of the
     image has position 0.
     """
-    num_samples = views.image_size[axis]
-    extent = tf.fill([tf.shape(views.boxes)[0], 1], num_samples) if views.extents is None else views.extents[:, axis, tf.newaxis]
+    num_samples = crops.image_size[axis]
+    extent = tf.fill([tf.shape(crops.boxes)[0], 1], num_samples) if crops.extents is None else crops.extents[:, axis, tf.newaxis]
     samples = tf.range(num_samples) - (num_samples - extent) // 2
-    if axis == 1 and views.mirrored is not None:
-        samples = tf.where(views.mirrored[:, tf.newaxis], samples[:, ::-1], samples)
+    if axis == 1 and crops.mirrored is not None:
+        samples = tf.where(crops.mirrored[:, tf.newaxis], samples[:, ::-1], samples)
     return samples, extent
 
 
-def view_maps(maps: tf.Tensor, views: Views) -> tf.Tensor:
+def crop_dense_targets(dense_targets: tf.Tensor, crops: CropGeometry) -> tf.Tensor:
     """Crops dense targets like their images, at the resolution of the dense targets, float32 [batch, rows, columns,
     channels]."""
-    return _frame_pixels(maps, views, tuple(maps.shape[1:3]))
+    return _canvas_pixels(dense_targets, crops, tuple(dense_targets.shape[1:3]))
 
 
-def _frame_pixels(pixels: tf.Tensor, views: Views, size: tuple[int, int]) -> tf.Tensor:
+def _canvas_pixels(pixels: tf.Tensor, crops: CropGeometry, size: tuple[int, int]) -> tf.Tensor:
     """Samples pixels in the coordinates of `tf.image.resize`, in which 0 and 1 are the outer edges of the image.
 
     The op `crop_and_resize` measures from the center of the first pixel to the center of the last pixel. A border of
     one pixel is therefore added to sample the outer half of the edge pixels.
     """
     stored = tf.cast(tf.shape(pixels)[1:3], tf.float32)
-    starts, ends = tf.split(views.frames(), 2, axis=1)
+    starts, ends = tf.split(crops.canvas_boxes(), 2, axis=1)
     halves = (ends - starts) / (2 * tf.constant(size, tf.float32))  # half a sample
     positions = [(edge * stored + 0.5) / (stored + 1) for edge in (starts + halves, ends - halves)]
     ymin, xmin, ymax, xmax = tf.unstack(tf.concat(positions, axis=1), axis=1)
-    if views.mirrored is not None:  # if xmax comes first, the op flips the image
-        xmin, xmax = tf.where(views.mirrored, xmax, xmin), tf.where(views.mirrored, xmin, xmax)
+    if crops.mirrored is not None:  # if xmax comes first, the op flips the image
+        xmin, xmax = tf.where(crops.mirrored, xmax, xmin), tf.where(crops.mirrored, xmin, xmax)
     bordered = tf.concat([pixels[:, :1], pixels, pixels[:, -1:]], axis=1)  # much faster than tf.pad
     bordered = tf.concat([bordered[:, :, :1], bordered, bordered[:, :, -1:]], axis=2)
     boxes = tf.stack([ymin, xmin, ymax, xmax], axis=1)
     seen = tf.image.crop_and_resize(bordered, boxes, tf.range(tf.shape(boxes)[0]), size)
-    if views.extents is None:
+    if crops.extents is None:
         return seen
     # [batch, height], [batch, width]
     rows, columns = (_is_within(starts[:, axis], halves[:, axis], size[axis]) for axis in (0, 1))
-    if views.mirrored is not None:
-        columns = tf.where(views.mirrored[:, tf.newaxis], columns[:, ::-1], columns)
+    if crops.mirrored is not None:
+        columns = tf.where(crops.mirrored[:, tf.newaxis], columns[:, ::-1], columns)
     # black instead of the border pixels
     return tf.where((rows[:, :, tf.newaxis] & columns[:, tf.newaxis])[..., tf.newaxis], seen, 0)
 

@@ -3,8 +3,8 @@
 A test locks the gate of a stage, a file. Whoever has just counted work there, hence is amid a bundle whose results nobody has seen yet,
 says so by a file and waits for the lock. The kernel opens the gate of a test that dies, so nobody waits for ever.
 
-Workers of a cluster import this module by Beam's `--beam_plugin=held_stages`; runs on this machine start as
-`python -m held_stages prepare …`. Both look for the gates in the folder that an environment variable names.
+Workers of a cluster import this module by Beam's `--beam_plugin=paused_stages`; runs on this machine start as
+`python -m paused_stages prepare …`. Both look for the gates in the folder that an environment variable names.
 """
 
 import fcntl
@@ -99,7 +99,7 @@ def install() -> None:
     """In this process, once; none is ever held whose environment names no gates."""
     if GATES in os.environ and progress.count.__name__ == "count":
         progress.count = _hold(progress.count)
-        worker_process._PRELOADED += ("held_stages",)  # so in each of those that this one starts
+        worker_process._PRELOADED += ("paused_stages",)  # so in each of those that this one starts
         if "apache_beam" in sys.modules:  # not in a light process, which does neither
             from beam_pipelines.shards import shard_files
             from beam_pipelines.shuffle import global_shuffle as shuffle

@@ -12,7 +12,7 @@ from tf_input.model_outputs import predicts_logits
 
 
 @dataclasses.dataclass(frozen=True)
-class Head:
+class ModelOutput:
     """An output of a model, with its target and class names.
 
     Attributes:
@@ -77,8 +77,8 @@ class Head:
         num_classes = len(self.label_names)
         shapes = [(num_classes,), *([(1,)] if num_classes == 2 and not self.is_multi_label else [])]
         if tuple(predictions.shape[1:]) not in shapes:
-            found = f"{self.target}: the model predicts shape {predictions.shape[1:]}"
-            raise ValueError(f"{found}. It must predict one value for each of {num_classes} classes.")
+            result = f"{self.target}: the model predicts shape {predictions.shape[1:]}"
+            raise ValueError(f"{result}. It must predict one value for each of {num_classes} classes.")
         scores = self.outputs(tf.constant(predictions))["scores"].numpy()
         totals = [] if self.is_multi_label else scores.sum(axis=1)
         if not ((scores >= 0) & (scores <= 1 + 1e-3)).all() or any(abs(total - 1) > 1e-2 for total in totals):
@@ -87,7 +87,7 @@ class Head:
             )
 
 
-def make_heads(
+def make_outputs(
     model: Any,
     features: Mapping[str, Feature],
     targets: Sequence[str],
@@ -95,7 +95,7 @@ def make_heads(
     label_names: Sequence[str] | None,
     from_logits: bool | None,
     threshold: float,
-) -> dict[str, Head]:
+) -> dict[str, ModelOutput]:
     """Returns the outputs of a model by target name.
 
     Args:
@@ -111,24 +111,24 @@ def make_heads(
         ValueError: The meaning of a prediction is unknown, or a prediction does not fit its target.
     """
     if set(predictions) != set(targets):
-        found = f"the model predicts {', '.join(predictions)}, and the targets are {', '.join(targets) or 'none'}"
-        raise ValueError(f"{found}. Give the outputs of the model the names of the targets.")
+        result = f"the model predicts {', '.join(predictions)}, and the targets are {', '.join(targets) or 'none'}"
+        raise ValueError(f"{result}. Give the outputs of the model the names of the targets.")
     if label_names is not None and len(targets) > 1:
         raise ValueError(
             f"label_names={label_names!r} works only with one target; there are {', '.join(targets)}. Omit label_names."
         )
-    heads = {}
+    outputs = {}
     for name in targets:
         feature = features.get(name)
         is_class = feature is not None and feature.kind == "class_label"
         names = tuple(label_names or (feature.label_names if is_class else ()))
         is_logits = predicts_logits(model, name) if names and from_logits is None else bool(names) and from_logits
         if is_logits is None:
-            found = f"the loss of the model does not show whether {name} is predicted as logits"
-            raise ValueError(f"from_logits=None: {found}. Pass True or False.")
-        heads[name] = Head(name, names, is_class and feature.is_ragged, is_logits, threshold)
-        heads[name].check(predictions[name])
-    return heads
+            result = f"the loss of the model does not show whether {name} is predicted as logits"
+            raise ValueError(f"from_logits=None: {result}. Pass True or False.")
+        outputs[name] = ModelOutput(name, names, is_class and feature.is_ragged, is_logits, threshold)
+        outputs[name].check(predictions[name])
+    return outputs
 
 
 def name_predictions(model: Any, predictions: Any, targets: Sequence[str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tf_input.dataset_format import (
     catalog_name,
     decode_manifest,
     index_name,
-    not_a_data_set,
+    not_a_dataset,
     read_manifest,
     shard_name,
 )
@@ -35,7 +35,7 @@ class RecordedRun(NamedTuple):
     versions: Mapping[str, str]
 
 
-def read_data_set(directory: str, command: str) -> Manifest:
+def read_dataset(directory: str, command: str) -> Manifest:
     """Reads the manifest of a dataset on a mounted file system.
 
     Raises:
@@ -50,7 +50,7 @@ def read_data_set(directory: str, command: str) -> Manifest:
         raise UserError(printable(reason if str(directory) in reason else f"{directory}: {reason}")) from None
 
 
-def open_data_set(directory: str) -> tuple[Manifest, bool]:
+def open_dataset(directory: str) -> tuple[Manifest, bool]:
     """Reads the manifest of a local or remote dataset.
 
     The second returned value is whether the manifest file has exactly the bytes that Recordmill wrote.
@@ -62,7 +62,7 @@ def open_data_set(directory: str) -> tuple[Manifest, bool]:
     path = f"{directory}/{MANIFEST}"
     try:
         if not files_at(path).exists(path):
-            raise not_a_data_set(directory)
+            raise not_a_dataset(directory)
         data = files_at(path).read(path)
         manifest = decode_manifest(data, path)
         return manifest, manifest.to_json().encode() == data
@@ -82,19 +82,19 @@ def check_names(directory: str, manifest: Manifest) -> None:
     """
     for name in (manifest.name, *manifest.splits):
         if not NAME_PATTERN.fullmatch(name):
-            found = f"its manifest has the name {printable(name)[:80]!r}"
-            raise UserError(f"{printable(directory)}: {found}; expected letters, digits and '_', a letter first")
+            result = f"its manifest has the name {printable(name)[:80]!r}"
+            raise UserError(f"{printable(directory)}: {result}; expected letters, digits and '_', a letter first")
     if not manifest.splits or not all(manifest.splits.values()):
         raise UserError(
             f"{printable(directory)}: its manifest has no split, or one without a shard; expected what `recordmill prepare` writes"
         )
     for split, infos in manifest.splits.items():
-        for place, info in enumerate(infos):
-            address = (manifest.name, split, place, len(infos))
+        for location, info in enumerate(infos):
+            address = (manifest.name, split, location, len(infos))
             expected = shard_name(*address, manifest.layout), index_name(*address)
             if (info.name, info.index) != expected:
-                found = f"{printable(info.name)[:80]!r} with index {printable(info.index)[:80]!r}"
-                raise UserError(f"{printable(directory)}: its manifest has a shard {found}; expected {expected[0]!r} with {expected[1]!r}")
+                result = f"{printable(info.name)[:80]!r} with index {printable(info.index)[:80]!r}"
+                raise UserError(f"{printable(directory)}: its manifest has a shard {result}; expected {expected[0]!r} with {expected[1]!r}")
             if info.catalog not in ("", wanted := catalog_name(*address)):
                 raise UserError(f"{printable(directory)}: its manifest has a catalog {printable(info.catalog)[:80]!r}; expected {wanted!r}")
 

@@ -10,21 +10,21 @@ from typing import Any, Mapping
 import numpy as np
 
 STATE = "state"  # the entry with JSON; all other entries are arrays
-_NAME = re.compile(r"backup-\d{8}-\d{8}\.npz")
+_NAME = re.compile(r"checkpoint-\d{8}-\d{8}\.npz")
 
 
 def file_name(epoch: int, step: int) -> str:
     """Returns the file name of a checkpoint. Names sort by age."""
-    return f"backup-{epoch:08d}-{step:08d}.npz"
+    return f"checkpoint-{epoch:08d}-{step:08d}.npz"
 
 
-def find_backups(directory: str | os.PathLike[str]) -> list[pathlib.Path]:
+def find_checkpoints(directory: str | os.PathLike[str]) -> list[pathlib.Path]:
     """Returns the checkpoints in a directory, oldest first."""
     folder = pathlib.Path(directory)
     return sorted(path for path in (folder.iterdir() if folder.is_dir() else ()) if _NAME.fullmatch(path.name))
 
 
-def read_backup(path: pathlib.Path, with_arrays: bool = True) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def read_checkpoint(path: pathlib.Path, with_arrays: bool = True) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Returns the state in a checkpoint, and the values of variables by name.
 
     Args:
@@ -39,14 +39,14 @@ def read_backup(path: pathlib.Path, with_arrays: bool = True) -> tuple[dict[str,
         with zipfile.ZipFile(path):  # otherwise NumPy would read other files as other kinds of arrays
             pass
         with np.load(path) as file:
-            found = json.loads(str(file[STATE]))
-            if not isinstance(found, dict) or not isinstance(found["identity"], dict):
+            result = json.loads(str(file[STATE]))
+            if not isinstance(result, dict) or not isinstance(result["identity"], dict):
                 raise ValueError("it does not name its training")
             if not with_arrays:
-                return found, {}
-            if "variables" not in found:
+                return result, {}
+            if "variables" not in result:
                 raise ValueError("an earlier version wrote it, without the names of variables")
-            return found, {name: file[str(index)] for index, name in enumerate(found["variables"])}
+            return result, {name: file[str(index)] for index, name in enumerate(result["variables"])}
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
         raise ValueError(
             f"{path}: the checkpoint is corrupt: {error}. Delete it to resume from the previous checkpoint, if there "
@@ -54,24 +54,24 @@ def read_backup(path: pathlib.Path, with_arrays: bool = True) -> tuple[dict[str,
         ) from error
 
 
-def check_identity(path: pathlib.Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+def check_identity(path: pathlib.Path, existing: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     """Raises ValueError if a checkpoint was saved with different batches than those of `train`."""
-    if there.get("manifest") != here["manifest"]:
-        before, now = there.get("dataset") or {}, here["dataset"]
+    if existing.get("manifest") != here["manifest"]:
+        before, now = existing.get("dataset") or {}, here["dataset"]
         changes = [f"{name} was {before.get(name)!r} and is {value!r}" for name, value in now.items() if before.get(name) != value]
-        what = "; ".join(changes) or "other examples, or another order, with the same number and features"
+        subject = "; ".join(changes) or "other examples, or another order, with the same number and features"
         raise ValueError(
-            f"{path}: the dataset has changed since this checkpoint: {what}. Restore the dataset, or use another "
+            f"{path}: the dataset has changed since this checkpoint: {subject}. Restore the dataset, or use another "
             "directory "
             "for a new training."
         )
-    if (there.get("transform") is None) == (here.get("transform") is None) and there.get("transform") != here.get("transform"):
+    if (existing.get("transform") is None) == (here.get("transform") is None) and existing.get("transform") != here.get("transform"):
         raise ValueError(
             f"{path}: the transform of the dataset has changed since this checkpoint, because `recordmill analyze` ran "
             "again. Restore the transform, or use another directory for a new training."
         )
-    names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
-    differing = [f"{name}={here.get(name)!r} (there {there.get(name)!r})" for name in names]
+    names = [name for name in {**here, **existing} if existing.get(name) != here.get(name)]
+    differing = [f"{name}={here.get(name)!r} (there {existing.get(name)!r})" for name in names]
     if differing:
         raise ValueError(
             f"{path} is the checkpoint of another training: here {', '.join(differing)}. Use another directory, or "

@@ -10,7 +10,7 @@ from tf_input.dataset_format import OBJECTS, ShardInfo
 from tf_input.decoding import targets
 from tf_input.decoding.coordinates import describe_unmoved
 from tf_input.decoding.example_decoder import ExampleDecoder
-from tf_input.decoding.views import move_boxes
+from tf_input.decoding.crop_geometry import move_boxes
 from tf_input.read_config import ReadConfig
 from tf_input.storage.record_reader import RecordReader
 
@@ -18,14 +18,14 @@ _NUM_RECORDS, _NUM_BYTES = 1000, 32 << 20  # size of the sample; shuffled record
 _logger = logging.getLogger("tf_input")
 
 
-class Crops:
+class CropWarnings:
     """Logs warnings about targets outside the crop of `fit="crop"`, and about coordinates that are not adjusted to
     crops."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()
 
-    def tell(self, split: str, decoder: ExampleDecoder, config: ReadConfig, read_sample: Callable[[], Sequence[bytes]]) -> None:
+    def log_warnings(self, split: str, decoder: ExampleDecoder, config: ReadConfig, read_sample: Callable[[], Sequence[bytes]]) -> None:
         """Logs warnings about boxes, masks and dense targets outside a crop, and about features that look like
         coordinates.
 
@@ -38,9 +38,9 @@ class Crops:
         if config.fit == "crop" and decoder.default_fit == "pad" and len(records := read_sample()):
             messages.append(describe_lost(decoder, records))
         for message in messages:
-            if message and (told := f"{split}: {message}") not in self._told:
-                self._told.add(told)
-                _logger.warning(told)
+            if message and (reported := f"{split}: {message}") not in self._told:
+                self._told.add(reported)
+                _logger.warning(reported)
 
 
 def read_sample(reader: RecordReader, shards: Sequence[ShardInfo]) -> list[bytes]:
@@ -49,7 +49,7 @@ def read_sample(reader: RecordReader, shards: Sequence[ShardInfo]) -> list[bytes
     Raises:
         ValueError: A record is corrupt.
     """
-    mean = sum(one.num_bytes for one in shards) // max(1, reader.num_examples)
+    mean = sum(shard.num_bytes for shard in shards) // max(1, reader.num_examples)
     count = min(_NUM_RECORDS, max(1, _NUM_BYTES // max(1, mean)), reader.num_examples)
     return [record for record in reader.read(np.arange(count)) if record is not None]
 
@@ -63,15 +63,15 @@ def describe_lost(decoder: ExampleDecoder, records: Sequence[bytes]) -> str:
     """
     with tf.device("CPU:0"):
         parsed = decoder.parse_batch(tf.constant([*records], tf.string))
-        if (views := decoder.views(parsed)) is None:
+        if (crops := decoder.crops(parsed)) is None:
             return ""
         column = parsed.get(f"{OBJECTS}/{targets.BBOX}")
-        areas = tf.reduce_prod(tf.cast(views.boxes[:, 2:], tf.float64), 1) / tf.reduce_prod(tf.cast(views.sizes, tf.float64), 1)
+        areas = tf.reduce_prod(tf.cast(crops.boxes[:, 2:], tf.float64), 1) / tf.reduce_prod(tf.cast(crops.sizes, tf.float64), 1)
         lost = []
         if column is not None:
-            seen = move_boxes(column, views)[1].values.numpy()
+            seen = move_boxes(column, crops)[1].values.numpy()
             lost += [f"{(~seen).sum()} of {len(seen)} objects"] * (not seen.all())
-        if any(decoder.features[name].kind != "bbox" for name in decoder.wanted() if decoder.is_beside(name)):
+        if any(decoder.features[name].kind != "bbox" for name in decoder.wanted() if decoder.is_spatial_target(name)):
             hidden = 1 - float(tf.reduce_mean(areas))
             lost += [f"{hidden:.0%} of the area of masks and maps"] * (hidden >= 0.005)
     if not lost:

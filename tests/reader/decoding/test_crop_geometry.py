@@ -13,15 +13,15 @@ from made_records import encode_mask
 from prepared import picture
 from tf_input.decoding import decode
 from tf_input.decoding.decode import MAX_SMALL_SIDE
-from tf_input.decoding.views import Views, fitting_extents, make_views, move_boxes, view_maps, view_masks, view_pixels
+from tf_input.decoding.crop_geometry import CropGeometry, fitting_extents, compute_crops, move_boxes, crop_dense_targets, crop_masks, crop_pixels
 from tf_input.read_config import Augmentation
 
 SIZE = (40, 60)
 
 
-def views_of(box, mirrored=False, extent=None, image_size=(20, 20), size=SIZE) -> Views:
+def views_of(box, mirrored=False, extent=None, image_size=(20, 20), size=SIZE) -> CropGeometry:
     extents = None if extent is None else tf.constant([extent])
-    return Views(tf.constant([size]), tf.constant([box]), tf.constant([mirrored]), extents, image_size)
+    return CropGeometry(tf.constant([size]), tf.constant([box]), tf.constant([mirrored]), extents, image_size)
 
 
 def test_what_is_seen_of_an_image():
@@ -35,21 +35,21 @@ def test_what_is_seen_of_an_image():
         ((20, 30), (40, 60), "pad", (0, 0, 20, 30), (40, 60), (0, 0, 1, 1)),  # made larger, too
     ]
     for size, image_size, fit, box, extent, frame in cases:
-        views = make_views(tf.constant([size]), image_size, fit)
+        crops = compute_crops(tf.constant([size]), image_size, fit)
         case = (size, image_size, fit)
-        assert tuple(views.boxes[0].numpy()) == box, case
-        assert (None if views.extents is None else tuple(views.extents[0].numpy())) == extent, case
-        np.testing.assert_allclose(views.frames()[0], frame, atol=1e-6, err_msg=str(case))
+        assert tuple(crops.boxes[0].numpy()) == box, case
+        assert (None if crops.extents is None else tuple(crops.extents[0].numpy())) == extent, case
+        np.testing.assert_allclose(crops.canvas_boxes()[0], frame, atol=1e-6, err_msg=str(case))
 
 
 def test_an_augmentation_crops_or_leaves_that_to_the_fit():
     sizes, seed = tf.constant([SIZE] * 50), tf.constant([3, 0], tf.int64)
-    cropped = make_views(sizes, (20, 20), "crop", Augmentation(), seed)
+    cropped = compute_crops(sizes, (20, 20), "crop", Augmentation(), seed)
     assert len(np.unique(cropped.boxes, axis=0)) > 40
-    whole = make_views(sizes, (20, 20), "stretch", Augmentation(crop=False), seed)
-    assert np.unique(whole.boxes, axis=0).tolist() == [[0, 0, 40, 60]]
-    np.testing.assert_array_equal(whole.mirrored, cropped.mirrored)
-    assert 10 < whole.mirrored.numpy().sum() < 40
+    complete = compute_crops(sizes, (20, 20), "stretch", Augmentation(crop=False), seed)
+    assert np.unique(complete.boxes, axis=0).tolist() == [[0, 0, 40, 60]]
+    np.testing.assert_array_equal(complete.mirrored, cropped.mirrored)
+    assert 10 < complete.mirrored.numpy().sum() < 40
 
 
 @settings(max_examples=50, deadline=None)
@@ -74,16 +74,16 @@ def test_boxes_move_with_the_view():
         (views_of((0, 0, 40, 60), extent=(10, 20)), half, (0.375, 0.25, 0.625, 0.75), True),
         (views_of((0, 0, 40, 60), extent=(20, 10), mirrored=True), (0, 0, 1, 0.5), (0, 0.5, 1, 0.75), True),
     ]
-    for views, box, expected, valid in cases:
-        boxes, seen = move_boxes(tf.ragged.constant([[box]], inner_shape=(4,), ragged_rank=1), views)
-        np.testing.assert_allclose(boxes.values[0], expected, atol=1e-6, err_msg=str(views))
-        assert seen.to_list() == [[valid]], views
+    for crops, box, expected, valid in cases:
+        boxes, seen = move_boxes(tf.ragged.constant([[box]], inner_shape=(4,), ragged_rank=1), crops)
+        np.testing.assert_allclose(boxes.values[0], expected, atol=1e-6, err_msg=str(crops))
+        assert seen.to_list() == [[valid]], crops
 
 
 def test_each_box_follows_its_own_image():
-    views = Views(tf.constant([SIZE] * 3), tf.constant([[0, 0, 40, 60], [0, 0, 40, 30], [0, 0, 20, 60]]), None, None, (8, 8))
+    crops = CropGeometry(tf.constant([SIZE] * 3), tf.constant([[0, 0, 40, 60], [0, 0, 40, 30], [0, 0, 20, 60]]), None, None, (8, 8))
     boxes = tf.ragged.constant([[[0, 0, 0.5, 0.5]], [], [[0, 0, 0.5, 0.5]] * 2], tf.float32, ragged_rank=1, inner_shape=(4,))
-    moved, seen = move_boxes(boxes, views)
+    moved, seen = move_boxes(boxes, crops)
     assert moved.to_list() == [[[0, 0, 0.5, 0.5]], [], [[0, 0, 1, 0.5]] * 2]
     assert seen.to_list() == [[True], [], [True, True]]
 
@@ -103,10 +103,10 @@ VIEWS = {
 @pytest.mark.slow(0.2)
 @pytest.mark.parametrize("case", VIEWS)
 def test_pixels_are_seen_as_encoded_images_are(case):
-    views, pixels = views_of(**VIEWS[case]), picture(seed=0, image_size=SIZE)
+    crops, pixels = views_of(**VIEWS[case]), picture(seed=0, image_size=SIZE)
     encoded = tf.constant([encode(pixels, "PNG")])
-    expected = decode.decode_boxes(encoded, views.boxes, views.image_size, views.mirrored, views.extents).numpy()[0]
-    seen = view_pixels(tf.constant(pixels[np.newaxis]), views).numpy()[0]
+    expected = decode.decode_boxes(encoded, crops.boxes, crops.image_size, crops.mirrored, crops.extents).numpy()[0]
+    seen = crop_pixels(tf.constant(pixels[np.newaxis]), crops).numpy()[0]
     assert seen.shape == expected.shape
     # Beyond the edge of a box there is the rest of the image; a box that is decoded alone repeats its edge.
     assert np.abs(seen - expected).mean() < 0.7 and np.abs(seen - expected).max() < 12
@@ -116,10 +116,10 @@ def test_pixels_are_seen_as_encoded_images_are(case):
 @pytest.mark.parametrize("case", VIEWS)
 def test_averaged_pixels_are_seen_as_averaged_images_are(case):
     """By the same operations: of pixels in memory, nothing but rounding differs."""
-    views, pixels = views_of(**VIEWS[case])._replace(antialias=True), picture(seed=0, image_size=SIZE)
+    crops, pixels = views_of(**VIEWS[case])._replace(antialias=True), picture(seed=0, image_size=SIZE)
     encoded = tf.constant([encode(pixels, "PNG")])
-    expected = decode.decode_boxes(encoded, views.boxes, views.image_size, views.mirrored, views.extents, antialias=True).numpy()[0]
-    seen = view_pixels(tf.constant(pixels[np.newaxis]), views).numpy()[0]
+    expected = decode.decode_boxes(encoded, crops.boxes, crops.image_size, crops.mirrored, crops.extents, antialias=True).numpy()[0]
+    seen = crop_pixels(tf.constant(pixels[np.newaxis]), crops).numpy()[0]
     assert np.abs(seen - expected).max() <= 0.5
 
 
@@ -154,18 +154,18 @@ def test_images_that_shrink_are_averaged_if_asked_for_and_warned_of_if_not(store
     read(0, image_size=120)
     assert not caplog.records
     data = tf_input.open(tmp_path / "out")
-    identities = [data.batches("test", batch_size=6, image_size=24, seed=0, antialias=one).position.identity for one in (False, True)]
+    identities = [data.batches("test", batch_size=6, image_size=24, seed=0, antialias=item).iterator_state.identity for item in (False, True)]
     assert identities[1].pop("antialias") is True and identities[0] == identities[1]
 
 
 @pytest.mark.parametrize("case", VIEWS)
 def test_masks_are_seen_as_encoded_masks_are(case):
-    views, mask = views_of(**VIEWS[case]), np.random.default_rng(0).integers(0, 256, SIZE, dtype=np.uint8)
+    crops, mask = views_of(**VIEWS[case]), np.random.default_rng(0).integers(0, 256, SIZE, dtype=np.uint8)
     expected = decode.decode_mask_boxes(
-        tf.constant([encode_mask(mask)]), views.sizes, views.boxes, views.image_size, views.mirrored, views.extents
+        tf.constant([encode_mask(mask)]), crops.sizes, crops.boxes, crops.image_size, crops.mirrored, crops.extents
     )
     for dtype in (tf.uint8, tf.int32):
-        seen = view_masks(tf.cast(mask[np.newaxis, ..., np.newaxis], dtype), views)
+        seen = crop_masks(tf.cast(mask[np.newaxis, ..., np.newaxis], dtype), crops)
         assert seen.dtype == dtype
         np.testing.assert_array_equal(seen, expected)
 
@@ -183,9 +183,9 @@ def test_by_how_much_a_jpeg_may_become_smaller():
         ((80, 163), (40, 40), "pad", 4, (0, 0, 80, 160)),  # to 20 x 40
     ]
     for size, image_size, fit, ratio, box in cases:
-        views = make_views(tf.constant([size]), image_size, fit, scales=True)
-        assert (views.ratios.numpy().tolist(), tuple(views.boxes[0].numpy())) == ([ratio], box), (size, image_size, fit)
-        assert make_views(tf.constant([size]), image_size, fit).ratios is None
+        crops = compute_crops(tf.constant([size]), image_size, fit, scales=True)
+        assert (crops.ratios.numpy().tolist(), tuple(crops.boxes[0].numpy())) == ([ratio], box), (size, image_size, fit)
+        assert compute_crops(tf.constant([size]), image_size, fit).ratios is None
 
 
 @settings(max_examples=25, deadline=None)
@@ -198,12 +198,12 @@ def test_by_how_much_a_jpeg_may_become_smaller():
 def test_a_smaller_jpeg_has_enough_pixels_and_whole_ones(sizes, image_size, fit, seed):
     augmentation, seed = (Augmentation() if fit == "random" else None), tf.constant([seed, 0], tf.int64)
     fit, sizes = "crop" if fit == "random" else fit, np.array(sizes, np.int32)
-    plain = make_views(tf.constant(sizes), image_size, fit, augmentation, seed)
-    views = make_views(tf.constant(sizes), image_size, fit, augmentation, seed, scales=True)
-    boxes, ratios = views.boxes.numpy(), views.ratios.numpy()[:, np.newaxis]
+    plain = compute_crops(tf.constant(sizes), image_size, fit, augmentation, seed)
+    crops = compute_crops(tf.constant(sizes), image_size, fit, augmentation, seed, scales=True)
+    boxes, ratios = crops.boxes.numpy(), crops.ratios.numpy()[:, np.newaxis]
     assert (boxes % ratios == 0).all() and (boxes[:, :2] >= 0).all() and (boxes[:, :2] + boxes[:, 2:] <= sizes).all()
     assert (np.abs(boxes - plain.boxes.numpy()) <= 2 * ratios).all() and (boxes == plain.boxes.numpy())[ratios[:, 0] == 1].all()
-    wanted = image_size if views.extents is None else views.extents.numpy()
+    wanted = image_size if crops.extents is None else crops.extents.numpy()
     assert (boxes[:, 2:] // ratios >= np.where(ratios > 1, wanted, 1)).all()
     is_small = sizes.max(axis=1, keepdims=True) <= MAX_SMALL_SIDE
     assert (ratios[is_small] == 1).all()
@@ -211,12 +211,12 @@ def test_a_smaller_jpeg_has_enough_pixels_and_whole_ones(sizes, image_size, fit,
 
 
 def test_maps_keep_their_resolution():
-    maps = np.arange(24, dtype=np.float32).reshape(1, 4, 6, 1)  # of an image of 40 x 60
-    whole = view_maps(tf.constant(maps), views_of((0, 0, 40, 60)))
-    np.testing.assert_allclose(whole, maps, atol=1e-4)
-    np.testing.assert_allclose(view_maps(maps, views_of((0, 0, 40, 60), mirrored=True)), maps[:, :, ::-1], atol=1e-4)
+    dense_targets = np.arange(24, dtype=np.float32).reshape(1, 4, 6, 1)  # of an image of 40 x 60
+    complete = crop_dense_targets(tf.constant(dense_targets), views_of((0, 0, 40, 60)))
+    np.testing.assert_allclose(complete, dense_targets, atol=1e-4)
+    np.testing.assert_allclose(crop_dense_targets(dense_targets, views_of((0, 0, 40, 60), mirrored=True)), dense_targets[:, :, ::-1], atol=1e-4)
     rows, columns = [0, 0.25, 0.75, 1.25], [0, 0.25, 0.75, 1.25, 1.75, 2.25]  # where the samples of a quarter lie
     expected = 6 * np.array(rows)[:, np.newaxis] + columns
-    np.testing.assert_allclose(view_maps(maps, views_of((0, 0, 20, 30)))[0, :, :, 0], expected, atol=1e-4)
-    framed = view_maps(maps, views_of((0, 0, 40, 60), extent=(10, 20)))[0, :, :, 0].numpy()
+    np.testing.assert_allclose(crop_dense_targets(dense_targets, views_of((0, 0, 20, 30)))[0, :, :, 0], expected, atol=1e-4)
+    framed = crop_dense_targets(dense_targets, views_of((0, 0, 40, 60), extent=(10, 20)))[0, :, :, 0].numpy()
     assert not framed[[0, 3]].any() and framed[1:3].all(axis=1).tolist() == [True, True]

@@ -12,22 +12,22 @@ from typing import NamedTuple, Sequence
 import google_crc32c
 import numpy as np
 
-from tf_input.storage.arenas import Piece
+from tf_input.storage.arenas import ArenaSlice
 from tf_input.storage.frames import CHECKSUM_BYTES, FRAME_BYTES, HEADER_BYTES, LENGTH_BYTES, mask_checksums
 
 _read_length = struct.Struct("<Q").unpack_from
 
 
-class RecordStretch(NamedTuple):
+class RecordChunk(NamedTuple):
     """Records in a part of an arena.
 
     Attributes:
-        piece: The part of the arena.
+        chunk: The part of the arena.
         begins, ends: The start and end offsets of the records' frames in the part, int64 [num_records]. If the index is
             corrupt, they may be out of bounds, and frames may end before they begin.
     """
 
-    piece: Piece
+    chunk: ArenaSlice
     begins: np.ndarray
     ends: np.ndarray
 
@@ -55,25 +55,25 @@ def find_ends(data: memoryview, begin: int, end: int, num_records: int) -> list[
     return ends if at == end else None
 
 
-class Stretches:
-    """Copies and checks records from several `RecordStretch` objects, which are indexed like one concatenated sequence.
+class RecordChunks:
+    """Copies and checks records from several `RecordChunk` objects, which are indexed like one concatenated sequence.
 
     The headers of all frames are parsed together on construction, because each NumPy call has a fixed cost.
 
     Args:
-        stretches: One or more `RecordStretch` objects.
+        chunks: One or more `RecordChunk` objects.
     """
 
-    def __init__(self, stretches: Sequence[RecordStretch]) -> None:
-        counts = [len(one.begins) for one in stretches]
+    def __init__(self, chunks: Sequence[RecordChunk]) -> None:
+        counts = [len(entry.begins) for entry in chunks]
         firsts, lengths = (
-            np.repeat(np.array(each), counts) for each in zip(*((one.piece.begin, one.piece.num_bytes) for one in stretches))
+            np.repeat(np.array(each), counts) for each in zip(*((one_value.chunk.begin, one_value.chunk.num_bytes) for one_value in chunks))
         )
-        begins, ends = (np.concatenate(each) for each in zip(*((one.begins, one.ends) for one in stretches)))
+        begins, ends = (np.concatenate(each) for each in zip(*((member.begins, member.ends) for member in chunks)))
         is_there = (begins >= 0) & (ends - begins >= FRAME_BYTES) & (ends <= lengths)
         begins, ends = np.where(is_there, firsts + begins, 0), np.where(is_there, firsts + ends, FRAME_BYTES)
-        memories = [one.piece.memory for one in stretches]
-        if all(one is memories[0] for one in memories):  # the usual case
+        memories = [item.chunk.memory for item in chunks]
+        if all(element is memories[0] for element in memories):  # the usual case
             memories, counts = memories[:1], [len(begins)]
         edges = np.cumsum([0, *counts])
         frames = [
@@ -82,7 +82,7 @@ class Stretches:
         ]
         self._memories, self._which = memories, np.repeat(np.arange(len(memories)), counts)
         self._begins, self._ends = begins + HEADER_BYTES, ends - CHECKSUM_BYTES
-        self._is_whole, self._checksums = (np.concatenate(each) for each in zip(*frames))
+        self._is_complete, self._checksums = (np.concatenate(each) for each in zip(*frames))
 
     def take(self, records: np.ndarray) -> np.ndarray:
         """Copies records and checks them.
@@ -104,8 +104,8 @@ class Stretches:
             checksums.append(google_crc32c.value(copy))  # while the copy is in the CPU cache
             copies.append(copy)
         taken[:] = copies
-        is_whole = self._is_whole[records] & (mask_checksums(np.array(checksums, np.uint32)) == self._checksums[records])
-        taken[~is_whole] = None
+        is_complete = self._is_complete[records] & (mask_checksums(np.array(checksums, np.uint32)) == self._checksums[records])
+        taken[~is_complete] = None
         return taken
 
 
@@ -123,9 +123,9 @@ def _read_frames(memory: mmap.mmap | bytes, begins: np.ndarray, ends: np.ndarray
     if not is_there.any():
         return is_there, np.zeros(len(begins), np.uint32)
     lengths = _integers(memory, "<u8", begins)
-    is_whole = is_there & (_integers(memory, "<u4", begins + LENGTH_BYTES) == _length_checksums(lengths))
-    is_whole &= lengths == (ends - begins - FRAME_BYTES).astype(np.uint64)
-    return is_whole, _integers(memory, "<u4", ends - CHECKSUM_BYTES)
+    is_complete = is_there & (_integers(memory, "<u4", begins + LENGTH_BYTES) == _length_checksums(lengths))
+    is_complete &= lengths == (ends - begins - FRAME_BYTES).astype(np.uint64)
+    return is_complete, _integers(memory, "<u4", ends - CHECKSUM_BYTES)
 
 
 def _integers(memory: mmap.mmap | bytes, dtype: str, begins: np.ndarray) -> np.ndarray:
@@ -160,6 +160,6 @@ def _length_checksums(lengths: np.ndarray) -> np.ndarray:
     """
     values = np.full(len(lengths), _OF_NOTHING)
     longest = int(lengths.max(initial=0))
-    for place in range(-(-longest.bit_length() // 8)):  # zero bytes contribute nothing
-        values ^= _TABLES[place, lengths >> np.uint64(8 * place) & np.uint64(0xFF)]
+    for index in range(-(-longest.bit_length() // 8)):  # zero bytes contribute nothing
+        values ^= _TABLES[index, lengths >> np.uint64(8 * index) & np.uint64(0xFF)]
     return mask_checksums(values)

@@ -75,7 +75,7 @@ class Needs:
         return chosen
 
 
-def place_groups(groups: Iterable[WaitingGroup], needs: Needs) -> list[int]:
+def assign_groups(groups: Iterable[WaitingGroup], needs: Needs) -> list[int]:
     """Places groups in the given order.
 
     Args:

@@ -10,7 +10,7 @@ _MAX_CHARACTERS = 80
 
 
 @dataclasses.dataclass
-class LeftOut:
+class UnusedFields:
     """The names of the columns and fields that are not stored in the dataset.
 
     Attributes:
@@ -27,6 +27,6 @@ class LeftOut:
                 if len(self.names) > _MAX_NAMES:
                     self.names.remove(max(self.names))
 
-    def merge(self, other: "LeftOut") -> None:
+    def merge(self, other: "UnusedFields") -> None:
         """Adds the names from another part."""
         self.add(other.names)

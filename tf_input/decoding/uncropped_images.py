@@ -8,7 +8,7 @@ from tf_input.decoding import decode
 _MIN_UNROLLED, _MAX_UNROLLED = 16, 256  # number of ops
 
 
-def decode_whole_images(
+def decode_uncropped_images(
     encoded: tf.Tensor,
     image_size: tuple[int, int],
     batch_size: int | None = None,
@@ -36,15 +36,15 @@ def decode_whole_images(
             when the tensor is computed.
     """
     if are_grey and channels == 1 and is_small(image_size):
-        return decode_whole_images(encoded, image_size, batch_size, dtype=dtype)[..., :1]
+        return decode_uncropped_images(encoded, image_size, batch_size, dtype=dtype)[..., :1]
     shape = (*image_size, channels)
     width = _unrolled_width(batch_size) if batch_size and is_small(image_size) else 1
 
-    def decode_one(one: tf.Tensor) -> tf.Tensor:
-        return tf.ensure_shape(decode.decode_image(one, channels, dtype), shape)
+    def decode_one(entry: tf.Tensor) -> tf.Tensor:
+        return tf.ensure_shape(decode.decode_image(entry, channels, dtype), shape)
 
     def decode_row(row: tf.Tensor) -> tf.Tensor:
-        return tf.ensure_shape(tf.stack([decode.decode_image(one, channels, dtype) for one in tf.unstack(row)]), (width, *shape))
+        return tf.ensure_shape(tf.stack([decode.decode_image(item, channels, dtype) for item in tf.unstack(row)]), (width, *shape))
 
     if width == 1:
         return tf.map_fn(decode_one, encoded, fn_output_signature=tf.TensorSpec(shape, dtype))

@@ -8,10 +8,10 @@ from typing import Any, BinaryIO, Callable, Iterable, Iterator, Mapping, NamedTu
 import numpy as np
 
 from beam_pipelines.publish.metadata import derived_files
-from beam_pipelines.publish.written_data_set import open_data_set
+from beam_pipelines.publish.written_dataset import open_dataset
 from beam_pipelines.storage.files import files_at, open_file
 from beam_pipelines.verify.check_lines import check_dead_letters, check_near_duplicates
-from beam_pipelines.verify.damage import MAX_DAMAGES, Damage, says_nothing
+from beam_pipelines.verify.corruption import MAX_DAMAGES, Corruption, is_unrelated_error
 from tf_input.dataset_format import (
     DEAD_LETTER_THUMBNAILS,
     DEAD_LETTERS,
@@ -32,21 +32,21 @@ from tf_input.dataset_format import (
 _EDITED = "its text is not what was written: its checksum is of another one, or it was edited"
 
 
-def read_manifest(directory: str) -> tuple[Manifest, list[Damage]]:
+def read_manifest(directory: str) -> tuple[Manifest, list[Corruption]]:
     """Returns the manifest of a dataset, and an error if the manifest's text was changed.
 
     Raises:
         UserError: There is no manifest, or it is invalid.
         OSError: A store does not return the manifest.
     """
-    manifest, is_unchanged = open_data_set(directory)
+    manifest, is_unchanged = open_dataset(directory)
     damages = []
     if not is_unchanged:
-        damages.append(Damage(MANIFEST, _EDITED))
+        damages.append(Corruption(MANIFEST, _EDITED))
     return manifest, damages
 
 
-def check_sizes(directory: str, manifest: Manifest) -> Iterator[Damage]:
+def check_sizes(directory: str, manifest: Manifest) -> Iterator[Corruption]:
     """Yields an error for each shard file that is missing or whose size or fingerprint differs from the manifest.
 
     The fingerprint detects shards that were swapped.
@@ -56,15 +56,15 @@ def check_sizes(directory: str, manifest: Manifest) -> Iterator[Damage]:
             path, can_repair = f"{directory}/{name}", bool(info.catalog)
             try:
                 if not files_at(path).exists(path):
-                    yield Damage(name, "it is gone", can_repair=can_repair)
+                    yield Corruption(name, "it is gone", can_repair=can_repair)
                 elif (size := files_at(path).size(path)) != num_bytes:
-                    yield Damage(name, f"{size} bytes; expected {num_bytes}", can_repair=can_repair)
+                    yield Corruption(name, f"{size} bytes; expected {num_bytes}", can_repair=can_repair)
                 elif other := _find_other(path, name, info):
-                    yield Damage(name, other, can_repair=can_repair)
+                    yield Corruption(name, other, can_repair=can_repair)
             except OSError as error:
-                if says_nothing(error, path):
+                if is_unrelated_error(error, path):
                     raise
-                yield Damage(name, f"it cannot be read: {error.strerror or error}", can_repair=can_repair)
+                yield Corruption(name, f"it cannot be read: {error.strerror or error}", can_repair=can_repair)
 
 
 def _find_other(path: str, name: str, info: ShardInfo) -> str:
@@ -74,37 +74,37 @@ def _find_other(path: str, name: str, info: ShardInfo) -> str:
     """
     read = functools.partial(files_at(path).read_range, path)
     if name == info.name:
-        found = read_fingerprint(read, info.num_bytes)
+        result = read_fingerprint(read, info.num_bytes)
     elif name == info.index:
         try:
-            found = read_index_header(read(0, INDEX_HEADER.size), info.index_bytes).fingerprint
+            result = read_index_header(read(0, INDEX_HEADER.size), info.index_bytes).fingerprint
         except ValueError as error:
             return str(error)
     else:
         return ""
-    if found == info.fingerprint:
+    if result == info.fingerprint:
         return ""
-    shown = "no whole record" if found is None else "checksums {:08x} and {:08x}".format(*found)
+    shown = "no whole record" if result is None else "checksums {:08x} and {:08x}".format(*result)
     return f"{shown} at its ends; expected {info.first_crc32c:08x} and {info.last_crc32c:08x}: it is corrupt, or another dataset's or shard's"
 
 
-def check_metadata(directory: str, manifest: Manifest) -> Iterator[Damage]:
+def check_metadata(directory: str, manifest: Manifest) -> Iterator[Corruption]:
     """Compares the metadata files with their checksums, with the manifest and with each other."""
-    changed = {damage.file: damage for damage in _check_sums(directory, manifest)}
+    changed = {corruption.file: corruption for corruption in _check_sums(directory, manifest)}
     yield from changed.values()
     run = _read_object(directory, RUN)
-    if isinstance(run, Damage):
+    if isinstance(run, Corruption):
         yield run
     elif not has_own_checksum(run):
-        yield Damage(RUN, _EDITED)
-    yield from (damage for damage in _check_contents(directory, manifest) if damage.file not in changed or damage.offset >= 0)
+        yield Corruption(RUN, _EDITED)
+    yield from (corruption for corruption in _check_contents(directory, manifest) if corruption.file not in changed or corruption.offset >= 0)
 
 
-def _check_sums(directory: str, manifest: Manifest) -> Iterator[Damage]:
+def _check_sums(directory: str, manifest: Manifest) -> Iterator[Corruption]:
     """Yields an error for each metadata file that is missing or has changed."""
     for name in (STATISTICS, DEAD_LETTERS):
         if name not in manifest.files:
-            yield Damage(MANIFEST, f"it has no checksum of {name}")
+            yield Corruption(MANIFEST, f"it has no checksum of {name}")
     for name in manifest.files:
         path = f"{directory}/{name}"
         try:
@@ -113,83 +113,83 @@ def _check_sums(directory: str, manifest: Manifest) -> Iterator[Damage]:
         except OSError as error:
             yield _unread(path, name, error)
         except ValueError as error:
-            yield Damage(name, str(error).removeprefix(f"{name} ").partition(". ")[0])
+            yield Corruption(name, str(error).removeprefix(f"{name} ").partition(". ")[0])
 
 
 def read_statistics(directory: str) -> dict[str, Any] | None:
     """Returns the contents of `statistics.json`, or None if the file is missing or invalid."""
     statistics = _read_object(directory, STATISTICS)
-    return None if isinstance(statistics, Damage) else statistics
+    return None if isinstance(statistics, Corruption) else statistics
 
 
-def _check_contents(directory: str, manifest: Manifest) -> Iterator[Damage]:
+def _check_contents(directory: str, manifest: Manifest) -> Iterator[Corruption]:
     """Yields an error for each metadata file that contradicts the manifest or another metadata file."""
     yield from _check_inputs(manifest)
     statistics = _read_object(directory, STATISTICS)
-    if isinstance(statistics, Damage):
+    if isinstance(statistics, Corruption):
         yield statistics
     else:
         try:
             damages = [*_check_counts(statistics, manifest), *_check_derived(directory, manifest, statistics)]
         except (TypeError, AttributeError, KeyError, ValueError, IndexError, RecursionError) as error:
-            damages = [Damage(STATISTICS, f"its fields are not such as are written ({type(error).__name__}: {error})")]
+            damages = [Corruption(STATISTICS, f"its fields are not such as are written ({type(error).__name__}: {error})")]
         yield from damages
     yield from _check_dead_letters(directory, manifest)
     if isinstance(statistics, dict) and "duplicates" in statistics:
         yield from _check_near_duplicates(directory, manifest, statistics)
 
 
-def _check_inputs(manifest: Manifest) -> Iterator[Damage]:
+def _check_inputs(manifest: Manifest) -> Iterator[Corruption]:
     """Checks that each input is an example, a dead letter or a dropped near-duplicate."""
     num_examples = sum(map(manifest.num_examples, manifest.splits))
     total = num_examples + manifest.num_dead_letters + manifest.num_dropped
     if total != manifest.num_inputs:
         rejected = f"{manifest.num_dead_letters} dead letters and {manifest.num_dropped} dropped near-duplicates"
         reason = f"num_inputs {manifest.num_inputs}; expected {total}: {num_examples} examples, {rejected}"
-        yield Damage(MANIFEST, reason)
+        yield Corruption(MANIFEST, reason)
 
 
-def _check_counts(statistics: Mapping[str, Any], manifest: Manifest) -> Iterator[Damage]:
+def _check_counts(statistics: Mapping[str, Any], manifest: Manifest) -> Iterator[Corruption]:
     splits = statistics.get("splits")
-    found = {name: one.get("num_examples") for name, one in splits.items()} if isinstance(splits, dict) else None
+    result = {name: item.get("num_examples") for name, item in splits.items()} if isinstance(splits, dict) else None
     expected = {split: manifest.num_examples(split) for split in manifest.splits}
-    if found != expected:
-        yield Damage(STATISTICS, f"splits of {found} examples; expected {expected}, as {MANIFEST} has it")
+    if result != expected:
+        yield Corruption(STATISTICS, f"splits of {result} examples; expected {expected}, as {MANIFEST} has it")
 
 
-def _check_derived(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Damage]:
+def _check_derived(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Corruption]:
     """Yields an error for each file for other programs that contradicts the manifest or the statistics."""
     for name, text in derived_files(manifest, statistics).items():
         data = _read(directory, name)
-        if isinstance(data, Damage):
+        if isinstance(data, Corruption):
             yield data
         elif data != text.encode():
-            yield Damage(name, f"not what follows from {MANIFEST}")
+            yield Corruption(name, f"not what follows from {MANIFEST}")
 
 
-def _check_dead_letters(directory: str, manifest: Manifest) -> Iterator[Damage]:
-    thumbnails: bytes | Damage = b""
+def _check_dead_letters(directory: str, manifest: Manifest) -> Iterator[Corruption]:
+    thumbnails: bytes | Corruption = b""
     # The file exists only if dead letters have thumbnails.
     if files_at(directory).exists(f"{directory}/{DEAD_LETTER_THUMBNAILS}"):
         thumbnails = _read(directory, DEAD_LETTER_THUMBNAILS)
-    if isinstance(thumbnails, Damage):
+    if isinstance(thumbnails, Corruption):
         yield thumbnails
         thumbnails = b""
     yield from _check_lines(directory, DEAD_LETTERS, lambda file: check_dead_letters(file, thumbnails, manifest.num_dead_letters))
 
 
-def _check_near_duplicates(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Damage]:
+def _check_near_duplicates(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Corruption]:
     leaks = _read_object(directory, LEAKS)
-    if isinstance(leaks, Damage):
+    if isinstance(leaks, Corruption):
         yield leaks
     elif leaks.get("found") != statistics["duplicates"]:
-        yield Damage(LEAKS, f"not what {STATISTICS} has of duplicates")
+        yield Corruption(LEAKS, f"not what {STATISTICS} has of duplicates")
     elif not has_own_checksum(leaks):
-        yield Damage(LEAKS, _EDITED)
+        yield Corruption(LEAKS, _EDITED)
     yield from _check_lines(directory, NEAR_DUPLICATES, lambda file: check_near_duplicates(file, manifest.num_dropped))
 
 
-def _check_lines(directory: str, name: str, check: Callable[[BinaryIO], Iterator[Damage]]) -> Iterator[Damage]:
+def _check_lines(directory: str, name: str, check: Callable[[BinaryIO], Iterator[Corruption]]) -> Iterator[Corruption]:
     """Checks a JSON lines file, which may not fit into memory."""
     path = f"{directory}/{name}"
     try:
@@ -199,19 +199,19 @@ def _check_lines(directory: str, name: str, check: Callable[[BinaryIO], Iterator
         yield _unread(path, name, error)
 
 
-def _read_object(directory: str, name: str) -> dict[str, Any] | Damage:
+def _read_object(directory: str, name: str) -> dict[str, Any] | Corruption:
     """Returns the fields of a JSON file, or an error if the file is invalid."""
     data = _read(directory, name)
-    if isinstance(data, Damage):
+    if isinstance(data, Corruption):
         return data
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as error:  # Includes UTF-8 errors.
-        return Damage(name, f"no JSON: {error}")
-    return fields if isinstance(fields, dict) else Damage(name, f"no JSON: a {type(fields).__name__}; expected an object")
+        return Corruption(name, f"no JSON: {error}")
+    return fields if isinstance(fields, dict) else Corruption(name, f"no JSON: a {type(fields).__name__}; expected an object")
 
 
-def _read(directory: str, name: str) -> bytes | Damage:
+def _read(directory: str, name: str) -> bytes | Corruption:
     path = f"{directory}/{name}"
     try:
         return files_at(path).read(path)
@@ -219,13 +219,13 @@ def _read(directory: str, name: str) -> bytes | Damage:
         return _unread(path, name, error)
 
 
-def _unread(path: str, name: str, error: OSError) -> Damage:
+def _unread(path: str, name: str, error: OSError) -> Corruption:
     """Returns an error for an unreadable file. Raises the exception if its cause is not the content of the file."""
     if isinstance(error, FileNotFoundError):
-        return Damage(name, "it is gone")
-    if says_nothing(error, path):
+        return Corruption(name, "it is gone")
+    if is_unrelated_error(error, path):
         raise error
-    return Damage(name, f"it cannot be read: {error.strerror or error}")
+    return Corruption(name, f"it cannot be read: {error.strerror or error}")
 
 
 class Hashes(NamedTuple):
@@ -246,20 +246,20 @@ def repeated(parts: Iterable[Hashes]) -> Iterator[tuple[int, int]]:
     """Yields pairs of shards that contain the same key. A pair can name one shard twice."""
     hashes, shards = _join(list(parts), "shard")
     same = np.flatnonzero(hashes[1:] == hashes[:-1])
-    yield from sorted({(int(shards[one]), int(shards[one + 1])) for one in same})
+    yield from sorted({(int(shards[item]), int(shards[item + 1])) for item in same})
 
 
 def straddling(parts: Iterable[Hashes]) -> Iterator[tuple[int, int]]:
     """Yields pairs of splits that contain the same group."""
     hashes, splits = _join(list(parts), "split")
     differ = np.flatnonzero((hashes[1:] == hashes[:-1]) & (splits[1:] != splits[:-1]))
-    yield from sorted({(int(splits[one]), int(splits[one + 1])) for one in differ})
+    yield from sorted({(int(splits[item]), int(splits[item + 1])) for item in differ})
 
 
 def _join(parts: Sequence[Hashes], attribute: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns all hashes in ascending order, and the shard or split of each hash."""
-    found = [np.frombuffer(part.hashes, np.uint64) for part in parts]
-    hashes = np.concatenate([*found, np.zeros(0, np.uint64)])
-    places = np.repeat(np.array([getattr(part, attribute) for part in parts], np.int64), list(map(len, found)))
-    order = np.lexsort((places, hashes))
-    return hashes[order], places[order]
+    results = [np.frombuffer(part.hashes, np.uint64) for part in parts]
+    hashes = np.concatenate([*results, np.zeros(0, np.uint64)])
+    indices = np.repeat(np.array([getattr(part, attribute) for part in parts], np.int64), list(map(len, results)))
+    order = np.lexsort((indices, hashes))
+    return hashes[order], indices[order]

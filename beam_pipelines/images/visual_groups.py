@@ -33,7 +33,7 @@ _MAX_FINE_BITS = 64
 _FINE_MIRROR = np.array([0, MIRROR, 2**64 - 1], np.uint64)
 
 # Of each image: a hash of its bytes, and its perceptual hash unless the image is blank.
-HASH_ROW = np.dtype([("content", "<u8", (2,)), ("look", "<u8", (HASH_WORDS,)), ("has_look", "?")])
+HASH_ROW = np.dtype([("content", "<u8", (2,)), ("visual_hash", "<u8", (HASH_WORDS,)), ("has_visual_hash", "?")])
 
 
 class Edges(NamedTuple):
@@ -50,7 +50,7 @@ class Edges(NamedTuple):
     are_all: bool
 
 
-class Looks(NamedTuple):
+class VisualHashes(NamedTuple):
     """The looks of many images.
 
     Attributes:
@@ -78,26 +78,26 @@ def hash_rows(contents: Sequence[bytes], images: Sequence[np.ndarray | None]) ->
 
     Args:
         contents: The digest of each image's bytes, from `digest_content`.
-        images: Each image in grey, from `look_at`; None if it was not decoded.
+        images: Each image in grey, from `load_for_hash`; None if it was not decoded.
     """
     rows = np.zeros(len(contents), HASH_ROW)
     rows["content"] = np.frombuffer(b"".join(contents), "<u8").reshape(-1, 2)
     seen = np.array([image is not None for image in images], bool)
-    looks, has_look = perceptual_hashes([image for image in images if image is not None])
-    rows["look"][seen] = looks * has_look[:, None]
-    rows["has_look"][seen] = has_look
+    visual_hashes, has_visual_hash = perceptual_hashes([image for image in images if image is not None])
+    rows["visual_hash"][seen] = visual_hashes * has_visual_hash[:, None]
+    rows["has_visual_hash"][seen] = has_visual_hash
     return rows
 
 
-def find_looks(rows: np.ndarray) -> Looks:
+def group_by_hash(rows: np.ndarray) -> VisualHashes:
     """Groups images, `HASH_ROW` [num_images], by equal hash, or by equal bytes if they have no hash."""
-    has_look = rows["has_look"]
-    hashes, of_hashed = _unique(rows["look"][has_look])
-    contents, of_others = _unique(rows["content"][~has_look])
+    has_visual_hash = rows["has_visual_hash"]
+    hashes, of_hashed = _unique(rows["visual_hash"][has_visual_hash])
+    contents, of_others = _unique(rows["content"][~has_visual_hash])
     of_images = np.empty(len(rows), np.int64)
-    of_images[has_look] = of_hashed
-    of_images[~has_look] = of_others + len(hashes)
-    return Looks(hashes, of_images, len(hashes) + len(contents))
+    of_images[has_visual_hash] = of_hashed
+    of_images[~has_visual_hash] = of_others + len(hashes)
+    return VisualHashes(hashes, of_images, len(hashes) + len(contents))
 
 
 def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -113,9 +113,9 @@ def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     ordered = rows[order]
     is_new = np.ones(len(rows), bool)
     is_new[tied[1:]] = (ordered[tied[1:]] != ordered[tied[1:] - 1]).any(axis=1)
-    places = np.empty(len(rows), np.int64)
-    places[order] = np.cumsum(is_new) - 1
-    return ordered[is_new], places
+    indices = np.empty(len(rows), np.int64)
+    indices[order] = np.cumsum(is_new) - 1
+    return ordered[is_new], indices
 
 
 def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
@@ -125,7 +125,7 @@ def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
     `Edges`). The result depends only on the hashes.
 
     Args:
-        hashes: The hashes of the looks, uint64 [num_hashed, HASH_WORDS], from `Looks`.
+        hashes: The hashes of the looks, uint64 [num_hashed, HASH_WORDS], from `VisualHashes`.
         distance: The number of bits of the first word that may differ.
         part: The part of the search, from `search_parts(len(hashes))`.
 
@@ -138,17 +138,17 @@ def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
         stands, of_crowds = np.ones(len(hashes), bool), [np.zeros(0, np.uint64)]
         if crowd is not None:
             stands, of_crowds = _gather_crowds(hashes, distance, part, crowd)
-        found, num_edges, num_compared = of_crowds, 0, 0
+        result, num_edges, num_compared = of_crowds, 0, 0
         standing = np.flatnonzero(stands)
-        for one, other in near_pairs(hashes[standing, 0], distance, part):
-            one, other = standing[one], standing[other]
-            keep = _stays_near(hashes[one] ^ hashes[other])
-            found.append(_pack(one[keep], other[keep]))
-            num_edges, num_compared = num_edges + len(found[-1]), num_compared + len(one)
+        for item, other in near_pairs(hashes[standing, 0], distance, part):
+            item, other = standing[item], standing[other]
+            keep = _stays_near(hashes[item] ^ hashes[other])
+            result.append(_pack(item[keep], other[keep]))
+            num_edges, num_compared = num_edges + len(result[-1]), num_compared + len(item)
             if num_edges > limit or num_compared > _MAX_COMPARED:
                 break
         else:
-            return Edges(_distinct(found), crowd is None)
+            return Edges(_distinct(result), crowd is None)
         if num_compared > _MAX_COMPARED:
             break
     raise UserError(
@@ -162,11 +162,11 @@ def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: i
     Returns:
         Whether each look is left, bool [num_looks]; and packed edges of the removed looks that belong to this part.
     """
-    stands, found = np.ones(len(hashes), bool), [np.zeros(0, np.uint64)]
+    stands, result = np.ones(len(hashes), bool), [np.zeros(0, np.uint64)]
     band = order_by_band(hashes[:, 0], part)
     values, starts, sizes = np.unique(band.values, return_index=True, return_counts=True)
-    for place in np.flatnonzero(sizes > crowd).tolist():
-        rest = band.places[starts[place] : starts[place] + sizes[place]]
+    for index in np.flatnonzero(sizes > crowd).tolist():
+        rest = band.places[starts[index] : starts[index] + sizes[index]]
         for _ in range(_MAX_LEADERS):
             if len(rest) <= crowd:
                 break
@@ -176,9 +176,9 @@ def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: i
             if np.count_nonzero(is_near) >= crowd:
                 followers, rest = rest[is_near], rest[~is_near]
                 stands[followers] = False
-                if values[place] % part.num_parts == part.part:
-                    found.append(_pack(np.minimum(leader, followers), np.maximum(leader, followers)))
-    return stands, found
+                if values[index] % part.num_parts == part.part:
+                    result.append(_pack(np.minimum(leader, followers), np.maximum(leader, followers)))
+    return stands, result
 
 
 def _distinct(packed: Sequence[np.ndarray]) -> np.ndarray:
@@ -187,15 +187,15 @@ def _distinct(packed: Sequence[np.ndarray]) -> np.ndarray:
     return ordered[np.diff(ordered, prepend=~ordered[:1]) != 0]
 
 
-def _pack(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return (one << 32 | other).astype(np.uint64)
+def _pack(item: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return (item << 32 | other).astype(np.uint64)
 
 
 def _stays_near(differing: np.ndarray) -> np.ndarray:
     """Returns whether all words except the first differ in few bits, given the XOR of each pair of hashes: bool
     [num_pairs]."""
-    is_mirrored = np.bitwise_count(differing[:, 0] & np.uint64(MIRROR)) > 16
-    fine = differing[:, 1:] ^ is_mirrored[:, None] * _FINE_MIRROR
+    is_flipped = np.bitwise_count(differing[:, 0] & np.uint64(MIRROR)) > 16
+    fine = differing[:, 1:] ^ is_flipped[:, None] * _FINE_MIRROR
     return np.bitwise_count(fine).sum(axis=1) <= _MAX_FINE_BITS
 
 
@@ -222,7 +222,7 @@ def components(num: int, edges: np.ndarray) -> np.ndarray:
     return labels
 
 
-def look_distance(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
+def num_differing_bits(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Returns the number of differing bits in the first words of two hashes. The second hash is flipped if fewer bits
     differ then.
 

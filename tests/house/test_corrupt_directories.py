@@ -187,11 +187,11 @@ def run(command: str, out: pathlib.Path, capfd: pytest.CaptureFixture, monkeypat
     capfd.readouterr()
     words = [{"OUT": str(out), "NEW": str(out.parent / "new")}.get(word, word) for word in COMMANDS[command]]
     code = main(words)
-    told, err = capfd.readouterr()
+    reported, err = capfd.readouterr()
     assert listing(out) == before and "Traceback" not in err, (command, err)
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", err), (command, err)
     shutil.rmtree(out.parent / "new", ignore_errors=True)
-    return code, told, err
+    return code, reported, err
 
 
 def listing(out: pathlib.Path) -> set[str]:
@@ -209,7 +209,7 @@ def copied(folder: pathlib.Path, change: Callable[[pathlib.Path], None]) -> path
 
 @pytest.mark.slow(0.3)
 @pytest.mark.parametrize("case", NONE)
-def test_what_is_no_data_set_is_one_line_of_every_command(
+def test_what_is_no_dataset_is_one_line_of_every_command(
     case: str, folder: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of every command are tried that no manifest can be read of; of others a third, in turn, and those that have a code of their own."""
@@ -218,9 +218,9 @@ def test_what_is_no_data_set_is_one_line_of_every_command(
     first = [*NONE].index(case)
     turn = [*COMMANDS] if case in ("without a manifest", "cut off", "of other types") else [*COMMANDS][first % 3 :: 3]
     for command in dict.fromkeys((*turn, *codes)):
-        code, told, err = run(command, out, capfd, monkeypatch)
+        code, reported, err = run(command, out, capfd, monkeypatch)
         assert code == codes.get(command, 2), (command, code, err)
-        assert code == 0 or (err.count("\n") == 1 and err.startswith("recordmill: ") and not told), (command, told, err)
+        assert code == 0 or (err.count("\n") == 1 and err.startswith("recordmill: ") and not reported), (command, reported, err)
     with pytest.raises((OSError, ValueError)) as error:
         tf_input.open(out)
     assert str(out) in str(error.value)
@@ -234,8 +234,8 @@ def test_what_is_damaged_breaks_no_command(
     change, commands = DAMAGED[case]
     for command in commands.split(", "):
         out = copied(folder, change)
-        code, told, err = run(command, out, capfd, monkeypatch)
+        code, reported, err = run(command, out, capfd, monkeypatch)
         assert code in (0, 1, 2), (command, code, err)
-        assert code != 2 or (err.count("\n") == 1 and err.startswith("recordmill: ") and not told), (command, told, err)
+        assert code != 2 or (err.count("\n") == 1 and err.startswith("recordmill: ") and not reported), (command, reported, err)
         page = out / "report.html"
         assert HTML not in page.read_text(), command

@@ -1,4 +1,4 @@
-"""Implements `Backup`, which saves checkpoints, so that training loops resume at the exact batch. The module `resume`
+"""Implements `Checkpoint`, which saves checkpoints, so that training loops resume at the exact batch. The module `resume`
 contains the callback for `fit`."""
 
 import itertools
@@ -12,12 +12,12 @@ import keras
 import numpy as np
 
 from tf_input.options import named_options
-from tf_input.training.backup_files import STATE, check_identity, file_name, find_backups, read_backup
+from tf_input.training.checkpoint_files import STATE, check_identity, file_name, find_checkpoints, read_checkpoint
 from tf_input.training.variable_names import stable_names
 
 
 @named_options()
-class Backup:
+class Checkpoint:
     """Saves checkpoints of a training loop. A restarted script resumes with the same batches and weights.
 
         train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
@@ -34,17 +34,17 @@ class Backup:
     saved, and start over when the training resumes.
 
     TensorFlow, JAX and torch are supported. A JAX loop that keeps variables in a tuple must create the tuple after the
-    `Backup` object. The loop must also copy the values from the tuple back to the variables in `before_save`. The state
+    `Checkpoint` object. The loop must also copy the values from the tuple back to the variables in `before_save`. The state
     of torch's global random generator, which Dropout uses on torch, is not saved.
 
-    If several processes train one model, each process creates a `Backup` object and restores the same checkpoint. Only
+    If several processes train one model, each process creates a `Checkpoint` object and restores the same checkpoint. Only
     one process sets `writes`.
 
     Args:
         directory: A local directory for checkpoints only. It is created if necessary.
         model: A built Keras model.
         train: The return value of `PreparedDataset.batches`, or a `Sequence`, with a `seed`. Other objects need a
-            compatible attribute `position` with the position, the number of batches in an epoch and the identity of the
+            compatible attribute `iterator_state` with the position, the number of batches in an epoch and the identity of the
             batches.
         optimizer: The optimizer that trains the model. It is built if necessary. Default: None, the optimizer with
             which the model was compiled.
@@ -82,7 +82,7 @@ class Backup:
         before_save: Callable[[], object] | None = None,
     ) -> None:
         check_options(directory, train, save_freq, keep)
-        self._directory, self._train, self._position = pathlib.Path(directory), train, train.position
+        self._directory, self._train, self._iterator_state = pathlib.Path(directory), train, train.iterator_state
         self._model, self._optimizer = model, getattr(model, "optimizer", None) if optimizer is None else optimizer
         for name, value, kind in (("model", model, keras.layers.Layer), ("optimizer", optimizer, keras.optimizers.Optimizer | None)):
             if not isinstance(value, kind):
@@ -92,7 +92,7 @@ class Backup:
                     f"{name}={module}.{type(value).__name__}{of_keras_2} is not supported: Backup saves Keras 3 "
                     "models and optimizers. "
                     "Save other states with (epoch, step), for example with orbax, and call "
-                    "train.position.go_to(epoch, step) "
+                    "train.iterator_state.go_to(epoch, step) "
                     "after a restart."
                 )
         if not model.built:
@@ -101,12 +101,12 @@ class Backup:
             raise ValueError("optimizer=None: the model is not compiled. Pass the optimizer that trains it.")
         if not self._optimizer.built:
             self._optimizer.build(model.trainable_variables)
-        self._identity = json.loads(json.dumps({**self._position.identity, **(settings or {})}))
+        self._identity = json.loads(json.dumps({**self._iterator_state.identity, **(settings or {})}))
         self._save_freq, self._keep, self._writes, self._before_save = save_freq, keep, writes, before_save
-        self.num_steps: int = self._position.num_batches
+        self.num_steps: int = self._iterator_state.num_batches
         self.state: dict[str, Any] = {}
-        self.epoch, self.step = self._position.start_epoch, 0
-        self.restored_from = next(reversed(find_backups(directory)), None)
+        self.epoch, self.step = self._iterator_state.start_epoch, 0
+        self.restored_from = next(reversed(find_checkpoints(directory)), None)
         if self.restored_from is not None:
             self._restore(self.restored_from)
         self._last_saved = self.step
@@ -163,7 +163,7 @@ class Backup:
         """Starts an epoch, or resumes an epoch with completed steps. `epochs` calls this method."""
         if epoch != self.epoch:
             self.epoch, self.step = epoch, 0
-        self._position.go_to(epoch, self.step)
+        self._iterator_state.go_to(epoch, self.step)
         self._last_saved = self.step
 
     def advance(self, num_steps: int = 1) -> None:
@@ -176,7 +176,7 @@ class Backup:
     def end(self) -> None:
         """Completes an epoch, saves a checkpoint, and moves to the next epoch. `epochs` calls this method."""
         self.epoch, self.step = self.epoch + 1, 0
-        self._position.go_to(self.epoch)
+        self._iterator_state.go_to(self.epoch)
         self.save()
 
     def save(self) -> None:
@@ -189,7 +189,7 @@ class Backup:
         variables = self._variables()
         where = {"epoch": self.epoch, "step": self.step, "variables": [*variables]}
         text = json.dumps({**where, "identity": self._identity, "state": self.state})
-        values = {str(index): _storable(np.array(keras.ops.convert_to_numpy(one))) for index, one in enumerate(variables.values())}
+        values = {str(index): _storable(np.array(keras.ops.convert_to_numpy(item))) for index, item in enumerate(variables.values())}
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / file_name(self.epoch, self.step)
         unfinished = path.with_suffix(".unfinished")
@@ -198,39 +198,39 @@ class Backup:
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
-        for old in find_backups(self._directory)[: -self._keep]:
+        for old in find_checkpoints(self._directory)[: -self._keep]:
             old.unlink()
 
     def delete(self) -> None:
         """Deletes all checkpoints. Call this method when the training is finished."""
-        for path in find_backups(self._directory) if self._writes else ():
+        for path in find_checkpoints(self._directory) if self._writes else ():
             path.unlink()
 
     def _restore(self, path: pathlib.Path) -> None:
-        found, arrays = read_backup(path)
-        check_identity(path, found["identity"], self._identity)
+        result, arrays = read_checkpoint(path)
+        check_identity(path, result["identity"], self._identity)
         _assign(path, self._variables(), arrays)
-        self.epoch, self.step, self.state = found["epoch"], found["step"], found["state"]
-        self._position.go_to(self.epoch, self.step)
+        self.epoch, self.step, self.state = result["epoch"], result["step"], result["state"]
+        self._iterator_state.go_to(self.epoch, self.step)
         print(f"resumed at epoch {self.epoch + 1}, batch {self.step + 1}, from {path}", flush=True)
 
     def _variables(self) -> dict[str, Any]:
         """Returns the variables by name. Metrics are not saved, because they start over in each epoch and may not exist
         yet."""
-        metrics = {id(one) for one in self._model.metrics_variables}
-        found = {id(one): one for one in (*self._model.variables, *self._optimizer.variables) if id(one) not in metrics}
-        return dict(zip(stable_names(self._model, [*found.values()]), found.values()))
+        metrics = {id(metrics_variable) for metrics_variable in self._model.metrics_variables}
+        results = {id(item): item for item in (*self._model.variables, *self._optimizer.variables) if id(item) not in metrics}
+        return dict(zip(stable_names(self._model, [*results.values()]), results.values()))
 
 
 def check_options(directory: str | os.PathLike[str], train: Any, save_freq: int | str, keep: int) -> None:
     """Raises ValueError if an option has a wrong value."""
-    position = getattr(train, "position", None)
-    if not hasattr(position, "go_to"):
+    iterator_state = getattr(train, "iterator_state", None)
+    if not hasattr(iterator_state, "go_to"):
         expected = "Pass what `batches` returns for a prepared dataset (without a service), or a Sequence"
         raise ValueError(f"train={train!r} has no iterator state. {expected}. `fit` may get what `map` makes of it.")
-    if position.identity is None:
+    if iterator_state.identity is None:
         raise ValueError("seed=None: without a seed, an epoch can't be read again. Pass a seed.")
-    if start_step := position.start_step:
+    if start_step := iterator_state.start_step:
         raise ValueError(f"start_step={start_step}: the checkpoint stores the step to resume at. Omit start_step.")
     for name, value in (("save_freq", save_freq), ("keep", keep)):
         is_count = isinstance(value, Integral) and not isinstance(value, bool) and value > 0
@@ -254,7 +254,7 @@ def _assign(path: pathlib.Path, variables: Mapping[str, Any], values: Mapping[st
         ValueError: Names or shapes differ. No values are assigned in this case.
     """
     lists = {"is missing from it": (variables, values), "is missing from the model": (values, variables)}
-    if missing := [f"{name!r} {what}" for what, (one, other) in lists.items() for name in [*(name for name in one if name not in other)][:1]]:
+    if missing := [f"{name!r} {subject}" for subject, (item, other) in lists.items() for name in [*(name for name in item if name not in other)][:1]]:
         raise ValueError(
             f"{path} is the checkpoint of another model: {' and '.join(missing)}; it has {len(values)} variables, the "
             "model "
