@@ -12,6 +12,7 @@ import tensorflow as tf
 from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest, default_channels
 from tf_input.decoding.schema import SIDES, is_dense_target
 from tf_input.folds import Fold, choose_statistics
+from tf_input.pipeline.memory_cache import MemoryCache
 from tf_input.selection.catalog import Catalog
 from tf_input.storage.cache import CachedFiles, kept_bytes
 from tf_input.storage.files import Files
@@ -29,6 +30,7 @@ class DatasetFiles:
         source: The reader of the files.
         fold: The pair (number of folds, index of the validation fold); None: the splits are read as they are.
         store: The store, which opens the shards and their indexes.
+        memory_cache: The decoded splits that are cached in memory.
     """
 
     def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, source: Files, fold: Fold | None) -> None:
@@ -37,6 +39,7 @@ class DatasetFiles:
         self.source = source
         self.fold = fold
         self.store = Store(directory, source, manifest)
+        self.memory_cache = MemoryCache()
         self._catalogs: dict[str, Catalog] = {}
 
     @property

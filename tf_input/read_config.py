@@ -171,9 +171,11 @@ class ReadConfig:
             there are several; see `tf_input.find_hosts`.
         service: The address of a tf.data service that reads for this process, such as "grpc://dispatcher:5050".
             Default: None.
-        memory_budget: The memory, in bytes, for caching a decoded split. If all decoded examples fit, the split is read
-            once and kept in memory, and shuffling is exact. The cache requires images of one size. Each host caches the
-            whole split, because each epoch distributes the examples differently. 0 disables the cache. Default: 1 GiB.
+        memory_budget: The memory, in bytes, for caching decoded splits of a dataset. If all decoded examples of a split
+            fit, the split is read once and kept in memory, and shuffling is exact. If several splits do not fit
+            together, the most recently used splits stay cached, and batches keep the examples that they read. The cache
+            requires images of one size. Each host caches the whole split, because each epoch distributes the examples
+            differently. 0 disables the cache. Default: 1 GiB.
         read_buffer: The memory, in bytes, for records that are read ahead of the model. Half of the buffer is used as
             the shuffle window, so the order of examples depends on this value. Decoded batches and the results of
             `map_example` and `map_batch` may need the same amount of memory in addition. Default: 256 MiB.

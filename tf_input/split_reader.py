@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import logging
 import math
-import threading
 from typing import Any, Mapping, Sequence
 
 import numpy as np
@@ -47,8 +46,6 @@ class SplitReader:
         self.shards = files.manifest.splits[split]
         self.num_examples = files.manifest.num_examples(split)
         self._files = files
-        self._cached: dict[tuple[Any, ...], memory.CachedExamples] = {}
-        self._loading = threading.Lock()
         self._crop_warnings = crop_warnings.CropWarnings()
         self._was_warned = self._warned_of_aliasing = False
 
@@ -223,27 +220,26 @@ class SplitReader:
         """Returns all or the selected examples, decoded. All readers of the same features share the cached examples,
         also across threads.
 
-        The most recently used examples stay cached for later readers if the memory budget allows this. Batches keep
-        their own references.
+        The most recently used examples of all splits stay cached for later readers if the memory budget allows this.
         """
-        wanted = (config.on_error, config.transform, config.keys, config.channels, *decoder.wanted())
+        cache = self._files.memory_cache
+        wanted = (self.split, config.on_error, config.transform, config.keys, config.channels, *decoder.wanted())
         total_bytes = self.decoded_bytes(decoder)
         # For example, a fold and its complement are parts of one cached split.
         is_most = selection is not None and 2 * len(selection.numbers) > self.num_examples
-        is_part = selection is not None and total_bytes <= config.memory_budget and (is_most or (*wanted, None) in self._cached)
+        is_part = selection is not None and total_bytes <= config.memory_budget and (is_most or (*wanted, None) in cache)
         key, num_bytes = ((*wanted, None), total_bytes) if is_part else ((*wanted, selection and selection.digest), num_bytes)
         if selection is not None:
             selection = self.open_records(config, selection).selection
-        with self._loading:
-            if (cached := self._cached.pop(key, None)) is None:
-                while self._cached and num_bytes + sum(item.num_bytes for item in self._cached.values()) > config.memory_budget:
-                    del self._cached[next(iter(self._cached))]
-                records = self.open_records(config, None if is_part else selection).each_once()
-                cached = memory.load(records, decoder, num_bytes, config.read_buffer)
-                message = "%s: %d images cached in memory, %.1f MB of a budget of %.1f MB. Shuffling is exact."
-                _logger.info(message, self.split, len(cached.numbers), num_bytes / 1e6, config.memory_budget / 1e6)
-            self._cached[key] = cached  # at the end, so that the first entry is the least recently used
-        return cached.select(selection)
+
+        def load() -> memory.CachedExamples:
+            records = self.open_records(config, None if is_part else selection).each_once()
+            result = memory.load(records, decoder, num_bytes, config.read_buffer)
+            message = "%s: %d images cached in memory, %.1f MB of a budget of %.1f MB. Shuffling is exact."
+            _logger.info(message, self.split, len(result.numbers), num_bytes / 1e6, config.memory_budget / 1e6)
+            return result
+
+        return cache.get(key, num_bytes, config.memory_budget, load).select(selection)
 
     def _warn_of_aliasing(self, decoder: ExampleDecoder, is_cached: bool) -> None:
         """Warns once if images are downscaled by a factor of more than 2 without antialiasing. JPEGs are exempt."""

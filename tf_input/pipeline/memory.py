@@ -31,12 +31,14 @@ class CachedExamples:
         numbers: The indices of the examples in the split, ascending, int64 [num_examples].
         num_bytes: The approximate size in bytes.
         selection: The selection of examples for an epoch; None: each once.
+        origin: The object without the selection, which stays alive with this one, so that `MemoryCache` finds it.
     """
 
     values: Mapping[str, Any]
     numbers: np.ndarray
     num_bytes: int
     selection: Selection | None = None
+    origin: "Held | None" = None
 
     @property
     def num_examples(self) -> int:
@@ -49,7 +51,8 @@ class CachedExamples:
         if selection is None:
             return self
         is_there = np.isin(selection.numbers, self.numbers)
-        return dataclasses.replace(self, selection=selection if is_there.all() else selection.keep(is_there))
+        result = selection if is_there.all() else selection.keep(is_there)
+        return dataclasses.replace(self, selection=result, origin=self)
 
     def gather(self, indices: tf.Tensor) -> dict[str, Any]:
         """Returns the examples at the given cache indices, [batch, ...] by name."""

@@ -304,7 +304,32 @@ def test_the_budget_holds_for_all_readings_of_a_split_together(uniform, caplog):
     for channels in (1, 3, 3):
         read(channels)
     assert len(caplog.records) == 3
-    assert sum(item.num_bytes for item in uniform.split_reader("train")._cached.values()) <= 100 * (24 * 32 * 3 + 8)
+    assert uniform.files.memory_cache.num_bytes <= 100 * (24 * 32 * 3 + 8)
+
+
+@pytest.mark.slow
+def test_the_memory_budget_holds_for_all_splits_together(uniform, caplog):
+    caplog.set_level(logging.INFO, "tf_input")
+    dataset, num_bytes = tf_input.open(uniform.directory), 24 * 32 * 3 + 8
+    sizes = {split: dataset.num_examples(split) * num_bytes for split in ("train", "validation")}
+
+    def read(split: str, budget: int, **options) -> tf.data.Dataset:
+        return dataset.batches(split, batch_size=4, seed=0, memory_budget=budget, **options)
+
+    for options in ({}, {"take": dataset.num_examples("train") - 1}):  # most of the split shares its entry
+        caplog.clear()
+        batches = read("train", max(sizes.values()), **options)
+        read("validation", max(sizes.values()))
+        assert dataset.files.memory_cache.num_bytes == sizes["validation"]
+        expected = epoch(batches)
+        again = read("train", max(sizes.values()), **options)  # from the memory that `batches` still uses
+        assert dataset.files.memory_cache.num_bytes == sizes["train"]
+        assert len(caplog.records) == (1 if options else 2)
+        assert epoch(again) == expected
+    caplog.clear()
+    read("validation", sum(sizes.values()))
+    read("train", sum(sizes.values()))
+    assert len(dataset.files.memory_cache) == 2 and len(caplog.records) == 1
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ batches = dataset.batches("train", batch_size=4, seed=0)
 peak = memory("VmHWM")
 others = [dataset.batches("train", batch_size=8, seed=1, one_hot=True), dataset.batches("train", batch_size=4, shuffle=False, augment=True)]
 gc.collect()
-print(peak - before, memory("VmRSS") - before, len(dataset.split_reader("train")._held))
+print(peak - before, memory("VmRSS") - before, len(dataset.files.memory_cache))
 """
 
 
