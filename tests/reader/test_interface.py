@@ -56,7 +56,7 @@ def functions(flowers: tf_input.PreparedDataset, others: tf_input.RecordFiles) -
 
 def test_options_stand_in_signatures_with_their_types_and_defaults(flowers, others):
     fields = inspect.signature(ReadConfig).parameters
-    left_out = {*SELECTING, "start_epoch", "start_step", "on_error", "hosts", "service", "memory_budget", "read_buffer"}  # without an index
+    left_out = {*SELECTING, "start_epoch", "start_step", "hosts", "service", "memory_budget", "read_buffer"}  # without an index
     for case, function in functions(flowers, others).items():
         parameters = list(inspect.signature(function).parameters.values())
         assert [parameter.name for parameter in parameters[:2]] == ["split", "config"], case
