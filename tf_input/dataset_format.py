@@ -16,9 +16,11 @@ import re
 import struct
 import typing
 import zlib
-from typing import Any, BinaryIO, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple
+from typing import Any, BinaryIO, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple, TypeVar
 
 from tf_input.regular_files import read_regular
+
+_T = TypeVar("_T")
 
 FORMAT_VERSION = 3
 
@@ -204,7 +206,7 @@ class Feature:
         """
         _check_types(cls, fields, "schema")
         names = label_names if fields["name"] == LABEL else fields.get("label_names", ())
-        return cls(**{**fields, "shape": tuple(fields.get("shape", ())), "label_names": tuple(names)})
+        return _construct(cls, {**fields, "shape": tuple(fields.get("shape", ())), "label_names": tuple(names)}, "schema")
 
 
 def stored_features(schema: Iterable[Feature]) -> tuple[Feature, ...]:
@@ -297,7 +299,7 @@ class ShardInfo:
                 raise ValueError(f"shards: {name} is {value!r:.80}; it must be from 0 to {(1 << 63) - 1}")
             if isinstance(value, str) and not _INSIDE.fullmatch(value) and (value or name != "catalog"):
                 raise ValueError(f"shards: {name} is {value!r:.80}; it must be a path inside the dataset")
-        return cls(**fields)
+        return _construct(cls, fields, "shards")
 
     def files(self) -> tuple[tuple[str, int, int], ...]:
         """Returns (path within the dataset, size in bytes, CRC-32C) of each file of the shard."""
@@ -447,10 +449,12 @@ class Manifest:
         label_names = tuple(fields.pop("label_names"))
         fields["schema"] = tuple(Feature.from_json(feature, label_names) for feature in fields["schema"])
         fields["targets"] = tuple(fields.get("targets", (LABEL,)))
-        fields["splits"] = {
-            split: tuple(ShardInfo.from_json(shard) for shard in value["shards"]) for split, value in fields["splits"].items()
-        }
-        return cls(**fields)
+        _check_type(fields["splits"], dict, "manifest: splits")
+        for split, value in fields["splits"].items():
+            _check_type(value, dict, f"splits: {split!r:.80}")
+            _check_type(value["shards"], list, f"splits: {split!r:.80}: shards")
+            fields["splits"][split] = tuple(map(ShardInfo.from_json, value["shards"]))
+        return _construct(cls, fields, "manifest")
 
 
 def _file_sum(name: str, fields: Any) -> FileSum:
@@ -462,7 +466,7 @@ def _file_sum(name: str, fields: Any) -> FileSum:
     if not _INSIDE.fullmatch(name):
         raise ValueError(f"files: {name!r:.80} is not a path within the dataset")
     _check_types(FileSum, fields, f"files: {name}")
-    return FileSum(**fields)
+    return _construct(FileSum, fields, f"files: {name}")
 
 
 _TYPES = {bool: "true or false", str: "a string", int: "an integer", int | None: "an integer or null", dict: "an object", list: "a list"}
@@ -486,6 +490,21 @@ def _check_types(cls: type, fields: Any, location: str) -> None:
             of_values = typing.get_args(field.type)[0]
             for item in value if of_values in _TYPES else ():
                 _check_type(item, of_values, f"a value of {subject}")
+
+
+def _construct(cls: type[_T], fields: Mapping[str, Any], location: str) -> _T:
+    """Returns an object of a dataclass.
+
+    Raises:
+        ValueError: A field is missing or unknown; the message names it.
+    """
+    known = {field.name: field for field in dataclasses.fields(cls)}
+    if unknown := sorted(fields.keys() - known):
+        raise ValueError(f"{location}: unknown field {unknown[0]!r:.80}")
+    for name, field in known.items():
+        if name not in fields and field.default is field.default_factory is dataclasses.MISSING:
+            raise ValueError(f"{location}: the field {name!r} is missing")
+    return cls(**fields)
 
 
 def _check_type(value: Any, expected: Any, subject: str) -> None:
@@ -603,7 +622,9 @@ def decode_manifest(data: bytes, path: str | os.PathLike[str]) -> Manifest:
     """
     try:
         return Manifest.from_json(data.decode())
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except KeyError as error:
+        raise ValueError(f"{path}: the field {error} is missing") from error
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from error
 
 

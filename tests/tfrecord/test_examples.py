@@ -115,7 +115,7 @@ def test_a_schema_that_does_not_say_one_order_is_refused():
 
 
 def test_a_value_that_is_missing_is_named():
-    with pytest.raises(KeyError, match="label"):
+    with pytest.raises(KeyError, match="^'label'$"):
         ExampleEncoder(SCHEMA).encode(b"", {"height": 1, "width": 1, "key": b""})
 
 

@@ -155,7 +155,7 @@ def test_sixteen_bits_are_kept_where_they_are_asked_for(tmp_path, capsys):
 
 def test_wrong_channels_are_refused_by_name(mixed, tmp_path):
     for channels in (2, 0, "3", True, 1.0):
-        with pytest.raises(ValueError, match="channels=.*RGB"):
+        with pytest.raises(ValueError, match=f"channels={channels!r} .*RGB"):
             mixed.batches("train", batch_size=2, channels=channels)
     with pytest.raises(ValueError, match="augment=.*uint8 in 4 channels"):
         mixed.batches("train", batch_size=2, channels=4, augment=tf_input.Augmentation(brightness=0.1))

@@ -463,7 +463,7 @@ def test_what_is_sent_is_what_is_read(monkeypatch):
     assert calls.answer(call, outputs) == {"predictions": [{"label": "ant", "scores": [0.5]}, {"label": "bee", "scores": [0.25]}]}
     assert calls.answer(alone, outputs) == {"outputs": {"label": ["ant", "bee"], "scores": [[0.5], [0.25]]}}
     for wrong in ({}, [], {"instances": [], "inputs": []}):
-        with pytest.raises(ValueError, match="expected"):
+        with pytest.raises(ValueError, match='"instances".*"inputs"'):
             calls.signature_name(wrong)
     for program in ("serve.py", "client.py"):
         assert "b64" not in (SERVING / program).read_text().replace('{\"b64\"', ""), "it reads a call by itself"
