@@ -22,7 +22,7 @@ from tf_input.regular_files import read_regular
 
 _T = TypeVar("_T")
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 MANIFEST = "manifest.json"
 DATASET_INFO = "dataset_info.json"

@@ -123,7 +123,7 @@ class Division:
         if not self.num_inputs:
             return facts
         total = sum(self.num_inputs.values())
-        facts["reached"] = {split: self.num_inputs[split] / total for split in self.shares}
+        facts["actual_shares"] = {split: self.num_inputs[split] / total for split in self.shares}
         of_strata = {"num_strata": self.num_strata, "num_small_strata": self.num_small} if self.by else {}
         facts |= {"num_groups": self.num_groups, **of_strata, "largest_excess": None}
         if self.excess:

@@ -39,10 +39,10 @@ def find_leaks(
         # Images without a perceptual hash match only if their bytes are equal.
         "num_by_bytes": int(np.count_nonzero(~table.hashes["has_visual_hash"])),
         "num_pairs": counts.num_pairs,
-        "num_pairs_apart": int(np.triu(counts.pairs, 1).sum()),
+        "num_pairs_across_splits": int(np.triu(counts.pairs, 1).sum()),
         # A random pair is in two parts unless both images are in the same part.
-        "num_pairs_apart_at_random": round(num_pairs * (1 - sum((size / total) ** 2 for size in sizes)), 1),
-        "apart": list(counts.describe()),
+        "num_pairs_across_random_splits": round(num_pairs * (1 - sum((size / total) ** 2 for size in sizes)), 1),
+        "across_splits": list(counts.describe()),
         "groups": _find_groups(table),
         "labels": _find_conflicts(table, visual_hashes, edges),
     }
@@ -153,7 +153,7 @@ def _find_groups(table: ImageTable) -> dict[str, Any]:
     codes = pc.fill_null(encoded.indices, 0).to_numpy()[has_group].astype(np.int64)
     apart = _with_several(codes, table.of_images[has_group])
     names = sorted(encoded.dictionary.take(pa.array(apart)).to_pylist())
-    return {"num": len(encoded.dictionary), "num_apart": len(names), "first": names[:_NUM_SHOWN]}
+    return {"num": len(encoded.dictionary), "num_across_splits": len(names), "first": names[:_NUM_SHOWN]}
 
 
 def _with_several(locations: np.ndarray, codes: np.ndarray) -> np.ndarray:

@@ -189,16 +189,16 @@ def _lines(result: dict[str, Any]) -> Iterator[str]:
     yield ", ".join(f"{part} {num:,}" for part, num in result["parts"].items()) + " images"
     if result["num_by_bytes"]:
         yield f"{_count(result['num_by_bytes'], 'image')} compared only by their bytes: of one color, corrupt, or in an unknown format"
-    at_random = f"random splits would separate about {result['num_pairs_apart_at_random']:,.1f}"
+    at_random = f"random splits would separate about {result['num_pairs_across_random_splits']:,.1f}"
     at_least = "" if result["counts_all_pairs"] else "at least "  # See `Edges.are_all`.
-    yield f"{at_least}{_count(result['num_pairs'], 'near-duplicate pair')}, {result['num_pairs_apart']:,} of them in different splits ({at_random})"
-    for item in result["apart"]:
+    yield f"{at_least}{_count(result['num_pairs'], 'near-duplicate pair')}, {result['num_pairs_across_splits']:,} of them in different splits ({at_random})"
+    for item in result["across_splits"]:
         (first, second), images = item["parts"], item["num_images"]
         yield f"  {_count(item['num_pairs'], 'pair')}: {_count(images[0], 'image')} in {first} and {images[1]:,} in {second}, for example"
         yield from (f"    {printable(ours)} and {printable(theirs)}" for ours, theirs in item["first"])
     groups, labels = result["groups"], result["labels"]
     if groups["num"]:
-        apart = f"{groups['num_apart']:,} of them in different splits" + (
+        apart = f"{groups['num_across_splits']:,} of them in different splits" + (
             f", for example {', '.join(map(printable, groups['first']))}" if groups["first"] else ""
         )
         yield f"{_count(groups['num'], 'group')}, {apart}"
@@ -217,10 +217,10 @@ def _count(num: int, noun: str) -> str:
 
 def failure(config: LeaksConfig, result: dict[str, Any]) -> ProblemsFound | None:
     """Returns the error to raise if leaks were found, or None if there are no leaks."""
-    if not result["num_pairs_apart"] and not result["groups"]["num_apart"]:
+    if not result["num_pairs_across_splits"] and not result["groups"]["num_across_splits"]:
         return None
     shown = ", ".join(map(printable, config.datasets))
     return ProblemsFound(
-        f"{shown}: {_count(result['num_pairs_apart'], 'near-duplicate pair')} and "
-        f"{_count(result['groups']['num_apart'], 'group')} are in different splits"
+        f"{shown}: {_count(result['num_pairs_across_splits'], 'near-duplicate pair')} and "
+        f"{_count(result['groups']['num_across_splits'], 'group')} are in different splits"
     )

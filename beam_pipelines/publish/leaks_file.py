@@ -16,7 +16,7 @@ def encode_leaks(near_duplicates: NearDuplicates, now: Mapping[str, Any], schema
         schema: The features of the dataset.
         statistics: The contents of `statistics.json`.
     """
-    fields = {"found": near_duplicates.to_json(), "now": now, "classes": class_shares(schema, statistics)}
+    fields = {"detected": near_duplicates.to_json(), "remaining": now, "classes": class_shares(schema, statistics)}
     return to_checked_json(fields)
 
 

@@ -121,10 +121,10 @@ def label_counts(statistics: Mapping[str, Any], split: str, feature: str) -> Map
 def _division(division: dict[str, Any]) -> Iterator[str]:
     """Yields lines that compare the split sizes with the requested shares."""
     reported = [f"{division['num_kept']:,} inputs kept their split"] if division["num_kept"] else []
-    if "reached" in division:
+    if "actual_shares" in division:
         how = f"stratified by {', '.join(by)}" if (by := division["stratified_by"]) else "by a hash of the group"
         asked = division["shares"]
-        shares = ", ".join(f"{split} {reached:.2%} (requested: {asked[split]:.4g})" for split, reached in division["reached"].items())
+        shares = ", ".join(f"{split} {reached:.2%} (requested: {asked[split]:.4g})" for split, reached in division["actual_shares"].items())
         reported = [f"{how}: {shares}", *reported]
         reported += [f"{division['num_groups']:,} groups kept together"] if division["num_groups"] else []
     if reported:
@@ -137,7 +137,7 @@ def _division(division: dict[str, Any]) -> Iterator[str]:
 
 def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
     """Yields lines about near-duplicates: their number, their treatment, and the number of pairs that span splits."""
-    result, now = leaks["found"], leaks["now"]
+    result, now = leaks["detected"], leaks["remaining"]
     became = {"keep": "kept", "group": "each cluster in one split", "drop": f"{result['num_dropped']:,} dropped"}[result["duplicates"]]
     images = f"{result['num_images']:,} images in {_count(result['num_clusters'], 'cluster')}"
     at_least = "" if result["counts_all_pairs"] else "at least "
@@ -148,9 +148,9 @@ def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
         yield f"  {result['num_moved']:,} moved to another split than in the source"
     if result["num_joined"]:
         yield f"  {_count(result['num_joined'], 'group')} merged with others, because they have near-duplicate images"
-    at_random = f"random splits would separate about {now['num_pairs_apart_at_random']:,.1f}"
-    groups = f"{now['groups']['num_apart']:,} of {_count(now['groups']['num'], 'group')}"
-    yield f"leaks:        {_count(now['num_pairs_apart'], 'pair')} ({at_random}) and {groups} in several splits (see {directory}/{dataset_format.LEAKS})"
+    at_random = f"random splits would separate about {now['num_pairs_across_random_splits']:,.1f}"
+    groups = f"{now['groups']['num_across_splits']:,} of {_count(now['groups']['num'], 'group')}"
+    yield f"leaks:        {_count(now['num_pairs_across_splits'], 'pair')} ({at_random}) and {groups} in several splits (see {directory}/{dataset_format.LEAKS})"
     yield from describe_shares(leaks["classes"], list(now["parts"]))
 
 

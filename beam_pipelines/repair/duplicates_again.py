@@ -37,8 +37,8 @@ class NearDuplicateGroups:
                 for line in file:
                     fields = json.loads(line)
                     of_keys[fields["key"].encode()] = fields["group"].encode()
-                    if fields["own_group"]:
-                        of_groups[fields["own_group"].encode()] = fields["group"].encode()
+                    if fields["original_group"]:
+                        of_groups[fields["original_group"].encode()] = fields["group"].encode()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunError(f"{printable(directory)}/{NEAR_DUPLICATES} says no groups any more ({error}); prepare the data set again") from None
         return cls(of_keys, of_groups)

@@ -42,7 +42,7 @@ class ClusterList(NamedTuple):
 
 def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
     """Yields (description, value) rows about all near-duplicates, and about the near-duplicates in the final splits."""
-    value, now = leaks.facts["found"], leaks.facts["now"]
+    value, now = leaks.facts["detected"], leaks.facts["remaining"]
     near = f"perceptual hashes that differ in at most {value['distance']} of the 64 lowest bits, and in at most a third of the others"
     yield "alike are images with", "the same bytes" if value["exact_only"] else near
     at_least = "" if leaks.counts_all_pairs else "at least "
@@ -58,9 +58,9 @@ def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
         yield "clusters cut, too large or not alike from end to end", cut
     yield "clusters with different labels", f"{value['num_conflicts']:,}"
     yield "images compared by bytes alone", f"{now.get('num_by_bytes', 0):,}"
-    yield "pairs in different splits now", f"{now['num_pairs_apart']:,} of {now['num_pairs']:,}"
-    yield "the same of all that were alike, of splits at random", f"about {now['num_pairs_apart_at_random']:,.1f}"
-    yield "groups in different splits now", f"{now['groups']['num_apart']:,} of {now['groups']['num']:,}"
+    yield "pairs in different splits now", f"{now['num_pairs_across_splits']:,} of {now['num_pairs']:,}"
+    yield "the same of all that were alike, of splits at random", f"about {now['num_pairs_across_random_splits']:,.1f}"
+    yield "groups in different splits now", f"{now['groups']['num_across_splits']:,} of {now['groups']['num']:,}"
     features = leaks.facts["classes"]
     has_several = len(features) > 1
     classes = ((f"{item} {name}" if has_several else name, shares) for item, result in features.items() for name, shares in result.items())
@@ -73,15 +73,15 @@ def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
 
 def show_clusters(leaks: Leaks, sample: Sample, album: Album) -> Iterator[ClusterList]:
     """Yields the clusters that have pictures: leaks first, then clusters with possibly wrong labels, then others."""
-    result, now = leaks.facts["found"], leaks.facts["now"]
-    apart = [[NearDuplicate(str(key), str(split)) for key, split in zip(pair, item["parts"])] for item in now["apart"] for pair in item["first"]]
+    result, now = leaks.facts["detected"], leaks.facts["remaining"]
+    apart = [[NearDuplicate(str(key), str(split)) for key, split in zip(pair, item["parts"])] for item in now["across_splits"] for pair in item["first"]]
     has_several = len(result["num_conflicts_of"]) > 1
     spanning = []
     for entry in result["conflicts"]:
         before = f"{entry['feature']} " if has_several else ""
         spanning.append([NearDuplicate(str(image["key"]), before + show_label(image["label"])) for image in entry["images"]])
     kinds = [
-        ("Alike, and in different splits: leaks", now["num_pairs_apart"], "pairs", apart[:_NUM_CLUSTERS]),
+        ("Alike, and in different splits: leaks", now["num_pairs_across_splits"], "pairs", apart[:_NUM_CLUSTERS]),
         ("Alike, with different labels: perhaps mislabelled", sum(result["num_conflicts_of"].values()), "conflicts", spanning[:_NUM_CLUSTERS]),
         ("ClusterList", result["num_clusters"], "clusters", leaks.clusters[:_NUM_CLUSTERS]),
     ]

@@ -66,7 +66,7 @@ class Leaks:
     @property
     def counts_all_pairs(self) -> bool:
         """Whether all pairs of near-duplicates were counted. False if too many images are similar."""
-        return bool(self.facts["found"].get("counts_all_pairs", True))
+        return bool(self.facts["detected"].get("counts_all_pairs", True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _read_leaks(directory: str, manifest: Manifest) -> Leaks:
     lines = _read_lines(directory, NEAR_DUPLICATES, ("cluster", "key", "labels", "dropped"), _MAX_LINES)
     first = list(itertools.islice(lines, _MAX_NEAR_DUPLICATES))
     clusters = [[NearDuplicate(key, label) for _, key, label, _ in cluster] for _, cluster in itertools.groupby(first, lambda line: line[0])]
-    others = lines if facts["found"]["num_dropped"] else ()
+    others = lines if facts["detected"]["num_dropped"] else ()
     return Leaks(facts, clusters, frozenset(key for _, key, _, dropped in itertools.chain(first, others) if dropped == str(True)))
 
 

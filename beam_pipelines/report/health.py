@@ -120,8 +120,8 @@ def _check_classes(contents: Contents) -> Iterator[Check]:
 def _check_leaks(contents: Contents) -> Iterator[Check]:
     if contents.leaks is None:
         return
-    now = contents.leaks.facts["now"]
-    num, apart, groups = now["num_pairs"], now["num_pairs_apart"], now["groups"]["num_apart"]
+    now = contents.leaks.facts["remaining"]
+    num, apart, groups = now["num_pairs"], now["num_pairs_across_splits"], now["groups"]["num_across_splits"]
     if apart or groups:
         yield Check("warn", f"Leaks: {apart:,} of {num:,} pairs of images that are alike, and {groups:,} groups, lie in different splits.")
     elif not contents.leaks.counts_all_pairs:

@@ -225,9 +225,9 @@ class ResolvedNearDuplicates:
         """Yields one JSON line for each image in a cluster. The lines are formatted by hand for speed."""
         names, shown = list(map(_to_json, self._names)), zip(*labels.values()) if labels else itertools.repeat(())
         rows = zip(self._numbers.tolist(), self._keys, shown, self.is_dropped.tolist(), self.groups or itertools.repeat(b""), own)
-        for number, key, of_features, is_dropped, group, own_group in rows:
+        for number, key, of_features, is_dropped, group, original_group in rows:
             texts = json.dumps(dict(zip(labels, map(to_plain, of_features))), ensure_ascii=False)
-            of_group = f', "group": {_to_json(group)}, "own_group": {_to_json(own_group) if own_group else "null"}' if self.groups else ""
+            of_group = f', "group": {_to_json(group)}, "original_group": {_to_json(original_group) if original_group else "null"}' if self.groups else ""
             dropped = "true" if is_dropped else "false"
             yield f'{{"cluster": {names[number]}, "key": {_to_json(key)}, "labels": {texts}, "dropped": {dropped}{of_group}}}\n'.encode()
 

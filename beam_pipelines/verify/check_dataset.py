@@ -182,7 +182,7 @@ def _check_near_duplicates(directory: str, manifest: Manifest, statistics: Mappi
     leaks = _read_object(directory, LEAKS)
     if isinstance(leaks, Corruption):
         yield leaks
-    elif leaks.get("found") != statistics["duplicates"]:
+    elif leaks.get("detected") != statistics["duplicates"]:
         yield Corruption(LEAKS, f"not what {STATISTICS} has of duplicates")
     elif not has_own_checksum(leaks):
         yield Corruption(LEAKS, _EDITED)

@@ -19,7 +19,7 @@ _READ_BYTES = MAX_LINE_BYTES + 1  # One byte more than the limit, to detect long
 _TEXT, _TEXT_OR_NULL = (str,), (str, type(None))
 _DEAD_LETTER = dict.fromkeys(DeadLetter._fields[:-1], _TEXT)
 _NEAR_DUPLICATE = {"cluster": _TEXT, "key": _TEXT, "labels": (dict,), "dropped": (bool,)}
-_GROUPED = {"group": _TEXT, "own_group": _TEXT_OR_NULL}
+_GROUPED = {"group": _TEXT, "original_group": _TEXT_OR_NULL}
 
 
 class _Line(NamedTuple):

@@ -194,7 +194,7 @@ def test_a_picture_is_drawn_or_the_extra_is_named(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 4}, "format version 4"),
+        ({"format_version": 5}, "format version 5"),
         ({"label_names": 5}, "label_names"),
         ({"splits": {"train": {"shards": [{"name": "../../x", "index": "i"}]}}}, "shards: name is '../../x'"),
         ({"splits": {"train": {"shards": [{"name": "x", "num_examples": 10**30}]}}}, "num_examples"),

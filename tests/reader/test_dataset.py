@@ -69,8 +69,8 @@ def test_what_is_no_dataset_is_refused(copy):
         with pytest.raises(FileNotFoundError, match=f"{name} is not a dataset: .*{parts}"):
             tf_input.open(copy / name)
     manifest = copy / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"format_version": 3', '"format_version": 7'))
-    with pytest.raises(ValueError, match="format version 7 .*version 3"):
+    manifest.write_text(manifest.read_text().replace('"format_version": 4', '"format_version": 7'))
+    with pytest.raises(ValueError, match="format version 7 .*version 4"):
         tf_input.open(copy)
 
 

@@ -82,7 +82,7 @@ def test_a_size_that_nothing_can_have_is_refused(tmp_path, number):
 
 def test_a_manifest_of_another_version_is_refused_with_both_numbers(tmp_path):
     write_manifest(tmp_path, format_version=2)
-    with pytest.raises(ValueError, match=r"manifest\.json: format version 2 .*version 3"):
+    with pytest.raises(ValueError, match=r"manifest\.json: format version 2 .*version 4"):
         read_manifest(tmp_path)
 
 
@@ -190,7 +190,7 @@ def test_an_index_with_a_wrong_header_is_refused_with_what_was_expected():
         "bytes a row": data[:12] + struct.pack("<I", 32) + data[16:],
     }
     for case, corrupt in cases.items():
-        with pytest.raises(ValueError, match="b'RMILLIDX', version 3, 24"):
+        with pytest.raises(ValueError, match="b'RMILLIDX', version 4, 24"):
             decode_index(corrupt)
             pytest.fail(case)
 

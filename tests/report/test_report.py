@@ -372,8 +372,8 @@ def test_damaged_and_foreign_datasets_are_one_line(classes, tmp_path, capfd):
         "dead letters": (lambda path: (path / DEAD_LETTERS).write_text("3\n"), "line 1"),
         "thumbnails": (lambda path: (path / DEAD_LETTER_THUMBNAILS).write_text('{"stage": "x"}\n'), "expected stage, reason, path"),
         "a thumbnail": (replaced(DEAD_LETTER_THUMBNAILS, '"thumbnail": "', '"thumbnail": "?'), "a thumbnail is no base64"),
-        "leaks": (lambda path: (path / LEAKS).write_text('{"found": 3}'), NEAR_DUPLICATES),
-        "newer format": (lambda path: corruption(path, MANIFEST, lambda text: text.replace('version": 3', 'version": 4')), "version 4"),
+        "leaks": (lambda path: (path / LEAKS).write_text('{"detected": 3}'), NEAR_DUPLICATES),
+        "newer format": (lambda path: corruption(path, MANIFEST, lambda text: text.replace('version": 4', 'version": 5')), "version 5"),
         "another place": (replaced(MANIFEST, other, "made-none.tfrecord"), "its manifest has a shard 'made-none"),
         "another catalog": (replaced(MANIFEST, "g/made-train", "g/made-none"), "its manifest has a catalog 'catalog/made-none"),
         "outside": (lambda path: corruption(path, MANIFEST, lambda text: text.replace(other, f"../../{other}")), f"../../{other}"),
@@ -492,7 +492,7 @@ def test_leaks_are_shown(near_duplicates, tmp_path):
     out = tmp_path / "out"
     options = ["--duplicates=keep", "--splits=train=0.5,test=0.5", "--seed=1", "--quiet"]
     assert main(["prepare", "--input", str(near_duplicates), "--output", str(out), *options]) == 0
-    leaks = json.loads((out / LEAKS).read_text())["now"]["apart"][0]
+    leaks = json.loads((out / LEAKS).read_text())["remaining"]["across_splits"][0]
     page = Page(out / REPORT)
     reported = [(f"{split}: {key}", True) for pair in leaks["first"] for split, key in zip(leaks["parts"], pair)]
     assert page.figures["leaks"][: len(reported)] == reported and "Leaks: " in page.sections["summary"]

@@ -106,10 +106,10 @@ def test_near_duplicates_come_into_one_group_and_one_split(grouped, capfd):
     assert sum(row["group"] is not None for row in rows.values()) == sum(map(len, NEAR_DUPLICATES))
     assert rows["ant/page.png"]["perceptual_hash"] is None and len(rows["ant/04.jpg"]["perceptual_hash"]) == 32
     leaks = leaks_of(grouped)
-    assert leaks["found"]["num_pairs"] == 6 == leaks["now"]["num_pairs"] and leaks["now"]["num_pairs_apart"] == 0 < leaks["now"]["num_pairs_apart_at_random"]
+    assert leaks["detected"]["num_pairs"] == 6 == leaks["remaining"]["num_pairs"] and leaks["remaining"]["num_pairs_across_splits"] == 0 < leaks["remaining"]["num_pairs_across_random_splits"]
     images = [{"key": "ant/01.jpg", "label": "ant"}, {"key": "bee/01_small.png", "label": "bee"}]
-    assert leaks["now"]["labels"] == {"num_conflicts": 1, "num_conflicts_of": {"label": 1}, "conflicts": [{"feature": "label", "images": images}]}
-    assert leaks["now"]["labels"].items() <= leaks["found"].items() and leaks["now"]["groups"] == {"num": 4, "num_apart": 0, "first": []}
+    assert leaks["remaining"]["labels"] == {"num_conflicts": 1, "num_conflicts_of": {"label": 1}, "conflicts": [{"feature": "label", "images": images}]}
+    assert leaks["remaining"]["labels"].items() <= leaks["detected"].items() and leaks["remaining"]["groups"] == {"num": 4, "num_across_splits": 0, "first": []}
     assert set(leaks["classes"]["label"]) == {"ant", "bee"} and abs(leaks["classes"]["label"]["ant"]["train"] - 0.6) < 0.2
     manifest = dataset_format.read_manifest(grouped)
     assert (manifest.num_inputs, manifest.num_dead_letters, manifest.num_dropped) == (32, 1, 0)
@@ -151,9 +151,9 @@ def test_all_but_the_first_are_dropped_and_the_sums_agree(source, plain, tmp_pat
     assert dropped == {key for cluster in NEAR_DUPLICATES for key in cluster - {min(cluster)}} and not dropped & set(rows)
     manifest = dataset_format.read_manifest(output)
     assert (manifest.num_inputs, manifest.num_dead_letters, manifest.num_dropped, len(rows)) == (32, 1, 5, 26)
-    now, sizes = leaks_of(output)["now"], [num / 26 for num in leaks_of(output)["now"]["parts"].values()]
-    assert now["num_pairs"] == 0 and now["num_pairs_apart_at_random"] == round(6 * (1 - sum(size**2 for size in sizes)), 1) > 0
-    at_random = f"about {now['num_pairs_apart_at_random']}"
+    now, sizes = leaks_of(output)["remaining"], [num / 26 for num in leaks_of(output)["remaining"]["parts"].values()]
+    assert now["num_pairs"] == 0 and now["num_pairs_across_random_splits"] == round(6 * (1 - sum(size**2 for size in sizes)), 1) > 0
+    at_random = f"about {now['num_pairs_across_random_splits']}"
     assert at_random in reported.out and at_random in (output / dataset_format.REPORT).read_text(), "one figure wherever it is told"
     assert main(["verify", str(output)]) == 0
     # The images that are left lie where they would without the option.
@@ -172,9 +172,9 @@ def test_leaks_are_counted_with_hashes_in_the_catalog_and_without(source, plain,
         assert main(["leaks", str(directory), "--json"]) == 1
         actual.append(json.loads(capfd.readouterr().out))
     certificate = leaks_of(kept)
-    assert actual[0] == actual[1] == {**certificate["now"], "classes": certificate["classes"]} and actual[0]["num_pairs_apart"] > 0
+    assert actual[0] == actual[1] == {**certificate["remaining"], "classes": certificate["classes"]} and actual[0]["num_pairs_across_splits"] > 0
     assert actual[0]["num_by_bytes"] == 3, "pages, which show nothing"
-    (apart,) = actual[0]["apart"]
+    (apart,) = actual[0]["across_splits"]
     rows = rows_of(kept)
     assert apart["first"] and all({rows[key]["split"] for key in pair} == {"train", "test"} for pair in apart["first"])
     capfd.readouterr()
@@ -185,7 +185,7 @@ def test_leaks_are_counted_with_hashes_in_the_catalog_and_without(source, plain,
     for shard in (shard for split in manifest["splits"].values() for shard in split["shards"]):
         shard |= {"catalog": "", "catalog_bytes": 0, "catalog_crc32c": 0}
     (without / dataset_format.MANIFEST).write_text(json.dumps(manifest))
-    assert main(["leaks", str(without), "--json"]) == 1 and json.loads(capfd.readouterr().out)["apart"] == actual[0]["apart"]
+    assert main(["leaks", str(without), "--json"]) == 1 and json.loads(capfd.readouterr().out)["across_splits"] == actual[0]["across_splits"]
     item, other = sorted((plain / "catalog").iterdir())[:2]
     shutil.copy(item, other)
     assert main(["leaks", str(plain)]) == 2 and f"{other.name} is not of its shard" in capfd.readouterr().err
@@ -225,7 +225,7 @@ def test_near_duplicates_in_given_splits_are_refused_or_moved(source, tmp_path, 
     assert "2 moved to another split" in capfd.readouterr().out
     rows = rows_of(tmp_path / "out")
     assert rows["test/ant/01.jpg"]["split"] == rows["test/ant/02_mirror.jpg"]["split"] == "train" and rows["test/bee/20.jpg"]["split"] == "test"
-    assert leaks_of(tmp_path / "out")["now"]["num_pairs_apart"] == 0 and main(["verify", str(tmp_path / "out")]) == 0
+    assert leaks_of(tmp_path / "out")["remaining"]["num_pairs_across_splits"] == 0 and main(["verify", str(tmp_path / "out")]) == 0
     # With their clusters move whole groups, of which all are counted.
     shutil.move(given / "train/ant/05.jpg", given / "test/ant/05.jpg")
     shutil.move(given / "train/ant/06.jpg", given / "test/ant/06.jpg")
@@ -233,7 +233,7 @@ def test_near_duplicates_in_given_splits_are_refused_or_moved(source, tmp_path, 
     assert main([*grouped, "--group_pattern=(ant|bee/[^/]*)"]) == 0
     reported, rows = capfd.readouterr().out, rows_of(tmp_path / "out")
     assert [key for key, row in rows.items() if row["split"] == "test"] == ["test/bee/20.jpg"]
-    assert "4 moved to another split" in reported and leaks_of(tmp_path / "out")["found"]["num_moved"] == 4
+    assert "4 moved to another split" in reported and leaks_of(tmp_path / "out")["detected"]["num_moved"] == 4
     assert main([*grouped, "--group_pattern=(ant|bee)"]) == 2 and "split 'test' would come out empty" in capfd.readouterr().err
 
 
@@ -274,7 +274,7 @@ def test_near_duplicates_that_were_placed_apart_are_refused_or_moved(source, pla
     rows = rows_of(tmp_path / "out")
     assert {key for key, row in rows.items() if row["split"] != first[key]["split"]} == moved
     assert all(rows[key]["split"] == "test" for key in moved)
-    assert leaks_of(tmp_path / "out")["now"]["num_pairs_apart"] == 0 and leaks_of(tmp_path / "out")["found"]["num_moved"] == len(moved)
+    assert leaks_of(tmp_path / "out")["remaining"]["num_pairs_across_splits"] == 0 and leaks_of(tmp_path / "out")["detected"]["num_moved"] == len(moved)
 
 
 def test_a_split_whose_images_were_all_moved_is_told_of_with_what_helps(source, tmp_path, capfd):
@@ -352,7 +352,7 @@ def test_shards_of_others_are_splits_by_their_names_without_the_number(tmp_path,
     actual = json.loads(capfd.readouterr().out)
     parts = {"other": 1, "single.tfrecord": 2, "test/train": 2, "train-*-of-00002": 4, "train-*-of-00003.tfrecord": 1}
     assert actual["parts"] == parts
-    assert [item["parts"] for item in actual["apart"]] == [["single.tfrecord", "test/train"]] and (actual["num_pairs"], actual["num_pairs_apart"]) == (4, 2)
+    assert [item["parts"] for item in actual["across_splits"]] == [["single.tfrecord", "test/train"]] and (actual["num_pairs"], actual["num_pairs_across_splits"]) == (4, 2)
     images = [{"key": "single.tfrecord:0", "label": "2"}, {"key": "test/train.tfrecord-00000-of-00002:0", "label": "5"}]
     assert actual["labels"] == {"num_conflicts": 1, "num_conflicts_of": {"label": 1}, "conflicts": [{"feature": "label", "images": images}]}
     assert main(["leaks", str(tmp_path / "in" / "train-*-of-00002")]) == 0
@@ -367,7 +367,7 @@ def test_labels_of_others_are_texts_sets_or_numbers_that_are_classes(labels, oth
     paths = [write_records(tmp_path / f"{name}.tfrecord", records_of(*some)) for name, some in (("a", labels), ("b", others))]
     assert main(["leaks", *map(str, paths), "--json"]) == 1
     across = json.loads(capfd.readouterr().out)
-    assert across["num_pairs_apart"] == 2 and sum(across["labels"]["num_conflicts_of"].values()) == (expected if isinstance(labels[0], bytes) else 0)
+    assert across["num_pairs_across_splits"] == 2 and sum(across["labels"]["num_conflicts_of"].values()) == (expected if isinstance(labels[0], bytes) else 0)
     write_records(tmp_path / "in-00000-of-00001.tfrecord", [*records_of(*labels), *records_of(*others)])
     assert main(["leaks", str(tmp_path / "in-00000-of-00001.tfrecord"), "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["labels"]["num_conflicts"] == expected
@@ -428,7 +428,7 @@ def test_labels_of_every_kind_that_disagree_are_told_with_their_features(source,
     heads = ["--label=weather", "--label=ground", "--label=tags:multi_label", "--label_separator=;", f"--image_root={source}"]
     output = prepare(tmp_path / "rows.csv", tmp_path / "out", "--duplicates=group", *heads)
     reported, leaks = capfd.readouterr(), leaks_of(output)
-    for labels in (leaks["found"], leaks["now"]["labels"]):
+    for labels in (leaks["detected"], leaks["remaining"]["labels"]):
         assert (labels["num_conflicts"], labels["num_conflicts_of"]) == (2, {"ground": 0, "tags": 1, "weather": 1}) and labels["conflicts"] == CONFLICTS
     (line,) = (line for line in lines_of(output) if line["key"] == "bee/01_small.png")
     assert line["labels"] == {"ground": "sand", "tags": ["a", "b"], "weather": "rain"}
@@ -447,13 +447,13 @@ def test_labels_of_every_kind_that_disagree_are_told_with_their_features(source,
         shard |= {"catalog": "", "catalog_bytes": 0, "catalog_crc32c": 0}
     (output / dataset_format.MANIFEST).write_text(json.dumps(manifest))
     assert main(["leaks", str(output), "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["labels"] == leaks["now"]["labels"], "from the records as from the catalogs"
+    assert json.loads(capfd.readouterr().out)["labels"] == leaks["remaining"]["labels"], "from the records as from the catalogs"
 
 
 def test_an_edited_certificate_is_found(grouped, tmp_path, capfd):
     path = pathlib.Path(shutil.copytree(grouped, tmp_path / "out")) / dataset_format.LEAKS
     text = path.read_text()
-    for old, new in (('"num_pairs_apart": 0', '"num_pairs_apart": 1'), ('"num_by_bytes": 3', '"num_by_bytes": NaN'), ('"ant": {', '"ape": {'), ('"checksum"', '"check"')):
+    for old, new in (('"num_pairs_across_splits": 0', '"num_pairs_across_splits": 1'), ('"num_by_bytes": 3', '"num_by_bytes": NaN'), ('"ant": {', '"ape": {'), ('"checksum"', '"check"')):
         path.write_text(text.replace(old, new, 1))
         assert path.read_text() != text and main(["verify", str(tmp_path / "out"), "--quick"]) == 1
         assert "leaks.json: " in capfd.readouterr().out, new
@@ -465,14 +465,14 @@ def test_groups_that_share_a_near_duplicate_are_one_and_only_the_same_bytes_are_
     pattern = "--group_pattern=[0-9][0-9]|page|cut"  # ant/00 and bee/… are groups of their own by their numbers
     joined = prepare(source, tmp_path / "joined", "--duplicates=group", "--group_pattern=^[a-z]+/[0-9pc]")
     groups = {row["group"] for row in rows_of(joined).values()}
-    assert leaks_of(joined)["found"]["num_joined"] == 1 and groups == {"ant/0", "ant/1", "ant/p", "bee/1", "bee/2", "bee/p"}
+    assert leaks_of(joined)["detected"]["num_joined"] == 1 and groups == {"ant/0", "ant/1", "ant/p", "bee/1", "bee/2", "bee/p"}
     before = digest(joined)
     for path in joined.glob("made-*"):
         path.unlink()
     assert main(["repair", str(joined)]) == 0 and digest(joined) == before
     exact = prepare(source, tmp_path / "exact", "--duplicates=group", "--exact_only", "--check=header", pattern)
     assert {line["key"] for line in lines_of(exact)} == {*NEAR_DUPLICATES[0], *NEAR_DUPLICATES[3]}
-    assert leaks_of(exact)["found"]["distance"] is None and rows_of(exact)["ant/04.jpg"]["perceptual_hash"] is None
+    assert leaks_of(exact)["detected"]["distance"] is None and rows_of(exact)["ant/04.jpg"]["perceptual_hash"] is None
 
 
 def test_frames_that_look_like_each_other_come_together_though_not_all_pairs_are_counted(tmp_path, monkeypatch, capfd):
@@ -485,7 +485,7 @@ def test_frames_that_look_like_each_other_come_together_though_not_all_pairs_are
     assert "at least " in reported.out and "too many images look like others" in reported.err
     leaks, lines = leaks_of(output), lines_of(output)
     assert {line["key"] for line in lines} == set(files) and {line["cluster"] for line in lines} == {"ant/30.jpg"}
-    assert not leaks["found"]["counts_all_pairs"] and not leaks["now"]["counts_all_pairs"] and leaks["now"]["num_pairs_apart"] == 0
+    assert not leaks["detected"]["counts_all_pairs"] and not leaks["remaining"]["counts_all_pairs"] and leaks["remaining"]["num_pairs_across_splits"] == 0
 
 
 def test_a_run_that_failed_amid_its_shards_is_gone_on_from(source, grouped, tmp_path, monkeypatch):

@@ -350,7 +350,7 @@ def test_each_line_that_other_commands_read_is_such_as_was_written(tmp_path: pat
         (letters, first + second.replace('"reason"', '"raison"'), 2, "no reason such as is written"),
         (letters, first + "\xff\n", 2, "no JSON"),
         (near_duplicates, near_duplicates.read_text().replace('"dropped": true', '"dropped": 1'), 2, "no dropped such as is written"),
-        (near_duplicates, near_duplicates.read_text().replace('"dropped": true', '"dropped": true, "group": 5'), 2, "no group, own_group such as is written"),
+        (near_duplicates, near_duplicates.read_text().replace('"dropped": true', '"dropped": true, "group": 5'), 2, "no group, original_group such as is written"),
     ]
     for path, text, number, reason in cases:
         complete = path.read_bytes()

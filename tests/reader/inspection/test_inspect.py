@@ -73,7 +73,7 @@ def test_tables_tell_what_a_dataset_has(out: pathlib.Path, dataset: tf_input.Pre
     code, reported, _ = inspect(capfd, out, "--json")
     actual = json.loads(reported)
     assert [actual["splits"][split]["num_examples"] for split in ("train", "test")] == [train, test]
-    assert actual["statistics"] == dataset.statistics and actual["run"]["options"]["input"].endswith("/in") and actual["format_version"] == 3
+    assert actual["statistics"] == dataset.statistics and actual["run"]["options"]["input"].endswith("/in") and actual["format_version"] == 4
 
 
 def test_examples_by_key(dataset: tf_input.PreparedDataset) -> None:

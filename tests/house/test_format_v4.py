@@ -1,6 +1,6 @@
-"""Golden datasets of format version 3: today's reader opens them, and today's writer writes the same bytes.
+"""Golden datasets of format version 4: today's reader opens them, and today's writer writes the same bytes.
 
-`testdata/format_v3/output` was made from `input` by the command below, `format_v3_labels` likewise, with a feature of nearly every
+`testdata/format_v4/output` was made from `input` by the command below, `format_v4_labels` likewise, with a feature of nearly every
 kind. A change of the format gets a new version and new folders. Manifests, shards, indexes and catalogs here
 never change; until a release, files that only describe them (statistics.json, dataset_info.json) may.
 """
@@ -16,11 +16,11 @@ import pytest
 from beam_pipelines.__main__ import main
 from tf_input import dataset_format
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "testdata" / "format_v3"
+GOLDEN = pathlib.Path(__file__).parents[1] / "testdata" / "format_v4"
 OPTIONS = "--name insects --seed 7 --splits train=0.75,test=0.25 --num_shards train=3,test=1".split()
 
 
-LABELS = GOLDEN.parent / "format_v3_labels"
+LABELS = GOLDEN.parent / "format_v4_labels"
 LABEL_OPTIONS = [
     *"--name streets --seed 7 --num_shards train=2,test=1".split(),
     *"--label objects --label weather --label tags:multi_label --label pose:float[3]".split(),
@@ -115,8 +115,8 @@ def test_an_older_version_is_refused_in_one_line(tmp_path, capsys):
 
     copy = shutil.copytree(GOLDEN / "output", tmp_path / "old")
     text = (copy / dataset_format.MANIFEST).read_text()
-    (copy / dataset_format.MANIFEST).write_text(text.replace('"format_version": 3', '"format_version": 2'))
-    expected = "manifest.json: format version 2"
+    (copy / dataset_format.MANIFEST).write_text(text.replace('"format_version": 4', '"format_version": 3'))
+    expected = "manifest.json: format version 3"
     with pytest.raises(ValueError, match=expected):
         tf_input.open(copy)
     for command in (
