@@ -1,4 +1,4 @@
-"""What a user types with data as tutorials write them, and what is said: the advice is of the source in use, and does what it says."""
+"""Tests that error messages give advice for the source in use, and that commands with the advised options succeed."""
 
 import io
 import pathlib
@@ -21,7 +21,7 @@ def record_of(index: int, pixels: bytes) -> dict:
 
 
 def write_inputs(folder: pathlib.Path) -> None:
-    """One input of each kind."""
+    """Writes one input file of each kind."""
     images = np.stack([noise(index, *SIZE[:2]) for index in range(COUNT)])
     write_records(folder / "one_hot.tfrecord", [example(record_of(i, image.tobytes())) for i, image in enumerate(images)])
     floats = (images / 255).astype(np.float32)
@@ -37,40 +37,40 @@ def write_inputs(folder: pathlib.Path) -> None:
                 tar.addfile(member, io.BytesIO(data))
 
 
-# case -> what is typed, what is said
-REFUSED = {
-    "pixels of float32": (["floats.tfrecord", "--label=none"], "feature:float32"),
-    "an item with a name of ours": (["named.tfrecord", "--feature=height:float"], "such as my_height=height"),
-    "a layout's feature": (["named.tfrecord", "--layout=image=imag"], "layout mapping needs imag; its first 6 records have height"),
-    "one-hot in an array": (["arrays.npz"], "such as y:float[3], or multi_hot[3] for a 0 or 1 for each class"),
-    "no such array": (["arrays.npz", "--label=lable"], "no 'lable'"),
-    "no such member": (["samples.tar", "--label=lable"], "--label: no 'lable' in the first 6 samples"),
+# Maps each case to its arguments and words of the error message.
+REJECTED = {
+    "float32 pixels": (["floats.tfrecord", "--label=none"], "feature:float32"),
+    "feature with a reserved name": (["named.tfrecord", "--feature=height:float"], "such as my_height=height"),
+    "misspelled feature in a layout": (["named.tfrecord", "--layout=image=imag"], "layout mapping needs imag; its first 6 records have height"),
+    "one-hot labels in an array": (["arrays.npz"], "such as y:float[3], or multi_hot[3] for a 0 or 1 for each class"),
+    "misspelled array": (["arrays.npz", "--label=lable"], "no 'lable'"),
+    "misspelled member": (["samples.tar", "--label=lable"], "--label: no 'lable' in the first 6 samples"),
 }
 ACCEPTED = {
-    "one-hot": ["one_hot.tfrecord"],
-    "one-hot as numbers": ["one_hot.tfrecord", "--label=label:float[3]"],
-    "one-hot as classes": ["one_hot.tfrecord", "--label=label:multi_hot[3]"],
-    "one-hot in an array": ["arrays.npz", "--label=y:multi_hot[3]"],
-    "an item called shape": ["named.tfrecord", "--feature=shape", "--feature=my_height=height:float"],
+    "one-hot labels": ["one_hot.tfrecord"],
+    "one-hot labels as floats": ["one_hot.tfrecord", "--label=label:float[3]"],
+    "one-hot labels as classes": ["one_hot.tfrecord", "--label=label:multi_hot[3]"],
+    "one-hot labels in an array": ["arrays.npz", "--label=y:multi_hot[3]"],
+    "feature called shape": ["named.tfrecord", "--feature=shape", "--feature=my_height=height:float"],
 }
 
 
-def prepare(folder: pathlib.Path, typed: list[str]) -> int:
-    return main(["prepare", "--input", str(folder / typed[0]), "--output", str(folder / "out"), "--splits=train=1", *typed[1:]])
+def prepare(folder: pathlib.Path, arguments: list[str]) -> int:
+    return main(["prepare", "--input", str(folder / arguments[0]), "--output", str(folder / "out"), "--splits=train=1", *arguments[1:]])
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_said_fits_the_source(tmp_path, capfd, case):
-    typed, said = REFUSED[case]
+@pytest.mark.parametrize("case", REJECTED)
+def test_error_message_fits_the_source(tmp_path, capfd, case):
+    arguments, expected = REJECTED[case]
     write_inputs(tmp_path)
-    assert prepare(tmp_path, typed) != 0
+    assert prepare(tmp_path, arguments) != 0
     message = capfd.readouterr().err
-    assert said in message, message
-    assert "--layout" not in re.sub(r"--layout=image=imag\b", "", message)  # it is of tfrecord, and would not do here
+    assert expected in message, message
+    assert "--layout" not in re.sub(r"--layout=image=imag\b", "", message)  # --layout applies to the source tfrecord only
 
 
 @pytest.mark.slow(0.5)
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_what_is_advised_does(tmp_path, case):
+def test_advised_command_succeeds(tmp_path, case):
     write_inputs(tmp_path)
     assert prepare(tmp_path, ACCEPTED[case]) == 0

@@ -1,4 +1,4 @@
-"""Arrays that lie over their images, from every source that can have them: prepared by the real command, read, mirrored with their images."""
+"""Tests dense targets from every source: prepare stores them, and readers flip them with their images."""
 
 import functools
 import io
@@ -21,12 +21,12 @@ NUM, SIDE = 12, 8
 
 @functools.cache
 def pictures() -> np.ndarray:
-    """uint8 [NUM, SIDE, SIDE, 3]: noise, so that no image is its own mirror image."""
+    """Returns uint8 [NUM, SIDE, SIDE, 3] of noise, so that flipping changes each image."""
     return np.random.default_rng(0).integers(0, 256, (NUM, SIDE, SIDE, 3), dtype=np.uint8)
 
 
-def maps_of(images: np.ndarray) -> np.ndarray:
-    """What belongs to images: exact in 32 bits, and of another number of channels."""
+def targets_of(images: np.ndarray) -> np.ndarray:
+    """Returns float32 dense targets with two channels, computed from the pixels of the images."""
     return (images[..., :2].astype(np.float32) - 100) / 8
 
 
@@ -38,34 +38,34 @@ def npy(array: np.ndarray) -> bytes:
 
 def write_npz(save: Callable, dtype: str = "<f4") -> Callable[[pathlib.Path], list[str]]:
     def write(root: pathlib.Path) -> list[str]:
-        save(root / "a.npz", images=pictures(), maps=maps_of(pictures()).astype(dtype))
+        save(root / "a.npz", images=pictures(), maps=targets_of(pictures()).astype(dtype))
         return ["--input", str(root / "a.npz")]
 
     return write
 
 
 def write_npy(root: pathlib.Path) -> list[str]:
-    write_files(root, {"images.npy": npy(pictures()), "maps.npy": npy(maps_of(pictures()))})
+    write_files(root, {"images.npy": npy(pictures()), "maps.npy": npy(targets_of(pictures()))})
     return ["--input", str(root), "--source=arrays"]
 
 
 def write_mixed(root: pathlib.Path) -> list[str]:
-    """Maps that are packed beside images that are not, and in their order."""
+    """Writes an uncompressed array of images and a compressed archive with dense targets in the same order."""
     write_files(root, {"images.npy": npy(pictures())})
-    np.savez_compressed(root / "a.npz", images=pictures(), maps=maps_of(pictures()).astype(">f8"))
+    np.savez_compressed(root / "a.npz", images=pictures(), maps=targets_of(pictures()).astype(">f8"))
     return ["--input", str(root / "a.npz")]
 
 
 def write_fixed(root: pathlib.Path) -> list[str]:
     records = np.zeros(NUM, [("id", "u1"), ("maps", ">f4", (SIDE, SIDE, 2)), ("image", "u1", (SIDE, SIDE, 3))])
-    records["maps"], records["image"] = maps_of(pictures()), pictures()
+    records["maps"], records["image"] = targets_of(pictures()), pictures()
     write_files(root, {"all.bin": b"HEAD" + records.tobytes()})
     layout = f"--record_layout=skip[1],maps:>float32[{SIDE},{SIDE},2],image:uint8[{SIDE},{SIDE},3]"
     return ["--input", str(root / "all.bin"), "--source=fixed_length", layout, "--header_bytes=4"]
 
 
 def write_jsonl(root: pathlib.Path) -> list[str]:
-    rows = [{"file_name": f"{index}.png", "maps": maps_of(entry).tolist()} for index, entry in enumerate(pictures())]
+    rows = [{"file_name": f"{index}.png", "maps": targets_of(entry).tolist()} for index, entry in enumerate(pictures())]
     write_files(root, {f"{index}.png": encode(item, "PNG") for index, item in enumerate(pictures())})
     write_files(root, {"all.jsonl": "\n".join(map(json.dumps, rows)).encode()})
     return ["--input", str(root / "all.jsonl")]
@@ -75,7 +75,7 @@ def write_parquet(root: pathlib.Path) -> list[str]:
     import pyarrow as pa
     import pyarrow.parquet
 
-    rows = [{"image": encode(picture, "PNG"), "maps": maps_of(picture).tolist()} for picture in pictures()]
+    rows = [{"image": encode(picture, "PNG"), "maps": targets_of(picture).tolist()} for picture in pictures()]
     pyarrow.parquet.write_table(pa.Table.from_pylist(rows), root / "all.parquet")
     return ["--input", str(root / "all.parquet")]
 
@@ -83,7 +83,7 @@ def write_parquet(root: pathlib.Path) -> list[str]:
 def write_hugging_face(root: pathlib.Path) -> list[str]:
     datasets = pytest.importorskip("datasets", reason="Hugging Face's datasets, which write the arrays, are not installed")
     features = {"image": datasets.Image(), "maps": datasets.Array3D((SIDE, SIDE, 2), "float32")}
-    rows = {"image": [{"bytes": encode(picture, "PNG"), "path": None} for picture in pictures()], "maps": list(maps_of(pictures()))}
+    rows = {"image": [{"bytes": encode(picture, "PNG"), "path": None} for picture in pictures()], "maps": list(targets_of(pictures()))}
     datasets.Dataset.from_dict(rows, datasets.Features(features)).to_parquet(root / "all.parquet")
     return ["--input", str(root / "all.parquet")]
 
@@ -93,7 +93,7 @@ def write_tars(member: str, to_bytes: Callable[[np.ndarray], bytes]) -> Callable
         path = root / "all.tar"
         with tarfile.open(path, "w") as tar:
             for index, item in enumerate(pictures()):
-                for name, data in {"png": encode(item, "PNG"), member: to_bytes(maps_of(item))}.items():
+                for name, data in {"png": encode(item, "PNG"), member: to_bytes(targets_of(item))}.items():
                     info = tarfile.TarInfo(f"{index:03d}.{name}")
                     info.size = len(data)
                     tar.addfile(info, io.BytesIO(data))
@@ -102,13 +102,13 @@ def write_tars(member: str, to_bytes: Callable[[np.ndarray], bytes]) -> Callable
     return write
 
 
-def in_json(maps: np.ndarray) -> bytes:
+def to_json(maps: np.ndarray) -> bytes:
     return json.dumps({"maps": maps.tolist()}).encode()
 
 
 def write_tfrecord(to_value: Callable[[np.ndarray], Any]) -> Callable[[pathlib.Path], list[str]]:
     def write(root: pathlib.Path) -> list[str]:
-        records = [example({"image": encode(picture, "PNG"), "maps": to_value(maps_of(picture))}) for picture in pictures()]
+        records = [example({"image": encode(picture, "PNG"), "maps": to_value(targets_of(picture))}) for picture in pictures()]
         write_records(root / "all.tfrecord", records)
         return ["--input", str(root / "all.tfrecord"), "--layout=image=image"]
 
@@ -123,7 +123,7 @@ def write_tfds(root: pathlib.Path) -> list[str]:
             "maps": tfds.features.Tensor(shape=(SIDE, SIDE, 2), dtype=np.float32),
         }
     )
-    rows = [{"image": picture, "maps": maps_of(picture)} for picture in pictures()]
+    rows = [{"image": picture, "maps": targets_of(picture)} for picture in pictures()]
     tfds.dataset_builders.store_as_tfds_dataset(
         name="dense",
         version="1.0.0",
@@ -134,35 +134,35 @@ def write_tfds(root: pathlib.Path) -> list[str]:
     return ["--input", str(next(root.glob("**/dataset_info.json")).parent), "--split_folders=no"]
 
 
-def write_again(root: pathlib.Path) -> list[str]:
-    """Our own data set, prepared a second time."""
+def write_prepared(root: pathlib.Path) -> list[str]:
+    """Writes a prepared dataset as the input of a second run."""
     assert main(["prepare", *write_npz(np.savez)(root), "--output", str(root / "first"), "--label=maps:array"]) == 0
     return ["--input", str(root / "first"), "--label=label:array", "--split_folders=no"]
 
 
-STATED = f"maps:array[{SIDE},{SIDE},2]"
+WITH_SHAPE = f"maps:array[{SIDE},{SIDE},2]"
 SOURCES: dict[str, tuple[Callable[[pathlib.Path], list[str]], tuple[str, ...]]] = {
-    "npz": (write_npz(np.savez), ("maps:array", STATED, "maps:float")),
-    "npz of 64 bits, big-endian": (write_npz(np.savez, ">f8"), ("maps:array",)),
+    "npz": (write_npz(np.savez), ("maps:array", WITH_SHAPE, "maps:float")),
+    "npz big-endian float64": (write_npz(np.savez, ">f8"), ("maps:array",)),
     "npz deflated": (write_npz(np.savez_compressed), ("maps:array",)),
     "npy": (write_npy, ("maps:array",)),
-    "deflated beside plain": (write_mixed, (STATED,)),
-    "fixed_length": (write_fixed, ("maps:array", STATED)),
-    "table jsonl": (write_jsonl, ("maps:array", STATED)),
+    "npy and npz deflated": (write_mixed, (WITH_SHAPE,)),
+    "fixed_length": (write_fixed, ("maps:array", WITH_SHAPE)),
+    "table jsonl": (write_jsonl, ("maps:array", WITH_SHAPE)),
     "table parquet": (write_parquet, ("maps:array",)),
     "table hugging face": (write_hugging_face, ("maps:array",)),
     "webdataset npy": (write_tars("maps.npy", npy), ("maps.npy:array", f"maps.npy:array[{SIDE},{SIDE},2]")),
-    "webdataset json": (write_tars("json", in_json), (STATED,)),
-    "tfrecord of numbers": (write_tfrecord(np.ravel), (STATED,)),
-    "tfrecord of files": (write_tfrecord(npy), ("maps:array", STATED)),
-    "TensorFlow Datasets": (write_tfds, ("maps:array", "maps:float", STATED)),
-    "our own": (write_again, ()),
+    "webdataset json": (write_tars("json", to_json), (WITH_SHAPE,)),
+    "tfrecord with numbers": (write_tfrecord(np.ravel), (WITH_SHAPE,)),
+    "tfrecord with npy files": (write_tfrecord(npy), ("maps:array", WITH_SHAPE)),
+    "TensorFlow Datasets": (write_tfds, ("maps:array", "maps:float", WITH_SHAPE)),
+    "prepared dataset": (write_prepared, ()),
 }
 
 
 @pytest.mark.slow(0.6)
 @pytest.mark.parametrize("source", SOURCES)
-def test_maps_keep_their_shape_beside_their_images(source: str, tmp_path: pathlib.Path) -> None:
+def test_dense_targets_keep_their_shape_and_match_their_images(source: str, tmp_path: pathlib.Path) -> None:
     write, labels = SOURCES[source]
     (tmp_path / "in").mkdir()
     given = write(tmp_path / "in")
@@ -171,36 +171,35 @@ def test_maps_keep_their_shape_beside_their_images(source: str, tmp_path: pathli
         options = ["--splits=train=1", f"--label={label}"] if label else ["--splits=train=1"]
         assert main(["prepare", *given, "--output", str(output), *options]) == 0, label
         if not number:
-            check_maps(output)
+            check_targets(output)
         shards = [path.read_bytes() for path in sorted(output.glob("*.tfrecord-*"))]
         assert shards and shards == [path.read_bytes() for path in sorted((tmp_path / "out0").glob("*.tfrecord-*"))], label
 
 
-def check_maps(output: pathlib.Path) -> None:
+def check_targets(output: pathlib.Path) -> None:
     dataset = tf_input.open(output)
     (feature,) = [feature for feature in dataset.manifest.schema if feature.name == "label"]
     assert (feature.kind, feature.shape) == ("float", (SIDE, SIDE, 2))
     assert {item["image"].tobytes() for item in dataset["train"]} == {picture.tobytes() for picture in pictures()}
     for entry in dataset["train"]:
-        np.testing.assert_array_equal(entry["label"], maps_of(entry["image"]))
+        np.testing.assert_array_equal(entry["label"], targets_of(entry["image"]))
 
 
 @pytest.mark.slow
-def test_maps_are_mirrored_with_their_images(tmp_path: pathlib.Path) -> None:
+def test_dense_targets_are_flipped_with_their_images(tmp_path: pathlib.Path) -> None:
     given = write_npz(np.savez)(tmp_path)
     assert main(["prepare", *given, "--output", str(tmp_path / "out"), "--splits=train=1", "--label=maps:array"]) == 0
     flip = tf_input.Augmentation(crop=False)
-    num_mirrored, originals = 0, {picture.tobytes() for picture in pictures()}
+    num_flipped, originals = 0, {picture.tobytes() for picture in pictures()}
     batches = tf_input.open(tmp_path / "out").batches("train", batch_size=NUM, image_size=SIDE, augment=flip, seed=1, drop_remainder=False)
     for images, maps in batches:
-        np.testing.assert_array_equal(maps, maps_of(images.numpy()))
-        num_mirrored += sum(item.tobytes() not in originals for item in images.numpy())
-    assert 0 < num_mirrored < NUM
+        np.testing.assert_array_equal(maps, targets_of(images.numpy()))
+        num_flipped += sum(item.tobytes() not in originals for item in images.numpy())
+    assert 0 < num_flipped < NUM
 
 
 @pytest.mark.slow
-def test_masks_in_arrays_follow_their_images(tmp_path: pathlib.Path) -> None:
-    """Class ids of each type, [N,H,W] and [N,H,W,1], resized with their images."""
+def test_masks_from_arrays_are_resized_with_their_images(tmp_path: pathlib.Path) -> None:
     ids = np.repeat(np.repeat(pictures()[..., 0] % 5, 2, axis=1), 2, axis=2)
     images = np.repeat(np.repeat(pictures(), 2, axis=1), 2, axis=2)
     for number, (dtype, shape) in enumerate([("u1", ids.shape), (">i8", (*ids.shape, 1)), ("?", ids.shape)]):
@@ -215,15 +214,15 @@ def test_masks_in_arrays_follow_their_images(tmp_path: pathlib.Path) -> None:
             np.testing.assert_array_equal(actual, (pictures()[index, ..., 0] % 5).astype(dtype), dtype)
 
 
-def test_numbers_that_would_change_are_dead_letters(tmp_path: pathlib.Path) -> None:
-    """Each in a column of its own, beside another image."""
+def test_values_that_would_change_are_dead_letters(tmp_path: pathlib.Path) -> None:
+    """Each value is in its own column and belongs to a different image."""
     cases: dict[str, tuple[np.ndarray, str]] = {
         "integer_of_25_bits": (np.full((SIDE, SIDE, 1), 2**24 + 1), "array"),
         "too_large_for_32_bits": (np.full((SIDE, SIDE, 1), 1e39), "array"),
         "not_a_number": (np.full((SIDE, SIDE, 1), np.nan, np.float32), "array"),
         "negative_class": (np.full((SIDE, SIDE), -1), "mask"),
     }
-    large = {"class_of_17_bits": (np.full((SIDE, SIDE), 1 << 16), "mask")}  # there is one mask
+    large = {"class_of_17_bits": (np.full((SIDE, SIDE), 1 << 16), "mask")}  # a dataset has one mask
     for number, columns in enumerate((cases, large)):
         values = {name: np.zeros((NUM, *bad.shape), bad.dtype) for name, (bad, _) in columns.items()}
         for index, (name, (bad, _)) in enumerate(columns.items()):
@@ -238,21 +237,21 @@ def test_numbers_that_would_change_are_dead_letters(tmp_path: pathlib.Path) -> N
         assert letters == expected
 
 
-REFUSED = {
-    "records of numbers whose shape nobody says": (
+REJECTED = {
+    "records with numbers and no stated shape": (
         write_tfrecord(np.ravel), "maps:array", f"{SIDE * SIDE * 2} numbers"
     ),
-    "records of several numbers": (write_tfrecord(lambda maps: maps[0, 0]), "maps:float", "maps:float[2]"),
-    "rows of ragged lists": (
+    "records with several numbers per feature": (write_tfrecord(lambda maps: maps[0, 0]), "maps:float", "maps:float[2]"),
+    "rows with ragged lists": (
         write_tars("json", lambda maps: json.dumps({"maps": [[1], [2, 3]]}).encode()), "maps:array", "lists that differ in length"
     ),
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_has_no_shape_is_told_in_one_line(case: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write, label, expected = REFUSED[case]
+@pytest.mark.parametrize("case", REJECTED)
+def test_target_without_a_shape_gives_a_one_line_error(case: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write, label, expected = REJECTED[case]
     given = write(tmp_path)
     assert main(["prepare", *given, "--output", str(tmp_path / "out"), f"--label={label}"]) == 2
-    line = capsys.readouterr().err.strip().splitlines()[-1]  # the first says which source was guessed
+    line = capsys.readouterr().err.strip().splitlines()[-1]  # the first line names the detected source
     assert line.startswith("recordmill: ") and expected in line, line

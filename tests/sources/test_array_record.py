@@ -1,4 +1,4 @@
-"""Source `tfrecord`, of ArrayRecord files: as their own library and TensorFlow Datasets write them, and damaged ones."""
+"""Tests that the source `tfrecord` reads ArrayRecord files and rejects corrupt ones."""
 
 import io
 import pathlib
@@ -27,8 +27,7 @@ def write_array_record(path: pathlib.Path, *records: bytes, options: str = "grou
 
 
 @pytest.mark.parametrize("options", ["group_size:1", "group_size:3,brotli", "group_size:4,transpose:true", "group_size:100,uncompressed"])
-def test_images_are_spooled_however_records_are_stored(tmp_path: pathlib.Path, options: str) -> None:
-    """With what else is pointed at; and all else is as in TFRecords."""
+def test_images_are_spooled_for_each_record_encoding(tmp_path: pathlib.Path, options: str) -> None:
     images = [made_images.jpeg(seed) for seed in range(8)]
     records = [example(image=image, label=index, other=image[::-1]) for index, image in enumerate(images)]
     write_array_record(tmp_path / "in/train.array_record", *records, options=options)
@@ -44,7 +43,7 @@ def test_images_are_spooled_however_records_are_stored(tmp_path: pathlib.Path, o
 
 
 @pytest.mark.parametrize(("group_size", "lost"), [(1, [4, 7]), (3, [3, 4, 5, 6, 7])])
-def test_a_damaged_chunk_costs_its_own_records_alone(tmp_path: pathlib.Path, group_size: int, lost: list[int]) -> None:
+def test_corrupt_chunk_loses_only_its_own_records(tmp_path: pathlib.Path, group_size: int, lost: list[int]) -> None:
     records = [example(image=JPEG, label=index, note=f"note {index}") for index in range(8)]
     path = write_array_record(tmp_path / "x.array_record", *records, options=f"group_size:{group_size},uncompressed")
     data = path.read_bytes()
@@ -58,46 +57,46 @@ def test_a_damaged_chunk_costs_its_own_records_alone(tmp_path: pathlib.Path, gro
     assert good == [str(n) for n in range(8) if n not in lost]
 
 
-def test_a_footer_that_names_more_than_there_is_ends_the_listing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hostile one may name billions: as many dead letters would be no answer."""
+def test_many_consecutive_bad_records_fail_the_listing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The footer of a hostile file may announce billions of records, which must not become billions of dead letters."""
     records = [example(image=JPEG, label=index, note=f"note {index:02d}") for index in range(12)]
     path = write_array_record(tmp_path / "x.array_record", *records, options="group_size:3,uncompressed")
     path.write_bytes(path.read_bytes().replace(b"note 01", b"NOTE 01").replace(b"note 07", b"NOTE 07"))
     monkeypatch.setattr(array_record_reader, "_MAX_BAD_IN_A_ROW", 3)
-    assert sum(isinstance(item, DeadLetter) for item in list_all(open_source(tmp_path))) == 6, "three in a row, and again"
+    assert sum(isinstance(item, DeadLetter) for item in list_all(open_source(tmp_path))) == 6, "two chunks of three records"
     monkeypatch.setattr(array_record_reader, "_MAX_BAD_IN_A_ROW", 2)
     with pytest.raises(UserError, match="x.array_record: 3 records in a row up to number 2"):
         list_all(open_source(tmp_path))
 
 
-def test_no_flipped_bit_gives_other_records(tmp_path: pathlib.Path) -> None:
+def test_flipped_bit_never_yields_different_records(tmp_path: pathlib.Path) -> None:
     records = [example(image=JPEG, label=index) for index in range(3)]
     path = write_array_record(tmp_path / "x.array_record", *records)
     data, complete = path.read_bytes(), list_all(open_source(tmp_path))
-    indices = [location for location, byte in enumerate(data) if byte]
-    for slot in indices[:: len(indices) // 60]:
-        path.write_bytes(data[:slot] + bytes([data[slot] ^ 1 << slot % 8]) + data[slot + 1 :])
+    indices = [index for index, byte in enumerate(data) if byte]
+    for index in indices[:: len(indices) // 60]:
+        path.write_bytes(data[:index] + bytes([data[index] ^ 1 << index % 8]) + data[index + 1 :])
         try:
             listed = list_all(open_source(tmp_path))
         except UserError as error:
             assert len(str(error).splitlines()) == 1 and "x.array_record" in str(error)
         else:
-            assert len(listed) == 3 and all(item in complete or isinstance(item, DeadLetter) for item in listed), slot
+            assert len(listed) == 3 and all(item in complete or isinstance(item, DeadLetter) for item in listed), index
 
 
-def test_a_record_that_is_too_large_is_a_dead_letter(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_record_is_a_dead_letter(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_array_record(tmp_path / "x.array_record", example(image=JPEG, label=1), example(image=made_images.jpeg(0, 99, 99), label=2))
     monkeypatch.setattr(array_record_reader, "MAX_FILE_BYTES", 2 * len(JPEG))
     good, letter = list_all(open_source(tmp_path))
     assert good.label == "1" and letter.reason == "bad_record" and f"{2 * len(JPEG)}" in letter.message
 
 
-def test_what_is_no_array_record_is_told_in_one_line(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_file_gives_a_one_line_error(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     complete = write_array_record(tmp_path / "x.array_record", example(image=JPEG, label=1)).read_bytes()
     cases = [
-        ("cut off", complete[:-100], "not a complete ArrayRecord file"),
-        ("short", complete[:99], "64KB"),
-        ("another", b"<html>" * 99, "not a TFRecord file"),
+        ("truncated", complete[:-100], "not a complete ArrayRecord file"),
+        ("shorter than a block", complete[:99], "64KB"),
+        ("other format", b"<html>" * 99, "not a TFRecord file"),
     ]
     for case, data, message in cases:
         (tmp_path / "y.array_record").write_bytes(data)
@@ -112,8 +111,7 @@ def test_what_is_no_array_record_is_told_in_one_line(tmp_path: pathlib.Path, mon
 
 
 @pytest.mark.slow
-def test_what_tensorflow_datasets_writes(tmp_path: pathlib.Path) -> None:
-    """Its splits, its class names, and the bytes that its library gives."""
+def test_reads_files_written_by_tensorflow_datasets(tmp_path: pathlib.Path) -> None:
     tfds = pytest.importorskip("tensorflow_datasets")
     features = {
         "image": tfds.features.Image(shape=(None, None, 3), encoding_format="png"),
@@ -140,6 +138,6 @@ def test_what_tensorflow_datasets_writes(tmp_path: pathlib.Path) -> None:
         assert np.array_equal(Image.open(io.BytesIO(stored)), image)
     reader.close()
     assert not listed
-    (unused_fields,) = (path.name for path in (tmp_path / "made/1.0.0").glob("*-test.array_record-*"))
-    source = open_source(tmp_path / "made/1.0.0", ignore=(unused_fields,))
+    (test_shard,) = (path.name for path in (tmp_path / "made/1.0.0").glob("*-test.array_record-*"))
+    source = open_source(tmp_path / "made/1.0.0", ignore=(test_shard,))
     assert len(list_all(source)) == 4 and source.num_ignored == 1

@@ -1,4 +1,4 @@
-"""Source `arrays`: what its docstring says, with scikit-learn's digits in every format, and what arrays should not be."""
+"""Tests the source `arrays` with scikit-learn's digits in every format, and with invalid and hostile files."""
 
 import io
 import itertools
@@ -26,10 +26,10 @@ from tf_input.dataset_format import Feature
 
 @pytest.fixture(scope="session")
 def digits() -> tuple[np.ndarray, np.ndarray]:
-    """(uint8 [1797, 8, 8], int64 [1797]): scikit-learn's handwritten digits."""
+    """Returns the images (uint8 [1797, 8, 8]) and labels (int64 [1797]) of scikit-learn's handwritten digits."""
     datasets = pytest.importorskip("sklearn.datasets", reason="scikit-learn, whose digits are needed, is not installed")
-    actual = datasets.load_digits()
-    return (actual.images * 15).astype(np.uint8), actual.target
+    loaded = datasets.load_digits()
+    return (loaded.images * 15).astype(np.uint8), loaded.target
 
 
 def labels_of(*texts: str) -> SourceConfig:
@@ -48,7 +48,7 @@ def save_npz(path: pathlib.Path, compressed: bool = False, **arrays: Any) -> pat
 
 
 def header(text: str, version: int = 1) -> bytes:
-    """How a `.npy` file begins, whatever it claims."""
+    """Returns the start of a `.npy` file with the given header text."""
     data = text.encode()
     return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", len(data)) + data
 
@@ -61,7 +61,7 @@ def npy_of(shape: str, descr: str = "'|u1'", order: str = "False", data: bytes =
 
 
 def write_digits(kind: str, folder: pathlib.Path, x: np.ndarray, y: np.ndarray) -> pathlib.Path:
-    """The digits as files of a kind, the first 1,500 for training; returns the input."""
+    """Writes the digits as files of a kind, the first 1,500 for training, and returns the path of the input."""
     folder.mkdir()
     parts = {"train": (x[:1500], y[:1500]), "test": (x[1500:], y[1500:])}
     if kind.startswith("npz"):
@@ -93,7 +93,7 @@ KINDS = ("npz", "npz deflated", "MedMNIST", "npy", "npy in folders", "npz files"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_digits_come_back_pixel_for_pixel(kind: str, digits: Any, tmp_path: pathlib.Path) -> None:
+def test_digits_keep_their_pixels_and_labels(kind: str, digits: Any, tmp_path: pathlib.Path) -> None:
     x, y = digits
     listed = Listed(Arrays, write_digits(kind, tmp_path / "digits", x, y))
     train, test = listed.of_split("train"), listed.of_split("test")
@@ -107,7 +107,7 @@ def test_digits_come_back_pixel_for_pixel(kind: str, digits: Any, tmp_path: path
     assert listed.source.features == (Feature("label", "class_label"),) and listed.source.targets == ("label",)
 
 
-def test_nothing_is_spooled_for_an_estimate(digits: Any, tmp_path: pathlib.Path) -> None:
+def test_estimate_spools_nothing(digits: Any, tmp_path: pathlib.Path) -> None:
     x, y = digits
     path = write_digits("IDX gzip", tmp_path / "digits", x, y)
     listed = Listed(lambda config, **options: Arrays(config), path)
@@ -139,7 +139,7 @@ def cifar_files(num: int, dtype: list) -> tuple[np.ndarray, bytes]:
     return records, records.tobytes()
 
 
-def test_cifar10(tmp_path: pathlib.Path) -> None:
+def test_reads_cifar10(tmp_path: pathlib.Path) -> None:
     records, data = cifar_files(20, [("label", "u1"), ("image", "u1", (3, 32, 32))])
     files = {f"data_batch_{number}.bin": data for number in (1, 2)} | {"test_batch.bin": data}
     write_files(tmp_path, files | {"batches.meta.txt": CIFAR10_NAMES.encode(), "readme.html": b"<html>"})
@@ -156,14 +156,14 @@ def test_cifar10(tmp_path: pathlib.Path) -> None:
     assert listed.images[0].raw == RawImage(32, 32, 3, is_planar=True)
 
 
-def test_cifar10_without_its_names_has_numbers(tmp_path: pathlib.Path) -> None:
+def test_cifar10_without_class_names_has_numeric_labels(tmp_path: pathlib.Path) -> None:
     write_files(tmp_path, {"test_batch.bin": cifar_files(3, [("label", "u1"), ("image", "u1", (3, 32, 32))])[1]})
     for path in (tmp_path / "test_batch.bin", tmp_path):
         listed = Listed(Arrays, path)
         assert (listed.labels, listed.source.label_names(), listed.num_ignored) == (["0", "1", "2"], {}, 0)
 
 
-def test_a_label_that_has_no_name_is_a_dead_letter(tmp_path: pathlib.Path) -> None:
+def test_label_without_a_class_name_is_a_dead_letter(tmp_path: pathlib.Path) -> None:
     _, data = cifar_files(3, [("label", "u1"), ("image", "u1", (3, 32, 32))])
     write_files(tmp_path, {"test_batch.bin": data, "batches.meta.txt": b"cat\ndog\n"})
     listed = Listed(Arrays, tmp_path)
@@ -175,7 +175,7 @@ def test_a_label_that_has_no_name_is_a_dead_letter(tmp_path: pathlib.Path) -> No
 CIFAR100 = [("coarse_label", "u1"), ("label", "u1"), ("image", "u1", (3, 32, 32))]
 
 
-def test_cifar100_has_two_labels(tmp_path: pathlib.Path) -> None:
+def test_reads_both_labels_of_cifar100(tmp_path: pathlib.Path) -> None:
     records, data = cifar_files(10, CIFAR100)
     records["coarse_label"] = 1
     coarse, fine = b"fish\nflowers\n", "\n".join(f"fine {number}" for number in range(100)).encode()
@@ -195,40 +195,40 @@ def test_cifar100_has_two_labels(tmp_path: pathlib.Path) -> None:
     assert set(by_coarse.labels) == {"flowers"} and by_coarse.source.features == (Feature("label", "class_label"),)
 
 
-def test_which_file_of_a_pair(tmp_path: pathlib.Path) -> None:
+def test_images_are_paired_with_their_label_file(tmp_path: pathlib.Path) -> None:
     x, y = make_pixels(4, 5, 6), np.arange(4)
     idx = {"images-idx3-ubyte": idx_file(x), "labels-idx1-ubyte": idx_file(y.astype(np.uint8))}
     cases: dict[str, tuple[Mapping[str, bytes], str, str | None]] = {
-        "one file, its labels beside it": (
+        "image file": (
             {f"train-{name}": data for name, data in idx.items()},
             "train-images-idx3-ubyte",
             "train",
         ),
-        "Kaggle's dots": (
+        "Kaggle names": (
             {"t10k-images.idx3-ubyte": idx_file(x), "t10k-labels.idx1-ubyte": idx["labels-idx1-ubyte"]},
             "",
             "test",
         ),
         "EMNIST": ({f"emnist-letters-train-{name}": data for name, data in idx.items()}, "", "train"),
-        "one of EMNIST": (
+        "image file of EMNIST": (
             {f"emnist-{of}-test-{name}": data for of in ("letters", "digits") for name, data in idx.items()},
             "emnist-letters-test-images-idx3-ubyte",
             "test",
         ),
-        "packed and not": (
+        "compressed and uncompressed": (
             {f"train-{name}": data for name, data in idx.items()}
             | {f"train-{name}.gz": gzipped(data) for name, data in idx.items()},
             "",
             "train",
         ),
-        "packed, and not beside it": (
+        "compressed image file": (
             {f"train-{name}{ending}": gzipped(data) if ending else data for name, data in idx.items() for ending in ("", ".gz")},
             "train-images-idx3-ubyte.gz",
             "train",
         ),
         "without splits": ({"images.npy": npy(x), "labels.npy": npy(y), "others.npy": npy(y[:2])}, "", None),
-        "one array": ({"pictures.npy": npy(x), "labels.npy": npy(y)}, "pictures.npy", None),
-        "torchvision's folders": ({f"MNIST/raw/train-{name}": data for name, data in idx.items()}, "", "train"),
+        "image array": ({"pictures.npy": npy(x), "labels.npy": npy(y)}, "pictures.npy", None),
+        "torchvision folders": ({f"MNIST/raw/train-{name}": data for name, data in idx.items()}, "", "train"),
     }
     for number, (case, (files, path, split)) in enumerate(cases.items()):
         folder = write_files(tmp_path / str(number), files)
@@ -239,7 +239,7 @@ def test_which_file_of_a_pair(tmp_path: pathlib.Path) -> None:
         assert not path or {image.path for image in listed.images} == {path}, case
 
 
-def test_split_names_count_unless_they_are_said_not_to(tmp_path: pathlib.Path) -> None:
+def test_array_names_give_splits_unless_disabled(tmp_path: pathlib.Path) -> None:
     path = save_npz(
         tmp_path / "a.npz", x_train=make_pixels(2, 4, 4), y_train=[0, 1], x_val=make_pixels(1, 4, 4), y_val=[1]
     )
@@ -263,7 +263,7 @@ def test_split_names_count_unless_they_are_said_not_to(tmp_path: pathlib.Path) -
         ((3, 5, 3), RawImage(3, 5, 3)),
     ],
 )
-def test_shapes_of_images(shape: tuple[int, ...], raw: RawImage, tmp_path: pathlib.Path) -> None:
+def test_accepts_supported_image_shapes(shape: tuple[int, ...], raw: RawImage, tmp_path: pathlib.Path) -> None:
     x = make_pixels(3, *shape)
     listed = Listed(Arrays, save_npz(tmp_path / "a.npz", x=x), source=labels_of("none"))
     assert {image.raw for image in listed.images} == {raw}
@@ -272,16 +272,16 @@ def test_shapes_of_images(shape: tuple[int, ...], raw: RawImage, tmp_path: pathl
     assert (listed.source.features, listed.source.targets) == ((), ())
 
 
-def test_what_is_no_array_of_images(tmp_path: pathlib.Path) -> None:
+def test_rejects_arrays_that_are_not_images(tmp_path: pathlib.Path) -> None:
     images = make_pixels(2, 4, 4)
     cases: dict[str, tuple[Mapping[str, Any], str]] = {
-        "unsigned of 32 bits": ({"x": images.astype(np.uint32)}, "images of uint32"),
+        "uint32": ({"x": images.astype(np.uint32)}, "images of uint32"),
         "flat": ({"x": images.reshape(2, 16)}, "[N,HEIGHT,WIDTH]"),
         "five dimensions": ({"x": make_pixels(2, 2, 4, 4, 3)}, "[N,HEIGHT,WIDTH]"),
-        "no image": ({"x": images[:0]}, "one or more values"),
-        "no pixel": ({"x": images[:, :0]}, "one or more values"),
-        "Fortran's order": ({"x": np.asfortranarray(images)}, "numpy.ascontiguousarray"),
-        "another name": ({"faces": images}, "a.npz/faces, a.npz/y"),
+        "no images": ({"x": images[:0]}, "one or more values"),
+        "no pixels": ({"x": images[:, :0]}, "one or more values"),
+        "Fortran order": ({"x": np.asfortranarray(images)}, "numpy.ascontiguousarray"),
+        "unknown name": ({"faces": images}, "a.npz/faces, a.npz/y"),
         "a scalar": ({"x": np.uint8(3)}, "one or more values"),
     }
     for case, (arrays, expected) in cases.items():
@@ -289,7 +289,7 @@ def test_what_is_no_array_of_images(tmp_path: pathlib.Path) -> None:
         assert_refused(Arrays, path, expected), case
 
 
-def test_an_array_of_another_name(tmp_path: pathlib.Path) -> None:
+def test_image_column_names_the_array(tmp_path: pathlib.Path) -> None:
     x = make_pixels(2, 4, 4)
     path = save_npz(tmp_path / "a.npz", faces_train=x, y_train=[4, 5])
     for name in ("faces", "faces_train"):
@@ -304,7 +304,7 @@ def test_an_array_of_another_name(tmp_path: pathlib.Path) -> None:
 # Labels
 
 
-def test_kinds_of_labels(tmp_path: pathlib.Path) -> None:
+def test_labels_have_the_requested_kind(tmp_path: pathlib.Path) -> None:
     arrays = {
         "number": np.array([3, 99_999]),
         "column": np.array([[3], [4]], np.uint8),
@@ -342,7 +342,7 @@ def test_kinds_of_labels(tmp_path: pathlib.Path) -> None:
     assert tags.source.label_names() == {"label": ("0", "1", "2")}
 
 
-def test_what_a_type_cannot_be(tmp_path: pathlib.Path) -> None:
+def test_rejects_kinds_that_do_not_fit_the_array(tmp_path: pathlib.Path) -> None:
     arrays = {"y": np.array([0.0, 1.0]), "one_hot": np.eye(2), "name": np.array(["a", "b"]), "short": np.array([1])}
     arrays |= {"maps": np.zeros((2, 4, 4, 3), np.float32), "ids": np.zeros((2, 4, 4), np.int64)}
     path = save_npz(tmp_path / "a.npz", x=make_pixels(2, 4, 4), **arrays)
@@ -393,16 +393,16 @@ def test_what_a_type_cannot_be(tmp_path: pathlib.Path) -> None:
     assert [image.values for image in Listed(Arrays, large, source=row).images] == [{"row": (0, 1)}, {"row": (2, 3)}]
 
 
-def test_a_bad_label_is_a_dead_letter(tmp_path: pathlib.Path) -> None:
+def test_bad_label_is_a_dead_letter(tmp_path: pathlib.Path) -> None:
     cases: dict[str, tuple[np.ndarray, str]] = {
         "negative": (np.array([1, -1]), ""),
-        "larger than any": (np.array([1, 2**64 - 1], np.uint64), ""),
+        "too large": (np.array([1, 2**64 - 1], np.uint64), ""),
         "empty": (np.array(["a", ""]), ""),
-        "on two lines": (np.array(["a", "b\nc"]), ""),
-        "no UTF-8": (np.array([b"a", b"\xff"]), ""),
-        "no character": (np.array([97, 0xFFFFFFFF], "<u4").view("<U1"), ""),
+        "two lines": (np.array(["a", "b\nc"]), ""),
+        "invalid UTF-8": (np.array([b"a", b"\xff"]), ""),
+        "invalid character": (np.array([97, 0xFFFFFFFF], "<u4").view("<U1"), ""),
         "not a number": (np.array([1, np.nan]), ":float"),
-        "infinite": (np.array([1, np.inf]), ":float"),
+        "infinity": (np.array([1, np.inf]), ":float"),
         "neither 0 nor 1": (np.array([[0, 1], [2, 0]]), ":multi_label"),
     }
     for case, (labels, kind) in cases.items():
@@ -414,7 +414,7 @@ def test_a_bad_label_is_a_dead_letter(tmp_path: pathlib.Path) -> None:
         assert (letter.path, letter.stage) == ("a.npz/x#000001", "list") and letter.message.isprintable(), case
 
 
-def test_given_names_are_those_of_the_numbers(tmp_path: pathlib.Path) -> None:
+def test_label_names_replace_numbers(tmp_path: pathlib.Path) -> None:
     path = save_npz(tmp_path / "a.npz", x=make_pixels(3, 4, 4), y=[1, 0, 2], tags=[[1, 0], [1, 1], [0, 0]])
     listed = Listed(Arrays, path, source=SourceConfig(label_names=("cat", "dog")))
     assert (listed.labels, list(listed.dead_letters)) == (["dog", "cat"], ["a.npz/x#000002"])
@@ -426,7 +426,7 @@ def test_given_names_are_those_of_the_numbers(tmp_path: pathlib.Path) -> None:
     ]
 
 
-def test_keys_splits_groups_and_weights(tmp_path: pathlib.Path) -> None:
+def test_reads_keys_splits_groups_and_weights(tmp_path: pathlib.Path) -> None:
     arrays = {
         "key": ["a", "b", "\n"],
         "split": [b"train", b"val", b"test"],
@@ -448,11 +448,11 @@ def test_keys_splits_groups_and_weights(tmp_path: pathlib.Path) -> None:
     assert_refused(Arrays, path, "of kind float", source=SourceConfig(weight_column="key"))
 
 
-# What arrays should not be
+# Invalid and hostile files
 
 
 class _Trap:
-    """Makes a file when it is unpickled."""
+    """Object that creates a file when it is unpickled."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path
@@ -462,8 +462,8 @@ class _Trap:
 
 
 def test_pickles_are_never_opened(tmp_path: pathlib.Path) -> None:
-    sprung = tmp_path / "sprung"
-    trap = np.array([_Trap(sprung)] * 2, dtype=object)
+    created = tmp_path / "sprung"
+    trap = np.array([_Trap(created)] * 2, dtype=object)
     images = make_pixels(2, 4, 4)
     for number, (x, y) in enumerate(itertools.product((images, trap), repeat=2)):
         path = save_npz(tmp_path / f"{number}.npz", compressed=number % 2 == 0, x=x, y=y)
@@ -473,49 +473,49 @@ def test_pickles_are_never_opened(tmp_path: pathlib.Path) -> None:
             )
     folder = write_files(tmp_path / "npy", {"x.npy": npy(trap, allow_pickle=True)})
     assert_refused(Arrays, folder, "pickle")
-    python_cifar = write_files(
+    pickled_cifar = write_files(
         tmp_path / "cifar", {"data_batch_1": npy(trap, allow_pickle=True), "batches.meta": b"\x80"}
     )
-    assert_refused(Arrays, python_cifar, "pickles are never opened")
-    assert_refused(Arrays, python_cifar / "data_batch_1", "pickles are never opened")
+    assert_refused(Arrays, pickled_cifar, "pickles are never opened")
+    assert_refused(Arrays, pickled_cifar / "data_batch_1", "pickles are never opened")
     unused = save_npz(tmp_path / "unused.npz", x=images, y=[0, 1], others=trap)
     assert len(Listed(Arrays, unused).images) == 2
-    assert not sprung.exists()
+    assert not created.exists()
     np.load(tmp_path / "npy" / "x.npy", allow_pickle=True)
-    assert sprung.exists()  # so it would have been
+    assert created.exists()  # the trap works if NumPy may unpickle
 
 
 @pytest.mark.parametrize(
     "case, data, expected",
     [
-        ("a million million", npy_of("(1000000000000, 8, 8)"), "64000000000083"),
+        ("too many images", npy_of("(1000000000000, 8, 8)"), "64000000000083"),
         ("huge images", npy_of("(1, 1000000, 1000000)"), "at most"),
-        ("beyond 64 bits", npy_of(f"({10**30}, 8, 8)"), "states"),
-        ("negative", npy_of("(-1, 8, 8)"), "one or more values"),
+        ("size over 64 bits", npy_of(f"({10**30}, 8, 8)"), "states"),
+        ("negative count", npy_of("(-1, 8, 8)"), "one or more values"),
         ("negative sides", npy_of("(1, -8, -8)"), "one or more values"),
-        ("no tuple", npy_of("64"), "not a NumPy array"),
-        ("a bool", npy_of("(True, 8, 8)"), "one or more values"),
-        ("a float", npy_of("(1.0, 8, 8)"), "not a NumPy array"),
-        ("a call", npy_of("(__import__('os').getpid(), 8, 8)"), "not a NumPy array"),
-        ("a structure", npy_of("(1,)", "[('a', '|u1', (8, 8))]"), "numbers"),
-        ("objects", npy_of("(8, 8, 8)", "'|O'"), "a pickle"),
-        ("hidden objects", npy_of("(1,)", "[('a', '|O')]"), "a pickle"),
-        ("dates", npy_of("(8,)", "'<M8[s]'"), "numbers"),
-        ("complex", npy_of("(4,)", "'<c16'"), "numbers"),
-        ("no type", npy_of("(8,)", "'nonsense'"), "not a NumPy array"),
-        ("deep", npy_of("(" * 3000 + ")" * 3000), "not a NumPy array"),
-        ("a longer file", npy_of("(1, 8, 8)", data=b"\0" * 65), "states"),
-        ("a shorter file", npy_of("(1, 8, 8)", data=b"\0" * 63), "states"),
-        ("a header that claims 4 GiB", b"\x93NUMPY\x02\0\xff\xff\xff\xff{'descr'", "not a NumPy array"),
-        ("a header too long", header(" " * 20_000, 2), "not a NumPy array"),
-        ("a later version", b"\x93NUMPY\x09\0" + b" " * 100, "format version (9, 0)"),
-        ("another format", b"\x89PNG\r\n\x1a\n" + b" " * 100, "not a NumPy array"),
-        ("empty", b"", "not a NumPy array"),
-        ("no more than the magic", b"\x93NUMPY\x01\0", "not a NumPy array"),
+        ("shape not a tuple", npy_of("64"), "not a NumPy array"),
+        ("bool in shape", npy_of("(True, 8, 8)"), "one or more values"),
+        ("float in shape", npy_of("(1.0, 8, 8)"), "not a NumPy array"),
+        ("call in shape", npy_of("(__import__('os').getpid(), 8, 8)"), "not a NumPy array"),
+        ("structured type", npy_of("(1,)", "[('a', '|u1', (8, 8))]"), "numbers"),
+        ("object type", npy_of("(8, 8, 8)", "'|O'"), "a pickle"),
+        ("object type in a structure", npy_of("(1,)", "[('a', '|O')]"), "a pickle"),
+        ("date type", npy_of("(8,)", "'<M8[s]'"), "numbers"),
+        ("complex type", npy_of("(4,)", "'<c16'"), "numbers"),
+        ("unknown type", npy_of("(8,)", "'nonsense'"), "not a NumPy array"),
+        ("deeply nested shape", npy_of("(" * 3000 + ")" * 3000), "not a NumPy array"),
+        ("too long file", npy_of("(1, 8, 8)", data=b"\0" * 65), "states"),
+        ("too short file", npy_of("(1, 8, 8)", data=b"\0" * 63), "states"),
+        ("stated header length of 4 GiB", b"\x93NUMPY\x02\0\xff\xff\xff\xff{'descr'", "not a NumPy array"),
+        ("too long header", header(" " * 20_000, 2), "not a NumPy array"),
+        ("unknown format version", b"\x93NUMPY\x09\0" + b" " * 100, "format version (9, 0)"),
+        ("other format", b"\x89PNG\r\n\x1a\n" + b" " * 100, "not a NumPy array"),
+        ("empty file", b"", "not a NumPy array"),
+        ("magic bytes only", b"\x93NUMPY\x01\0", "not a NumPy array"),
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 30 else "",
 )
-def test_hostile_headers(case: str, data: bytes, expected: str, tmp_path: pathlib.Path) -> None:
+def test_rejects_invalid_npy_headers(case: str, data: bytes, expected: str, tmp_path: pathlib.Path) -> None:
     write_files(tmp_path, {"x.npy": data})
     assert_refused(Arrays, tmp_path / "x.npy", expected, source=labels_of("none"))
     for number, method in enumerate((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)):
@@ -525,8 +525,8 @@ def test_hostile_headers(case: str, data: bytes, expected: str, tmp_path: pathli
         assert_refused(Arrays, path, expected, source=labels_of("none"))
 
 
-def damaged_zip(case: str, path: pathlib.Path) -> pathlib.Path:
-    """An archive of two images and labels, and what is wrong with it."""
+def corrupt_zip(case: str, path: pathlib.Path) -> pathlib.Path:
+    """Writes an archive of images and labels that is corrupt in the way that the case names."""
     method = zipfile.ZIP_STORED if case.startswith("stored") else zipfile.ZIP_DEFLATED
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("x.npy", npy(np.zeros((1000, 64, 64), np.uint8)))
@@ -571,11 +571,11 @@ def damaged_zip(case: str, path: pathlib.Path) -> pathlib.Path:
         ("no zip", "not an .npz archive"),
     ],
 )
-def test_damaged_archives(case: str, expected: str, tmp_path: pathlib.Path) -> None:
-    assert_refused(Arrays, damaged_zip(case, tmp_path / "a.npz"), expected)
+def test_rejects_corrupt_archives(case: str, expected: str, tmp_path: pathlib.Path) -> None:
+    assert_refused(Arrays, corrupt_zip(case, tmp_path / "a.npz"), expected)
 
 
-def test_names_in_an_archive_lead_nowhere(tmp_path: pathlib.Path) -> None:
+def test_archive_names_cannot_write_outside_the_spool(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     x = make_pixels(2, 4, 4)
@@ -590,14 +590,14 @@ def test_names_in_an_archive_lead_nowhere(tmp_path: pathlib.Path) -> None:
     assert made == before
 
 
-def test_two_arrays_of_one_name_are_refused(tmp_path: pathlib.Path) -> None:
+def test_rejects_two_arrays_with_the_same_name(tmp_path: pathlib.Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive, pytest.warns(UserWarning, match="Duplicate"):
         for _ in range(2):
             archive.writestr("x.npy", npy(make_pixels(2, 4, 4)))
     assert_refused(Arrays, tmp_path / "a.npz", "same name", source=labels_of("none"))
 
 
-def test_a_bomb_is_not_unpacked_beyond_what_it_states(tmp_path: pathlib.Path) -> None:
+def test_decompression_stops_at_the_stated_size(tmp_path: pathlib.Path) -> None:
     images = idx_file(make_pixels(4, 8, 8))
     labels = gzipped(idx_file(np.arange(4, dtype=np.uint8)))
     bomb = gzipped(images + bytes(50_000_000))
@@ -610,30 +610,30 @@ def test_a_bomb_is_not_unpacked_beyond_what_it_states(tmp_path: pathlib.Path) ->
 @pytest.mark.parametrize(
     "case, images, labels, expected",
     [
-        ("absurd counts", struct.pack(">HBB3I", 0, 8, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1), None, "states"),
-        ("absurd counts in gzip", gzipped(struct.pack(">HBB3I", 0, 8, 3, 2**32 - 1, 28, 28)), None, "at most"),
+        ("huge counts", struct.pack(">HBB3I", 0, 8, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1), None, "states"),
+        ("huge counts in gzip", gzipped(struct.pack(">HBB3I", 0, 8, 3, 2**32 - 1, 28, 28)), None, "at most"),
         ("no images", struct.pack(">HBB3I", 0, 8, 3, 0, 28, 28), None, "one or more values"),
-        ("no dimension", struct.pack(">HBB", 0, 8, 0), None, "not an IDX file"),
+        ("no dimensions", struct.pack(">HBB", 0, 8, 0), None, "not an IDX file"),
         ("255 dimensions", struct.pack(">HBB", 0, 8, 255) + bytes(1020), None, "not an IDX file"),
-        ("another magic", b"\x89PNG" + bytes(100), None, "not an IDX file"),
-        ("an unknown type", struct.pack(">HBB3I", 0, 7, 3, 4, 8, 8) + bytes(256), None, "not an IDX file"),
-        ("labels", idx_file(np.zeros(4, np.float32)), None, "images of shape []"),
-        ("empty", b"", None, "ends 4 bytes too early"),
-        ("half a header", bytes([0, 0, 8, 3, 0]), None, "bytes too early"),
-        ("cut off", idx_file(make_pixels(4, 8, 8))[:-1], None, "271 bytes"),
+        ("other magic bytes", b"\x89PNG" + bytes(100), None, "not an IDX file"),
+        ("unknown type", struct.pack(">HBB3I", 0, 7, 3, 4, 8, 8) + bytes(256), None, "not an IDX file"),
+        ("labels instead of images", idx_file(np.zeros(4, np.float32)), None, "images of shape []"),
+        ("empty file", b"", None, "ends 4 bytes too early"),
+        ("truncated header", bytes([0, 0, 8, 3, 0]), None, "bytes too early"),
+        ("truncated", idx_file(make_pixels(4, 8, 8))[:-1], None, "271 bytes"),
         ("too long", idx_file(make_pixels(4, 8, 8)) + b"x", None, "273 bytes"),
-        ("cut off gzip", gzipped(idx_file(make_pixels(4, 8, 8)))[:-20], None, "corrupt"),
-        ("gzip and something else", gzipped(idx_file(make_pixels(4, 8, 8))) + b"garbage", None, "corrupt"),
-        ("gzip of less", gzipped(idx_file(make_pixels(4, 8, 8))[:-1]), None, "271 bytes when decompressed"),
-        ("no gzip", b"\x1f\x8b" + bytes(20), None, "corrupt"),
+        ("truncated gzip", gzipped(idx_file(make_pixels(4, 8, 8)))[:-20], None, "corrupt"),
+        ("garbage after gzip", gzipped(idx_file(make_pixels(4, 8, 8))) + b"garbage", None, "corrupt"),
+        ("too little data in gzip", gzipped(idx_file(make_pixels(4, 8, 8))[:-1]), None, "271 bytes when decompressed"),
+        ("invalid gzip", b"\x1f\x8b" + bytes(20), None, "corrupt"),
         ("fewer labels", None, idx_file(np.zeros(3, np.uint8)), "3 values of 'labels'"),
-        ("labels cut off", None, gzipped(idx_file(np.zeros(4, np.uint8))[:-1]), "ends 1 bytes too early"),
-        ("labels that go on", None, gzipped(idx_file(np.zeros(4, np.uint8)) + b"x"), "12 bytes"),
+        ("truncated labels", None, gzipped(idx_file(np.zeros(4, np.uint8))[:-1]), "ends 1 bytes too early"),
+        ("too many labels", None, gzipped(idx_file(np.zeros(4, np.uint8)) + b"x"), "12 bytes"),
         ("labels of QMNIST", None, idx_file(np.zeros((4, 8), np.int32)), "of kind class"),
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 30 else "",
 )
-def test_hostile_idx(
+def test_rejects_invalid_idx_files(
     case: str, images: bytes | None, labels: bytes | None, expected: str, tmp_path: pathlib.Path
 ) -> None:
     files = {"train-images-idx3-ubyte": images, "train-labels-idx1-ubyte": labels}
@@ -648,22 +648,22 @@ def test_hostile_idx(
     assert_refused(Arrays, write_files(tmp_path / "in", named), expected)
 
 
-def test_what_is_wrong_with_an_input_as_a_whole(tmp_path: pathlib.Path) -> None:
+def test_rejects_invalid_inputs(tmp_path: pathlib.Path) -> None:
     cifar = cifar_files(2, CIFAR100)[1]
     x, y = idx_file(make_pixels(2, 4, 4)), idx_file(np.zeros(2, np.uint8))
     cases: dict[str, tuple[Mapping[str, bytes], str]] = {
-        "nothing": ({}, "contains no file"),
+        "empty folder": ({}, "contains no file"),
         "other files": ({"a.txt": b"a"}, ".npz, .npy, IDX files"),
         "wrong record length": ({"test_batch.bin": cifar}, "wrong record length"),
-        "an empty batch": ({"train.bin": b""}, "wrong record length"),
-        "a name twice": ({"train.bin": cifar, "fine_label_names.txt": b"a\na\n"}, "fine_label_names.txt lists the class 'a' twice"),
-        "an odd name": (
+        "empty batch": ({"train.bin": b""}, "wrong record length"),
+        "duplicate class name": ({"train.bin": cifar, "fine_label_names.txt": b"a\na\n"}, "fine_label_names.txt"),
+        "unprintable class name": (
             {"train.bin": cifar, "fine_label_names.txt": b"a\n\x07\n"},
             "class name",
         ),
-        "names not UTF-8": ({"train.bin": cifar, "fine_label_names.txt": b"\xff\n"}, "fine_label_names.txt: the class names are not valid UTF-8"),
-        "names too long": ({"train.bin": cifar, "fine_label_names.txt": bytes(2 << 20)}, "more than 1048576 bytes"),
-        "two data sets": (
+        "class names not UTF-8": ({"train.bin": cifar, "fine_label_names.txt": b"\xff\n"}, "fine_label_names.txt"),
+        "too long class names": ({"train.bin": cifar, "fine_label_names.txt": bytes(2 << 20)}, "more than 1048576 bytes"),
+        "two datasets": (
             {
                 f"emnist-{of}-train-{name}": data
                 for of in ("letters", "mnist")
@@ -671,8 +671,8 @@ def test_what_is_wrong_with_an_input_as_a_whole(tmp_path: pathlib.Path) -> None:
             },
             "--ignore=",
         ),
-        "labels alone": ({"train-labels-idx1-ubyte": y}, "no array of images"),
-        "other types later": (
+        "labels without images": ({"train-labels-idx1-ubyte": y}, "no array of images"),
+        "different type in another file": (
             {
                 "a/x.npy": npy(make_pixels(2, 4, 4)),
                 "a/y.npy": npy(np.zeros(2, int)),
@@ -681,7 +681,7 @@ def test_what_is_wrong_with_an_input_as_a_whole(tmp_path: pathlib.Path) -> None:
             },
             "of int64 in a/y.npy",
         ),
-        "labels missing later": (
+        "labels missing for another file": (
             {
                 "a/x.npy": npy(make_pixels(2, 4, 4)),
                 "a/y.npy": npy(np.zeros(2, int)),
@@ -695,11 +695,11 @@ def test_what_is_wrong_with_an_input_as_a_whole(tmp_path: pathlib.Path) -> None:
     assert_refused(Arrays, tmp_path / "missing.npz", "No such file")
     odd = os.fsdecode(b"\xff.npy")
     assert_refused(Arrays, write_files(tmp_path / "odd", {odd: npy(make_pixels(2, 4, 4))}) / odd, "UTF-8")
-    of_cifar = write_files(tmp_path / "cifar", {"train.bin": cifar})
-    assert_refused(Arrays, of_cifar, "--image_column=picture", source=SourceConfig(image_column="picture"))
+    cifar_folder = write_files(tmp_path / "cifar", {"train.bin": cifar})
+    assert_refused(Arrays, cifar_folder, "--image_column=picture", source=SourceConfig(image_column="picture"))
 
 
-def test_links_that_lead_out_are_not_followed(tmp_path: pathlib.Path) -> None:
+def test_links_to_outside_the_input_are_not_followed(tmp_path: pathlib.Path) -> None:
     outside = write_files(tmp_path / "outside", {"y.npy": npy(np.zeros(2, int)), "x.npy": npy(make_pixels(2, 4, 4))})
     folder = write_files(tmp_path / "in", {"x.npy": npy(make_pixels(2, 4, 4))})
     (folder / "y.npy").symlink_to(outside / "y.npy")
@@ -708,17 +708,17 @@ def test_links_that_lead_out_are_not_followed(tmp_path: pathlib.Path) -> None:
     listed = Listed(Arrays, folder, source=labels_of("none"))
     assert (len(listed.images), listed.dead_letters["y.npy"].reason) == (2, "outside")
     (tmp_path / "link.npy").symlink_to(outside / "x.npy")
-    assert len(Listed(Arrays, tmp_path / "link.npy").images) == 2  # the user's own path may be one
+    assert len(Listed(Arrays, tmp_path / "link.npy").images) == 2  # the path of the input may be a link
 
 
 @pytest.mark.slow(0.8)
 @pytest.mark.parametrize("kind", ["npz", "npz deflated", "IDX gzip"])
-def test_any_damage_is_told_in_one_line(kind: str, tmp_path: pathlib.Path) -> None:
+def test_corruption_gives_a_one_line_error(kind: str, tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "in"
     write_digits(kind, folder, make_pixels(1510, 8, 8), np.zeros(1510, int))
     random = np.random.default_rng(0)
     files = {path: path.read_bytes() for path in folder.iterdir()}
-    num_refused = 0
+    num_rejected = 0
     for _ in range(60):
         path = sorted(files)[random.integers(len(files))]
         data = bytearray(files[path])
@@ -730,17 +730,17 @@ def test_any_damage_is_told_in_one_line(kind: str, tmp_path: pathlib.Path) -> No
         try:
             Listed(Arrays, folder)
         except UserError as error:
-            num_refused += 1
+            num_rejected += 1
             assert str(error).isprintable()
         path.write_bytes(files[path])
-    assert num_refused > 10
+    assert num_rejected > 10
 
 
 # Object stores
 
 
 @pytest.mark.slow(4)
-def test_arrays_in_an_object_store(digits: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_object_store_lists_the_same_images(digits: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("google.cloud.storage", reason="the extra gcp is not installed")
     pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator is not installed")
     x, y = digits
@@ -753,10 +753,10 @@ def test_arrays_in_an_object_store(digits: Any, tmp_path: pathlib.Path, monkeypa
             for path in folder.rglob("*.*" if kind != "IDX" else "*-*"):
                 url = f"{bucket}/in/{path.relative_to(folder)}"
                 files_at(url).write(url, path.read_bytes())
-            of_file, of_folder = Listed(Arrays, local), Listed(Arrays, f"{bucket}/in")
-            assert [image[:4] for image in of_folder.images] == [image[:4] for image in of_file.images], kind
-            few = [*range(0, 1797, 300), 1796]
-            actual = of_folder.pixels([of_folder.images[index] for index in few])
-            np.testing.assert_array_equal(actual, of_file.pixels([of_file.images[index] for index in few]), kind)
+            from_file, from_folder = Listed(Arrays, local), Listed(Arrays, f"{bucket}/in")
+            assert [image[:4] for image in from_folder.images] == [image[:4] for image in from_file.images], kind
+            sample = [*range(0, 1797, 300), 1796]
+            actual = from_folder.pixels([from_folder.images[index] for index in sample])
+            np.testing.assert_array_equal(actual, from_file.pixels([from_file.images[index] for index in sample]), kind)
             if local.is_file():
-                assert Listed(Arrays, f"{bucket}/in/{local.name}").labels == of_file.labels, kind
+                assert Listed(Arrays, f"{bucket}/in/{local.name}").labels == from_file.labels, kind

@@ -1,4 +1,4 @@
-"""A data set that was damaged after it was prepared: an error that says where, or all that is left of it, exactly once."""
+"""Tests that reading a corrupt dataset raises an error with the location or yields each intact record once."""
 
 import json
 import pathlib
@@ -14,9 +14,8 @@ from prepared import prepare_images
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, decode_index, read_manifest
 
 BATCH_SIZE, NUM_SHARDS = 8, 4
-# The last one is held in memory.
 ORDERS = {
-    "as it lies": {"shuffle": False, "memory_budget": 0},
+    "storage order": {"shuffle": False, "memory_budget": 0},
     "window": {"shuffle": "window", "memory_budget": 0},
     "exact": {"shuffle": "exact", "memory_budget": 0},
     "in memory": {"shuffle": True},
@@ -40,7 +39,7 @@ def complete(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture
 def copy(complete, tmp_path) -> pathlib.Path:
-    """To damage."""
+    """Returns a copy of the dataset that the test may corrupt."""
     return shutil.copytree(complete, tmp_path / "copy")
 
 
@@ -49,7 +48,7 @@ def shards_of(directory: pathlib.Path) -> list[pathlib.Path]:
 
 
 def offsets_of(directory: pathlib.Path, shard: int) -> list[int]:
-    """Where a shard's records begin, and where it ends."""
+    """Returns the offset of each record of a shard, and the length of the shard."""
     info = read_manifest(directory).splits["train"][shard]
     return [*(row.record_offset for row in decode_index((directory / info.index).read_bytes())), info.num_bytes]
 
@@ -60,12 +59,12 @@ def batches(flowers: tf_input.PreparedDataset, **options: Any) -> tf.data.Datase
 
 
 def batches_of_keys(flowers: tf_input.PreparedDataset, order: str, **options: Any) -> tf.data.Dataset:
-    """In that order; with images only where these are what is held in memory."""
+    """Returns batches of keys in the given order, with images only if the order caches images in memory."""
     return batches(flowers, **({} if order == "in memory" else {"inputs": "key"}), **ORDERS[order], **options)
 
 
 def keys_of(data: tf.data.Dataset) -> list[bytes]:
-    """Of an epoch, which must have as many batches as it says, none of them empty."""
+    """Returns the keys of an epoch, whose batches must match the cardinality and must not be empty."""
     actual = [(batch["key"] if isinstance(batch, dict) else batch).numpy().tolist() for batch in data]
     assert len(actual) == data.cardinality() and all(actual)
     return sum(actual, [])
@@ -73,21 +72,21 @@ def keys_of(data: tf.data.Dataset) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def keys(complete) -> list[list[bytes]]:
-    """Of each shard's records."""
+    """Returns the keys of the records of each shard."""
     counts = [shard.num_examples for shard in read_manifest(complete).splits["train"]]
     actual = iter(keys_of(batches(tf_input.open(complete), shuffle=False)))
     return [[next(actual) for _ in range(count)] for count in counts]
 
 
-def without(keys: list[list[bytes]], *locations: tuple[int, int]) -> list[bytes]:
+def remaining_keys(keys: list[list[bytes]], *locations: tuple[int, int]) -> list[bytes]:
     return sorted(key for i, some in enumerate(keys) for j, key in enumerate(some) if (i, j) not in locations)
 
 
 @pytest.mark.slow(0.4)
 @pytest.mark.parametrize("order", ORDERS)
-def test_a_flipped_bit_is_named(copy, order):
+def test_flipped_bit_raises_an_error_with_its_record(copy, order):
     flip(shards_of(copy)[2], (offset := offsets_of(copy, 2)[5]) * 8 + 300)
-    with pytest.raises(ERRORS) as error:  # what is held in memory is read at once
+    with pytest.raises(ERRORS) as error:  # the order `in memory` reads all records when it is created
         list(batches(tf_input.open(copy), on_error="raise", **ORDERS[order]))
     message = str(error.value)
     assert f"{shards_of(copy)[2]}: record 5, at byte {offset}: the checksum of its data is" in message
@@ -96,7 +95,7 @@ def test_a_flipped_bit_is_named(copy, order):
 
 @pytest.mark.slow(0.5)
 @pytest.mark.parametrize("order", ORDERS)
-def test_what_is_not_damaged_comes_once_in_every_epoch(copy, keys, order, caplog):
+def test_intact_records_appear_once_in_every_epoch(copy, keys, order, caplog):
     corrupt = [(0, 0), (2, 5), (2, 6), (3, 14)]
     for shard, record in corrupt:
         flip(shards_of(copy)[shard], offsets_of(copy, shard)[record] * 8 + 300)
@@ -104,14 +103,14 @@ def test_what_is_not_damaged_comes_once_in_every_epoch(copy, keys, order, caplog
     data = batches(flowers, **ORDERS[order])
     with caplog.at_level("WARNING", "tf_input"):
         epochs = [keys_of(data), keys_of(data)]
-    assert [sorted(epoch) for epoch in epochs] == [without(keys, *corrupt)] * 2
+    assert [sorted(epoch) for epoch in epochs] == [remaining_keys(keys, *corrupt)] * 2
     assert len(flowers.skipped) == 4
     actual = sorted((entry.shard, entry.record, entry.offset) for entry in flowers.skipped)
     assert actual == [(str(shards_of(copy)[i]), j, offsets_of(copy, i)[j]) for i, j in corrupt]
     assert len([item for item in caplog.records if item.getMessage().startswith("skipped ")]) == 4
 
 
-def cut(shard: int, location: Callable[[list[int]], int]) -> Callable[[pathlib.Path], None]:
+def truncate(shard: int, location: Callable[[list[int]], int]) -> Callable[[pathlib.Path], None]:
     def corruption(directory: pathlib.Path) -> None:
         path = shards_of(directory)[shard]
         path.write_bytes(path.read_bytes()[: location(offsets_of(directory, shard))])
@@ -124,50 +123,50 @@ def append(directory: pathlib.Path) -> None:
         file.write(b"more")
 
 
-# what is done, what the error says, which records of shard 1 are left, in which orders they are read
+# Maps each case to the corruption, words of the error, the number of readable records in shard 1, and the orders.
 LOSSES = {
-    "a shard cut within a record": (cut(1, lambda offsets: offsets[9] + 20), "bytes; manifest.json says", 9, tuple(ORDERS)),
-    "a shard cut between records": (cut(1, lambda offsets: offsets[9]), "bytes; manifest.json says", 9, ("window", "exact")),
-    "a shard cut within a length": (cut(1, lambda offsets: offsets[9] + 3), "bytes; manifest.json says", 9, ("as it lies", "in memory")),
-    "an empty shard": (cut(1, lambda offsets: 0), "has 0 bytes; manifest.json says", 0, ("window",)),
-    "a missing shard": (lambda directory: shards_of(directory)[1].unlink(), "is missing; manifest.json lists it", 0, ("window",)),
-    "bytes behind a shard": (append, "bytes; manifest.json says", 99, tuple(ORDERS)),
+    "shard truncated within a record": (truncate(1, lambda offsets: offsets[9] + 20), "bytes; manifest.json says", 9, tuple(ORDERS)),
+    "shard truncated between records": (truncate(1, lambda offsets: offsets[9]), "bytes; manifest.json says", 9, ("window", "exact")),
+    "shard truncated within a length": (truncate(1, lambda offsets: offsets[9] + 3), "bytes; manifest.json says", 9, ("storage order", "in memory")),
+    "empty shard": (truncate(1, lambda offsets: 0), "has 0 bytes; manifest.json says", 0, ("window",)),
+    "missing shard": (lambda directory: shards_of(directory)[1].unlink(), "is missing; manifest.json lists it", 0, ("window",)),
+    "bytes after a shard": (append, "bytes; manifest.json says", 99, tuple(ORDERS)),
 }
 
 
 @pytest.mark.slow(0.4)
 @pytest.mark.parametrize("case", LOSSES)
-def test_a_shard_of_another_size(copy, keys, case):
-    corruption, expected, num_left, orders = LOSSES[case]
+def test_shard_with_a_wrong_size_is_reported_or_skipped(copy, keys, case):
+    corruption, expected, num_remaining, orders = LOSSES[case]
     corruption(copy)
     with pytest.raises((FileNotFoundError, ValueError)) as error:
         batches(tf_input.open(copy), on_error="raise")
     assert str(shards_of(copy)[1]) in str(error.value) and expected in str(error.value)
 
-    lost = [(1, record) for record in range(num_left, len(keys[1]))]
-    left = without(keys, *lost)
+    lost = [(1, record) for record in range(num_remaining, len(keys[1]))]
+    remaining = remaining_keys(keys, *lost)
     for order in orders:
         flowers = tf_input.open(copy)
         data = batches_of_keys(flowers, order)
-        assert data.cardinality() == -(-len(left) // BATCH_SIZE), (case, order)
-        assert sorted(keys_of(data)) == left, (case, order)
+        assert data.cardinality() == -(-len(remaining) // BATCH_SIZE), (case, order)
+        assert sorted(keys_of(data)) == remaining, (case, order)
         assert len(flowers.skipped) == len(lost), (case, order)
 
 
 @pytest.mark.slow
-def test_hosts_share_what_is_left(copy, keys):
-    LOSSES["a missing shard"][0](copy)
-    for order in ("as it lies", "window", "exact"):
+def test_hosts_share_the_remaining_records(copy, keys):
+    LOSSES["missing shard"][0](copy)
+    for order in ("storage order", "window", "exact"):
         parts = [keys_of(batches_of_keys(tf_input.open(copy), order, hosts=(2, host))) for host in range(2)]
-        left = without(keys, *((1, record) for record in range(len(keys[1]))))
+        remaining = remaining_keys(keys, *((1, record) for record in range(len(keys[1]))))
         assert len(parts[0]) == len(parts[1]), order
-        assert len(set(parts[0] + parts[1])) == len(left) // 2 * 2 and set(parts[0] + parts[1]) <= set(left), order
+        assert len(set(parts[0] + parts[1])) == len(remaining) // 2 * 2 and set(parts[0] + parts[1]) <= set(remaining), order
 
 
 @pytest.mark.slow(0.5)
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
-def test_a_shard_in_the_place_of_another(copy, on_error):
-    """Of the same size, and so found only by what is in it: no record of it is damaged, and none is left out."""
+def test_shard_replaced_by_another_shard_raises(copy, on_error):
+    """The wrong shard has the same size and only intact records, so only the checksum of the shard reveals it."""
     item, other = shards_of(copy)[:2]
     size = item.stat().st_size
     item.write_bytes((other.read_bytes() * 2)[:size])
@@ -175,26 +174,25 @@ def test_a_shard_in_the_place_of_another(copy, on_error):
     for order in ORDERS:
         with pytest.raises(ERRORS, match=message):
             list(batches_of_keys(tf_input.open(copy), order, on_error=on_error))
-    options = {"image_size": 8, "inputs": "key", "targets": (), "on_error": on_error, **ORDERS["as it lies"]}
+    options = {"image_size": 8, "inputs": "key", "targets": (), "on_error": on_error, **ORDERS["storage order"]}
     with pytest.raises(ValueError, match=message):
         list(tf_input.Sequence(copy, "train", batch_size=BATCH_SIZE, **options))
 
 
-def test_a_batch_of_which_nothing_is_left(copy):
-    """Not something to train with."""
+def test_batch_without_readable_records_raises(copy):
     for record, offset in enumerate(offsets_of(copy, 0)[:-1]):
         flip(shards_of(copy)[0], 8 * (offset + 12) + record % 8)
     options = {"image_size": 8, "inputs": "key", "targets": (), "on_error": "skip", "shuffle": False, "memory_budget": 0}
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"all {BATCH_SIZE} records of a batch"):
-        list(batches(tf_input.open(copy), **ORDERS["as it lies"]))
+        list(batches(tf_input.open(copy), **ORDERS["storage order"]))
     with pytest.raises(ValueError, match=f"all {BATCH_SIZE} records of a batch"):
         list(tf_input.Sequence(copy, "train", batch_size=BATCH_SIZE, **options))
 
 
 @pytest.mark.slow(0.3)
 @pytest.mark.parametrize("order", [order for order in ORDERS if order != "in memory"])
-def test_a_disk_that_breaks_amid_a_training_costs_no_record(copy, order):
-    """It is named. From /proc/self/mem, which opens, nothing can be read at these places."""
+def test_disk_failure_during_training_raises_and_skips_nothing(copy, order):
+    """The shard links to /proc/self/mem, which can be opened, but not read at these offsets."""
     flowers = tf_input.open(copy)
     data = batches(flowers, **ORDERS[order])
     shard = shards_of(copy)[2]
@@ -216,23 +214,23 @@ def rewrite(change: Callable[[bytes], bytes]) -> Callable[[pathlib.Path], None]:
 
 INDEXES = {
     "missing": (lambda directory: index_of(directory).unlink(), "is missing"),
-    "of another length": (rewrite(lambda data: data[:-24]), "336 bytes"),
-    "of another format version": (
+    "wrong length": (rewrite(lambda data: data[:-24]), "336 bytes"),
+    "wrong format version": (
         rewrite(lambda data: data[:8] + b"\1" + data[9:]),
         "version 1",
     ),
-    "of another magic": (rewrite(lambda data: b"IDX" + data[3:]), "IDXLLIDX"),
+    "wrong magic bytes": (rewrite(lambda data: b"IDX" + data[3:]), "IDXLLIDX"),
 }
 
 
 @pytest.mark.slow(0.6)
 @pytest.mark.parametrize("case", INDEXES)
-def test_an_index_that_can_not_be_used(copy, keys, case):
-    """Where it is needed: shards that are read whole say themselves where their records lie."""
+def test_unusable_index_fails_only_exact_shuffling(copy, keys, case):
+    """The other orders read whole shards, and whole shards need no index."""
     corruption, expected = INDEXES[case]
     corruption(copy)
     for on_error in ("raise", "skip"):
-        assert sorted(keys_of(batches_of_keys(tf_input.open(copy), "window", on_error=on_error))) == without(keys)
+        assert sorted(keys_of(batches_of_keys(tf_input.open(copy), "window", on_error=on_error))) == remaining_keys(keys)
         with pytest.raises(ERRORS) as error:
             list(batches_of_keys(tf_input.open(copy), "exact", on_error=on_error))
         message = str(error.value)
@@ -240,7 +238,7 @@ def test_an_index_that_can_not_be_used(copy, keys, case):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_a_split_of_which_nothing_is_left(copy, order):
+def test_split_without_readable_examples_raises(copy, order):
     for shard in shards_of(copy):
         shard.unlink()
     with pytest.raises(ValueError, match="train has no readable example"):
@@ -250,7 +248,7 @@ def test_a_split_of_which_nothing_is_left(copy, order):
 @pytest.mark.slow(0.2)
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 @pytest.mark.parametrize("bit", [1, 63])
-def test_a_flipped_offset_is_named_and_costs_no_record(copy, on_error, bit):
+def test_flipped_bit_in_the_index_raises_and_skips_nothing(copy, on_error, bit):
     flip(index_of(copy), 8 * (INDEX_HEADER.size + 4 * INDEX_ROW.size) + bit)
     flowers = tf_input.open(copy)
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"{index_of(copy).name}: the index is corrupt: it has CRC-32C ") as error:
@@ -261,17 +259,17 @@ def test_a_flipped_offset_is_named_and_costs_no_record(copy, on_error, bit):
 
 
 MANIFESTS = {
-    "another format version": (
+    "wrong format version": (
         lambda fields: {**fields, "format_version": 1},
         "format version 1",
     ),
-    "another format": (lambda fields: {**fields, "format": "other"}, "not a manifest"),
+    "wrong format": (lambda fields: {**fields, "format": "other"}, "not a manifest"),
     "no splits": (lambda fields: {name: fields[name] for name in fields if name != "splits"}, "splits"),
 }
 
 
 @pytest.mark.parametrize("case", MANIFESTS)
-def test_a_manifest_that_can_not_be_used(copy, case):
+def test_unusable_manifest_raises(copy, case):
     change, expected = MANIFESTS[case]
     path = copy / "manifest.json"
     path.write_text(json.dumps(change(json.loads(path.read_text()))))

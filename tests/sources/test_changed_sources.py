@@ -1,4 +1,4 @@
-"""A source that changes while a run reads it, or between a kill and --resume, fails the run by name: no example gets the label of another."""
+"""Tests that a run fails, naming the file, if a source file changes during the run or before --resume."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ from forked_runs import ForkedRun
 from made_sources import CASES
 from object_stores import put, reached, shared_server
 
-# One case of each way to keep examples in files; in the others each image is a file of its own, and so is what belongs to it.
+# Maps each case to the pattern of its files that store many examples. Other cases store each image in its own file.
 PACKED = {
     "table csv, class": "*.csv",
     "table jsonl, dense": "*.jsonl",
@@ -38,27 +38,27 @@ PACKED = {
     "webdataset gz, class": "*.tar.gz",
     "webdataset json, multi-label and extra": "*.tar",
 }
-# Not compressed: what a record is, is read when it is written, by its place in the file.
+# Cases whose records are read by their offset in an uncompressed file when the shards are written.
 BY_OFFSET = ("arrays npz, raw", "arrays npy, class", "arrays idx, raw", "fixed_length, class", "tfrecord detection", "webdataset, class")
 
 
-def command(source: pathlib.Path | str, output: pathlib.Path | str, name: str, *options: str) -> list[str]:
+def prepare_command(source: pathlib.Path | str, output: pathlib.Path | str, name: str, *options: str) -> list[str]:
     return ["prepare", f"--input={source}", f"--output={output}", *CASES[name].command, "--no_report", *options]
 
 
 def packed_file(folder: pathlib.Path, name: str) -> pathlib.Path:
-    """A file of a case that holds many examples."""
+    """Returns a file of the case that stores many examples."""
     return min(path for path in folder.rglob(PACKED[name]) if path.is_file())
 
 
 def touch(path: pathlib.Path) -> None:
-    """As if it had been written again, of the same length."""
+    """Changes the modification time of a file, as if it had been rewritten with the same length."""
     status = path.stat()
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
 
 
-def after_listing(monkeypatch, change) -> None:
-    """Lets something happen once a run has listed its source."""
+def call_after_listing(monkeypatch, change) -> None:
+    """Calls `change` after a run has listed its source."""
     original = list_images.join_listings
 
     def join_listings(*arguments):
@@ -71,21 +71,21 @@ def after_listing(monkeypatch, change) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PACKED)
-def test_a_file_that_changes_after_the_listing_fails_the_run(name, tmp_path, monkeypatch, capfd):
+def test_file_changed_after_the_listing_fails_the_run(name, tmp_path, monkeypatch, capfd):
     source = tmp_path / "in" / CASES[name].write(tmp_path / "in")
     changed = packed_file(tmp_path / "in", name)
-    after_listing(monkeypatch, lambda: touch(changed))
-    assert main(command(source, tmp_path / "out", name)) == 2
+    call_after_listing(monkeypatch, lambda: touch(changed))
+    assert main(prepare_command(source, tmp_path / "out", name)) == 2
     reported = capfd.readouterr().err
     assert changed.name in reported and "--restart" in reported and "Traceback" not in reported
     assert not (tmp_path / "out").exists()
     monkeypatch.undo()
-    assert main(command(source, tmp_path / "out", name, "--restart")) == 0
+    assert main(prepare_command(source, tmp_path / "out", name, "--restart")) == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fixed_length, class", "arrays idx, raw"])
-def test_a_file_that_changes_before_its_parts_are_listed_fails_the_run(name, tmp_path, monkeypatch, capfd):
+def test_file_changed_before_its_parts_are_listed_fails_the_run(name, tmp_path, monkeypatch, capfd):
     source = tmp_path / "in" / CASES[name].write(tmp_path / "in")
     changed, list_parts = packed_file(tmp_path / "in", name), list_images.list_parts
 
@@ -95,50 +95,50 @@ def test_a_file_that_changes_before_its_parts_are_listed_fails_the_run(name, tmp
         return parts
 
     monkeypatch.setattr(list_images, "list_parts", list_and_change)
-    assert main(command(source, tmp_path / "out", name)) == 2
+    assert main(prepare_command(source, tmp_path / "out", name)) == 2
     reported = capfd.readouterr().err
     assert changed.name in reported and "Traceback" not in reported
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PACKED)
-def test_a_file_that_changes_before_resume_fails_it(name, tmp_path, capfd):
+def test_file_changed_before_resume_fails_the_run(name, tmp_path, capfd):
     source = tmp_path / "in" / CASES[name].write(tmp_path / "in")
     changed = packed_file(tmp_path / "in", name)
     run = ForkedRun(
-        *command(source, tmp_path / "out", name), signalled=f"{signal.SIGKILL.value}:beam_pipelines.shards.shard_files:write_done:2"
+        *prepare_command(source, tmp_path / "out", name), signalled=f"{signal.SIGKILL.value}:beam_pipelines.shards.shard_files:write_done:2"
     )
     assert run.wait() == -signal.SIGKILL, run.told()
     status = changed.stat()
     touch(changed)
-    assert main(command(source, tmp_path / "out", name, "--resume")) == 2
+    assert main(prepare_command(source, tmp_path / "out", name, "--resume")) == 2
     reported = capfd.readouterr().err
     assert changed.name in reported and "--restart" in reported and "Traceback" not in reported
     os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert main(command(source, tmp_path / "out", name, "--resume")) == 0
-    assert main(command(source, tmp_path / "again", name)) == 0
+    assert main(prepare_command(source, tmp_path / "out", name, "--resume")) == 0
+    assert main(prepare_command(source, tmp_path / "again", name)) == 0
     assert digest(tmp_path / "out") == digest(tmp_path / "again")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BY_OFFSET)
-def test_other_labels_in_a_file_of_the_same_length_reach_no_example(name, tmp_path, monkeypatch, capfd):
+def test_file_with_other_labels_and_same_length_fails_the_run(name, tmp_path, monkeypatch, capfd):
     source = tmp_path / "in" / CASES[name].write(tmp_path / "in")
     with pytest.MonkeyPatch.context() as patch:
         for values in ("PICTURES", "PNGS", "GREYS"):
             patch.setattr(made_sources, values, getattr(made_sources, values)[::-1])
         CASES[name].write(tmp_path / "other")
-    after_listing(monkeypatch, lambda: shutil.copytree(tmp_path / "other", tmp_path / "in", dirs_exist_ok=True, copy_function=shutil.copyfile))
-    assert main(command(source, tmp_path / "out", name)) == 2
+    call_after_listing(monkeypatch, lambda: shutil.copytree(tmp_path / "other", tmp_path / "in", dirs_exist_ok=True, copy_function=shutil.copyfile))
+    assert main(prepare_command(source, tmp_path / "out", name)) == 2
     reported = capfd.readouterr().err
     assert "--restart" in reported and "Traceback" not in reported and not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["webdataset, class", "arrays npz deflated, class"])
-def test_a_file_that_changes_during_a_repair_fails_it(name, tmp_path, monkeypatch, capfd):
+def test_file_changed_during_repair_fails_the_repair(name, tmp_path, monkeypatch, capfd):
     source = tmp_path / "in" / CASES[name].write(tmp_path / "in")
-    assert main(command(source, tmp_path / "out", name)) == 0
+    assert main(prepare_command(source, tmp_path / "out", name)) == 0
     min((tmp_path / "out").glob("*.tfrecord-*")).unlink()
     changed, list_wanted = packed_file(tmp_path / "in", name), rebuild.list_wanted
 
@@ -157,7 +157,7 @@ def test_a_file_that_changes_during_a_repair_fails_it(name, tmp_path, monkeypatc
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
 @pytest.mark.parametrize("name", ["webdataset, class", "tfrecord detection"])
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_an_object_that_changes_after_the_listing_fails_the_run(scheme, name, is_gone, tmp_path, monkeypatch, capfd):
+def test_object_changed_after_the_listing_fails_the_run(scheme, name, is_gone, tmp_path, monkeypatch, capfd):
     source = tmp_path / "in" / CASES[name].write(tmp_path / "in")
     files = {f"in/{file.relative_to(tmp_path / 'in')}": file.read_bytes() for file in (tmp_path / "in").rglob("*") if file.is_file()}
     changed = min(files)
@@ -167,8 +167,8 @@ def test_an_object_that_changes_after_the_listing_fails_the_run(scheme, name, is
             store = open_object_store(bucket)
             store.remove(f"{bucket}/{changed}") if is_gone else store.write(f"{bucket}/{changed}", files[changed][::-1])
 
-        after_listing(monkeypatch, change)
+        call_after_listing(monkeypatch, change)
         source = f"{bucket}/in/{source.relative_to(tmp_path / 'in')}".removesuffix("/.")
-        assert main(command(source, f"{bucket}/out", name, *server.flags)) == 2
+        assert main(prepare_command(source, f"{bucket}/out", name, *server.flags)) == 2
     reported = capfd.readouterr().err
     assert changed in reported and "--restart" in reported and "Traceback" not in reported

@@ -1,4 +1,4 @@
-"""Source `coco`: every row of the table in its docstring, COCO's own layouts and others', and JSON that was made to do harm."""
+"""Tests the source `coco`: annotations and masks, usual layouts of files, and invalid and hostile JSON."""
 
 import contextlib
 import itertools
@@ -56,8 +56,8 @@ def instances(
     }
 
 
-class Listed:
-    """A whole listing, by parts, each from a source of its own as workers do it."""
+class Listing:
+    """Lists all parts of a source, each with a new source object, as workers do."""
 
     def __init__(
         self, path: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any
@@ -95,14 +95,14 @@ def write_json(path: pathlib.Path, content: Any) -> pathlib.Path:
     return path
 
 
-def list_json(tmp_path: pathlib.Path, content: Any, **options: Any) -> Listed:
-    return Listed(write_json(tmp_path / "in.json", content), **options)
+def list_json(tmp_path: pathlib.Path, content: Any, **options: Any) -> Listing:
+    return Listing(write_json(tmp_path / "in.json", content), **options)
 
 
-# What a file says
+# Content of a file
 
 
-def test_boxes_labels_and_sizes(tmp_path):
+def test_reads_boxes_labels_and_sizes(tmp_path):
     content = instances(
         [image(9, "a.jpg"), image(4, "b/ä.jpg", width=0, height=0), image(5, "c.jpg")],
         [
@@ -120,7 +120,7 @@ def test_boxes_labels_and_sizes(tmp_path):
     assert listed.label_names == [("cat", "7", "dog")] and not listed.letters
 
 
-def test_fields_that_are_not_kept_are_told(tmp_path, capsys):
+def test_unused_fields_are_reported(tmp_path, capsys):
     more = [annotation(area=7, segmentation=[SQUARE]), annotation(**{"oddly\nnamed": 1}), annotation(area=8)]
     write_json(tmp_path / "in" / "in.json", instances(annotations=more))
     write_files(tmp_path / "in", {"a.jpg": jpeg(1, 50, 60)})
@@ -133,7 +133,7 @@ def test_fields_that_are_not_kept_are_told(tmp_path, capsys):
         assert source.unused_fields.names == expected, options
 
 
-def test_of_very_many_fields_the_first_are_told():
+def test_unused_fields_are_limited_to_the_first_100():
     names, several = [f"{number:05d}" for number in range(1000)], [UnusedFields(), UnusedFields()]
     for index, order in enumerate((names, names[::-1])):
         several[index].add(order)
@@ -141,7 +141,7 @@ def test_of_very_many_fields_the_first_are_told():
     assert several[0].names == several[1].names == set(names[:100])
 
 
-def test_sections_come_in_any_order(tmp_path):
+def test_sections_may_have_any_order(tmp_path):
     content = instances(
         [image(1), image("two", "b.jpg")], [annotation("two", category_id="x")], [{"id": "x", "name": "cat"}]
     )
@@ -150,8 +150,8 @@ def test_sections_come_in_any_order(tmp_path):
         assert list_json(tmp_path, {name: content[name] for name in names}).images == expected, names
 
 
-def test_a_section_may_be_an_object_of_entries(tmp_path):
-    """As LIVECell has its annotations, by their ids."""
+def test_section_may_be_an_object(tmp_path):
+    """LIVECell stores its annotations in an object with the ids as names."""
     content = instances([image(), image(2, "b.jpg")], [annotation(), annotation(2), annotation(2, [0, 0, 1, 1])])
     expected = list_json(tmp_path, content).images
     named = {
@@ -165,7 +165,7 @@ def test_a_section_may_be_an_object_of_entries(tmp_path):
 
 
 @pytest.mark.parametrize("written", [7.0, "7"])
-def test_an_id_is_the_same_however_it_is_written(written, tmp_path):
+def test_ids_may_be_written_as_numbers_or_strings(written, tmp_path):
     content = instances(
         [image(7, "a.jpg"), image(8.0, "b.jpg")],
         [annotation(written, category_id=written), annotation("8", category_id=10)],
@@ -176,24 +176,24 @@ def test_an_id_is_the_same_however_it_is_written(written, tmp_path):
     assert (listed.objects("a.jpg").labels, listed.objects("b.jpg").labels) == (("dog",), ("cat",))
 
 
-def test_null_means_that_an_optional_field_is_not_given(tmp_path):
+def test_null_means_that_an_optional_field_is_missing(tmp_path):
     entry = annotation(iscrowd=None, area=None, segmentation=SQUARE)
     listed = list_json(tmp_path, instances([image(width=None, height=None)], [entry]))
     assert listed.objects("a.jpg").flags == {"is_crowd": (0,)} and listed.objects("a.jpg").image_size is None
     assert set(list_json(tmp_path, instances([image()], [entry]), source={"has_masks": True}).images) == {"a.jpg"}
 
 
-# Roboflow's files begin with a category that only groups the others
+# Roboflow's files begin with a parent category that has no objects.
 ROOT = {"id": 0, "name": "fish", "supercategory": "none"}
 PIKE, PERCH = ({"id": number, "name": name, "supercategory": "fish"} for number, name in ((1, "pike"), (2, "perch")))
-OWN = {"id": 5, "name": "person", "supercategory": "person"}  # as COCO's own files have it
+OWN = {"id": 5, "name": "person", "supercategory": "person"}  # as in the files of COCO
 
 
 @pytest.mark.parametrize(
     "categories, used, expected",
     [
         ([ROOT, PIKE, PERCH], [1, 2], ("pike", "perch")),
-        ([ROOT, PIKE, PERCH], [0, 2], ("fish", "pike", "perch")),  # a class after all
+        ([ROOT, PIKE, PERCH], [0, 2], ("fish", "pike", "perch")),  # the parent category has objects, so it is a class
         (
             [ROOT | {"name": "pike"}, PIKE | {"supercategory": "pike"}, PERCH | {"supercategory": "pike"}],
             [1, 2],
@@ -208,7 +208,7 @@ OWN = {"id": 5, "name": "person", "supercategory": "person"}  # as COCO's own fi
         ),
     ],
 )
-def test_a_category_that_only_groups_others_is_no_class(categories, used, expected, tmp_path):
+def test_unused_parent_category_is_not_a_class(categories, used, expected, tmp_path):
     parts = []
     for position, category_ids in enumerate((used, used[-1:])):  # the second file does not use all categories
         name = ("train", "valid")[position]
@@ -228,7 +228,7 @@ def test_a_category_that_only_groups_others_is_no_class(categories, used, expect
     assert len(listing.warnings) == is_dropped
 
 
-def test_a_file_of_another_system(tmp_path):
+def test_accepts_a_byte_order_mark_and_crlf(tmp_path):
     assert set(
         list_json(tmp_path, b"\xef\xbb\xbf \r\n" + json.dumps(instances(), indent=1).encode() + b"\r\n").images
     ) == {"a.jpg"}
@@ -236,8 +236,7 @@ def test_a_file_of_another_system(tmp_path):
 
 @settings(deadline=None, max_examples=25)
 @given(st.data())
-def test_annotations_find_their_images_whatever_their_order(tmp_path_factory, data):
-    """As pycocotools groups them."""
+def test_annotations_are_grouped_by_image_as_by_pycocotools(tmp_path_factory, data):
     ids = data.draw(st.lists(st.integers(0, 10**12), unique=True, max_size=6))
     number = st.floats(-1e6, 1e6) | st.integers(-1000, 1000)
     boxes = data.draw(st.lists(st.tuples(st.sampled_from(ids), st.tuples(*[number] * 4)), max_size=20)) if ids else []
@@ -246,7 +245,7 @@ def test_annotations_find_their_images_whatever_their_order(tmp_path_factory, da
         [annotation(element, box) | {"id": at} for at, (element, box) in enumerate(boxes)],
     )
     path = write_json(tmp_path_factory.mktemp("in") / "in.json", content)
-    listed, peer = Listed(path), COCO(os.fspath(path))
+    listed, peer = Listing(path), COCO(os.fspath(path))
     assert set(listed.images) == {f"{item}.jpg" for item in ids}
     for member in ids:
         expected = [peer_box["bbox"] for peer_box in peer.loadAnns(peer.getAnnIds(imgIds=[member]))]
@@ -256,45 +255,45 @@ def test_annotations_find_their_images_whatever_their_order(tmp_path_factory, da
 
 
 BAD_IMAGES = {
-    "no object": ([image(), 5, None, [image(2)]], [f"in.json#/images/{at}" for at in (1, 2, 3)], "bad_image_entry"),
+    "not an object": ([image(), 5, None, [image(2)]], [f"in.json#/images/{at}" for at in (1, 2, 3)], "bad_image_entry"),
     "no id": ([image(), {"file_name": "b.jpg"}], ["in.json#/images/1"], "bad_image_entry"),
-    "an id that is none": (
+    "invalid id": (
         [image(), image(True, "b.jpg"), image([3], "c.jpg")],
         ["in.json#/images/1", "in.json#/images/2"],
         "bad_image_entry",
     ),
     "no name": ([image(), image(2, None)], ["in.json#/images/1"], "bad_image_entry"),
-    "a name that is none": (
+    "invalid name": (
         [image(), image(2, {"a": 1}), image(3, "")],
         ["in.json#/images/1", "in.json#/images/2"],
         "bad_image_entry",
     ),
-    "a size in words": ([image(), image(2, "b.jpg", width="60")], ["in.json#/images/1"], "bad_image_entry"),
-    "a size with a fraction": ([image(), image(2, "b.jpg", height=50.5)], ["in.json#/images/1"], "bad_image_entry"),
-    "a size below 0": ([image(), image(2, "b.jpg", height=-50)], ["in.json#/images/1"], "bad_image_entry"),
-    "one id for three": (
+    "size as a string": ([image(), image(2, "b.jpg", width="60")], ["in.json#/images/1"], "bad_image_entry"),
+    "fractional size": ([image(), image(2, "b.jpg", height=50.5)], ["in.json#/images/1"], "bad_image_entry"),
+    "negative size": ([image(), image(2, "b.jpg", height=-50)], ["in.json#/images/1"], "bad_image_entry"),
+    "three images with the same id": (
         [image(), *[image(2, f"{n}.jpg") for n in "bcd"]],
         [f"in.json#/images/{at}" for at in (1, 2, 3)],
         "duplicate",
     ),
-    "a path that leads out": (
+    "relative path to outside": (
         [image(), image(2, "../b.jpg"), image(3, "c/../../c.jpg")],
         ["../b.jpg", "c/../../c.jpg"],
         "outside",
     ),
-    "a path elsewhere": (
+    "absolute path or Windows path": (
         [image(), image(2, "/etc/passwd"), image(3, "..\\c.jpg")],
         ["/etc/passwd", "..\\c.jpg"],
         "outside",
     ),
-    "a URL": ([image(), image(2, "http://localhost/b.jpg")], ["http://localhost/b.jpg"], "outside"),
-    "a name with a NUL": ([image(), image(2, "b\0.jpg")], ["b\\x00.jpg"], "outside"),
-    "a name of many characters": ([image(), image(2, "b" * 10_000)], ["b" * 4096], "bad_value"),
+    "URL": ([image(), image(2, "http://localhost/b.jpg")], ["http://localhost/b.jpg"], "outside"),
+    "name with a NUL": ([image(), image(2, "b\0.jpg")], ["b\\x00.jpg"], "outside"),
+    "too long name": ([image(), image(2, "b" * 10_000)], ["b" * 4096], "bad_value"),
 }
 
 
 @pytest.mark.parametrize("case", BAD_IMAGES)
-def test_a_bad_image_is_a_dead_letter(case, tmp_path):
+def test_bad_image_entry_is_a_dead_letter(case, tmp_path):
     images, paths, reason = BAD_IMAGES[case]
     has_annotation = any(isinstance(item, dict) and item.get("id") == 2 for item in images)
     listed = list_json(tmp_path, instances(images, [annotation(1), *([annotation(2)] if has_annotation else [])]))
@@ -304,22 +303,22 @@ def test_a_bad_image_is_a_dead_letter(case, tmp_path):
 
 
 BAD_ANNOTATIONS = {
-    "no box": (annotation(box=None), "bad_annotation", "'bbox' is null"),
-    "an empty box": (annotation(box=[]), "bad_annotation", "'bbox' is []"),
-    "five numbers": (annotation(box=[1, 2, 3, 4, 5]), "bad_annotation", "'bbox' is [1, 2, 3, 4, 5]"),
-    "words": (annotation(box=["1", 2, 3, 4]), "bad_annotation", "'bbox'"),
-    "true": (annotation(box=[True, 2, 3, 4]), "bad_annotation", "'bbox'"),
-    "an infinite side": (annotation(box=[1.7e308, 0, 1.7e308, 1]), "bad_annotation", "'bbox' is"),
-    "a deep box": (annotation(box=[[[[[[[1]]]]]], 2, 3, 4]), "bad_annotation", "'bbox'"),
-    "an unknown category": (annotation(category_id=99), "bad_label", "category 99 is not in 'categories'"),
-    "no category": ({"image_id": 1, "bbox": [1, 2, 3, 4]}, "bad_label", "'category_id' is null"),
-    "a category that is none": (annotation(category_id=[1]), "bad_label", "'category_id' is [1]"),
-    "a crowd that is none": (annotation(iscrowd=2), "bad_annotation", "'iscrowd' is 2"),
+    "missing box": (annotation(box=None), "bad_annotation", "'bbox' is null"),
+    "empty box": (annotation(box=[]), "bad_annotation", "'bbox' is []"),
+    "box with five numbers": (annotation(box=[1, 2, 3, 4, 5]), "bad_annotation", "'bbox' is [1, 2, 3, 4, 5]"),
+    "box with a string": (annotation(box=["1", 2, 3, 4]), "bad_annotation", "'bbox'"),
+    "box with a boolean": (annotation(box=[True, 2, 3, 4]), "bad_annotation", "'bbox'"),
+    "box with an infinite side": (annotation(box=[1.7e308, 0, 1.7e308, 1]), "bad_annotation", "'bbox' is"),
+    "nested box": (annotation(box=[[[[[[[1]]]]]], 2, 3, 4]), "bad_annotation", "'bbox'"),
+    "unknown category": (annotation(category_id=99), "bad_label", "category 99 is not in 'categories'"),
+    "missing category": ({"image_id": 1, "bbox": [1, 2, 3, 4]}, "bad_label", "'category_id' is null"),
+    "invalid category id": (annotation(category_id=[1]), "bad_label", "'category_id' is [1]"),
+    "invalid crowd flag": (annotation(iscrowd=2), "bad_annotation", "'iscrowd' is 2"),
 }
 
 
 @pytest.mark.parametrize("case", BAD_ANNOTATIONS)
-def test_an_image_with_a_bad_annotation_is_a_dead_letter(case, tmp_path):
+def test_image_with_a_bad_annotation_is_a_dead_letter(case, tmp_path):
     bad, reason, message = BAD_ANNOTATIONS[case]
     content = instances([image(), image(2, "b.jpg")], [annotation(2), annotation(), bad, annotation(2)])
     listed = list_json(tmp_path, content)
@@ -328,7 +327,7 @@ def test_an_image_with_a_bad_annotation_is_a_dead_letter(case, tmp_path):
     assert message in listed.letters["a.jpg"].message and len(listed.letters["a.jpg"].message) < 300
 
 
-def test_annotations_of_an_image_that_there_is_not_are_one_dead_letter(tmp_path):
+def test_annotations_of_a_missing_image_are_one_dead_letter(tmp_path):
     content = instances(annotations=[annotation(), annotation(5), annotation(6), annotation(5), {"bbox": [1]}, 3])
     listed = list_json(tmp_path, content)
     assert set(listed.images) == {"a.jpg"}
@@ -340,11 +339,11 @@ def test_annotations_of_an_image_that_there_is_not_are_one_dead_letter(tmp_path)
     }
 
 
-REFUSED = {
-    "no JSON": (b"<html>", "in.json: not valid JSON (lexical error"),
-    "nothing": (b"", "not valid JSON"),
-    "cut off": (json.dumps(instances()).encode()[:-40], "not valid JSON"),
-    "trailing": (json.dumps(instances()).encode() + b" x", "not valid JSON"),
+REJECTED = {
+    "not JSON": (b"<html>", "in.json: not valid JSON (lexical error"),
+    "empty file": (b"", "not valid JSON"),
+    "truncated": (json.dumps(instances()).encode()[:-40], "not valid JSON"),
+    "trailing text": (json.dumps(instances()).encode() + b" x", "not valid JSON"),
     "not UTF-8": (
         b'{"images": [{"id": 1, "file_name": "\xff"}], "annotations": [], "categories": []}',
         "not valid JSON",
@@ -353,45 +352,45 @@ REFUSED = {
         json.dumps(instances(annotations=[annotation(box=[math.nan, 1, 2, 3])])).encode(),
         "not valid JSON",
     ),
-    "a million digits": (b'{"images": [{"id": ' + b"9" * 10**6 + b"}]}", "not valid JSON"),
-    "too large a number": (b'{"images": [{"id": 1e999}]}', "not valid JSON"),
-    "a list": ([instances()], "not a JSON object"),
-    "a number": (5, "not a JSON object"),
+    "number with a million digits": (b'{"images": [{"id": ' + b"9" * 10**6 + b"}]}", "not valid JSON"),
+    "too large number": (b'{"images": [{"id": 1e999}]}', "not valid JSON"),
+    "list": ([instances()], "not a JSON object"),
+    "number": (5, "not a JSON object"),
     "no images": ({"annotations": [], "categories": []}, "no 'images'"),
     "no annotations": ({"images": [], "categories": []}, "no 'annotations'"),
     "no categories": ({"images": [], "annotations": []}, "no 'categories'"),
-    "a section that is a text": (instances() | {"images": "a.jpg"}, "'images'"),
-    "a panoptic file": (instances(annotations=[{"image_id": 1, "segments_info": []}]), "'segments_info'"),
-    "two categories of one name that are both used": (
+    "section with a string": (instances() | {"images": "a.jpg"}, "'images'"),
+    "panoptic file": (instances(annotations=[{"image_id": 1, "segments_info": []}]), "'segments_info'"),
+    "two used categories with the same name": (
         instances(
             annotations=[annotation(), annotation(category_id=2)],
             categories=[{"id": 1, "name": "cat"}, {"id": 2, "name": "cat "}],
         ),
         "'cat'",
     ),
-    "boxes in 0..1": (
+    "boxes between 0 and 1": (
         instances(annotations=[annotation(box=[0.1, 0.2, 0.3, 0.8]), annotation(box=[0, 0.5, 1, 0.5])]),
         "in 0..1, and COCO has pixels",
     ),
-    "two categories of one id": (instances(categories=[{"id": 1, "name": "cat"}, {"id": 1.0, "name": "dog"}]), "id 1"),
-    "text that is not UTF-8": (
+    "two categories with the same id": (instances(categories=[{"id": 1, "name": "cat"}, {"id": 1.0, "name": "dog"}]), "id 1"),
+    "file name not UTF-8": (
         b'{"images": [{"id": 1, "file_name": "\xed\xa0\x80.jpg"}], "annotations": [], "categories": []}',
         "not UTF-8",
     ),
-    "a second list": (json.dumps(instances()).encode()[:-1] + b', "images": []}', "'images'"),
-    "a field twice": (b'{"images": [{"id": 1, "id": 2}], "annotations": [], "categories": []}', "'id'"),
-    "a field within a field twice": (
+    "duplicate section": (json.dumps(instances()).encode()[:-1] + b', "images": []}', "'images'"),
+    "duplicate field": (b'{"images": [{"id": 1, "id": 2}], "annotations": [], "categories": []}', "'id'"),
+    "duplicate nested field": (
         b'{"annotations": [{"image_id": 1, "bbox": {"x": 1, "x": 2}}], "images": [], "categories": []}',
         "'x'",
     ),
-    "a category without a name": (instances(categories=[{"id": 1}]), "has the id 1 and the name null"),
-    "a category with a bad name": (instances(categories=[{"id": 1, "name": "a\nb"}]), "the name of category 0 has"),
+    "category without a name": (instances(categories=[{"id": 1}]), "has the id 1 and the name null"),
+    "category with a line break in its name": (instances(categories=[{"id": 1, "name": "a\nb"}]), "the name of category 0 has"),
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_no_file_of_coco_s_is_refused(case, tmp_path):
-    content, message = REFUSED[case]
+@pytest.mark.parametrize("case", REJECTED)
+def test_rejects_invalid_coco_files(case, tmp_path):
+    content, message = REJECTED[case]
     with pytest.raises(UserError) as caught:
         list_json(tmp_path, content)
     assert message in str(caught.value) and str(caught.value).isprintable() and len(str(caught.value)) < 500
@@ -399,7 +398,7 @@ def test_what_is_no_file_of_coco_s_is_refused(case, tmp_path):
 
 @contextlib.contextmanager
 def at_most_calls(limit: int) -> Iterator[None]:
-    """Fails as soon as more functions have been called, of Python or of C: steps are counted, not timed."""
+    """Fails if the block calls more than `limit` Python or C functions."""
     calls = itertools.count()
 
     def count(unused_frame: Any, event: str, unused_argument: Any) -> None:
@@ -416,7 +415,7 @@ def at_most_calls(limit: int) -> Iterator[None]:
 @pytest.mark.slow(0.4)
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
 @pytest.mark.parametrize("location", ["info", "images", "annotations", "bbox"])
-def test_deep_nesting_is_no_harm(opening, location, tmp_path):
+def test_deep_nesting_takes_linear_time(opening, location, tmp_path):
     depth = 100_000
     deep = opening * depth + b"1" + {b"[": b"]", b'{"a":': b"}"}[opening] * depth
     content = json.dumps(instances(annotations=[annotation(box="HERE")] if location == "bbox" else None)).encode()
@@ -433,7 +432,7 @@ def test_deep_nesting_is_no_harm(opening, location, tmp_path):
     assert listed.reasons == expected.get(location, {f"in.json#/{location}/0": reasons.get(location)})
 
 
-def test_a_value_that_is_nested_too_deeply_is_not_built(tmp_path):
+def test_too_deeply_nested_value_is_read_as_null(tmp_path):
     path = write_json(tmp_path / "in.json", {"a": [{"x": [[[[[1], 2]]]], "y": {"z": [1]}}]})
     with open(path, "rb") as file:
         assert list(read_sections("in.json", file, {"a": ("x", "y")})) == [
@@ -442,7 +441,7 @@ def test_a_value_that_is_nested_too_deeply_is_not_built(tmp_path):
 
 
 @pytest.mark.slow(1)
-def test_memory_is_that_of_columns(tmp_path):
+def test_listing_needs_little_memory(tmp_path):
     num = 2000
     with open(tmp_path / "in.json", "w") as file:
         file.write('{"annotations": [')
@@ -458,45 +457,45 @@ def test_memory_is_that_of_columns(tmp_path):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < num * 150 + 2_500_000, peak  # as Python's objects these annotations take 10 MB
+    assert peak < num * 150 + 2_500_000, peak  # these annotations take 10 MB as Python objects
 
 
-# Where files lie
+# Layouts of files
 
 
 LAYOUTS = {
-    "beside": ("some.json", "a.jpg"),
+    "images beside the file": ("some.json", "a.jpg"),
     "COCO": ("annotations/instances_val2017.json", "val2017/a.jpg"),
-    "COCO, images in a folder": ("annotations/instances_val2017.json", "images/val2017/a.jpg"),
-    "COCO's keypoints": ("annotations/person_keypoints_val2017.json", "val2017/a.jpg"),
+    "COCO with an images folder": ("annotations/instances_val2017.json", "images/val2017/a.jpg"),
+    "COCO keypoints": ("annotations/person_keypoints_val2017.json", "val2017/a.jpg"),
     "CVAT": ("annotations/instances_default.json", "images/a.jpg"),
-    "around": ("annotations/instances_default.json", "a.jpg"),
-    "beside, in a folder": ("annotations/instances_default.json", "annotations/a.jpg"),
+    "images in the parent folder": ("annotations/instances_default.json", "a.jpg"),
+    "images beside the file in a folder": ("annotations/instances_default.json", "annotations/a.jpg"),
     "Roboflow": ("_annotations.coco.json", "a.jpg"),
 }
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_layouts_of_one_file(layout, tmp_path):
+def test_finds_images_in_usual_layouts(layout, tmp_path):
     name, path = LAYOUTS[layout]
     write_files(tmp_path, {path: IMAGE})
     write_json(tmp_path / name, instances([image(0, "gone.jpg"), image(1)]))
-    listed = Listed(tmp_path / name)
+    listed = Listing(tmp_path / name)
     assert path in listed.images and len(listed.images) == 2
     assert listed.root == os.path.realpath(tmp_path) and listed.splits[path] is None
-    if layout not in ("beside", "COCO's keypoints"):  # a folder with any JSON may be anything
-        folder = Listed(tmp_path, split_folders=False)
+    if layout not in ("images beside the file", "COCO keypoints"):  # these names do not identify COCO
+        folder = Listing(tmp_path, split_folders=False)
         assert (folder.images, folder.label_names) == (listed.images, listed.label_names)
 
 
-def test_a_relative_path(tmp_path, monkeypatch):
+def test_accepts_a_relative_input_path(tmp_path, monkeypatch):
     write_files(tmp_path, {"train2017/a.jpg": IMAGE})
     write_json(tmp_path / "annotations/instances_train2017.json", instances())
     monkeypatch.chdir(tmp_path / "annotations")
-    assert set(Listed(pathlib.Path("instances_train2017.json")).images) == {"train2017/a.jpg"}
+    assert set(Listing(pathlib.Path("instances_train2017.json")).images) == {"train2017/a.jpg"}
 
 
-def test_a_file_that_is_gone_once_it_is_found_is_named(tmp_path):
+def test_error_names_a_file_deleted_after_it_was_found(tmp_path):
     write_json(write_files(tmp_path, {"a.jpg": IMAGE}) / "instances.json", instances())
     source = Coco(PrepareJob(os.fspath(tmp_path / "instances.json"), "out", "made", source=SourceConfig("coco")))
     (part,) = source.parts()
@@ -506,116 +505,116 @@ def test_a_file_that_is_gone_once_it_is_found_is_named(tmp_path):
             look(part)
 
 
-def test_files_are_splits(tmp_path):
+def test_annotation_files_are_splits(tmp_path):
     names = {"train2017": "train", "val2017": "validation", "test": "test"}
     for name in names:
         write_files(tmp_path, {f"{name}/a.jpg": IMAGE})
         write_json(tmp_path / f"annotations/instances_{name}.json", instances())
     write_json(tmp_path / "annotations/captions_train2017.json", {"images": []})
-    assert Listed(tmp_path).splits == {f"{name}/a.jpg": split for name, split in names.items()}
-    assert set(Listed(tmp_path, split_folders=False).splits.values()) == {None}
-    assert set(Listed(tmp_path, ignore=("instances_t*",)).splits) == {"val2017/a.jpg"}
+    assert Listing(tmp_path).splits == {f"{name}/a.jpg": split for name, split in names.items()}
+    assert set(Listing(tmp_path, split_folders=False).splits.values()) == {None}
+    assert set(Listing(tmp_path, ignore=("instances_t*",)).splits) == {"val2017/a.jpg"}
 
 
-def test_folders_with_annotations_in_them_are_splits(tmp_path):
+def test_folders_with_annotation_files_are_splits(tmp_path):
     for name in ("train", "valid", "test"):
         write_files(tmp_path, {f"{name}/a.jpg": IMAGE})
         write_json(tmp_path / name / "_annotations.coco.json", instances())
-    assert Listed(tmp_path).splits == {"train/a.jpg": "train", "valid/a.jpg": "validation", "test/a.jpg": "test"}
+    assert Listing(tmp_path).splits == {"train/a.jpg": "train", "valid/a.jpg": "validation", "test/a.jpg": "test"}
 
 
-def test_two_files_of_one_split(tmp_path):
+def test_two_annotation_files_may_have_the_same_split(tmp_path):
     for name in ("train2014", "train2017"):
         write_files(tmp_path, {f"{name}/a.jpg": IMAGE})
         write_json(tmp_path / f"annotations/instances_{name}.json", instances())
-    assert Listed(tmp_path).splits == {"train2014/a.jpg": "train", "train2017/a.jpg": "train"}
+    assert Listing(tmp_path).splits == {"train2014/a.jpg": "train", "train2017/a.jpg": "train"}
 
 
-def test_files_that_are_only_partly_splits_are_refused(tmp_path):
+def test_rejects_files_if_only_some_are_named_like_splits(tmp_path):
     for name in ("train2017", "more2017"):
         write_json(tmp_path / f"annotations/instances_{name}.json", instances())
     with pytest.raises(UserError, match="'train' .* 'more2017' .*--split_folders"):
-        Listed(tmp_path)
+        Listing(tmp_path)
 
 
-def test_a_folder_is_found_by_names_in_the_other_unicode_normal_form(tmp_path):
+def test_finds_images_by_names_in_another_unicode_normal_form(tmp_path):
     names = {form: f"{unicodedata.normalize(form, 'Löwe')}.jpg" for form in ("NFC", "NFD")}
     for item, other in (("NFC", "NFD"), ("NFD", "NFC")):
         write_files(tmp_path / item, {f"images/{names[item]}": IMAGE})
         path = write_json(tmp_path / item / "in.json", instances([image(file_name=names[other])]))
-        assert set(Listed(path).images) == {f"images/{names['NFC']}"}
+        assert set(Listing(path).images) == {f"images/{names['NFC']}"}
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_links_are_not_taken_for_images_that_are_missing(is_there, tmp_path):
+@pytest.mark.parametrize("is_present", [True, False])
+def test_missing_images_are_not_downloaded_from_coco_url(is_present, tmp_path):
     images = [image(number, f"{number}.jpg", coco_url=f"http://localhost/{number}.jpg") for number in range(3)]
     path = write_json(tmp_path / "in.json", instances(images, []))
-    if is_there:
+    if is_present:
         write_files(tmp_path, {"images/1.jpg": IMAGE})
-        assert set(Listed(path).images) == {f"images/{number}.jpg" for number in range(3)}
+        assert set(Listing(path).images) == {f"images/{number}.jpg" for number in range(3)}
     else:
         with pytest.raises(UserError, match="--image_root.*http://localhost/0.jpg"):
-            Listed(path)
+            Listing(path)
 
 
-def test_image_root(tmp_path):
+def test_image_root_is_the_folder_of_the_images(tmp_path):
     write_json(
         tmp_path / "labels/in.json", instances([image(1, "x/a.jpg"), image(2, os.fspath(tmp_path / "images/b.jpg"))])
     )
-    listed = Listed(tmp_path / "labels/in.json", source={"image_root": os.fspath(tmp_path / "images")})
+    listed = Listing(tmp_path / "labels/in.json", source={"image_root": os.fspath(tmp_path / "images")})
     assert (set(listed.images), listed.root) == ({"x/a.jpg", "b.jpg"}, os.path.realpath(tmp_path / "images"))
     with pytest.raises(UserError, match="--image_root=.* is a folder"):
-        Listed(tmp_path / "labels", source={"image_root": os.fspath(tmp_path)})
+        Listing(tmp_path / "labels", source={"image_root": os.fspath(tmp_path)})
 
 
-def test_links_out_are_refused(tmp_path):
+def test_rejects_links_to_outside_the_input(tmp_path):
     outside = write_files(tmp_path / "outside", {"b.jpg": IMAGE})
     write_json(outside / "instances_train.json", instances())
     root = write_files(tmp_path / "in", {"a.jpg": IMAGE})
     write_json(root / "annotations/instances_all.json", instances([image(), image(2, "b.jpg"), image(3, "f/b.jpg")]))
     (root / "b.jpg").symlink_to(outside / "b.jpg")
     (root / "f").symlink_to(outside)
-    assert Listed(root).reasons == {"b.jpg": "outside", "f/b.jpg": "outside"}
+    assert Listing(root).reasons == {"b.jpg": "outside", "f/b.jpg": "outside"}
     (root / "annotations/instances_val.json").symlink_to(outside / "instances_train.json")
     with pytest.raises(UserError, match="'annotations/instances_val.json' is a link .*--follow_links"):
-        Listed(root, split_folders=False)
+        Listing(root, split_folders=False)
 
 
-def test_ignored_images_are_counted(tmp_path):
+def test_counts_ignored_images(tmp_path):
     listed = list_json(
         tmp_path, instances([image(), image(2, "x/b.jpg"), image(3, "c.png")], []), ignore=("x/*", "*.png")
     )
     assert (set(listed.images), listed.num_ignored) == ({"a.jpg"}, 2)
 
 
-def test_sizes_are_looked_up_if_they_are_wanted(tmp_path):
+def test_image_sizes_are_read_only_if_requested(tmp_path):
     write_files(tmp_path, {"a.jpg": b"12345"})
     path = write_json(tmp_path / "in.json", instances([image(), image(2, "gone.jpg")]))
-    assert {key: actual.num_bytes for key, actual in Listed(path, with_sizes=True).images.items()} == {
+    assert {key: actual.num_bytes for key, actual in Listing(path, with_sizes=True).images.items()} == {
         "a.jpg": 5,
         "gone.jpg": 0,
     }
-    assert {result.num_bytes for result in Listed(path).images.values()} == {0}
+    assert {result.num_bytes for result in Listing(path).images.values()} == {0}
 
 
 @pytest.mark.parametrize("path", ["in.json", "in"])
-def test_what_is_not_there_is_refused(path, tmp_path):
+def test_rejects_a_missing_input(path, tmp_path):
     with pytest.raises(UserError, match="cannot be read: No such file"):
-        Listed(tmp_path / path)
+        Listing(tmp_path / path)
 
 
-def test_a_folder_without_annotations_is_refused(tmp_path):
+def test_rejects_a_folder_without_annotations(tmp_path):
     with pytest.raises(UserError, match="annotations/instances_"):
-        Listed(write_files(tmp_path, {"some.json": b"{}", "train/a.jpg": IMAGE}))
+        Listing(write_files(tmp_path, {"some.json": b"{}", "train/a.jpg": IMAGE}))
 
 
 # Masks
 
 
-def test_outlines_become_regions_small_ones_over_large_ones(tmp_path):
+def test_segmentations_become_regions_with_small_ones_last(tmp_path):
     runs, packed = {"size": [50, 60], "counts": [0, 3000]}, {"size": [50, 60], "counts": "PPYo1"}
     objects = [
-        annotation(box=[0, 0, 4, 4], segmentation=SQUARE),  # its area is its box's
+        annotation(box=[0, 0, 4, 4], segmentation=SQUARE),  # without an area, the area of the box counts
         annotation(category_id=2, area=3000.0, segmentation=runs, iscrowd=1),
         annotation(2, segmentation=packed, area=1),
         annotation(area=16.5, segmentation=[[0.25, 1e-3, 7, 1.125, 3, 3], *SQUARE]),
@@ -630,7 +629,7 @@ def test_outlines_become_regions_small_ones_over_large_ones(tmp_path):
     assert listed.images["a.jpg"].values["mask"] == Regions(
         ("dog", "cat", "dog", "cat"), (runs, [[0.25, 1e-3, 7, 1.125, 3, 3], *SQUARE], SQUARE, SQUARE), (50, 60)
     )
-    assert listed.objects("a.jpg").labels == ("cat", "dog", "cat", "dog")  # in their own order
+    assert listed.objects("a.jpg").labels == ("cat", "dog", "cat", "dog")  # in the order of the file
     assert listed.images["b.jpg"].values["mask"] == Regions(("cat",), (packed,), (50, 60))
     assert listed.images["c.jpg"].values["mask"] == Regions((), (), (50, 60))
 
@@ -645,20 +644,20 @@ def test_outlines_become_regions_small_ones_over_large_ones(tmp_path):
         ({"segmentation": SQUARE}, image(height=0), "has no height and width"),
     ],
 )
-def test_an_outline_that_is_none_is_a_dead_letter(bad, entry, message, tmp_path):
+def test_invalid_segmentation_is_a_dead_letter(bad, entry, message, tmp_path):
     listed = list_json(tmp_path, instances([entry], [annotation(**bad)]), source={"has_masks": True})
     assert not listed.images and message in listed.letters["a.jpg"].message
 
 
-def test_one_polygon_needs_no_list_around_it(tmp_path):
+def test_segmentation_may_be_a_single_polygon(tmp_path):
     listed = list_json(
         tmp_path, instances(annotations=[annotation(segmentation=SQUARE[0])]), source={"has_masks": True}
     )
     assert listed.images["a.jpg"].values["mask"].regions == (SQUARE,)
 
 
-def test_outlines_can_be_drawn(tmp_path):
-    """0 is the background, and the class with label i has the value i + 1, as the feature's description says."""
+def test_regions_are_drawn_with_label_plus_one(tmp_path):
+    """In a mask, the background has the value 0, and the class with label i has the value i + 1."""
     objects = [
         annotation(category_id=2, area=9, segmentation=[[0, 0, 3, 0, 3, 3, 0, 3]]),
         annotation(area=36, segmentation=[[0, 0, 6, 0, 6, 6, 0, 6]]),
@@ -673,7 +672,7 @@ def test_outlines_can_be_drawn(tmp_path):
 # Options
 
 
-def test_features(tmp_path):
+def test_features_and_targets_follow_the_options(tmp_path):
     def made(**source: Any) -> Coco:
         return Coco(PrepareJob("in", "out", "made", source=SourceConfig("coco", **source)))
 
@@ -681,15 +680,15 @@ def test_features(tmp_path):
     assert [feature.name for feature in made().features] == names and made().targets == ("objects",)
     assert [feature.name for feature in made(has_masks=True).features] == [*names, "mask"]
     assert made(has_masks=True).targets == ("objects", "mask")
-    assert names[-1] in made(has_masks=True).features[-1].description  # which says what the values of the mask are
+    assert names[-1] in made(has_masks=True).features[-1].description  # the description explains the values of the mask
     assert (made(labels=()).features, made(labels=()).targets, made(labels=()).label_names()) == ((), (), {})
 
 
-def test_images_alone(tmp_path):
+def test_label_none_reads_images_without_values(tmp_path):
     assert list_json(tmp_path, instances(), source={"labels": ()}).images["a.jpg"].values is None
 
 
-def test_class_names_can_be_given(tmp_path):
+def test_label_names_limit_the_classes(tmp_path):
     categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
     content = instances([image(), image(2, "b.jpg")], [annotation(), annotation(2, category_id=2)], categories)
     listed = list_json(tmp_path, content, source={"label_names": ("dog", "bird")})
@@ -707,6 +706,6 @@ def test_class_names_can_be_given(tmp_path):
         ({"header_bytes": 3}, "--header_bytes: "),
     ],
 )
-def test_options_that_mean_nothing_here_are_refused(options, message):
+def test_rejects_options_of_other_sources(options, message):
     with pytest.raises(UserError, match=message):
         Coco(PrepareJob("in", "out", "made", source=SourceConfig("coco", **options)))

@@ -1,4 +1,4 @@
-"""Columns and cells: every kind, in every form in which a source has it, and what is refused."""
+"""Tests how cells of each kind are read from the forms that sources use, and which cells are rejected."""
 
 import dataclasses
 import decimal
@@ -24,7 +24,7 @@ from tf_input.dataset_format import Feature
 
 
 def read(root: pathlib.Path, column: str, row: dict[str, Any], **options: Any) -> Any:
-    """The one value of a column, which is a feature: no label."""
+    """Returns the value of a feature column in a row."""
     parsed = dataclasses.replace(parse_column("--feature", column, "class"), name="value")
     label, values = ColumnReader((), (parsed,), Root(os.fspath(root)), **options).read(row)
     assert label == "" and list(values) == ["value"]
@@ -34,17 +34,17 @@ def read(root: pathlib.Path, column: str, row: dict[str, Any], **options: Any) -
 CELLS = [
     ("class of a str", "x", "cat", "cat"),
     ("class with blanks around it", "x", " cat ", "cat"),
-    ("class of letters with marks", "x", "Lo\u0308we", "L\u00f6we"),
+    ("class with combining characters", "x", "Lo\u0308we", "L\u00f6we"),
     ("class of an int", "x", 7, "7"),
     ("class of digits", "x", "007", "007"),
-    ("class of NumPy's integer", "x", np.int64(99_999), "99999"),
+    ("class of a NumPy integer", "x", np.int64(99_999), "99999"),
     ("class of a whole float", "x", 7.0, "7"),
     ("class of a whole float in text", "x", " 2.0 ", "2"),
-    ("class of a whole float in NumPy's text", "x", "11.", "11"),
-    ("class of NumPy's whole float", "x", np.float32(3), "3"),
-    ("class of a number with zeros before it", "x", "02.0", "02.0"),
+    ("class of a whole float in NumPy text", "x", "11.", "11"),
+    ("class of a whole NumPy float", "x", np.float32(3), "3"),
+    ("class of a number with leading zeros", "x", "02.0", "02.0"),
     ("class of a bool", "x", True, "1"),
-    ("class of NumPy's bool", "x", np.bool_(False), "0"),
+    ("class of a NumPy bool", "x", np.bool_(False), "0"),
     ("multi_label of ones", "x:multi_label", [1, 1], ("1",)),
     ("multi_label of ones in a str", "x:multi_label", "[1, 1, 1]", ("1",)),
     ("multi_label of whole floats", "x:multi_label", [2.0, 10.0], ("10", "2")),
@@ -53,22 +53,22 @@ CELLS = [
     ("integer of a whole float", "x:integer", 7.0, 7),
     ("integer of a whole float in text", "x:integer", "-7.00", -7),
     ("class of bytes", "x", "Löwe".encode(), "Löwe"),
-    ("class of a list of one", "x", ["cat"], "cat"),
-    ("class of an array of one", "x", np.array([3]), "3"),
+    ("class of a list with one item", "x", ["cat"], "cat"),
+    ("class of an array with one item", "x", np.array([3]), "3"),
     ("class that looks like HTML", "x", "<b>cat</b>", "<b>cat</b>"),
     ("class that looks like a formula", "x", "=cmd|' /C calc'!A0", "=cmd|' /C calc'!A0"),
     ("multi_label of a str", "x:multi_label", "dog|cat", ("cat", "dog")),
     ("class of many digits", "x", "1" * 200, "1" * 200),
-    ("multi_label of JSON's list", "x:multi_label", '["dog", "caf\\u00e9, old"]', ("café, old", "dog")),
-    ("multi_label of Python's list", "x:multi_label", " ['dog', \"cat's\",] ", ("cat's", "dog")),
-    ("multi_label of Python's set", "x:multi_label", "{'dog', 'cat'}", ("cat", "dog")),
-    ("multi_label of Python's tuple", "x:multi_label", "('dog',)", ("dog",)),
+    ("multi_label of a JSON list", "x:multi_label", '["dog", "caf\\u00e9, old"]', ("café, old", "dog")),
+    ("multi_label of a Python list", "x:multi_label", " ['dog', \"cat's\",] ", ("cat's", "dog")),
+    ("multi_label of a Python set", "x:multi_label", "{'dog', 'cat'}", ("cat", "dog")),
+    ("multi_label of a Python tuple", "x:multi_label", "('dog',)", ("dog",)),
     ("multi_label of a list of ints in a str", "x:multi_label", "[10, 2]", ("10", "2")),
     ("multi_label of two class numbers", "x:multi_label", [0, 1], ("0", "1")),
     ("multi_label of an empty list in a str", "x:multi_label", "[]", ()),
     ("multi_label of a name in parentheses", "x:multi_label", "(unknown)|cat", ("(unknown)", "cat")),
     ("multi_label with blanks in names", "x:multi_label", "ice cream|hot dog", ("hot dog", "ice cream")),
-    ("multi_hot of JSON's list", "x:multi_hot[4]", "[1, 0, 0, 1]", ("0", "3")),
+    ("multi_hot of a JSON list", "x:multi_hot[4]", "[1, 0, 0, 1]", ("0", "3")),
     ("multi_hot as NumPy prints it", "x:multi_hot[4]", "[0. 1. 0. 1.]", ("1", "3")),
     ("multi_hot with blanks", "x:multi_hot[3]", "0 1 0", ("1",)),
     ("multi_hot of a list of floats", "x:multi_hot[3]", [0.0, 0.0, 1.0], ("2",)),
@@ -77,30 +77,30 @@ CELLS = [
     ("multi_label of ints", "x:multi_label", [10, 9], ("10", "9")),
     ("multi_label of one int", "x:multi_label", 3, ("3",)),
     ("multi_label of an array", "x:multi_label", np.array([1, 2]), ("1", "2")),
-    ("multi_label of nothing", "x:multi_label", "", ()),
+    ("multi_label of an empty str", "x:multi_label", "", ()),
     ("multi_label of None", "x:multi_label", None, ()),
     ("multi_label of an empty list", "x:multi_label", [], ()),
     ("float of a str", "x:float", " -1.5e3 ", -1500.0),
     ("float of an int", "x:float", 2, 2.0),
     ("float of a decimal", "x:float", decimal.Decimal("1.50"), 1.5),
-    ("float of NumPy's", "x:float", np.float32(0.5), 0.5),
+    ("float of a NumPy float", "x:float", np.float32(0.5), 0.5),
     ("floats of a str", "x:float[3]", "1 2.5  -3", (1.0, 2.5, -3.0)),
     ("floats of a list", "x:float[2]", [1, 2.5], (1.0, 2.5)),
     ("floats of an array", "x:float[2]", np.array([1.0, 2.0], np.float32), (1.0, 2.0)),
-    ("one float in a list of one", "x:float[1]", [4], (4.0,)),
+    ("float vector of a list with one item", "x:float[1]", [4], (4.0,)),
     ("integer of a str", "x:integer", "-7", -7),
-    ("integer, the largest", "x:integer", 2**63 - 1, 2**63 - 1),
+    ("largest integer", "x:integer", 2**63 - 1, 2**63 - 1),
     ("text", "x:text", " as it is, <b>", " as it is, <b>"),
     ("text of a number", "x:text", 1.5, "1.5"),
     ("text of a list", "x:text", ["ä"], '["ä"]'),
-    ("text of nothing", "x:text", None, ""),
+    ("text of None", "x:text", None, ""),
     ("mask", "x:mask", "masks/1.png", FilePart("masks/1.png")),
     ("array", "x:array[2,3]", "./targets//1.npy", FilePart("targets/1.npy")),
 ]
 
 
 @pytest.mark.parametrize("column, cell, expected", [case[1:] for case in CELLS], ids=[case[0] for case in CELLS])
-def test_a_cell_becomes_what_its_kind_says(tmp_path: pathlib.Path, column: str, cell: Any, expected: Any) -> None:
+def test_cell_is_converted_to_its_kind(tmp_path: pathlib.Path, column: str, cell: Any, expected: Any) -> None:
     actual = read(tmp_path, column, {"x": cell})
     assert actual == expected
     assert type(actual) is type(expected)
@@ -109,61 +109,61 @@ def test_a_cell_becomes_what_its_kind_says(tmp_path: pathlib.Path, column: str, 
 BAD_CELLS = [
     ("empty class", "x", "", "bad_label", "is empty"),
     ("blank class", "x", "  ", "bad_label", "is empty"),
-    ("no class", "x", None, "bad_label", "is empty"),
+    ("class of None", "x", None, "bad_label", "is empty"),
     ("class of a fraction", "x", 7.5, "bad_label", "7.5"),
-    ("class that is not a number", "x", math.nan, "bad_label", "nan"),
+    ("class of NaN", "x", math.nan, "bad_label", "nan"),
     ("negative class of a whole float", "x", "-1.0", "bad_label", "'-1'"),
     ("negative class", "x", -1, "bad_label", "-1"),
     ("negative class in digits", "x", "-1", "bad_label", "'-1'"),
-    ("a class number beyond 64 bits", "x", 2**63, "bad_label", "9223"),
-    ("multi_label in brackets that are no list", "x:multi_label", "[cat dog]", "bad_label", "a list such as"),
+    ("class number over 64 bits", "x", 2**63, "bad_label", "9223"),
+    ("multi_label in brackets without a list", "x:multi_label", "[cat dog]", "bad_label", "a list such as"),
     ("multi_label as NumPy prints it", "x:multi_label", "['cat' 'dog']", "bad_label", "a list such as"),
     ("multi_label of a list with a fraction", "x:multi_label", "[1.5, 2]", "bad_label", "1.5"),
     ("multi_label of flags", "x:multi_label", "[1, 0, 0, 0]", "bad_label", "multi_hot"),
     ("multi_label of a list of flags", "x:multi_label", [1, 0, 0], "bad_label", "multi_hot"),
     ("multi_label of an array of flags", "x:multi_label", np.array([1.0, 0, 0]), "bad_label", "multi_hot"),
     ("multi_label nested too deep", "x:multi_label", "[" * 9_999 + "]" * 9_999, "bad_label", "a list such as"),
-    ("multi_hot of another length", "x:multi_hot[4]", "[1, 0, 0]", "bad_label", "4 values of 0 or 1"),
-    ("multi_hot of other numbers", "x:multi_hot[3]", [1, 0, 2], "bad_label", "2"),
+    ("multi_hot with a wrong length", "x:multi_hot[4]", "[1, 0, 0]", "bad_label", "4 values of 0 or 1"),
+    ("multi_hot with a 2", "x:multi_hot[3]", [1, 0, 2], "bad_label", "2"),
     ("multi_hot of a name", "x:multi_hot[3]", "cat", "bad_label", "3 values of 0 or 1"),
-    ("multi_hot of nothing", "x:multi_hot[3]", None, "bad_label", "is empty"),
+    ("multi_hot of None", "x:multi_hot[3]", None, "bad_label", "is empty"),
     ("class of two lines", "x", "cat\ndog", "bad_label", r"'cat\ndog'"),
     ("class with an escape", "x", "\x1b[31mcat", "bad_label", r"'\x1b[31mcat'"),
     ("class with a line separator", "x", "a\u2028b", "bad_label", r"'a\u2028b'"),
-    ("class of half a character", "x", "\ud800", "bad_label", r"'\ud800'"),
+    ("class with a lone surrogate", "x", "\ud800", "bad_label", r"'\ud800'"),
     ("class of bytes that are not UTF-8", "x", b"caf\xe9", "bad_label", r"b'caf\xe9'"),
     ("class of 257 characters", "x", "c" * 257, "bad_label", "at most 256"),
     ("class of a million characters", "x", "c" * 10**6, "bad_label", "at most 256"),
-    ("class of several", "x", ["cat", "dog"], "bad_label", "['cat', 'dog']"),
+    ("class of several names", "x", ["cat", "dog"], "bad_label", "['cat', 'dog']"),
     ("class of an object", "x", {"cat": 1}, "bad_label", "{'cat': 1}"),
     ("multi_label with an empty name", "x:multi_label", "cat||dog", "bad_label", "is empty"),
     ("multi_label of a bool", "x:multi_label", [True], "bad_label", "True"),
     ("multi_label of bools", "x:multi_label", [True, False], "bad_label", "multi_hot"),
     ("multi_label of zeros", "x:multi_label", [0, 0], "bad_label", "multi_hot"),
     ("multi_label of a number", "x:multi_label", 0.5, "bad_label", "0.5"),
-    ("not a number", "x:float", "nan", "bad_value", "'nan'"),
-    ("infinite", "x:float", math.inf, "bad_value", "inf"),
-    ("beyond 32 bits", "x:float", "1e39", "bad_value", "'1e39'"),
-    ("beyond 64 bits", "x:float", 10**400, "bad_value", "finite"),
-    ("with underscores", "x:float", "1_000", "bad_value", "'1_000'"),
+    ("float of NaN", "x:float", "nan", "bad_value", "'nan'"),
+    ("infinite float", "x:float", math.inf, "bad_value", "inf"),
+    ("float over 32 bits", "x:float", "1e39", "bad_value", "'1e39'"),
+    ("float over 64 bits", "x:float", 10**400, "bad_value", "finite"),
+    ("float with underscores", "x:float", "1_000", "bad_value", "'1_000'"),
     ("empty float", "x:float", "", "bad_value", "is empty"),
     ("too few floats", "x:float[3]", "1 2", "bad_value", "3 numbers"),
     ("too many floats", "x:float[1]", [1, 2], "bad_value", "1 numbers"),
-    ("a list in a list of floats", "x:float[2]", [1, [2, 3]], "bad_value", "[2, 3]"),
-    ("no integer", "x:integer", "7.5", "bad_value", "'7.5'"),
+    ("nested list of floats", "x:float[2]", [1, [2, 3]], "bad_value", "[2, 3]"),
+    ("fraction in text for an integer", "x:integer", "7.5", "bad_value", "'7.5'"),
     ("fraction for an integer", "x:integer", 7.5, "bad_value", "7.5"),
-    ("integer that is not a number", "x:integer", math.nan, "bad_value", "nan"),
+    ("integer of NaN", "x:integer", math.nan, "bad_value", "nan"),
     ("infinite integer", "x:integer", math.inf, "bad_value", "inf"),
-    ("integer beyond 64 bits", "x:integer", 2**63, "bad_value", "64 bit"),
+    ("integer over 64 bits", "x:integer", 2**63, "bad_value", "64 bit"),
     ("integer of too many digits", "x:integer", "9" * 5000, "bad_value", "64 bit"),
     ("text that is not UTF-8", "x:text", "\udce9", "bad_value", r"\udce9"),
-    ("no mask", "x:mask", "", "bad_value", "is empty"),
+    ("empty mask", "x:mask", "", "bad_value", "is empty"),
     ("mask of a number", "x:mask", 7, "bad_value", "7"),
-    ("mask outside", "x:mask", "../1.png", "outside", "../1.png"),
-    ("absolute array", "x:array[1]", "/etc/passwd", "outside", "/etc/passwd"),
+    ("mask outside the root", "x:mask", "../1.png", "outside", "../1.png"),
+    ("array with an absolute path", "x:array[1]", "/etc/passwd", "outside", "/etc/passwd"),
     ("mask of a URL", "x:mask", "gs://bucket/1.png", "outside", "gs://bucket/1.png"),
     ("mask with a NUL", "x:mask", "a\0b", "outside", "a\\\\x00b"),
-    ("mask of half a character", "x:mask", "\ud800", "bad_value", r"\ud800"),
+    ("mask with a lone surrogate", "x:mask", "\ud800", "bad_value", r"\ud800"),
     ("mask of a very long path", "x:mask", "m" * 5000, "bad_value", "4096"),
 ]
 
@@ -171,7 +171,7 @@ BAD_CELLS = [
 @pytest.mark.parametrize(
     "column, cell, reason, part", [case[1:] for case in BAD_CELLS], ids=[case[0] for case in BAD_CELLS]
 )
-def test_a_cell_that_is_not_what_its_kind_expects_is_refused(
+def test_rejects_cells_that_do_not_fit_their_kind(
     tmp_path: pathlib.Path, column: str, cell: Any, reason: str, part: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
@@ -194,17 +194,17 @@ def test_a_cell_that_is_not_what_its_kind_expects_is_refused(
         (0.5, "c:float reads a number"),
     ],
 )
-def test_what_is_no_class_is_told_which_kinds_would_read_it(tmp_path: pathlib.Path, cell: Any, expected: str) -> None:
+def test_error_lists_the_kinds_that_can_read_the_cell(tmp_path: pathlib.Path, cell: Any, expected: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         ColumnReader(parse_labels(["c"]), (), Root(str(tmp_path))).read({"c": cell})
     assert str(caught.value).endswith(expected)
-    for words in expected.split(", "):  # and they do read it
+    for words in expected.split(", "):  # each listed kind reads the cell
         kind = words.split()[0]
         _, values = ColumnReader(parse_labels([kind]), (), Root(str(tmp_path))).read({"c": cell})
         assert values["label"] is not None
 
 
-def test_a_feature_may_have_another_name_than_its_column() -> None:
+def test_feature_may_be_named_differently_from_its_column() -> None:
     column = parse_column("--feature", "tree_height=height:float", "text")
     assert column == Column("tree_height", ("height",), "float")
     assert [label.name for label in parse_labels(["a=b", "c"])] == ["a", "c"]
@@ -212,7 +212,7 @@ def test_a_feature_may_have_another_name_than_its_column() -> None:
         parse_labels(["a=b"])
 
 
-def test_a_column_that_is_not_in_the_row_is_an_empty_cell(tmp_path: pathlib.Path) -> None:
+def test_missing_column_is_an_empty_cell(tmp_path: pathlib.Path) -> None:
     with pytest.raises(InvalidInput, match="column 'x' is empty"):
         read(tmp_path, "x", {"y": "cat"})
 
@@ -220,7 +220,7 @@ def test_a_column_that_is_not_in_the_row_is_an_empty_cell(tmp_path: pathlib.Path
 # Several columns
 
 
-def test_a_multi_label_of_several_columns_has_their_names_as_classes(tmp_path: pathlib.Path) -> None:
+def test_multi_label_of_several_columns_uses_their_names(tmp_path: pathlib.Path) -> None:
     cells = [("1", "0", ""), (1, 0, None), (True, False, "false"), ("true", 0.0, np.int64(0)), (np.bool_(True), "0", 0), ("1.0", "0.0", "0.")]
     for dog, cat, bird in cells:
         row = {"dog": dog, "cat": cat, "bird": bird}
@@ -230,29 +230,29 @@ def test_a_multi_label_of_several_columns_has_their_names_as_classes(tmp_path: p
 
 
 @pytest.mark.parametrize("dog, cat", [(0, 0), (1, 1), ("", None)])
-def test_a_class_of_several_columns_needs_a_1_in_exactly_one_of_them(tmp_path: pathlib.Path, dog: Any, cat: Any) -> None:
+def test_class_of_several_columns_needs_exactly_one_1(tmp_path: pathlib.Path, dog: Any, cat: Any) -> None:
     with pytest.raises(InvalidInput, match="2 columns") as caught:
         read(tmp_path, "dog,cat:class", {"dog": dog, "cat": cat})
     assert caught.value.reason == "bad_label"
 
 
 @pytest.mark.parametrize("label_names, cell, expected", [
-    (("1.0", "2.0"), "2.0", "2.0"),  # names that are given are taken as they are written
+    (("1.0", "2.0"), "2.0", "2.0"),  # label names are matched exactly
     (("cat", "dog"), "1.0", "dog"),
     (("0", "1", "2"), 2.0, "2"),
 ])  # fmt: skip
-def test_a_whole_float_among_label_names(tmp_path: pathlib.Path, label_names: tuple[str, ...], cell: Any, expected: str) -> None:
+def test_whole_float_matches_a_label_name_or_index(tmp_path: pathlib.Path, label_names: tuple[str, ...], cell: Any, expected: str) -> None:
     reader = ColumnReader((parse_column("--label", "x", "class"),), (), Root(os.fspath(tmp_path)), lambda name: label_names)
     assert reader.read({"x": cell}) == ("", {"x": expected})
 
 
 @pytest.mark.parametrize("cell", ["yes", 2, -1, 0.5, "1.5", [1, 2], math.nan])
-def test_a_multi_label_of_several_columns_refuses_other_cells(tmp_path: pathlib.Path, cell: Any) -> None:
+def test_multi_label_of_several_columns_rejects_other_values(tmp_path: pathlib.Path, cell: Any) -> None:
     with pytest.raises(InvalidInput, match="column 'cat' has .*0, 1, false, true"):
         read(tmp_path, "dog,cat:multi_label", {"dog": 1, "cat": cell})
 
 
-def test_numbers_of_several_columns_have_the_given_order(tmp_path: pathlib.Path) -> None:
+def test_numbers_of_several_columns_keep_the_given_order(tmp_path: pathlib.Path) -> None:
     assert read(tmp_path, "y,x:float", {"x": "1", "y": 2}) == (2.0, 1.0)
     assert read(tmp_path, "y,x:integer", {"x": "1", "y": 2.0}) == (2, 1)
     assert parse_column("--feature", "y,x:integer", "text").feature() == Feature("y_x", "integer", (2,))
@@ -268,7 +268,7 @@ def make_reader(root: pathlib.Path, labels: list[str], features: list[str] = [],
     return ColumnReader(parse_labels(labels), parsed, Root(os.fspath(root)), lambda name: label_names)
 
 
-def test_one_label_is_apart_from_the_other_values(tmp_path: pathlib.Path) -> None:
+def test_single_class_label_is_returned_separately(tmp_path: pathlib.Path) -> None:
     reader = make_reader(tmp_path, ["species"], ["age:float", "camera"])
     assert reader.features == (
         Feature("label", "class_label"),
@@ -281,7 +281,7 @@ def test_one_label_is_apart_from_the_other_values(tmp_path: pathlib.Path) -> Non
     assert make_reader(tmp_path, ["species"]).read({"species": "cat"}) == ("cat", None)
 
 
-def test_several_labels_and_other_kinds_are_values(tmp_path: pathlib.Path) -> None:
+def test_other_labels_are_returned_as_values(tmp_path: pathlib.Path) -> None:
     cases = [
         (
             ["weather", "ground"],
@@ -301,11 +301,11 @@ def test_several_labels_and_other_kinds_are_values(tmp_path: pathlib.Path) -> No
         assert {feature.name for feature in reader.features} == set(targets), labels
 
 
-def test_a_feature_called_label_is_the_label_of_the_image(tmp_path: pathlib.Path) -> None:
+def test_feature_called_label_becomes_the_label(tmp_path: pathlib.Path) -> None:
     assert make_reader(tmp_path, ["none"], ["label"]).read({"label": "cat"}) == ("cat", None)
 
 
-def test_names_outside_the_given_ones_are_refused(tmp_path: pathlib.Path) -> None:
+def test_rejects_classes_outside_label_names(tmp_path: pathlib.Path) -> None:
     reader = make_reader(tmp_path, ["species", "tags:multi_label"], ["camera"], label_names=("cat", "dog"))
     assert reader.read({"species": "dog", "tags": ["cat"], "camera": "A"})[1] == {
         "species": "dog",
@@ -318,7 +318,7 @@ def test_names_outside_the_given_ones_are_refused(tmp_path: pathlib.Path) -> Non
         assert caught.value.reason == "bad_label", row
 
 
-def test_integers_mean_the_given_names_by_position_where_no_name_is_a_number(tmp_path: pathlib.Path) -> None:
+def test_integers_are_indices_unless_label_names_are_numbers(tmp_path: pathlib.Path) -> None:
     reader = make_reader(tmp_path, ["species"], label_names=("cat", "dog"))
     assert [reader.read({"species": cell})[0] for cell in (0, "1", "dog")] == ["cat", "dog", "dog"]
     reader = make_reader(tmp_path, ["species"], label_names=("9", "1", "none"))
@@ -328,7 +328,7 @@ def test_integers_mean_the_given_names_by_position_where_no_name_is_a_number(tmp
             make_reader(tmp_path, ["species"], label_names=label_names).read({"species": 0})
 
 
-def test_columns_that_do_not_go_together_are_refused(tmp_path: pathlib.Path) -> None:
+def test_rejects_conflicting_columns(tmp_path: pathlib.Path) -> None:
     with pytest.raises(UserError, match="--feature=label: "):
         make_reader(tmp_path, ["species"], ["label:text"])
     with pytest.raises(UserError, match="--label=bird:multi_label: .* one of the 2 label names"):
@@ -337,7 +337,7 @@ def test_columns_that_do_not_go_together_are_refused(tmp_path: pathlib.Path) -> 
         make_reader(tmp_path, ["cat,-1:multi_label"])
 
 
-def test_the_classes_of_a_multi_hot_are_the_label_names(tmp_path: pathlib.Path) -> None:
+def test_classes_of_a_multi_hot_are_the_label_names(tmp_path: pathlib.Path) -> None:
     reader = make_reader(tmp_path, ["x:multi_hot"], label_names=("cat", "dog", "ant"))
     assert reader.read({"x": "[1, 0, 1]"}) == ("", {"label": ("ant", "cat")})
     for labels, names, message in (
@@ -347,7 +347,7 @@ def test_the_classes_of_a_multi_hot_are_the_label_names(tmp_path: pathlib.Path) 
     ):
         with pytest.raises(UserError, match=message):
             make_reader(tmp_path, labels, label_names=names)
-    with pytest.raises(InvalidInput, match="multi_hot.*--label_names"):  # of two classes, where nothing is repeated
+    with pytest.raises(InvalidInput, match="multi_hot.*--label_names"):  # two flags could be two class numbers
         make_reader(tmp_path, ["x:multi_label"], label_names=("cat", "dog")).read({"x": [1, 0]})
     assert make_reader(tmp_path, ["x:multi_label"]).read({"x": [1, 0]}) == ("", {"label": ("0", "1")})
 
@@ -363,7 +363,7 @@ def test_the_classes_of_a_multi_hot_are_the_label_names(tmp_path: pathlib.Path) 
         (";", "a|b", ("a|b",)),
     ],
 )
-def test_the_separator_of_names_is_the_users(tmp_path, separator, cell, expected) -> None:
+def test_separator_splits_multi_label_cells(tmp_path, separator, cell, expected) -> None:
     assert read(tmp_path, "x:multi_label", {"x": cell}, separator=separator) == expected
 
 
@@ -372,7 +372,7 @@ def test_the_separator_of_names_is_the_users(tmp_path, separator, cell, expected
 
 @settings(max_examples=50, deadline=None)
 @given(st.text())
-def test_a_class_name_is_clean_or_refused(text: str) -> None:
+def test_class_name_is_normalized_or_rejected(text: str) -> None:
     try:
         name = class_name(text)
     except InvalidInput:
@@ -383,7 +383,7 @@ def test_a_class_name_is_clean_or_refused(text: str) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(), st.lists(st.floats())))
-def test_any_cell_is_read_or_refused(cell: Any) -> None:
+def test_any_cell_is_read_or_rejected(cell: Any) -> None:
     root = Root(os.getcwd())
     for kind in ("class", "multi_label", "float", "integer", "text", "mask"):
         try:
@@ -392,21 +392,21 @@ def test_any_cell_is_read_or_refused(cell: Any) -> None:
             assert str(error).isprintable() and error.reason in ("bad_label", "bad_value", "outside")
 
 
-def test_a_weight_is_a_number_of_at_least_0() -> None:
+def test_weight_must_not_be_negative() -> None:
     assert [read_weight(cell) for cell in ("0", 2, 0.5)] == [0.0, 2.0, 0.5]
     for cell in ("-1", -0.5, "nan", "", None):
         with pytest.raises(InvalidInput):
             read_weight(cell)
 
 
-def test_a_name_is_text_on_one_line() -> None:
+def test_name_must_be_a_single_line_of_text() -> None:
     assert [read_name("bad_key", cell) for cell in ("a b", 7, b"c", "e\u0301")] == ["a b", "7", "c", "\u00e9"]
     for cell in ("", None, "a\nb", "k" * 5000, "\udce9"):
         with pytest.raises(InvalidInput):
             read_name("bad_key", cell)
 
 
-def test_text_that_nests_deeply_or_is_no_json_is_no_crash() -> None:
+def test_reads_text_that_is_not_json() -> None:
     assert read_text({"a": np.float64(1).item(), "b": {1}}) == '{"a": 1.0, "b": "{1}"}'
     assert read_float(np.array(2.5)) == 2.5
 
@@ -414,7 +414,7 @@ def test_text_that_nests_deeply_or_is_no_json_is_no_crash() -> None:
 # Arrays
 
 
-def test_the_shape_of_arrays_is_that_of_the_first(tmp_path: pathlib.Path) -> None:
+def test_shape_of_arrays_is_the_shape_of_the_first(tmp_path: pathlib.Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((46, 46, 5), np.float32))
     root = Root(os.fspath(tmp_path))
     columns = tuple(parse_column("--label", text, "class") for text in ("maps:array", "other:array[3]", "species"))
@@ -427,7 +427,7 @@ def test_the_shape_of_arrays_is_that_of_the_first(tmp_path: pathlib.Path) -> Non
     "cell, part",
     [("no.npy", "No such file"), ("../a.npy", "../a.npy"), (None, "is empty"), ("pickled.npy", "pickled.npy")],
 )
-def test_a_first_array_that_cannot_be_read_asks_for_the_shape(
+def test_unreadable_first_array_asks_for_the_shape(
     tmp_path: pathlib.Path, cell: str | None, part: str
 ) -> None:
     np.save(tmp_path / "pickled.npy", np.array([{}], object), allow_pickle=True)

@@ -1,4 +1,4 @@
-"""Which files an input means: names with braces, splits by name, and the same files in an object store."""
+"""Tests which files an --input with braces or wildcards matches, locally and in an object store, and their splits."""
 
 from typing import Iterator
 
@@ -27,12 +27,12 @@ from object_stores import StoreServer, put, reached, shared_server
         ("x{,.gz}", ["x", "x.gz"]),
     ],
 )
-def test_braces(pattern, expected):
+def test_expands_braces(pattern, expected):
     assert expand_braces(pattern) == expected
 
 
 @pytest.mark.parametrize("pattern", ["{2..1}", f"{{0..{MAX_NAMES}}}", "{0..9999}{0..9999}", "{0..999999999}"])
-def test_braces_of_too_much(pattern):
+def test_rejects_empty_and_too_large_brace_ranges(pattern):
     with pytest.raises(UserError):
         expand_braces(pattern)
 
@@ -50,7 +50,7 @@ NAMES = {
 }
 
 
-def test_splits_in_names():
+def test_split_is_found_in_the_file_name():
     assert {name: split_in_name(name) for name in NAMES} == NAMES
 
 
@@ -65,7 +65,7 @@ SUFFIXES = ["", "/train-*", "/**/*.x", "/train-{0..1}.x", "/train-0.x", "/[!t]*/
 
 @pytest.mark.slow(1.5)
 @pytest.mark.parametrize(("kind", "extension"), [("tfrecord", "tfrecord"), ("tfrecord", "array_record"), ("webdataset", "tar")])
-def test_an_object_store_is_read_like_a_folder(server, tmp_path, kind, extension):
+def test_object_store_is_listed_like_a_local_folder(server, tmp_path, kind, extension):
     if kind == "tfrecord":
         writer = write_array_record if extension == "array_record" else write
         path = writer(tmp_path / "one", example(image=JPEG, label=1), example(image=JPEG), detected(1))
@@ -77,15 +77,15 @@ def test_an_object_store_is_read_like_a_folder(server, tmp_path, kind, extension
     folder = write_files(tmp_path / "in", files)
     root = put(server, files)
 
-    def listed(location: object, suffix: str) -> list:
+    def list_input(location: object, suffix: str) -> list:
         config = PrepareJob(f"{location}{suffix}", "out", "made", source=SourceConfig(kind=kind))
         opened = source(config)
         parts = opened.parts()
         return [*parts, *(item for part in parts for item in opened.list(part))]
 
     for suffix in (suffix.replace(".x", f".{extension}") for suffix in SUFFIXES):
-        on_disk = listed(folder, suffix)
-        assert listed(root, suffix) == on_disk and len(on_disk) >= 3, suffix
+        on_disk = list_input(folder, suffix)
+        assert list_input(root, suffix) == on_disk and len(on_disk) >= 3, suffix
     for absent in ("/nothing", f"/nothing-*.{extension}", f"/nothing.{extension}"):
         with pytest.raises(UserError):
-            listed(root, absent)
+            list_input(root, absent)

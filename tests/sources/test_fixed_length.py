@@ -1,4 +1,4 @@
-"""Source `fixed_length`: layouts, files, labels, and files that are not what a layout says."""
+"""Tests the source `fixed_length`: layouts, labels and splits, and files that do not match the layout."""
 
 import pathlib
 from typing import Any
@@ -22,15 +22,15 @@ def source(layout: str | None = DIGIT, *labels: str, **options: Any) -> SourceCo
     return SourceConfig(layout=layout, labels=parse_labels(list(labels)) if labels else None, **options)
 
 
-def records_of(num: int) -> np.ndarray:
-    """[num] of `DIGIT`."""
+def make_records(num: int) -> np.ndarray:
+    """Returns `num` records with the layout `DIGIT`."""
     records = np.zeros(num, [("label", "u1"), ("image", "u1", (8, 8))])
     records["label"], records["image"] = np.arange(num) % 10, make_pixels(num, 8, 8)
     return records
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
-def test_digits_come_back_pixel_for_pixel(ending: str, tmp_path: pathlib.Path) -> None:
+def test_digits_keep_their_pixels_and_labels(ending: str, tmp_path: pathlib.Path) -> None:
     datasets = pytest.importorskip("sklearn.datasets", reason="scikit-learn, whose digits are needed, is not installed")
     digits = datasets.load_digits()
     records = np.zeros(1797, [("label", "u1"), ("image", "u1", (8, 8))])
@@ -46,7 +46,7 @@ def test_digits_come_back_pixel_for_pixel(ending: str, tmp_path: pathlib.Path) -
     assert all(image.spool > 1 for image in images) == bool(ending)
 
 
-def test_header_footer_and_gaps(tmp_path: pathlib.Path) -> None:
+def test_reads_records_with_header_footer_and_gaps(tmp_path: pathlib.Path) -> None:
     dtype = np.dtype(
         [
             ("id", "<i4"),
@@ -87,7 +87,7 @@ def test_header_footer_and_gaps(tmp_path: pathlib.Path) -> None:
         }, case
 
 
-def test_what_is_predicted(tmp_path: pathlib.Path) -> None:
+def test_label_option_selects_the_targets(tmp_path: pathlib.Path) -> None:
     records = np.zeros(2, [("points", "<f2", (4,)), ("pixels", "u1", (4, 4, 3)), ("key", "S4"), ("label", "u1")])
     records["points"], records["key"], records["label"] = [[0, 1, 2, 3], [np.nan, 0, 0, 0]], [b"a", b"b"], [3, 4]
     path = write_files(tmp_path, {"a.bin": records.tobytes()}) / "a.bin"
@@ -107,8 +107,8 @@ def test_what_is_predicted(tmp_path: pathlib.Path) -> None:
     assert (named.labels, named.dead_letters["a.bin#000001"].reason) == (["z"], "bad_label")
 
 
-def test_files_that_are_named_like_splits(tmp_path: pathlib.Path) -> None:
-    data = records_of(1).tobytes()
+def test_file_names_give_splits(tmp_path: pathlib.Path) -> None:
+    data = make_records(1).tobytes()
     cases = {
         ("train.bin", "test.bin"): ["test", "train"],
         ("train_1.bin", "train_2.bin", "val.bin"): ["train", "train", "validation"],
@@ -126,7 +126,7 @@ def test_files_that_are_named_like_splits(tmp_path: pathlib.Path) -> None:
 
 
 def test_large_files_are_listed_in_parts(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_files(tmp_path, {"a.bin": records_of(1001).tobytes()}) / "a.bin"
+    path = write_files(tmp_path, {"a.bin": make_records(1001).tobytes()}) / "a.bin"
     complete = Listed(FixedLength, path, source=source())
     monkeypatch.setattr(array_images, "_PART_BYTES", 65 * 100)
     divided = Listed(FixedLength, path, source=source())
@@ -134,9 +134,9 @@ def test_large_files_are_listed_in_parts(tmp_path: pathlib.Path, monkeypatch: py
     assert divided.images == complete.images
 
 
-def test_hidden_files_are_ignored_and_counted(tmp_path: pathlib.Path) -> None:
-    write_files(tmp_path / "in", {"a.bin": records_of(2).tobytes(), ".hidden": b"", "README": b"read me"})
-    (tmp_path / "in" / "out.bin").symlink_to(write_files(tmp_path, {"out.bin": records_of(2).tobytes()}) / "out.bin")
+def test_counts_hidden_and_ignored_files(tmp_path: pathlib.Path) -> None:
+    write_files(tmp_path / "in", {"a.bin": make_records(2).tobytes(), ".hidden": b"", "README": b"read me"})
+    (tmp_path / "in" / "out.bin").symlink_to(write_files(tmp_path, {"out.bin": make_records(2).tobytes()}) / "out.bin")
     listed = Listed(FixedLength, tmp_path / "in", source=source(), ignore=("README",))
     assert (len(listed.images), listed.num_ignored, listed.dead_letters["out.bin"].reason) == (2, 2, "outside")
 
@@ -177,17 +177,17 @@ def test_hidden_files_are_ignored_and_counted(tmp_path: pathlib.Path) -> None:
     ],
     ids=lambda value: str(value)[:40] if value is None or ":" in str(value) else "",
 )
-def test_what_is_no_layout(layout: str | None, expected: str, tmp_path: pathlib.Path) -> None:
-    path = write_files(tmp_path, {"a.bin": records_of(2).tobytes()}) / "a.bin"
+def test_rejects_invalid_layouts(layout: str | None, expected: str, tmp_path: pathlib.Path) -> None:
+    path = write_files(tmp_path, {"a.bin": make_records(2).tobytes()}) / "a.bin"
     assert_refused(FixedLength, path, expected, source=source(layout))
 
 
-def test_records_without_an_image_say_what_an_example_is_to_have(tmp_path: pathlib.Path) -> None:
-    path = write_files(tmp_path, {"a.bin": records_of(2).tobytes()}) / "a.bin"
+def test_rejects_image_none(tmp_path: pathlib.Path) -> None:
+    path = write_files(tmp_path, {"a.bin": make_records(2).tobytes()}) / "a.bin"
     assert_refused(FixedLength, path, "--image=none: ", source=source(has_images=False))
 
 
-def test_types_of_a_layout() -> None:
+def test_parses_field_types_of_a_layout() -> None:
     dtype = parse_record_type("a:int16, b:>float64 ,skip[3],c:uint64[2],d:char[5]")
     assert {name: (*field,) for name, field in dtype.fields.items()} == {
         "a": (np.dtype("<i2"), 0),
@@ -201,30 +201,30 @@ def test_types_of_a_layout() -> None:
 @pytest.mark.parametrize(
     "case, data, options, expected",
     [
-        ("a byte too many", records_of(3).tobytes() + b"x", {}, "196 bytes, wrong record length"),
-        ("a byte too few", records_of(3).tobytes()[:-1], {}, "64 left over"),
-        ("another layout", records_of(64).tobytes(), {"layout": "label:uint16,image:uint8[8,8]"}, "records of 66 bytes"),
-        ("empty", b"", {}, "0 bytes, wrong record length"),
-        ("less than the header", b"abc", {"header_bytes": 100}, "a header of 100"),
-        ("an absurd header", records_of(3).tobytes(), {"header_bytes": 10**18}, f"a header of {10**18}"),
-        ("an absurd footer", records_of(3).tobytes(), {"footer_bytes": 10**30}, f"a footer of {10**30}"),
-        ("header and footer alone", b"headfoot", {"header_bytes": 4, "footer_bytes": 4}, "wrong record length"),
+        ("one extra byte", make_records(3).tobytes() + b"x", {}, "196 bytes, wrong record length"),
+        ("one missing byte", make_records(3).tobytes()[:-1], {}, "64 left over"),
+        ("wrong layout", make_records(64).tobytes(), {"layout": "label:uint16,image:uint8[8,8]"}, "records of 66 bytes"),
+        ("empty file", b"", {}, "0 bytes, wrong record length"),
+        ("file shorter than the header", b"abc", {"header_bytes": 100}, "a header of 100"),
+        ("huge header", make_records(3).tobytes(), {"header_bytes": 10**18}, f"a header of {10**18}"),
+        ("huge footer", make_records(3).tobytes(), {"footer_bytes": 10**30}, f"a footer of {10**30}"),
+        ("header and footer without records", b"headfoot", {"header_bytes": 4, "footer_bytes": 4}, "wrong record length"),
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 30 else "",
 )
-def test_a_wrong_record_length(case: str, data: bytes, options: dict, expected: str, tmp_path: pathlib.Path) -> None:
+def test_rejects_wrong_record_lengths(case: str, data: bytes, options: dict, expected: str, tmp_path: pathlib.Path) -> None:
     config = source(**{"layout": DIGIT, **options})
     write_files(tmp_path, {"a.bin": data, "a.bin.gz": gzipped(data)})
     for name in ("a.bin", "a.bin.gz"):
         assert_refused(FixedLength, tmp_path / name, expected, source=config)
 
 
-def test_damaged_gzip(tmp_path: pathlib.Path) -> None:
-    complete = gzipped(records_of(100).tobytes())
+def test_rejects_corrupt_gzip(tmp_path: pathlib.Path) -> None:
+    complete = gzipped(make_records(100).tobytes())
     cases = {
-        "cut off": complete[:-9],
-        "something else behind it": complete + b"garbage",
-        "no gzip": b"PK" + complete[2:],
+        "truncated": complete[:-9],
+        "trailing garbage": complete + b"garbage",
+        "not gzip": b"PK" + complete[2:],
         "empty": b"",
     }
     for number, (case, data) in enumerate(cases.items()):
@@ -233,13 +233,13 @@ def test_damaged_gzip(tmp_path: pathlib.Path) -> None:
         assert_refused(FixedLength, tmp_path / f"{number}.bin.gz", expected, source=source())
 
 
-def test_a_file_that_shrinks_while_it_is_listed_is_told(tmp_path: pathlib.Path) -> None:
-    path = write_files(tmp_path, {"a.bin": records_of(100).tobytes()}) / "a.bin"
+def test_rejects_a_file_that_shrinks_during_the_listing(tmp_path: pathlib.Path) -> None:
+    path = write_files(tmp_path, {"a.bin": make_records(100).tobytes()}) / "a.bin"
 
-    class Shrinks(FixedLength):
+    class ShrinkingSource(FixedLength):
         def parts(self) -> list[str]:
             parts = super().parts()
-            path.write_bytes(records_of(90).tobytes())
+            path.write_bytes(make_records(90).tobytes())
             return parts
 
-    assert_refused(Shrinks, path, "bytes too early", source=source())
+    assert_refused(ShrinkingSource, path, "bytes too early", source=source())

@@ -1,4 +1,4 @@
-"""Splits by shares, by folders and by a column: what goes together, and that what a message advises really helps."""
+"""Tests which options for splits can be combined, and that the options which an error advises work."""
 
 import io
 import json
@@ -31,51 +31,51 @@ def write_inputs(folder: pathlib.Path) -> None:
         (folder / f"lists/{name}.csv").write_text("image,label\n" + "".join(f"../images/{index:02d}.jpg,a\n" for index in half))
 
 
-# Input, options -> what the message says, and the options that it advises, each of which is to do.
+# Maps each case to input, options, words of the error message, and lists of options that the message advises.
 CASES = {
-    "shares of classes": ("classes", [SHARES], None, []),
-    "shares, said to be classes": ("classes", [SHARES, NO], None, []),
-    "shares, said to be splits": ("classes", [SHARES, YES], "SPLIT/CLASS/IMAGE", []),
+    "class folders and shares": ("classes", [SHARES], None, []),
+    "class folders and shares, --split_folders=no": ("classes", [SHARES, NO], None, []),
+    "class folders and shares, --split_folders=yes": ("classes", [SHARES, YES], "SPLIT/CLASS/IMAGE", []),
     "split folders": ("splits", [], None, []),
-    "split folders, said so": ("splits", [YES], None, []),
+    "split folders, --split_folders=yes": ("splits", [YES], None, []),
     "split folders and shares": ("splits", [SHARES], "splits (train, test)", [[], [SHARES, NO], [SHARES, DIVIDE]]),
-    "split folders, said so, and shares": ("splits", [SHARES, YES], "Omit --splits", [[], [YES], [SHARES, YES, DIVIDE]]),
-    "split folders as classes": ("splits", [SHARES, NO], None, []),
+    "split folders and shares, --split_folders=yes": ("splits", [SHARES, YES], "Omit --splits", [[], [YES], [SHARES, YES, DIVIDE]]),
+    "split folders and shares, --split_folders=no": ("splits", [SHARES, NO], None, []),
     "folds": ("folds", [YES], None, []),
     "folds and shares": ("folds", [SHARES, YES], "splits (one, two)", [[YES], [SHARES, YES, "--divide=one"]]),
-    "mixed": ("mixed", [], "--split_folders=yes", [[YES], [NO]]),
-    "mixed and shares": ("mixed", [SHARES], "--split_folders=no", [[SHARES, NO], [YES], [SHARES, YES, DIVIDE]]),
-    "a table and shares": ("plain.csv", [SHARES], None, []),
-    "a table of split folders": ("plain.csv", [YES], "--split_folders", [[]]),
-    "a column": ("column.csv", [], None, []),
-    "a column and shares": ("column.csv", [SHARES], "column 'split'", [[], [SHARES, NO_COLUMN], [SHARES, DIVIDE]]),
-    "a column and folds": ("column.csv", ["--folds=3"], "--folds", [[], ["--folds=3", NO_COLUMN], ["--folds=3", DIVIDE]]),
-    "no column and shares": ("column.csv", [SHARES, NO_COLUMN], None, []),
-    "no folders, a column and shares": ("column.csv", [SHARES, NO], "--split_column=", [[], [SHARES, NO_COLUMN]]),
-    "a split that is not given": ("splits", ["--divide=trian"], "no input names a split 'trian'; did you mean 'train'?", []),
-    "no split is given": ("classes", ["--divide=train"], "omit --divide", [[]]),
-    "nothing without a split": ("splits", ["--divide=rest"], "train, test", [[DIVIDE]]),
-    "divided into what is there": ("splits", ["--splits=train=0.5,test=0.5", DIVIDE], "'test'", [["--splits=train=0.5,test=0.5", "--divide=train,test"]]),
-    "a group in two folders": (
+    "split and other folders": ("mixed", [], "--split_folders=yes", [[YES], [NO]]),
+    "split and other folders and shares": ("mixed", [SHARES], "--split_folders=no", [[SHARES, NO], [YES], [SHARES, YES, DIVIDE]]),
+    "table and shares": ("plain.csv", [SHARES], None, []),
+    "table and --split_folders=yes": ("plain.csv", [YES], "--split_folders", [[]]),
+    "split column": ("column.csv", [], None, []),
+    "split column and shares": ("column.csv", [SHARES], "column 'split'", [[], [SHARES, NO_COLUMN], [SHARES, DIVIDE]]),
+    "split column and folds": ("column.csv", ["--folds=3"], "--folds", [[], ["--folds=3", NO_COLUMN], ["--folds=3", DIVIDE]]),
+    "unused split column and shares": ("column.csv", [SHARES, NO_COLUMN], None, []),
+    "split column and shares, --split_folders=no": ("column.csv", [SHARES, NO], "--split_column=", [[], [SHARES, NO_COLUMN]]),
+    "misspelled split": ("splits", ["--divide=trian"], "no input names a split 'trian'; did you mean 'train'?", []),
+    "--divide without given splits": ("classes", ["--divide=train"], "omit --divide", [[]]),
+    "--divide=rest without unsplit inputs": ("splits", ["--divide=rest"], "train, test", [[DIVIDE]]),
+    "--divide into an existing split": ("splits", ["--splits=train=0.5,test=0.5", DIVIDE], "'test'", [["--splits=train=0.5,test=0.5", "--divide=train,test"]]),
+    "group in two split folders": (
         "splits",
         [r"--group_pattern=([0-9][0-9])\."],
         "--input=splits: 20 groups are in several splits already, such as '00' in train and test",
         [["--group_pattern=.*"]],
     ),
-    "a column's group in two splits": ("column.csv", ["--group=label"], "2 groups are in several splits already, such as", [["--group="]]),
-    "a usual group in two splits": ("grouped.csv", [], "1 group is in several splits already, such as 'p1' in train", [["--group="]]),
-    "given splits and strata": ("splits", ["--stratify"], "--divide train", [["--stratify", DIVIDE], ["--stratify", NO]]),
+    "group column with groups in two splits": ("column.csv", ["--group=label"], "2 groups are in several splits already, such as", [["--group="]]),
+    "default group column with a group in two splits": ("grouped.csv", [], "1 group is in several splits already, such as 'p1' in train", [["--group="]]),
+    "split folders and strata": ("splits", ["--stratify"], "--divide train", [["--stratify", DIVIDE], ["--stratify", NO]]),
 }
 
 
 def estimate(name: str, options: list[str]) -> int:
-    """A listing is all that it takes."""
+    """Runs `prepare --estimate`, which only lists the input, and returns its exit code."""
     return main(["prepare", "--input", name, "--output", "out", "--estimate", *options])
 
 
 @pytest.mark.slow(0.2)
 @pytest.mark.parametrize("case", CASES)
-def test_shares_folders_and_columns(case, tmp_path, monkeypatch, capsys):
+def test_split_options_work_or_give_valid_advice(case, tmp_path, monkeypatch, capsys):
     write_inputs(tmp_path)
     monkeypatch.chdir(tmp_path)
     name, options, message, advised = CASES[case]
@@ -86,13 +86,13 @@ def test_shares_folders_and_columns(case, tmp_path, monkeypatch, capsys):
         assert estimate(name, others) == 0, (others, capsys.readouterr().err)
 
 
-def test_one_split_folder_is_an_input_by_itself(tmp_path, monkeypatch):
+def test_split_folder_may_be_the_input(tmp_path, monkeypatch):
     write_inputs(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert estimate("splits/train", [SHARES]) == 0
 
 
-def rows_with_splits(folder: pathlib.Path, num_empty: int) -> pathlib.Path:
+def write_rows(folder: pathlib.Path, num_empty: int) -> pathlib.Path:
     write_files(folder / "images", {f"{index:02d}.jpg": jpeg(index) for index in range(40)})
     rows = [f"images/{index:02d}.jpg,a,{'' if index < num_empty else 'train'}\n" for index in range(40)]
     (folder / "rows.csv").write_text("image,label,split\n" + "".join(rows))
@@ -100,9 +100,9 @@ def rows_with_splits(folder: pathlib.Path, num_empty: int) -> pathlib.Path:
 
 
 @pytest.mark.parametrize("num_empty", [1, 30, 40])
-def test_a_column_that_is_filled_for_some_rows_is_one_line(num_empty, tmp_path, monkeypatch, capsys):
+def test_partly_empty_split_column_gives_a_one_line_error(num_empty, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("beam_pipelines.shards.measure.measure_batch", None)  # no image is read
-    table = rows_with_splits(tmp_path, num_empty)
+    table = write_rows(tmp_path, num_empty)
     assert main(["prepare", "--input", str(table), "--output", str(tmp_path / "out")]) == 2
     message = capsys.readouterr().err
     assert re.search(rf"{num_empty} of 40 rows have no split.* rows.csv:\d+: column 'split' is empty", message), message
@@ -112,7 +112,7 @@ def test_a_column_that_is_filled_for_some_rows_is_one_line(num_empty, tmp_path, 
     assert estimate(str(table), ["--max_bad_fraction=0.8"]) == (0 if num_empty < 40 else 2)
 
 
-def test_a_field_of_samples_that_is_filled_for_some_is_one_line(tmp_path, capsys):
+def test_partly_empty_split_field_gives_an_error(tmp_path, capsys):
     def fields(index: int) -> bytes:
         return json.dumps({"label": "a", "split": "" if index % 2 else "test"}).encode()
 

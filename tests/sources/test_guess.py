@@ -1,4 +1,4 @@
-"""What an input is, by the names that lie there."""
+"""Tests that the source is detected from the names of files, and that unsupported formats are named."""
 
 import pytest
 
@@ -57,13 +57,13 @@ FILES = {
 
 
 @pytest.mark.parametrize("kind, names", [(kind, names) for kind, cases in FOLDERS.items() for names in cases])
-def test_a_folder_is_known_by_its_names(tmp_path, kind, names):
+def test_source_of_a_folder_is_detected_from_file_names(tmp_path, kind, names):
     write_files(tmp_path, {**dict.fromkeys(names, b"x"), ".hidden/metadata.csv": b"x", ".metadata.csv": b"x"})
     assert guess_source(str(tmp_path)) == kind
 
 
 @pytest.mark.parametrize("kind, name", [(kind, name) for kind, names in FILES.items() for name in names])
-def test_a_file_is_known_by_its_name(tmp_path, kind, name):
+def test_source_of_a_file_is_detected_from_its_name(tmp_path, kind, name):
     assert guess_source(f"{tmp_path}/{name}") == kind
 
 
@@ -74,28 +74,28 @@ YOLO = b"0 0.5 0.5 0.25 0.5\n11 0.25 0.25 0.1 1\n"
 CVAT = b"<?xml version='1.0'?>\n<annotations><image id='0' name='1.jpg'/></annotations>"
 VOC = b"<annotation><filename>1.jpg</filename></annotation>"
 KITTI = b"Car 0.00 0 -1.58 587.01 173.33 614.12 200.12 1.65 1.67 3.64 -0.65 1.71 46.70 -1.59\n"
-# case -> input, files, words of the message
+# Maps each case to its input, files and words of the error message.
 UNREADABLE = {
-    "an unknown file": ("data.bin", {"data.bin": b"x"}, ["data.bin", "--source"]),
+    "unknown file": ("data.bin", {"data.bin": b"x"}, ["data.bin", "--source"]),
     "HDF5": ("x.h5", {"x.h5": b"\x89HDF\r\n\x1a\n"}, ["HDF5", ".npz"]),
-    "HDF5 of another name": ("x.bin", {"x.bin": b"\x89HDF\r\n\x1a\n"}, ["HDF5", ".npz"]),
-    "a zip file": ("x.zip", {"x.zip": b"PK\x03\x04"}, ["archive", "unpack"]),
+    "HDF5 with another extension": ("x.bin", {"x.bin": b"\x89HDF\r\n\x1a\n"}, ["HDF5", ".npz"]),
+    "zip file": ("x.zip", {"x.zip": b"PK\x03\x04"}, ["archive", "unpack"]),
     "pickles": ("data_batch_1", {"data_batch_1": b"\x80\x04x"}, ["pickle"]),
-    "a file that is missing": ("x.mat", {}, ["MATLAB"]),
+    "missing file": ("x.mat", {}, ["MATLAB"]),
     "LabelMe": ("1.json", {"1.json": LABELME}, ["LabelMe", "--source=coco"]),
-    "LabelMe's folder": ("", {"annotations/1.json": LABELME, "images/1.jpg": b"x"}, ["LabelMe", "--source=coco"]),
+    "LabelMe folder": ("", {"annotations/1.json": LABELME, "images/1.jpg": b"x"}, ["LabelMe", "--source=coco"]),
     "VIA": ("via.json", {"via.json": VIA}, ["VIA"]),
     "Label Studio": ("x.json", {"x.json": LABEL_STUDIO}, ["Label Studio"]),
-    "a list of rows": ("x.json", {"x.json": b'[{"image": "1.jpg", "label": "a"}]'}, ["JSON Lines"]),
-    "CVAT": ("", {"annotations.xml": CVAT, "images/1.jpg": b"x"}, ["CVAT", "--source=voc"]),
-    "CVAT's folder": ("", {"Annotations/1.xml": CVAT, "images/1.jpg": b"x"}, ["CVAT"]),
+    "JSON list of rows": ("x.json", {"x.json": b'[{"image": "1.jpg", "label": "a"}]'}, ["JSON Lines"]),
+    "CVAT file in a folder": ("", {"annotations.xml": CVAT, "images/1.jpg": b"x"}, ["CVAT", "--source=voc"]),
+    "CVAT annotation folder": ("", {"Annotations/1.xml": CVAT, "images/1.jpg": b"x"}, ["CVAT"]),
     "YOLO": ("1.txt", {"1.txt": YOLO}, ["YOLO", "--input=FILE.json --source=coco --image_root=FOLDER"]),
     "KITTI": ("1.txt", {"1.txt": KITTI}, ["KITTI"]),
 }
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
-def test_a_format_that_is_not_read_is_named_with_what_works(tmp_path, case):
+def test_unsupported_format_is_named_with_alternatives(tmp_path, case):
     name, files, words = UNREADABLE[case]
     write_files(tmp_path, files)
     with pytest.raises(UserError) as caught:
@@ -105,6 +105,6 @@ def test_a_format_that_is_not_read_is_named_with_what_works(tmp_path, case):
 
 
 @pytest.mark.parametrize("name, data", [("x.json", b'{"images": [], "annotations": []}'), ("x.json", b"{}"), ("x.txt", b"a/1.jpg 3\n"), ("x.txt", b"")])
-def test_files_that_are_read_or_unknown_are_guessed_by_name(tmp_path, name, data):
+def test_supported_or_unknown_content_leaves_the_choice_to_the_name(tmp_path, name, data):
     write_files(tmp_path, {name: data})
     assert guess_source(f"{tmp_path}/{name}") == {"x.json": "coco", "x.txt": "text"}[name]

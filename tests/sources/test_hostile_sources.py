@@ -1,4 +1,4 @@
-"""Sources that mean harm, through the real command: a dead letter or one clear line, no crash, and nothing outside is ever opened."""
+"""Tests that `prepare` rejects hostile sources without a crash and never opens files outside the input."""
 
 import io
 import json
@@ -27,11 +27,13 @@ BOMB = b"\x89PNG\r\n\x1a\n\0\0\0\r" + _HEADER + struct.pack(">I", zlib.crc32(_HE
 
 
 class Case(NamedTuple):
-    """Attributes:
-    write: Writes the source into `root/in`, beside `root/secret`; returns what --input is, below `root/in`.
-    options: Of the command.
-    code: The exit code.
-    message: In what is printed, or among the dead letters.
+    """Hostile source and its expected outcome.
+
+    Attributes:
+        write: Writes the source to `root/in`, and returns the path of the input below `root/in`.
+        options: Options of the command.
+        code: Expected exit code.
+        message: Words expected in stderr or in the dead letters.
     """
 
     write: Callable[[pathlib.Path], str]
@@ -105,8 +107,8 @@ def masks(data: bytes) -> Callable[[pathlib.Path], str]:
     return write
 
 
-class Harm:
-    """Unpickled, it leaves a trace."""
+class Trap:
+    """Object that creates a file when it is unpickled."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = str(path)
@@ -117,18 +119,18 @@ class Harm:
 
 def pickled_npz(root: pathlib.Path) -> str:
     write_files(root / "in", {})
-    np.savez(root / "in/x.npz", x=np.zeros((3, 4, 4), np.uint8), y=np.array([Harm(root / "secret/harm")] * 3, object))
+    np.savez(root / "in/x.npz", x=np.zeros((3, 4, 4), np.uint8), y=np.array([Trap(root / "secret/harm")] * 3, object))
     return "x.npz"
 
 
 def pickled_npy(root: pathlib.Path) -> str:
     write_files(root / "in", {})
-    np.save(root / "in/x.npy", np.array([Harm(root / "secret/harm")] * 3, object), allow_pickle=True)
+    np.save(root / "in/x.npy", np.array([Trap(root / "secret/harm")] * 3, object), allow_pickle=True)
     return "x.npy"
 
 
 def pickled_cifar(root: pathlib.Path) -> str:
-    write_files(root / "in", {"data_batch_1": pickle.dumps(Harm(root / "secret/harm")), "batches.meta": b"x"})
+    write_files(root / "in", {"data_batch_1": pickle.dumps(Trap(root / "secret/harm")), "batches.meta": b"x"})
     return ""
 
 
@@ -149,7 +151,7 @@ def zip_bomb(root: pathlib.Path) -> str:
     return "x.npz"
 
 
-def absurd_idx(root: pathlib.Path) -> str:
+def huge_idx(root: pathlib.Path) -> str:
     images = struct.pack(">HBBIII", 0, 8, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1) + bytes(64)
     write_files(root / "in", {"train-images-idx3-ubyte": images, "train-labels-idx1-ubyte": idx_file(np.zeros(3, np.uint8))})
     return ""
@@ -220,30 +222,30 @@ LENIENT = ["--max_bad_fraction=0.5", "--splits=train=1"]
 
 CASES = {
     "folder: decompression bomb": Case(folder_with(bomb=BOMB), LENIENT, 0, "60000 x 60000 pixels"),
-    "folder: a web page": Case(folder_with(page=b"<html>"), LENIENT, 0, "HTML or XML"),
-    "table: path that climbs out": Case(table("../secret/0.png,x"), LENIENT, 0, "not a path below"),
+    "folder: web page": Case(folder_with(page=b"<html>"), LENIENT, 0, "HTML or XML"),
+    "table: relative path to outside": Case(table("../secret/0.png,x"), LENIENT, 0, "not a path below"),
     "table: absolute path": Case(table("{root}/secret/0.png,x"), LENIENT, 0, "not a path below"),
-    "table: a link out": Case(table("link.png,x"), LENIENT, 0, "--follow_links"),
-    "table: a linked folder": Case(table("folder/0.png,x"), LENIENT, 0, "--follow_links"),
-    "table: a URL": Case(table("gs://bucket/x.png,x"), LENIENT, 0, "gs://bucket/x.png"),
-    "table: a class name that is no line": Case(table('00.png,"a\nb"'), LENIENT, 0, "rows.csv:14"),
-    "table: a mask that climbs out": Case(
+    "table: link to outside": Case(table("link.png,x"), LENIENT, 0, "--follow_links"),
+    "table: linked folder": Case(table("folder/0.png,x"), LENIENT, 0, "--follow_links"),
+    "table: URL": Case(table("gs://bucket/x.png,x"), LENIENT, 0, "gs://bucket/x.png"),
+    "table: class name with a line break": Case(table('00.png,"a\nb"'), LENIENT, 0, "rows.csv:14"),
+    "table: mask outside": Case(
         table("link.txt,../secret/0.png", masks=True), [*LENIENT, "--label=label:mask"], 0, "not a path below"
     ),
-    "jsonl: nesting": Case(json_lines("[" * 100_000), LENIENT, 0, "rows.jsonl:13"),
+    "jsonl: deep nesting": Case(json_lines("[" * 100_000), LENIENT, 0, "rows.jsonl:13"),
     "jsonl: half a surrogate pair": Case(json_lines({"file_name": "\ud800.png", "label": "x"}), LENIENT, 0, "rows.jsonl:13"),
-    "text: path that climbs out": Case(text_list("../secret/0.png x"), LENIENT, 0, "not a path below"),
+    "text: relative path to outside": Case(text_list("../secret/0.png x"), LENIENT, 0, "not a path below"),
     "voc: entity bomb": Case(voc(LOL.format("ha" * 99).replace("{", "{{").replace("}", "}}") + "<annotation>&c;</annotation>"), LENIENT, 0, "00.xml"),
-    "voc: a file as an entity": Case(voc(FOREIGN), LENIENT, 0, "00.xml"),
-    "voc: name that climbs out": Case(voc("<annotation><filename>../../secret/0.png</filename></annotation>"), LENIENT, 0, "00"),
-    "coco: path that climbs out": Case(
+    "voc: external entity": Case(voc(FOREIGN), LENIENT, 0, "00.xml"),
+    "voc: relative path to outside": Case(voc("<annotation><filename>../../secret/0.png</filename></annotation>"), LENIENT, 0, "00"),
+    "coco: relative path to outside": Case(
         coco({"images": [{"id": 99, "file_name": "../secret/0.png", "height": 16, "width": 16}]}), LENIENT, 0, "not a path below"
     ),
-    "coco: box outside": Case(
+    "coco: box outside the image": Case(
         coco({"annotations": [{"id": 1, "image_id": 0, "category_id": 1, "bbox": [900, 900, 5, 5]}]}), LENIENT, 0, "box 1 of 1 (cat)"
     ),
-    "coco: nesting": Case(coco("[" * 100_000), LENIENT, 2, "all.json"),
-    "coco: absurd run lengths": Case(
+    "coco: deep nesting": Case(coco("[" * 100_000), LENIENT, 2, "all.json"),
+    "coco: huge run lengths": Case(
         coco(
             {
                 "annotations": [
@@ -259,26 +261,26 @@ CASES = {
         "00.png",
     ),
     "masks: decompression bomb": Case(masks(BOMB), LENIENT, 0, "60000 x 60000 pixels"),
-    "masks: a photograph": Case(masks(jpeg()), LENIENT, 0, "its values are not exact"),
-    "npz: a pickle": Case(pickled_npz, LENIENT, 2, "x.npz"),
-    "npy: a pickle": Case(pickled_npy, [*LENIENT, "--label=none"], 2, "x.npy"),
+    "masks: JPEG photograph": Case(masks(jpeg()), LENIENT, 0, "its values are not exact"),
+    "npz: pickle": Case(pickled_npz, LENIENT, 2, "x.npz"),
+    "npy: pickle": Case(pickled_npy, [*LENIENT, "--label=none"], 2, "x.npy"),
     "cifar: pickles": Case(pickled_cifar, [*LENIENT, "--source=arrays"], 2, "pickle"),
-    "npy: absurd header": Case(huge_npy, [*LENIENT, "--label=none"], 2, "x.npy"),
-    "npz: zip bomb, and a member that climbs out": Case(zip_bomb, [*LENIENT, "--label=none"], 2, "x.npz"),
-    "idx: absurd header": Case(absurd_idx, LENIENT, 2, "train-images-idx3-ubyte"),
+    "npy: huge shape": Case(huge_npy, [*LENIENT, "--label=none"], 2, "x.npy"),
+    "npz: zip bomb and member outside": Case(zip_bomb, [*LENIENT, "--label=none"], 2, "x.npz"),
+    "idx: huge shape": Case(huge_idx, LENIENT, 2, "train-images-idx3-ubyte"),
     "fixed_length: wrong record length": Case(
         wrong_length, [*LENIENT, "--source=fixed_length", "--record_layout=label:uint8,image:uint8[4,4]"], 2, "x.bin"
     ),
-    "tfrecord: no example": Case(records(b"\xff" * 40), LENIENT, 0, "x.tfrecord@"),
-    "tfrecord: a flipped bit": Case(records(flip=300), LENIENT, 0, "x.tfrecord@"),
-    "tfrecord: cut off": Case(records(cut=100), LENIENT, 0, "x.tfrecord@"),
-    "webdataset: member that climbs out": Case(
+    "tfrecord: not an example": Case(records(b"\xff" * 40), LENIENT, 0, "x.tfrecord@"),
+    "tfrecord: flipped bit": Case(records(flip=300), LENIENT, 0, "x.tfrecord@"),
+    "tfrecord: truncated": Case(records(cut=100), LENIENT, 0, "x.tfrecord@"),
+    "webdataset: member outside": Case(
         tar((member("../../secret/evil.png"), GOOD[0])), LENIENT, 0, "x.tar:../../secret/evil.png"
     ),
-    "webdataset: a link": Case(
+    "webdataset: link": Case(
         tar((member("evil.png", tarfile.SYMTYPE, "../secret/0.png"), b""), (member("evil.cls"), b"1")), LENIENT, 0, "evil"
     ),
-    "webdataset: no JSON": Case(tar((member("evil.json"), b"[" * 100_000), (member("evil.png"), GOOD[0])), LENIENT, 0, "evil"),
+    "webdataset: not JSON": Case(tar((member("evil.json"), b"[" * 100_000), (member("evil.png"), GOOD[0])), LENIENT, 0, "evil"),
 }
 
 _opened: list[str] = []
@@ -294,8 +296,8 @@ sys.addaudithook(_listen)
 
 
 @pytest.fixture
-def listening(monkeypatch):
-    """All that this process opens; the work is done in it."""
+def opened_paths(monkeypatch):
+    """Returns the list of paths that this process opens; the run starts no worker process."""
     monkeypatch.setattr(local, "num_cores", lambda: 0)
     monkeypatch.setattr(sys.modules[__name__], "_listens", True)
     _opened.clear()
@@ -304,17 +306,17 @@ def listening(monkeypatch):
 
 @pytest.mark.slow(0.5)
 @pytest.mark.parametrize("name", CASES)
-def test_a_source_that_means_harm(tmp_path, capsys, listening, name):
+def test_hostile_source_neither_crashes_nor_opens_outside_files(tmp_path, capsys, opened_paths, name):
     case = CASES[name]
     write_files(tmp_path / "secret", {"0.png": png(99), "0.txt": b"secret"})
     path = f"{tmp_path}/in/{case.write(tmp_path)}".rstrip("/")
     before = sorted(tmp_path.rglob("*"))
-    listening.clear()
+    opened_paths.clear()
     code = main(["prepare", "--input", path, "--output", str(tmp_path / "out"), "--name=made", *case.options])
-    opened = [name for name in listening if "/secret" in name]
+    secret_paths = [name for name in opened_paths if "/secret" in name]
     printed = capsys.readouterr()
     assert code == case.code, printed.err
-    assert not opened
+    assert not secret_paths
     assert "Traceback" not in printed.err and "secret\n" not in printed.err
     assert sorted(path for path in tmp_path.rglob("*") if tmp_path / "out" not in (path, *path.parents)) == before
     if code:

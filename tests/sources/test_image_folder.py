@@ -1,4 +1,4 @@
-"""Source `image_folder`: every row of the table in its docstring, and what people's folders are really like."""
+"""Tests the source `image_folder`: classes, splits, names, links, ignored files, and errors for unexpected files."""
 
 import os
 import pathlib
@@ -30,8 +30,8 @@ NFC, NFD = unicodedata.normalize("NFC", "Lo\u0308we"), unicodedata.normalize("NF
 NOT_UTF8 = os.fsdecode(b"caf\xe9")
 
 
-class Listed:
-    """A whole listing."""
+class Listing:
+    """Lists all parts of a folder."""
 
     def __init__(self, root: os.PathLike[str] | str, **options: Any) -> None:
         self.source = ImageFolder(PrepareJob(input=os.fspath(root), output="out", name="flowers", **options))
@@ -43,23 +43,23 @@ class Listed:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Path -> class."""
+        """Maps paths to classes."""
         return {image.path: image.label for image in self.images}
 
     @property
     def splits(self) -> dict[str, str | None]:
-        """Path -> split."""
+        """Maps paths to splits."""
         return {image.path: image.split for image in self.images}
 
 
 def make_folder(root: pathlib.Path, paths: Iterable[str]) -> pathlib.Path:
-    """Files that no listing looks into."""
+    """Writes files whose content the listing does not read."""
     return write_files(root, dict.fromkeys(paths, b"not looked at"))
 
 
-def assert_refused(case: str, root: pathlib.Path, parts: Iterable[str], **options: Any) -> None:
+def assert_rejected(case: str, root: pathlib.Path, parts: Iterable[str], **options: Any) -> None:
     with pytest.raises(UserError) as caught:
-        Listed(root, **options)
+        Listing(root, **options)
     message = str(caught.value)
     for part in parts:
         assert part in message, (case, message)
@@ -69,9 +69,9 @@ def assert_refused(case: str, root: pathlib.Path, parts: Iterable[str], **option
 # Classes and splits
 
 
-def test_folders_are_classes(tmp_path):
+def test_class_folders_give_labels(tmp_path):
     make_folder(tmp_path, ["cat/1.jpg", "cat/2.jpg", "dog/1.jpg"])
-    listed = Listed(tmp_path)
+    listed = Listing(tmp_path)
     assert listed.images == [
         InputRecord("cat/1.jpg", "cat/1.jpg", "cat", None),
         InputRecord("cat/2.jpg", "cat/2.jpg", "cat", None),
@@ -81,9 +81,9 @@ def test_folders_are_classes(tmp_path):
     assert listed.part.num_ignored == 0
 
 
-def test_nested_folders_are_classes_by_their_path(tmp_path):
+def test_nested_folders_are_classes_named_by_their_path(tmp_path):
     make_folder(tmp_path, ["animals/cat/1.jpg", "animals/cat/wild/1.jpg", "animals/0.jpg", "plants/rose/1.jpg"])
-    assert Listed(tmp_path).labels == {
+    assert Listing(tmp_path).labels == {
         "animals/cat/1.jpg": "animals/cat",
         "animals/cat/wild/1.jpg": "animals/cat/wild",
         "animals/0.jpg": "animals",
@@ -105,7 +105,7 @@ def test_folders_named_like_splits_are_splits(tmp_path):
     ]
     for name, split in cases:
         root = make_folder(tmp_path / f"in {name}", [f"{name}/cat/1.jpg", f"{name}/animals/dog/1.jpg"])
-        listed = Listed(root)
+        listed = Listing(root)
         assert listed.images == [
             InputRecord(f"{name}/animals/dog/1.jpg", f"{name}/animals/dog/1.jpg", "animals/dog", split),
             InputRecord(f"{name}/cat/1.jpg", f"{name}/cat/1.jpg", "cat", split),
@@ -113,9 +113,9 @@ def test_folders_named_like_splits_are_splits(tmp_path):
         assert listed.part.known_labels["label"] == {"cat", "animals/dog"}, name
 
 
-def test_folders_that_mean_the_same_split_join(tmp_path):
+def test_folders_of_the_same_split_are_merged(tmp_path):
     make_folder(tmp_path, ["train/cat/1.jpg", "val/cat/1.jpg", "valid/cat/1.jpg", "test/cat/1.jpg"])
-    assert Listed(tmp_path).splits == {
+    assert Listing(tmp_path).splits == {
         "train/cat/1.jpg": "train",
         "val/cat/1.jpg": "validation",
         "valid/cat/1.jpg": "validation",
@@ -123,58 +123,58 @@ def test_folders_that_mean_the_same_split_join(tmp_path):
     }
 
 
-def test_split_folders_are_what_the_user_says_they_are(tmp_path):
+def test_split_folders_option_resolves_mixed_names(tmp_path):
     mixed = make_folder(tmp_path / "mixed", ["train/a/1.jpg", "cat/b/1.jpg"])
-    assert_refused("mixed", mixed, ["'train'", "'cat'", "--split_folders=yes", "--split_folders=no"])
+    assert_rejected("mixed", mixed, ["'train'", "'cat'", "--split_folders=yes", "--split_folders=no"])
     cases = [
         ("mixed, splits", mixed, True, {"train/a/1.jpg": ("a", "train"), "cat/b/1.jpg": ("b", "cat")}),
         ("mixed, classes", mixed, False, {"train/a/1.jpg": ("train/a", None), "cat/b/1.jpg": ("cat/b", None)}),
     ]
     for case, root, split_folders, expected in cases:
-        listed = Listed(root, split_folders=split_folders)
+        listed = Listing(root, split_folders=split_folders)
         assert {image.path: (image.label, image.split) for image in listed.images} == expected, case
 
 
-def test_a_class_may_be_named_train(tmp_path):
+def test_class_may_be_named_train_if_split_folders_is_false(tmp_path):
     make_folder(tmp_path, ["train/1.jpg", "bus/1.jpg"])
-    assert_refused("unsaid", tmp_path, ["'train' is named like a split and 'bus' is not", "--split_folders=no"])
-    assert Listed(tmp_path, split_folders=False).labels == {"train/1.jpg": "train", "bus/1.jpg": "bus"}
+    assert_rejected("unsaid", tmp_path, ["'train' is named like a split and 'bus' is not", "--split_folders=no"])
+    assert Listing(tmp_path, split_folders=False).labels == {"train/1.jpg": "train", "bus/1.jpg": "bus"}
 
 
-def test_folders_of_any_name_can_be_splits(tmp_path):
+def test_split_folders_may_have_any_name(tmp_path):
     make_folder(tmp_path, ["fold_1/cat/1.jpg", "fold_2/cat/1.jpg"])
-    assert Listed(tmp_path, split_folders=True).splits == {"fold_1/cat/1.jpg": "fold_1", "fold_2/cat/1.jpg": "fold_2"}
+    assert Listing(tmp_path, split_folders=True).splits == {"fold_1/cat/1.jpg": "fold_1", "fold_2/cat/1.jpg": "fold_2"}
 
 
-def test_without_labels_images_beside_folders_that_are_said_to_be_splits_are_refused(tmp_path):
+def test_label_none_rejects_files_beside_split_folders(tmp_path):
     root = make_folder(tmp_path, ["train/1.jpg", "test/1.jpg"])
     options = {"source": SourceConfig("image_folder", labels=()), "split_folders": True}
-    assert Listed(root, **options).splits == {"train/1.jpg": "train", "test/1.jpg": "test"}
+    assert Listing(root, **options).splits == {"train/1.jpg": "train", "test/1.jpg": "test"}
     for name, make in (("2.jpg", lambda path: path.write_bytes(b"")), ("link", lambda path: path.symlink_to("nowhere"))):
         make(root / name)
-        assert_refused(name, root, ["--split_folders=yes: ", "has files beside"], **options)
-        assert Listed(root, **options, ignore=(name,)).splits == {"train/1.jpg": "train", "test/1.jpg": "test"}, name
+        assert_rejected(name, root, ["--split_folders=yes: ", "has files beside"], **options)
+        assert Listing(root, **options, ignore=(name,)).splits == {"train/1.jpg": "train", "test/1.jpg": "test"}, name
         (root / name).unlink()
 
 
-def test_a_split_folder_is_named_as_a_split_can_be(tmp_path):
-    # The name becomes part of file names, and TensorFlow Datasets' and a flag's word for the split.
+def test_rejects_split_folders_with_invalid_names(tmp_path):
+    # The name of a split is used in file names, in options and by TensorFlow Datasets.
     names = [
-        ("two words", "my fold"),
-        ("a hyphen", "fold-1"),
-        ("a digit first", "1st"),
+        ("space", "my fold"),
+        ("hyphen", "fold-1"),
+        ("leading digit", "1st"),
         ("not UTF-8", NOT_UTF8),
-        ("a line end", "a\nb"),
+        ("line break", "a\nb"),
     ]
     for case, name in names:
         root = make_folder(tmp_path / case, ["train/cat/1.jpg", f"{name}/cat/1.jpg"])
-        assert_refused(case, root, ["split", "letters, digits and '_'"], split_folders=True)
+        assert_rejected(case, root, ["split", "letters, digits and '_'"], split_folders=True)
 
 
-def test_splits_are_given_once(tmp_path):
+def test_rejects_splits_option_with_split_folders(tmp_path):
     make_folder(tmp_path, ["train/cat/1.jpg", "test/cat/1.jpg"])
-    assert_refused("both", tmp_path, ["--splits", "train, test", "--split_folders=no", "--divide train"], splits={"train": 1})
-    listed = Listed(tmp_path, splits={"train": 1}, split_folders=False)
+    assert_rejected("both", tmp_path, ["--splits", "train, test", "--split_folders=no", "--divide train"], splits={"train": 1})
+    listed = Listing(tmp_path, splits={"train": 1}, split_folders=False)
     assert set(listed.labels.values()) == {"train/cat", "test/cat"}
     assert set(listed.splits.values()) == {None}
 
@@ -182,84 +182,84 @@ def test_splits_are_given_once(tmp_path):
 # Names
 
 
-def test_keys_and_classes_are_in_nfc_and_paths_as_they_are(tmp_path):
+def test_keys_and_classes_are_in_nfc_and_paths_are_unchanged(tmp_path):
     make_folder(tmp_path, [f"{NFD}/{NFD}.jpg"])
-    listed = Listed(tmp_path)
+    listed = Listing(tmp_path)
     assert listed.images == [InputRecord(f"{NFC}/{NFC}.jpg", f"{NFD}/{NFD}.jpg", NFC, None)]
     assert listed.part.known_labels["label"] == {NFC}
     assert (tmp_path / listed.images[0].path).read_bytes() == b"not looked at"
 
 
-def test_a_class_in_two_unicode_forms_is_one_class(tmp_path):
+def test_class_in_two_unicode_forms_is_a_single_class(tmp_path):
     make_folder(tmp_path, [f"{NFD}/1.jpg", f"{NFC}/2.jpg"])
-    listed = Listed(tmp_path)
+    listed = Listing(tmp_path)
     assert [(image.key, image.label) for image in listed.images] == [(f"{NFC}/1.jpg", NFC), (f"{NFC}/2.jpg", NFC)]
     assert listed.part.known_labels["label"] == {NFC}
 
 
-def test_unicode_forms_are_both_listed_with_one_key(tmp_path):
-    # Nobody holds all keys while listing; the shuffle refuses them.
+def test_names_in_two_unicode_forms_are_listed_with_the_same_key(tmp_path):
+    # The listing does not compare all keys; the shuffle rejects duplicates.
     make_folder(tmp_path, [f"cat/{NFD}.jpg", f"cat/{NFC}.jpg"])
-    images = Listed(tmp_path).images
+    images = Listing(tmp_path).images
     assert [image.key for image in images] == [f"cat/{NFC}.jpg"] * 2
     assert {image.path for image in images} == {f"cat/{NFC}.jpg", f"cat/{NFD}.jpg"}
 
 
-def test_a_file_name_that_is_not_utf8_is_a_dead_letter(tmp_path):
+def test_file_name_that_is_not_utf8_is_a_dead_letter(tmp_path):
     make_folder(tmp_path, ["cat/1.jpg", f"cat/{NOT_UTF8}.jpg", f"cat/1.{NOT_UTF8}"])
-    listed = Listed(tmp_path)
+    listed = Listing(tmp_path)
     assert list(listed.labels) == ["cat/1.jpg"]
     assert set(listed.dead_letters) == {"cat/caf\\xe9.jpg", "cat/1.caf\\xe9"}
     for letter in listed.dead_letters.values():
         assert (letter.stage, letter.reason) == ("list", "not_utf8")
 
 
-def test_a_class_name_that_is_not_utf8_or_not_one_line_is_refused(tmp_path):
+def test_rejects_class_names_with_control_characters_or_invalid_utf8(tmp_path):
     cases = [
         ("not UTF-8", NOT_UTF8, "caf\\xe9"),
-        ("a line end", "a\nb", "a\\nb"),
-        ("a carriage return", "a\rb", "a\\rb"),
-        ("a tab", "a\tb", "a\\tb"),
-        ("an escape", "a\x1b[31mb", "a\\x1b[31mb"),
-        ("a delete", "a\x7fb", "a\\x7fb"),
-        ("a line separator", "a\u2028b", "a\\u2028b"),
-        ("a next line", "a\x85b", "a\\x85b"),
+        ("line break", "a\nb", "a\\nb"),
+        ("carriage return", "a\rb", "a\\rb"),
+        ("tab", "a\tb", "a\\tb"),
+        ("escape", "a\x1b[31mb", "a\\x1b[31mb"),
+        ("delete", "a\x7fb", "a\\x7fb"),
+        ("line separator", "a\u2028b", "a\\u2028b"),
+        ("next line", "a\x85b", "a\\x85b"),
     ]
     for case, name, shown in cases:
         for location, path in (("top", f"{name}/1.jpg"), ("nested", f"pets/{name}/1.jpg")):
             root = make_folder(tmp_path / f"{case} {location}", ["cat/1.jpg", path])
             with pytest.raises(UserError, match="class folder .* UTF-8") as caught:
-                Listed(root)
+                Listing(root)
             message = str(caught.value)
             assert message.isprintable(), case
-            assert shown in message.replace("\\\\", "\\"), case  # however many backslashes it takes to show one
+            assert shown in message.replace("\\\\", "\\"), case  # ignores escaping
 
 
-def test_class_names_may_be_of_any_language(tmp_path):
+def test_class_names_may_be_in_any_language(tmp_path):
     names = [
         ("spaces", "Golden Retriever"),
         ("German", "Löwenzahn"),
         ("Chinese", "蒲公英"),
-        ("an ideographic space", "黄　花"),
-        ("a no-break space", "10\u00a0kg"),
-        ("Persian, with a zero-width non-joiner", "گل\u200cها"),
-        ("an emoji, with a zero-width joiner", "👩\u200d🌾"),
+        ("ideographic space", "黄　花"),
+        ("no-break space", "10\u00a0kg"),
+        ("Persian with a zero-width non-joiner", "گل\u200cها"),
+        ("emoji with a zero-width joiner", "👩\u200d🌾"),
         ("quotes and a backslash", "it's \\ \"so\""),
-        ("a comma and an equals sign", "a,b=c"),
-        ("what looks like an option", "--splits"),
+        ("comma and equals sign", "a,b=c"),
+        ("name like an option", "--splits"),
     ]
     for case, name in names:
         root = make_folder(tmp_path / case, [f"{name}/1.jpg"])
-        assert Listed(root).part.known_labels["label"] == {unicodedata.normalize("NFC", name)}, case
+        assert Listing(root).part.known_labels["label"] == {unicodedata.normalize("NFC", name)}, case
 
 
-# Links and other things that are no files
+# Links, pipes and devices
 
 
-def test_links_and_devices_become_what_the_table_says(tmp_path):
+def test_links_out_broken_links_and_pipes_are_dead_letters(tmp_path):
     root = make_folder(tmp_path / "in", ["cat/1.jpg", "dog/1.jpg", "dog/big/1.jpg"])
     outside = make_folder(tmp_path / "outside", ["1.jpg", "more/1.jpg"])
-    near_duplicate = make_folder(tmp_path / "in and more", ["1.jpg"])  # its name begins with that of the input
+    similar_name = make_folder(tmp_path / "in and more", ["1.jpg"])  # its name starts with the name of the input
     links = {
         "same_folder.jpg": "1.jpg",
         "other_class.jpg": "../dog/1.jpg",
@@ -269,7 +269,7 @@ def test_links_and_devices_become_what_the_table_says(tmp_path):
         "out.jpg": outside / "1.jpg",
         "out_relative.jpg": "../../outside/1.jpg",
         "out_by_link.jpg": "out.jpg",
-        "out_to_near_duplicate.jpg": near_duplicate / "1.jpg",
+        "out_to_similar_name.jpg": similar_name / "1.jpg",
         "folder.jpg": "../dog",
         "folder": "../dog/big",
         "folder_out": outside / "more",
@@ -284,7 +284,7 @@ def test_links_and_devices_become_what_the_table_says(tmp_path):
         (root / "cat" / name).symlink_to(target)
     os.mkfifo(root / "cat" / "pipe.jpg")
     os.mkfifo(root / "cat" / "pipe")
-    listed = Listed(root)
+    listed = Listing(root)
     in_folder = ["same_folder.jpg", "other_class.jpg", "absolute.jpg", "link_to_link.jpg", "around.jpg"]
     assert {image.key for image in listed.images if image.label == "cat"} == {f"cat/{name}" for name in ["1.jpg", *in_folder]}
     reasons = {path: (letter.reason, letter.message) for path, letter in listed.dead_letters.items()}
@@ -292,7 +292,7 @@ def test_links_and_devices_become_what_the_table_says(tmp_path):
         "out.jpg": "outside the input folder",
         "out_relative.jpg": "outside the input folder",
         "out_by_link.jpg": "outside the input folder",
-        "out_to_near_duplicate.jpg": "outside the input folder",
+        "out_to_similar_name.jpg": "outside the input folder",
         "folder.jpg": "to a folder",
         "folder": "to a folder",
         "folder_out": "outside the input folder",
@@ -313,12 +313,12 @@ def test_links_and_devices_become_what_the_table_says(tmp_path):
     assert {letter.stage for letter in listed.dead_letters.values()} == {"list"}
 
 
-def test_a_link_to_a_class_folder_is_a_dead_letter_and_not_followed(tmp_path):
+def test_link_to_a_class_folder_is_a_dead_letter(tmp_path):
     root = make_folder(tmp_path / "in", ["cat/1.jpg"])
     outside = make_folder(tmp_path / "outside", ["1.jpg"])
     for name, target in (("copy", "cat"), ("out", outside), ("itself", ".")):
         (root / name).symlink_to(target)
-    listed = Listed(root)
+    listed = Listing(root)
     assert list(listed.labels) == ["cat/1.jpg"]
     assert listed.part.known_labels["label"] == {"cat"}
     assert {path.rstrip("/"): letter.reason for path, letter in listed.dead_letters.items()} == dict.fromkeys(
@@ -326,62 +326,62 @@ def test_a_link_to_a_class_folder_is_a_dead_letter_and_not_followed(tmp_path):
     )
 
 
-def test_without_labels_a_link_at_the_top_is_a_dead_letter(tmp_path):
+def test_label_none_makes_links_to_folders_dead_letters(tmp_path):
     root = make_folder(tmp_path, ["a/1.jpg", "b/.hidden"])
     targets = {"loop": "loop", "gone.jpg": "nowhere", "folder": "a", "2.jpg": "a/1.jpg"}
     for name, target in targets.items():
         (root / name).symlink_to(target)
-    listed = Listed(root, source=SourceConfig("image_folder", labels=()))
+    listed = Listing(root, source=SourceConfig("image_folder", labels=()))
     assert (set(listed.splits), listed.part.num_ignored) == ({"a/1.jpg", "2.jpg"}, 1)
     assert {path: letter.reason for path, letter in listed.dead_letters.items()} == dict.fromkeys(["loop", "gone.jpg", "folder"], "symlink")
 
 
-def test_what_is_no_folder_beside_the_class_folders_is_refused_in_one_line(tmp_path):
+def test_files_beside_class_folders_give_a_one_line_error(tmp_path):
     cases = [
-        ("an image", lambda path: path.write_bytes(b""), "1.jpg", ["'1.jpg'", "beside the class folders", "CLASS/IMAGE"]),
-        ("a text", lambda path: path.write_bytes(b""), "notes.txt", ["notes.txt", "(.txt)", "--ignore='*.txt'"]),
-        ("a link to an image", lambda path: path.symlink_to("cat/1.jpg"), "1.jpg", ["'1.jpg'"]),
-        ("a broken link", lambda path: path.symlink_to("nowhere"), "link", ["link"]),
-        ("a link to itself", lambda path: path.symlink_to("link"), "link", ["link"]),
-        ("a pipe", os.mkfifo, "pipe", ["pipe"]),
-        ("a name that is not UTF-8", lambda path: path.write_bytes(b""), f"{NOT_UTF8}.jpg", ["caf\\\\xe9.jpg"]),
+        ("image", lambda path: path.write_bytes(b""), "1.jpg", ["'1.jpg'", "beside the class folders", "CLASS/IMAGE"]),
+        ("text file", lambda path: path.write_bytes(b""), "notes.txt", ["notes.txt", "(.txt)", "--ignore='*.txt'"]),
+        ("link to an image", lambda path: path.symlink_to("cat/1.jpg"), "1.jpg", ["'1.jpg'"]),
+        ("broken link", lambda path: path.symlink_to("nowhere"), "link", ["link"]),
+        ("link to itself", lambda path: path.symlink_to("link"), "link", ["link"]),
+        ("pipe", os.mkfifo, "pipe", ["pipe"]),
+        ("name not UTF-8", lambda path: path.write_bytes(b""), f"{NOT_UTF8}.jpg", ["caf\\\\xe9.jpg"]),
     ]
     for case, make, name, parts in cases:
         root = make_folder(tmp_path / case, ["cat/1.jpg"])
         make(root / name)
-        assert_refused(case, root, parts)
+        assert_rejected(case, root, parts)
 
 
-def test_images_without_class_folders_are_listed_with_label_none(tmp_path):
+def test_images_without_class_folders_need_label_none(tmp_path):
     for case, names, layout in (
         ("flat", ["1.jpg", "2.jpg"], "CLASS/IMAGE"),
         ("splits", ["train/1.jpg", "test/2.jpg"], "SPLIT/CLASS/IMAGE"),
     ):
         root = make_folder(tmp_path / case, names)
-        assert_refused(case, root, ["no class folders", "--label none", layout])
-        assert set(Listed(root, source=SourceConfig("image_folder", labels=())).splits) == set(names)  # as advised
+        assert_rejected(case, root, ["no class folders", "--label none", layout])
+        assert set(Listing(root, source=SourceConfig("image_folder", labels=())).splits) == set(names)  # follows the advice of the error
 
 
-def test_in_a_split_folder_the_same_holds(tmp_path):
+def test_rejects_files_and_links_in_place_of_split_and_class_folders(tmp_path):
     root = make_folder(tmp_path / "image", ["train/cat/1.jpg", "train/1.jpg"])
-    assert_refused("an image beside the classes", root, ["'train/1.jpg'", "SPLIT/CLASS/IMAGE"])
+    assert_rejected("image beside the classes", root, ["'train/1.jpg'", "SPLIT/CLASS/IMAGE"])
     root = make_folder(tmp_path / "link", ["train/cat/1.jpg"])
     (root / "test").symlink_to("train")
-    assert_refused("a link", root, ["split folder 'test' is a link"])
+    assert_rejected("link", root, ["split folder 'test' is a link"])
 
 
-def test_the_input_may_be_a_link_itself(tmp_path, monkeypatch):
+def test_input_may_be_a_link(tmp_path, monkeypatch):
     make_folder(tmp_path / "real", ["cat/1.jpg"])
     (tmp_path / "real" / "cat" / "2.jpg").symlink_to(tmp_path / "real" / "cat" / "1.jpg")
     (tmp_path / "link").symlink_to("real")
     monkeypatch.chdir(tmp_path)
     for case in (tmp_path / "link", "link", "link/", "./link/../link"):
-        listed = Listed(case)
+        listed = Listing(case)
         assert listed.source.root == str(tmp_path / "real"), case
         assert set(listed.labels) == {"cat/1.jpg", "cat/2.jpg"}, case
 
 
-# What is left out
+# Ignored files
 
 
 def test_hidden_and_system_files_are_ignored_and_counted(tmp_path):
@@ -407,47 +407,47 @@ def test_hidden_and_system_files_are_ignored_and_counted(tmp_path):
         "cat/.ipynb_checkpoints/1.jpg",
     ]
     make_folder(tmp_path, ["cat/1.jpg", *ignored])
-    listed = Listed(tmp_path)
+    listed = Listing(tmp_path)
     assert (list(listed.labels), listed.dead_letters, listed.part.known_labels["label"]) == (["cat/1.jpg"], {}, {"cat"})
     assert listed.part.num_ignored == len(ignored) - 1, "a folder counts as one"
 
 
-def test_files_that_match_an_ignore_pattern_are_ignored_and_counted(tmp_path):
+def test_files_that_match_ignore_are_ignored_and_counted(tmp_path):
     make_folder(tmp_path, ["cat/1.jpg", "cat/1.txt", "cat/2.txt", "cat/raw/1.cr2", "dog/1.jpg", "dog/LICENSE", "README.md"])
     cases = [
-        ("names, and a folder", ["*.txt", "raw", "LICENSE", "*.md"], {"cat/1.jpg", "dog/1.jpg"}, 5),
+        ("names and a folder", ["*.txt", "raw", "LICENSE", "*.md"], {"cat/1.jpg", "dog/1.jpg"}, 5),
         ("paths", ["cat/*.txt", "cat/raw", "dog/LICENSE", "README.md"], {"cat/1.jpg", "dog/1.jpg"}, 5),
-        ("a class", ["*.txt", "raw", "dog", "*.md"], {"cat/1.jpg"}, 5),
-        ("one of several letters", ["[12].txt", "*.[cm]??", "LICENSE", "raw", "*.md"], {"cat/1.jpg", "dog/1.jpg"}, 5),
+        ("class", ["*.txt", "raw", "dog", "*.md"], {"cat/1.jpg"}, 5),
+        ("character classes", ["[12].txt", "*.[cm]??", "LICENSE", "raw", "*.md"], {"cat/1.jpg", "dog/1.jpg"}, 5),
     ]
     for case, ignore, images, num_ignored in cases:
-        listed = Listed(tmp_path, ignore=tuple(ignore))
+        listed = Listing(tmp_path, ignore=tuple(ignore))
         assert (set(listed.labels), listed.part.num_ignored) == (images, num_ignored), case
-    # The folder is there, and nothing in it: is it a class? The user has to say.
-    assert_refused("all there is in a folder", tmp_path, ["'cat/raw'"], ignore=("*.txt", "*.cr2", "LICENSE", "*.md"))
-    assert_refused("every image of a class", tmp_path, ["'dog'"], ignore=("*.txt", "raw", "dog/*", "*.md"))
+    # A folder without images could be an empty class, so the user has to decide.
+    assert_rejected("every file in a folder", tmp_path, ["'cat/raw'"], ignore=("*.txt", "*.cr2", "LICENSE", "*.md"))
+    assert_rejected("every image of a class", tmp_path, ["'dog'"], ignore=("*.txt", "raw", "dog/*", "*.md"))
 
 
-# What is refused
+# Rejected files and folders
 
 
-def test_every_known_extension_is_taken_in_any_case(tmp_path):
+def test_accepts_every_known_extension_in_any_case(tmp_path):
     names = [f"{i}{extension}" for i, e in enumerate(IMAGE_EXTENSIONS) for extension in (e, e.upper(), e.title()) if e != ".npy"]
     assert set(IMAGE_EXTENSIONS) == {".jpg", ".jpeg", ".jpe", ".jfif", ".heic", ".heif", ".png", ".gif", ".bmp", ".webp", ".npy"}
     make_folder(tmp_path, [f"cat/{name}" for name in [*names, "a.b.jpg", "x..jpg", "1.png.jpg"]])
-    assert len(Listed(tmp_path).images) == len(names) + 3
+    assert len(Listing(tmp_path).images) == len(names) + 3
 
 
-def test_an_unknown_extension_is_refused_with_what_to_do(tmp_path):
+def test_unknown_extension_is_rejected_with_advice(tmp_path):
     cases = [
         ("text", "1.txt", ["cat/1.txt", "(.txt)", ".png, .gif, .bmp, .webp, .npy", "--ignore='*.txt'"]),
         ("upper case", "1.TXT", ["cat/1.TXT", "--ignore='*.TXT'"]),
-        ("a backup", "1.jpg~", ["cat/1.jpg~", "(.jpg~)"]),
-        ("a line end", "a\nb.txt", ["b.txt", "--ignore='*.txt'"]),
+        ("backup", "1.jpg~", ["cat/1.jpg~", "(.jpg~)"]),
+        ("line break", "a\nb.txt", ["b.txt", "--ignore='*.txt'"]),
     ]
     for case, name, parts in cases:
         root = make_folder(tmp_path / case, ["cat/1.jpg", f"cat/{name}"])
-        assert_refused(case, root, parts)
+        assert_rejected(case, root, parts)
 
 
 VOC = b"<annotation><filename>1.jpg</filename></annotation>"
@@ -478,47 +478,47 @@ VOC = b"<annotation><filename>1.jpg</filename></annotation>"
         ("picture", jpeg(0), ["rename", ".jpg"]),
     ],
 )
-def test_files_with_data_in_class_folders_are_named_and_never_to_be_ignored(tmp_path, name, data, words):
+def test_data_files_in_class_folders_are_named_without_ignore_advice(tmp_path, name, data, words):
     write_files(tmp_path, {"cat/1.jpg": jpeg(0), f"cat/{name}": data})
-    assert_refused(name, tmp_path, words)
+    assert_rejected(name, tmp_path, words)
     with pytest.raises(UserError) as caught:
-        Listed(tmp_path)
+        Listing(tmp_path)
     assert "--ignore" not in str(caught.value)
 
 
-def test_arrays_beside_images_are_no_examples_in_silence(tmp_path):
+def test_rejects_arrays_with_the_names_of_images(tmp_path):
     root = make_folder(tmp_path, ["cat/1.jpg", "cat/1.npy", "dog/2.jpg"])
-    assert_refused("masks", root, ["cat/1.jpg and cat/1.npy", "--source=masks", "--ignore='*.npy'"])
-    assert list(Listed(root, ignore=("*.npy",)).labels) == ["cat/1.jpg", "dog/2.jpg"]
+    assert_rejected("masks", root, ["cat/1.jpg and cat/1.npy", "--source=masks", "--ignore='*.npy'"])
+    assert list(Listing(root, ignore=("*.npy",)).labels) == ["cat/1.jpg", "dog/2.jpg"]
 
 
 @pytest.mark.parametrize("name", ["no extension", "1.jpg.", "x."])
-def test_following_the_advice_about_an_unknown_extension_leaves_out_that_file_and_no_image(tmp_path, name):
+def test_advised_ignore_pattern_excludes_only_the_unknown_file(tmp_path, name):
     make_folder(tmp_path, ["cat/1.jpg", f"cat/{name}"])
     with pytest.raises(UserError) as caught:
-        Listed(tmp_path)
+        Listing(tmp_path)
     advice = str(caught.value).partition("--ignore='")[2].partition("'")[0]
     assert advice
-    listed = Listed(tmp_path, ignore=(advice,))
+    listed = Listing(tmp_path, ignore=(advice,))
     assert (list(listed.labels), listed.part.num_ignored) == (["cat/1.jpg"], 1)
 
 
-def test_strays_of_a_whole_folder_are_told_at_once(tmp_path):
+def test_all_unexpected_files_are_reported_at_once(tmp_path):
     made = ["train/cat/1.jpg", "train/cat/a.md", "test/cat/b.md", "test/dog/c.done", "val/x.jpg", "val/y.png", "test/owl/LICENSE"]
     root = make_folder(tmp_path, [*made, "train/dog/1.jpg"])
     expected = [
         *("'val/x.jpg', 'val/y.png'", "SPLIT/CLASS/IMAGE", "(.done, .md): test/cat/b.md, test/dog/c.done and 1 more"),
         *(", ".join(IMAGE_EXTENSIONS), "--ignore='*.done' --ignore='*.md'", "'owl' in 'test/owl/'", "--ignore='FOLDER'"),
     ]
-    assert_refused("all", root, [f"--input={root}: ", *expected])
-    listed = Listed(root, ignore=("*.done", "*.md", "test/owl", "val"))
+    assert_rejected("all", root, [f"--input={root}: ", *expected])
+    listed = Listing(root, ignore=("*.done", "*.md", "test/owl", "val"))
     assert (set(listed.labels), listed.part.num_ignored) == ({"train/cat/1.jpg", "train/dog/1.jpg"}, 5)
 
 
-def test_what_is_told_of_strays_is_bounded(tmp_path):
+def test_report_of_unexpected_files_has_a_limited_length(tmp_path):
     root = make_folder(tmp_path, ["cat/1.jpg", *(f"cat/1.x{index:04d}" for index in range(1500)), *(f"dog{index}/a.txt" for index in range(99))])
     with pytest.raises(UserError) as caught:
-        Listed(root)
+        Listing(root)
     message = str(caught.value)
     assert "(.txt, .x0000, .x0001, .x0002, .x0003 and 995 more and others)" in message
     assert "'*.x0003' and so on" in message and len(message) < 900 + len(str(root))
@@ -531,76 +531,75 @@ NOTES = (
 )
 
 
-def test_notes_and_checksums_are_left_out_and_counted(tmp_path):
+def test_readme_license_and_checksum_files_are_ignored_and_counted(tmp_path):
     images = ["cat/1.jpg", "cat/README.jpg", "dog/license.png"]
     root = make_folder(tmp_path / "classes", [*images, *NOTES, *(f"cat/{name}" for name in NOTES)])
-    listed = Listed(root)
+    listed = Listing(root)
     assert (set(listed.labels), listed.part.num_ignored) == (set(images), 2 * len(NOTES))
     root = make_folder(tmp_path / "splits", ["train/cat/1.jpg", "test/cat/1.jpg", *NOTES, *(f"train/{name}" for name in NOTES)])
-    listed = Listed(root)
+    listed = Listing(root)
     assert (set(listed.splits.values()), listed.part.num_ignored) == ({"train", "test"}, 2 * len(NOTES))
     for name in ("notes.txt", "readme.csv", "readings.md", "checksum.json", "md5", "licensed.txt", "README.npy"):
         assert not is_ignored(name), name
 
 
-def test_a_class_may_be_called_like_a_note(tmp_path):
-    """Pictures of licenses are no license of the pictures."""
+def test_class_may_be_named_license(tmp_path):
     images = ["license/1.jpg", "notice/SUMS/1.jpg", "rose/1.jpg"]
-    listed = Listed(make_folder(tmp_path / "classes", [*images, "rose/license"]))
+    listed = Listing(make_folder(tmp_path / "classes", [*images, "rose/license"]))
     assert (set(listed.labels.values()), listed.part.num_ignored) == ({"license", "notice/SUMS", "rose"}, 1)
     (tmp_path / "classes/COPYING").symlink_to(tmp_path / "classes/rose")
-    assert [letter.reason for letter in Listed(tmp_path / "classes").dead_letters.values()] == ["symlink"]
+    assert [letter.reason for letter in Listing(tmp_path / "classes").dead_letters.values()] == ["symlink"]
     assert not is_ignored("changes-00000-of-00002") and is_ignored("changes-2026")
 
 
-def test_a_folder_without_images_is_refused_by_name(tmp_path):
+def test_rejects_class_folders_without_images(tmp_path):
     cases = [
-        ("an empty class", ["cat/1.jpg"], ["dog"], ["class 'dog'", "'dog/'"]),
-        ("an empty class in a class", ["cat/1.jpg"], ["cat/wild"], ["class 'cat/wild'", "'cat/wild/'"]),
-        ("hidden files alone", ["cat/1.jpg", "dog/.1.jpg"], [], ["class 'dog'"]),
-        ("empty in every split", ["train/cat/1.jpg"], ["train/dog", "test/dog"], ["class 'dog'"]),
-        ("nothing", [], ["cat"], ["no image", ".jpg"]),
-        ("hidden folders alone", [".git/1.jpg"], [], ["no image"]),
+        ("empty class", ["cat/1.jpg"], ["dog"], ["class 'dog'", "'dog/'"]),
+        ("empty nested class", ["cat/1.jpg"], ["cat/wild"], ["class 'cat/wild'", "'cat/wild/'"]),
+        ("only hidden files", ["cat/1.jpg", "dog/.1.jpg"], [], ["class 'dog'"]),
+        ("class empty in every split", ["train/cat/1.jpg"], ["train/dog", "test/dog"], ["class 'dog'"]),
+        ("no images", [], ["cat"], ["no image", ".jpg"]),
+        ("only hidden folders", [".git/1.jpg"], [], ["no image"]),
         ("empty split folders", [], ["train", "test"], ["no image"]),
     ]
     for case, files, folders, parts in cases:
         root = make_folder(tmp_path / case, files)
         for folder in folders:
             (root / folder).mkdir(parents=True)
-        assert_refused(case, root, parts)
+        assert_rejected(case, root, parts)
 
 
-def test_a_class_may_be_empty_in_one_split(tmp_path):
+def test_class_may_be_empty_in_one_split(tmp_path):
     root = make_folder(tmp_path, ["train/cat/1.jpg", "train/dog/1.jpg", "test/cat/1.jpg"])
     (root / "test" / "dog").mkdir()
-    assert Listed(root).part.known_labels["label"] == {"cat", "dog"}
+    assert Listing(root).part.known_labels["label"] == {"cat", "dog"}
 
 
-def test_a_folder_that_holds_only_folders_is_no_class(tmp_path):
+def test_folder_with_only_folders_is_not_a_class(tmp_path):
     make_folder(tmp_path, ["animals/cat/1.jpg"])
-    assert Listed(tmp_path).part.known_labels["label"] == {"animals/cat"}
+    assert Listing(tmp_path).part.known_labels["label"] == {"animals/cat"}
 
 
-def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+def test_error_names_an_unreadable_folder(tmp_path, monkeypatch):
     make_folder(tmp_path, ["cat/1.jpg", "dog/big/1.jpg"])
     scandir = os.scandir
 
-    def refuse(path: str) -> Any:  # as the system would, were the tests not run by root
+    def deny_access(path: str) -> Any:  # root can read folders without permission
         if path.endswith("big"):
             raise PermissionError(13, "Permission denied", path)
         return scandir(path)
 
-    monkeypatch.setattr(os, "scandir", refuse)
-    assert_refused("no permission", tmp_path, ["dog/big", "Permission denied"])
+    monkeypatch.setattr(os, "scandir", deny_access)
+    assert_rejected("no permission", tmp_path, ["dog/big", "Permission denied"])
 
 
-def test_the_listing_does_not_depend_on_the_order_of_the_file_system(tmp_path, monkeypatch):
+def test_listing_does_not_depend_on_file_system_order(tmp_path, monkeypatch):
     names = [f"{split}/{label}/{index}.jpg" for split in ("train", "test") for label in "abc" for index in range(5)]
     root = make_folder(tmp_path, names)
-    expected = Listed(root)
+    expected = Listing(root)
     scandir = os.scandir
 
-    class Reversed:
+    class ReversedScandir:
         def __init__(self, path: str) -> None:
             with scandir(path) as entries:
                 self._entries = sorted(entries, key=lambda entry: entry.name, reverse=True)
@@ -611,8 +610,8 @@ def test_the_listing_does_not_depend_on_the_order_of_the_file_system(tmp_path, m
         def __exit__(self, *unused: object) -> None:
             pass
 
-    monkeypatch.setattr(os, "scandir", Reversed)
-    assert Listed(root).images == expected.images
+    monkeypatch.setattr(os, "scandir", ReversedScandir)
+    assert Listing(root).images == expected.images
 
 
 # Parts
@@ -635,7 +634,7 @@ def make_tree(root: pathlib.Path, paths: Iterable[tuple[list[str], str | None]])
             (folder / name).touch()
 
 
-def listed_in(order: Callable[[list[str]], Any], root: pathlib.Path, options: dict[str, Any]) -> Any:
+def list_in_order(order: Callable[[list[str]], Any], root: pathlib.Path, options: dict[str, Any]) -> Any:
     source = ImageFolder(PrepareJob(input=str(root), output="out", name="made", **options))
     parts = source.parts()
     order(parts)
@@ -646,7 +645,7 @@ def listed_in(order: Callable[[list[str]], Any], root: pathlib.Path, options: di
 
 def outcome(order: Callable[[list[str]], Any], root: pathlib.Path, options: dict[str, Any]) -> Any:
     try:
-        return listed_in(order, root, options)
+        return list_in_order(order, root, options)
     except UserError as error:
         return str(error)
 
@@ -654,7 +653,7 @@ def outcome(order: Callable[[list[str]], Any], root: pathlib.Path, options: dict
 @pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(paths=PATHS, options=OPTIONS, random=st.randoms(use_true_random=False))
-def test_parts_in_any_order_have_together_what_the_whole_has(paths, options, random):
+def test_parts_in_any_order_list_the_same_as_a_single_part(paths, options, random):
     with tempfile.TemporaryDirectory() as directory:
         root = pathlib.Path(directory, "in")
         make_tree(root, paths)
@@ -663,14 +662,14 @@ def test_parts_in_any_order_have_together_what_the_whole_has(paths, options, ran
             assert in_parts == outcome(len, root, options)
 
 
-def test_class_folders_are_dealt_to_parts(tmp_path):
+def test_class_folders_are_distributed_over_parts(tmp_path):
     splits = [f"{split}/c{label}/1.jpg" for split in ("train", "test") for label in range(3)]
     many = [f"c{label:03d}/1.jpg" for label in range(150)]
     cases = [
         ("classes", ["a/1.jpg", "b/deep/1.jpg", "c/1.jpg"], {}, 3),
         ("classes of splits", splits, {}, 6),
-        ("many classes share parts, five each", many, {}, 30),
-        ("without labels, folders at the top", [*many[:5], "1.jpg"], {"source": SourceConfig("image_folder", labels=())}, 5),
+        ("five classes in each part", many, {}, 30),
+        ("top-level folders without labels", [*many[:5], "1.jpg"], {"source": SourceConfig("image_folder", labels=())}, 5),
         ("no folders", ["1.jpg", "2.jpg"], {"source": SourceConfig("image_folder", labels=())}, 1),
     ]
     for case, paths, options, num_parts in cases:
@@ -680,7 +679,7 @@ def test_class_folders_are_dealt_to_parts(tmp_path):
         assert sorted(image.path for image in list_parts(source, parts)[0]) == sorted(paths), case
 
 
-def test_what_refuses_a_folder_is_told_of_all_parts_whatever_their_order(tmp_path):
+def test_error_does_not_depend_on_the_order_of_parts(tmp_path):
     paths = ["z/1.jpg", "b/x\ny/1.jpg", "d/x\ny/1.jpg", "c/n.txt", "e/3.npy"]
     root = make_folder(tmp_path, paths)
     for order in (list.sort, list.reverse):
@@ -689,7 +688,7 @@ def test_what_refuses_a_folder_is_told_of_all_parts_whatever_their_order(tmp_pat
         assert both in outcome(order, root, {"ignore": ("x*",)})
 
 
-# As typed
+# Command line
 
 
 def run_prepare(root: pathlib.Path, output: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -699,7 +698,7 @@ def run_prepare(root: pathlib.Path, output: pathlib.Path, *options: str) -> subp
 
 
 @pytest.mark.slow
-def test_unicode_forms_fail_the_run_by_both_paths(tmp_path):
+def test_same_key_in_two_unicode_forms_fails_naming_both_paths(tmp_path):
     root = write_class_folders(tmp_path / "in", {"cat": 20, "dog": 20})
     write_files(root, {f"cat/{NFC}.jpg": jpeg(101), f"cat/{NFD}.jpg": jpeg(102)})
     actual = run_prepare(root, tmp_path / "out")
@@ -711,7 +710,7 @@ def test_unicode_forms_fail_the_run_by_both_paths(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_folder_of_difficult_names_is_prepared(tmp_path):
+def test_prepares_a_folder_with_unusual_names(tmp_path):
     root = write_class_folders(tmp_path / "in put", {"cat": 20, "🌾 黄 花": 20})
     write_files(root, {f"cat/{NFD}.jpg": jpeg(101), "cat/a\nb.jpg": jpeg(102), f"cat/{NOT_UTF8}.jpg": jpeg(103)})
     actual = run_prepare(root, tmp_path / "out", "--max_bad_fraction", "0.1")
@@ -722,7 +721,7 @@ def test_a_folder_of_difficult_names_is_prepared(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["input", "output"])
-def test_a_path_that_is_not_utf8_is_prepared_or_refused_in_one_line(tmp_path, option):
+def test_path_that_is_not_utf8_works_or_gives_a_one_line_error(tmp_path, option):
     paths = {"input": tmp_path / "in", "output": tmp_path / "out", option: tmp_path / NOT_UTF8}
     write_class_folders(paths["input"], {"cat": 20, "dog": 20})
     actual = run_prepare(paths["input"], paths["output"])
@@ -732,8 +731,8 @@ def test_a_path_that_is_not_utf8_is_prepared_or_refused_in_one_line(tmp_path, op
 
 
 @pytest.mark.slow
-def test_images_are_known_by_their_bytes_whatever_their_extension(tmp_path):
-    """Phones name JPEGs .HEIC; images that are none of ours are dead letters."""
+def test_image_format_is_detected_from_content_not_extension(tmp_path):
+    """Phones may name JPEG files .HEIC; real HEIC images become dead letters."""
     names = ["cat/1.HEIC", "cat/2.jfif", "cat/3.jpe", "dog/4.png", "dog/5.heif", "dog/6.webp", "dog/7.jpg"]
     heic = b"\0\0\0\x24ftypheic" + bytes(100)
     write_files(tmp_path / "in", {name: heic if "5" in name else jpeg(index) for index, name in enumerate(names)})

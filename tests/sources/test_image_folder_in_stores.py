@@ -1,4 +1,4 @@
-"""A folder of images in an object store is listed by the rules of one on disk, page by page."""
+"""Tests that a folder of images in an object store is listed like a local folder, in pages and in parallel."""
 
 import errno
 import re
@@ -32,11 +32,11 @@ def server() -> Iterator[StoreServer]:
         yield server
 
 
-def config(root: object, **options: object) -> PrepareJob:
+def make_job(root: object, **options: object) -> PrepareJob:
     return PrepareJob(str(root), "out", "made", **options)
 
 
-def listed(source: ImageFolder) -> tuple[list, set[str], int]:
+def list_source(source: ImageFolder) -> tuple[list, set[str], int]:
     inputs, part = list_parts(source, source.parts())
     part.reject_unexpected_files(source)
     actual = sorted((item._replace(num_bytes=0) if isinstance(item, InputRecord) else item for item in inputs), key=str)
@@ -47,41 +47,41 @@ LAYOUTS = {
     "classes": ["rose/1.jpg", "rose/2.JPG", "tulip/red/1.png", "tulip/blue/1.webp", "tulip/1.gif"],
     "splits": ["train/rose/1.jpg", "train/tulip/2.jpg", "val/rose/1.jpg", "Testing/tulip/deep/4.jpg"],
     "ignored": ["rose/1.jpg", ".git/x/1.jpg", "rose/.hidden", "rose/Thumbs.db", "__MACOSX/rose/1.jpg", "rose/notes.txt", "README"],
-    "notes": ["rose/1.jpg", "README.md", "LICENSE", "SHA256SUMS", "rose/README.txt", "rose/1.jpg.md5"],
+    "readme and checksum files": ["rose/1.jpg", "README.md", "LICENSE", "SHA256SUMS", "rose/README.txt", "rose/1.jpg.md5"],
     "ignored classes": ["rose/1.jpg", "tulip/raw/1.jpg", "tulip/red/1.jpg", "lily/.keep", "lily/white/1.jpg", "raw/x/1.jpg"],
-    "classes like notes": ["license/1.jpg", "notice/SUMS/1.jpg", "rose/license", "rose/1.jpg"],
-    "difficult names": ["cafe\u0301/e\u0301.jpg", "a b/c&d=+%20.jpg", "日本/文 字.jpg", "rose/a..jpg"],
+    "classes named license": ["license/1.jpg", "notice/SUMS/1.jpg", "rose/license", "rose/1.jpg"],
+    "unusual names": ["cafe\u0301/e\u0301.jpg", "a b/c&d=+%20.jpg", "日本/文 字.jpg", "rose/a..jpg"],
 }
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_listing_is_that_of_the_same_folder_on_disk(server, tmp_path, layout):
+def test_object_store_lists_the_same_as_a_local_folder(server, tmp_path, layout):
     files = dict.fromkeys(LAYOUTS[layout], b"not looked at")
     options = {"ignore": ("*.txt", "README", "tulip/raw", "raw")}
-    on_disk = listed(ImageFolder(config(write_files(tmp_path, files), **options)))
-    in_store = listed(ImageFolder(config(put(server, files), **options)))
+    on_disk = list_source(ImageFolder(make_job(write_files(tmp_path, files), **options)))
+    in_store = list_source(ImageFolder(make_job(put(server, files), **options)))
     assert in_store == on_disk
 
 
-def test_sizes_come_with_the_listing(server):
+def test_listing_includes_file_sizes(server):
     root = put(server, {"rose/1.jpg": b"12345", "rose/2.jpg": b""})
-    source = ImageFolder(config(root))
+    source = ImageFolder(make_job(root))
     assert [(image.path, image.num_bytes) for image in source.list(*source.parts())] == [("rose/1.jpg", 5), ("rose/2.jpg", 0)]
 
 
-def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server):
+def test_object_names_that_are_not_normalized_paths_are_dead_letters(server):
     odd = ["rose//1.jpg", "rose/./2.jpg", "rose/../../other/3.jpg", "../up.jpg"]
     root = f"{server.make_bucket()}/in"
     store = open_object_store(root)
     bucket, prefix = split_path(root)
-    for name in ["rose/1.jpg", *odd]:  # as the store's own library writes them
+    for name in ["rose/1.jpg", *odd]:  # the client of the store does not normalize names
         store._client.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=b"x")
-    source = ImageFolder(config(root))
+    source = ImageFolder(make_job(root))
     actual = list(source.list(*source.parts()))
-    refused = [item for item in actual if isinstance(item, DeadLetter)]
+    rejected = [item for item in actual if isinstance(item, DeadLetter)]
     assert [item.key for item in actual if isinstance(item, InputRecord)] == ["rose/1.jpg"]
-    assert sorted(letter.path for letter in refused) == sorted(odd)
-    assert {letter.reason for letter in refused} == {"odd_name"}
+    assert sorted(letter.path for letter in rejected) == sorted(odd)
+    assert {letter.reason for letter in rejected} == {"odd_name"}
 
 
 @pytest.mark.parametrize(
@@ -96,31 +96,31 @@ def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server)
         (["rose/.keep"], "contains no image"),
     ],
 )
-def test_what_is_no_folder_of_class_folders_is_refused(server, names, message):
+def test_rejects_folders_with_unexpected_files(server, names, message):
     root = put(server, dict.fromkeys(names, b"x"))
     with pytest.raises(UserError, match=re.escape(message)):
-        listed(ImageFolder(config(root)))
+        list_source(ImageFolder(make_job(root)))
 
 
-def test_a_listing_of_many_pages_is_not_held(server, monkeypatch):
+def test_listing_requests_pages_only_when_needed(server, monkeypatch):
     monkeypatch.setattr(object_store, "PAGE_OBJECTS", 10)
     root = put(server, {f"rose/{index:03d}.jpg": b"x" for index in range(95)})
     store, pages = type(open_object_store(root)), []
     ask = store._page
     monkeypatch.setattr(store, "_page", lambda self, *args: pages.append(args) or ask(self, *args))
-    source = ImageFolder(config(root))
+    source = ImageFolder(make_job(root))
     images = iter(source.list(*source.parts()))
     for _ in range(12):
         next(images)
-    assert len(pages) <= 4, "the folders at the top, and as many pages as were needed"
+    assert len(pages) <= 4, "top-level folders and the pages needed"
     assert len(list(images)) == 83
 
 
-def test_parts_are_ranges_of_names_and_cost_a_page_each_at_most(server, monkeypatch):
+def test_parts_are_name_ranges_with_at_most_one_extra_page_each(server, monkeypatch):
     monkeypatch.setattr(object_store, "PAGE_OBJECTS", 10)
     names = [f"c{label:02d}/{index}.jpg" for label in range(30) for index in range(3)]
     names += ["c05-/1.jpg", "c05.x/1.jpg", "c05/sub/1.jpg", "a-b/1.jpg", "a/b/1.jpg", "c07//1.jpg", "README", "\u00e9/1.jpg"]
-    source = ImageFolder(config(put(server, dict.fromkeys(names, b"x"))))
+    source = ImageFolder(make_job(put(server, dict.fromkeys(names, b"x"))))
     inputs = []
     for num_parts in (1, 4):
         monkeypatch.setattr(file_listing, "MAX_PARTS", num_parts)
@@ -131,7 +131,7 @@ def test_parts_are_ranges_of_names_and_cost_a_page_each_at_most(server, monkeypa
             parts = source.parts()
             num_asked = len(pages)
             actual, merged = list_parts(source, parts[::-1])
-        assert len(parts) == num_parts and num_asked == 4 + (num_parts > 1), "the folders at the top, a page of ten at a time, and a look at the names"
+        assert len(parts) == num_parts and num_asked == 4 + (num_parts > 1), "pages of top-level folders and a sample of names"
         assert len(pages) - num_asked <= -(-len(names) // 10) + num_parts
         inputs.append((sorted(map(repr, actual)), merged))
     monkeypatch.setattr(object_store, "PAGE_OBJECTS", len(names))
@@ -139,38 +139,38 @@ def test_parts_are_ranges_of_names_and_cost_a_page_each_at_most(server, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(store, "_page", lambda self, *args: pages.append(args) or ask(self, *args))
         actual, merged = list_parts(source, source.parts())
-    assert len(pages) == 3, "the folders at the top, a look at the names, and the one part that they make"
+    assert len(pages) == 3, "top-level folders, a sample of names, and a single part"
     inputs.append((sorted(map(repr, actual)), merged))
     assert inputs[0] == inputs[1] == inputs[2] and len(inputs[0][0]) == len(names) - 1
 
 
-def test_parts_are_listed_side_by_side_with_as_many_requests(server, tmp_path, monkeypatch):
+def test_parts_are_listed_in_parallel_with_the_same_requests(server, tmp_path, monkeypatch):
     monkeypatch.setattr(object_store, "PAGE_OBJECTS", 10)
     names = [f"c{label:02d}/{index}.jpg" for label in range(16) for index in range(4)]
     root = put(server, dict.fromkeys([*names, "c03//1.jpg"], b"x"))
-    store, pages, together = type(open_object_store(root)), [], threading.Barrier(3, timeout=60)
+    store, pages, barrier = type(open_object_store(root)), [], threading.Barrier(3, timeout=60)
     ask = store._page
     actual = {}
-    for aside in (False, True):
+    for in_threads in (False, True):
 
         def page(self, bucket, prefix, delimiter, token, first):
-            pages.append(aside)
-            if aside and first and not token:  # of a part
-                together.wait()
+            pages.append(in_threads)
+            if in_threads and first and not token:  # first page of a part
+                barrier.wait()
             return ask(self, bucket, prefix, delimiter, token, first)
 
         monkeypatch.setattr(store, "_page", page)
-        monkeypatch.setattr(file_listing, "MAX_PARTS", 4)  # of which the first begins with no name
-        job = make_config(tmp_path / f"{aside}", input=root, lists_in_threads=aside)
-        listed = list_on_runner(job, server.flags)
-        (listing,) = listed["listing"]
-        keys = sorted(key for run in read_runs(listed, job) for key in run.keys)
-        actual[aside] = keys, read_dead_letters(listed["dead_letters"], job), listing, listed["counts"]
+        monkeypatch.setattr(file_listing, "MAX_PARTS", 4)  # the first part has no start name
+        job = make_config(tmp_path / f"{in_threads}", input=root, lists_in_threads=in_threads)
+        list_source = list_on_runner(job, server.flags)
+        (listing,) = list_source["listing"]
+        keys = sorted(key for run in read_runs(list_source, job) for key in run.keys)
+        actual[in_threads] = keys, read_dead_letters(list_source["dead_letters"], job), listing, list_source["counts"]
     assert actual[True] == actual[False] and len(actual[True][0]) == len(names)
     assert pages.count(True) == pages.count(False)
 
 
-def test_an_error_of_one_part_ends_the_others(server, tmp_path, monkeypatch):
+def test_error_in_one_part_stops_the_others(server, tmp_path, monkeypatch):
     names = [f"c{label}/{index}.jpg" for label in range(4) for index in range(4)]
     job = make_config(tmp_path, input=put(server, dict.fromkeys(names, b"x")), lists_in_threads=True)
     store, has_begun = type(open_object_store(job.input)), threading.Event()
@@ -180,7 +180,7 @@ def test_an_error_of_one_part_ends_the_others(server, tmp_path, monkeypatch):
     objects = [(f"{job.input.partition('://')[2].partition('/')[2]}/c0/{index}.jpg", 1) for index in range(1000)]
 
     def page(self, bucket, prefix, delimiter, token, first):
-        if not first:  # a part without an end
+        if not first:  # this part never ends
             has_begun.set()
             return object_store.Page(objects, [], "and so on")
         assert has_begun.wait(60)
@@ -194,13 +194,12 @@ def test_an_error_of_one_part_ends_the_others(server, tmp_path, monkeypatch):
 ODD_NAMES = ["/lily/1.jpg", "rose//1.jpg", "rose/./1.jpg", "rose/../tulip/1.jpg", "//1.jpg"]
 
 
-def test_odd_names_are_dead_letters_and_all_others_are_read(server):
-    """Names that an object may have: each comes back as itself, or is told; none ends the listing."""
-    fine = [f"rose/{name}.jpg" for name in ("a%20b", "a%2Fb", "a?b", "a#b", "a\\b", "日本", "a;b=c&d", "a..")]
-    root = put(server, dict.fromkeys([*fine, *ODD_NAMES, "tulip/1.jpg", "empty/"], b"not looked at"))
-    source = ImageFolder(config(root))
+def test_unusual_object_names_are_read_unless_they_are_invalid_paths(server):
+    valid_names = [f"rose/{name}.jpg" for name in ("a%20b", "a%2Fb", "a?b", "a#b", "a\\b", "日本", "a;b=c&d", "a..")]
+    root = put(server, dict.fromkeys([*valid_names, *ODD_NAMES, "tulip/1.jpg", "empty/"], b"not looked at"))
+    source = ImageFolder(make_job(root))
     actual, _ = list_parts(source, source.parts())
-    assert sorted(item.path for item in actual if isinstance(item, InputRecord)) == sorted([*fine, "tulip/1.jpg"])
+    assert sorted(item.path for item in actual if isinstance(item, InputRecord)) == sorted([*valid_names, "tulip/1.jpg"])
     letters = {element.path: element.reason for element in actual if isinstance(element, DeadLetter)}
     assert letters == dict.fromkeys(ODD_NAMES, "odd_name")
     assert guess_source(root) == "image_folder"
@@ -210,8 +209,8 @@ def test_odd_names_are_dead_letters_and_all_others_are_read(server):
     assert {entry.path for entry in walked if isinstance(entry, DeadLetter)} == set(ODD_NAMES)
 
 
-def test_nested_class_folders_are_read_as_on_disk(server, tmp_path, monkeypatch):
-    """Of each folder a page is enough."""
+def test_nested_class_folders_are_chosen_as_on_disk(server, tmp_path, monkeypatch):
+    """One page of names per folder is enough to choose the class folders."""
     monkeypatch.setattr(object_store, "PAGE_OBJECTS", 3)
     cases = [
         [f"{label}/session{number}/{index}.jpg" for label in ("cat", "dog") for number in range(2) for index in range(7)],
@@ -227,7 +226,7 @@ def test_nested_class_folders_are_read_as_on_disk(server, tmp_path, monkeypatch)
         actual = []
         for root in roots:
             try:
-                actual.append(ImageFolder(config(root)).choose_class_folders())
+                actual.append(ImageFolder(make_job(root)).choose_class_folders())
             except UserError as error:
                 actual.append(str(error).replace(root, "in"))
         assert actual[0] == actual[1], names

@@ -1,4 +1,4 @@
-"""Pipes, sockets and devices in place of a source's files: a dead letter or one clear line, and never a run that hangs."""
+"""Tests that pipes and sockets in place of input files are rejected and never hang a run."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ import pytest
 from beam_pipelines.__main__ import main
 from made_sources import CASES
 
-# (a case, one of its files, the exit code): a file with many examples ends the run, one that belongs to an example is a dead letter.
+# Case, pattern of a file and exit code. A bad file with many examples fails the run; others become dead letters.
 FILES = [
     ("image_folder, class", "*/*.png", 0),
     ("table csv, class", "pictures/03.png", 0),
@@ -38,8 +38,8 @@ FILES = [
 
 
 @pytest.fixture(autouse=True)
-def no_hang() -> Iterator[None]:
-    """Ends a test that waits for a writer that never comes."""
+def fail_on_hang() -> Iterator[None]:
+    """Fails a test that takes more than 60 seconds, for example because it waits for the writer of a pipe."""
 
     def fail(*unused: object) -> None:
         raise TimeoutError("the run hangs")
@@ -58,17 +58,17 @@ def put_pipe(path: pathlib.Path) -> None:
 
 def put_socket(path: pathlib.Path) -> None:
     path.unlink()
-    with socket.socket(socket.AF_UNIX) as item:
-        here = os.getcwd()
-        os.chdir(path.parent)  # the whole path may be too long for a socket
-        item.bind(path.name)
-        os.chdir(here)
+    with socket.socket(socket.AF_UNIX) as server:
+        working_directory = os.getcwd()
+        os.chdir(path.parent)  # a full path may be too long for a socket
+        server.bind(path.name)
+        os.chdir(working_directory)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("put", [put_pipe, put_socket])
 @pytest.mark.parametrize(("name", "files", "code"), FILES)
-def test_a_pipe_or_a_socket_in_place_of_a_file_hangs_no_run(name, files, code, put, tmp_path, capfd):
+def test_pipe_or_socket_in_place_of_a_file_never_hangs_the_run(name, files, code, put, tmp_path, capfd):
     source = tmp_path / "in" / CASES[name].write(tmp_path / "in")
     path = min((tmp_path / "in").glob(files), default=None) or min((tmp_path / "in").rglob(files))
     put(path)

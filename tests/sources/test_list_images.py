@@ -1,4 +1,4 @@
-"""ListImages on the local runner: every input is in one sorted run, counted once, or a dead letter, and the memory that waits is bounded."""
+"""Tests ListImages on the local runner: sorted runs of limited size, counts and dead letters."""
 
 import contextlib
 import json
@@ -22,21 +22,21 @@ from made_images import jpeg, write_class_folders, write_files
 from made_records import example, write_records
 from made_references import make_config
 
-FOUND: dict[str, list] = {}  # the local runner's one worker runs in this process
+COLLECTED: dict[str, list] = {}  # the local runner executes the pipeline in this process
 
 
-def keep(element: Any, name: str) -> None:
-    FOUND[name].append(element)
+def collect(element: Any, name: str) -> None:
+    COLLECTED[name].append(element)
 
 
 def list_on_runner(config: PrepareJob, flags: Sequence[str] = ()) -> dict[str, list]:
-    FOUND.update({name: [] for name in ("runs", "counts", "listing", "dead_letters")})
+    COLLECTED.update({name: [] for name in ("runs", "counts", "listing", "dead_letters")})
     options = parse_pipeline_options([*flags])
     with beam.Pipeline(runner=choose_engine(options).make_runner(), options=options) as pipeline:
         listed = pipeline | ListImages(config)
-        for name in FOUND:
-            getattr(listed, name) | f"Keep {name}" >> beam.Map(keep, name)
-    return {name: list(actual) for name, actual in FOUND.items()}
+        for name in COLLECTED:
+            getattr(listed, name) | f"Keep {name}" >> beam.Map(collect, name)
+    return {name: list(actual) for name, actual in COLLECTED.items()}
 
 
 def read_runs(result: dict[str, list], config: PrepareJob) -> list[References]:
@@ -50,7 +50,7 @@ def read_dead_letters(chunks: list[SpoolRange], config: PrepareJob) -> list[list
 
 
 @pytest.mark.parametrize("bound", ["RUN_REFERENCES", "RUN_BYTES", None])
-def test_every_input_is_in_one_sorted_run_or_a_dead_letter(tmp_path, monkeypatch, bound):
+def test_every_input_is_in_a_sorted_run_or_a_dead_letter(tmp_path, monkeypatch, bound):
     monkeypatch.setattr("beam_pipelines.sources.listed_part.BATCH_IMAGES", 7)
     monkeypatch.setattr(listed_runs, "_RUN_DEAD_LETTERS", 4)
     if bound:
@@ -68,7 +68,7 @@ def test_every_input_is_in_one_sorted_run_or_a_dead_letter(tmp_path, monkeypatch
     assert all(len(run) < 40 for run in runs) and len(runs) > 2 if bound else len(runs) == 1
     letters = read_dead_letters(actual["dead_letters"], config)
     assert sorted(sum(letters, [])) == [f"bee/link{index}.jpg" for index in range(10)]
-    assert all(some == sorted(some) and len(some) <= 4 for some in letters)
+    assert all(paths == sorted(paths) and len(paths) <= 4 for paths in letters)
     (listing,), (packed,) = actual["listing"], actual["counts"]
     assert (listing.num_inputs, listing.dead_letters.num, listing.label_names) == (110, 10, ("ant", "bee"))
     assert listing.reference_bytes >= sum(run.num_bytes for run in runs) > 0
@@ -78,17 +78,17 @@ def test_every_input_is_in_one_sorted_run_or_a_dead_letter(tmp_path, monkeypatch
         assert (counts[split] == np.bincount(buckets(orders), minlength=len(counts[split]))).all(), split
 
 
-def test_a_large_part_has_runs_of_its_own_and_small_ones_share_one(tmp_path, monkeypatch):
+def test_large_part_has_its_own_runs_and_small_parts_share_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(listed_runs, "RUN_REFERENCES", 80)
     monkeypatch.setattr(listed_runs, "_FIRST_SHARE", 1.0)
     config = make_config(tmp_path, input=str(write_class_folders(tmp_path / "in", {"ant": 2, "bee": 95, "cat": 3, "dog": 5, "emu": 11})))
     monkeypatch.setattr("beam_pipelines.sources.listed_part.BATCH_IMAGES", 8)
     actual = list_on_runner(config)
     assert sorted(map(len, read_runs(actual, config))) == [10, 11, 15, 80]
-    assert sum(int(of_split.sum()) for of_split in merge_counts(actual["counts"]).values()) == actual["listing"][0].num_inputs == 116
+    assert sum(int(split_counts.sum()) for split_counts in merge_counts(actual["counts"]).values()) == actual["listing"][0].num_inputs == 116
 
 
-def test_small_parts_make_small_runs_at_first_and_larger_ones_as_there_are_more(tmp_path, monkeypatch):
+def test_run_size_grows_with_the_number_of_small_parts(tmp_path, monkeypatch):
     monkeypatch.setattr(listed_runs, "RUN_REFERENCES", 320)
     classes = {f"class{number:02d}": 5 for number in range(60)}
     config = make_config(tmp_path, input=str(write_class_folders(tmp_path / "in", classes)))
@@ -97,7 +97,7 @@ def test_small_parts_make_small_runs_at_first_and_larger_ones_as_there_are_more(
 
 
 @pytest.mark.parametrize("num_processes", [0, 2])
-def test_many_small_parts_are_listed_in_light_processes_as_in_one(tmp_path, num_processes):
+def test_worker_processes_list_the_same_as_a_single_process(tmp_path, num_processes):
     folder = write_files(tmp_path / "in", {})
     keys = [f"{part}-{index}" for part in range(9) for index in range(5)]
     for part in range(9):
@@ -108,12 +108,12 @@ def test_many_small_parts_are_listed_in_light_processes_as_in_one(tmp_path, num_
     actual = list_on_runner(config)
     runs = read_runs(actual, config)
     assert sorted(key.decode() for run in runs for key in run.keys) == sorted(keys)
-    assert {int(offset) > 0 for run in runs for offset in run.rows["offset"]} == {True}, "they are read where they lie"
+    assert {int(offset) > 0 for run in runs for offset in run.rows["offset"]} == {True}, "records are read from their files"
     assert actual["listing"][0].num_inputs == 45 and len(actual["counts"]) == 1
-    assert len(runs) == 1, "a bundle's parts share a run"
+    assert len(runs) == 1, "the parts of a bundle share a run"
 
 
-def test_the_working_directory_is_made_where_a_whole_job_is_tried_again(tmp_path):
+def test_retried_job_recreates_the_working_directory(tmp_path):
     root = write_class_folders(tmp_path / "in", {"ant": 3})
     config = make_config(tmp_path, input=str(root))
     pathlib.Path(config.scratch_directory).rmdir()

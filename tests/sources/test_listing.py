@@ -1,4 +1,4 @@
-"""What a listing says of a data set: its schema, class names and splits, from what its parts have found."""
+"""Tests that the parts of a listing are merged into the schema, class names and splits of a dataset."""
 
 import pickle
 import random
@@ -25,7 +25,7 @@ OBJECTS = (Feature("objects/bbox", "bbox", (None, 4)), Feature("objects/label", 
 
 
 class MadeSource:
-    """A source that lists what it is given, in as many parts."""
+    """Fake source that lists the given inputs in the given parts."""
 
     root = "in"
     num_ignored = 0
@@ -47,7 +47,7 @@ class MadeSource:
         return self._known
 
 
-def listing_of(made: MadeSource, **options: Any) -> Listing:
+def make_source_listing(made: MadeSource, **options: Any) -> Listing:
     config = PrepareJob("in", "out", "made", **{"source": SourceConfig("table"), **options})
     parts = []
     for part in made.parts():
@@ -66,71 +66,71 @@ def image(index: int, label: str = "", split: str | None = None, **fields: Any) 
     return InputRecord(f"{index}.jpg", f"{index}.jpg", label, split, num_bytes=10, **fields)
 
 
-def classes(*labels: str) -> list[InputRecord]:
+def make_images(*labels: str) -> list[InputRecord]:
     return [image(index, label) for index, label in enumerate(labels)]
 
 
-def names_of(listing: Listing, feature: str = "label") -> tuple[str, ...]:
+def class_names(listing: Listing, feature: str = "label") -> tuple[str, ...]:
     return next(item.label_names for item in listing.schema if item.name == feature)
 
 
-def test_parts_add_up_whatever_their_order():
-    parts = [classes("cat", "dog"), [image(7, "bird"), DeadLetter("x", "list", "bad_row", "…")], []]
-    listing = listing_of(MadeSource(*parts))
+def test_parts_are_merged_in_any_order():
+    parts = [make_images("cat", "dog"), [image(7, "bird"), DeadLetter("x", "list", "bad_row", "…")], []]
+    listing = make_source_listing(MadeSource(*parts))
     assert (listing.num_inputs, listing.num_bytes, listing.num_ignored, listing.dead_letters.num) == (4, 30, 3, 1)
     assert [feature.name for feature in listing.schema] == ["height", "image", "key", "label", "width"]
-    assert names_of(listing) == ("bird", "cat", "dog") and listing.listed_labels == {"label": {"bird", "cat", "dog"}}
+    assert class_names(listing) == ("bird", "cat", "dog") and listing.listed_labels == {"label": {"bird", "cat", "dog"}}
     assert (listing.splits, listing.source, listing.targets) == (("train", "validation"), "table", ("label",))
 
 
-def test_bytes_are_known_where_each_image_says_its_own():
-    sized, unsized = classes("cat", "dog"), [image(7, "bird")._replace(num_bytes=0)]
-    for case, parts, num_bytes in (("all", [sized, []], 20), ("all but one", [sized, unsized], 0), ("none", [unsized], 0)):
-        listing = listing_of(MadeSource(*parts))
+def test_total_bytes_are_known_if_every_image_has_a_size():
+    sized, unsized = make_images("cat", "dog"), [image(7, "bird")._replace(num_bytes=0)]
+    for case, parts, num_bytes in (("all sized", [sized, []], 20), ("one unsized", [sized, unsized], 0), ("unsized", [unsized], 0)):
+        listing = make_source_listing(MadeSource(*parts))
         assert (listing.num_bytes, listing.has_sizes) == (num_bytes, num_bytes > 0), case
 
 
-def test_without_a_check_nothing_is_known_of_sizes():
-    assert [feature.name for feature in listing_of(MadeSource(classes("a")), check="none").schema] == ["image", "key", "label"]
+def test_check_none_omits_height_and_width():
+    assert [feature.name for feature in make_source_listing(MadeSource(make_images("a")), check="none").schema] == ["image", "key", "label"]
 
 
 @pytest.mark.parametrize(
     "result, options, known, expected",
     [
         (["b", "a"], {}, None, ("a", "b")),
-        (["2", "10", "0"], {}, None, tuple(map(str, range(11)))),  # label 10 stays 10
-        (["02", "10", "00"], {}, None, ("00", "02", "10")),  # digits of one width are names
-        (["2", "3", "A", "b", "C", "d"], {}, None, ("2", "3", "A", "C", "b", "d")),  # digits among letters too
-        (["0", "1", "A"], {}, None, ("0", "1", "A")),  # which moves no number
+        (["2", "10", "0"], {}, None, tuple(map(str, range(11)))),  # label 10 keeps the index 10
+        (["02", "10", "00"], {}, None, ("00", "02", "10")),  # digits with leading zeros are names
+        (["2", "3", "A", "b", "C", "d"], {}, None, ("2", "3", "A", "C", "b", "d")),  # digits beside letters are names
+        (["0", "1", "A"], {}, None, ("0", "1", "A")),  # the indices of 0 and 1 do not change
         (["9999"], {}, None, tuple(map(str, range(10_000)))),
         ([str(n) for n in range(0, 150_000, 9)], {}, None, tuple(map(str, range(149_995)))),
         (["10", "2", "1"], {"source": SourceConfig("image_folder")}, None, ("1", "2", "10")),
         (["10", "1", "01"], {"source": SourceConfig("image_folder")}, None, ("01", "1", "10")),
-        (["10", "2", "x"], {"source": SourceConfig("image_folder")}, None, ("10", "2", "x")),  # not all are numbers
-        (["b"], {}, {"label": ("z", "b", "a")}, ("z", "b", "a")),  # in the order of a categories list
+        (["10", "2", "x"], {"source": SourceConfig("image_folder")}, None, ("10", "2", "x")),  # x is not a number
+        (["b"], {}, {"label": ("z", "b", "a")}, ("z", "b", "a")),  # order given by the source
         (["b"], {}, {"label": {"z"}}, ("b", "z")),
         (["b"], {"source": SourceConfig("table", label_names=("x", "b"))}, None, ("x", "b")),
     ],
 )
-def test_class_names_are_in_an_order_that_does_not_depend_on_the_listing(result, options, known, expected):
-    assert names_of(listing_of(MadeSource(classes(*result), known=known), **options)) == expected
+def test_order_of_class_names_does_not_depend_on_the_listing(result, options, known, expected):
+    assert class_names(make_source_listing(MadeSource(make_images(*result), known=known), **options)) == expected
 
 
-def test_names_of_every_kind_of_label_are_collected():
+def test_class_names_are_collected_from_every_kind_of_label():
     several = [image(0, values={"label": ("b", "a")}), image(1, values={"label": ()})]
-    assert names_of(listing_of(MadeSource(several, features=(SEVERAL,)))) == ("a", "b")
-    heads = [image(0, values={"weather": "sun", "ground": "mud"}), image(1, values={"weather": "rain", "ground": "mud"})]
-    both = listing_of(MadeSource(heads, features=(Feature("ground", "class_label"), Feature("weather", "class_label"))))
-    assert (names_of(both, "weather"), names_of(both, "ground")) == (("rain", "sun"), ("mud",))
+    assert class_names(make_source_listing(MadeSource(several, features=(SEVERAL,)))) == ("a", "b")
+    outputs = [image(0, values={"weather": "sun", "ground": "mud"}), image(1, values={"weather": "rain", "ground": "mud"})]
+    both = make_source_listing(MadeSource(outputs, features=(Feature("ground", "class_label"), Feature("weather", "class_label"))))
+    assert (class_names(both, "weather"), class_names(both, "ground")) == (("rain", "sun"), ("mud",))
     boxes = [image(0, values={"objects": Objects(((0, 0, 1, 1),) * 2, ("cat", "ant"))})]
-    actual = listing_of(MadeSource(boxes, features=OBJECTS))
-    assert names_of(actual, "objects/label") == ("ant", "cat") and actual.listed_labels == {"objects/label": {"cat", "ant"}}
+    actual = make_source_listing(MadeSource(boxes, features=OBJECTS))
+    assert class_names(actual, "objects/label") == ("ant", "cat") and actual.listed_labels == {"objects/label": {"cat", "ant"}}
     assert actual.targets == ("objects",)
 
 
-def test_splits_are_the_sources_or_by_group():
+def test_splits_of_the_source_are_used():
     given = [image(0, "a", "test"), image(1, "a", "train"), image(2, "a", "extra")]
-    listing = listing_of(MadeSource(given[:1], given[1:]))
+    listing = make_source_listing(MadeSource(given[:1], given[1:]))
     assert (listing.splits, listing.fractions) == (("train", "test", "extra"), None)
 
 
@@ -142,13 +142,13 @@ def test_splits_are_the_sources_or_by_group():
         (MadeSource([image(0, "a", "test"), image(1, "a")]), {}, "some inputs name their split and others do not"),
         (MadeSource([image(0, "a", "test")]), {"splits": {"train": 1}}, r"splits \(test\).*Omit --splits"),
         (MadeSource([image(0, "a", "test"), image(1, "a")]), {"source": SourceConfig("table", divide=("test",))}, "--divide test,rest"),
-        (MadeSource(classes("a")), {"source": SourceConfig("table", label_names=("b",))}, "found class 'a'"),
-        (MadeSource(classes("7", "100000")), {}, "label: label 100000 would need as many class names before it, and only 2 labels"),
-        (MadeSource(classes("7", "9" * 200)), {}, "label: label 99999"),
-        (MadeSource(classes("7", "8", "10", "n/a")), {}, "label: most labels are integers, and 'n/a' is none, so that label 10 would"),
+        (MadeSource(make_images("a")), {"source": SourceConfig("table", label_names=("b",))}, "found class 'a'"),
+        (MadeSource(make_images("7", "100000")), {}, "label: label 100000 would need as many class names before it, and only 2 labels"),
+        (MadeSource(make_images("7", "9" * 200)), {}, "label: label 99999"),
+        (MadeSource(make_images("7", "8", "10", "n/a")), {}, "label: most labels are integers, and 'n/a' is none, so that label 10 would"),
         (MadeSource([image(n, "a", f"s{n}") for n in range(300)]), {}, r"name at least 300 splits \(s0, s1, s10, …\).*256"),
-        (MadeSource(classes("a")), {"images": ImageConfig(encoding="raw")}, "--image_encoding=raw"),
-        (MadeSource(classes("a")), {"images": ImageConfig(format="png"), "check": "none"}, "--check=header"),
+        (MadeSource(make_images("a")), {"images": ImageConfig(encoding="raw")}, "--image_encoding=raw"),
+        (MadeSource(make_images("a")), {"images": ImageConfig(format="png"), "check": "none"}, "--check=header"),
         (MadeSource([image(0, raw=RawImage(2, 2, 1))], features=()), {"check": "none"}, "--check=header"),
         (
             MadeSource([image(0, values={"objects": Objects((), ())})], features=OBJECTS),
@@ -162,9 +162,9 @@ def test_splits_are_the_sources_or_by_group():
         ),
     ],
 )
-def test_what_makes_no_dataset_is_refused(source, options, message):
+def test_rejects_invalid_listings(source, options, message):
     with pytest.raises(UserError, match=message):
-        listing_of(source, **options)
+        make_source_listing(source, **options)
 
 
 @pytest.mark.parametrize(
@@ -176,20 +176,18 @@ def test_what_makes_no_dataset_is_refused(source, options, message):
     ],
 )
 def test_raw_images_have_a_shape(images, size, shape):
-    listing = listing_of(MadeSource(images, features=()), images=ImageConfig(size=size, encoding="raw"))
+    listing = make_source_listing(MadeSource(images, features=()), images=ImageConfig(size=size, encoding="raw"))
     assert next(f for f in listing.schema if f.name == "image") == Feature("image", "pixels", shape)
 
 
-def test_a_text_is_long_if_one_example_has_one_that_is(monkeypatch):
-    """By its bytes, in whatever part."""
+def test_text_feature_is_long_if_any_value_exceeds_1024_bytes(monkeypatch):
     features = (CLASS, *(Feature(name, "text") for name in ("fits", "long", "wide")))
     values = [{"fits": "a" * 1024, "long": "a", "wide": "ä" * 512}, {"fits": "", "long": "a" * 1025, "wide": ""}, {"fits": "", "long": "", "wide": "ä" * 513}]
-    listing = listing_of(MadeSource(*([InputRecord(f"{i}", f"{i}", "a", None, values=item)] for i, item in enumerate(values)), features=features))
+    listing = make_source_listing(MadeSource(*([InputRecord(f"{i}", f"{i}", "a", None, values=item)] for i, item in enumerate(values)), features=features))
     assert {feature.name for feature in listing.schema if feature.is_long} == {"long", "wide"}
 
 
-def test_of_sizes_no_more_is_kept_than_that_they_differ():
-    """However many there are, and in whatever order they come."""
+def test_only_a_few_different_image_sizes_are_kept():
     raws = [RawImage(1 + index, 5, channels, dtype=dtype) for index in range(50) for channels, dtype in ((3, "|u1"), (2, "<f4"))]
     first, second = ListedPart(), ListedPart()
     for raw in raws:
@@ -200,7 +198,7 @@ def test_of_sizes_no_more_is_kept_than_that_they_differ():
     assert first.raws == second.raws == {None, *raws[:4]}
 
 
-def test_groups_are_counted_alike_however_they_come(monkeypatch):
+def test_group_counts_do_not_depend_on_the_order(monkeypatch):
     monkeypatch.setattr(group_counts, "_NUM_WAITING", 5)
     rows = [(f"p{index % 7}".encode(), "test" if index in (3, 10, 12) else "train") for index in range(40)] + [(b"", "train")] * 3
     actual = []
@@ -216,8 +214,8 @@ def test_groups_are_counted_alike_however_they_come(monkeypatch):
     assert group_counts.GroupCounts().spanning()[0] == 0 and group_counts.GroupCounts().sizes()[0] == []
 
 
-def test_counts_of_groups_are_as_large_in_a_pickle_as_they_are():
-    """A pickled Arrow slice would carry the whole of what it is a slice of."""
+def test_pickled_group_counts_are_small():
+    """A pickled slice of an Arrow table would contain the whole table."""
     complete, part = group_counts.GroupCounts(), group_counts.GroupCounts()
     complete.add([b"group %06d" % number for number in range(100_000)], ["train"] * 100_000)
     complete.sizes()

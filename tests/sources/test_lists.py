@@ -1,4 +1,4 @@
-"""Lists of any length, `ids:integer[]`, `scores:float[]`, `tags:text[]`: what a table says comes back exactly, whatever its format."""
+"""Tests lists of any length, such as `ids:integer[]`, `scores:float[]` and `tags:text[]`, in each table format."""
 
 import contextlib
 import csv
@@ -36,7 +36,7 @@ from tf_input.decoding.schema import parse_examples
 
 FEATURES = ("ids:integer[]", "scores:float[]", "tags:text[]", "pair:integer[2]")
 INT64 = st.integers(-(2**63), 2**63 - 1)
-# csv's own reader, as RFC 4180, has no NUL; lone surrogates are no text.
+# CSV cannot contain NUL, and lone surrogates are not valid text.
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 ROWS = st.fixed_dictionaries(
     {
@@ -61,8 +61,8 @@ def write_table(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
         pq.write_table(pa.table({name: pa.array([row[name] for row in rows], pa.list_(kind)) for name, kind in types.items()}), path)
 
 
-def store(path: pathlib.Path) -> tuple[tuple[Feature, ...], list[bytes]]:
-    """The schema of a table, and its rows as they are stored."""
+def store_table(path: pathlib.Path) -> tuple[tuple[Feature, ...], list[bytes]]:
+    """Returns the schema of a table and the serialized example of each row."""
     source = SourceConfig("table", has_images=False, labels=(), features=tuple(parse_column("--feature", text, "text") for text in FEATURES))
     job = PrepareJob(str(path), "out", "made", source=source)
     table, actual = Table(job), ListedPart()
@@ -80,21 +80,21 @@ def store(path: pathlib.Path) -> tuple[tuple[Feature, ...], list[bytes]]:
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 @settings(max_examples=25)
 @given(rows=st.lists(ROWS, min_size=1, max_size=4))
-def test_lists_come_back_exactly(suffix, rows):
+def test_lists_are_stored_and_read_exactly(suffix, rows):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / f"rows{suffix}"
         write_table(path, rows)
-        schema, records = store(path)
+        schema, records = store_table(path)
     parsed = parse_examples(tf.constant(records), schema)
     assert parsed["ids"].to_list() == [row["ids"] for row in rows] and parsed["pair"].numpy().tolist() == [row["pair"] for row in rows]
     assert [[tag.decode() for tag in tags] for tags in parsed["tags"].to_list()] == [row["tags"] for row in rows]
     for scores, row in zip(parsed["scores"], rows):
-        assert scores.numpy().tobytes() == np.array(row["scores"], np.float32).tobytes(), "of -0.0 the sign too"
+        assert scores.numpy().tobytes() == np.array(row["scores"], np.float32).tobytes(), "the sign of -0.0 is kept"
 
 
-def test_what_a_cell_may_hold():
+def test_reads_lists_from_cells():
     cases = [
-        # a cell, what reads one value, separator, values
+        # Cell, function that reads one value, separator, expected values.
         ("1 2  3", read_integer, None, (1, 2, 3)),
         (" 1,2 , 3 ", read_integer, None, (1, 2, 3)),
         ("[1, -2]", read_integer, None, (1, -2)),
@@ -115,7 +115,7 @@ def test_what_a_cell_may_hold():
         assert read_list(cell, read, None, separator) == expected, cell
 
 
-def test_what_is_no_list_is_refused_with_what_was_found():
+def test_rejects_invalid_lists():
     cases = [
         ("1,,2", read_integer, None, "is empty"),
         ("1 2.5", read_integer, None, "has '2.5'"),
@@ -134,7 +134,7 @@ def test_what_is_no_list_is_refused_with_what_was_found():
         read_list("1 2 3", read_integer, 2)
 
 
-def test_what_is_no_class_is_told_with_the_kinds_that_would_read_it():
+def test_error_lists_the_kinds_that_can_read_the_cell():
     several = (["a", "b"], "c:multi_label reads several classes")
     for cell, kinds in ((0.5, "c:float reads a number"), several, ([0, 1], "c:multi_hot[2]"), (["a", 1], "")):
         with pytest.raises(InvalidInput) as caught:
@@ -142,7 +142,7 @@ def test_what_is_no_class_is_told_with_the_kinds_that_would_read_it():
         assert kinds in str(caught.value) and bool(kinds) == ("reads" in str(caught.value)), cell
 
 
-def test_lists_on_the_command_line():
+def test_parses_list_columns_of_options():
     assert parse_column("--feature", "ids:integer[]", "text") == Column("ids", ("ids",), "integer", (None,))
     assert parse_column("--feature", "w=words:text[]", "text").feature() == Feature("w", "text", (None,))
     assert parse_column("--feature", "x:float[3]", "text").feature() == Feature("x", "float", (3,))
@@ -151,7 +151,7 @@ def test_lists_on_the_command_line():
             parse_column("--feature", text, "text")
 
 
-def test_lists_at_the_end_of_a_line(tmp_path):
+def test_remaining_fields_of_a_line_form_a_list(tmp_path):
     (tmp_path / "list.txt").write_text("1.jpg 3 5 8\n2.jpg\n")
     source = SourceConfig("text", labels=(), features=(parse_column("--feature", "ids:integer[]", "text"),))
     listed = list(TextList(PrepareJob(str(tmp_path / "list.txt"), "out", "made", source=source)).list("list.txt"))

@@ -1,4 +1,4 @@
-"""Source `masks`: every row of the table in its docstring, the layouts of well-known data sets, and what must not be opened."""
+"""Tests the source `masks`: layouts of well-known datasets, pairing, splits, and links to outside the input."""
 
 import json
 import os
@@ -20,8 +20,8 @@ from made_images import encode, jpeg, write_files
 from tf_input.dataset_format import Feature
 
 
-class Listed:
-    """A whole listing, by parts, each from a source of its own as workers do it."""
+class Listing:
+    """Lists all parts of a source, each with a new source object, as workers do."""
 
     def __init__(
         self, root: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any
@@ -40,7 +40,7 @@ class Listed:
 
     @property
     def masks(self) -> dict[str, str]:
-        """Path -> path of its mask."""
+        """Maps the paths of images to the paths of their masks."""
         return {image.path: image.values["mask"].path for image in self.images.values()}
 
     @property
@@ -53,7 +53,7 @@ class Listed:
 
 
 def make_folder(root: pathlib.Path, paths: Iterable[str]) -> pathlib.Path:
-    """Files that no listing looks into."""
+    """Writes files whose content the listing does not read."""
     return write_files(root, dict.fromkeys(paths, b"not looked at"))
 
 
@@ -65,80 +65,79 @@ LAYOUTS = {
     "pets": ("images/{}.jpg", "annotations/trimaps/{}.png"),
     "VOC": ("JPEGImages/{}.jpg", "SegmentationClass/{}.png"),
     "upper case": ("Images/{}.JPG", "Masks/{}.PNG"),
-    "mirrored folders": ("images/a/b/{}.jpg", "masks/a/b/{}.png"),
-    "in another form": ("images/Lo\u0308we {}.jpg", "masks/L\u00f6we {}.png"),
+    "same folders for images and masks": ("images/a/b/{}.jpg", "masks/a/b/{}.png"),
+    "different Unicode normal forms": ("images/Lo\u0308we {}.jpg", "masks/L\u00f6we {}.png"),
 }
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_layouts(layout, tmp_path):
+def test_pairs_images_with_masks_in_usual_layouts(layout, tmp_path):
     image, mask = LAYOUTS[layout]
     expected = {image.format(name): mask.format(name) for name in ("1", "2.b")}
-    listed = Listed(make_folder(tmp_path, [*expected, *expected.values()]))
+    listed = Listing(make_folder(tmp_path, [*expected, *expected.values()]))
     assert listed.masks == expected
     assert not listed.letters and not listed.num_ignored and set(listed.splits.values()) == {None}
 
 
-def test_an_image_and_its_mask(tmp_path):
-    listed = Listed(make_folder(tmp_path, ["images/a.jpg", "masks/a.png"]))
+def test_image_and_mask_become_one_input(tmp_path):
+    listed = Listing(make_folder(tmp_path, ["images/a.jpg", "masks/a.png"]))
     assert listed.images["images/a.jpg"] == InputRecord(
         "images/a.jpg", "images/a.jpg", "", None, values={"mask": FilePart("masks/a.png")}
     )
 
 
 SPLITS = {
-    "pairs in split folders": "{split}/images/{name}",
-    "split folders in pairs": "images/{split}/{name}",
-    "with cities": "images/{split}/city/{name}",
+    "image and mask folders in split folders": "{split}/images/{name}",
+    "split folders in image and mask folders": "images/{split}/{name}",
+    "nested folders in split folders": "images/{split}/city/{name}",
 }
 
 
 @pytest.mark.parametrize("case", SPLITS)
-def test_splits(case, tmp_path):
+def test_split_folders_give_splits(case, tmp_path):
     expected = {}
     for folder, split in {"train": "train", "val": "validation", "testing": "test"}.items():
         image = SPLITS[case].format(split=folder, name="a.jpg")
         make_folder(tmp_path, [image, image.replace("images", "masks").replace(".jpg", ".png")])
         expected[image] = split
-    assert Listed(tmp_path).splits == expected
-    assert Listed(tmp_path, split_folders=False).splits == dict.fromkeys(expected)
+    assert Listing(tmp_path).splits == expected
+    assert Listing(tmp_path, split_folders=False).splits == dict.fromkeys(expected)
 
 
-def test_a_split_without_masks(tmp_path):
-    listed = Listed(make_folder(tmp_path, ["images/train/a.jpg", "masks/train/a.png", "images/test/b.jpg"]))
+def test_images_of_a_split_without_masks_are_dead_letters(tmp_path):
+    listed = Listing(make_folder(tmp_path, ["images/train/a.jpg", "masks/train/a.png", "images/test/b.jpg"]))
     assert listed.splits == {"images/train/a.jpg": "train"} and listed.reasons == {"images/test/b.jpg": "no_mask"}
 
 
-def test_folders_that_are_only_partly_splits_are_refused(tmp_path):
+def test_rejects_folders_if_only_some_are_named_like_splits(tmp_path):
     make_folder(tmp_path, ["images/train/a.jpg", "masks/train/a.png", "images/more/b.jpg", "masks/more/b.png"])
     with pytest.raises(UserError, match="'train' is named like a split and 'more' is not"):
-        Listed(tmp_path)
-    assert set(Listed(tmp_path, split_folders=True).splits.values()) == {"train", "more"}
-    assert set(Listed(tmp_path, split_folders=False).splits.values()) == {None}
+        Listing(tmp_path)
+    assert set(Listing(tmp_path, split_folders=True).splits.values()) == {"train", "more"}
+    assert set(Listing(tmp_path, split_folders=False).splits.values()) == {None}
 
 
-def test_lists_say_which_images_have_masks(tmp_path):
+def test_lists_select_images_and_splits(tmp_path):
     make_folder(tmp_path, [f"JPEGImages/{name}.jpg" for name in "abcde"])
     make_folder(tmp_path, [f"SegmentationClass/{name}.png" for name in "abd"])
     write_files(
         tmp_path, {"ImageSets/Segmentation/train.txt": b"a\n", "ImageSets/Segmentation/val.txt": b"b\nc\nx\na\n"}
     )
     write_files(tmp_path, {"ImageSets/Main/train.txt": b"e\n"})
-    listed = Listed(tmp_path)
+    listed = Listing(tmp_path)
     assert listed.splits == {"JPEGImages/a.jpg": "train", "JPEGImages/b.jpg": "validation"}
     assert listed.reasons == {
         "JPEGImages/c.jpg": "no_mask",
         "ImageSets/Segmentation/val.txt:3": "missing",
         "ImageSets/Segmentation/val.txt:4": "duplicate",
     }
-    assert listed.num_ignored == 3  # d and its mask, e
-    assert len(Listed(tmp_path, split_folders=False).images) == 3
+    assert listed.num_ignored == 3  # image d, its mask, and image e
+    assert len(Listing(tmp_path, split_folders=False).images) == 3
 
 
-def test_nothing_is_dropped(tmp_path):
-    """Each image, and each mask that is left over, is one input."""
+def test_unpaired_images_and_masks_are_dead_letters(tmp_path):
     made = ["images/a.jpg", "masks/a.png", "images/b.jpg", "masks/c.png", "masks/sub/a.png"]
-    listed = Listed(
+    listed = Listing(
         make_folder(tmp_path, [*made, "images/._a.jpg", "images/notes.txt", "masks/a.mat", "masks/Thumbs.db"])
     )
     assert listed.masks == {"images/a.jpg": "masks/a.png"}
@@ -146,31 +145,31 @@ def test_nothing_is_dropped(tmp_path):
     assert listed.num_ignored == 4
 
 
-def test_two_masks_of_one_image(tmp_path):
+def test_image_with_two_masks_is_a_dead_letter(tmp_path):
     made = ["images/a.jpg", "masks/a.png", "masks/a_mask.png", "images/b.jpg", "masks/b.png", "masks/b.bmp"]
-    listed = Listed(make_folder(tmp_path, made))
+    listed = Listing(make_folder(tmp_path, made))
     assert not listed.images and listed.reasons == {"images/a.jpg": "ambiguous", "images/b.jpg": "ambiguous"}
     assert "masks/a.png, masks/a_mask.png" in listed.letters["images/a.jpg"].message
 
 
-def test_two_images_of_one_mask_are_two_examples(tmp_path):
-    listed = Listed(make_folder(tmp_path, ["images/a.jpg", "images/a.png", "masks/a.png"]))
+def test_two_images_with_the_same_mask_are_two_examples(tmp_path):
+    listed = Listing(make_folder(tmp_path, ["images/a.jpg", "images/a.png", "masks/a.png"]))
     assert listed.masks == {"images/a.jpg": "masks/a.png", "images/a.png": "masks/a.png"}
 
 
-def test_ignored_files(tmp_path):
+def test_counts_ignored_files(tmp_path):
     made = ["images/a.jpg", "masks/a.png", "images/x/b.jpg", "masks/c_colour.png"]
-    listed = Listed(make_folder(tmp_path, made), ignore=("images/x/*", "*_colour.png"))
+    listed = Listing(make_folder(tmp_path, made), ignore=("images/x/*", "*_colour.png"))
     assert set(listed.images) == {"images/a.jpg"} and not listed.letters and listed.num_ignored == 2
 
 
-def test_sizes_are_looked_up_if_they_are_wanted(tmp_path):
+def test_image_sizes_are_read_only_if_requested(tmp_path):
     write_files(tmp_path, {"images/a.jpg": b"12345", "masks/a.png": b"1"})
-    assert Listed(tmp_path, with_sizes=True).images["images/a.jpg"].num_bytes == 5
-    assert Listed(tmp_path).images["images/a.jpg"].num_bytes == 0
+    assert Listing(tmp_path, with_sizes=True).images["images/a.jpg"].num_bytes == 5
+    assert Listing(tmp_path).images["images/a.jpg"].num_bytes == 0
 
 
-def test_nothing_outside_is_opened(tmp_path):
+def test_links_to_outside_are_dead_letters(tmp_path):
     outside = make_folder(tmp_path / "outside", ["a.png", "b.jpg", "f/d.png"])
     root = make_folder(
         tmp_path / "in", ["images/a.jpg", "masks/b.png", "images/c.jpg", "images/f/d.jpg", "images/e.jpg"]
@@ -180,7 +179,7 @@ def test_nothing_outside_is_opened(tmp_path):
         (root / name).symlink_to(outside / target)
     (root / "masks/e.png").symlink_to(root / "masks/b.png")
     os.mkfifo(root / "images/pipe.jpg")
-    listed = Listed(root)
+    listed = Listing(root)
     assert listed.masks == {"images/e.jpg": "masks/e.png"}
     assert listed.reasons == {
         "masks/a.png": "outside",
@@ -195,27 +194,27 @@ def test_nothing_outside_is_opened(tmp_path):
     }
 
 
-def test_a_folder_of_masks_that_is_a_link_is_not_followed(tmp_path):
+def test_rejects_a_mask_folder_that_is_a_link(tmp_path):
     outside = make_folder(tmp_path / "outside", ["a.png"])
     root = make_folder(tmp_path / "in", ["images/a.jpg"])
     (root / "masks").symlink_to(outside)
     with pytest.raises(UserError, match="'masks' is a link .*--follow_links"):
-        Listed(root)
+        Listing(root)
 
 
-def test_names_that_are_not_utf8(tmp_path):
+def test_name_that_is_not_utf8_is_a_dead_letter(tmp_path):
     name = os.fsdecode(b"caf\xe9")
-    listed = Listed(make_folder(tmp_path, [f"images/{name}.jpg", "images/a.jpg", "masks/a.png"]))
+    listed = Listing(make_folder(tmp_path, [f"images/{name}.jpg", "images/a.jpg", "masks/a.png"]))
     assert listed.reasons == {"images/caf\\xe9.jpg": "not_utf8"} and set(listed.images) == {"images/a.jpg"}
 
 
-def test_features(tmp_path):
+def test_features_and_targets_follow_the_options(tmp_path):
     source = Masks(PrepareJob("in", "out", "made", source=SourceConfig("masks")))
     assert (source.features, source.targets, source.label_names()) == ((Feature("mask", "mask"),), ("mask",), {})
     source = Masks(PrepareJob("in", "out", "made", source=SourceConfig("masks", labels=())))
     assert (source.features, source.targets) == ((), ())
     root = make_folder(tmp_path, ["images/a.jpg", "masks/a.png"])
-    assert Listed(root, source={"labels": ()}).images["images/a.jpg"].values is None
+    assert Listing(root, source={"labels": ()}).images["images/a.jpg"].values is None
 
 
 @pytest.mark.parametrize(
@@ -227,7 +226,7 @@ def test_features(tmp_path):
         ({"image_root": "elsewhere"}, "--image_root: "),
     ],
 )
-def test_options_that_mean_nothing_here_are_refused(options, message):
+def test_rejects_options_of_other_sources(options, message):
     with pytest.raises(UserError, match=message):
         Masks(PrepareJob("in", "out", "made", source=SourceConfig("masks", **options)))
 
@@ -235,9 +234,9 @@ def test_options_that_mean_nothing_here_are_refused(options, message):
 @pytest.mark.parametrize(
     "paths", [[], ["images/a.jpg"], ["a.jpg", "a.png"], ["train/images/a.jpg", "train/other/a.png"]]
 )
-def test_a_folder_without_masks_is_refused(paths, tmp_path):
+def test_rejects_a_folder_without_masks(paths, tmp_path):
     with pytest.raises(UserError, match="images/ and masks/"):
-        Listed(make_folder(tmp_path, paths))
+        Listing(make_folder(tmp_path, paths))
 
 
 @pytest.mark.slow(1)
@@ -245,15 +244,15 @@ def test_a_folder_without_masks_is_refused(paths, tmp_path):
     "values, is_warned",
     [
         ([(0, 255)] * 3, True),
-        ([(0, 255), (0, 0), (255, 255)], True),  # an empty mask and a full one
+        ([(0, 255), (0, 0), (255, 255)], True),  # an empty and a full mask
         ([(0, 1), (0, 0), (1, 1)], False),
         ([(0, 3, 255), (0, 255), (1, 255)], False),  # 255 marks borders
         ([(0, 0)] * 3, False),
     ],
 )
-def test_masks_of_black_and_white_are_warned_of(tmp_path, values, is_warned):
-    for number, some in enumerate(values):
-        mask = np.resize(np.repeat(np.array(some, np.uint8), 8), (16, 16))
+def test_warns_about_black_and_white_masks(tmp_path, values, is_warned):
+    for number, mask_values in enumerate(values):
+        mask = np.resize(np.repeat(np.array(mask_values, np.uint8), 8), (16, 16))
         write_files(tmp_path / "in", {f"images/{number}.jpg": jpeg(number, 16, 16), f"masks/{number}.png": encode(mask, "PNG")})
     assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits=train=1", "--no_report"]) == 0
     warnings = json.loads((tmp_path / "out/statistics.json").read_text())["warnings"]

@@ -1,4 +1,4 @@
-"""Boxes and masks of photographs that EXIF rotates, from sources that have boxes: `--drawn_on` and the stated size."""
+"""Tests boxes and masks of images that EXIF rotates, with `--drawn_on` and the image size that the source states."""
 
 import json
 import pathlib
@@ -10,13 +10,13 @@ import tf_input
 from beam_pipelines.__main__ import main
 from made_images import encode, exif, write_files
 
-FILE_SIZE = (48, 32)  # width, height; the upright image of a phone's picture is 32 x 48
-UPRIGHT_BOX = (4, 20, 12, 30)  # xmin, ymin, xmax, ymax on the upright picture
+FILE_SIZE = (48, 32)  # width and height; the upright image is 32 x 48
+UPRIGHT_BOX = (4, 20, 12, 30)  # xmin, ymin, xmax, ymax in the upright image
 FILE_BOX = (20, 20, 30, 28)  # the same object in the file
-STORED = (20 / 48, 4 / 32, 30 / 48, 12 / 32)
+EXPECTED_BOX = (20 / 48, 4 / 32, 30 / 48, 12 / 32)
 
 
-def pictures(root: pathlib.Path, num: int = 2) -> None:
+def write_pictures(root: pathlib.Path, num: int = 2) -> None:
     """Writes pictures whose red object EXIF rotates to `UPRIGHT_BOX`, and a picture that is upright in its file."""
     xmin, ymin, xmax, ymax = FILE_BOX
     pixels = np.full((32, 48, 3), 255, np.uint8)
@@ -84,16 +84,16 @@ SOURCES = {"coco": write_coco, "voc": write_voc, "table": write_table}
 @pytest.mark.parametrize(
     "drawn_on, stated, option, num_reported",
     [
-        ("upright", "file", "upright", 0),  # as Label Studio exports photographs
+        ("upright", "file", "upright", 0),  # as exported by Label Studio
         ("file", "upright", "file", 0),
         ("file", "file", None, 2),
         ("upright", "upright", None, 0),
     ],
 )
-def test_boxes_lie_on_the_object(tmp_path, capfd, source, drawn_on, stated, option, num_reported):
+def test_stored_boxes_and_masks_match_the_upright_image(tmp_path, capfd, source, drawn_on, stated, option, num_reported):
     if source == "table" and option is None and drawn_on == "upright":
-        pytest.skip("a table states no size that could prove it")
-    pictures(tmp_path / "in")
+        pytest.skip("a table has no image sizes")
+    write_pictures(tmp_path / "in")
     options = SOURCES[source](tmp_path / "in", drawn_on, stated) + ([f"--drawn_on={option}"] if option else [])
     assert main(["prepare", f"--source={source}", *options, f"--output={tmp_path}/out", "--splits=train=1"]) == 0
     warnings = [line for line in capfd.readouterr().err.splitlines() if "--drawn_on" in line]
@@ -101,7 +101,7 @@ def test_boxes_lie_on_the_object(tmp_path, capfd, source, drawn_on, stated, opti
     examples = list(tf_input.open(tmp_path / "out")["train"])
     assert len(examples) == 3
     for example in examples:
-        np.testing.assert_allclose(example["objects"]["bbox"], [STORED], atol=1e-6, err_msg=str(example["key"]))
-        if "mask" in example:  # drawn from the outlines
+        np.testing.assert_allclose(example["objects"]["bbox"], [EXPECTED_BOX], atol=1e-6, err_msg=str(example["key"]))
+        if "mask" in example:  # the mask is drawn from the polygons
             is_red = example["image"][..., 1] == 0
             np.testing.assert_array_equal(example["mask"][..., 0] == 1, is_red)

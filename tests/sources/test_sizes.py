@@ -1,4 +1,4 @@
-"""What a source in an object store asks of it while it is listed: pages of names and sizes, and nothing for each image."""
+"""Tests that listing a source in an object store requests pages of names and sizes, but nothing for each image."""
 
 import json
 import pathlib
@@ -19,7 +19,7 @@ from beam_pipelines.storage.object_stores.open_object_store import open_object_s
 from made_images import jpeg, png
 from object_stores import Faults, StoreServer, faulty, reached, shared_server
 
-FOLDERS = 5  # images lie in several prefixes, and one that is named is not there
+FOLDERS = 5  # number of prefixes with images
 XML = "<annotation><filename>camera-{0}.jpg</filename><object><name>cat</name>" + (
     "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox></object></annotation>"
 )
@@ -57,7 +57,7 @@ def masks(num: int) -> dict[str, bytes]:
     return {f"masks/{path.removeprefix('photos/').removesuffix('jpg')}png": png() for path in paths(num)}
 
 
-# Kind of source -> what names the images, the input below the bucket, the folder that images are moved to.
+# Maps each source to the function that writes its annotations, the suffix of its input and the folder of its images.
 SOURCES = {
     "coco": (coco, "/all.json", "photos"),
     "voc": (voc, "", "photos"),
@@ -67,11 +67,11 @@ SOURCES = {
 }
 
 
-# A store for each of them: they take turns.
-IN_STORES = pytest.mark.parametrize("kind, proxied", [*zip(SOURCES, ("s3", "gs", "s3", "gs", "s3"))], indirect=["proxied"])
+# Sources alternate between the two kinds of object stores.
+EACH_SOURCE = pytest.mark.parametrize("kind, proxied", [*zip(SOURCES, ("s3", "gs", "s3", "gs", "s3"))], indirect=["proxied"])
 
 
-def put(bucket: str, kind: str, num: int, missing: str = "") -> str:
+def put_source(bucket: str, kind: str, num: int, missing: str = "") -> str:
     make, name, folder = SOURCES[kind]
     objects = {path.replace("photos", folder, 1): jpeg(index) for index, path in enumerate(paths(num)) if path != missing}
     for path, data in {**make(num), **objects}.items():
@@ -79,23 +79,23 @@ def put(bucket: str, kind: str, num: int, missing: str = "") -> str:
     return f"{bucket}{name}"
 
 
-def asked(faults: Faults, call: list[str]) -> list[tuple[str, str]]:
-    """The requests that a call makes, but for those that read an annotation of one image."""
+def list_requests(faults: Faults, call: list[str]) -> list[tuple[str, str]]:
+    """Returns the requests that a command makes, except requests that read the XML file of an image."""
     start = len(faults.seen)
     assert main(call) == 0
     return [(method, path) for method, path, _ in faults.seen[start:] if not urllib.parse.urlsplit(path).path.endswith(".xml")]
 
 
 @pytest.mark.slow
-@IN_STORES
-def test_more_images_are_no_more_requests(proxied, kind, capsys):
+@EACH_SOURCE
+def test_number_of_requests_does_not_grow_with_images(proxied, kind, capsys):
     server, faults = proxied
     requests = {}
     for num in (10, 30):
         bucket = server.make_bucket()
-        source = put(bucket, kind, num)
+        source = put_source(bucket, kind, num)
         call = ["prepare", f"--input={source}", f"--source={kind}", f"--output={bucket}-out/out", "--estimate", *server.flags]
-        requests[num] = asked(faults, call)
+        requests[num] = list_requests(faults, call)
         num_bytes = sum(len(jpeg(index)) for index in range(num))
         printed = capsys.readouterr().out
         assert f"images:    {num}" in printed and "assumed" not in printed, printed
@@ -105,10 +105,10 @@ def test_more_images_are_no_more_requests(proxied, kind, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind, proxied", [("coco", "gs"), ("table", "s3"), ("text", "gs")], indirect=["proxied"])
-def test_an_image_that_is_named_and_is_not_there_is_a_dead_letter(proxied, kind, tmp_path):
+def test_missing_image_is_a_dead_letter(proxied, kind, tmp_path):
     server, _ = proxied
     missing = paths(20)[7]
-    source = put(server.make_bucket(), kind, 20, missing)
+    source = put_source(server.make_bucket(), kind, 20, missing)
     call = ["prepare", f"--input={source}", f"--source={kind}", f"--output={tmp_path}/out", "--max_bad_fraction=0.1", *server.flags]
     assert main([*call, "--check=header"]) == 0
     (letter,) = map(json.loads, pathlib.Path(tmp_path, "out/dead_letters.jsonl").read_text().splitlines())
@@ -117,54 +117,54 @@ def test_an_image_that_is_named_and_is_not_there_is_a_dead_letter(proxied, kind,
 
 
 NAMES = [f"{folder}/{index:02d}.jpg" for folder in ("a", "b", "b-b", "b.b", "ba", "é", "日本", "\U0001f600") for index in range(12)]
-HEAP = {name: index % 90 for index, name in enumerate([*NAMES, *("beside/" + name for name in NAMES[:3]), "b0", "ba/0"])}
+OBJECT_SIZES = {name: index % 90 for index, name in enumerate([*NAMES, *("beside/" + name for name in NAMES[:3]), "b0", "ba/0"])}
 
 
 @pytest.fixture(scope="module")
-def heap(proxied) -> tuple[str, Faults]:
+def many_objects(proxied) -> tuple[str, Faults]:
     server, faults = proxied
     root = f"{server.make_bucket()}/heap"
-    for name, num_bytes in HEAP.items():
+    for name, num_bytes in OBJECT_SIZES.items():
         open_object_store(root).write(f"{root}/{name}", bytes(num_bytes))
     return root, faults
 
 
-WANTED = {
+REQUESTED = {
     "all": NAMES,
-    "one": NAMES[27:28],
-    "the first": NAMES[:1],
-    "the last": NAMES[-1:],
-    "some of each": NAMES[::17],
-    "few, far apart": [NAMES[3], NAMES[-3]],
-    "a folder behind many": [name for name in NAMES if name.startswith("b.b/")],
-    "one character, behind more than a page": ["b0"],
-    "none that is there": ["0", "a", "a/", "b/05.jpgx", "zz/1.jpg", "\U0010ffff"],
-    "some that are not": ["a/03.jpg", "a/03.jpg2", "b/", "b/39.jpg", "b0", "~"],
-    "nothing": [],
+    "single name": NAMES[27:28],
+    "first name": NAMES[:1],
+    "last name": NAMES[-1:],
+    "names from each folder": NAMES[::17],
+    "two distant names": [NAMES[3], NAMES[-3]],
+    "folder after many names": [name for name in NAMES if name.startswith("b.b/")],
+    "short name after more than a page": ["b0"],
+    "only missing names": ["0", "a", "a/", "b/05.jpgx", "zz/1.jpg", "\U0010ffff"],
+    "some missing names": ["a/03.jpg", "a/03.jpg2", "b/", "b/39.jpg", "b0", "~"],
+    "no names": [],
 }
 
 
 @pytest.mark.slow(0.1)
 @pytest.mark.parametrize("num_at_once", [4, 1000])
-@pytest.mark.parametrize("case", WANTED)
-def test_the_sizes_are_those_of_the_objects(heap, monkeypatch, case, num_at_once):
-    root, faults = heap
+@pytest.mark.parametrize("case", REQUESTED)
+def test_finds_sizes_with_few_requests(many_objects, monkeypatch, case, num_at_once):
+    root, faults = many_objects
     monkeypatch.setattr(object_store, "PAGE_OBJECTS", num_at_once)
-    wanted, start = WANTED[case], len(faults.seen)
-    assert find_sizes(root, [*reversed(wanted), *wanted[:2]]) == {name: HEAP[name] for name in wanted if name in HEAP}
-    num_pages = -(-len(HEAP) // num_at_once)
-    assert len(faults.seen) - start <= min(num_pages + 1, len(wanted)), "no more than the pages, or than the names"
+    requested, start = REQUESTED[case], len(faults.seen)
+    assert find_sizes(root, [*reversed(requested), *requested[:2]]) == {name: OBJECT_SIZES[name] for name in requested if name in OBJECT_SIZES}
+    num_pages = -(-len(OBJECT_SIZES) // num_at_once)
+    assert len(faults.seen) - start <= min(num_pages + 1, len(requested)), "at most one request per page or name"
 
 
-def test_a_large_heap_is_passed_over_where_few_are_wanted(heap, monkeypatch):
-    root, faults = heap
+def test_few_names_need_no_full_listing(many_objects, monkeypatch):
+    root, faults = many_objects
     monkeypatch.setattr(object_store, "PAGE_OBJECTS", 4)
     start = len(faults.seen)
     assert len(find_sizes(root, [NAMES[10], NAMES[40], NAMES[90]])) == 3
-    assert len(faults.seen) - start == 3, "26 pages would be all of it"
+    assert len(faults.seen) - start == 3, "a full listing has 26 pages"
 
 
-def test_sizes_on_a_disk_are_those_of_files_alone(tmp_path):
+def test_local_sizes_exclude_folders_and_missing_files(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "a.jpg").write_bytes(b"12345")
     (tmp_path / "link.jpg").symlink_to("a.jpg")
@@ -172,11 +172,11 @@ def test_sizes_on_a_disk_are_those_of_files_alone(tmp_path):
 
 
 @pytest.mark.slow(0.7)
-@IN_STORES
-def test_each_image_has_its_own_size(proxied, kind):
+@EACH_SOURCE
+def test_each_listed_image_has_its_size(proxied, kind):
     server, _ = proxied
     bucket = server.make_bucket()
-    config = PrepareJob(put(bucket, kind, 12), "out", "made", source=SourceConfig(kind))
+    config = PrepareJob(put_source(bucket, kind, 12), "out", "made", source=SourceConfig(kind))
     source = open_source(config, with_sizes=True)
     listed = [image for part in source.parts() for image in source.list(part)]
     assert len(listed) == 12

@@ -1,4 +1,4 @@
-"""Source `table`: every row of the tables in its docstrings, in each format, and hostile tables."""
+"""Tests the source `table`: columns, labels, splits and embedded images in each format, and hostile tables."""
 
 import contextlib
 import csv
@@ -55,8 +55,8 @@ def open_table(
     return Table(made, with_sizes=with_sizes, spool_directory=spool_directory)
 
 
-class Listed:
-    """A whole listing."""
+class Listing:
+    """Lists all parts of a table."""
 
     def __init__(self, path: os.PathLike[str] | str, labels: list[str] | None = None, **options: Any) -> None:
         self.source = open_table(path, labels, **options)
@@ -68,12 +68,12 @@ class Listed:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Key -> class."""
+        """Maps keys to classes."""
         return {key: image.label for key, image in self.images.items()}
 
     @property
     def splits(self) -> dict[str, str | None]:
-        """Key -> split."""
+        """Maps keys to splits."""
         return {key: image.split for key, image in self.images.items()}
 
 
@@ -123,9 +123,9 @@ ROWS = [
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_each_format_gives_the_same_references(tmp_path: pathlib.Path, name: str) -> None:
+def test_each_format_gives_the_same_inputs(tmp_path: pathlib.Path, name: str) -> None:
     path = write_csv(tmp_path, WRITERS[name](ROWS), name)
-    listed = Listed(path, features=["age:integer", "note"])
+    listed = Listing(path, features=["age:integer", "note"])
     assert not listed.dead_letters
     assert listed.all == [
         InputRecord("cat/1.jpg", "cat/1.jpg", "cat", None, values={"age": 3, "note": 'a "b", c\nd'}),
@@ -150,21 +150,21 @@ def test_each_format_gives_the_same_references(tmp_path: pathlib.Path, name: str
 @pytest.mark.parametrize(
     "name", ["file_name", "image", "image_path", "path", "filename", "filepath", "file", "Image", "FileName"]
 )
-def test_the_image_column_is_found_by_its_usual_names(tmp_path: pathlib.Path, name: str) -> None:
-    assert Listed(write_csv(tmp_path, f"label,{name}\ncat,1.jpg\n")).labels == {"1.jpg": "cat"}
+def test_image_column_is_found_by_usual_names(tmp_path: pathlib.Path, name: str) -> None:
+    assert Listing(write_csv(tmp_path, f"label,{name}\ncat,1.jpg\n")).labels == {"1.jpg": "cat"}
 
 
-def test_columns_that_options_name_go_before_the_usual_ones(tmp_path: pathlib.Path) -> None:
+def test_named_columns_override_usual_names(tmp_path: pathlib.Path) -> None:
     path = write_csv(tmp_path, "image,file_name,photo,class,label,species\n1.jpg,2.jpg,3.jpg,a,b,c\n")
-    assert Listed(path).labels == {"2.jpg": "b"}
-    assert Listed(path, ["species"], image_column="photo").labels == {"3.jpg": "c"}
+    assert Listing(path).labels == {"2.jpg": "b"}
+    assert Listing(path, ["species"], image_column="photo").labels == {"3.jpg": "c"}
 
 
 ROLES = "file_name,label,key,split,group,weight\n1.jpg,cat,k1,val,g1,0.5\n2.jpg,dog,k2,TRAIN,,2\n"
 
 
-def test_key_split_group_and_weight_have_usual_names(tmp_path: pathlib.Path) -> None:
-    listed = Listed(write_csv(tmp_path, ROLES))
+def test_key_split_group_and_weight_columns_are_found_by_name(tmp_path: pathlib.Path) -> None:
+    listed = Listing(write_csv(tmp_path, ROLES))
     assert listed.all == [
         InputRecord("k1", "1.jpg", "cat", "validation", group="g1", values={"weight": 0.5}),
         InputRecord("k2", "2.jpg", "dog", "train", values={"weight": 2.0}),
@@ -173,19 +173,19 @@ def test_key_split_group_and_weight_have_usual_names(tmp_path: pathlib.Path) -> 
     assert listed.source.targets == ("label",)
 
 
-def test_key_split_group_and_weight_may_be_named_or_switched_off(tmp_path: pathlib.Path) -> None:
+def test_key_split_group_and_weight_columns_can_be_set_or_disabled(tmp_path: pathlib.Path) -> None:
     path = write_csv(tmp_path, ROLES)
-    listed = Listed(path, split_column="", group="", weight_column="", key_column="label")
+    listed = Listing(path, split_column="", group="", weight_column="", key_column="label")
     assert listed.all == [InputRecord("cat", "1.jpg", "cat", None), InputRecord("dog", "2.jpg", "dog", None)]
     assert listed.source.features == (LABEL,)
-    listed = Listed(path, split_column="label", group="key", weight_column="weight")
+    listed = Listing(path, split_column="label", group="key", weight_column="weight")
     assert [(item.split, item.group, item.values) for item in listed.all] == [
         ("cat", "k1", {"weight": 0.5}),
         ("dog", "k2", {"weight": 2.0}),
     ]
 
 
-def test_a_column_that_is_not_there_is_named_beside_those_that_are(tmp_path: pathlib.Path) -> None:
+def test_error_lists_missing_and_available_columns(tmp_path: pathlib.Path) -> None:
     path = write_csv(tmp_path, "file_name,label\n1.jpg,cat\n")
     cases = [
         ({"labels": ["species"]}, "'species' (--label or --feature)"),
@@ -206,17 +206,17 @@ def test_a_column_that_is_not_there_is_named_beside_those_that_are(tmp_path: pat
 @pytest.mark.parametrize(
     "name, header, part",
     [
-        ("no image", "a,label", "none of the columns file_name, image,"),
-        ("no label", "file_name,a", "--label none"),
-        ("a row for a header", "1.jpg,cat", "1.jpg, cat"),
-        ("a name twice", "file_name,label,label", "2 columns are named 'label'"),
-        ("nothing", "", "--column_names"),
+        ("no image column", "a,label", "none of the columns file_name, image,"),
+        ("no label column", "file_name,a", "--label none"),
+        ("row instead of a header", "1.jpg,cat", "1.jpg, cat"),
+        ("duplicate name", "file_name,label,label", "2 columns are named 'label'"),
+        ("empty file", "", "--column_names"),
         ("UTF-16", "file_name,label".encode("utf-16"), "not valid UTF-8"),
-        ("a quote that is not closed", 'file_name,"label', "the header is invalid CSV"),
+        ("unclosed quote", 'file_name,"label', "the header is invalid CSV"),
         ("control characters", "file_name\x1b[31m,b", r"file_name\x1b[31m"),
     ],
 )
-def test_a_table_with_such_a_header_is_refused(
+def test_rejects_invalid_headers(
     tmp_path: pathlib.Path, name: str, header: str | bytes, part: str
 ) -> None:
     end = b"\n1.jpg,cat\n" if header else b""
@@ -230,21 +230,21 @@ def test_a_table_with_such_a_header_is_refused(
 
 
 @pytest.mark.parametrize("name", ["label", "labels", "class", "category", "Label"])
-def test_the_label_is_found_by_its_usual_names(tmp_path: pathlib.Path, name: str) -> None:
-    listed = Listed(write_csv(tmp_path, f"file_name,{name}\n1.jpg,a|b\n"))
-    assert listed.source.features == (LABEL,)  # CSV has no lists: never guessed from a cell
+def test_label_column_is_found_by_usual_names(tmp_path: pathlib.Path, name: str) -> None:
+    listed = Listing(write_csv(tmp_path, f"file_name,{name}\n1.jpg,a|b\n"))
+    assert listed.source.features == (LABEL,)  # a CSV cell is never taken for a list
     assert listed.labels == {"1.jpg": "a|b"}
 
 
 @pytest.mark.parametrize("name", ["labels.jsonl", "labels.parquet"])
-def test_a_list_is_a_multi_label_in_a_format_with_types(tmp_path: pathlib.Path, name: str) -> None:
+def test_list_is_a_multi_label_in_typed_formats(tmp_path: pathlib.Path, name: str) -> None:
     rows = [{"file_name": "1.jpg", "labels": ["b", "a"]}, {"file_name": "2.jpg", "labels": []}]
-    listed = Listed(write_csv(tmp_path, WRITERS[name](rows), name))
+    listed = Listing(write_csv(tmp_path, WRITERS[name](rows), name))
     assert listed.source.features == (Feature("label", "class_label", (None,)),)
     assert [image.values for image in listed.all] == [{"label": ("a", "b")}, {"label": ()}]
 
 
-def test_every_task_has_its_columns(tmp_path: pathlib.Path) -> None:
+def test_label_option_selects_the_targets(tmp_path: pathlib.Path) -> None:
     path = write_csv(tmp_path, "image,w,g,cat,dog,x,y,m\n1.jpg,fog,3,1,0,.5,2,masks/1.png\n")
     cases: list[tuple[list[str], str, Any, tuple[str, ...]]] = [
         (["w", "g"], "", {"w": "fog", "g": "3"}, ("w", "g")),
@@ -255,13 +255,13 @@ def test_every_task_has_its_columns(tmp_path: pathlib.Path) -> None:
         (["none"], "", None, ()),
     ]
     for labels, label, values, targets in cases:
-        listed = Listed(path, labels)
+        listed = Listing(path, labels)
         assert (listed.all[0].label, listed.all[0].values, listed.source.targets) == (label, values, targets), labels
 
 
-def test_the_shape_of_arrays_is_that_of_the_first(tmp_path: pathlib.Path) -> None:
+def test_shape_of_arrays_is_the_shape_of_the_first(tmp_path: pathlib.Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((4, 5, 2), np.float32))
-    listed = Listed(write_csv(tmp_path, "image,maps\n1.jpg,a.npy\n"), ["maps:array"])
+    listed = Listing(write_csv(tmp_path, "image,maps\n1.jpg,a.npy\n"), ["maps:array"])
     assert listed.source.features == (Feature("label", "float", (4, 5, 2)),)
     assert listed.all[0].values == {"label": FilePart("a.npy")}
     with pytest.raises(UserError, match="maps:array"):
@@ -275,7 +275,7 @@ OBJECTS = [
 ]
 
 
-def test_objects_have_boxes_and_classes(tmp_path: pathlib.Path) -> None:
+def test_reads_boxes_and_classes_of_objects(tmp_path: pathlib.Path) -> None:
     rows = [{"file_name": f"{index}.jpg", "objects": cell} for index, cell in enumerate(OBJECTS)]
     rows += [
         {"file_name": "none.jpg", "objects": {"bbox": [], "category": []}},
@@ -284,7 +284,7 @@ def test_objects_have_boxes_and_classes(tmp_path: pathlib.Path) -> None:
     path = write_csv(tmp_path, to_jsonl(rows), "metadata.jsonl")
     both = Objects(((20.0, 10.0, 60.0, 40.0), (0.0, 0.5, 1.0, 1.5)), ("cat", "3"))
     for labels in (None, ["objects"]):
-        listed = Listed(path, labels)
+        listed = Listing(path, labels)
         assert listed.source.features == (
             Feature("objects/bbox", "bbox", (None, 4)),
             Feature("objects/label", "class_label", (None,)),
@@ -293,16 +293,16 @@ def test_objects_have_boxes_and_classes(tmp_path: pathlib.Path) -> None:
         none = Objects((), ())
         assert [item.values for item in listed.all] == [{"objects": value} for value in (both, both, both, none, none)]
     rows = [{"file_name": f"{index}.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["a"], **flags}} for index, flags in enumerate([{"is_crowd": [True]}, {}, {"is_crowd": [None]}])]
-    listed = Listed(write_csv(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "flags.jsonl"))
+    listed = Listing(write_csv(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "flags.jsonl"))
     assert [entry.values["objects"].flags for entry in listed.all] == [{"is_crowd": (result,)} for result in (1, 0, 0)]
-    assert Listed(path).source.unused_fields.names == {"area"}
+    assert Listing(path).source.unused_fields.names == {"area"}
     late = [{"file_name": f"{index}.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["a"]}} for index in range(103)]
     late[101]["objects"]["is_crowd"], late[102]["objects"]["is_crowd"] = [False], [True]
-    listed = Listed(write_csv(tmp_path, "\n".join(map(json.dumps, late)).encode(), "late.jsonl"))
+    listed = Listing(write_csv(tmp_path, "\n".join(map(json.dumps, late)).encode(), "late.jsonl"))
     (letter,) = listed.dead_letters.values()
     assert "column 'objects' has is_crowd" in letter.message
     rows = [{"file_name": "1.jpg", "objects": {"bbox": [[1.0, 2.0, 3.0, 4.0]], "category": [7]}}]
-    listed = Listed(write_csv(tmp_path, to_parquet(rows), "objects.parquet"))
+    listed = Listing(write_csv(tmp_path, to_parquet(rows), "objects.parquet"))
     assert listed.all[0].values == {"objects": Objects(((2.0, 1.0, 6.0, 4.0),), ("7",))}
 
 
@@ -321,40 +321,40 @@ def test_bad_objects_are_dead_letters(tmp_path: pathlib.Path) -> None:
         "none",
     ]
     rows = [good] + [{"file_name": "2.jpg", "objects": cell} for cell in cells]
-    listed = Listed(write_csv(tmp_path, to_jsonl(rows), "metadata.jsonl"))
+    listed = Listing(write_csv(tmp_path, to_jsonl(rows), "metadata.jsonl"))
     assert len(listed.images) == 1
     assert len(listed.dead_letters) == len(cells)
     for letter in listed.dead_letters.values():
         assert letter.reason == "bad_objects" and letter.message.startswith("column 'objects' has "), letter
     rows = [good, {"file_name": "2.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["dog"]}}]
-    listed = Listed(write_csv(tmp_path, to_jsonl(rows), "metadata.jsonl"), label_names=("cat",))
+    listed = Listing(write_csv(tmp_path, to_jsonl(rows), "metadata.jsonl"), label_names=("cat",))
     assert [letter.reason for letter in listed.dead_letters.values()] == ["bad_label"]
 
 
 # Files and splits
 
 
-def test_paths_are_relative_to_the_table_or_to_the_image_root(tmp_path: pathlib.Path) -> None:
+def test_paths_are_relative_to_the_image_root(tmp_path: pathlib.Path) -> None:
     images = write_files(tmp_path / "images", {"a.jpg": jpeg()})
     path = write_csv(tmp_path / "tables", f"image,label\na.jpg,1\n{images}/b.jpg,2\n{tmp_path}/c.jpg,3\n")
-    listed = Listed(path, image_root=os.fspath(images), with_sizes=True)
+    listed = Listing(path, image_root=os.fspath(images), with_sizes=True)
     assert listed.source.root == os.path.realpath(images)
     assert {key: image.num_bytes for key, image in listed.images.items()} == {"a.jpg": len(jpeg()), "b.jpg": 0}
     assert [letter.reason for letter in listed.dead_letters.values()] == ["outside"]
 
 
-def test_a_folder_of_images_with_metadata_in_it(tmp_path: pathlib.Path) -> None:
+def test_folder_with_a_metadata_file_is_a_table(tmp_path: pathlib.Path) -> None:
     write_files(
         tmp_path, {"metadata.csv": b"file_name,label\na.jpg,1\n", "a.jpg": jpeg(), "other.csv": b"", "c/b.jpg": jpeg()}
     )
-    listed = Listed(tmp_path)
+    listed = Listing(tmp_path)
     assert (listed.labels, listed.source.parts()) == ({"a.jpg": "1"}, ["metadata.csv"])
     write_files(tmp_path, {"metadata.jsonl": b"{}"})
     with pytest.raises(UserError, match="metadata.csv, metadata.jsonl"):
         open_table(tmp_path)
 
 
-def test_split_folders_with_metadata_in_each(tmp_path: pathlib.Path) -> None:
+def test_split_folders_with_metadata_files_give_splits(tmp_path: pathlib.Path) -> None:
     write_files(
         tmp_path,
         {
@@ -364,7 +364,7 @@ def test_split_folders_with_metadata_in_each(tmp_path: pathlib.Path) -> None:
             "README.md": b"",
         },
     )
-    listed = Listed(tmp_path)
+    listed = Listing(tmp_path)
     assert listed.source.parts() == ["test/metadata.parquet", "train/metadata.jsonl", "valid/metadata.csv"]
     assert listed.splits == {
         "train/a.jpg": "train",
@@ -377,7 +377,7 @@ def test_split_folders_with_metadata_in_each(tmp_path: pathlib.Path) -> None:
         "valid/metadata.csv:3": "outside",
         "valid/metadata.csv:5": "outside",
     }
-    assert {*Listed(tmp_path, config={"split_folders": False}).splits.values()} == {None}
+    assert {*Listing(tmp_path, config={"split_folders": False}).splits.values()} == {None}
     with pytest.raises(UserError, match="--splits: .* has splits .*--split_folders=no"):
         open_table(tmp_path, config={"splits": parse_splits("train=1")})
     write_files(tmp_path, {"more/metadata.csv": b"label,file_name\n"})
@@ -386,25 +386,25 @@ def test_split_folders_with_metadata_in_each(tmp_path: pathlib.Path) -> None:
     assert open_table(tmp_path, config={"split_folders": True}).parts()[0] == "more/metadata.csv"
 
 
-def test_a_folder_of_part_files_is_one_table(tmp_path: pathlib.Path) -> None:
+def test_folder_of_part_files_is_a_single_table(tmp_path: pathlib.Path) -> None:
     for index in range(3):
         order = "label,file_name" if index else "file_name,label,more"
         row = f"{index},{index}.jpg" if index else "0.jpg,0,x"
         write_csv(tmp_path, f"{order}\n{row}\n", f"part-{index:04d}.csv")
     write_files(tmp_path, {"0.jpg": jpeg(), ".hidden.csv": b"", "_SUCCESS": b""})
-    listed = Listed(tmp_path)
+    listed = Listing(tmp_path)
     assert listed.source.parts() == ["part-0000.csv", "part-0001.csv", "part-0002.csv"]
     assert listed.labels == {"0.jpg": "0", "1.jpg": "1", "2.jpg": "2"}
     assert {*listed.splits.values()} == {None}
     write_csv(tmp_path, "file_name,species\n3.jpg,3\n", "part-0003.csv")
     with pytest.raises(UserError, match="part-0003.csv: .*'label'.* file_name, species"):
-        Listed(tmp_path)
+        Listing(tmp_path)
     write_csv(tmp_path, b"", "part-0004.parquet")
     with pytest.raises(UserError, match="part-0000.csv"):
-        Listed(tmp_path)
+        Listing(tmp_path)
 
 
-def test_a_pattern_means_the_tables_that_fit(tmp_path: pathlib.Path) -> None:
+def test_pattern_selects_matching_tables(tmp_path: pathlib.Path) -> None:
     row = b"file_name,label\n%s.jpg,1\n"
     names = ("a-0.csv", "a-1.csv", "b.csv", "deep/train.csv", "deep/test-00.csv", "other.parquet")
     write_files(tmp_path, {name: row % str(index).encode() for index, name in enumerate(names)} | {"notes.csv/x": b""})
@@ -417,53 +417,53 @@ def test_a_pattern_means_the_tables_that_fit(tmp_path: pathlib.Path) -> None:
         "**/a*.csv": (["a-0.csv", "a-1.csv"], {None}),
     }
     for pattern, (parts, splits) in cases.items():
-        listed = Listed(tmp_path / pattern)
+        listed = Listing(tmp_path / pattern)
         assert (listed.source.parts(), {*listed.splits.values()}, len(listed.images)) == (parts, splits, len(parts)), pattern
-    deep = Listed(tmp_path / "**/*.csv", config={"split_folders": False})
+    deep = Listing(tmp_path / "**/*.csv", config={"split_folders": False})
     assert deep.images["deep/4.jpg"].path == "deep/4.jpg" and len(deep.images) == 5
     for pattern, message in {
         "*": "a-0.csv, a-1.csv, b.csv, other.parquet",
         "x*.csv": "no file",
         "**/*.csv": "'a' is not named like a split",
         "[z-a].csv": "bad character range z-a",
-        "deep/{..,a}/*.csv": "no file",  # ".." is a name as others, which none has
+        "deep/{..,a}/*.csv": "no file",  # `..` is an ordinary name in a pattern
     }.items():
         with pytest.raises(UserError, match=message):
-            Listed(tmp_path / pattern)
+            Listing(tmp_path / pattern)
 
 
-def test_parts_without_a_row_are_no_obstacle(tmp_path: pathlib.Path) -> None:
+def test_part_files_may_be_empty(tmp_path: pathlib.Path) -> None:
     parts = {"part-0.jsonl": b"", "part-1.jsonl": b"\n[]\n", "part-2.jsonl": to_jsonl(ROWS)}
-    listed = Listed(write_files(tmp_path, parts))
+    listed = Listing(write_files(tmp_path, parts))
     assert len(listed.images) == 3 and [*listed.dead_letters] == ["part-1.jsonl:2"]
     with pytest.raises(UserError, match="part-0.jsonl: .*--image_column"):
         open_table(tmp_path / "part-0.jsonl")
 
 
-def test_part_files_named_after_splits_are_splits(tmp_path: pathlib.Path) -> None:
+def test_part_files_named_like_splits_give_splits(tmp_path: pathlib.Path) -> None:
     rows = [{"file_name": "a.jpg", "label": 1}]
     for name in ("train-00000-of-00002", "train-00001-of-00002", "test-00000-of-00001", "validation"):
         write_csv(tmp_path, to_parquet([{**rows[0], "file_name": f"{name}.jpg"}]), f"{name}.parquet")
-    splits = {key.split("-")[0]: split for key, split in Listed(tmp_path).splits.items()}
+    splits = {key.split("-")[0]: split for key, split in Listing(tmp_path).splits.items()}
     assert splits == {"train": "train", "test": "test", "validation.jpg": "validation"}
 
 
-def test_a_split_column_and_split_folders(tmp_path: pathlib.Path) -> None:
+def test_split_column_overrides_split_folders(tmp_path: pathlib.Path) -> None:
     write_files(tmp_path, {"train/metadata.csv": b"file_name,label,split\na.jpg,1,test\n"})
-    assert Listed(tmp_path).splits == {"train/a.jpg": "train"}
-    assert Listed(tmp_path, split_column="split").splits == {"train/a.jpg": "test"}
+    assert Listing(tmp_path).splits == {"train/a.jpg": "train"}
+    assert Listing(tmp_path, split_column="split").splits == {"train/a.jpg": "test"}
     path = tmp_path / "train" / "metadata.csv"
     with pytest.raises(UserError, match="--splits: .*column 'split'.*--split_column="):
         open_table(path, config={"splits": parse_splits("train=1")})
-    assert Listed(path, config={"splits": parse_splits("train=1")}, split_column="").splits == {"a.jpg": None}
+    assert Listing(path, config={"splits": parse_splits("train=1")}, split_column="").splits == {"a.jpg": None}
 
 
-def test_images_that_match_a_pattern_are_ignored_and_counted(tmp_path: pathlib.Path) -> None:
-    listed = Listed(write_csv(tmp_path, "image,label\na.jpg,1\nb/c.gif,2\n"), config={"ignore": ("*.gif",)})
+def test_images_that_match_ignore_are_ignored_and_counted(tmp_path: pathlib.Path) -> None:
+    listed = Listing(write_csv(tmp_path, "image,label\na.jpg,1\nb/c.gif,2\n"), config={"ignore": ("*.gif",)})
     assert (listed.labels, listed.source.num_ignored) == ({"a.jpg": "1"}, 1)
 
 
-def test_one_table_has_no_split_folders(tmp_path: pathlib.Path) -> None:
+def test_single_table_rejects_split_folders(tmp_path: pathlib.Path) -> None:
     path = write_csv(tmp_path, "file_name,label\na.jpg,1\n", "metadata.csv")
     for table in (path, tmp_path):
         with pytest.raises(UserError, match="--split_folders=yes: .* is one table"):
@@ -471,14 +471,14 @@ def test_one_table_has_no_split_folders(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing.csv", "a.json", "empty"])
-def test_what_is_no_table_is_refused(tmp_path: pathlib.Path, name: str) -> None:
+def test_rejects_inputs_without_a_table(tmp_path: pathlib.Path, name: str) -> None:
     write_files(tmp_path, {"a.json": b"[]\n", "empty/1.jpg": jpeg()})
     with pytest.raises(UserError) as caught:
         open_table(tmp_path / name)
     assert str(caught.value).startswith("--input=")
 
 
-def test_a_metadata_file_that_leads_out_is_not_opened(tmp_path: pathlib.Path) -> None:
+def test_metadata_link_to_outside_is_not_followed(tmp_path: pathlib.Path) -> None:
     write_files(tmp_path, {"secret.csv": b"file_name,label\na.jpg,1\n", "images/a.jpg": jpeg()})
     (tmp_path / "images" / "metadata.csv").symlink_to(tmp_path / "secret.csv")
     with pytest.raises(UserError, match="--follow_links"):
@@ -492,24 +492,24 @@ def test_a_metadata_file_that_leads_out_is_not_opened(tmp_path: pathlib.Path) ->
 def test_images_in_parquet_are_spooled(tmp_path: pathlib.Path, in_struct: bool) -> None:
     data = [jpeg(1), png(2), jpeg(3)]
     rows = [
-        {"image": {"bytes": one_value, "path": "same.jpg"} if in_struct else one_value, "label": index}
-        for index, one_value in enumerate(data)
+        {"image": {"bytes": image, "path": "same.jpg"} if in_struct else image, "label": index}
+        for index, image in enumerate(data)
     ]
     path = write_csv(tmp_path / "in", to_parquet(rows, row_group_size=2), "train.parquet")
     (tmp_path / "out").mkdir()
     spool_directory = os.fspath(tmp_path / "out" / "spool")
-    listed = Listed(path, spool_directory=spool_directory)
+    listed = Listing(path, spool_directory=spool_directory)
     assert [*listed.images] == [f"train.parquet/{index:09d}" for index in range(3)]
     assert [item.label for item in listed.all] == ["0", "1", "2"]
     reader = SpoolReader(spool_directory)
     assert [reader.read(member.spool, member.offset, member.num_bytes) for member in listed.all] == data
     reader.close()
-    estimated = Listed(path)
+    estimated = Listing(path)
     assert [entry.num_bytes for entry in estimated.all] == [*map(len, data)]
     assert {element.spool for element in estimated.all} == {0}
 
 
-def test_what_is_yielded_from_a_spool_can_be_read_at_once(tmp_path: pathlib.Path) -> None:
+def test_spooled_image_can_be_read_during_the_listing(tmp_path: pathlib.Path) -> None:
     path = write_csv(tmp_path / "in", to_parquet([{"image": jpeg(seed), "label": 0} for seed in range(3)]), "a.parquet")
     source = open_table(path, spool_directory=os.fspath(tmp_path / "spool"))
     first = next(iter(source.list("a.parquet")))
@@ -518,7 +518,7 @@ def test_what_is_yielded_from_a_spool_can_be_read_at_once(tmp_path: pathlib.Path
     reader.close()
 
 
-def test_a_cell_with_an_image_may_have_only_its_path(tmp_path: pathlib.Path) -> None:
+def test_image_cell_may_have_only_a_path(tmp_path: pathlib.Path) -> None:
     rows = [
         {"image": {"bytes": jpeg(), "path": None}, "label": 1},
         {"image": {"bytes": None, "path": "a.jpg"}, "label": 2},
@@ -527,7 +527,7 @@ def test_a_cell_with_an_image_may_have_only_its_path(tmp_path: pathlib.Path) -> 
         {"image": {"bytes": None, "path": None}, "label": 3},
         {"image": {"bytes": b"", "path": "../a.jpg"}, "label": 4},
     ]
-    listed = Listed(write_csv(tmp_path, to_parquet(rows), "a.parquet"), spool_directory=os.fspath(tmp_path / "spool"))
+    listed = Listing(write_csv(tmp_path, to_parquet(rows), "a.parquet"), spool_directory=os.fspath(tmp_path / "spool"))
     assert listed.labels == {"a.parquet/000000000": "1", "a.jpg": "2"}
     assert listed.images["a.jpg"].offset == WHOLE_FILE and listed.images["a.jpg"].spool == 0
     assert {path: letter.reason for path, letter in listed.dead_letters.items()} == {
@@ -535,16 +535,16 @@ def test_a_cell_with_an_image_may_have_only_its_path(tmp_path: pathlib.Path) -> 
         "a.parquet:4": "outside",
     }
     rows = [{"image": {"path": "a.jpg"}, "label": "x"}, {"image": {"file_name": "b.jpg"}, "label": "y"}]
-    assert Listed(write_csv(tmp_path, to_jsonl(rows), "a.jsonl")).labels == {"a.jpg": "x", "b.jpg": "y"}
+    assert Listing(write_csv(tmp_path, to_jsonl(rows), "a.jsonl")).labels == {"a.jpg": "x", "b.jpg": "y"}
 
 
 @pytest.mark.parametrize("first", ["bytes", "path"])
-def test_a_file_of_a_table_may_have_images_where_another_has_their_paths(tmp_path: pathlib.Path, first: str) -> None:
+def test_files_of_a_table_may_mix_images_and_paths(tmp_path: pathlib.Path, first: str) -> None:
     files = {"bytes": {"image": jpeg(1), "other": png(2), "label": 1}, "path": {"image": "a.jpg", "other": "b.png", "label": 2}}
     names = {first: "part-0.parquet", ({*files} - {first}).pop(): "part-1.parquet"}
     write_files(tmp_path / "in", {"a.jpg": jpeg(3), "b.png": png(4), **{names[kind]: to_parquet([row]) for kind, row in files.items()}})
     (tmp_path / "spool").mkdir()
-    listed = Listed(tmp_path / "in", features=["other:image"], with_sizes=True, spool_directory=os.fspath(tmp_path / "spool"))
+    listed = Listing(tmp_path / "in", features=["other:image"], with_sizes=True, spool_directory=os.fspath(tmp_path / "spool"))
     images = {item.label: item for item in listed.all}
     assert not listed.dead_letters and images["2"].key == "a.jpg" and images["1"].key == f"{names['bytes']}/000000000"
     assert (images["2"].num_bytes, images["2"].values["other"].num_bytes) == (len(jpeg(3)), len(png(4)))
@@ -552,30 +552,30 @@ def test_a_file_of_a_table_may_have_images_where_another_has_their_paths(tmp_pat
         assert [reader.read(entry.spool, entry.offset, entry.num_bytes) for entry in (images["1"], images["1"].values["other"])] == [jpeg(1), png(2)]
 
 
-def test_integers_have_the_names_that_the_file_says(tmp_path: pathlib.Path) -> None:
+def test_class_names_of_integers_come_from_the_file(tmp_path: pathlib.Path) -> None:
     names = {"info": {"features": {"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}}
     table = pa.Table.from_pylist([{"file_name": f"{label}.jpg", "label": label} for label in (1, 0, -1, 2)])
     path = write_csv(
         tmp_path, table_bytes(table.replace_schema_metadata({"huggingface": json.dumps(names)})), "a.parquet"
     )
-    listed = Listed(path)
+    listed = Listing(path)
     assert listed.labels == {"1.jpg": "dog", "0.jpg": "cat"}
     assert listed.source.label_names() == {"label": ("cat", "dog")}
     assert [letter.reason for letter in listed.dead_letters.values()] == ["bad_label"] * 2
-    assert Listed(path, label_names=("a", "b", "c")).labels == {"1.jpg": "b", "0.jpg": "a", "2.jpg": "c"}
+    assert Listing(path, label_names=("a", "b", "c")).labels == {"1.jpg": "b", "0.jpg": "a", "2.jpg": "c"}
     for other in ({}, {"info": {"features": {"label": {"names": ["dog", "cat"], "_type": "ClassLabel"}}}}):
-        second = {"huggingface": json.dumps(other)}  # another export of the same images, say
+        second = {"huggingface": json.dumps(other)}  # for example another export of the same images
         write_csv(tmp_path / "two", path.read_bytes(), "a.parquet")
         write_csv(tmp_path / "two", table_bytes(table.replace_schema_metadata(second)), "b.parquet")
         with pytest.raises(UserError, match="b.parquet: integers in 'label' stand for (no names|dog, cat)"):
-            Listed(tmp_path / "two")
-        assert Listed(tmp_path / "two", label_names=("a", "b", "c")).labels == {"1.jpg": "b", "0.jpg": "a", "2.jpg": "c"}
+            Listing(tmp_path / "two")
+        assert Listing(tmp_path / "two", label_names=("a", "b", "c")).labels == {"1.jpg": "b", "0.jpg": "a", "2.jpg": "c"}
     for odd in (b"[", b"7", b'{"info": {"features": {"label": 3}}}', b"[" * 100_000):
         path.write_bytes(table_bytes(table.replace_schema_metadata({"huggingface": odd})))
-        assert Listed(path).labels == {"1.jpg": "1", "0.jpg": "0", "2.jpg": "2"}
+        assert Listing(path).labels == {"1.jpg": "1", "0.jpg": "0", "2.jpg": "2"}
 
 
-def test_a_group_is_what_the_table_says_also_where_its_column_has_class_names(tmp_path: pathlib.Path) -> None:
+def test_group_keeps_the_integer_if_its_column_has_class_names(tmp_path: pathlib.Path) -> None:
     kinds = {name: {"names": known, "_type": "ClassLabel"} for name, known in (("label", ["cat", "dog"]), ("breed", ["x", "y"]))}
     table = pa.Table.from_pylist([{"file_name": f"{number}.jpg", "label": number % 2, "breed": number // 2} for number in range(4)])
     named = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": kinds}})})
@@ -589,29 +589,29 @@ def test_a_group_is_what_the_table_says_also_where_its_column_has_class_names(tm
         ("label", ["breed:class"], ["x", "x", "y", "y"]),
     ]
     for group, features, values in cases:
-        listed = Listed(path, features=features, group=group)
+        listed = Listing(path, features=features, group=group)
         assert [image.label for image in listed.all] == ["cat", "dog", "cat", "dog"]
         assert [image.values and image.values["breed"] for image in listed.all] == values
         assert [image.group for image in listed.all] == (["0", "1", "0", "1"] if group == "label" else ["0", "0", "1", "1"]), (group, features)
 
 
-def test_a_text_is_the_name_that_an_integer_stands_for(tmp_path: pathlib.Path) -> None:
+def test_text_feature_uses_the_class_name_of_an_integer(tmp_path: pathlib.Path) -> None:
     kinds = {"breeds": [{"names": ["x", "y"], "_type": "ClassLabel"}], "breed": {"names": ["x", "y"], "_type": "ClassLabel"}}
     rows = [{"file_name": f"{breed}.jpg", "label": "cat", "breed": breed, "breeds": [0, 1]} for breed in (0, 1, 2)]
     named = pa.Table.from_pylist(rows).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": kinds}})})
     path = write_csv(tmp_path, table_bytes(named), "a.parquet")
-    listed = Listed(path, features=["breed", "breeds:text[]"])
+    listed = Listing(path, features=["breed", "breeds:text[]"])
     assert {entry.key: entry.values for entry in listed.all} == {f"{i}.jpg": {"breed": "xy"[i], "breeds": ("x", "y")} for i in (0, 1)}
     (letter,) = listed.dead_letters.values()
     assert "column 'breed' has 2" in letter.message
     assert not listed.source.label_names()
-    # Of a column that two read, the numbers count.
-    listed = Listed(path, features=["breed", "number=breed:integer"])
+    # If two features read a column, both get the integer.
+    listed = Listing(path, features=["breed", "number=breed:integer"])
     assert [item.values for item in listed.all] == [{"breed": str(number), "number": number} for number in (0, 1, 2)]
     write_csv(tmp_path / "two", path.read_bytes(), "a.parquet")
     write_csv(tmp_path / "two", table_bytes(pa.Table.from_pylist(rows)), "b.parquet")
     with pytest.raises(UserError, match="b.parquet: integers in 'breed' stand for no names"):
-        Listed(tmp_path / "two", features=["breed"])
+        Listing(tmp_path / "two", features=["breed"])
 
 
 # Hostile tables
@@ -620,36 +620,36 @@ def test_a_text_is_the_name_that_an_integer_stands_for(tmp_path: pathlib.Path) -
 BAD_CSV_ROWS: list[tuple[str, str | bytes, str, str]] = [
     ("too few cells", "a.jpg", "bad_row", "1 cells"),
     ("too many cells", "a.jpg,cat,x,y", "bad_row", "4 cells"),
-    ("text behind a quote", '"a.jpg"b,cat,x', "bad_row", "expected after"),
-    ("a NUL", b"a.jpg,c\0t,x", "not_utf8", "NUL"),
-    ("a NUL in a column nobody asked for", b"a.jpg,cat,\0", "not_utf8", "NUL"),
-    ("bytes that are not UTF-8", b"a.jpg,caf\xe9,x", "not_utf8", "UTF-8"),
-    ("an empty label", "a.jpg,,x", "bad_label", "column 'label' is empty"),
-    ("a label of two lines", 'a.jpg,"c\nt",x', "bad_label", r"'c\nt'"),
-    ("a label with an escape", "a.jpg,\x1b[2Jt,x", "bad_label", r"\x1b[2Jt"),
-    ("an empty path", ",cat,x", "bad_value", "column 'image' is empty"),
-    ("a path that leads out", "../a.jpg,cat,x", "outside", "../a.jpg"),
-    ("a path that leads out on the way", "b/../../a.jpg,cat,x", "outside", "b/../../a.jpg"),
-    ("a path that leads out as on Windows", r"..\a.jpg,cat,x", "outside", "a.jpg"),
-    ("an absolute path", "/etc/passwd,cat,x", "outside", "/etc/passwd"),
-    ("a URL", "s3://bucket/a.jpg,cat,x", "outside", "s3://bucket/a.jpg"),
-    ("a file URL", "file:///etc/passwd,cat,x", "outside", "file:///etc/passwd"),
-    ("a link that leads out", "out/a.jpg,cat,x", "outside", "out/a.jpg"),
-    ("a huge cell", "a.jpg,cat," + "x" * (17 << 20), "bad_row", "more than"),
-    ("a large label", "a.jpg," + "c" * (1 << 20) + ",x", "bad_label", "at most 256"),
-    ("a large path", "a" * (1 << 20) + ",cat,x", "bad_value", "at most 4096"),
+    ("text after a quote", '"a.jpg"b,cat,x', "bad_row", "expected after"),
+    ("NUL", b"a.jpg,c\0t,x", "not_utf8", "NUL"),
+    ("NUL in an unused column", b"a.jpg,cat,\0", "not_utf8", "NUL"),
+    ("invalid UTF-8", b"a.jpg,caf\xe9,x", "not_utf8", "UTF-8"),
+    ("empty label", "a.jpg,,x", "bad_label", "column 'label' is empty"),
+    ("label with a line break", 'a.jpg,"c\nt",x', "bad_label", r"'c\nt'"),
+    ("label with an escape", "a.jpg,\x1b[2Jt,x", "bad_label", r"\x1b[2Jt"),
+    ("empty path", ",cat,x", "bad_value", "column 'image' is empty"),
+    ("relative path to outside", "../a.jpg,cat,x", "outside", "../a.jpg"),
+    ("relative path to outside through a folder", "b/../../a.jpg,cat,x", "outside", "b/../../a.jpg"),
+    ("Windows path to outside", r"..\a.jpg,cat,x", "outside", "a.jpg"),
+    ("absolute path", "/etc/passwd,cat,x", "outside", "/etc/passwd"),
+    ("URL", "s3://bucket/a.jpg,cat,x", "outside", "s3://bucket/a.jpg"),
+    ("file URL", "file:///etc/passwd,cat,x", "outside", "file:///etc/passwd"),
+    ("link to outside", "out/a.jpg,cat,x", "outside", "out/a.jpg"),
+    ("huge cell", "a.jpg,cat," + "x" * (17 << 20), "bad_row", "more than"),
+    ("too long label", "a.jpg," + "c" * (1 << 20) + ",x", "bad_label", "at most 256"),
+    ("too long path", "a" * (1 << 20) + ",cat,x", "bad_value", "at most 4096"),
 ]
 
 
 @pytest.mark.parametrize(
     "row, reason, part", [case[1:] for case in BAD_CSV_ROWS], ids=[case[0] for case in BAD_CSV_ROWS]
 )
-def test_a_bad_row_of_csv_is_a_dead_letter(tmp_path: pathlib.Path, row: str | bytes, reason: str, part: str) -> None:
+def test_bad_csv_row_is_a_dead_letter(tmp_path: pathlib.Path, row: str | bytes, reason: str, part: str) -> None:
     root = tmp_path / "images"
     row = row.encode() if isinstance(row, str) else row
     path = write_csv(root, b'\xef\xbb\xbfimage, label,note\nfirst.jpg,1,"a\nb"\r\n' + row + b"\n\nlast.jpg,2,z\n")
     (root / "out").symlink_to("/etc")
-    listed = Listed(path)
+    listed = Listing(path)
     assert listed.labels == {"first.jpg": "1", "last.jpg": "2"}
     (letter,) = listed.dead_letters.values()
     assert (letter.path, letter.stage, letter.reason) == ("labels.csv:4", "list", reason)
@@ -657,20 +657,20 @@ def test_a_bad_row_of_csv_is_a_dead_letter(tmp_path: pathlib.Path, row: str | by
 
 
 @pytest.mark.parametrize("end", ["", "\nd.jpg,4\n", '\nd.jpg,4\n"e" f.jpg,5\n'])
-def test_a_quote_that_is_not_closed_hides_no_rows(tmp_path: pathlib.Path, end: str) -> None:
+def test_unclosed_quote_fails_instead_of_hiding_rows(tmp_path: pathlib.Path, end: str) -> None:
     path = write_csv(tmp_path, f'image,label\na.jpg,1\n"b.jpg,2\nc.jpg,3{end}')
     with pytest.raises(UserError, match="labels.csv:3: invalid CSV .* to line "):
-        Listed(path)
+        Listing(path)
 
 
-def test_lines_above_the_header_and_comments_are_left_out(tmp_path: pathlib.Path) -> None:
+def test_skips_lines_and_comments(tmp_path: pathlib.Path) -> None:
     text = '7 images\n\n# made by hand\nimage,label\n# "one\na.jpg,1\n"b.jpg","x\n#y"\n'
-    listed = Listed(write_csv(tmp_path, text), skip_lines=1, comment="#")
+    listed = Listing(write_csv(tmp_path, text), skip_lines=1, comment="#")
     assert listed.labels == {"a.jpg": "1"}
-    assert [*listed.dead_letters] == ["labels.csv:7"]  # the comment sign within quotes begins no comment
+    assert [*listed.dead_letters] == ["labels.csv:7"]  # a quoted cell may start with the comment prefix
     assert r"'x\n#y'" in listed.dead_letters["labels.csv:7"].message
     rows = b'skipped\n// comment\n{"image": "a.jpg", "label": "1"}\n'
-    assert Listed(write_csv(tmp_path, rows, "a.jsonl"), skip_lines=1, comment="//").labels == {"a.jpg": "1"}
+    assert Listing(write_csv(tmp_path, rows, "a.jsonl"), skip_lines=1, comment="//").labels == {"a.jpg": "1"}
     with pytest.raises(UserError, match="a.jsonl: .*image, label.* --column_names"):
         open_table(tmp_path / "a.jsonl", column_names=("a", "b"))
     with pytest.raises(UserError, match="Parquet has no lines"):
@@ -687,27 +687,27 @@ def test_lines_above_the_header_and_comments_are_left_out(tmp_path: pathlib.Path
         ("semicolons.csv", "{}", ("image", "label", "a")),
     ],
 )
-def test_a_comma_in_the_first_row_separates_nothing_where_tabs_do(
+def test_delimiter_is_detected_despite_commas_in_cells(
     tmp_path: pathlib.Path, name: str, text: str, column_names: tuple[str, ...]
 ) -> None:
     mark = ";" if name.startswith("semi") else "\t"
     data = text.format("".join(f"{index}.jpg{mark}cat, dog{mark}1\n" for index in range(2))).encode()
     path = write_csv(tmp_path, gzip.compress(data) if name.endswith(".gz") else data, name)
-    assert Listed(path, column_names=column_names).labels == {"0.jpg": "cat, dog", "1.jpg": "cat, dog"}
+    assert Listing(path, column_names=column_names).labels == {"0.jpg": "cat, dog", "1.jpg": "cat, dog"}
 
 
-def test_commas_separate_cells_where_several_marks_give_as_many(tmp_path: pathlib.Path) -> None:
+def test_comma_is_preferred_among_equal_delimiters(tmp_path: pathlib.Path) -> None:
     path = write_csv(tmp_path, "1.jpg,a;b\n")
-    assert Listed(path, column_names=("image", "label")).labels == {"1.jpg": "a;b"}
+    assert Listing(path, column_names=("image", "label")).labels == {"1.jpg": "a;b"}
 
 
-def test_names_that_lack_their_ending_get_it(tmp_path: pathlib.Path) -> None:
+def test_image_suffix_is_appended_to_names_without_it(tmp_path: pathlib.Path) -> None:
     rows = b'{"id": "a", "label": "1"}\n{"id": 7, "label": "2"}\n{"id": "c.jpg", "label": "3"}\n{"id": null, "label": "4"}\n{"id": "", "label": "5"}\n'
-    listed = Listed(write_csv(tmp_path, rows, "a.jsonl"), image_suffix=".jpg", image_column="id")
+    listed = Listing(write_csv(tmp_path, rows, "a.jsonl"), image_suffix=".jpg", image_column="id")
     assert listed.labels == {"a.jpg": "1", "7.jpg": "2", "c.jpg": "3"}
     assert [*listed.dead_letters] == ["a.jsonl:4", "a.jsonl:5"]
-    breeds = b"id,label\n000bec,dingo\n0021f9,dhole\n"  # as Kaggle has it
-    assert [*Listed(write_csv(tmp_path, breeds, "b.csv"), image_suffix=".jpg", image_column="id").images] == ["000bec.jpg", "0021f9.jpg"]
+    breeds = b"id,label\n000bec,dingo\n0021f9,dhole\n"  # as in Kaggle tables
+    assert [*Listing(write_csv(tmp_path, breeds, "b.csv"), image_suffix=".jpg", image_column="id").images] == ["000bec.jpg", "0021f9.jpg"]
 
 
 BAD_ROLES = [
@@ -724,51 +724,51 @@ BAD_ROLES = [
 
 
 @pytest.mark.parametrize("column, cell, reason, part", BAD_ROLES)
-def test_a_bad_split_key_group_or_weight_is_a_dead_letter(
+def test_bad_split_key_group_or_weight_is_a_dead_letter(
     tmp_path: pathlib.Path, column: str, cell: str, reason: str, part: str
 ) -> None:
-    (letter,) = Listed(write_csv(tmp_path, f"image,label,{column}\na.jpg,1,{cell}\n")).dead_letters.values()
+    (letter,) = Listing(write_csv(tmp_path, f"image,label,{column}\na.jpg,1,{cell}\n")).dead_letters.values()
     assert letter.reason == reason and part in letter.message and letter.message.startswith(f"column {column!r} ")
 
 
 BAD_JSON_LINES: list[tuple[str, str | bytes, str, str]] = [
     ("not valid JSON", "a.jpg,cat", "bad_row", "not valid JSON"),
-    ("a column twice", '{"image": "a.jpg", "label": "cat", "label": "dog"}', "bad_row", "'label'"),
-    ("a field twice", '{"image": "a.jpg", "label": "cat", "more": [{"x": 1, "x": 1}]}', "bad_row", "'x'"),
-    ("a list", '["a.jpg"]', "bad_row", "JSON of type list"),
-    ("a number", "7", "bad_row", "type int"),
-    ("no label", '{"image": "a.jpg"}', "bad_label", "is empty"),
+    ("duplicate column", '{"image": "a.jpg", "label": "cat", "label": "dog"}', "bad_row", "'label'"),
+    ("duplicate field", '{"image": "a.jpg", "label": "cat", "more": [{"x": 1, "x": 1}]}', "bad_row", "'x'"),
+    ("list", '["a.jpg"]', "bad_row", "JSON of type list"),
+    ("number", "7", "bad_row", "type int"),
+    ("missing label", '{"image": "a.jpg"}', "bad_label", "is empty"),
     ("null", '{"image": null, "label": "a"}', "bad_value", "is empty"),
     ("NaN", '{"image": "a.jpg", "label": NaN}', "bad_label", "nan"),
-    ("a number of many digits", '{"image": "a.jpg", "label": ' + "9" * 10_000 + "}", "bad_row", "not valid JSON"),
-    ("an exponent", '{"image": "a.jpg", "label": 1e999}', "bad_label", "inf"),
+    ("number with many digits", '{"image": "a.jpg", "label": ' + "9" * 10_000 + "}", "bad_row", "not valid JSON"),
+    ("number with a huge exponent", '{"image": "a.jpg", "label": 1e999}', "bad_label", "inf"),
     ("deep nesting", "[" * 1_000_000, "bad_row", "nested too deep"),
-    ("half a character", '{"image": "a.jpg", "label": "\\ud800"}', "bad_label", r"\ud800"),
-    ("half a character in the path", '{"image": "\\udcff.jpg", "label": "a"}', "bad_value", r"\udcff"),
-    ("an escaped NUL", '{"image": "a\\u0000.jpg", "label": "a"}', "outside", "x00"),
-    ("bytes that are not UTF-8", b'{"image": "a.jpg", "label": "caf\xe9"}', "not_utf8", "UTF-8"),
-    ("an image that is a list", '{"image": ["a.jpg", "b.jpg"], "label": "a"}', "bad_value", "['a.jpg', 'b.jpg']"),
-    ("a huge line", '{"image": "' + "a" * (17 << 20) + '"}', "bad_row", "more than"),
+    ("lone surrogate in the label", '{"image": "a.jpg", "label": "\\ud800"}', "bad_label", r"\ud800"),
+    ("lone surrogate in the path", '{"image": "\\udcff.jpg", "label": "a"}', "bad_value", r"\udcff"),
+    ("escaped NUL", '{"image": "a\\u0000.jpg", "label": "a"}', "outside", "x00"),
+    ("invalid UTF-8", b'{"image": "a.jpg", "label": "caf\xe9"}', "not_utf8", "UTF-8"),
+    ("list of images", '{"image": ["a.jpg", "b.jpg"], "label": "a"}', "bad_value", "['a.jpg', 'b.jpg']"),
+    ("huge line", '{"image": "' + "a" * (17 << 20) + '"}', "bad_row", "more than"),
 ]
 
 
 @pytest.mark.parametrize(
     "line, reason, part", [case[1:] for case in BAD_JSON_LINES], ids=[case[0] for case in BAD_JSON_LINES]
 )
-def test_a_bad_line_of_json_is_a_dead_letter(tmp_path: pathlib.Path, line: str | bytes, reason: str, part: str) -> None:
+def test_bad_json_line_is_a_dead_letter(tmp_path: pathlib.Path, line: str | bytes, reason: str, part: str) -> None:
     line = line.encode() if isinstance(line, str) else line
     lines = [b'{"image": "first.jpg", "label": 1}', b"", line, b'{"label": 2, "image": "last.jpg"}']
-    listed = Listed(write_csv(tmp_path, b"\n".join(lines), "labels.jsonl"))
+    listed = Listing(write_csv(tmp_path, b"\n".join(lines), "labels.jsonl"))
     assert listed.labels == {"first.jpg": "1", "last.jpg": "2"}
     (letter,) = listed.dead_letters.values()
     assert (letter.path, letter.stage, letter.reason) == ("labels.jsonl:3", "list", reason)
     assert part in letter.message and letter.message.isprintable() and len(letter.message) < 500
 
 
-def test_bad_cells_of_parquet_are_dead_letters(tmp_path: pathlib.Path) -> None:
+def test_bad_parquet_cells_are_dead_letters(tmp_path: pathlib.Path) -> None:
     text = pa.array([b"a.jpg", b"caf\xe9.jpg", b"../c.jpg", b"d.jpg", None]).cast(pa.binary()).view(pa.string())
     table = pa.table({"image": text, "label": pa.array([1, 2, 3, None, 5]), "age": pa.array([1.0, 2.0, 3.0, 4.0, 5.0])})
-    listed = Listed(write_csv(tmp_path, table_bytes(table), "a.parquet"))
+    listed = Listing(write_csv(tmp_path, table_bytes(table), "a.parquet"))
     assert listed.labels == {"a.jpg": "1"}
     assert {path: letter.reason for path, letter in listed.dead_letters.items()} == {
         "a.parquet:2": "not_utf8",
@@ -776,13 +776,13 @@ def test_bad_cells_of_parquet_are_dead_letters(tmp_path: pathlib.Path) -> None:
         "a.parquet:4": "bad_label",
         "a.parquet:5": "bad_value",
     }
-    listed = Listed(tmp_path / "a.parquet", ["age"])  # integers with a null among them, as pandas writes them
+    listed = Listing(tmp_path / "a.parquet", ["age"])  # whole floats are classes, as pandas writes integers with nulls
     assert listed.labels == {"a.jpg": "1", "d.jpg": "4"}
 
 
 @pytest.mark.parametrize("has_pandas", [True, False])
-def test_typed_cells_of_parquet_are_texts_as_python_writes_them(tmp_path: pathlib.Path, monkeypatch, has_pandas: bool) -> None:
-    """Keys and groups too; what has nanoseconds keeps them, also without pandas, whose times have them."""
+def test_typed_parquet_cells_are_written_like_python_values(tmp_path: pathlib.Path, monkeypatch, has_pandas: bool) -> None:
+    """Times keep their nanoseconds, even if pandas is not installed."""
     if not has_pandas:
         monkeypatch.setattr(pa.lib, "_pandas_api", types.SimpleNamespace(have_pandas=False))
     some, second = uuid.UUID(int=7), 1_600_000_000_000_000_000
@@ -802,21 +802,21 @@ def test_typed_cells_of_parquet_are_texts_as_python_writes_them(tmp_path: pathli
     }
     table = pa.table({"image": ["a.jpg"], **{name: column for name, (column, _) in cells.items()}})
     path = write_csv(tmp_path, table_bytes(table), "a.parquet")
-    (image,) = Listed(path, ["none"], features=[*cells], key_column="decimal", group="nano").all
+    (image,) = Listing(path, ["none"], features=[*cells], key_column="decimal", group="nano").all
     assert (image.key, image.group) == ("12.30", "2020-09-13 12:26:40.000000001")
     assert image.values == {name: text for name, (_, text) in cells.items()}
 
 
-def test_a_time_beyond_the_years_of_python_is_one_line(tmp_path: pathlib.Path) -> None:
+def test_time_outside_of_python_years_gives_a_one_line_error(tmp_path: pathlib.Path) -> None:
     table = pa.table({"image": ["a.jpg"], "time": pa.array([10**12], pa.timestamp("s"))})
     with pytest.raises(UserError, match=r"a.parquet: cannot be read as Parquet: "):
-        Listed(write_csv(tmp_path, table_bytes(table), "a.parquet"), ["none"], features=["time"])
+        Listing(write_csv(tmp_path, table_bytes(table), "a.parquet"), ["none"], features=["time"])
 
 
 @pytest.mark.slow(0.2)
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv.gz", "a.jsonl.gz"])
 @pytest.mark.parametrize("corruption", ["cut", "noise", "empty"])
-def test_a_damaged_file_is_refused(tmp_path: pathlib.Path, name: str, corruption: str) -> None:
+def test_rejects_corrupt_files(tmp_path: pathlib.Path, name: str, corruption: str) -> None:
     rows = [{"file_name": f"{index}-{index * 7919 % 1000}.jpg", "label": index % 7} for index in range(20_000)]
     data = {"a.parquet": to_parquet, "a.csv.gz": WRITERS["labels.csv.gz"], "a.jsonl.gz": WRITERS["labels.jsonl.gz"]}[
         name
@@ -825,12 +825,12 @@ def test_a_damaged_file_is_refused(tmp_path: pathlib.Path, name: str, corruption
     data = {"cut": data[: len(data) // 2], "noise": data[:20] + noise + data[20 + len(noise) :], "empty": b""}[corruption]
     path = write_csv(tmp_path, data, name)
     with pytest.raises(UserError) as caught:
-        Listed(path)
+        Listing(path)
     assert str(caught.value).startswith(name) and str(caught.value).isprintable()
 
 
 @pytest.mark.slow
-def test_memory_stays_flat(tmp_path: pathlib.Path) -> None:
+def test_listing_needs_little_memory(tmp_path: pathlib.Path) -> None:
     rows = "".join(f"images/{index:07d}.jpg,{index % 10}\n" for index in range(20_000))
     source = open_table(write_csv(tmp_path, f"image,label\n{rows}"))
     tracemalloc.start()
@@ -840,7 +840,7 @@ def test_memory_stays_flat(tmp_path: pathlib.Path) -> None:
     assert num_listed == 20_000 and peak < 4_000_000, peak
 
 
-def test_large_rows_of_parquet_become_objects_a_few_at_a_time(tmp_path: pathlib.Path, monkeypatch) -> None:
+def test_large_parquet_rows_are_converted_in_small_batches(tmp_path: pathlib.Path, monkeypatch) -> None:
     read, batches = parquet_rows._read, []
     monkeypatch.setattr(parquet_rows, "_read", lambda batch: batches.append(batch) or read(batch))
     names = [f"{index}.jpg" for index in range(300)]
@@ -855,16 +855,16 @@ def test_large_rows_of_parquet_become_objects_a_few_at_a_time(tmp_path: pathlib.
 
 
 BOMBS = {
-    "a long text many times": lambda text: {"label": pa.array([text] * 1024)},
-    "a long text in lists": lambda text: {"label": pa.array([[text] * 16] * 64)},
-    "an image many times": lambda text: {"image": pa.array([{"bytes": text.encode(), "path": None}] * 1024)},
+    "repeated long text": lambda text: {"label": pa.array([text] * 1024)},
+    "long text in lists": lambda text: {"label": pa.array([[text] * 16] * 64)},
+    "repeated image": lambda text: {"image": pa.array([{"bytes": text.encode(), "path": None}] * 1024)},
     "lists of equal numbers": lambda text: {"label": pa.array([np.zeros(1 << 18, np.float32)] * 1024)},
 }
 
 
 @pytest.mark.slow(5)
 @pytest.mark.parametrize("case", BOMBS)
-def test_rows_that_are_far_larger_than_their_file_are_decoded_a_few_at_a_time(tmp_path: pathlib.Path, case: str) -> None:
+def test_highly_compressed_rows_are_decoded_in_small_batches(tmp_path: pathlib.Path, case: str) -> None:
     table = pa.table(BOMBS[case]("x" * (1 << 20)))
     path = tmp_path / "a.parquet"
     pq.write_table(table, path, compression="zstd", dictionary_pagesize_limit=1 << 30)
@@ -879,12 +879,12 @@ def test_rows_that_are_far_larger_than_their_file_are_decoded_a_few_at_a_time(tm
     assert largest < 400 << 20
 
 
-def test_a_row_with_too_many_numbers_is_a_dead_letter(tmp_path: pathlib.Path) -> None:
+def test_row_with_too_many_numbers_is_a_dead_letter(tmp_path: pathlib.Path) -> None:
     short, long = [1.0], np.zeros(MAX_LIST_BYTES // 4 + 1, np.float32)
-    for case, lists, num_bad in (("one of many", [short] * 5 + [long], 1), ("all", [long] * 2, 2)):
+    for case, lists, num_bad in (("one of several", [short] * 5 + [long], 1), ("all", [long] * 2, 2)):
         names = [f"{index}.jpg" for index in range(len(lists))]
         pq.write_table(pa.table({"image": names, "x": pa.array(lists, pa.list_(pa.float32()))}), tmp_path / "a.parquet")
-        listed = Listed(tmp_path / "a.parquet", ["none"], features=["x:float[]"])
+        listed = Listing(tmp_path / "a.parquet", ["none"], features=["x:float[]"])
         assert [letter.reason for letter in listed.dead_letters.values()] == ["too_large"] * num_bad, case
         assert len(listed.all) == len(lists) - num_bad, case
 
@@ -898,7 +898,7 @@ def server() -> Iterator[StoreServer]:
         yield server
 
 
-def test_tables_in_an_object_store(server: StoreServer) -> None:
+def test_reads_tables_in_an_object_store(server: StoreServer) -> None:
     root = put(
         server,
         {
@@ -910,7 +910,7 @@ def test_tables_in_an_object_store(server: StoreServer) -> None:
             ),
         },
     )
-    listed = Listed(root, with_sizes=True)
+    listed = Listing(root, with_sizes=True)
     assert listed.source.root == root
     assert listed.all == [
         InputRecord("test/c.jpg", "test/c.jpg", "3", "test"),
@@ -921,12 +921,12 @@ def test_tables_in_an_object_store(server: StoreServer) -> None:
         "test/part-1.parquet:2": "outside",
         "train/metadata.csv:3": "outside",
     }
-    fitting = Listed(f"{root}/test/part-*.parquet")
-    assert (fitting.source.root, fitting.labels) == (f"{root}/test", {"c.jpg": "3"})
-    assert fitting.source.parts() == ["part-0.parquet", "part-1.parquet"]
-    item = Listed(f"{root}/train/metadata.csv")
+    matching = Listing(f"{root}/test/part-*.parquet")
+    assert (matching.source.root, matching.labels) == (f"{root}/test", {"c.jpg": "3"})
+    assert matching.source.parts() == ["part-0.parquet", "part-1.parquet"]
+    item = Listing(f"{root}/train/metadata.csv")
     assert (item.source.root, item.labels) == (f"{root}/train", {"a.jpg": "1"})
-    listed = Listed(
+    listed = Listing(
         put(server, {"all.jsonl.gz": gzip.compress(to_jsonl([{"image": f"{root}/train/a.jpg", "label": 1}]))}),
         image_root=root,
     )

@@ -1,4 +1,4 @@
-"""Tables as people publish them: what the records hold after `recordmill prepare`, and what the summary says."""
+"""Tests that published kinds of tables are prepared with the expected values and summary."""
 
 import csv
 import io
@@ -27,7 +27,7 @@ def write_pictures(root: pathlib.Path, num: int = NUM) -> pathlib.Path:
     return write_files(root, {f"{index}.png": encode(picture(index, (16, 24)), "PNG") for index in range(num)})
 
 
-def csv_of(*columns: str, row: Callable[[int], Sequence[Any]], num: int = NUM) -> bytes:
+def make_csv(*columns: str, row: Callable[[int], Sequence[Any]], num: int = NUM) -> bytes:
     rows = [",".join(map(str, (f"{index}.png", *row(index)))) for index in range(num)]
     return "\n".join([",".join(("file_name", *columns)), *rows, ""]).encode()
 
@@ -36,47 +36,47 @@ def prepare(root: pathlib.Path, name: str, *options: str) -> int:
     return main(["prepare", "--input", str(root / name), "--output", str(root / "out"), "--splits", "train=1", *options])
 
 
-def records(root: pathlib.Path) -> dict[int, dict[str, Any]]:
-    """Number of the picture -> the features of its record."""
-    return {int(item["key"][0].split(b".")[0].split(b"/")[-1]): item for item in stored(root)}
+def read_records_by_number(root: pathlib.Path) -> dict[int, dict[str, Any]]:
+    """Maps the number of each picture to the features of its record."""
+    return {int(item["key"][0].split(b".")[0].split(b"/")[-1]): item for item in read_records(root)}
 
 
-def stored(root: pathlib.Path) -> Iterator[dict[str, Any]]:
-    """The features of each record."""
+def read_records(root: pathlib.Path) -> Iterator[dict[str, Any]]:
+    """Yields the features of each record."""
     for record in tf.data.TFRecordDataset(sorted(map(str, (root / "out").glob("*.tfrecord-*")))).as_numpy_iterator():
         features = tf.train.Example.FromString(record).features.feature
         yield {name: list(getattr(item, item.WhichOneof("kind")).value) for name, item in features.items()}
 
 
-def labels(root: pathlib.Path) -> dict[int, list[int]]:
-    return {number: list(item["label"]) for number, item in records(root).items()}
+def read_labels(root: pathlib.Path) -> dict[int, list[int]]:
+    return {number: list(item["label"]) for number, item in read_records_by_number(root).items()}
 
 
-ONE_HOT = csv_of("MEL", "NV", "BCC", row=lambda index: [f"{float(index % 3 == location)}" for location in range(3)])
+ONE_HOT = make_csv("MEL", "NV", "BCC", row=lambda index: [f"{float(index % 3 == location)}" for location in range(3)])
 LABELS = {
-    "whole floats, without one class between": (
-        csv_of("label", row=lambda index: [f"{(2, 3, 11)[index % 3]}.0"]), (), lambda index: [(2, 3, 11)[index % 3]]
+    "whole floats with gaps between classes": (
+        make_csv("label", row=lambda index: [f"{(2, 3, 11)[index % 3]}.0"]), (), lambda index: [(2, 3, 11)[index % 3]]
     ),
-    "one class of one-hot columns": (ONE_HOT, ("--label", "MEL,NV,BCC:class"), lambda index: [(1, 2, 0)[index % 3]]),
-    "several classes of one-hot columns": (ONE_HOT, ("--label", "MEL,NV,BCC:multi_label"), lambda index: [(1, 2, 0)[index % 3]]),
-    "integers of several columns": (
-        csv_of("a", "b", row=lambda index: [index, f"{index}.0"]), ("--label", "a,b:integer"), lambda index: [index, index]
+    "one-hot columns as a class": (ONE_HOT, ("--label", "MEL,NV,BCC:class"), lambda index: [(1, 2, 0)[index % 3]]),
+    "one-hot columns as a multi-label": (ONE_HOT, ("--label", "MEL,NV,BCC:multi_label"), lambda index: [(1, 2, 0)[index % 3]]),
+    "integers from several columns": (
+        make_csv("a", "b", row=lambda index: [index, f"{index}.0"]), ("--label", "a,b:integer"), lambda index: [index, index]
     ),
 }  # fmt: skip
 
 
 @pytest.mark.slow(2)
 @pytest.mark.parametrize("case", LABELS)
-def test_labels_of_a_csv_file(tmp_path: pathlib.Path, case: str) -> None:
+def test_csv_labels_are_stored_as_expected(tmp_path: pathlib.Path, case: str) -> None:
     data, options, expected = LABELS[case]
     write_files(write_pictures(tmp_path), {"labels.csv": data})
     assert prepare(tmp_path, "labels.csv", *options) == 0
-    assert labels(tmp_path) == {index: expected(index) for index in range(NUM)}
+    assert read_labels(tmp_path) == {index: expected(index) for index in range(NUM)}
 
 
 @pytest.mark.slow(1)
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_booleans_are_classes_and_numbers(tmp_path: pathlib.Path, suffix: str) -> None:
+def test_booleans_can_be_classes_or_integers(tmp_path: pathlib.Path, suffix: str) -> None:
     rows = [{"file_name": f"{index}.png", "label": index % 3 == 0, "old": index % 2 == 0} for index in range(NUM)]
     write_pictures(tmp_path)
     if suffix == "parquet":
@@ -84,23 +84,23 @@ def test_booleans_are_classes_and_numbers(tmp_path: pathlib.Path, suffix: str) -
     else:
         (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert prepare(tmp_path, f"rows.{suffix}", "--feature", "old:integer") == 0
-    actual = records(tmp_path)
+    actual = read_records_by_number(tmp_path)
     assert {number: (item["label"], item["old"]) for number, item in actual.items()} == {
         index: ([int(index % 3 == 0)], [int(index % 2 == 0)]) for index in range(NUM)
     }
 
 
 @pytest.mark.slow(1)
-def test_a_one_hot_column_without_an_example_is_a_class_all_the_same(tmp_path: pathlib.Path) -> None:
-    write_files(write_pictures(tmp_path), {"labels.csv": csv_of("b", "a", "c", row=lambda index: [index % 2, 0, 1 - index % 2])})
+def test_one_hot_column_without_examples_is_a_class(tmp_path: pathlib.Path) -> None:
+    write_files(write_pictures(tmp_path), {"labels.csv": make_csv("b", "a", "c", row=lambda index: [index % 2, 0, 1 - index % 2])})
     assert prepare(tmp_path, "labels.csv", "--label", "a,b,c:class") == 0
-    assert labels(tmp_path) == {index: [2 - index % 2] for index in range(NUM)}
+    assert read_labels(tmp_path) == {index: [2 - index % 2] for index in range(NUM)}
 
 
 # Boxes
 
 HEIGHT, WIDTH = 16, 24
-FORMS = {
+BOX_FORMS = {
     "xywh pixels": [6.0, 4.0, 12.0, 8.0],
     "xyxy pixels": [6.0, 4.0, 18.0, 12.0],
     "cxcywh pixels": [12.0, 8.0, 12.0, 8.0],
@@ -115,44 +115,44 @@ def write_objects(root: pathlib.Path, box: Callable[[int], list[float]], num: in
     write_files(write_pictures(root, num), {"rows.jsonl": "".join(f"{json.dumps(row)}\n" for row in rows).encode()})
 
 
-def warnings(root: pathlib.Path) -> list[str]:
+def read_warnings(root: pathlib.Path) -> list[str]:
     return json.loads((root / "out/statistics.json").read_text())["warnings"]
 
 
 @pytest.mark.slow(1)
-@pytest.mark.parametrize("form", FORMS)
-def test_boxes_are_read_in_the_form_that_is_given(tmp_path: pathlib.Path, form: str) -> None:
+@pytest.mark.parametrize("form", BOX_FORMS)
+def test_boxes_are_read_with_box_format_and_box_unit(tmp_path: pathlib.Path, form: str) -> None:
     box_format, unit = form.split()
-    write_objects(tmp_path, lambda index: FORMS[form])
+    write_objects(tmp_path, lambda index: BOX_FORMS[form])
     assert prepare(tmp_path, "rows.jsonl", "--box_format", box_format, "--box_unit", unit) == 0
-    assert {tuple(record["objects/bbox"]) for record in records(tmp_path).values()} == {(0.25, 0.25, 0.75, 0.75)}
-    assert warnings(tmp_path) == []
+    assert {tuple(record["objects/bbox"]) for record in read_records_by_number(tmp_path).values()} == {(0.25, 0.25, 0.75, 0.75)}
+    assert read_warnings(tmp_path) == []
 
 
 @pytest.mark.slow(1)
-def test_boxes_that_may_all_be_corners_are_reported_unless_their_format_is_given(tmp_path: pathlib.Path) -> None:
+def test_warns_about_possible_corner_boxes_without_box_format(tmp_path: pathlib.Path) -> None:
     write_objects(tmp_path, lambda index: [4, 3, 14, 12])
     assert prepare(tmp_path, "rows.jsonl") == 0
-    (warning,) = warnings(tmp_path)
+    (warning,) = read_warnings(tmp_path)
     assert f"{NUM}" in warning and "--box_format xyxy" in warning
     assert prepare(tmp_path, "rows.jsonl", "--box_format", "xywh", "--overwrite") == 0
-    assert warnings(tmp_path) == []
-    write_objects(tmp_path, lambda index: [4, 3, 14, 12] if index else [14, 3, 4, 12])  # one box is not
+    assert read_warnings(tmp_path) == []
+    write_objects(tmp_path, lambda index: [4, 3, 14, 12] if index else [14, 3, 4, 12])  # one box cannot have corners
     assert prepare(tmp_path, "rows.jsonl", "--overwrite") == 0
-    assert warnings(tmp_path) == []
+    assert read_warnings(tmp_path) == []
 
 
-BAD_FORMS = {
-    "0..1 read as pixels": ([0.1, 0.2, 0.5, 0.5], (), "--box_unit relative"),
-    "pixels read as 0..1": ([4, 3, 14, 12], ("--box_unit", "relative"), "--box_unit pixels"),
+WRONG_FORMS = {
+    "relative boxes read as pixels": ([0.1, 0.2, 0.5, 0.5], (), "--box_unit relative"),
+    "pixel boxes read as relative": ([4, 3, 14, 12], ("--box_unit", "relative"), "--box_unit pixels"),
     "corners far from the origin": ([14, 8, 20, 15], (), "--box_format xywh --box_unit pixels"),
     "sizes read as corners": ([14, 8, 6, 5], ("--box_format", "xyxy"), "--box_format xyxy --box_unit pixels"),
 }
 
 
-@pytest.mark.parametrize("case", BAD_FORMS)
-def test_boxes_that_contradict_their_form_end_the_run_with_the_option(tmp_path: pathlib.Path, capsys, case: str) -> None:
-    box, options, part = BAD_FORMS[case]
+@pytest.mark.parametrize("case", WRONG_FORMS)
+def test_impossible_boxes_fail_with_the_options_to_set(tmp_path: pathlib.Path, capsys, case: str) -> None:
+    box, options, part = WRONG_FORMS[case]
     write_objects(tmp_path, lambda index: box)
     assert prepare(tmp_path, "rows.jsonl", *options) == 2
     assert part in capsys.readouterr().err and not (tmp_path / "out").exists()
@@ -165,20 +165,20 @@ BOX_COLUMNS = [
 
 
 @pytest.mark.parametrize("names", BOX_COLUMNS)
-def test_a_table_with_a_box_in_each_row_is_not_taken_for_classes(tmp_path: pathlib.Path, capsys, names: str) -> None:
+def test_table_with_box_columns_needs_an_explicit_label(tmp_path: pathlib.Path, capsys, names: str) -> None:
     columns = names.split(",")
-    data = csv_of("class", *columns, row=lambda index: ["a" if index % 2 else "b", *range(1, len(columns) + 1)])
+    data = make_csv("class", *columns, row=lambda index: ["a" if index % 2 else "b", *range(1, len(columns) + 1)])
     write_files(write_pictures(tmp_path), {"labels.csv": data})
     assert prepare(tmp_path, "labels.csv") == 2
     reported = capsys.readouterr().err
     assert "--label class" in reported and "objects" in reported and all(name in reported for name in columns)
-    assert prepare(tmp_path, "labels.csv", "--label", "class") == 0  # as the message advises
+    assert prepare(tmp_path, "labels.csv", "--label", "class") == 0  # follows the advice of the error
     assert f"not used:     the columns or fields {', '.join(sorted(columns))}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("names, form", [("xmin,ymin,xmax,ymax", "xyxy"), ("x,y,w,h", "xywh"), ("cx,cy,w,h", "cxcywh")])
-def test_a_table_with_several_boxes_of_an_image_must_be_grouped_by_image(tmp_path: pathlib.Path, capsys, names: str, form: str) -> None:
-    once = csv_of("Class", *names.split(","), row=lambda index: ["a", 1, 2, 3, 4])
+def test_several_rows_of_boxes_per_image_must_be_grouped(tmp_path: pathlib.Path, capsys, names: str, form: str) -> None:
+    once = make_csv("Class", *names.split(","), row=lambda index: ["a", 1, 2, 3, 4])
     twice = once + b"3.png,b,1,2,3,4\n"
     write_files(tmp_path, {"once.csv": once, "twice.csv": twice})
     assert prepare(tmp_path, "twice.csv") == 2
@@ -190,12 +190,12 @@ def test_a_table_with_several_boxes_of_an_image_must_be_grouped_by_image(tmp_pat
     objects = {"bbox": [[4, 4, 8, 8], [5, 5, 8, 6]], "category": ["a", "b"]}
     grouped = [json.dumps({"file_name": f"{index}.png", "Class": "a", "objects": objects}) for index in range(NUM)]
     write_files(tmp_path, {"rows.jsonl": "\n".join(grouped).encode()})
-    assert prepare(tmp_path, "rows.jsonl", "--label", "objects", "--box_format", form) == 0  # as the message advises
+    assert prepare(tmp_path, "rows.jsonl", "--label", "objects", "--box_format", form) == 0  # follows the advice of the error
 
 
 @pytest.mark.slow(1)
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
-def test_columns_that_are_not_used_are_named(tmp_path: pathlib.Path, capsys, suffix: str) -> None:
+def test_unused_columns_are_reported(tmp_path: pathlib.Path, capsys, suffix: str) -> None:
     rows = [{"file_name": f"{index}.png", "label": index % 2, "far": 1, "near\n": 2, "kept": 3} for index in range(NUM)]
     write_pictures(tmp_path)
     table = pa.Table.from_pylist(rows)
@@ -213,15 +213,15 @@ def test_columns_that_are_not_used_are_named(tmp_path: pathlib.Path, capsys, suf
 
 @pytest.mark.slow(1)
 @pytest.mark.parametrize("layout", [(), ("--layout", "image=image,label=label")])
-def test_features_of_records_that_are_not_used_are_named(tmp_path: pathlib.Path, capsys, layout: Sequence[str]) -> None:
-    some = [example({"image": encode(picture(index), "PNG"), "label": index % 2, "far": 1, "near": b"x"}) for index in range(NUM)]
-    write_records(tmp_path / "in.tfrecord", some)
+def test_unused_features_of_records_are_reported(tmp_path: pathlib.Path, capsys, layout: Sequence[str]) -> None:
+    rows = [example({"image": encode(picture(index), "PNG"), "label": index % 2, "far": 1, "near": b"x"}) for index in range(NUM)]
+    write_records(tmp_path / "in.tfrecord", rows)
     assert prepare(tmp_path, "in.tfrecord", *layout) == 0
     assert "not used:     the columns or fields far, near\n" in capsys.readouterr().out
 
 
 @pytest.mark.slow(1)
-def test_fields_and_members_of_samples_that_are_not_used_are_named(tmp_path: pathlib.Path, capsys) -> None:
+def test_unused_fields_and_members_of_samples_are_reported(tmp_path: pathlib.Path, capsys) -> None:
     with tarfile.open(tmp_path / "in.tar", "w") as tar:
         for index in range(NUM):
             fields = json.dumps({"label": index % 2, "far": 1}).encode()
@@ -233,9 +233,9 @@ def test_fields_and_members_of_samples_that_are_not_used_are_named(tmp_path: pat
     assert "not used:     the columns or fields .txt, far\n" in capsys.readouterr().out
 
 
-def test_of_many_columns_that_are_not_used_a_few_are_named(tmp_path: pathlib.Path, capsys) -> None:
+def test_report_of_unused_columns_is_short(tmp_path: pathlib.Path, capsys) -> None:
     names = [f"c{number:03d}" for number in range(300)]
-    write_files(write_pictures(tmp_path), {"labels.csv": csv_of("label", *names, row=lambda index: [index % 2, *names])})
+    write_files(write_pictures(tmp_path), {"labels.csv": make_csv("label", *names, row=lambda index: [index % 2, *names])})
     assert prepare(tmp_path, "labels.csv") == 0
     (line,) = (item for item in capsys.readouterr().out.splitlines() if item.startswith("not used:"))
     assert "c000, " in line and line.endswith(" more") and len(line) < 300
@@ -244,8 +244,8 @@ def test_of_many_columns_that_are_not_used_a_few_are_named(tmp_path: pathlib.Pat
 # Advice
 
 
-def test_an_image_in_two_rows_is_not_to_be_cured_by_an_empty_key_column(tmp_path: pathlib.Path, capsys) -> None:
-    rows = csv_of("label", "id", row=lambda index: [index % 2, index // 2])
+def test_duplicate_image_error_suggests_a_valid_key_column(tmp_path: pathlib.Path, capsys) -> None:
+    rows = make_csv("label", "id", row=lambda index: [index % 2, index // 2])
     write_files(write_pictures(tmp_path), {"labels.csv": rows + b"3.png,1,99\n"})
     for options, cures in (((), False), (("--key_column=",), False), (("--key_column=id",), True)):
         assert prepare(tmp_path, "labels.csv", *options) == 2
@@ -254,7 +254,7 @@ def test_an_image_in_two_rows_is_not_to_be_cured_by_an_empty_key_column(tmp_path
 
 
 @pytest.mark.parametrize("name", ["labels.csv", "list.txt"])
-def test_a_missing_image_says_where_it_was_looked_for(tmp_path: pathlib.Path, capsys, name: str) -> None:
+def test_missing_image_error_names_the_folder_and_image_root(tmp_path: pathlib.Path, capsys, name: str) -> None:
     header, separator = (["file_name,label"], ",") if name == "labels.csv" else ([], " ")
     lines = header + [f"{index}.png{separator}{index % 2}" for index in range(NUM)]
     write_files(tmp_path / "tables", {name: "\n".join(lines).encode()})
@@ -267,13 +267,13 @@ def test_a_missing_image_says_where_it_was_looked_for(tmp_path: pathlib.Path, ca
 
 @pytest.mark.slow(1)
 @pytest.mark.parametrize("kind", ["text[]", "float[]", "integer[]", "text"])
-def test_the_printed_next_step_reads_a_label_of_any_kind(tmp_path: pathlib.Path, capsys, kind: str) -> None:
+def test_printed_next_step_works_for_each_label_kind(tmp_path: pathlib.Path, capsys, kind: str) -> None:
     rows = [{"file_name": f"{index}.png", "y": index if kind == "text" else [index] * (index % 3)} for index in range(NUM)]
     write_files(write_pictures(tmp_path), {"rows.jsonl": "".join(f"{json.dumps(row)}\n" for row in rows).encode()})
     assert prepare(tmp_path, "rows.jsonl", "--label", f"y:{kind}") == 0
     *_, line = capsys.readouterr().out.splitlines()
     step = {}
-    exec(f"import tf_input\n{line.strip()}", step)  # as a user types it
+    exec(f"import tf_input\n{line.strip()}", step)  # executes the printed code
     assert next(iter(step["train"]))[1].shape[0] == NUM
 
 
@@ -281,15 +281,15 @@ def test_the_printed_next_step_reads_a_label_of_any_kind(tmp_path: pathlib.Path,
 
 
 @pytest.mark.slow(1)
-def test_csv_in_a_file_named_txt(tmp_path: pathlib.Path) -> None:
-    write_files(write_pictures(tmp_path), {"labels.txt": csv_of("label", row=lambda index: [index % 3])})
+def test_reads_csv_from_a_txt_file(tmp_path: pathlib.Path) -> None:
+    write_files(write_pictures(tmp_path), {"labels.txt": make_csv("label", row=lambda index: [index % 3])})
     assert prepare(tmp_path, "labels.txt", "--source", "table") == 0
-    assert labels(tmp_path) == {index: [index % 3] for index in range(NUM)}
+    assert read_labels(tmp_path) == {index: [index % 3] for index in range(NUM)}
 
 
 @pytest.mark.slow(1)
 @pytest.mark.parametrize("on_disk, in_table", [("NFD", "NFC"), ("NFC", "NFD")])
-def test_names_in_the_other_unicode_normal_form(tmp_path: pathlib.Path, on_disk: str, in_table: str) -> None:
+def test_finds_files_in_another_unicode_normal_form(tmp_path: pathlib.Path, on_disk: str, in_table: str) -> None:
     names = [f"\u00fcber/\u00e9{index}.png" for index in range(NUM)]
     pictures = [encode(picture(index, (16, 24)), "PNG") for index in range(NUM)]
     write_files(tmp_path, {unicodedata.normalize(on_disk, name): data for name, data in zip(names, pictures)})
@@ -306,11 +306,11 @@ def test_names_in_the_other_unicode_normal_form(tmp_path: pathlib.Path, on_disk:
 
 @pytest.mark.slow(1)
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
-def test_features_and_labels_of_a_npz_file(tmp_path: pathlib.Path, capsys, dtype: str) -> None:
+def test_reads_features_and_labels_of_an_npz_file(tmp_path: pathlib.Path, capsys, dtype: str) -> None:
     values = np.arange(NUM * 3).reshape(NUM, 3).astype(dtype)
-    np.savez(tmp_path / "data.npz", features=values, labels=np.arange(NUM) % 3, other=np.zeros(NUM))
+    np.savez(tmp_path / "data.npz", features=values, read_labels=np.arange(NUM) % 3, other=np.zeros(NUM))
     assert prepare(tmp_path, "data.npz") == 0
-    actual = {int(entry["key"][0].rpartition(b"#")[2]): entry for entry in stored(tmp_path)}
+    actual = {int(entry["key"][0].rpartition(b"#")[2]): entry for entry in read_records(tmp_path)}
     assert {number: (item["features"], item["label"]) for number, item in actual.items()} == {
         index: (values[index].tolist(), [index % 3]) for index in range(NUM)
     }
@@ -322,17 +322,17 @@ def test_features_and_labels_of_a_npz_file(tmp_path: pathlib.Path, capsys, dtype
 
 
 DEFAULTS = {
-    "a class": ("label", ("--default", "label=2"), [2]),
-    "a class of whole floats": ("label", ("--default", "label=2.0"), [2]),
-    "a number": ("age", ("--label", "age:integer", "--default", "age=-1"), [-1]),
-    "a float": ("age", ("--label", "age:float", "--default", "age=0.5"), [0.5]),
+    "class": ("label", ("--default", "label=2"), [2]),
+    "class of whole floats": ("label", ("--default", "label=2.0"), [2]),
+    "integer": ("age", ("--label", "age:integer", "--default", "age=-1"), [-1]),
+    "float": ("age", ("--label", "age:float", "--default", "age=0.5"), [0.5]),
 }
 
 
 @pytest.mark.slow(2)
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 @pytest.mark.parametrize("case", DEFAULTS)
-def test_a_default_stands_in_place_of_missing_cells(tmp_path: pathlib.Path, suffix: str, case: str) -> None:
+def test_default_replaces_missing_cells(tmp_path: pathlib.Path, suffix: str, case: str) -> None:
     column, options, expected = DEFAULTS[case]
     rows = [{"file_name": f"{index}.png", column: float(index % 2) if index % 4 else None} for index in range(NUM)]
     write_pictures(tmp_path)
@@ -344,41 +344,41 @@ def test_a_default_stands_in_place_of_missing_cells(tmp_path: pathlib.Path, suff
         table = {name: [row[name] for row in rows] for name in ("file_name", column)}
         pq.write_table(pa.table(table), tmp_path / "rows.parquet")
     assert prepare(tmp_path, f"rows.{suffix}", *options) == 0
-    assert labels(tmp_path) == {index: [index % 2] if index % 4 else expected for index in range(NUM)}
+    assert read_labels(tmp_path) == {index: [index % 2] if index % 4 else expected for index in range(NUM)}
 
 
 @pytest.mark.parametrize("default", ["age=1", "=1", "label", "lable=1"])
-def test_a_default_is_for_a_column_that_is_used(tmp_path: pathlib.Path, capsys, default: str) -> None:
-    write_files(write_pictures(tmp_path), {"rows.csv": csv_of("label", "age", row=lambda index: [index % 2, index])})
+def test_rejects_a_default_for_an_unused_column(tmp_path: pathlib.Path, capsys, default: str) -> None:
+    write_files(write_pictures(tmp_path), {"rows.csv": make_csv("label", "age", row=lambda index: [index % 2, index])})
     assert prepare(tmp_path, "rows.csv", "--default", default) == 2
     assert "--default" in capsys.readouterr().err
 
 
-def test_missing_classes_name_the_option(tmp_path: pathlib.Path, capsys) -> None:
-    write_files(write_pictures(tmp_path), {"rows.csv": csv_of("label", row=lambda index: [index % 2 if index else ""])})
+def test_error_about_missing_classes_names_default(tmp_path: pathlib.Path, capsys) -> None:
+    write_files(write_pictures(tmp_path), {"rows.csv": make_csv("label", row=lambda index: [index % 2 if index else ""])})
     assert prepare(tmp_path, "rows.csv") == 2
     assert "--default" in capsys.readouterr().err
 
 
 @pytest.mark.slow(2)
 @pytest.mark.parametrize("value, default", [(1, "7"), (b"cat", "none")])
-def test_a_default_in_the_layout_of_foreign_records(tmp_path: pathlib.Path, value: Any, default: str) -> None:
+def test_default_in_a_layout_replaces_missing_features(tmp_path: pathlib.Path, value: Any, default: str) -> None:
     image = encode(picture(0, (16, 24)), "PNG")
-    some = [example({"image": image, **({"label": value} if index % 3 else {})}) for index in range(NUM)]
-    path = write_records(tmp_path / "in.tfrecord", some)
+    rows = [example({"image": image, **({"label": value} if index % 3 else {})}) for index in range(NUM)]
+    path = write_records(tmp_path / "in.tfrecord", rows)
     layout = f"image=image,label=label?{default}"
     assert prepare(tmp_path, "in.tfrecord", "--layout", layout) == 0
     names = ["cat", "none"] if value == b"cat" else None
     expected = {index: [int(index % 3 == 0)] if names else [1 if index % 3 else 7] for index in range(NUM)}
-    assert {int(item["key"][0].rpartition(b"#")[2]): item["label"] for item in stored(tmp_path)} == expected
+    assert {int(item["key"][0].rpartition(b"#")[2]): item["label"] for item in read_records(tmp_path)} == expected
     options = {"label_names": names} if names else {}
     opened = tf_input.open_tfrecords(str(path), layout=layout, **options)
     read = opened.batches("train", batch_size=NUM, shuffle=False, image_size=(16, 24))
     assert next(iter(read))[1].numpy().tolist() == [expected[index][0] for index in range(NUM)]
 
 
-def test_boxes_that_are_asked_for_in_a_table_with_a_box_in_each_row(tmp_path: pathlib.Path, capsys) -> None:
-    data = csv_of("class", "xmin", "ymin", "xmax", "ymax", row=lambda index: ["a", 1, 2, 3, 4])
+def test_rejects_label_objects_for_a_table_with_box_columns(tmp_path: pathlib.Path, capsys) -> None:
+    data = make_csv("class", "xmin", "ymin", "xmax", "ymax", row=lambda index: ["a", 1, 2, 3, 4])
     write_files(write_pictures(tmp_path), {"labels.csv": data})
     assert prepare(tmp_path, "labels.csv", "--label", "objects") == 2
     assert "xmin" in (reported := capsys.readouterr().err) and "bbox" in reported

@@ -1,4 +1,4 @@
-"""A column that is not there is one line that lists those that are, in every source and for every kind."""
+"""Tests that an unknown column gives a one-line error with the available columns, in every source and kind."""
 
 import json
 import pathlib
@@ -38,8 +38,8 @@ VALUES = ("class", "multi_label", "float", "float[2]", "integer", "text")
 FILES = ("mask", "array", "array[4,4,2]")
 
 
-def options_of(source: str) -> list[str]:
-    typed = source in ("arrays", "fixed_length")  # which have no files for an image, and say so
+def options_with_typo(source: str) -> list[str]:
+    typed = source in ("arrays", "fixed_length")  # these sources reject columns with file names
     kinds = VALUES if typed else (*VALUES, *FILES)
     columns = [f"--{option}=typo:{kind}" for option in ("label", "feature") for kind in kinds]
     several = ["--label=typo,typo2:multi_label", "--feature=typo,typo2:float"]
@@ -47,8 +47,8 @@ def options_of(source: str) -> list[str]:
     return [*columns, *several, *roles]
 
 
-def refused(capsys: pytest.CaptureFixture, path: pathlib.Path, *options: str) -> str:
-    """The one line that the command answers."""
+def error_line(capsys: pytest.CaptureFixture, path: pathlib.Path, *options: str) -> str:
+    """Returns the error line of a failing command."""
     output = path.parent / "out"
     code = main(["prepare", "--input", str(path), "--output", str(output), *options])
     lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("recordmill: --source=")]
@@ -58,35 +58,35 @@ def refused(capsys: pytest.CaptureFixture, path: pathlib.Path, *options: str) ->
 
 @pytest.mark.slow(0.6)
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_column_that_is_not_there_is_refused_before_any_work(source, tmp_path, capsys):
+def test_unknown_column_fails_with_the_available_columns(source, tmp_path, capsys):
     write, options, other = SOURCES[source]
     path = tmp_path / "in" / write(tmp_path / "in")
-    for option in options_of(source):
+    for option in options_with_typo(source):
         kept = [item for item in options if not option.startswith(item.partition("=")[0])]
-        line = refused(capsys, path, *kept, option)
-        if not (source == "fixed_length" and "image_column" in option):  # whose layout the user gives
+        line = error_line(capsys, path, *kept, option)
+        if not (source == "fixed_length" and "image_column" in option):  # the option --record_layout already lists the fields
             assert "'typo'" in line or "called typo" in line, option
             assert (other if (source, option) != ("webdataset", "--image_column=typo") else "json, png") in line, option
 
 
-def test_the_nearest_name_is_suggested(tmp_path, capsys):
+def test_similar_column_name_is_suggested(tmp_path, capsys):
     path = tmp_path / "in" / write_csv(tmp_path / "in")
-    assert "did you mean 'weather'?" in refused(capsys, path, "--label=Wether")
+    assert "did you mean 'weather'?" in error_line(capsys, path, "--label=Wether")
     path = tmp_path / "tar" / write_tars(with_json)(tmp_path / "tar")
-    assert "did you mean 'city'?" in refused(capsys, path, "--label=weather", "--feature=citi")
+    assert "did you mean 'city'?" in error_line(capsys, path, "--label=weather", "--feature=citi")
 
 
-def test_a_name_of_a_layout_is_no_column(tmp_path, capsys):
+def test_name_of_a_layout_is_not_a_column(tmp_path, capsys):
     records = [example({"image": png, "tags": ["a", "b"]}) for png in PNGS]
     path = write_records(tmp_path / "in" / "x.tfrecord", records)
-    line = refused(capsys, path, "--layout=image=image,label=tags", "--label=label:multi_label")
+    line = error_line(capsys, path, "--layout=image=image,label=tags", "--label=label:multi_label")
     assert "no 'label' in the first 20 records" in line
-    assert "layout mapping needs id; its first 20 records have image (bytes × 1), tags (bytes × 2)" in refused(capsys, path, "--layout=image=image,key=id", "--label=none")
+    assert "layout mapping needs id; its first 20 records have image (bytes × 1), tags (bytes × 2)" in error_line(capsys, path, "--layout=image=image,key=id", "--label=none")
 
 
 @pytest.mark.slow
-def test_what_only_a_later_record_or_sample_has_is_there(tmp_path, capsys):
-    """Writers leave out a feature without a value."""
+def test_finds_features_that_only_later_examples_have(tmp_path, capsys):
+    """Writers of records may omit features without a value."""
     records = [example({"image": png} | ({"tags": ["a"]} if index == 15 else {})) for index, png in enumerate(PNGS)]
     write_records(tmp_path / "records" / "x.tfrecord", records)
     write_tars(lambda i: {"png": PNGS[i], "json": json.dumps({"tags": ["a"]} if i == 15 else {}).encode()})(tmp_path / "tars")
@@ -98,7 +98,7 @@ def test_what_only_a_later_record_or_sample_has_is_there(tmp_path, capsys):
         assert (output / "label.labels.txt").read_text() == "a\n"
 
 
-def test_a_later_table_without_the_column_is_refused(tmp_path, capsys):
+def test_rejects_a_later_table_without_the_column(tmp_path, capsys):
     def lines(rows: Sequence[dict]) -> bytes:
         return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
@@ -107,5 +107,5 @@ def test_a_later_table_without_the_column_is_refused(tmp_path, capsys):
         return {"train.jsonl": lines([{"file_name": r["file_name"], "tags": r["tags"]} for r in ROWS[:10]]), "val.jsonl": lines(rows)}
 
     path = write_files(tmp_path / "in", {**{row["file_name"]: png for row, png in zip(ROWS, PNGS)}, **files("Tags")})
-    line = refused(capsys, path, "--source=table", "--label=tags:multi_label")
+    line = error_line(capsys, path, "--source=table", "--label=tags:multi_label")
     assert "did you mean 'Tags'?" in line
