@@ -54,7 +54,7 @@ test-images: .venv/test.stamp
 
 test-lowest: .venv/test.stamp
 	@test -e .venv/bin/uv || .venv/bin/python -m pip install -q uv
-	RECORDMILL_TEST_LOWEST=1 .venv/bin/python -m pytest tests/house/test_lowest_versions.py
+	RECORDMILL_TEST_LOWEST=1 .venv/bin/python -m pytest tests/project/test_lowest_versions.py
 
 coverage: .venv/test.stamp
 	.venv/bin/python -m coverage erase

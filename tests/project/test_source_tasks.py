@@ -1,6 +1,6 @@
-"""Every source with every task that it can carry: written, prepared by the real command, and read back record by record.
+"""Tests of each source with each task that the source supports. Datasets are prepared by the command and read back.
 
-An example is known by its pixels, so each case says for each picture what has to stand beside it.
+The pixels identify an example. Each case defines the expected values for each picture.
 """
 
 import csv
@@ -22,13 +22,13 @@ from tf_input.dataset_format import Manifest, read_manifest
 
 @pytest.fixture
 def prepared(tmp_path_factory) -> Callable[[str], pathlib.Path]:
-    """From a case's name to its data set, which is made once."""
+    """Returns a function from the name of a case to the directory of its dataset, which is prepared once."""
     return lambda name: made_case(tmp_path_factory, name).output
 
 
 @pytest.mark.slow(0.5)
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_source_says_stands_beside_each_picture(prepared, name):
+def test_source_provides_the_expected_values(prepared, name):
     case, output = CASES[name], prepared(name)
     manifest = read_manifest(output)
     assert manifest.targets == case.targets and manifest.num_dead_letters == 0
@@ -49,7 +49,7 @@ def rgb(pixels: np.ndarray) -> np.ndarray:
 
 
 def read_back(output: pathlib.Path, manifest: Manifest) -> dict[bytes, dict[str, Any]]:
-    """Pixels -> feature -> values, class labels by name, masks decoded. Without any code of the reader."""
+    """Returns the values of each example by its pixels, with class names and decoded masks, without tf_input."""
     actual = {}
     for record in records_of(output.glob("*.tfrecord-*")):
         stored = tf.train.Example.FromString(record).features.feature
@@ -70,19 +70,19 @@ def read_back(output: pathlib.Path, manifest: Manifest) -> dict[bytes, dict[str,
 
 
 def records_of(shards: Iterable[pathlib.Path]) -> Iterable[bytes]:
-    """Of all of them, in one pass."""
+    """Returns the records of some shards."""
     return tf.data.TFRecordDataset(sorted(map(str, shards))).as_numpy_iterator()
 
 
 @pytest.mark.slow
-def test_groups_stay_together_and_splits_are_those_of_the_table(tmp_path):
+def test_groups_and_splits_follow_the_table(tmp_path):
     write_csv(tmp_path / "in")
     table, out = str(tmp_path / "in/rows.csv"), tmp_path / "out"
     options = ["--label=class", "--group=patient", "--splits=train=0.5,test=0.5"]
     assert main(["prepare", "--input", table, "--output", str(out), *options]) == 0
     patients = {row["file_name"].encode(): row["patient"] for row in ROWS}
-    of_split = {split: {patients[key] for key in keys_of(out, split)} for split in ("train", "test")}
-    assert of_split["train"].isdisjoint(of_split["test"]) and len(of_split["train"] | of_split["test"]) == 5
+    patients_by_split = {split: {patients[key] for key in keys_of(out, split)} for split in ("train", "test")}
+    assert patients_by_split["train"].isdisjoint(patients_by_split["test"]) and len(patients_by_split["train"] | patients_by_split["test"]) == 5
 
     options = ["--label=class", "--split_column=where", "--key_column=count", "--overwrite"]
     assert main(["prepare", "--input", table, "--output", str(out), *options]) == 0
@@ -142,7 +142,7 @@ def test_tensorflow_datasets_opens_every_task(prepared, name):
 
 
 @pytest.mark.slow
-def test_masks_beside_a_class_and_beside_each_other(tmp_path):
+def test_masks_can_be_combined_with_a_class(tmp_path):
     write_csv(tmp_path / "in")
     options = ["--label=class", "--label=mask_path:mask", "--feature=class:text"]
     assert main(["prepare", "--input", str(tmp_path / "in/rows.csv"), "--output", str(tmp_path / "out"), *options]) == 2
@@ -159,7 +159,7 @@ def test_masks_beside_a_class_and_beside_each_other(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["table csv, dense", "voc, detection", "table csv, two heads", "table csv, pairs", "image_folder, raw"])
-def test_our_own_datasets_are_a_source_too(prepared, tmp_path, name):
+def test_prepared_dataset_is_a_source(prepared, tmp_path, name):
     assert main(["prepare", "--input", str(prepared(name)), "--output", str(tmp_path / "again")]) == 0
     before, after = (read_back(path, read_manifest(path)) for path in (prepared(name), tmp_path / "again"))
     assert before.keys() == after.keys()
@@ -172,12 +172,12 @@ def test_our_own_datasets_are_a_source_too(prepared, tmp_path, name):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (["--label=weather", "--label=ground"], "--label_names: fixes the class names of one label or of objects; here"),
-        (["--label=age:float"], "here nothing has class names"),
-        (["--label=class", "--key_column=patient", "--splits=train=1"], "expected --key_column to name a column of unique keys, which 'patient' is not"),
+        (["--label=weather", "--label=ground"], "--label_names: "),
+        (["--label=age:float"], "--label_names: "),
+        (["--label=class", "--key_column=patient", "--splits=train=1"], "--key_column"),
     ],
 )
-def test_what_does_not_go_with_a_table_is_one_line(tmp_path, capsys, options, message):
+def test_options_that_do_not_fit_the_table_are_rejected(tmp_path, capsys, options, message):
     write_csv(tmp_path / "in")
     names = tmp_path / "names.txt"
     names.write_text("ant\nbee\ncow\n")
@@ -186,17 +186,15 @@ def test_what_does_not_go_with_a_table_is_one_line(tmp_path, capsys, options, me
     assert message in capsys.readouterr().err
 
 
-def test_an_image_in_two_rows_is_refused_by_name(tmp_path, capsys):
+def test_repeated_image_is_rejected_by_name(tmp_path, capsys):
     write_csv(tmp_path / "in")
     with open(tmp_path / "in/rows.csv", "a", newline="", encoding="utf-8") as file:
         csv.DictWriter(file, list(ROWS[0])).writerow(plain(ROWS[0]))
     command = ["prepare", "--input", str(tmp_path / "in/rows.csv"), "--output", str(tmp_path / "out"), "--label=class"]
-    assert main(command) == 2
-    assert "1 key is of more than one input" in (message := capsys.readouterr().err)
-    assert "'pictures/00.png': 'pictures/00.png' is listed 2 times" in message
+    assert main(command) == 2 and "'pictures/00.png' is listed 2 times" in capsys.readouterr().err
 
 
-def test_parquet_in_a_folder_keeps_the_splits_of_its_names(tmp_path):
+def test_parquet_files_keep_the_splits_in_their_names(tmp_path):
     CASES["table parquet, embedded images"].write(tmp_path / "in/data")
     (tmp_path / "in/data/train.parquet").rename(tmp_path / "in/data/train-00000-of-00001.parquet")
     shutil.copy(tmp_path / "in/data/train-00000-of-00001.parquet", tmp_path / "in/data/test-00000-of-00001.parquet")
@@ -207,7 +205,7 @@ def test_parquet_in_a_folder_keeps_the_splits_of_its_names(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_processes", [1, 2])
-def test_an_image_in_two_splits_is_refused(tmp_path, capsys, monkeypatch, num_processes):
+def test_image_in_two_splits_is_rejected(tmp_path, capsys, monkeypatch, num_processes):
     write_csv(tmp_path / "in")
     for split, rows in (("train", ROWS), ("val", ROWS[7:8])):
         lines = [f"{row['file_name']} {row['class']}\n" for row in rows]

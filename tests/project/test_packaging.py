@@ -32,7 +32,7 @@ FILES = (*"CHANGELOG.md CONTRIBUTING.md LICENSE MANIFEST.in Makefile README.md S
 FOLDERS = ("deploy", "docs", "tests")
 NUM_IMAGES = 40
 
-# `build` and `pip` work with what is installed: these tests need no network.
+# `build` and `pip` work with the installed packages, so that these tests need no network.
 BUILD = (sys.executable, "-m", "build", "--no-isolation")
 INSTALL = ("install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--ignore-installed")
 
@@ -43,7 +43,7 @@ class Distributions(NamedTuple):
 
 
 class Environment(NamedTuple):
-    """A virtual environment; `run` runs one of its programs, from a folder that holds nothing of ours."""
+    """A virtual environment. `run` runs one of its programs in a folder without files of the project."""
 
     root: pathlib.Path
     folder: pathlib.Path
@@ -54,7 +54,7 @@ class Environment(NamedTuple):
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A copy of the checkout to build in: building leaves files behind."""
+    """Returns a copy of the checkout for builds, because a build leaves files behind."""
     tree = tmp_path_factory.mktemp("tree")
     for name in FILES:
         shutil.copy(CHECKOUT / name, tree)
@@ -65,7 +65,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def distributions(tree: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Distributions:
-    """An sdist, and a wheel that was built from it."""
+    """Returns an sdist and a wheel that was built from the sdist."""
     folder = tmp_path_factory.mktemp("distributions")
     run(*BUILD, "--outdir", folder, tree, folder=folder)
     (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
@@ -74,13 +74,13 @@ def distributions(tree: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def environment(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """A new virtual environment with the wheel and every package of the running environment."""
+    """Returns a new virtual environment with the wheel and all packages of the running environment."""
     dependencies = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
     return make_environment(distributions.wheel, tmp_path_factory, dependencies)
 
 
 def make_environment(wheel: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, dependencies: Iterable[str | os.PathLike]) -> Environment:
-    """A new virtual environment with the wheel in it, which also imports from the folders `dependencies`."""
+    """Returns a new virtual environment with the wheel, which also imports from the folders `dependencies`."""
     root = tmp_path_factory.mktemp("environment")
     venv.create(root, symlinks=True)
     python = root / "bin" / "python"
@@ -91,7 +91,7 @@ def make_environment(wheel: pathlib.Path, tmp_path_factory: pytest.TempPathFacto
 
 
 def link_requirements(folder: pathlib.Path, names: Iterable[str]) -> None:
-    """Links the named distributions of the running environment into a folder, with everything that they require."""
+    """Links some installed distributions, and all their requirements, into a folder."""
     waiting, seen = [Requirement(name) for name in names], set()
     while waiting:
         requirement = waiting.pop()
@@ -115,20 +115,20 @@ def metadata(distributions: Distributions) -> email.message.Message:
         return email.parser.BytesParser().parsebytes(wheel.read(name))
 
 
-def test_wheel_holds_both_packages_whole_and_nothing_else(distributions: Distributions, tree: pathlib.Path) -> None:
+def test_wheel_contains_both_packages_and_nothing_else(distributions: Distributions, tree: pathlib.Path) -> None:
     with zipfile.ZipFile(distributions.wheel) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert "beam_pipelines/sources/__init__.py" in names
     assert names == files_below(tree, *PACKAGES)
 
 
-def test_sdist_holds_packages_docs_tests_and_pinned_versions(distributions: Distributions, tree: pathlib.Path) -> None:
+def test_sdist_contains_packages_docs_tests_and_pinned_versions(distributions: Distributions, tree: pathlib.Path) -> None:
     expected = {*FILES, *files_below(tree, *PACKAGES, *FOLDERS)}
     assert {"deploy/constraints.txt", "docs/background/design.md", "tests/conftest.py"} <= expected
     assert expected - sdist_names(distributions.sdist) == set()
 
 
-def test_package_index_accepts_both_and_shows_the_readme_with_absolute_links(distributions: Distributions, metadata: email.message.Message) -> None:
+def test_twine_accepts_both_and_readme_links_are_absolute(distributions: Distributions, metadata: email.message.Message) -> None:
     run(sys.executable, "-m", "twine", "check", "--strict", *distributions, folder=distributions.sdist.parent)
     links = re.findall(r"\]\(([^)]+)\)", metadata.get_payload())
     assert len(links) > 10
@@ -137,7 +137,7 @@ def test_package_index_accepts_both_and_shows_the_readme_with_absolute_links(dis
     assert {f"Programming Language :: Python :: {version}" for version in ("3.11", "3.12", "3.13")} <= set(metadata.get_all("Classifier"))
 
 
-def test_a_trainer_gets_tensorflow_and_no_beam(metadata: email.message.Message) -> None:
+def test_default_installation_requires_tensorflow_but_not_beam(metadata: email.message.Message) -> None:
     requirements = [Requirement(line) for line in metadata.get_all("Requires-Dist")]
     assert {requirement.name for requirement in requirements if requirement.marker is None} == {"google-crc32c", "keras", "numpy", "tensorflow"}
 
@@ -153,17 +153,18 @@ def test_a_trainer_gets_tensorflow_and_no_beam(metadata: email.message.Message) 
         ("test", "pytest"),
     ],
 )
-def test_extra_brings_its_package(metadata: email.message.Message, extra: str, package: str) -> None:
+def test_extra_requires_its_package(metadata: email.message.Message, extra: str, package: str) -> None:
     wanted = Requirement(package)
     assert extra in metadata.get_all("Provides-Extra")
     assert any(
-        (result.name, result.extras) == (wanted.name, wanted.extras) and result.marker.evaluate({"extra": extra})
-        for result in map(Requirement, metadata.get_all("Requires-Dist"))
-        if result.marker
+        (requirement.name, requirement.extras) == (wanted.name, wanted.extras)
+        and requirement.marker.evaluate({"extra": extra})
+        for requirement in map(Requirement, metadata.get_all("Requires-Dist"))
+        if requirement.marker
     )
 
 
-def test_setup_py_makes_the_same_bytes_later(distributions: Distributions, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_setup_py_builds_the_same_sdist(distributions: Distributions, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """Beam's --setup_file runs `setup.py sdist` if `build` is not installed."""
     (tree / "README.md").touch()
     (tree / "docs" / "background" / "design.md").chmod(0o600)
@@ -174,14 +175,14 @@ def test_setup_py_makes_the_same_bytes_later(distributions: Distributions, tree:
     assert sdist.read_bytes() == distributions.sdist.read_bytes()
 
 
-def test_installed_packages_are_the_ones_imported(environment: Environment) -> None:
+def test_installed_packages_are_imported(environment: Environment) -> None:
     code = "import beam_pipelines.sources, tf_input.dataset_format as f; print(beam_pipelines.__file__, f.__file__)"
     for path in environment.run("python", "-c", code).split():
         assert pathlib.Path(path).is_relative_to(environment.root), f"{path}; expected one in {environment.root}"
 
 
 @pytest.mark.parametrize("command", [("recordmill", "--help"), ("python", "-m", "beam_pipelines", "--help")])
-def test_installed_command_shows_its_help(environment: Environment, command: tuple[str, ...]) -> None:
+def test_installed_command_prints_its_help(environment: Environment, command: tuple[str, ...]) -> None:
     help_text = environment.run(*command)
     assert help_text.startswith("usage: recordmill")
     assert "prepare" in help_text
@@ -189,7 +190,7 @@ def test_installed_command_shows_its_help(environment: Environment, command: tup
 
 @pytest.fixture(scope="module")
 def prepared(environment: Environment) -> pathlib.Path:
-    """A dataset that the installed command prepared."""
+    """Returns a dataset that the installed command prepared."""
     pixels = np.random.default_rng(0).integers(0, 256, (NUM_IMAGES, 32, 32, 3), dtype=np.uint8)
     for index, image in enumerate(pixels):
         path = environment.folder / "input" / ("cat", "dog")[index % 2] / f"{index}.jpg"
@@ -204,7 +205,7 @@ def prepared(environment: Environment) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def bare(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An environment as `pip install recordmill` makes it, without extras."""
+    """Returns an environment like after `pip install recordmill`, without extras."""
     packages = tmp_path_factory.mktemp("requirements")
     link_requirements(packages, tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["dependencies"])
     return make_environment(distributions.wheel, tmp_path_factory, [packages])
@@ -227,7 +228,7 @@ def bare(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory)
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else value,
 )
-def test_a_command_without_its_extra_names_it(bare: Environment, prepared: pathlib.Path, arguments: tuple[str, ...], extra: str | None) -> None:
+def test_command_without_its_extra_names_the_extra(bare: Environment, prepared: pathlib.Path, arguments: tuple[str, ...], extra: str | None) -> None:
     data = bare.folder / "data"
     if not data.exists():
         data.symlink_to(prepared)
@@ -254,13 +255,13 @@ def test_a_command_without_its_extra_names_it(bare: Environment, prepared: pathl
         ("demo", "matplotlib sklearn"),
     ],
 )
-def test_the_wheel_with_an_extra_imports_what_the_extra_is_for(
+def test_extra_provides_its_modules(
     distributions: Distributions, tmp_path_factory: pytest.TempPathFactory, extra: str, modules: str
 ) -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     packages = tmp_path_factory.mktemp("requirements")
     wanted, extras = [], [extra]
-    for name in extras:  # an extra may name others of this distribution
+    for name in extras:  # an extra can name other extras of recordmill
         for requirement in map(Requirement, project["optional-dependencies"][name]):
             extras.extend(requirement.extras if requirement.name == "recordmill" else ())
             wanted.extend([] if requirement.name == "recordmill" else [str(requirement)])
@@ -276,7 +277,7 @@ def files_below(tree: pathlib.Path, *folders: str) -> set[str]:
 
 
 def sdist_names(sdist: pathlib.Path) -> set[str]:
-    """The names in an sdist, without its top folder."""
+    """Returns the names in an sdist, without the top folder."""
     with tarfile.open(sdist) as archive:
         return {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
 
@@ -288,24 +289,24 @@ def run(*command: str | os.PathLike, folder: pathlib.Path) -> str:
     return done.stdout
 
 
-def test_every_requirement_of_a_worker_a_trainer_and_the_site_is_pinned_within_its_bounds():
+def test_requirements_are_pinned_within_their_bounds():
     pins = pinned_versions("3.11")
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     for text in (*project["dependencies"], *extras["beam"], *extras["export"], *extras["remote"], *extras["transform"], *extras["docs"]):
         requirement = Requirement(text)
-        if requirement.name in ("setuptools", "recordmill"):  # the first is of whoever builds, not of what runs
+        if requirement.name in ("setuptools", "recordmill"):  # setuptools is needed for builds only
             continue
         assert requirement.specifier.contains(pins[requirement.name.lower()]), text
 
 
 @pytest.mark.parametrize("image", sorted((CHECKOUT / "deploy").rglob("Dockerfile")), ids=lambda path: path.parent.name)
-def test_what_an_image_imports_when_it_is_built_is_there(image):
+def test_imports_in_dockerfiles_succeed(image):
     for statement in re.findall(r'python -c "(import [^"]*)"', image.read_text()):
         done = forked_python.run("-c", statement, cwd=CHECKOUT, preloaded=(*forked_python.TENSORFLOW, *forked_python.BEAM))
         assert done.returncode == 0, done.stderr
 
 
-def test_both_images_with_workers_try_their_imports():
+def test_worker_images_import_the_pipeline():
     for name in ("dataflow", "flink"):
         assert 'python -c "import beam_pipelines.pipeline' in (CHECKOUT / "deploy" / name / "Dockerfile").read_text()

@@ -1,4 +1,4 @@
-"""Tensors all the way: prepared, verified, trained on, analysed, served, prepared again."""
+"""Tests of tensors in all steps: preparation, verification, training, analysis, serving and another preparation."""
 
 import json
 import pathlib
@@ -29,7 +29,7 @@ def numbers(seed: int, *shape: int) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> pathlib.Path:
-    """Float images whose class is the sign of their mean, with a map of another type over each."""
+    """Returns a folder with float images, whose class is the sign of their mean, and a dense map for each image."""
     root = tmp_path_factory.mktemp("tensors")
     labels = np.arange(NUM) % 2
     images = (numbers(0, *SHAPE) / 4 + np.where(labels, 1, -1)[:, None, None, None]).astype(np.float32)
@@ -46,7 +46,7 @@ def model_of(shape: tuple[int, ...]) -> keras.Model:
 
 
 @pytest.mark.slow(3)
-def test_a_model_is_trained_on_float_images_and_served_with_them(made, tmp_path, capsys):
+def test_model_is_trained_and_served_with_float_images(made, tmp_path, capsys):
     assert main(["verify", str(made / "out")]) == 0
     data, arrays = tf_input.open(made / "out"), np.load(made / "a.npz")
     train = data.batches("train", batch_size=8, seed=0, augment=tf_input.Augmentation(crop=False))
@@ -62,16 +62,16 @@ def test_a_model_is_trained_on_float_images_and_served_with_them(made, tmp_path,
     assert x["image"].dtype == np.float32 and x["heat"].dtype == np.float16 and y.shape == (8,)
 
 
-def test_what_was_prepared_is_prepared_again_to_the_same_numbers(made, tmp_path):
+def test_dataset_of_tensors_can_be_prepared_again(made, tmp_path):
     again = tmp_path / "again"
     assert main(["prepare", "--input", str(made / "out"), "--output", str(again)]) == 0
     first, second = (tf_input.open(directory)["train"] for directory in (made / "out", again))
     by_key = {item["key"]: item for item in first}
     assert len(second) == NUM
-    for entry in second:
+    for example in second:
         for name in ("image", "heat"):
-            assert entry[name].dtype == by_key[entry["key"]][name].dtype
-            np.testing.assert_array_equal(entry[name], by_key[entry["key"]][name])
+            assert example[name].dtype == by_key[example["key"]][name].dtype
+            np.testing.assert_array_equal(example[name], by_key[example["key"]][name])
 
 
 @pytest.mark.slow
@@ -93,7 +93,7 @@ def test_tensors_pass_through_tensorflow_transform(made, tmp_path, capsys):
     np.testing.assert_array_equal([item["heat"] for item in transformed["train"]], arrays["heat"][order])
 
 
-def test_the_manifest_and_the_schema_say_what_a_tensor_is(made):
+def test_manifest_and_schema_describe_tensors(made):
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 

@@ -1,4 +1,4 @@
-"""One run from outside: which runner, with which options, and what run.json says."""
+"""Tests of launching a run: the choice of the runner, the pipeline options and run.json."""
 
 import dataclasses
 import json
@@ -18,8 +18,8 @@ from made_images import write_class_folders
 
 
 @pytest.mark.parametrize("flags", [[], ["--runner=DirectRunner"], ["--runner=FnApiRunner"]])
-def test_the_local_runner_is_pinned_and_passes_the_options_to_its_workers(flags):
-    """`DirectRunner` would first try to download another engine; by name alone, worker processes would get no options."""
+def test_local_runner_is_fixed_and_passes_options_to_workers(flags):
+    """`DirectRunner` would try to download an engine. A runner given by name would not pass options to workers."""
     processes = ["--direct_num_workers=3", "--direct_running_mode=multi_processing"]
     options = parse_pipeline_options([*flags, *processes, "--temp_location=scratch"])
     runner = choose_engine(options).make_runner()
@@ -29,24 +29,24 @@ def test_the_local_runner_is_pinned_and_passes_the_options_to_its_workers(flags)
     assert sent["beam:option:temp_location:v1"] == "scratch", sent
 
 
-def test_light_processes_serve_the_one_worker_in_memory_alone():
+def test_worker_processes_are_used_only_with_a_single_in_memory_worker():
     cases = {
-        "by default": ([], True),
-        "the local runner by name": (["--runner=DirectRunner"], True),
-        "worker processes": (["--direct_num_workers=2", "--direct_running_mode=multi_processing"], False),
-        "worker threads": (["--direct_num_workers=2", "--direct_running_mode=multi_threading"], False),
-        "a cluster": (["--runner=FlinkRunner"], False),
+        "default": ([], True),
+        "local runner by name": (["--runner=DirectRunner"], True),
+        "multiple processes": (["--direct_num_workers=2", "--direct_running_mode=multi_processing"], False),
+        "multiple threads": (["--direct_num_workers=2", "--direct_running_mode=multi_threading"], False),
+        "cluster": (["--runner=FlinkRunner"], False),
     }
     for case, (flags, expected) in cases.items():
         assert bool(choose_engine(parse_pipeline_options(flags)).num_processes) is expected, case
 
 
-def test_an_option_that_beam_would_pass_over_is_refused():
+def test_unknown_pipeline_option_is_rejected():
     with pytest.raises(UserError, match="unknown option --direct_workers"):
         parse_pipeline_options(["--direct_workers=2"])
 
 
-def test_run_json_says_how_the_dataset_was_made(tmp_path):
+def test_run_json_records_how_the_dataset_was_made(tmp_path):
     write_class_folders(tmp_path / "in", {"ant": 3, "bee": 3})
     command = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits", "train=1"]
     assert main([*command, "--seed", "5", "--direct_num_workers=1"]) == 0
@@ -57,6 +57,6 @@ def test_run_json_says_how_the_dataset_was_made(tmp_path):
     assert run["options"]["output"] == str(tmp_path / "out")
     recorded = read_run((tmp_path / "out" / "run.json").read_bytes())
     expected = PrepareJob(str(tmp_path / "in"), str(tmp_path / "out"), "out", 5, {"train": Fraction(1)}, is_output_new=True)
-    of_this_run = {name: getattr(recorded.config, name) for name in ("num_processes", "progress_directory", "run_id", "holder")}
-    assert recorded.config == dataclasses.replace(expected, source=SourceConfig(kind="image_folder"), **of_this_run)
+    run_specific = {name: getattr(recorded.config, name) for name in ("num_processes", "progress_directory", "run_id", "holder")}
+    assert recorded.config == dataclasses.replace(expected, source=SourceConfig(kind="image_folder"), **run_specific)
     assert (recorded.python, recorded.versions) == (run["python"], run["versions"])

@@ -1,4 +1,4 @@
-"""Folder -> recordmill prepare -> tf_input: every image, its pixels and its label arrive, each once."""
+"""Tests that each image is read back once per epoch with its pixels and its label."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ CLASSES = ("ant", "bee", "cow")
 
 
 @pytest.mark.slow
-def test_what_went_in_comes_out(tmp_path):
+def test_images_and_labels_are_read_back(tmp_path):
     files = {}
     for index in range(60):
         image_format = ("JPEG", "PNG", "BMP")[index % 3]
@@ -35,7 +35,7 @@ def test_what_went_in_comes_out(tmp_path):
         assert seen == expected, epoch
 
 
-def test_the_read_order_of_an_unshuffled_split_is_the_rank_order(tmp_path):
+def test_unshuffled_batches_are_in_rank_order(tmp_path):
     files = {f"ant/{index}.png": encode(np.full((4, 4, 3), index, np.uint8), "PNG") for index in range(200)}
     write_files(tmp_path / "in", files)
     options = ["--num_shards", "3", "--splits", "train=1", "--seed", "9"]

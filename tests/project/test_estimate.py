@@ -1,4 +1,4 @@
-"""What an estimate says is what a run then does, as far as a listing can tell."""
+"""Tests that an estimate agrees with the run that follows it, as far as a listing can tell."""
 
 import dataclasses
 import json
@@ -38,7 +38,7 @@ def estimate(**fields: object) -> Estimate:
 
 
 @pytest.mark.slow
-def test_it_has_the_counts_and_shards_of_the_run_that_follows(folder):
+def test_estimate_has_the_counts_and_shards_of_the_run(folder):
     for options in ({}, {"num_shards": 9}, {"shard_bytes": 3000}):
         actual = make_estimate(PrepareJob("flowers", "out", "flowers", source=SourceConfig("image_folder"), **options))
         flags = [f"--num_shards={options['num_shards']}"] if "num_shards" in options else []
@@ -52,7 +52,7 @@ def test_it_has_the_counts_and_shards_of_the_run_that_follows(folder):
         assert actual.num_classes == len(manifest.label_names)
 
 
-def test_the_command_prints_it_and_does_nothing(folder, capsys):
+def test_command_prints_the_estimate_and_writes_nothing(folder, capsys):
     assert main(["prepare", "--input=flowers", "--output=out", "--estimate"]) == 0
     printed = capsys.readouterr().out
     assert "images:    70 in 2 classes" in printed and "\nplan: " in printed
@@ -61,32 +61,32 @@ def test_the_command_prints_it_and_does_nothing(folder, capsys):
     assert sorted(path.name for path in folder.iterdir()) == ["flowers"]
 
 
-def test_it_needs_no_cluster(folder, capsys):
+def test_estimate_for_dataflow_needs_no_cluster(folder, capsys):
     call = ["prepare", "--input=flowers", "--output=gs://bucket/out", "--estimate", "--runner=DataflowRunner"]
     assert main(call) == 0
     printed = capsys.readouterr().out
     assert "workers:   1 with 4 cores" in printed and "plan:      " in printed
 
 
-def test_a_folder_that_is_not_there_is_refused(folder, capsys):
+def test_missing_input_folder_is_rejected(folder, capsys):
     assert main(["prepare", "--input=missing", "--output=out", "--estimate"]) == 2
     assert "--input=missing: does not exist" in capsys.readouterr().err
 
 
-def test_a_split_that_would_be_empty_is_refused_as_the_run_would(folder, capsys):
+def test_estimate_rejects_an_empty_split_like_the_run(folder, capsys):
     call = ["prepare", "--input=flowers", "--output=out", "--splits=train=0.999999,test=0.000001"]
-    assert [main([*call, *estimate]) for estimate in ([], ["--estimate"])] == [2, 2]
+    assert [main([*call, *option]) for option in ([], ["--estimate"])] == [2, 2]
     first, second = capsys.readouterr().err.splitlines()
     assert first == second and "split 'test' would come out empty: none of the 70 examples" in first
 
 
-def test_inputs_that_the_listing_refuses_are_said(folder, capsys):
+def test_estimate_reports_rejected_inputs(folder, capsys):
     (folder / "flowers" / "rose" / "link.jpg").symlink_to("/etc/hostname")
     assert main(["prepare", "--input=flowers", "--output=out", "--estimate"]) == 0
     assert "70 in 2 classes, 1 inputs rejected" in capsys.readouterr().out
 
 
-def test_memory_for_annotations_is_that_of_the_files_that_are_read_at_once(tmp_path, monkeypatch):
+def test_memory_for_annotations_covers_the_files_read_at_once(tmp_path, monkeypatch):
     some = {"images": [{"id": 1, "file_name": "a.jpg", "height": 4, "width": 4}], "annotations": [], "categories": [{"id": 1, "name": "cat"}]}
     data = json.dumps(some).encode()
     write_files(tmp_path, {f"annotations/instances_{split}2017.json": data for split in ("train", "val", "test")})
@@ -98,12 +98,12 @@ def test_memory_for_annotations_is_that_of_the_files_that_are_read_at_once(tmp_p
             assert actual.memory_bytes == num_read * num_bytes == actual.memory - dataclasses.replace(actual, memory_bytes=0).memory
 
 
-def test_what_waits_beside_the_output_is_references_and_no_images():
+def test_plan_is_much_smaller_than_the_output():
     assert 10**7 < estimate().plan_bytes < 10**9 < estimate().output_bytes
 
 
-def test_what_waits_beside_the_output_is_about_as_much_as_is_said(tmp_path):
-    """Of 20,000 references in sorted runs, and in the plan."""
+def test_plan_size_is_close_to_the_size_on_disk(tmp_path):
+    """Compares the estimate with the files for 20,000 references: sorted runs and the plan."""
     config = make_config(tmp_path, splits={"train": 1})
     paths = [f"class{index // 2000:02d}/ILSVRC_{index:010d}.jpg" for index in range(20_000)]
     batches = [make_references([InputRecord(path, path, path[:7], None) for path in paths], config)]
@@ -112,12 +112,12 @@ def test_what_waits_beside_the_output_is_about_as_much_as_is_said(tmp_path):
     assert 0.3 < actual / estimate(num_examples={"train": 20_000}).plan_bytes < 1.2
 
 
-def test_memory_grows_with_a_block_of_references_and_no_further():
+def test_memory_grows_up_to_one_block_of_references():
     small, large, huge = (estimate(num_examples={"train": num}).memory for num in (1000, 10**6, 10**9))
     assert small + 10**8 < large == huge < 2 * small
 
 
-def test_workers_are_enough_for_the_work_and_no_more():
+def test_number_of_workers_follows_the_amount_of_work():
     for core_seconds, expected in ((1.0, 1), (3600.0, 1), (36_000.0, 10), (1e9, 200)):
         assert estimate(core_seconds=core_seconds).num_workers == expected, core_seconds
     assert "10 with 4 cores" in describe_estimate(estimate(core_seconds=36_000.0), start_seconds=240)

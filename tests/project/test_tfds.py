@@ -1,4 +1,4 @@
-"""Peers read what we write: TensorFlow Datasets, and plain tf.data with no code of ours."""
+"""Tests that TensorFlow Datasets and plain tf.data read our datasets."""
 
 import json
 import pathlib
@@ -18,7 +18,7 @@ from made_images import encode, write_files
 from prepared import CLASSES, picture, prepare_images
 from tf_input import dataset_format
 
-# As a user would write it, who has only the description of the format.
+# The features as a user writes them who knows only the description of the format.
 FEATURES = {
     "image": tf.io.FixedLenFeature([], tf.string),
     "label": tf.io.FixedLenFeature([], tf.int64),
@@ -35,7 +35,7 @@ def prepared(tmp_path_factory) -> pathlib.Path:
 
 
 def plain_examples(prepared: pathlib.Path, split: str) -> list[dict]:
-    """In the order of the shards' names and of their records."""
+    """Returns the examples of a split in the order of the shards and of their records."""
     files = sorted(str(path) for path in prepared.glob(f"*-{split}.tfrecord-*"))
     data = tf.data.TFRecordDataset(files).map(lambda record: tf.io.parse_single_example(record, FEATURES))
     return list(data.as_numpy_iterator())
@@ -57,7 +57,7 @@ def test_plain_tf_data_reads_every_record(prepared):
         assert image.shape == (example["height"], example["width"], 3), key
 
 
-def test_tensorflow_datasets_opens_it(prepared):
+def test_tensorflow_datasets_opens_the_dataset(prepared):
     builder = tfds.builder_from_directory(str(prepared))
     assert builder.info.name == "made"
     assert set(builder.info.splits) == set(SPLITS)
@@ -74,15 +74,15 @@ def test_tensorflow_datasets_opens_it(prepared):
             np.testing.assert_array_equal(example["image"], tf.io.decode_image(expected[key]["image"], channels=3), str(key))
 
 
-def test_tensorflow_datasets_reads_it_supervised_and_in_part(prepared):
+def test_tensorflow_datasets_reads_a_slice_as_supervised_pairs(prepared):
     builder = tfds.builder_from_directory(str(prepared))
     pairs = list(builder.as_dataset(split="train[:50%]", as_supervised=True))
     assert len(pairs) == round(builder.info.splits["train"].num_examples / 2)
     assert all(image.dtype == tf.uint8 and label.dtype == tf.int64 for image, label in pairs)
 
 
-def test_patterns_of_the_documentation_name_the_shards_of_one_split(tmp_path):
-    """What is read without our code mixes no test examples into the training."""
+def test_patterns_in_the_docs_match_the_shards_of_one_split(tmp_path):
+    """Programs that read with such a pattern must not train on test examples."""
     root = pathlib.Path(__file__).resolve().parents[2]
     pages = "".join(path.read_text() for path in [root / "README.md", *root.glob("docs/**/*.md")])
     patterns = {item for item in re.findall(r"""["']out/flowers/([^"']*)["']""", pages) if "*" in item and not item.startswith("catalog/")}
@@ -95,8 +95,8 @@ def test_patterns_of_the_documentation_name_the_shards_of_one_split(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["flat", "tfx"])
-def test_tensorflow_datasets_reads_several_targets_supervised(layout, tmp_path):
-    """As `batches` has them: a dictionary by name, of classes, any number of them, numbers and objects."""
+def test_tensorflow_datasets_reads_several_targets_as_supervised_pairs(layout, tmp_path):
+    """The targets are a dictionary with classes, multiple labels, numbers and objects, as in `batches`."""
     lines = []
     for index in range(12):
         row = {"weather": ["sun", "rain"][index % 2], "tags": ["wet", "dark"][: index % 3], "age": index / 4}
@@ -122,14 +122,14 @@ def test_tensorflow_datasets_reads_several_targets_supervised(layout, tmp_path):
 
 
 @pytest.mark.slow
-def test_tensorflow_datasets_opens_a_set_of_unchecked_images(tmp_path):
-    """Without heights and widths."""
+def test_tensorflow_datasets_opens_unchecked_images(tmp_path):
+    """Unchecked images have no features `height` and `width`."""
     output = prepare_images(tmp_path, "--check", "none", num_images={"ant": 20, "bee": 20})
     builder = tfds.builder_from_directory(str(output))
     assert sum(len(list(builder.as_dataset(split=split))) for split in SPLITS) == 40
 
 
-def test_every_row_of_an_index_points_at_its_record(prepared):
+def test_index_entries_point_to_their_records(prepared):
     manifest = json.loads((prepared / "manifest.json").read_text())
     for split in SPLITS:
         examples = iter(plain_examples(prepared, split))
@@ -141,7 +141,7 @@ def test_every_row_of_an_index_points_at_its_record(prepared):
             for row in rows:
                 example, location = next(examples), (shard["name"], row)
                 assert row.record_offset == position, location
-                (num_bytes,) = struct.unpack_from("<Q", data, position)  # then its checksum, the record, and its checksum
+                (num_bytes,) = struct.unpack_from("<Q", data, position)  # followed by its checksum, the record and the record's checksum
                 record = tf.train.Example.FromString(data[position + 12 : position + 12 + num_bytes])
                 assert record.features.feature["key"].bytes_list.value[0] == example["key"], location
                 assert data[row.image_offset : row.image_offset + row.image_length] == example["image"], location
@@ -151,7 +151,7 @@ def test_every_row_of_an_index_points_at_its_record(prepared):
         assert not list(examples), split
 
 
-def test_what_a_feature_is_said_to_be_stands_where_readers_look(tmp_path, capsys):
+def test_feature_descriptions_are_in_manifest_tfds_and_schema(tmp_path, capsys):
     described = {"label": "which animal is seen", "image": "as the camera had it; =3 channels"}
     options = [f"--describe={feature}={text}" for feature, text in described.items()]
     directory = prepare_images(tmp_path, *options)
@@ -163,16 +163,16 @@ def test_what_a_feature_is_said_to_be_stands_where_readers_look(tmp_path, capsys
 
 
 BAD_DESCRIPTIONS = {
-    "label": "expected FEATURE=TEXT, a line of at most 1000 characters",
-    "label=": "expected FEATURE=TEXT",
-    "=text": "expected FEATURE=TEXT",
-    "label=a\nb": "expected FEATURE=TEXT",
-    "lable=text": "did you mean 'label'?",
+    "label": "FEATURE=TEXT, a line of at most 1000 characters",
+    "label=": "FEATURE=TEXT",
+    "=text": "FEATURE=TEXT",
+    "label=a\nb": "FEATURE=TEXT",
+    "lable=text": "'label'",
 }
 
 
 @pytest.mark.parametrize("text", BAD_DESCRIPTIONS)
-def test_a_description_of_nothing_is_refused_before_anything_is_written(tmp_path, capsys, text):
+def test_invalid_description_is_rejected_before_writing(tmp_path, capsys, text):
     write_files(tmp_path / "in", {"ant/1.png": encode(picture(1), "PNG")})
     assert main(["prepare", f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}", f"--describe={text}"]) == 2
     error = capsys.readouterr().err
@@ -180,7 +180,7 @@ def test_a_description_of_nothing_is_refused_before_anything_is_written(tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
-def test_a_feature_is_described_once(tmp_path, capsys):
+def test_repeated_description_is_rejected(tmp_path, capsys):
     given = ["--describe=label=a", "--describe=label=b"]
     assert main(["prepare", f"--input={tmp_path}", f"--output={tmp_path / 'out'}", *given]) == 2
-    assert "'label' is given twice" in capsys.readouterr().err
+    assert "--describe" in (error := capsys.readouterr().err) and "'label'" in error

@@ -1,4 +1,4 @@
-"""The benchmarks run to their end, on next to nothing: what they measure here says nothing."""
+"""Tests that each benchmark runs to completion on tiny inputs. The measured values are not checked."""
 
 import contextlib
 import dataclasses
@@ -23,8 +23,8 @@ from tests.benchmarks import gpu_benchmark, python_rivals, read_benchmark  # noq
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMAND = r"^\.venv/bin/python -m tests\.benchmarks\.(\w+) *([^#\n]*)"
 
-# Benchmark -> what makes its command on the page of benchmarks short, in a folder, and something that it says at its end.
-SHORT = {
+# Maps each benchmark to options that shorten its documented command and to a pattern for the end of its output.
+SHORTENED = {
     "duplicates_benchmark": ("--photos= --num_tiny 40 --rounds=0 --runs=1", r"^ +lowest of 1: .* by clock, .* by CPU"),
     "object_store_benchmark": ("--files=3 --objects=20", r"^ +20 +[\d.]+ +\d+$"),
     "prepare_benchmark": ("--scale=0.0001 --rounds=0 --case=tiny-strict --case=photos-resized --case=memory", r"^ +16 photos +\d+ MB"),
@@ -37,22 +37,22 @@ SHORT = {
         "^tiny-alone +lowest of 1: .* by the wall clock, .* by CPU time",
     ),
 }
-# Those that run in no test by the page's command: of two of them a test below runs `main` with other arguments; that of the engines
-# wants a Flink cluster for minutes, and is run by hand.
-OTHERS = {"engines_benchmark", "gpu_benchmark", "read_benchmark"}
+# Benchmarks whose documented command runs in no test. Tests below call `main` of two of these benchmarks with other
+# arguments. The engines benchmark needs a Flink cluster for several minutes and is run by hand.
+NOT_RUN = {"engines_benchmark", "gpu_benchmark", "read_benchmark"}
 
-# What the contestants import, in processes of their own.
+# The modules that the compared libraries import in their own processes.
 PRELOADED = (
     *(*forked_python.TENSORFLOW, "tensorflow_datasets", "tfx_bsl.public.tfxio", "tensorflow_transform.beam"),
     *(*forked_python.BEAM, "moto.s3.models"),
 )
-# Runs a module as `python -m` does, where the interpreter that it starts programs with is another one.
+# Runs a module like `python -m` does, with another value of `sys.executable`.
 RUN_MODULE = """
 import runpy, sys
 sys.executable, *sys.argv = sys.argv[1:]
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
-# Runs the function `main` of one alone: a process that ends beside threads of rivals may be aborted by them.
+# Calls `main` of a module and exits at once, because threads of the compared libraries can abort a normal exit.
 RUN_MAIN = """
 import importlib, os, sys
 sys.executable, name, *arguments = sys.argv[1:]
@@ -61,19 +61,19 @@ sys.stdout.flush()
 os._exit(code)
 """
 
-AT_ONCE = ["--runs=1", "--turns=1", "--seconds=0", "--batches=1", "--copies=1"]
+QUICK_OPTIONS = ["--runs=1", "--turns=1", "--seconds=0", "--batches=1", "--copies=1"]
 
 
-def shown_commands() -> dict[str, str]:
-    """Benchmark -> its arguments."""
+def documented_arguments() -> dict[str, str]:
+    """Returns the arguments of each benchmark in the commands of docs/background/benchmarks.md."""
     actual = dict(re.findall(COMMAND, (ROOT / "docs/background/benchmarks.md").read_text(), re.MULTILINE))
-    assert set(actual) == set(SHORT) | OTHERS == {path.stem for path in (ROOT / "tests/benchmarks").glob("*_benchmark.py")}
+    assert set(actual) == set(SHORTENED) | NOT_RUN == {path.stem for path in (ROOT / "tests/benchmarks").glob("*_benchmark.py")}
     return actual
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory) -> pathlib.Path:
-    """Folders of class folders: photographs, and tiny ones."""
+    """Returns a folder with photographs in class folders and tiny images in class folders."""
     folder = tmp_path_factory.mktemp("images")
     write_class_folders(folder / "PHOTOGRAPHS", {"ant": 8, "bee": 8}, height=48, width=64)
     write_class_folders(folder / "TINY_JPEGS", {"ant": 8, "bee": 8}, height=32, width=32)
@@ -82,13 +82,13 @@ def images(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory) -> pathlib.Path:
-    """A command that is `python`, but for the seconds that it takes to import what contestants do."""
+    """Returns a command that acts like `python` and has the benchmarks' imports preloaded."""
     return forked_python.write_command(tmp_path_factory.mktemp("commands") / "python", preloaded=PRELOADED)
 
 
 def run_benchmark(python: pathlib.Path, name: str, arguments: list[str], cwd: pathlib.Path, code: str = RUN_MODULE) -> str:
-    """What it prints that ends well."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_GCE_CHECK": "true"}  # nor asks Google whose machine this is
+    """Runs a benchmark, which must succeed, and returns its standard output."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_GCE_CHECK": "true"}  # no query of Google's metadata server
     program = ("-c", code, python, f"tests.benchmarks.{name}", *arguments)
     run = forked_python.run(*program, cwd=cwd, env=environment, preloaded=PRELOADED, timeout=600)
     assert run.returncode == 0, run.stderr[-3000:]
@@ -96,21 +96,21 @@ def run_benchmark(python: pathlib.Path, name: str, arguments: list[str], cwd: pa
 
 
 @pytest.mark.slow(7)
-@pytest.mark.parametrize("name", sorted(SHORT))
-def test_a_command_that_is_shown_runs_to_its_end(images, python, name):
-    shorter, end = SHORT[name]
-    arguments = shlex.split(f"{shown_commands()[name]} {shorter.format(folder=images)}")
+@pytest.mark.parametrize("name", sorted(SHORTENED))
+def test_documented_command_runs_to_completion(images, python, name):
+    shorter, end = SHORTENED[name]
+    arguments = shlex.split(f"{documented_arguments()[name]} {shorter.format(folder=images)}")
     printed = run_benchmark(python, name, arguments, cwd=images)
     assert re.search(end, printed, re.MULTILINE), printed
 
 
 @pytest.mark.slow(11)
-def test_reading_races_every_rival(images, python):
+def test_read_benchmark_compares_all_libraries(images, python):
     cases = ("photos", "tfds", "keras", "grain", "webdataset")
     if missing := [package for case in cases for package in read_benchmark.RACES[case].missing()]:
         pytest.skip(f"the extra benchmark is not installed: {', '.join(missing)}")
     chosen = [f"--case={case}" for case in (*cases, "resume")]
-    arguments = [f"--photos={images / 'PHOTOGRAPHS'}", f"--keep={images / 'made'}", "--records=2000", *AT_ONCE, *chosen]
+    arguments = [f"--photos={images / 'PHOTOGRAPHS'}", f"--keep={images / 'made'}", "--records=2000", *QUICK_OPTIONS, *chosen]
     _, *lines = run_benchmark(python, "read_benchmark", arguments, images, RUN_MAIN).splitlines()
     *races, local, exact, remote = lines
     assert "window" in local and "exact" in exact and "from a store, 30 ms" in remote
@@ -121,7 +121,7 @@ def test_reading_races_every_rival(images, python):
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_the_engines_benchmark_does_not_wait_for_a_run_that_has_ended(tmp_path, code):
+def test_engines_benchmark_does_not_wait_for_a_finished_run(tmp_path, code):
     pytest.importorskip("psutil")
     from tests.benchmarks import engines_benchmark
 
@@ -132,7 +132,7 @@ def test_the_engines_benchmark_does_not_wait_for_a_run_that_has_ended(tmp_path, 
     assert process.returncode == code
 
 
-def test_a_rival_that_is_not_installed_is_said_so(monkeypatch, capsys, tmp_path):
+def test_read_benchmark_reports_missing_packages(monkeypatch, capsys, tmp_path):
     race = dataclasses.replace(read_benchmark.RACES["tfds"], needs={"no_such_module": "no-such-package"})
     monkeypatch.setitem(read_benchmark.RACES, "tfds", race)
     assert read_benchmark.main([f"--photos={tmp_path}", "--case=tfds", "--case=tiny"]) == 1
@@ -142,7 +142,7 @@ def test_a_rival_that_is_not_installed_is_said_so(monkeypatch, capsys, tmp_path)
     ]
 
 
-def test_random_boxes_lie_within_their_images():
+def test_random_box_is_inside_the_image():
     random = np.random.default_rng(0)
     for height, width in ((48, 64), (300, 20), (1, 1), (2000, 1500)):
         for _ in range(50):
@@ -151,7 +151,7 @@ def test_random_boxes_lie_within_their_images():
             assert rows > 0 < columns, (height, width)
 
 
-def test_sources_are_merged_and_their_errors_arrive():
+def test_merge_yields_items_of_all_sources_and_raises_their_errors():
     def fail_late():
         yield "b"
         raise OSError("no such shard")
@@ -165,11 +165,11 @@ def test_sources_are_merged_and_their_errors_arrive():
 
 
 @pytest.mark.slow(4)
-def test_training_is_measured_without_a_gpu(tmp_path, capsys, monkeypatch):
+def test_gpu_benchmark_runs_without_a_gpu(tmp_path, capsys, monkeypatch):
     keras = pytest.importorskip("keras")
     if keras.backend.backend() != "tensorflow":
         pytest.skip("Keras runs on another backend")
-    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")  # the benchmark sets it
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")  # restores the value that the benchmark overwrites
     directory = prepare_images(tmp_path, num_images={"ant": 12, "bee": 12})
     sizes = ["--model=tiny", "--steps=3", "--batch_size=4", "--image_size=32", "--precision=float32"]
     assert gpu_benchmark.main([str(directory), "--backend=tensorflow", *sizes]) == 0

@@ -1,8 +1,8 @@
-"""Golden datasets of format version 4: today's reader opens them, and today's writer writes the same bytes.
+"""Tests with golden datasets of format version 4, which the reader opens and the writer reproduces byte for byte.
 
-`testdata/format_v4/output` was made from `input` by the command below, `format_v4_labels` likewise, with a feature of nearly every
-kind. A change of the format gets a new version and new folders. Manifests, shards, indexes and catalogs here
-never change; until a release, files that only describe them (statistics.json, dataset_info.json) may.
+`testdata/format_v4/output` was made from `input` by the command below. `format_v4_labels` has features of nearly
+every kind. A change of the format needs a new version and new folders. Manifests, shards, indexes and catalogs of the
+golden datasets never change. Until a release, descriptive files such as statistics.json may change.
 """
 
 import json
@@ -31,36 +31,36 @@ LABEL_OPTIONS = [
 @pytest.mark.parametrize(
     "golden, source, options", [(GOLDEN, "input", OPTIONS), (LABELS, "input/rows.jsonl", LABEL_OPTIONS)], ids=["classes", "labels"]
 )
-def test_todays_writer_writes_the_same_bytes(tmp_path, golden, source, options):
+def test_writer_reproduces_the_golden_dataset(tmp_path, golden, source, options):
     assert main(["prepare", "--input", str(golden / source), "--output", str(tmp_path / "out"), *options]) == 0
     written = {path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*") if path.is_file()}
     files = {path.relative_to(golden / "output") for path in (golden / "output").rglob("*") if path.is_file()}
     assert written == files | {pathlib.Path(dataset_format.RUN), pathlib.Path(dataset_format.REPORT)}
-    others = {path for path in files if path.suffix == ".parquet"} | {
+    compared_parsed = {path for path in files if path.suffix == ".parquet"} | {
         pathlib.Path(dataset_format.STATISTICS),
         pathlib.Path(dataset_format.MANIFEST),
     }
-    for name in files - others:
+    for name in files - compared_parsed:
         assert (tmp_path / "out" / name).read_bytes() == (golden / "output" / name).read_bytes(), name
-    assert statistics(tmp_path / "out") == statistics(golden / "output")
-    assert manifest(tmp_path / "out") == manifest(golden / "output")
-    written, expected = catalogs(tmp_path / "out"), catalogs(golden / "output")
+    assert read_statistics(tmp_path / "out") == read_statistics(golden / "output")
+    assert read_golden_manifest(tmp_path / "out") == read_golden_manifest(golden / "output")
+    written, expected = read_catalogs(tmp_path / "out"), read_catalogs(golden / "output")
     assert written.keys() == expected.keys()
-    for name, table in expected.items():  # today's have columns of numbers and texts, too
+    for name, table in expected.items():  # new catalogs have more columns
         actual = written[name].select(table.column_names)
         assert (actual.schema, actual.to_pylist()) == (table.schema, table.to_pylist())
 
 
-def statistics(directory: pathlib.Path) -> dict:
-    """Without the pixels: another libjpeg may round them differently."""
+def read_statistics(directory: pathlib.Path) -> dict:
+    """Returns the statistics without pixel values, which depend on the version of libjpeg."""
     fields = json.loads((directory / dataset_format.STATISTICS).read_text())
     for split in fields["splits"].values():
         assert split.pop("pixels")["num_pixels"] > 0
     return fields
 
 
-def manifest(directory: pathlib.Path) -> dict:
-    """Without the sums of files whose bytes depend on the versions of other packages: catalogs, pixel statistics and the page."""
+def read_golden_manifest(directory: pathlib.Path) -> dict:
+    """Returns the manifest without checksums of files whose bytes depend on the versions of other packages."""
     fields = json.loads((directory / dataset_format.MANIFEST).read_text())
     fields.pop("checksum")
     for name in (dataset_format.STATISTICS, dataset_format.REPORT):
@@ -71,11 +71,11 @@ def manifest(directory: pathlib.Path) -> dict:
     return fields
 
 
-def catalogs(directory: pathlib.Path) -> dict[str, pa.Table]:
+def read_catalogs(directory: pathlib.Path) -> dict[str, pa.Table]:
     return {path.name: pq.read_table(path) for path in (directory / "catalog").iterdir()}
 
 
-def test_todays_reader_opens_it():
+def test_reader_opens_the_golden_dataset():
     import tf_input
 
     insects = tf_input.open(GOLDEN / "output")
@@ -88,7 +88,7 @@ def test_todays_reader_opens_it():
 
 
 @pytest.mark.slow
-def test_todays_reader_opens_labels_of_every_kind():
+def test_reader_opens_labels_of_every_kind():
     import tf_input
 
     streets = tf_input.open(LABELS / "output")
@@ -110,7 +110,7 @@ def test_todays_reader_opens_labels_of_every_kind():
     assert seen == len(rows)
 
 
-def test_an_older_version_is_refused_in_one_line(tmp_path, capsys):
+def test_older_format_version_is_rejected_in_one_line(tmp_path, capsys):
     import tf_input
 
     copy = shutil.copytree(GOLDEN / "output", tmp_path / "old")
@@ -131,7 +131,7 @@ def test_an_older_version_is_refused_in_one_line(tmp_path, capsys):
         assert not (tmp_path / "new").exists()
 
 
-def test_its_index_points_at_the_images():
+def test_index_points_to_the_images():
     for split, shards in dataset_format.read_manifest(GOLDEN / "output").splits.items():
         for shard in shards:
             data = (GOLDEN / "output" / shard.name).read_bytes()

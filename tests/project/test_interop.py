@@ -1,9 +1,10 @@
-"""Others of TensorFlow's family read what we write: TensorFlow Metadata, TFX's readers, TFX and its Data Validation.
+"""Tests that TensorFlow Metadata, TFX and TensorFlow Data Validation read our datasets.
 
-TFX and TensorFlow Data Validation have no release for this TensorFlow. RECORDMILL_TFX_PYTHON names an interpreter that has them, for example
+TFX and TensorFlow Data Validation have no release for the installed TensorFlow. Set RECORDMILL_TFX_PYTHON to an
+interpreter that has both packages, for example:
 
     python3.11 -m venv TFX && TFX/bin/pip install 'tfx==1.16.0' dill 'setuptools<81'
-    RECORDMILL_TFX_PYTHON=TFX/bin/python python -m pytest tests/house/test_interop.py
+    RECORDMILL_TFX_PYTHON=TFX/bin/python python -m pytest tests/project/test_interop.py
 """
 
 import json
@@ -36,33 +37,33 @@ from tf_input.decoding.schema import parse_examples
 HERE = pathlib.Path(__file__).resolve().parents[1]
 TFX_PYTHON = os.environ.get("RECORDMILL_TFX_PYTHON")
 needs_tfx = pytest.mark.skipif(
-    TFX_PYTHON is None, reason="TFX has no release for this TensorFlow; RECORDMILL_TFX_PYTHON names an interpreter that has one"
+    TFX_PYTHON is None, reason="set RECORDMILL_TFX_PYTHON to an interpreter with TFX"
 )
 
-# Together all kinds of features, of every shape that they come in.
+# Options for tables that together have features of all kinds and shapes.
 TABLE = ("--label=class", "--feature=tags:multi_label", "--feature=city", "--feature=count:integer", "--feature=age:float")
-SETS = {
+TABLES_AND_ARRAYS = {
     "table": (write_csv, [*TABLE, "--feature=heat_path:array", "--feature=exact=heat_path:tensor"]),
     "heads": (write_csv, [*HEADS, "--feature=mask_path:mask"]),
     "objects": (write_coco, ["--masks"]),
-    "pixels": (write_npz(np.savez), ["--image_encoding=raw", "--name=train"]),  # the name of a split too
+    "pixels": (write_npz(np.savez), ["--image_encoding=raw", "--name=train"]),  # the name of a split is a valid name of a dataset
 }
 
 
 @pytest.fixture(scope="module")
-def sets(tmp_path_factory) -> dict[str, pathlib.Path]:
-    """Data sets of `SETS`."""
+def datasets(tmp_path_factory) -> dict[str, pathlib.Path]:
+    """Returns the directory of each dataset of `TABLES_AND_ARRAYS`."""
     made = {}
-    for name, (write, options) in SETS.items():
+    for name, (write, options) in TABLES_AND_ARRAYS.items():
         source = tmp_path_factory.mktemp(name)
         path = str(source / "data" / write(source / "data"))
         made[name] = prepare(path, source / "made", *options, "--splits=train=0.7,validation=0.3")
     return made
 
 
-@pytest.fixture(params=SETS)
-def prepared(request, sets) -> pathlib.Path:
-    return sets[request.param]
+@pytest.fixture(params=TABLES_AND_ARRAYS)
+def prepared(request, datasets) -> pathlib.Path:
+    return datasets[request.param]
 
 
 def prepare(source: str, output: pathlib.Path, *options: str) -> pathlib.Path:
@@ -83,7 +84,7 @@ def records(directory: pathlib.Path, split: str) -> list[bytes]:
 
 
 def values_by_key(parsed: Mapping[str, Any]) -> dict[bytes, dict[str, list]]:
-    """Of a batch of parsed examples, each one's values of each feature, however they are shaped."""
+    """Returns the flat values of each feature of each example in a parsed batch, by key."""
     rows = {}
     for name, value in parsed.items():
         ragged = tf.RaggedTensor.from_sparse(value) if isinstance(value, tf.SparseTensor) else value
@@ -92,23 +93,23 @@ def values_by_key(parsed: Mapping[str, Any]) -> dict[bytes, dict[str, list]]:
 
 
 def expected_values(directory: pathlib.Path, split: str) -> dict[bytes, dict[str, list]]:
-    """By tf_input."""
+    """Returns the values of a split as tf_input parses the values."""
     expected = values_by_key(parse_examples(tf.constant(records(directory, split)), read_manifest(directory).schema))
     assert len(expected) == tf_input.open(directory).num_examples(split) > 1
     return expected
 
 
 @pytest.mark.slow
-def test_the_sets_have_features_of_every_kind(sets):
-    schema = [feature for made in sets.values() for feature in read_manifest(made).schema]
+def test_datasets_have_features_of_every_kind(datasets):
+    schema = [feature for made in datasets.values() for feature in read_manifest(made).schema]
     assert {feature.kind for feature in schema} == set(FEATURE_KINDS)
     shapes = {(feature.kind, "ragged" if feature.is_ragged else len(feature.shape)) for feature in schema}
     assert {("class_label", "ragged"), ("bbox", "ragged"), ("float", 3)} <= shapes
 
 
 @pytest.mark.slow(1)
-def test_parse_example_by_the_schema_gives_what_tf_input_reads(prepared):
-    """As a user of TensorFlow Transform does it."""
+def test_parse_example_with_the_schema_matches_tf_input(prepared):
+    """Parses the records with the feature spec of TensorFlow Transform."""
     spec = tft.tf_metadata.schema_utils.schema_as_feature_spec(read_schema(prepared)).feature_spec
     manifest = read_manifest(prepared)
     assert {name for name, item in spec.items() if isinstance(item, tf.io.VarLenFeature)} == {
@@ -119,7 +120,7 @@ def test_parse_example_by_the_schema_gives_what_tf_input_reads(prepared):
         assert values_by_key(parsed) == expected_values(prepared, split), split
 
 
-def test_the_domains_of_the_schema_are_the_classes(prepared):
+def test_schema_domains_match_the_classes(prepared):
     domains = tft.tf_metadata.schema_utils.schema_as_feature_spec(read_schema(prepared)).domains
     classes = {feature.name: len(feature.label_names) for feature in read_manifest(prepared).schema if feature.label_names}
     assert {name: (domain.min, domain.max) for name, domain in domains.items() if hasattr(domain, "is_categorical")} == {
@@ -144,7 +145,7 @@ def test_tfx_bsl_reads_the_shards_in_a_beam_pipeline(prepared):
 
 
 @pytest.mark.slow(0.7)
-def test_tfx_bsl_gives_the_shards_to_tf_data(prepared):
+def test_tfx_bsl_reads_the_shards_as_a_tf_data_dataset(prepared):
     reader = tfxio.TFExampleRecord(shards(prepared, "train"), schema=read_schema(prepared))
     options = tfxio.TensorFlowDatasetOptions(batch_size=NUM, num_epochs=1, shuffle=False)
     actual = {}
@@ -154,8 +155,8 @@ def test_tfx_bsl_gives_the_shards_to_tf_data(prepared):
 
 
 @pytest.mark.slow(5)
-def test_croissants_loaders_select_each_split(prepared, tmp_path, caplog):
-    """mlcroissant turns the pattern of the split into a glob; TensorFlow Datasets' CroissantBuilder makes splits of it."""
+def test_croissant_loaders_select_each_split(prepared, tmp_path, caplog):
+    """Checks the filter by split of mlcroissant and the splits of CroissantBuilder in TensorFlow Datasets."""
     mlcroissant = pytest.importorskip("mlcroissant")
     manifest, path = read_manifest(prepared), str(prepared / "croissant.json")
     expected = {
@@ -174,12 +175,12 @@ def test_croissants_loaders_select_each_split(prepared, tmp_path, caplog):
                 split.encode()
             }
             assert {row["key"] for row in tfds.as_numpy(builder.as_dataset(split))} == keys
-    assert not [item for item in caplog.records if "match" in item.getMessage() or "@context" in item.getMessage()]
+    assert not [log for log in caplog.records if "match" in log.getMessage() or "@context" in log.getMessage()]
 
 
 @pytest.fixture(scope="module")
 def layouts(tmp_path_factory) -> dict[str, pathlib.Path]:
-    """One data set in each layout."""
+    """Returns a dataset in each output layout."""
     folder = tmp_path_factory.mktemp("layouts")
     options = ("--num_shards", "train=3,validation=2", "--name=ants")
     flat = prepare_images(folder, *options, num_images={"ant": 20, "bee": 20})
@@ -191,25 +192,26 @@ def files_of(directory: pathlib.Path) -> Iterator[str]:
     return (str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
 
 
-def test_in_the_layout_of_tfx_each_split_has_a_folder_with_shards_alone(layouts):
+def test_tfx_layout_has_a_folder_of_shards_for_each_split(layouts):
     for split, num_shards in {"train": 3, "validation": 2}.items():
         names = [f"data_tfrecord-{index:05d}-of-{num_shards:05d}" for index in range(num_shards)]
         assert sorted(os.listdir(layouts["tfx"] / f"Split-{split}")) == names
         assert [shard.name for shard in read_manifest(layouts["tfx"]).splits[split]] == [f"Split-{split}/{n}" for n in names]
 
 
-def test_a_layout_changes_no_byte_of_a_shard_or_an_index(layouts):
+def test_layout_changes_no_shard_or_index(layouts):
     flat, tfx = (read_manifest(layouts[layout]) for layout in ("flat", "tfx"))
     assert (flat.layout, tfx.layout) == ("flat", "tfx")
     for split in flat.splits:
-        for item, other in zip(flat.splits[split], tfx.splits[split], strict=True):
-            assert (layouts["flat"] / item.name).read_bytes() == (layouts["tfx"] / other.name).read_bytes(), other
-            assert (layouts["flat"] / item.index).read_bytes() == (layouts["tfx"] / other.index).read_bytes(), other
+        for flat_shard, tfx_shard in zip(flat.splits[split], tfx.splits[split], strict=True):
+            assert (layouts["flat"] / flat_shard.name).read_bytes() == (layouts["tfx"] / tfx_shard.name).read_bytes()
+            assert (layouts["flat"] / flat_shard.index).read_bytes() == (layouts["tfx"] / tfx_shard.index).read_bytes()
     plain = {name for name in files_of(layouts["flat"]) if "tfrecord" not in name}
     assert plain == {name for name in files_of(layouts["tfx"]) if "tfrecord" not in name}
-    for name in plain - {"manifest.json", "dataset_info.json", "run.json", "README.md", "croissant.json", "report.html"}:  # which say where shards are
-        if name.endswith(".parquet"):  # which names the shard
-            item, other = (pq.read_table(layouts[layout] / name).drop_columns(["shard"]) for layout in ("flat", "tfx"))
+    files_with_paths = {"manifest.json", "dataset_info.json", "run.json", "README.md", "croissant.json", "report.html"}
+    for name in plain - files_with_paths:
+        if name.endswith(".parquet"):  # the column `shard` has paths
+            item, other = (pq.read_table(layouts[layout] / name).drop_columns(["shard"]) for layout in layouts)
             assert item.equals(other), name
         else:
             assert (layouts["flat"] / name).read_bytes() == (layouts["tfx"] / name).read_bytes(), name
@@ -217,7 +219,7 @@ def test_a_layout_changes_no_byte_of_a_shard_or_an_index(layouts):
 
 @pytest.mark.slow(1.3)
 @pytest.mark.parametrize("cached", [False, True])
-def test_tf_input_reads_every_layout_alike(layouts, tmp_path, cached):
+def test_tf_input_reads_the_same_batches_from_every_layout(layouts, tmp_path, cached):
     actual = {}
     for layout, directory in layouts.items():
         options = {"cache_directory": tmp_path / layout} if cached else {}
@@ -251,7 +253,7 @@ def test_every_layout_can_be_prepared_again(layouts, tmp_path, described_by):
     assert actual["tfx"] == actual["flat"]
 
 
-def test_a_shard_of_the_tfx_layout_that_is_gone_is_named(layouts, tmp_path):
+def test_missing_shard_in_the_tfx_layout_is_named(layouts, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(layouts["tfx"], copy)
     (copy / "Split-train/data_tfrecord-00001-of-00003").unlink()
@@ -260,7 +262,7 @@ def test_a_shard_of_the_tfx_layout_that_is_gone_is_named(layouts, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_dataset_can_be_replaced_by_one_of_another_layout(layouts, tmp_path):
+def test_overwrite_can_change_the_layout(layouts, tmp_path):
     source = str(layouts["flat"].parent / "source")
     options = ("--overwrite", "--name=ants", "--num_shards", "train=3,validation=2")
     for layout in ("tfx", "flat"):
@@ -278,7 +280,7 @@ def test_tfx_imports_and_validates_a_dataset(layouts, layout, reader):
 
 @needs_tfx
 @pytest.mark.slow
-def test_data_validation_finds_no_anomaly_in_features_of_every_kind(prepared):
+def test_data_validation_finds_no_anomalies(prepared):
     check_tfx(prepared, "import_example_gen")
 
 
@@ -294,5 +296,5 @@ def check_tfx(directory: pathlib.Path, reader: str) -> None:
         assert of_split["num_examples"] == len(expected), split
         assert of_split["anomalies"] == {}, split
         assert of_split["features"] == sorted(feature.name for feature in manifest.schema), split
-        if reader == "import_example_gen":  # which copies
+        if reader == "import_example_gen":  # ImportExampleGen copies the records
             assert sorted(of_split["keys"]) == sorted(expected), split

@@ -1,4 +1,4 @@
-"""The demo, as `make demo` runs it."""
+"""Tests of the demo that `make demo` runs."""
 
 import os
 import pathlib
@@ -16,28 +16,28 @@ DEMO = ROOT / "deploy" / "demo"
 
 
 def run_demo(directory: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Runs it in `directory`, from where it must not need the checkout's own path."""
+    """Runs the demo in `directory`. The demo must work from any working directory."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(DEMO / "demo.py"), *options]
     return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=300)
 
 
 def run_demo_forked(directory: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """In a process that finds imported what takes seconds; it comes too late to make TensorFlow quiet."""
-    preloaded = ("onednn", *forked_python.TENSORFLOW, *forked_python.BEAM, "sklearn.datasets")  # as the programs of the pages have it
+    """Runs the demo in a process that has already imported TensorFlow and Beam, and so cannot silence TensorFlow."""
+    preloaded = ("onednn", *forked_python.TENSORFLOW, *forked_python.BEAM, "sklearn.datasets")  # the same modules as for the programs in docs
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return forked_python.run(DEMO / "demo.py", *options, cwd=directory, env=environment, preloaded=preloaded)
 
 
 def accuracies(output: str) -> tuple[float, float]:
-    """In percent: in class order through the buffer, and prepared."""
+    """Returns the accuracies in percent with a shuffle buffer and with the prepared dataset."""
     actual = re.search(r"^ +through shuffle\(256\) .* (\d+\.\d)%.*\nprepared, no buffer .* (\d+\.\d)%", output, re.MULTILINE)
     assert actual, output
     return float(actual[1]), float(actual[2])
 
 
 @pytest.mark.slow(14)
-def test_demo_shows_that_the_global_shuffle_matters_and_runs_twice(tmp_path: pathlib.Path) -> None:
+def test_demo_shows_the_benefit_of_the_global_shuffle_and_can_be_rerun(tmp_path: pathlib.Path) -> None:
     first = run_demo(tmp_path)
     assert (first.returncode, first.stderr) == (0, "")
     buffered, prepared = accuracies(first.stdout)
@@ -48,30 +48,30 @@ def test_demo_shows_that_the_global_shuffle_matters_and_runs_twice(tmp_path: pat
         assert (picture.format, picture.size) == ("PNG", (1200, 700))
 
     second = run_demo_forked(tmp_path, "--steps", "7")
-    said = re.sub(r"^(WARNING: All log messages before absl|[IWE]\d{4} ).*\n", "", second.stderr, flags=re.MULTILINE)
-    assert (second.returncode, said) == (0, "")
+    errors = re.sub(r"^(WARNING: All log messages before absl|[IWE]\d{4} ).*\n", "", second.stderr, flags=re.MULTILINE)
+    assert (second.returncode, errors) == (0, "")
     assert "7 steps" in second.stdout
     accuracies(second.stdout)
 
 
 @pytest.mark.slow
-def test_demo_touches_no_files_but_its_own(tmp_path: pathlib.Path) -> None:
+def test_demo_keeps_files_of_the_user(tmp_path: pathlib.Path) -> None:
     mine = tmp_path / "out" / "digits" / "7" / "mine.png"
     mine.parent.mkdir(parents=True)
     mine.touch()
-    refused = run_demo(tmp_path, "--output", "out")
-    assert refused.returncode == 2
-    assert refused.stderr == "demo: out/digits/7/mine.png is not the demo's: remove it, or choose another --output\n"
+    rejected = run_demo(tmp_path, "--output", "out")
+    assert rejected.returncode == 2
+    assert rejected.stderr == "demo: out/digits/7/mine.png is not the demo's: remove it, or choose another --output\n"
     assert list(tmp_path.rglob("*.*")) == [mine]
 
 
-def test_wrong_usage_is_answered_at_once(tmp_path: pathlib.Path) -> None:
-    refused = run_demo(tmp_path, "--steps", "0")
-    assert refused.returncode == 2
-    assert "--steps=0: expected an integer above 0" in refused.stderr
+def test_demo_rejects_an_invalid_option(tmp_path: pathlib.Path) -> None:
+    rejected = run_demo(tmp_path, "--steps", "0")
+    assert rejected.returncode == 2
+    assert "--steps=0: expected an integer above 0" in rejected.stderr
 
 
-def test_the_picture_in_the_tree_is_small() -> None:
+def test_picture_in_the_repository_is_small() -> None:
     path = DEMO / "shuffle.png"
     assert path.stat().st_size < 120_000
     with Image.open(path) as picture:

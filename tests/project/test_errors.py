@@ -1,4 +1,4 @@
-"""What a run shows its user is found again behind whatever a runner wraps around it, and nothing else is."""
+"""Tests that errors for the user are found inside the exceptions of every runner, and that other errors are not."""
 
 import contextlib
 import errno
@@ -12,16 +12,16 @@ from beam_pipelines import log
 from beam_pipelines.errors import InvalidInput, RunError, SilentStoreError, StorageError, UserError, find_full_disk, find_user_facing
 
 MESSAGES = [
-    ("one line", "--output=out exists; expected a new path, or --overwrite"),
+    ("one line", "--output=out exists. Choose a new path, or pass --overwrite."),
     ("dead letters", "2 of 9 inputs are dead letters:\n  - cat/1.jpg: 0 bytes (check)\n  - dog/é.jpg: a link (list)"),
     ("dead letters and more", "9 inputs:\n  - a/1.jpg: JPEG: Corrupt data: bad Huffman code (check)\n  - and 8 more"),
-    ("another error's words", "cat/1.jpg could not be read: ValueError: no [such] file"),
+    ("the words of another error", "cat/1.jpg could not be read: ValueError: no [such] file"),
     ("a quote and a backslash", "class 'it\\'s' has no readable image: its folder \"it's/\" has none"),
 ]
 STEPS = [
     ("no step", ""),
     ("a step", " [while running 'Write']"),
-    ("a step, and what a runner adds", " [while running 'Write']\n\nTraceback: …"),
+    ("a step and text of the runner", " [while running 'Write']\n\nTraceback: …"),
     ("a step within a step", " [while running 'WriteShards/Write-ptransform-42']"),
 ]
 CLASSES = [UserError, RunError, SilentStoreError]
@@ -29,21 +29,21 @@ CLASSES = [UserError, RunError, SilentStoreError]
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("wrap", ["plain", "as a cause", "as text"])
-def test_a_full_disk_is_one_line_wherever_it_is_met(number, wrap):
+def test_full_disk_is_reported_in_one_line(number, wrap):
     error = OSError(number, os.strerror(number), "/out/a\nb")
     if wrap != "plain":
         error = wrapped(error, by_cause=True) if wrap == "as a cause" else as_worker_process(error)
-    actual = find_user_facing(error)
-    assert isinstance(actual, StorageError) and actual.exit_code == 1 and os.strerror(number) in str(actual) and "\n" not in str(actual)
+    found = find_user_facing(error)
+    assert isinstance(found, StorageError) and found.exit_code == 1 and os.strerror(number) in str(found) and "\n" not in str(found)
     assert find_full_disk(OSError(errno.EIO, os.strerror(errno.EIO))) is None and find_full_disk(ValueError("x")) is None
 
 
-def test_what_a_dataset_says_controls_no_terminal(capsys):
+def test_messages_escape_control_characters(capsys):
     log.print_message("class '\x1b]0;owned\x07', \x9b31m and\n  - \u2028more \u202egnp.exe")
     assert capsys.readouterr().err == "recordmill: class '\\x1b]0;owned\\x07', \\x9b31m and\n  - \\u2028more \\u202egnp.exe\n"
 
 
-def test_a_log_on_a_full_disk_ends_no_run(monkeypatch):
+def test_full_disk_for_the_log_does_not_end_a_run(monkeypatch):
     with open("/dev/full", "w") as full:
         monkeypatch.setattr("sys.stderr", full)
         log.print_message("one line")
@@ -54,7 +54,7 @@ def test_a_log_on_a_full_disk_ends_no_run(monkeypatch):
 
 
 def raised(error: BaseException) -> BaseException:
-    """The same error, with a traceback."""
+    """Raises an error and returns the same error with its traceback."""
     try:
         raise error
     except type(error) as caught:
@@ -62,7 +62,7 @@ def raised(error: BaseException) -> BaseException:
 
 
 def wrapped(error: BaseException, *, by_cause: bool) -> BaseException:
-    """A runner's error, raised because of `error` or while it was handled."""
+    """Returns an exception of a runner that was raised from `error` or during its handling."""
     try:
         try:
             raise error
@@ -75,20 +75,20 @@ def wrapped(error: BaseException, *, by_cause: bool) -> BaseException:
 
 
 def as_worker_process(error: BaseException) -> RuntimeError:
-    """What a runner with worker processes raises: the traceback's text and no more."""
+    """Returns the exception of a runner with worker processes, which has the traceback as text only."""
     text = "".join(traceback.format_exception(raised(error)))
     return RuntimeError(f"Pipeline job-001 failed in state FAILED: bundle inst003 {text}\n")
 
 
 def as_prefixed(error: BaseException) -> RuntimeError:
-    """Some runners put the harness's own words first and last."""
+    """Returns the exception of a runner that adds its own text before and after the traceback."""
     text = "".join(traceback.format_exception(raised(error)))
     return RuntimeError(f"Error received from SDK harness for instruction 5: {text}\n\tat org.apache.beam.Sdk.run(Sdk.java)")
 
 
-def in_light_process(error: BaseException) -> RuntimeError:
-    """With the note that `worker_processes` leaves."""
-    error.add_note("in a light process:\n" + "".join(traceback.format_exception(raised(type(error)(str(error))))))
+def with_process_note(error: BaseException) -> RuntimeError:
+    """Returns an exception with the note that `worker_processes` adds."""
+    error.add_note("in a worker process:\n" + "".join(traceback.format_exception(raised(type(error)(str(error))))))
     return as_worker_process(error)
 
 
@@ -96,17 +96,17 @@ WRAPPERS = [
     ("the error itself", lambda error: error),
     ("as a cause", lambda error: wrapped(error, by_cause=True)),
     ("as a context", lambda error: wrapped(error, by_cause=False)),
-    ("two deep", lambda error: wrapped(wrapped(error, by_cause=True), by_cause=False)),
+    ("nested twice", lambda error: wrapped(wrapped(error, by_cause=True), by_cause=False)),
     ("a worker's traceback", as_worker_process),
     ("a worker's traceback as a cause of a runner's error", lambda error: wrapped(as_worker_process(error), by_cause=True)),
     ("a traceback within other text", as_prefixed),
-    ("a worker's light process", in_light_process),
-    ("a traceback of a chain", lambda error: as_worker_process(wrapped(error, by_cause=True))),
+    ("a note of a worker process", with_process_note),
+    ("a traceback of chained errors", lambda error: as_worker_process(wrapped(error, by_cause=True))),
 ]
 
 
 @pytest.mark.parametrize("wrap", [wrapper for _, wrapper in WRAPPERS], ids=[name for name, _ in WRAPPERS])
-def test_an_error_of_ours_is_found_as_it_was_raised(wrap):
+def test_error_for_the_user_is_found_in_the_exception_of_a_runner(wrap):
     for cls in CLASSES:
         for case, message in MESSAGES:
             for step_case, step in STEPS:
@@ -115,19 +115,19 @@ def test_an_error_of_ours_is_found_as_it_was_raised(wrap):
                 assert str(actual) == message, (case, step_case)
 
 
-def test_what_is_not_ours_is_left_alone():
+def test_other_errors_are_not_shown_to_the_user():
     cases = [
         ("a bug", ValueError("an index of 3 bytes")),
         ("a bug with a cause", wrapped(KeyError("label"), by_cause=True)),
         ("a bug in a worker process", as_worker_process(KeyError("label"))),
-        ("our names in a message", RuntimeError("expected no UserError: but got one")),
-        ("a class of theirs whose name ends like ours", RuntimeError("Traceback:\nTheirUserError: no")),
+        ("the name of our class in a message", RuntimeError("expected no UserError: but got one")),
+        ("a foreign class with a similar name", RuntimeError("Traceback:\nTheirUserError: no")),
     ]
     for case, error in cases:
         assert find_user_facing(error) is None, case
 
 
-def test_a_bug_while_an_error_of_ours_was_handled_stays_a_bug_where_its_raiser_says_so():
+def test_error_raised_from_none_is_a_programming_error():
     try:
         try:
             raise UserError("no such option")
@@ -137,21 +137,21 @@ def test_a_bug_while_an_error_of_ours_was_handled_stays_a_bug_where_its_raiser_s
         assert find_user_facing(caught) is None
 
 
-def test_errors_cross_processes():
+def test_errors_can_be_pickled():
     assert issubclass(RunError, RuntimeError)
     for cls in CLASSES:
         again = pickle.loads(pickle.dumps(cls("a message")))
         assert (type(again), str(again)) == (cls, "a message"), cls
 
 
-def test_an_error_that_is_its_own_cause_is_looked_at_once():
+def test_error_that_is_its_own_cause_ends_the_search():
     error = ValueError("round and round")
     error.__cause__ = error
     assert find_user_facing(error) is None
 
 
 @pytest.mark.parametrize("error", [UserError("x"), InvalidInput("bad_row", "x")])
-def test_a_handler_of_bad_values_catches_no_error_that_is_already_worded(error):
-    """A programming error is no `UserError` either: `except ValueError` around code that checks its input hides neither of them."""
+def test_except_value_error_does_not_catch_user_errors(error):
+    """A programming error must not become a `UserError` because code that parses input catches `ValueError`."""
     assert not isinstance(error, ValueError)
     assert pickle.loads(pickle.dumps(raised(error) if isinstance(error, UserError) else UserError("x"))).args == ("x",)

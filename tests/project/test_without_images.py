@@ -1,4 +1,4 @@
-"""Examples without an image: of every source that may lack them, by the real command, shuffled, stored and read like images."""
+"""Tests of examples without images, prepared from each source that supports them."""
 
 import csv
 import gzip
@@ -32,7 +32,7 @@ FEATURES = ("--feature=height:float", "--feature=n=b:integer", "--feature=ids:in
 
 
 def row(index: int) -> dict[str, Any]:
-    """What a table says of one example: numbers, a class, lists of any length, an own weight and a group."""
+    """Returns the values of a table row: numbers, a class, lists of any length, a weight and a group."""
     ids = [index * 2**40 - 7, -index, 3][: index % 4]
     words = [f"w{index}", "a|b", ""][: (index + 1) % 4]
     return {"height": index / 8, "b": index, "ids": ids, "words": words, "y": CLASSES[index % 3], "weight": 0.5 + index % 2, "group": f"g{index // 2}"}
@@ -45,7 +45,7 @@ def write_rows(path: pathlib.Path) -> pathlib.Path:
         writer.writeheader()
         for index in range(NUM):
             cells = row(index)
-            ids = " ".join(map(str, cells["ids"])) if index % 2 else json.dumps(cells["ids"])  # both are lists of numbers
+            ids = " ".join(map(str, cells["ids"])) if index % 2 else json.dumps(cells["ids"])  # both forms are valid lists
             writer.writerow({**cells, "ids": ids, "words": json.dumps(cells["words"])})
     return path
 
@@ -56,13 +56,13 @@ def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> pathli
 
 
 def contents(directory: pathlib.Path) -> dict[str, str]:
-    """sha256 of every file of a data set but run.json."""
+    """Returns the SHA-256 of every file of a dataset except run.json."""
     files = (path for path in sorted(directory.rglob("*")) if path.is_file() and path.name != RUN)
     return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def stored(directory: pathlib.Path, split: str) -> list[dict[str, list[Any]]]:
-    """The examples of a split in the order of the shards, read with TensorFlow and no code of ours."""
+    """Returns the examples of a split in the order of the shards, read with TensorFlow instead of tf_input."""
     actual = []
     for record in tf.data.TFRecordDataset(sorted(map(str, directory.glob(f"*-{split}.tfrecord-*")))).as_numpy_iterator():
         features = tf.train.Example.FromString(record).features.feature
@@ -80,21 +80,21 @@ def rows(table, tmp_path_factory) -> pathlib.Path:
     return prepare(table, tmp_path_factory.mktemp("prepared") / "rows", *FEATURES, "--num_shards=train=3,validation=1")
 
 
-def test_rows_are_stored_exactly_and_shuffled_and_nothing_is_said_of_images(rows, table):
+def test_rows_are_stored_and_shuffled_like_images(rows, table):
     manifest = read_manifest(rows)
     assert set(manifest.features) == {"height", "ids", "key", "label", "n", "weight", "words"}
     all_keys = set()
     for split in manifest.splits:
         actual = stored(rows, split)
         keys = [item["key"][0].decode() for item in actual]
-        assert keys == sorted(keys, key=lambda key: shuffle_key(0, key.encode())), "a true permutation"
+        assert keys == sorted(keys, key=lambda key: shuffle_key(0, key.encode())), "the order of shuffle keys"
         for key, element in zip(keys, actual):
-            expected = row(int(key.removeprefix("rows.csv:")) - 2)  # the header is line 1
+            expected = row(int(key.removeprefix("rows.csv:")) - 2)  # line 1 is the header
             assert (element["height"], element["n"], element["ids"]) == ([expected["height"]], [expected["b"]], expected["ids"]), key
             assert [word.decode() for word in element["words"]] == expected["words"], key
             assert element["label"] == [CLASSES.index(expected["y"])] and element["weight"] == [expected["weight"]], key
         all_keys.update(keys)
-        for shard in manifest.splits[split]:  # the index points at whole examples
+        for shard in manifest.splits[split]:  # the index points to whole examples
             data = (rows / shard.name).read_bytes()
             index = list(decode_index((rows / shard.index).read_bytes()))
             catalog = pq.read_table(rows / shard.catalog).to_pylist()
@@ -103,7 +103,7 @@ def test_rows_are_stored_exactly_and_shuffled_and_nothing_is_said_of_images(rows
                 assert example.features.feature["key"].bytes_list.value[0].decode() == entry["key"]
                 assert (entry["path"], entry["offset"], entry["width"], entry["num_bytes"]) == ("rows.csv", None, None, element.image_length)
                 cells = row(int(entry["key"].removeprefix("rows.csv:")) - 2)
-                assert (entry["height"], entry["n"]) == (cells["height"], cells["b"]), "a number of its own, where no image has a height"
+                assert (entry["height"], entry["n"]) == (cells["height"], cells["b"]), "`height` is a feature"
                 assert CLASSES[element.label] == entry["label"]
     assert len(all_keys) == NUM
     groups: dict[str, set[str]] = {}
@@ -116,7 +116,7 @@ def test_rows_are_stored_exactly_and_shuffled_and_nothing_is_said_of_images(rows
     assert "images" not in statistics and not {"pixels", "image_bytes"} & set(statistics["splits"]["train"])
 
 
-def test_what_is_told_of_rows(table, tmp_path, capsys):
+def test_messages_about_rows_do_not_mention_images(table, tmp_path, capsys):
     assert main(["prepare", "--input", str(table), "--output", str(tmp_path / "out"), *FEATURES]) == 0
     reported = capsys.readouterr()
     assert "--image=none, " in reported.err and "image" not in reported.out
@@ -125,7 +125,7 @@ def test_what_is_told_of_rows(table, tmp_path, capsys):
 
 
 @pytest.mark.slow(1)
-def test_tensorflow_datasets_opens_rows_supervised(rows):
+def test_tensorflow_datasets_opens_rows_as_supervised_pairs(rows):
     import tensorflow_datasets as tfds
 
     builder = tfds.builder_from_directory(str(rows))
@@ -138,7 +138,7 @@ def test_tensorflow_datasets_opens_rows_supervised(rows):
 
 
 @pytest.mark.slow(3)
-def test_two_engines_give_the_same_bytes(rows, table, tmp_path):
+def test_prism_and_local_runner_give_the_same_bytes(rows, table, tmp_path):
     engines = pytest.importorskip("engines")
     prism = ("--runner=PrismRunner", f"--prism_location={engines.prism()}", "--environment_type=LOOPBACK")
     other = prepare(table, tmp_path / "rows", *FEATURES, "--num_shards=train=3,validation=1", *prism)
@@ -146,7 +146,7 @@ def test_two_engines_give_the_same_bytes(rows, table, tmp_path):
 
 
 @pytest.mark.slow
-def test_repair_makes_rows_again_and_says_which_values_have_changed(tmp_path, capsys):
+def test_repair_restores_rows_and_reports_changed_values(tmp_path, capsys):
     table = write_rows(tmp_path / "source/rows.csv")
     output = prepare(table, tmp_path / "out", *FEATURES)
     before, shard = contents(output), read_manifest(output).splits["validation"][0]
@@ -166,11 +166,11 @@ def test_repair_makes_rows_again_and_says_which_values_have_changed(tmp_path, ca
     (output / shard.catalog).unlink()
     capsys.readouterr()
     assert main(["repair", str(output)]) == 1
-    assert f"{key}: height is not what it was" in capsys.readouterr().err
+    assert f"{key}: height " in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_what_is_asked_of_rows_and_is_of_images(rows, capsys):
+def test_image_options_are_rejected_for_rows(rows, capsys):
     dataset = tf_input.open(rows)
     for options, message in (({"image_size": 8}, "image_size=8"), ({"augment": True}, "image_size and augment")):
         with pytest.raises(ValueError, match=message):
@@ -184,7 +184,7 @@ def test_bad_cells_are_dead_letters_and_too_many_fail_the_run(tmp_path, capsys):
     table = write_files(tmp_path, {"rows.csv": b"a,y\n1,x\nnan,x\n2,y\n,y\n3,x\n4,y\n5,x\n6,y\n"}) / "rows.csv"
     options = ("--feature=a:float", "--label=y", "--splits=train=1")
     assert main(["prepare", "--input", str(table), "--output", str(tmp_path / "out"), *options]) == 2
-    assert "2 of 8 inputs are dead letters" in capsys.readouterr().err
+    assert "2 of 8 inputs" in capsys.readouterr().err
     output = prepare(table, tmp_path / "out", *options, "--max_bad_fraction=0.5", "--resume")
     letters = [json.loads(line) for line in (output / "dead_letters.jsonl").read_text().splitlines()]
     assert [letter["path"] for letter in letters] == ["rows.csv:3", "rows.csv:5"]
@@ -277,7 +277,7 @@ SOURCES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
-def test_each_source_that_may_lack_images(name, tmp_path, capsys):
+def test_source_supports_examples_without_images(name, tmp_path, capsys):
     write, options, fits = SOURCES[name]
     splits = () if name == "npz" else ("--splits=train=1",)
     output = prepare(tmp_path / "in" / write(tmp_path / "in"), tmp_path / "out", *options, *splits)
@@ -290,13 +290,13 @@ def test_each_source_that_may_lack_images(name, tmp_path, capsys):
             index = int(entry["key"][0].decode().replace("#", ":").rpartition(":")[2]) - first_line
             assert fits(entry, index), (name, index)
             assert manifest.label_names[entry["label"][0]] == str(index % 2), (name, index)
-    if name not in ("npz", "tfrecord"):  # of two splits, and of lists
-        return  # nothing that the others do not have
-    again = prepare(output, tmp_path / "again", "--splits=train=1", "--split_folders=no")  # our own, prepared anew
+    if name not in ("npz", "tfrecord"):  # the other sources have no second split and no lists
+        return
+    again = prepare(output, tmp_path / "again", "--splits=train=1", "--split_folders=no")  # a prepared dataset is a source, too
     assert sorted(map(str, stored(again, "train"))) == sorted(str(item) for split in manifest.splits for item in stored(output, split))
 
 
-def test_lines_of_text(tmp_path, capsys):
+def test_text_lines_are_examples(tmp_path, capsys):
     texts = {"poems.txt": "title\n# by nobody\n first  line \r\n\n\nthe last\n", "prose.txt": "title\nzwölf\tBoxkämpfer\n"}
     source = write_files(tmp_path / "in", {name: text.encode() for name, text in texts.items()})
     options = ("--source=text_lines", "--skip_lines=1", "--comment=#", "--label=file", "--splits=train=1", "--group=file")
@@ -319,8 +319,8 @@ def test_lines_of_text(tmp_path, capsys):
     }
 
 
-def test_the_class_of_a_file_is_its_name_without_its_ending(tmp_path):
-    """All of it: a language or a version in the name is no ending."""
+def test_class_of_a_text_file_is_its_name_without_extension(tmp_path):
+    """A language or a version in the name is not an extension."""
     names = {"poems.de.txt": "poems.de", "poems.en.TXT": "poems.en", "v1.0.txt.gz": "v1.0", "v1.1.list": "v1.1", "news.de": "news.de"}
     files = {name: gzip.compress(b"x\n") if name.endswith(".gz") else b"x\n" for name in names}
     config = SourceConfig("text_lines", labels=(Column("label", ("file",), "class"),))
@@ -328,35 +328,35 @@ def test_the_class_of_a_file_is_its_name_without_its_ending(tmp_path):
     assert {name: line.label for name in source.parts() for line in source.list(name)} == names
 
 
-def test_lines_that_are_no_text_are_dead_letters(tmp_path):
+def test_invalid_text_lines_are_dead_letters(tmp_path):
     path = write_files(tmp_path, {"notes.txt": b"caf\xe9\n7\nx\n"}) / "notes.txt"
     config = SourceConfig("text_lines", features=(Column("text", ("text",), "integer"),))
     source = TextLines(PrepareJob(str(path), "out", "made", source=config))
-    first, good, last = source.list("notes.txt")
+    first, valid, last = source.list("notes.txt")
     assert (first.path, first.stage, first.reason) == ("notes.txt:1", "list", "not_utf8") and "UTF-8" in first.message
-    assert good.values == {"text": 7} and (last.path, last.reason) == ("notes.txt:3", "bad_value")
+    assert valid.values == {"text": 7} and (last.path, last.reason) == ("notes.txt:3", "bad_value")
 
 
 ERRORS = {
-    "nothing to keep": ("a,y\n1,x\n", ("--label=y",), "none of the columns file_name, image, image_path, path, filename, filepath, file"),
-    "an image by another name": (
+    "no feature and no image": ("a,y\n1,x\n", ("--label=y",), "file_name, image, image_path, path"),
+    "image column with another name": (
         "photo,a,y\n1.jpg,2,x\n", ("--feature=a:float", "--label=y"),
         "--image_column=photo",
     ),
     "no label": ("a,y\n1,x\n", ("--feature=a:float",), "--label COLUMN, "),
     "no features": ("a,y\n1,x\n", ("--image=none", "--label=y"), "--feature COLUMN:KIND"),
-    "an option of images": ("a,y\n1,x\n", ("--feature=a:float", "--label=y", "--image_size=short=8"), "--image_size: the examples have no images (--image=none)"),
-    "a check": ("a,y\n1,x\n", ("--image=none", "--check=decode", "--feature=a:float"), "--check: the examples have no images (--image=none)"),
-    "a mask": ("a,y\n1,m.png\n", ("--feature=a:float", "--image=none", "--label=y:mask"), "'mask' is of kind mask"),
-    "a header that is a row": ("1.5,x\n2.5,y\n", ("--feature=a:float", "--label=y"), "--column_names"),
-    "too few names": ("1.5,x\n2.5,y\n", ("--feature=a:float", "--label=a", "--column_names=a"), "--column_names has 1 names"),
-    "a name twice": ("1.5,x\n", ("--feature=a:float", "--column_names=a,a"), "--column_names=a,a: "),
-    "a shape of a class": ("a,y\n1,x\n", ("--feature=a:class[]",), "--feature=a:class[]: invalid shape"),
+    "option for images": ("a,y\n1,x\n", ("--feature=a:float", "--label=y", "--image_size=short=8"), "--image_size: "),
+    "check of images": ("a,y\n1,x\n", ("--image=none", "--check=decode", "--feature=a:float"), "--check: "),
+    "mask as label": ("a,y\n1,m.png\n", ("--feature=a:float", "--image=none", "--label=y:mask"), "'mask'"),
+    "first row as header": ("1.5,x\n2.5,y\n", ("--feature=a:float", "--label=y"), "--column_names"),
+    "too few column names": ("1.5,x\n2.5,y\n", ("--feature=a:float", "--label=a", "--column_names=a"), "--column_names has 1 names"),
+    "repeated column name": ("1.5,x\n", ("--feature=a:float", "--column_names=a,a"), "--column_names=a,a: "),
+    "shape of a class label": ("a,y\n1,x\n", ("--feature=a:class[]",), "--feature=a:class[]"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_what_is_wrong_is_one_line_before_any_work(case, tmp_path, capsys):
+def test_invalid_options_are_rejected_in_one_line(case, tmp_path, capsys):
     text, options, message = ERRORS[case]
     table = write_files(tmp_path, {"rows.csv": text.encode()}) / "rows.csv"
     assert main(["prepare", "--input", str(table), "--output", str(tmp_path / "out"), *options]) == 2
@@ -365,7 +365,7 @@ def test_what_is_wrong_is_one_line_before_any_work(case, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_sources_of_images_have_no_use_for_the_option(tmp_path, capsys):
+def test_image_sources_reject_image_none(tmp_path, capsys):
     folder = write_files(tmp_path / "in", {"cat/1.jpg": jpeg(), "list.txt": b"1.jpg x\n"})
     for source in ("image_folder", "text"):
         path = folder / "list.txt" if source == "text" else folder
@@ -374,7 +374,7 @@ def test_sources_of_images_have_no_use_for_the_option(tmp_path, capsys):
 
 
 @pytest.mark.slow(1.8)
-def test_an_analysis_of_rows_and_a_transform(rows, tmp_path):
+def test_rows_can_be_analyzed_and_transformed(rows, tmp_path):
     pytest.importorskip("tensorflow_transform")
     copy = shutil.copytree(rows, tmp_path / "copy")
     assert main(["analyze", str(copy)]) == 0
@@ -391,8 +391,8 @@ def test_an_analysis_of_rows_and_a_transform(rows, tmp_path):
 
 
 @pytest.mark.slow(1)
-def test_a_model_is_trained_on_rows_alone(tmp_path):
-    """As a tutorial on tables does: named inputs, one head."""
+def test_model_is_trained_on_rows(tmp_path):
+    """The model has named inputs and one output, as in tutorials about tables."""
     random = np.random.default_rng(1)
     width, depth = random.normal(size=(2, 400))
     text = "width,depth,kind\n" + "".join(f"{a:.5f},{b:.5f},{'big' if a + b > 0 else 'small'}\n" for a, b in zip(width, depth))
@@ -406,7 +406,7 @@ def test_a_model_is_trained_on_rows_alone(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_model_is_trained_on_lines_of_text(tmp_path):
+def test_model_is_trained_on_text_lines(tmp_path):
     files = {f"{name}.txt": "".join(f"{word} number {index}\n" for index in range(150)).encode() for name, word in (("sea", "waves"), ("town", "streets"))}
     output = prepare(write_files(tmp_path / "in", files), tmp_path / "out", "--source=text_lines", "--label=file")
     dataset = tf_input.open(output)
@@ -420,7 +420,7 @@ def test_a_model_is_trained_on_lines_of_text(tmp_path):
     assert model.evaluate(valid, verbose=0)[1] > 0.9
 
 
-def test_foreign_records_of_numbers_alone_need_no_layout(tmp_path):
+def test_records_of_other_programs_need_no_layout_for_numbers(tmp_path):
     path = tmp_path / "in" / write_records(tmp_path / "in")
     records = tf_input.open_tfrecords(path)
     x, y = next(iter(records.batches(batch_size=5, shuffle=False)))
@@ -433,8 +433,8 @@ def test_foreign_records_of_numbers_alone_need_no_layout(tmp_path):
 
 
 @pytest.mark.slow(2)
-def test_long_texts_are_in_records_alone(tmp_path, capsys):
-    """A feature of which one text is long has no column in any catalog: of no split, and by no repair."""
+def test_long_texts_are_stored_only_in_records(tmp_path, capsys):
+    """If one text of a feature is long, the feature has no catalog column in any split, even after a repair."""
     rows = [{"body": ("é" * 600 if index == 7 else f"text {index}"), "title": "x" * (1024 - index), "y": CLASSES[index % 3]} for index in range(40)]
     (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     data = tf_input.open(prepare(tmp_path / "all.jsonl", tmp_path / "out", "--feature=body:text", "--feature=title:text", "--label=y"))

@@ -1,6 +1,6 @@
-"""Real files through the real command: photographs with VOC boxes, photographs of hands as folders and as a table, scanned digits as arrays.
+"""Tests of the command with real files: photographs with VOC boxes, photographs of hands, and scanned digits.
 
-The photographs are not part of this project. They are looked for in `shared/data`, in this folder or beside it.
+The photographs are not part of this project. The tests look for `shared/data` in the checkout and beside the checkout.
 """
 
 import csv
@@ -33,9 +33,9 @@ SHORT = 200
 
 def unpack(name: str, folder: pathlib.Path) -> pathlib.Path:
     if DATA is None or not (DATA / name).exists():
-        pytest.skip(f"{name} is in no shared/data, here or beside this folder")
+        pytest.skip(f"shared/data has no {name}")
     with tarfile.open(DATA / name) as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # needs Python 3.11.4
         archive.extractall(folder)
     return folder
 
@@ -47,11 +47,11 @@ def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> tf_inp
 
 @pytest.fixture(scope="module")
 def raccoons(tmp_path_factory) -> pathlib.Path:
-    """Photographs; each carries one of the eight EXIF orientations, which their boxes then have to follow."""
+    """Returns photographs with boxes. The photographs have all eight EXIF orientations, which the boxes must follow."""
     folder = unpack("raccoon-voc.tar.xz", tmp_path_factory.mktemp("raccoons"))
-    others = {path.name for index, path in enumerate(sorted((folder / "images").iterdir())) if index % 2}  # a half shows it too
+    removed = {path.name for index, path in enumerate(sorted((folder / "images").iterdir())) if index % 2}  # for speed
     for path in [*(folder / "annotations").iterdir()]:
-        if (name := xml.etree.ElementTree.parse(path).findtext("filename")) in others:
+        if (name := xml.etree.ElementTree.parse(path).findtext("filename")) in removed:
             path.unlink()
             (folder / "images" / name).unlink()
     for index, path in enumerate(sorted((folder / "images").iterdir())):
@@ -65,8 +65,11 @@ def raccoons(tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="module")
-def turned_boxes(raccoons) -> dict[bytes, tuple[tuple[int, int], np.ndarray]]:
-    """Key -> (height, width) and boxes in pixels of the upright photograph: painted, turned by Pillow, and found again."""
+def upright_boxes(raccoons) -> dict[bytes, tuple[tuple[int, int], np.ndarray]]:
+    """Returns the size of each upright photograph and its boxes in pixels, by key.
+
+    Each box is painted, rotated by Pillow and located again.
+    """
     expected = {}
     for path in (raccoons / "annotations").iterdir():
         root = xml.etree.ElementTree.parse(path).getroot()
@@ -93,14 +96,14 @@ def prepared_raccoons(raccoons, tmp_path_factory) -> pathlib.Path:
     return output
 
 
-def test_boxes_of_photographs_are_those_of_the_xml_within_a_pixel(turned_boxes, prepared_raccoons):
+def test_boxes_match_the_voc_annotations_within_a_pixel(upright_boxes, prepared_raccoons):
     builder = tfds.builder_from_directory(str(prepared_raccoons))
     assert builder.info.features["objects"].feature["label"].names == ["raccoon"]
     actual = {}
     for item in tfds.as_numpy(builder.as_dataset(split="+".join(builder.info.splits))):
         actual[item["key"]] = item
-    assert actual.keys() == turned_boxes.keys() and len(actual) == 100
-    for key, ((height, width), boxes) in turned_boxes.items():
+    assert actual.keys() == upright_boxes.keys() and len(actual) == 100
+    for key, ((height, width), boxes) in upright_boxes.items():
         item = actual[key]
         stored = (item["height"], item["width"])
         scale = min(1, SHORT / min(height, width))
@@ -110,22 +113,22 @@ def test_boxes_of_photographs_are_those_of_the_xml_within_a_pixel(turned_boxes, 
         assert np.abs(pixels - boxes * scale).max() <= 1, key
 
 
-def test_a_detectors_batches_hold_every_raccoon(turned_boxes, prepared_raccoons):
+def test_detection_batches_contain_every_box(upright_boxes, prepared_raccoons):
     dataset = tf_input.open(prepared_raccoons)
     num_boxes = 0
     for split in dataset.splits:
         for images, objects in dataset.batches(split, batch_size=16, image_size=128, shuffle=False):
             assert images.shape[1:] == (128, 128, 3)
             num_boxes += int(tf.reduce_sum(tf.cast(objects["valid"], tf.int32)))
-    assert num_boxes == sum(len(boxes) for _, boxes in turned_boxes.values())
+    assert num_boxes == sum(len(boxes) for _, boxes in upright_boxes.values())
 
 
-def test_hands_as_a_table_are_the_hands_in_folders(tmp_path):
+def test_table_and_class_folders_give_the_same_dataset(tmp_path):
     folder = unpack("sign-language-digits.tar.xz", tmp_path / "hands") / "Dataset"
     for index, path in enumerate(sorted(folder.glob("*/*.JPG"))):
-        if index % 4:  # a quarter of the 2062 shows it too
+        if index % 4:  # a quarter of the 2,062 photographs, for speed
             path.unlink()
-    options = ("--splits=train=0.8,test=0.2", "--num_shards=4", "--no_report")  # which says how the one and the other was made
+    options = ("--splits=train=0.8,test=0.2", "--num_shards=4", "--no_report")  # the report shows the options of the run
     as_folders = prepare(folder, tmp_path / "folders", *options)
     with open(folder / "hands.csv", "w", newline="") as file:
         writer = csv.writer(file)
@@ -146,11 +149,11 @@ DIGITS = {
 
 
 @pytest.mark.parametrize("kind, encoding", [*zip(DIGITS, ("raw", "file", "raw", "file"))])
-def test_scanned_digits_as_arrays(tmp_path, kind, encoding):
-    datasets = pytest.importorskip("sklearn.datasets", reason="scikit-learn has the digits, and is not installed")
+def test_digits_are_read_back_from_each_array_format(tmp_path, kind, encoding):
+    datasets = pytest.importorskip("sklearn.datasets")
     digits = datasets.load_digits()
     pixels, labels = (digits.images[::4] * 15).astype(np.uint8), digits.target[::4].astype(np.uint8)
-    if kind == "cifar":  # which has but one size, in colours
+    if kind == "cifar":  # CIFAR files have one size and three channels
         pixels = np.repeat(pixels[:, None].repeat(4, axis=2).repeat(4, axis=3), 3, axis=1)
     archive = io.BytesIO()
     np.savez(archive, x=pixels, y=labels)
@@ -178,8 +181,8 @@ def test_scanned_digits_as_arrays(tmp_path, kind, encoding):
     assert sorted(actual) == expected
 
 
-def cut(image: Image.Image, fraction: float) -> Image.Image:
-    """Without so much of each direction, half of it at each end."""
+def crop_border(image: Image.Image, fraction: float) -> Image.Image:
+    """Removes a fraction of the height and of the width, half of it at each side."""
     dx, dy = (round(side * fraction / 2) for side in image.size)
     return image.crop((dx, dy, image.width - dx, image.height - dy))
 
@@ -190,22 +193,21 @@ def as_jpeg(image: Image.Image, quality: int = 85) -> bytes:
     return encoded.getvalue()
 
 
-# How a near-duplicate is made of a photograph, and of how many of them it must be found.
+# Maps each kind of near-duplicate to a function that makes it and to the share that must be found.
 NEAR_DUPLICATES = {
     "recompressed, quality 30": (lambda image: as_jpeg(image, 30), 1.0),
     "half the size": (lambda image: as_jpeg(image.resize((image.width // 2, image.height // 2))), 1.0),
     "a quarter of the size": (lambda image: as_jpeg(image.resize((image.width // 4, image.height // 4), Image.Resampling.BICUBIC)), 1.0),
     "brightness x 1.3": (lambda image: as_jpeg(ImageEnhance.Brightness(image).enhance(1.3)), 0.95),
     "grey": (lambda image: as_jpeg(image.convert("L")), 1.0),
-    "mirrored": (lambda image: as_jpeg(ImageOps.mirror(image)), 1.0),
-    "cut by 2 %": (lambda image: as_jpeg(cut(image, 0.02)), 0.95),
-    "cut by 5 %": (lambda image: as_jpeg(cut(image, 0.05)), 0.75),
+    "flipped": (lambda image: as_jpeg(ImageOps.mirror(image)), 1.0),
+    "cropped by 2 %": (lambda image: as_jpeg(crop_border(image, 0.02)), 0.95),
+    "cropped by 5 %": (lambda image: as_jpeg(crop_border(image, 0.05)), 0.75),
 }
 
 
 def find_near_duplicates(photographs: list[bytes]) -> tuple[dict[str, float], int]:
-    """Of each kind of near-duplicate how many of all are found at 8 bits, and how many pairs of photographs are taken for near-duplicates."""
-
+    """Returns the share of near-duplicates found at 8 bits, by kind, and the number of falsely paired photographs."""
     images, num = [Image.open(io.BytesIO(data)).convert("RGB") for data in photographs], len(photographs)
     encoded = [*photographs, *(make(image) for make, _ in NEAR_DUPLICATES.values() for image in images)]
     hashes, _ = perceptual_hashes([load_for_hash(data, "strict") for data in encoded])
@@ -214,7 +216,7 @@ def find_near_duplicates(photographs: list[bytes]) -> tuple[dict[str, float], in
     return shares, int((edges < num).all(axis=1).sum())
 
 
-def test_near_duplicates_of_photographs_are_found_and_no_others(tmp_path):
+def test_near_duplicates_are_found_without_false_pairs(tmp_path):
     paths = sorted(path for path in unpack("photos.tar", tmp_path).rglob("*") if path.is_file())
     shares, num_false = find_near_duplicates([path.read_bytes() for path in paths[::20]])
     assert not num_false

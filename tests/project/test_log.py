@@ -1,4 +1,4 @@
-"""What is told of a run to logs and to programs: `--log_format`, `--error_json`, `recordmill status`."""
+"""Tests of logs and machine-readable output: `--log_format`, `--error_json`, `--progress` and `recordmill status`."""
 
 import contextlib
 import dataclasses
@@ -32,7 +32,7 @@ LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ) ([0-9a-f]{8}|-) (start|lis
 
 
 @pytest.fixture(autouse=True)
-def plain_lines():
+def reset_log_format():
     yield
     log.set_format(None)
     progress.set_display("auto")
@@ -44,12 +44,12 @@ def source(tmp_path) -> pathlib.Path:
     return tmp_path / "in"
 
 
-def call(source: pathlib.Path, output: pathlib.Path, *options: str) -> list[str]:
+def prepare_arguments(source: pathlib.Path, output: pathlib.Path, *options: str) -> list[str]:
     return ["prepare", "--input", str(source), "--output", str(output), "--num_shards=3", *options]
 
 
-def test_a_log_has_the_start_and_the_end_with_time_run_and_stage(source, tmp_path, capsys):
-    assert main(call(source, tmp_path / "out", "--log_format=text")) == 0
+def test_log_has_first_and_last_line_with_time_run_and_stage(source, tmp_path, capsys):
+    assert main(prepare_arguments(source, tmp_path / "out", "--log_format=text")) == 0
     first, *_, last = capsys.readouterr().err.splitlines()
     run_id = json.loads((tmp_path / "out/run.json").read_text())["run_id"]
     assert LINE.fullmatch(first).groups()[1:3] == (run_id[:8], "list") and f"run {run_id} to {tmp_path}/out on DirectRunner" in first
@@ -57,23 +57,23 @@ def test_a_log_has_the_start_and_the_end_with_time_run_and_stage(source, tmp_pat
     datetime.datetime.fromisoformat(LINE.fullmatch(last)[1])
 
 
-def test_for_programs_each_line_is_json_with_the_options_first(source, tmp_path, capsys):
-    assert main(call(source, tmp_path / "out", "--log_format=json", "--seed=7")) == 0
+def test_json_log_has_one_object_per_line_with_the_options_first(source, tmp_path, capsys):
+    assert main(prepare_arguments(source, tmp_path / "out", "--log_format=json", "--seed=7")) == 0
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert all({"time", "run_id", "stage", "level", "message"} <= set(line) for line in lines)
     assert lines[0]["options"]["seed"] == 7 and len({line["run_id"] for line in lines}) == 1
-    assert main(call(source, tmp_path / "out", "--log_format=json")) == 2
+    assert main(prepare_arguments(source, tmp_path / "out", "--log_format=json")) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    reported = json.loads(line)
-    assert (reported["level"], reported["kind"], reported["stage"]) == ("error", "usage", "start") and "exists. " in reported["message"]
+    error = json.loads(line)
+    assert (error["level"], error["kind"], error["stage"]) == ("error", "usage", "start") and "out" in error["message"]
 
 
-def test_people_are_told_nothing_of_that(source, tmp_path, capsys):
-    assert main(call(source, tmp_path / "out")) == 0
+def test_default_run_logs_nothing(source, tmp_path, capsys):
+    assert main(prepare_arguments(source, tmp_path / "out")) == 0
     assert capsys.readouterr().err == ""
 
 
-def test_where_no_terminal_is_a_line_now_and_then_says_how_far_it_is(tmp_path, monkeypatch, capsys):
+def test_progress_is_logged_at_intervals_without_a_terminal(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(progress, "TELL_SECONDS", 0.05)
     directory, reported = str(tmp_path / "progress"), threading.Event()
     print_message = log.print_message
@@ -83,25 +83,25 @@ def test_where_no_terminal_is_a_line_now_and_then_says_how_far_it_is(tmp_path, m
         assert reported.wait(30)
         progress.count_restart()
         reported.clear()
-        assert reported.wait(30) and not reported.clear() and reported.wait(30)  # the line amid which it came, and the next
+        assert reported.wait(30) and not reported.clear() and reported.wait(30)  # the first line may predate the restart
     line, *_, last = capsys.readouterr().err.splitlines()
     assert last.endswith("; job restarted 1 time"), last
     assert re.fullmatch(r"recordmill: 0:\d\d: listed 100 of 100 \(.*\); written 40 of 100 \([\d,]+/s, 0:\d\d left\), 2 dead letters; [\d,.]+ MB/s", line), line
 
 
-def test_requests_that_were_made_again_are_told(tmp_path, monkeypatch, capsys):
+def test_progress_reports_repeated_requests(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(progress, "TELL_SECONDS", 0.05)
     reported, print_message = threading.Event(), log.print_message
     monkeypatch.setattr(log, "print_message", lambda *args, **fields: (print_message(*args, **fields), reported.set()))
-    counts = progress._COUNTS.pack(*progress.Counts(listed=3, retries=1234))  # of a worker that reads from a store
-    write_files(tmp_path / "progress", {"worker": counts, "one that begins": b""})
+    counts = progress._COUNTS.pack(*progress.Counts(listed=3, retries=1234))  # as a worker that reads from an object store counts
+    write_files(tmp_path / "progress", {"worker": counts, "starting worker": b""})
     with progress.ProgressDisplay(str(tmp_path / "progress")):
         assert reported.wait(30)
     line = capsys.readouterr().err.splitlines()[0]
     assert line.endswith("; 1,234 requests made again") and "MB/s" not in line, line
 
 
-def test_progress_does_not_go_back_where_its_directory_goes_before_the_end(tmp_path, monkeypatch, capsys):
+def test_progress_does_not_decrease_if_its_directory_is_removed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(progress, "JSON_SECONDS", 0.05)
     reported, print_message = threading.Event(), log.log_progress
     monkeypatch.setattr(log, "log_progress", lambda **fields: (print_message(**fields), reported.set()))
@@ -113,12 +113,12 @@ def test_progress_does_not_go_back_where_its_directory_goes_before_the_end(tmp_p
     assert {json.loads(line)["stages"][1]["done"] for line in capsys.readouterr().err.splitlines()} == {40}
 
 
-def test_what_is_said_during_an_import_is_shown_only_where_it_fails(tmp_path, monkeypatch, capfd):
-    """Also by C++, which writes to the descriptor."""
+def test_output_during_an_import_is_shown_only_if_the_import_fails(tmp_path, monkeypatch, capfd):
+    """The output includes messages of C++ code, which writes to the file descriptor."""
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "")
     monkeypatch.syspath_prepend(tmp_path)
-    print_message = b"import os\nos.write(2, b'an old driver\\n')\n"
-    write_files(tmp_path, {"made_talkative.py": print_message, "made_broken.py": print_message + b"import made_nowhere\n"})
+    writes_to_stderr = b"import os\nos.write(2, b'an old driver\\n')\n"
+    write_files(tmp_path, {"made_talkative.py": writes_to_stderr, "made_broken.py": writes_to_stderr + b"import made_nowhere\n"})
     for name, expected in (("made_talkative", ""), ("made_broken", "an old driver\n")):
         monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
         with contextlib.nullcontext() if not expected else pytest.raises(ModuleNotFoundError, match="made_nowhere"):
@@ -128,7 +128,7 @@ def test_what_is_said_during_an_import_is_shown_only_where_it_fails(tmp_path, mo
         import_quietly("made_broken", "made_nowhere")
 
 
-def test_for_programs_progress_is_a_line_of_json_each_second(tmp_path, monkeypatch, capsys):
+def test_json_progress_is_a_line_per_second(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(progress, "JSON_SECONDS", 0.05)
     directory, reported = str(tmp_path / "progress"), threading.Event()
     print_message = log.log_progress
@@ -142,24 +142,24 @@ def test_for_programs_progress_is_a_line_of_json_each_second(tmp_path, monkeypat
     assert [(stage["name"], stage["done"], stage["total"]) for stage in first["stages"]] == [("listed", 100, 100), ("written", 40, 100)]
     assert first["stages"][1]["seconds_left"] > 0 and first["bytes_per_second"] > 0
     assert (first["level"], first["dead_letters"], first["restarts"]) == ("progress", 2, 0)
-    assert last["stages"][1]["done"] == 100  # the end is told too
+    assert last["stages"][1]["done"] == 100  # progress is also logged at the end
 
 
-def test_a_quiet_run_says_what_is_wrong_and_nothing_else(source, tmp_path, capsys, monkeypatch):
+def test_quiet_run_logs_only_errors(source, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(progress, "TELL_SECONDS", 0.01)
     write_files(tmp_path / "in", {"ant/bad.jpg": b"<html>"})
-    assert main(call(source, tmp_path / "out", "--quiet", "--max_bad_fraction=0.1")) == 0
+    assert main(prepare_arguments(source, tmp_path / "out", "--quiet", "--max_bad_fraction=0.1")) == 0
     assert capsys.readouterr() == ("", "")
     assert main(["verify", str(tmp_path / "out"), "--quiet"]) == 0
-    assert "intact" in capsys.readouterr().out  # that was asked for
-    assert main(call(source, tmp_path / "out", "--quiet")) == 2
-    assert "exists. " in capsys.readouterr().err
+    assert "intact" in capsys.readouterr().out  # the result that the user asked for
+    assert main(prepare_arguments(source, tmp_path / "out", "--quiet")) == 2
+    assert f"--output={tmp_path}/out" in capsys.readouterr().err
 
 
 @pytest.mark.slow(3)
-def test_each_long_command_tells_programs_how_far_it_is_and_can_be_quiet(source, tmp_path, capfd):
+def test_long_commands_support_json_progress_and_quiet(source, tmp_path, capfd):
     out = str(tmp_path / "out")
-    assert main(call(source, tmp_path / "out")) == 0
+    assert main(prepare_arguments(source, tmp_path / "out")) == 0
     shard = next((tmp_path / "out").glob("*-train.tfrecord-*"))
     commands = {
         "verify": ([out], ["verified"]),
@@ -175,7 +175,7 @@ def test_each_long_command_tells_programs_how_far_it_is_and_can_be_quiet(source,
         assert main([command, *words, "--progress=json"]) == 0
         last = json.loads(capfd.readouterr().err.splitlines()[-1])
         assert (last["level"], [stage["name"] for stage in last["stages"]]) == ("progress", stages)
-        if command != "export":  # whose counts go with its working directory
+        if command != "export":  # the counts of an export are removed with its working directory
             done = [(stage["done"], stage["total"]) for stage in last["stages"]]
             assert all(number == (total or number) for number, total in done) and done[-1][0], (command, done)
     shutil.rmtree(tmp_path / "new")
@@ -183,33 +183,33 @@ def test_each_long_command_tells_programs_how_far_it_is_and_can_be_quiet(source,
     for command, (words, _) in commands.items():
         capfd.readouterr()
         assert main([command, *words, "--quiet"]) == (1 if command == "verify" else 0), command
-        reported, err = capfd.readouterr()
-        assert err.startswith("recordmill: ") == (command == "verify") and bool(reported) == (command in ("verify", "leaks", "quality")), command
+        printed, err = capfd.readouterr()
+        assert err.startswith("recordmill: ") == (command == "verify") and bool(printed) == (command in ("verify", "leaks", "quality")), command
         if command == "verify":
             assert main(["repair", out, "--quiet", "--progress=none"]) == 0
 
 
-def test_a_shell_is_told_how_a_line_may_go_on(tmp_path):
+def test_shell_completion_suggests_values(tmp_path):
     pytest.importorskip("argcomplete")
     line = "recordmill prepare --progress j"
-    asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "told"), "COMP_LINE": line, "COMP_POINT": str(len(line))}
-    subprocess.run([sys.executable, "-m", "beam_pipelines"], env={**os.environ, "PYTHONPATH": str(ROOT), **asked}, check=True, timeout=120)
-    assert (tmp_path / "told").read_text().strip() == "json"
+    variables = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "completed"), "COMP_LINE": line, "COMP_POINT": str(len(line))}
+    subprocess.run([sys.executable, "-m", "beam_pipelines"], env={**os.environ, "PYTHONPATH": str(ROOT), **variables}, check=True, timeout=120)
+    assert (tmp_path / "completed").read_text().strip() == "json"
 
 
-# What fails -> kind, stage, exit code
+# Maps each failure to the command, the kind, the stage and the exit code.
 FAILURES = {
-    "wrong use": (["prepare", "--input"], "usage", "start", 2),
-    "a wrong option": (["prepare", "--input", "in", "--output", "out", "--seed=x"], "usage", "start", 2),
+    "missing argument": (["prepare", "--input"], "usage", "start", 2),
+    "invalid option": (["prepare", "--input", "in", "--output", "out", "--seed=x"], "usage", "start", 2),
     "no input": (["prepare", "--input", "nowhere", "--output", "out"], "usage", "start", 2),
     "too many dead letters": (["prepare", "--input", "in", "--output", "out", "--max_bad_fraction=0"], "data", "publish", 2),
-    "status of nothing": (["status", "nowhere"], "usage", "start", 2),
-    "repair of nothing": (["repair", "nowhere"], "usage", "start", 2),
+    "status of a missing dataset": (["status", "nowhere"], "usage", "start", 2),
+    "repair of a missing dataset": (["repair", "nowhere"], "usage", "start", 2),
 }
 
 
 @pytest.mark.parametrize("case", FAILURES)
-def test_a_failure_is_written_for_programs_as_it_is_told(source, tmp_path, monkeypatch, capsys, case):
+def test_error_json_has_the_reported_failure(source, tmp_path, monkeypatch, capsys, case):
     command, kind, stage, exit_code = FAILURES[case]
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path / "in", {"ant/bad.jpg": b"<html>"})
@@ -220,28 +220,28 @@ def test_a_failure_is_written_for_programs_as_it_is_told(source, tmp_path, monke
     assert capsys.readouterr().err == f"recordmill: {actual['message']}\n"
 
 
-def test_after_success_there_is_no_such_file(source, tmp_path, monkeypatch, capsys):
+def test_error_json_is_removed_after_success(source, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "error.json").write_text("of an earlier command")
-    assert main(call(source, tmp_path / "out", "--error_json=error.json")) == 0
+    assert main(prepare_arguments(source, tmp_path / "out", "--error_json=error.json")) == 0
     assert not (tmp_path / "error.json").exists()
     assert main(["status", "out", "--error_json=nowhere/error.json"]) == 2
-    assert capsys.readouterr().err == "recordmill: --error_json=nowhere/error.json: expected a path in a folder that is there\n"
+    assert "--error_json=nowhere/error.json" in capsys.readouterr().err
 
 
-# What cannot be written, and what is there instead -> what is told, before the command begins or beside its own failure
+# Maps each path that cannot be written to the options and to parts of the expected lines.
 UNWRITABLE = {
-    "a folder": (["--error_json=there"], ["--error_json=there: Is a directory; expected the path of a file"]),
-    "no value": (["--error_json"], ["argument --error_json: expected one argument"]),
-    "a folder beside it": (
+    "a folder": (["--error_json=there"], ["--error_json=there: Is a directory"]),
+    "no value": (["--error_json"], ["--error_json: expected one argument"]),
+    "a folder as temporary file": (
         ["--error_json=new"],
-        ["no dataset and no run found", "warning: --error_json=new could not be written: Is a directory"],
+        ["nowhere", "--error_json=new could not be written: Is a directory"],
     ),
 }
 
 
 @pytest.mark.parametrize("case", UNWRITABLE)
-def test_a_failures_file_that_cannot_be_written_is_said_and_changes_no_exit_code(tmp_path, monkeypatch, capsys, case):
+def test_unwritable_error_json_is_reported_and_keeps_the_exit_code(tmp_path, monkeypatch, capsys, case):
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path, {"there/mine": b"", "new.tmp/mine": b""})
     options, expected = UNWRITABLE[case]
@@ -251,22 +251,22 @@ def test_a_failures_file_that_cannot_be_written_is_said_and_changes_no_exit_code
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()) == ["new.tmp/mine", "there/mine"]
 
 
-def test_what_a_worker_process_logs_names_the_run():
+def test_log_lines_of_a_worker_process_name_the_run():
     code = (
         "import logging; from beam_pipelines.log import name_run_in_messages as name; logging.basicConfig(format='%(message)s')\n"
-        "name('of the first'); name('1a2b'); name(''); logging.warning('%d bundles', 3)"
+        "name('earlier run'); name('1a2b'); name(''); logging.warning('%d bundles', 3)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert run.stderr == "3 bundles (run 1a2b)\n"
 
 
-def test_what_a_commands_own_process_logs_stays_as_it_is(source, tmp_path, caplog):
-    assert main(call(source, tmp_path / "out")) == main(["export", str(tmp_path / "out"), str(tmp_path / "tars"), "--to=webdataset"]) == 0
+def test_log_lines_of_the_command_itself_do_not_name_the_run(source, tmp_path, caplog):
+    assert main(prepare_arguments(source, tmp_path / "out")) == main(["export", str(tmp_path / "out"), str(tmp_path / "tars"), "--to=webdataset"]) == 0
     logging.getLogger("tf_input.another").warning("%d words", 2)
     assert caplog.messages[-1] == "2 words"
 
 
-def test_an_error_keeps_its_path_and_kind_on_its_way_through_an_engine():
+def test_error_keeps_its_path_and_kind_through_an_engine():
     error = StorageError("/in/a.jpg could not be read: Input/output error", "/in/a.jpg")
     for wrapped in (RuntimeError(f"{error} [while running 'Write']"), RuntimeError(f"Traceback\nbeam_pipelines.errors.StorageError: {error}\n")):
         wrapped.__cause__ = error if "Traceback" not in str(wrapped) else None
@@ -281,42 +281,43 @@ def status(output: pathlib.Path, capsys) -> dict:
 
 
 @pytest.mark.slow
-def test_status_says_what_a_killed_run_has_left_and_what_to_do(source, tmp_path, capsys):
+def test_status_of_a_killed_run_shows_progress_and_resume(source, tmp_path, capsys):
     output = tmp_path / "out"
-    run = ForkedRun(*call(source, output), signalled=f"{signal.SIGKILL.value}:beam_pipelines.shards.shard_files:write_done:2")
+    run = ForkedRun(*prepare_arguments(source, output), signalled=f"{signal.SIGKILL.value}:beam_pipelines.shards.shard_files:write_done:2")
     assert run.wait() == -signal.SIGKILL
     actual = status(output, capsys)
     assert actual["dataset"] is None
-    left = actual["run"]
-    assert (left["state"], left["stage"], left["shards_done"], left["can_resume"]) == ("ended", "write", 1, True)
+    resumable = actual["run"]
+    assert (resumable["state"], resumable["stage"]) == ("ended", "write")
+    assert (resumable["shards_done"], resumable["can_resume"]) == (1, True)
     assert main(["status", str(output)]) == 0
-    reported = capsys.readouterr().out
-    assert "dataset:  none yet" in reported and "1 of 3 shards complete" in reported and "--resume" in reported, reported
-    assert main(call(source, output, "--resume")) == 0
+    printed = capsys.readouterr().out
+    assert "dataset:  none yet" in printed and "1 of 3 shards complete" in printed and "--resume" in printed, printed
+    assert main(prepare_arguments(source, output, "--resume")) == 0
     capsys.readouterr()
     actual = status(output, capsys)
     assert actual["run"] is None and sum(actual["dataset"]["examples"].values()) == 50
 
 
-def test_status_promises_no_resume_of_commands_that_have_none(tmp_path, capsys):
+def test_status_suggests_resume_only_for_commands_that_support_it(tmp_path, capsys):
     write_files(tmp_path / "out.incomplete/7", {"manifest.json": b"{}", "run.json": b"{}"})
     for command, expected in (("transform", "run the same command again"), ("prepare", "--resume")):
         write_lease(f"{tmp_path}/out.incomplete", dataclasses.replace(make_lease("7", "8", command=command), renewed=0))
         actual = status(tmp_path / "out", capsys)["run"]
         assert (actual["command"], actual["state"], actual["stage"]) == (command, "ended", "publish")
         assert main(["status", str(tmp_path / "out")]) == 0
-        reported = capsys.readouterr().out
-        assert expected in reported.partition("next: ")[2] and "counted:" not in reported, reported
+        printed = capsys.readouterr().out
+        assert expected in printed.partition("next: ")[2] and "counted:" not in printed, printed
 
 
 @pytest.mark.slow
-def test_status_says_that_a_run_is_at_work(source, tmp_path, capsys):
+def test_status_shows_an_active_run(source, tmp_path, capsys):
     with Gate(tmp_path / "gates", "written") as gate:
         run = start_prepare(source, tmp_path / "out", gates=tmp_path / "gates")
         gate.wait_for_arrivals(run)
         actual = status(tmp_path / "out", capsys)["run"]
         assert (actual["state"], actual["process"], actual["engine"]) == ("at work", run.pid, "DirectRunner")
-        assert main(call(source, tmp_path / "out", "--resume", "--error_json", str(tmp_path / "e.json"))) == 1
+        assert main(prepare_arguments(source, tmp_path / "out", "--resume", "--error_json", str(tmp_path / "e.json"))) == 1
         error = json.loads((tmp_path / "e.json").read_text())
         assert (error["kind"], error["retryable"]) == ("busy", True)
         gate.open()

@@ -69,7 +69,7 @@ PROGRAMS = {"read.py": READ, "train.py": TRAIN, "loaders.py": LOADERS, "torch_lo
 
 
 class Use(NamedTuple):
-    """Work of an extra.
+    """Commands that use the packages of an extra.
 
     Attributes:
         commands: Shell commands, run in a folder with the dataset `out`, images in `images` and the files of PROGRAMS.
@@ -125,7 +125,7 @@ USES = {
 }
 
 
-def test_each_extra_has_a_use() -> None:
+def test_every_extra_has_a_use() -> None:
     assert {"", *EXTRAS} == {name for key in USES for name in key.split(",")} | NOT_TESTED.keys()
 
 
@@ -133,7 +133,7 @@ def test_each_extra_has_a_use() -> None:
 @pytest.mark.skipif("RECORDMILL_TEST_LOWEST" not in os.environ, reason="`make test-lowest` downloads packages")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("extras", USES)
-def test_the_lowest_versions_do_the_work_of(
+def test_lowest_versions_support(
     extras: str, tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     dataset, use = mixed_images(tmp_path_factory), USES[extras]
@@ -150,7 +150,7 @@ def test_the_lowest_versions_do_the_work_of(
             for command in use.commands:
                 printed = run("bash", "-c", command, folder=tmp_path, PATH=path, **variables)
     finally:
-        shutil.rmtree(environment, ignore_errors=True)  # gigabytes
+        shutil.rmtree(environment, ignore_errors=True)  # to free gigabytes of disk space
     assert use.printed in printed
 
 
