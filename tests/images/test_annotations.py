@@ -1,4 +1,4 @@
-"""annotations: boxes and arrays follow an image through turn and resize, and what does not fit it is refused."""
+"""Tests that boxes and arrays follow a rotated or resized image, and that invalid annotations are rejected."""
 
 import io
 import pickle
@@ -34,9 +34,9 @@ SIDES = st.integers(8, 60)
     size=st.sampled_from([None, ("short", 20), ("long", 25), ("exact", 31, 17), ("exact", 60, 70)]),
     sides=st.tuples(*[st.floats(0, 1)] * 4),
     image_format=st.sampled_from(["PNG", "JPEG"]),
-    states_size=st.sampled_from(["found", "upright", "upright, unsaid", "nothing"]),
+    states_size=st.sampled_from(["file", "upright", "upright, not stated", "not stated"]),
 )
-def test_boxes_stay_on_what_they_were_drawn_on(height, width, orientation, size, sides, image_format, states_size):
+def test_boxes_follow_rotation_and_resizing(height, width, orientation, size, sides, image_format, states_size):
     top, left = int(sides[0] * (height - 4)), int(sides[1] * (width - 4))
     bottom = top + 4 + int(sides[2] * (height - top - 4))
     right = left + 4 + int(sides[3] * (width - left - 4))
@@ -44,19 +44,19 @@ def test_boxes_stay_on_what_they_were_drawn_on(height, width, orientation, size,
     pixels[top:bottom, left:right] = 255
     data = encode(pixels, image_format, exif=exif(orientation))
     checked = check_image(data, "strict", full_scale=True, images=ImageConfig(size))
-    box, image_size, drawn_on = (top, left, bottom, right), {"found": (height, width)}.get(states_size), None
-    if states_size.startswith("upright"):  # as whoever drew it saw the image
+    box, image_size, drawn_on = (top, left, bottom, right), {"file": (height, width)}.get(states_size), None
+    if states_size.startswith("upright"):  # the box of the upright image
         shown = check_image(data, "strict", full_scale=True).pixels[..., 0] > 127
         rows, columns = np.flatnonzero(shown.any(axis=1)), np.flatnonzero(shown.any(axis=0))
         box, image_size = (rows[0], columns[0], rows[-1] + 1, columns[-1] + 1), shown.shape
-        if states_size == "upright, unsaid" or image_size == (height, width):  # else nothing tells it from the image as found
-            image_size, drawn_on = None if states_size == "upright, unsaid" else image_size, "upright"
+        if states_size == "upright, not stated" or image_size == (height, width):  # the size is not enough
+            image_size, drawn_on = None if states_size == "upright, not stated" else image_size, "upright"
 
     placed = transform_boxes(one_box(*map(float, box), image_size=image_size), checked.geometry, "refuse", drawn_on).boxes[0]
 
     brightness = checked.pixels[..., 0].astype(float) / 255
     ymin, xmin, ymax, xmax = placed * ([checked.height, checked.width] * 2)
-    # A pixel of the image as stored or, where that is larger, as found.
+    # The tolerance is one pixel of the stored image or, if it is larger, one pixel of the file.
     far_y, far_x = (max(1, large / small) for large, small in zip(checked.geometry.stored, checked.geometry.upright))
     rows, columns = np.arange(checked.height) + 0.5, np.arange(checked.width) + 0.5
     inside = (rows > ymin + far_y) & (rows < ymax - far_y), (columns > xmin + far_x) & (columns < xmax - far_x)
@@ -65,8 +65,8 @@ def test_boxes_stay_on_what_they_were_drawn_on(height, width, orientation, size,
     assert (brightness[outside[0]] < 0.5).all() and (brightness[:, outside[1]] < 0.5).all()
 
 
-def test_turns_boxes_by_each_orientation():
-    box = (10.0, 20.0, 40.0, 120.0)  # on 100 x 200: a tenth from the top and from the left
+def test_boxes_are_rotated_by_each_orientation():
+    box = (10.0, 20.0, 40.0, 120.0)  # in an image of 100 x 200, a tenth from the top and from the left
     expected = {
         1: (0.1, 0.1, 0.4, 0.6),
         2: (0.1, 0.4, 0.4, 0.9),
@@ -85,33 +85,33 @@ def test_turns_boxes_by_each_orientation():
         np.testing.assert_allclose(transform_boxes(relative, geometry, "refuse").boxes, [wanted], atol=1e-7)
 
 
-def test_the_stated_size_tells_whether_boxes_are_turned():
+def test_stated_size_decides_if_boxes_are_rotated():
     rotated = Geometry((100, 200), 6, (50, 25))
-    on_found, on_upright = (10.0, 20.0, 40.0, 120.0), (20.0, 60.0, 120.0, 90.0)
+    in_file, on_upright = (10.0, 20.0, 40.0, 120.0), (20.0, 60.0, 120.0, 90.0)
     cases = {
-        "as found": (on_found, (100, 200)),
-        "not stated": (on_found, None),
-        "0 x 0": (on_found, (0, 0)),
-        "0 x 200": (on_found, (0, 200)),
+        "as in the file": (in_file, (100, 200)),
+        "not stated": (in_file, None),
+        "0 x 0": (in_file, (0, 0)),
+        "0 x 200": (in_file, (0, 200)),
         "upright": (on_upright, (200, 100)),
     }
     for case, (box, image_size) in cases.items():
         placed = transform_boxes(one_box(*box, image_size=image_size), rotated, "refuse")
         np.testing.assert_allclose(placed.boxes, [(0.1, 0.6, 0.6, 0.9)], atol=1e-7, err_msg=case)
     with pytest.raises(InvalidInput, match="drawn on 300 x 50 pixels, .* 200 x 100") as error:
-        transform_boxes(one_box(*on_found, image_size=(50, 300)), rotated, "clip")
+        transform_boxes(one_box(*in_file, image_size=(50, 300)), rotated, "clip")
     assert error.value.reason == "size_mismatch"
 
 
 @pytest.mark.parametrize("image_size", [None, (0, 0), (100, 200), (200, 100)])
 @pytest.mark.parametrize("drawn_on, box", [("file", (10.0, 20.0, 40.0, 120.0)), ("upright", (20.0, 60.0, 120.0, 90.0))])
-def test_drawn_on_wins_over_the_stated_size(image_size, drawn_on, box):
+def test_drawn_on_overrides_the_stated_size(image_size, drawn_on, box):
     objects = one_box(*box, image_size=image_size)
     placed = transform_boxes(objects, Geometry((100, 200), 6, (50, 25)), "refuse", drawn_on)
     np.testing.assert_allclose(placed.boxes, [(0.1, 0.6, 0.6, 0.9)], atol=1e-7)
 
 
-def test_a_pixel_outside_is_moved_to_the_edge_without_a_word():
+def test_box_one_pixel_outside_is_moved_to_the_edge():
     for case, box in {"counted from 1": (1, 1, 101, 201), "before the edge": (-1, -0.5, 100, 200)}.items():
         for bad_boxes in ("refuse", "clip"):
             placed = transform_boxes(one_box(*map(float, box)), UPRIGHT, bad_boxes)
@@ -120,11 +120,11 @@ def test_a_pixel_outside_is_moved_to_the_edge_without_a_word():
 
 
 NAN, INFINITE = float("nan"), float("inf")
-BAD_BOXES = {  # in 100 x 200 -> what clipping leaves
+BAD_BOXES = {  # in an image of 100 x 200, with the box after clipping
     "ymin = ymax": ((5, 5, 5, 9), None),
     "xmin > xmax": ((5, 9, 9, 5), None),
     "outside": ((-50, -50, -10, -10), None),
-    "a pixel outside, and no more": ((10, -1, 20, 0), None),
+    "one pixel outside, without inside": ((10, -1, 20, 0), None),
     "NaN": ((5, NAN, 9, 9), None),
     "infinite": ((5, 5, 9, INFINITE), None),
     "no width in float32": ((5, 1e-50, 9, 2e-50), None),
@@ -135,7 +135,7 @@ BAD_BOXES = {  # in 100 x 200 -> what clipping leaves
 
 
 @pytest.mark.parametrize("case", BAD_BOXES)
-def test_bad_boxes_are_refused_or_clipped(case):
+def test_bad_boxes_are_rejected_or_clipped(case):
     box, clipped = BAD_BOXES[case]
     boxes = (0.0, 0.0, 10.0, 10.0), tuple(map(float, box)), (50.0, 0.0, 100.0, 10.0)
     objects = Objects(boxes, ("cat", "d\ng", "cow"))
@@ -143,7 +143,7 @@ def test_bad_boxes_are_refused_or_clipped(case):
         transform_boxes(objects, UPRIGHT, "refuse")
     assert error.value.reason == "bad_box", case
     assert str(error.value).startswith("box 2 of 3 (d\\ng): x "), case
-    assert str(error.value).endswith("min < max, inside 200 x 100 pixels"), case
+    assert "200 x 100 pixels" in str(error.value), case
 
     placed = transform_boxes(objects, UPRIGHT, "clip")
     if clipped is None:
@@ -154,7 +154,7 @@ def test_bad_boxes_are_refused_or_clipped(case):
     assert (placed.boxes.dtype, placed.boxes[0].tolist()) == (np.float32, [0, 0, np.float32(0.1), np.float32(0.05)])
 
 
-def test_relative_boxes_have_the_same_bounds():
+def test_relative_boxes_have_the_same_tolerance():
     for case, box in {"a pixel outside": (0.0, 0.0, 1.01, 1.005), "inside": (0.0, 0.0, 1.0, 1.0)}.items():
         placed = transform_boxes(one_box(*box, is_relative=True), UPRIGHT, "refuse")
         assert placed.boxes.tolist() == [[0, 0, 1, 1]], case
@@ -162,12 +162,12 @@ def test_relative_boxes_have_the_same_bounds():
         transform_boxes(one_box(0, 0, 1.02, 1, is_relative=True), UPRIGHT, "refuse")
 
 
-def test_an_image_without_objects_has_no_boxes():
+def test_image_without_objects_has_no_boxes():
     placed = transform_boxes(Objects((), ()), UPRIGHT, "refuse")
     assert (placed.boxes.shape, placed.boxes.dtype, placed[1:]) == ((0, 4), np.float32, ((), 0, 0))
 
 
-def test_an_unknown_choice_is_no_bad_annotation():
+def test_invalid_bad_boxes_value_is_a_programming_error():
     with pytest.raises(ValueError, match="bad_boxes='ignore'") as error:
         transform_boxes(Objects((), ()), UPRIGHT, "ignore")
     assert not isinstance(error.value, InvalidInput)
@@ -179,7 +179,7 @@ def test_an_unknown_choice_is_no_bad_annotation():
     orientation=st.integers(1, 8),
     is_relative=st.booleans(),
 )
-def test_any_boxes_become_good_ones_or_none(boxes, orientation, is_relative):
+def test_clipping_makes_all_remaining_boxes_valid(boxes, orientation, is_relative):
     objects = Objects(tuple(boxes), ("x",) * len(boxes), is_relative=is_relative)
     placed = transform_boxes(objects, Geometry((30, 40), orientation, (3, 4)), "clip")
     assert len(placed.boxes) == len(placed.kept) == len(boxes) - placed.num_dropped
@@ -193,7 +193,7 @@ def npy(values: np.ndarray, version: tuple[int, int] | None = None) -> bytes:
     return written.getvalue()
 
 
-def claim(header: str, data: bytes = b"") -> bytes:
+def npy_with_header(header: str, data: bytes = b"") -> bytes:
     return b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header.encode("latin-1") + data
 
 
@@ -201,7 +201,7 @@ MAPS = np.arange(-60, 60).reshape(4, 6, 5)
 PLAIN = Geometry((8, 12), 1, (8, 12))
 
 
-def test_reads_arrays_of_numbers_as_float32():
+def test_numeric_arrays_are_read_as_float32():
     for name in ("f2", "f4", "f8", ">f4", ">f8", "i1", "i2", ">i4", "i8", "u1", "u2", "u4", "u8", "bool"):
         values = np.abs(MAPS).astype(name) if name[-2] == "u" else MAPS.astype(name)
         for case, array in {"C": values, "Fortran": np.asfortranarray(values), "strided": values[:, ::-1]}.items():
@@ -217,24 +217,24 @@ def test_reads_arrays_of_numbers_as_float32():
 
 GOOD_HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n"
 BAD_ARRAYS = {
-    "nothing": (b"", "no valid .npy file"),
+    "empty": (b"", "no valid .npy file"),
     "no array": (b"PK\3\4" + bytes(100), "no valid .npy file"),
-    "another version": (npy(MAPS).replace(b"NUMPY\1", b"NUMPY\4"), "no valid .npy file"),
-    "cut in the header": (npy(MAPS)[:50], "no valid .npy file"),
-    "cut": (npy(np.ones(2))[:-1], "15 bytes of float64 (2,)"),
+    "unknown version": (npy(MAPS).replace(b"NUMPY\1", b"NUMPY\4"), "no valid .npy file"),
+    "truncated header": (npy(MAPS)[:50], "no valid .npy file"),
+    "truncated values": (npy(np.ones(2))[:-1], "15 bytes of float64 (2,)"),
     "too long": (npy(np.ones(2)) + b"\0", "17 bytes of float64 (2,)"),
     "pickled": (npy(np.array([{}, print], object)), "numbers of at most 64 bits"),
     "structured": (npy(np.zeros(2, [("a", "f4")])), "numbers of at most 64 bits"),
     "text": (npy(np.array(["a", "b"])), "numbers of at most 64 bits"),
     "complex": (npy(np.ones(2, complex)), "numbers of at most 64 bits"),
-    "another shape": (npy(np.ones((3, 2))), "an array of shape (3, 2)"),
-    "no numbers": (npy(np.ones((0, 2))), "shape (0, 2)"),
-    "absurd": (claim(GOOD_HEADER.replace("2,", "999999999999, 999999999999")), "shape (999999999999, 999999999999)"),
-    "more than the file has": (claim(GOOD_HEADER, bytes(4)), "4 bytes of float32 (2,)"),
-    "negative": (claim(GOOD_HEADER.replace("(2,)", "(-2,)")), "shape (-2,)"),
-    "code": (claim(GOOD_HEADER.replace("(2,)", "(exit(),)")), "no valid .npy file"),
-    "many sides": (claim(GOOD_HEADER.replace("(2,)", f"({'1,' * 40})")), "(2,)"),
-    "deep": (claim("(" * 60_000), "no valid .npy file"),
+    "wrong shape": (npy(np.ones((3, 2))), "an array of shape (3, 2)"),
+    "empty array": (npy(np.ones((0, 2))), "shape (0, 2)"),
+    "huge shape": (npy_with_header(GOOD_HEADER.replace("2,", "999999999999, 999999999999")), "shape (999999999999, 999999999999)"),
+    "more values than in the file": (npy_with_header(GOOD_HEADER, bytes(4)), "4 bytes of float32 (2,)"),
+    "negative side": (npy_with_header(GOOD_HEADER.replace("(2,)", "(-2,)")), "shape (-2,)"),
+    "code in the header": (npy_with_header(GOOD_HEADER.replace("(2,)", "(exit(),)")), "no valid .npy file"),
+    "many sides": (npy_with_header(GOOD_HEADER.replace("(2,)", f"({'1,' * 40})")), "(2,)"),
+    "deeply nested header": (npy_with_header("(" * 60_000), "no valid .npy file"),
     "NaN": (npy(np.array([1, np.nan])), "NaN, infinite"),
     "infinite": (npy(np.array([1, -np.inf], np.float32)), "NaN, infinite"),
     "too large for float32": (npy(np.array([1, 1e300])), "NaN, infinite"),
@@ -242,7 +242,7 @@ BAD_ARRAYS = {
 
 
 @pytest.mark.parametrize("case", BAD_ARRAYS)
-def test_refuses_bad_arrays(case):
+def test_bad_arrays_are_rejected(case):
     data, message = BAD_ARRAYS[case]
     with pytest.raises(InvalidInput) as error:
         read_array(data, (2,), PLAIN)
@@ -250,7 +250,7 @@ def test_refuses_bad_arrays(case):
     assert message in str(error.value) and "\n" not in str(error.value), case
 
 
-def test_unpickles_nothing(tmp_path):
+def test_array_with_pickled_objects_is_not_unpickled(tmp_path):
     class Bomb:
         def __reduce__(self):
             return (open, (str(tmp_path / "touched"), "w"))
@@ -260,13 +260,13 @@ def test_unpickles_nothing(tmp_path):
         with pytest.raises(InvalidInput):
             read(data)
     assert not (tmp_path / "touched").exists()
-    pickle.loads(data[128:])  # the bomb is a real one
+    pickle.loads(data[128:])  # shows that unpickling has an effect
     assert (tmp_path / "touched").exists()
 
 
-def test_refuses_maps_beside_an_image_that_is_turned():
+def test_maps_are_rejected_for_a_rotated_image():
     rotated = Geometry((8, 12), 6, (12, 8))
-    assert read_array(npy(np.ones(5)), (5,), rotated).shape == (5,)  # no map
+    assert read_array(npy(np.ones(5)), (5,), rotated).shape == (5,)  # a vector is not a map
     with pytest.raises(InvalidInput, match="its EXIF orientation, 6") as error:
         read_array(npy(MAPS), (4, 6, 5), rotated)
     assert error.value.reason == "size_mismatch"
@@ -282,8 +282,8 @@ def test_refuses_maps_beside_an_image_that_is_turned():
     data=st.binary(max_size=16),
     kept=st.floats(0, 1),
 )
-def test_any_header_is_taken_or_refused(header, data, kept):
-    file = claim(header, data)
+def test_any_header_is_read_or_rejected(header, data, kept):
+    file = npy_with_header(header, data)
     file = file[: int(len(file) * kept)] if kept < 0.9 else file
     try:
         values = read_array(file, array_shape(file), PLAIN)
@@ -294,6 +294,6 @@ def test_any_header_is_taken_or_refused(header, data, kept):
 
 
 @pytest.mark.parametrize("digits", ["1", "1,", "1L, "])
-def test_a_header_of_digits_alone_is_refused(digits):
+def test_header_with_a_huge_number_is_rejected(digits):
     with pytest.raises(InvalidInput, match="no valid .npy file"):
-        array_shape(claim(GOOD_HEADER.replace("(2,)", "(" + digits * (60_000 // len(digits)))))
+        array_shape(npy_with_header(GOOD_HEADER.replace("(2,)", "(" + digits * (60_000 // len(digits)))))

@@ -1,4 +1,4 @@
-"""Whatever passes a check decodes in TensorFlow: mutations of images of all formats, and tables of odd ones."""
+"""Tests that TensorFlow decodes all images that pass a check, for mutated images of all formats and unusual files."""
 
 import struct
 import zlib
@@ -9,15 +9,15 @@ import pytest
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.images import check_image
 from images.test_images import PHOTOGRAPH, SEEDS
-from images.test_jpeg_oddities import odd
-from images.test_png_files import CORRUPT, SOUND
+from images.test_jpeg_oddities import unusual_jpegs
+from images.test_png_files import CORRUPT_PNGS, VALID_PNGS
 
 _NUM_MUTATIONS = 6000
 _KINDS = (b"tRNS", b"PLTE", b"tEXt", b"gAMA", b"eXIf", b"IDAT", b"IHDR", b"IEND", b"iCCP", b"sBIT", b"bKGD", b"acTL", b"cHRM")
 
 
-def split(data: bytes) -> list[tuple[bytes, bytes]]:
-    """The chunks of a PNG: (kind, body)."""
+def split_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
+    """Returns the chunks of a PNG file as pairs of kind and body."""
     chunks, position = [], 8
     while position < len(data):
         length = int.from_bytes(data[position : position + 4])
@@ -26,14 +26,14 @@ def split(data: bytes) -> list[tuple[bytes, bytes]]:
     return chunks
 
 
-def join(chunks: list[tuple[bytes, bytes]]) -> bytes:
+def join_chunks(chunks: list[tuple[bytes, bytes]]) -> bytes:
     parts = [struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks]
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
 def mutate_chunks(data: bytes, rng: np.random.Generator) -> bytes:
-    """A PNG with right checksums, in which chunks are repeated, left out, swapped, shortened, added or changed."""
-    chunks = split(data)
+    """Returns a PNG file with valid checksums and a repeated, removed, swapped, shortened, added or changed chunk."""
+    chunks = split_chunks(data)
     index, other = (int(integer) for integer in rng.integers(len(chunks), size=2))
     kind, body = chunks[index]
     match rng.integers(7):
@@ -48,23 +48,23 @@ def mutate_chunks(data: bytes, rng: np.random.Generator) -> bytes:
         case 4:
             chunks.insert(other, (_KINDS[rng.integers(len(_KINDS))], rng.bytes(rng.integers(20))))
         case 5 if body:
-            chunks[index] = kind, change(body, rng)
+            chunks[index] = kind, change_byte(body, rng)
         case _:
             index = next(location for location, (kind, _) in enumerate(chunks) if kind == b"IDAT")
             rows = zlib.decompress(b"".join(body for kind, body in chunks if kind == b"IDAT"))
-            rows = change(rows, rng) if rng.integers(2) else rows[: rng.integers(len(rows) + 1)]
+            rows = change_byte(rows, rng) if rng.integers(2) else rows[: rng.integers(len(rows) + 1)]
             chunks = [chunk for chunk in chunks if chunk[0] != b"IDAT"]
             chunks.insert(index, (b"IDAT", zlib.compress(rows)))
-    return join(chunks)
+    return join_chunks(chunks)
 
 
-def change(data: bytes, rng: np.random.Generator) -> bytes:
+def change_byte(data: bytes, rng: np.random.Generator) -> bytes:
     index = rng.integers(len(data))
     return data[:index] + rng.bytes(1) + data[index + 1 :]
 
 
 def mutate_bytes(data: bytes, rng: np.random.Generator) -> bytes:
-    """Bytes that are changed, left out, added or repeated, mostly near the start."""
+    """Returns `data` with bytes changed, removed, added or repeated, mostly near the start."""
     for _ in range(rng.integers(1, 5)):
         index = int(rng.integers(min(len(data), 700) if rng.random() < 0.7 else len(data)))
         length = int(rng.integers(1, 20))
@@ -83,11 +83,11 @@ def mutate_bytes(data: bytes, rng: np.random.Generator) -> bytes:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("check", ["strict", "decode"])
-def test_tensorflow_decodes_whatever_passes(check, capfd):
+def test_tensorflow_decodes_all_accepted_images(check, capfd):
     import tensorflow as tf
 
     rng, num_passed = np.random.default_rng(0), 0
-    cases = [*SOUND.items(), *CORRUPT.items(), *odd(PHOTOGRAPH).items()]
+    cases = [*VALID_PNGS.items(), *CORRUPT_PNGS.items(), *unusual_jpegs(PHOTOGRAPH).items()]
     names = sorted(SEEDS)
     for _ in range(_NUM_MUTATIONS):
         case = names[rng.integers(len(names))]
@@ -103,4 +103,4 @@ def test_tensorflow_decodes_whatever_passes(check, capfd):
         assert decoded.shape == (checked.height, checked.width, 3), (case, number)
         num_passed += 1
     assert num_passed > _NUM_MUTATIONS // 5
-    capfd.readouterr()  # libjpeg's warnings
+    capfd.readouterr()  # discards the warnings of libjpeg

@@ -1,4 +1,4 @@
-"""images: what a record may hold, how the rest is turned into that, and what is refused."""
+"""Tests of image checks: images that are stored unchanged, images that are re-encoded, and images that are rejected."""
 
 import io
 import pathlib
@@ -21,22 +21,22 @@ from beam_pipelines.images.images import Geometry, check_image, check_pixels, id
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.resize import stored_size
 
-# A bad file must not warn: it would once for each, in every worker's log.
-pytestmark = pytest.mark.filterwarnings("error", "ignore::ResourceWarning")  # which may come of files that other tests left open
+# A bad file must not cause a Python warning, which would appear in the log of each worker.
+pytestmark = pytest.mark.filterwarnings("error", "ignore::ResourceWarning")  # other tests may leave files open
 
 CHECKS = ("strict", "decode", "header")
 SOME_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
 
 
 def smooth(height: int = 45, width: int = 61) -> Image.Image:
-    """RGB, no two corners alike, and such that a JPEG keeps it almost as it is."""
+    """Returns an RGB image with four different corners that JPEG compression hardly changes."""
     y, x = np.mgrid[0:height, 0:width]
     red, green, blue = 255 * x / width, 255 * y / height, 255 * (x + y) / (height + width)
     return Image.fromarray(np.stack([red, green, blue], axis=-1).astype(np.uint8))
 
 
 def noisy(height: int = 300, width: int = 400) -> Image.Image:
-    """RGB, whose JPEG has some 100 KB, like a photograph."""
+    """Returns an RGB image whose JPEG file has about 100 KB, like a photograph."""
     noise = np.random.default_rng(0).normal(0, 25, (height, width, 3))
     return Image.fromarray(np.clip(np.asarray(smooth(height, width)) + noise, 0, 255).astype(np.uint8))
 
@@ -59,13 +59,13 @@ def animate(image_format: str, num_frames: int) -> bytes:
 
 
 def exif(orientation: int, order: str = "<") -> bytes:
-    """An EXIF block with just that tag, in either byte order."""
+    """Returns an EXIF block with only an orientation, in either byte order."""
     start = struct.pack(order + "2sHIH", {"<": b"II", ">": b"MM"}[order], 42, 8, 1)
     return b"Exif\0\0" + start + struct.pack(order + "HHIHxxI", 0x0112, 3, 1, orientation, 0)
 
 
 def make_png(header: bytes, *chunks: tuple[bytes, bytes]) -> bytes:
-    """A PNG of IHDR and these chunks, each (kind, body), with right checksums."""
+    """Returns a PNG file with IHDR, the given chunks as pairs of kind and body, and valid checksums."""
     data = b"\x89PNG\r\n\x1a\n"
     for kind, body in [(b"IHDR", header), *chunks]:
         data += struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
@@ -78,7 +78,7 @@ def claim_png(width: int, height: int) -> bytes:
 
 
 def flat_jpeg(*sampling: int) -> bytes:
-    """A grey 16 x 16 JPEG with any sampling factors: each of its blocks is two zero bits, so the scan writes itself."""
+    """Returns a grey 16 x 16 JPEG file with any sampling factors. Each block is two zero bits."""
     data = encode(Image.new("RGB", (16, 16), (128, 128, 128)), "JPEG", optimize=True, subsampling=0)
     frame, scan = data.index(b"\xff\xc0"), data.index(b"\xff\xda")
     header = bytearray(data[: scan + 14])
@@ -91,7 +91,7 @@ def flat_jpeg(*sampling: int) -> bytes:
 
 
 def difference(actual: Image.Image | np.ndarray, expected: Image.Image | np.ndarray) -> float:
-    """The mean absolute difference, in grey levels; fails on different shapes."""
+    """Returns the mean absolute difference in grey levels. The shapes must be equal."""
     actual, expected = np.asarray(actual).astype(int), np.asarray(expected).astype(int)
     assert actual.shape == expected.shape
     return float(np.abs(actual - expected).mean())
@@ -102,7 +102,7 @@ def unchanged(height: int, width: int) -> Geometry:
 
 
 def num_channels(data: bytes) -> int:
-    """1 for grey, 3 for colours and palettes, one more with alpha."""
+    """Returns 1 for a grey image and 3 for colours and palettes, plus 1 for alpha."""
     mode = decode(data).mode
     return (1 if mode[0] in "1LI" else 3) + mode.endswith("A")
 
@@ -110,7 +110,7 @@ def num_channels(data: bytes) -> int:
 GREY16 = Image.fromarray((np.arange(45 * 61).reshape(45, 61) * 23).astype(np.uint16))
 TRANSPARENT = Image.merge("RGBA", [*smooth().split(), smooth().split()[0]])
 
-FIT = {
+VALID = {
     "JPEG": encode(smooth(), "JPEG"),
     "JPEG, progressive": encode(smooth(), "JPEG", progressive=True),
     "JPEG, 4:4:4": encode(smooth(), "JPEG", subsampling=0),
@@ -119,7 +119,7 @@ FIT = {
     "JPEG, 4:4:1": flat_jpeg(0x14, 0x11, 0x11),
     "JPEG, 4:1:0": flat_jpeg(0x42, 0x11, 0x11),
     "JPEG, chroma finer than luma": flat_jpeg(0x11, 0x22, 0x22),
-    "JPEG, upright by its EXIF": encode(smooth(), "JPEG", exif=exif(1)),
+    "JPEG, upright orientation": encode(smooth(), "JPEG", exif=exif(1)),
     "JPEG, padding before a marker": encode(smooth(), "JPEG").replace(b"\xff\xdb", b"\xff\xff\xff\xdb"),
     "JPEG, 1 x 1": encode(smooth(1, 1), "JPEG"),
     "JPEG, 3 x 7": encode(smooth(3, 7), "JPEG"),
@@ -142,46 +142,46 @@ FIT = {
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("case", FIT)
-def test_passes_fit_images_through(case, check):
-    checked = check_image(FIT[case], check)
-    width, height = decode(FIT[case]).size
-    expected = (case.split(",")[0].lower(), height, width, None, "", None, unchanged(height, width), num_channels(FIT[case]))
+@pytest.mark.parametrize("case", VALID)
+def test_valid_images_are_stored_unchanged(case, check):
+    checked = check_image(VALID[case], check)
+    width, height = decode(VALID[case]).size
+    expected = (case.split(",")[0].lower(), height, width, None, "", None, unchanged(height, width), num_channels(VALID[case]))
     assert checked == (*expected, "16 bit" in case, False), case
 
 
 @pytest.mark.parametrize("check", ["strict", "decode"])
-@pytest.mark.parametrize("case", FIT)
-def test_gives_rgb_pixels_at_full_scale(case, check):
-    pixels = check_image(FIT[case], check, full_scale=True).pixels
-    image = decode(FIT[case])
+@pytest.mark.parametrize("case", VALID)
+def test_full_scale_gives_rgb_pixels(case, check):
+    pixels = check_image(VALID[case], check, full_scale=True).pixels
+    image = decode(VALID[case])
     if case == "PNG, 16 bit grey":
         image = Image.fromarray((np.asarray(GREY16) >> 8).astype(np.uint8))
     assert pixels.dtype == np.uint8, case
     assert difference(pixels, image.convert("RGBA").convert("RGB")) == 0, case
 
 
-def test_gives_no_pixels_where_the_check_does_not_decode():
+def test_checks_without_decoding_give_no_pixels():
     for case in ("JPEG", "PNG"):
-        assert check_image(FIT[case], "header", full_scale=True).pixels is None, case
+        assert check_image(VALID[case], "header", full_scale=True).pixels is None, case
     assert check_image(encode(smooth(), "GIF"), "header", full_scale=True).pixels is None
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
-def test_tensorflow_decodes_what_a_record_holds():
+def test_tensorflow_decodes_stored_images():
     import tensorflow as tf
 
-    sources = FIT | {name: data for name, (data, _) in REENCODED.items()}
+    sources = VALID | {name: data for name, (data, _) in REENCODED.items()}
     for case, data in sources.items():
         checked = check_image(data, "strict", full_scale=True)
         stored = checked.encoded or data
         decoded = tf.io.decode_image(stored, channels=3, expand_animations=False).numpy()
-        limit = 3 if identify(stored) == "jpeg" else 0  # its JPEG decoder is a faster one than ours
+        limit = 3 if identify(stored) == "jpeg" else 0  # TensorFlow uses a faster JPEG decoder
         assert difference(decoded, checked.pixels) <= limit, case
 
 
-def test_content_decides_not_the_name():
+def test_format_is_detected_from_the_content():
     for image_format in SOME_FORMATS:
         data = encode(smooth(), image_format)
         assert identify(data) == image_format.lower()
@@ -189,20 +189,20 @@ def test_content_decides_not_the_name():
     assert identify(b"") is identify(b"RIFF\0\0\0\0WAVE") is None
 
 
-REFUSED = {
-    "nothing": (b"", "0 bytes"),
+REJECTED = {
+    "empty": (b"", "0 bytes"),
     "HTML": (b"<!DOCTYPE html><html>not found</html>", "starts with b'<!DOCTYPE ht', HTML or XML"),
-    "a pointer": (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
-    "a TIFF": (encode(smooth(), "TIFF"), "a TIFF"),
+    "Git LFS pointer": (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
+    "TIFF": (encode(smooth(), "TIFF"), "a TIFF"),
     "text": (b"hello", "starts with b'hello'"),
     "zeros": (bytes(1000), r"starts with b'\x00\x00"),
-    "a name that begins like a BMP": (b"BMW", "BMP: "),
-    "JPEG, lossless": (FIT["JPEG"].replace(b"\xff\xc0", b"\xff\xc3"), "JPEG: marker 0xffc3"),
-    "JPEG, 12 bits": (FIT["JPEG"].replace(b"\xff\xc0\0\x11\x08", b"\xff\xc0\0\x11\x0c"), "components of 12 bits"),
-    "JPEG, no height": (FIT["JPEG"].replace(b"\x08\0\x2d\0\x3d", b"\x08\0\0\0\x3d"), "JPEG: 61 x 0 pixels"),
+    "text that starts like a BMP": (b"BMW", "BMP: "),
+    "JPEG, lossless": (VALID["JPEG"].replace(b"\xff\xc0", b"\xff\xc3"), "JPEG: marker 0xffc3"),
+    "JPEG, 12 bits": (VALID["JPEG"].replace(b"\xff\xc0\0\x11\x08", b"\xff\xc0\0\x11\x0c"), "components of 12 bits"),
+    "JPEG, no height": (VALID["JPEG"].replace(b"\x08\0\x2d\0\x3d", b"\x08\0\0\0\x3d"), "JPEG: 61 x 0 pixels"),
     "PNG, no width": (claim_png(0, 10), "PNG: 0 x 10 pixels"),
-    "PNG, for iPhones": (FIT["PNG"].replace(b"IHDR", b"CgBI"), "CgBI"),
-    "PNG, no header": (FIT["PNG"][:8] + FIT["PNG"][33:], "IHDR"),
+    "PNG, for iPhones": (VALID["PNG"].replace(b"IHDR", b"CgBI"), "CgBI"),
+    "PNG, no header": (VALID["PNG"][:8] + VALID["PNG"][33:], "IHDR"),
     "GIF, animated": (animate("GIF", 3), "GIF: animated, 3 frames"),
     "GIF, animated, with junk": (animate("GIF", 2).replace(b",\0\0\0\0=", b"\0,\0\0\0\0="), "GIF: animated, 2 frames"),
     "WebP, animated": (animate("WEBP", 2), "WEBP: animated, 2 frames"),
@@ -211,16 +211,16 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("case", REFUSED)
-def test_refuses_what_no_record_can_hold(case, check):
-    data, message = REFUSED[case]
+@pytest.mark.parametrize("case", REJECTED)
+def test_unsupported_files_are_rejected(case, check):
+    data, message = REJECTED[case]
     with pytest.raises(InvalidInput) as error:
         check_image(data, check)
     assert message in str(error.value), case
     assert "\n" not in str(error.value), case
 
 
-def test_refuses_a_palette_image_without_its_palette():
+def test_palette_image_without_palette_is_rejected():
     data = make_png(struct.pack(">IIBBBBB", 2, 1, 8, 3, 0, 0, 0), (b"IDAT", zlib.compress(bytes(3))), (b"IEND", b""))
     with pytest.raises(InvalidInput, match="PNG: .*palette"):
         check_image(data, "strict", full_scale=True)
@@ -230,7 +230,7 @@ BOMBS = {
     "PNG": (claim_png(60_000, 60_000), "60000 x 60000"),
     "PNG, a little over": (claim_png(MAX_IMAGE_PIXELS // 1000 + 1, 1000), "89479 x 1000"),
     "PNG, too long": (claim_png(1_000_001, 1), "1000001 x 1"),
-    "JPEG": (FIT["JPEG"].replace(b"\x08\0\x2d\0\x3d", b"\x08\xff\xdc\xff\xdc"), "65500 x 65500"),
+    "JPEG": (VALID["JPEG"].replace(b"\x08\0\x2d\0\x3d", b"\x08\xff\xdc\xff\xdc"), "65500 x 65500"),
     "BMP": (b"BM" + struct.pack("<12xIIiiHH24x", 54, 40, 60_000, 60_000, 1, 24)[4:], "60000 x 60000"),
     "GIF": (b"GIF89a\xff\xff\xff\xff\0\0\0," + struct.pack("<4H", 0, 0, 1, 1) + b"\0\2\2\x44\1\0;", "65535 x 65535"),
     "GIF, frame larger than its screen": (
@@ -238,7 +238,7 @@ BOMBS = {
         "10000 x 10000",
     ),
     "WebP": (
-        animate("WEBP", 2).replace(b"\x3c\0\0\x2c\0\0", b"\xfe\x3f\0\xfe\x3f\0", 1),  # the canvas, not a frame
+        animate("WEBP", 2).replace(b"\x3c\0\0\x2c\0\0", b"\xfe\x3f\0\xfe\x3f\0", 1),  # the canvas instead of a frame
         "16383 x 16383",
     ),
 }
@@ -246,16 +246,16 @@ BOMBS = {
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("case", BOMBS)
-def test_refuses_bombs_before_it_decodes_them(case, check):
+def test_decompression_bombs_are_rejected_before_decoding(case, check):
     data, message = BOMBS[case]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(InvalidInput) as error:
         check_image(data, check, full_scale=True)
     assert message in str(error.value), case
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 100 << 10, case  # KiB; decoded it has gigabytes
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 100 << 10, case  # KiB
 
 
-def test_takes_as_many_pixels_as_pillow_does_without_a_warning():
+def test_pixel_limit_is_the_limit_of_pillow_warnings():
     checked = check_image(claim_png(MAX_IMAGE_PIXELS // 1000, 1000), "header")
     assert checked.height * checked.width <= MAX_IMAGE_PIXELS == Image.MAX_IMAGE_PIXELS
 
@@ -263,10 +263,10 @@ def test_takes_as_many_pixels_as_pillow_does_without_a_warning():
 def corrupt(data: bytes) -> dict[str, bytes]:
     middle, garbage = len(data) // 2, np.random.default_rng(1).bytes(4096)
     return {
-        "cut in the header": data[:100],
-        "cut after the header": data[:1000],
-        "cut in the middle": data[:middle],
-        "cut near the end": data[:-200],
+        "truncated in the header": data[:100],
+        "truncated after the header": data[:1000],
+        "truncated in the middle": data[:middle],
+        "truncated near the end": data[:-200],
         "no end marker": data[:-2],
         "half an end marker": data[:-1],
         "zeros for an end marker": data[:-2] + bytes(100),
@@ -278,30 +278,31 @@ def corrupt(data: bytes) -> dict[str, bytes]:
 PHOTOGRAPH = encode(noisy(), "JPEG", quality=92)
 GREY_PHOTOGRAPH = encode(noisy().convert("L"), "JPEG", quality=92)
 def with_scans(data: bytes, number: int) -> bytes:
-    """A progressive JPEG whose last scan comes so many times more."""
+    """Returns a progressive JPEG file whose last scan is repeated `number` times."""
     start, end = data.rindex(b"\xff\xda"), data.rindex(b"\xff\xd9")
     return data[:end] + data[start:end] * number + data[end:]
 
 
-def test_scans_without_an_end_are_refused_before_they_are_decoded():
+def test_too_many_scans_are_rejected_before_decoding():
     many = with_scans(encode(smooth(), "JPEG", progressive=True), 5000)
     for check in ("strict", "decode", "header"):
-        with pytest.raises(InvalidInput, match="^JPEG: 50[0-9]{2} scans") as refused:
+        with pytest.raises(InvalidInput, match="^JPEG: 50[0-9]{2} scans") as error:
             check_image(many, check)
-        assert refused.value.reason == "bad_image"
-    trailing = encode(smooth(), "JPEG", progressive=True) + b"\xff\xda" * 1000  # as a film behind a photograph may have
+        assert error.value.reason == "bad_image"
+    trailing = encode(smooth(), "JPEG", progressive=True) + b"\xff\xda" * 1000
     assert check_image(trailing, "header").height == check_image(encode(smooth(), "JPEG"), "header").height
     one_scan = encode(smooth(), "JPEG")
-    assert check_image(one_scan[:-2] + b"\xff\xda" * 1000 + one_scan[-2:], "header").format == "jpeg", "no decoder goes on to another one"
+    data = one_scan[:-2] + b"\xff\xda" * 1000 + one_scan[-2:]
+    assert check_image(data, "header").format == "jpeg", "decoders ignore further scans"
 
 
-TURNED_PHOTOGRAPH = encode(noisy(), "JPEG", quality=92, exif=exif(6))
+ROTATED_PHOTOGRAPH = encode(noisy(), "JPEG", quality=92, exif=exif(6))
 
 
 @pytest.mark.parametrize("full_scale", [False, True])
 @pytest.mark.parametrize("case", corrupt(b""))
-def test_strict_refuses_every_damage_of_a_jpeg(case, full_scale, capfd):
-    for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, TURNED_PHOTOGRAPH, encode(noisy(), "JPEG", progressive=True)):
+def test_strict_rejects_each_corrupt_jpeg(case, full_scale, capfd):
+    for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, ROTATED_PHOTOGRAPH, encode(noisy(), "JPEG", progressive=True)):
         check_image(data, "strict", full_scale=full_scale)
         with pytest.raises(InvalidInput, match="^JPEG: "):
             check_image(corrupt(data)[case], "strict", full_scale=full_scale)
@@ -309,8 +310,8 @@ def test_strict_refuses_every_damage_of_a_jpeg(case, full_scale, capfd):
 
 
 @pytest.mark.parametrize("case", [case for case in corrupt(b"") if "inside" not in case])
-def test_decode_refuses_truncated_jpegs(case, capfd):
-    for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, TURNED_PHOTOGRAPH, FIT["JPEG, 4:1:0"]):
+def test_decode_rejects_truncated_jpegs(case, capfd):
+    for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, ROTATED_PHOTOGRAPH, VALID["JPEG, 4:1:0"]):
         with pytest.raises(InvalidInput, match="^JPEG: "):
             check_image(corrupt(data)[case] if len(data) > 1000 else data[:-2], "decode")
     assert capfd.readouterr().err == "", case
@@ -318,7 +319,7 @@ def test_decode_refuses_truncated_jpegs(case, capfd):
 
 @pytest.mark.parametrize("check", ["strict", "decode"])
 @pytest.mark.parametrize("image_format", ["PNG", "GIF", "BMP", "WEBP"])
-def test_refuses_other_formats_truncated(image_format, check):
+def test_truncated_files_of_other_formats_are_rejected(image_format, check):
     data = encode(noisy(60, 80), image_format)
     for length in (20, len(data) // 3, len(data) // 2, len(data) - 100):
         with pytest.raises(InvalidInput, match=f"^{image_format}: "):
@@ -326,7 +327,7 @@ def test_refuses_other_formats_truncated(image_format, check):
 
 
 @pytest.mark.parametrize("check", ["strict", "decode"])
-def test_refuses_a_png_with_a_wrong_checksum_or_no_end(check):
+def test_png_with_a_wrong_checksum_or_no_end_is_rejected(check):
     data = encode(noisy(60, 80), "PNG")
     for case, bad in {"a changed byte": data[:500] + b"\0" + data[501:], "no IEND": data[:-12]}.items():
         assert bad != data, case
@@ -334,7 +335,7 @@ def test_refuses_a_png_with_a_wrong_checksum_or_no_end(check):
             check_image(bad, check)
 
 
-def test_header_looks_no_further_than_the_header():
+def test_header_check_reads_only_the_header():
     assert check_image(PHOTOGRAPH[:1000], "header")[1:3] == (300, 400)
     assert check_image(encode(noisy(60, 80), "PNG")[:500], "header")[1:3] == (60, 80)
 
@@ -357,7 +358,7 @@ REENCODED = {
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("case", REENCODED)
-def test_reencodes_other_formats_as_lossless_png(case, check):
+def test_other_formats_are_reencoded_as_lossless_png(case, check):
     data, mode = REENCODED[case]
     source = decode(data)
     checked = check_image(data, check, full_scale=True)
@@ -375,7 +376,7 @@ def test_reencodes_other_formats_as_lossless_png(case, check):
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_turns_jpegs_upright(mode, orientation, order, check):
+def test_jpegs_are_rotated_upright(mode, orientation, order, check):
     data = encode(smooth().convert(mode), "JPEG", quality=95, exif=exif(orientation, order))
     upright = ImageOps.exif_transpose(decode(data))
     checked = check_image(data, check, full_scale=True)
@@ -390,7 +391,7 @@ def test_turns_jpegs_upright(mode, orientation, order, check):
         assert difference(checked.pixels, upright.convert("RGB")) == 0
 
 
-def test_reencodes_jpegs_with_full_chroma():
+def test_jpegs_are_reencoded_with_full_chroma():
     checked = check_image(encode(smooth(), "JPEG", exif=exif(3)), "strict")
     assert [layer[1:3] for layer in decode(checked.encoded).layer] == [(1, 1)] * 3
 
@@ -408,7 +409,7 @@ PNG_MODES = {
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("orientation", [3, 6])
 @pytest.mark.parametrize("case", PNG_MODES)
-def test_turns_pngs_upright_and_loses_nothing(case, orientation, check):
+def test_pngs_are_rotated_upright_without_loss(case, orientation, check):
     data = encode(PNG_MODES[case], "PNG", exif=exif(orientation))
     upright = ImageOps.exif_transpose(decode(data))
     checked = check_image(data, check, full_scale=True)
@@ -421,7 +422,7 @@ def test_turns_pngs_upright_and_loses_nothing(case, orientation, check):
         assert checked.pixels.shape == (*stored.size[::-1], 3), case
 
 
-def test_refuses_to_turn_colours_of_16_bits_that_are_to_keep_them():
+def test_rotation_of_16_bit_colours_is_rejected_with_keep_depth():
     header, pixels = struct.pack(">IIBBBBB", 5, 4, 16, 2, 0, 0, 0), zlib.compress(bytes(4 * 31))
     rotated = make_png(header, (b"eXIf", exif(6)[6:]), (b"IDAT", pixels), (b"IEND", b""))
     with pytest.raises(InvalidInput, match="PNG: 16 bits in 3 channels and EXIF orientation 6"):
@@ -429,15 +430,16 @@ def test_refuses_to_turn_colours_of_16_bits_that_are_to_keep_them():
     assert check_image(rotated, "strict").encoded is not None
 
 
-def test_finds_the_orientation_wherever_a_png_may_have_it():
-    data, chunk = FIT["PNG"], make_png(b"", (b"eXIf", exif(6)[6:]))[20:]
-    for case, position in {"before the pixels": 33, "behind them": len(data) - 12}.items():
+def test_orientation_is_found_before_and_after_png_pixels():
+    data, chunk = VALID["PNG"], make_png(b"", (b"eXIf", exif(6)[6:]))[20:]
+    for case, position in {"before the pixels": 33, "after the pixels": len(data) - 12}.items():
         checked = check_image(data[:position] + chunk + data[position:], "strict")
         assert (checked.reencoded, checked.height, checked.width) == ("exif_orientation", 61, 45), case
 
 
-def test_turns_webp_upright():
-    for case, prefix in {"as the format says": b"", "as cameras write it": b"Exif\0\0"}.items():  # Pillow takes one off
+def test_webp_images_are_rotated_upright():
+    # Pillow removes one prefix
+    for case, prefix in {"standard": b"", "with the prefix of cameras": b"Exif\0\0"}.items():
         data = encode(smooth(), "WEBP", lossless=True, exif=prefix + exif(6))
         checked = check_image(data, "strict")
         assert (checked.reencoded, checked.height, checked.width) == ("webp", 61, 45), case
@@ -445,16 +447,16 @@ def test_turns_webp_upright():
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_exif_that_means_nothing_changes_nothing(check, capfd):
+def test_invalid_orientation_is_ignored(check, capfd):
     blocks = {
         "orientation 0": exif(0),
         "orientation 9": exif(9),
-        "an orientation of another type": exif(6).replace(b"\x12\x01\x03", b"\x12\x01\x07"),
-        "another tag alone": exif(6).replace(b"\x12\x01", b"\x13\x01"),
+        "orientation with a wrong type": exif(6).replace(b"\x12\x01\x03", b"\x12\x01\x07"),
+        "only another tag": exif(6).replace(b"\x12\x01", b"\x13\x01"),
         "two orientations": exif(6).replace(b"\x12\x01\x03\0\x01", b"\x12\x01\x03\0\x02"),
-        "cut off": exif(6)[:20],
-        "a wild offset": exif(6).replace(b"\x08\0\0\0", b"\xff\xff\xff\xff"),
-        "more entries than there are": exif(6)[:14] + b"\xff\xff" + exif(6)[16:].replace(b"\x12\x01", b"\x13\x01"),
+        "truncated": exif(6)[:20],
+        "invalid offset": exif(6).replace(b"\x08\0\0\0", b"\xff\xff\xff\xff"),
+        "too large number of entries": exif(6)[:14] + b"\xff\xff" + exif(6)[16:].replace(b"\x12\x01", b"\x13\x01"),
         "no TIFF": b"Exif\0\0nonsense",
         "empty": b"Exif\0\0",
     }
@@ -465,7 +467,7 @@ def test_exif_that_means_nothing_changes_nothing(check, capfd):
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_turns_cmyk_jpegs_into_rgb(check):
+def test_cmyk_jpegs_become_rgb(check):
     data = encode(smooth().convert("CMYK"), "JPEG", quality=95)
     checked = check_image(data, check, full_scale=True)
     stored = decode(checked.encoded)
@@ -476,30 +478,30 @@ def test_turns_cmyk_jpegs_into_rgb(check):
         assert difference(checked.pixels, decode(data).convert("RGB")) == 0
 
 
-def test_turns_cmyk_jpegs_with_an_orientation():
+def test_cmyk_jpegs_are_rotated_upright():
     checked = check_image(encode(smooth().convert("CMYK"), "JPEG", quality=95, exif=exif(6)), "strict")
     assert (checked.reencoded, checked.height, checked.width) == ("exif_orientation", 61, 45)
     assert difference(decode(checked.encoded), smooth().transpose(Image.Transpose.ROTATE_270)) < 4
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_of_several_pictures_in_a_jpeg_the_first_counts(check):
+def test_first_picture_of_a_multi_picture_jpeg_is_used(check):
     data = encode(smooth(), "MPO", save_all=True, append_images=[noisy(90, 80)])
     assert data.count(b"\xff\xd8\xff") == 2
     assert check_image(data, check)[:7] == ("jpeg", 45, 61, None, "", None, unchanged(45, 61))
 
 
-def test_reencodes_to_the_same_bytes_each_time():
-    for case, data in {"JPEG": TURNED_PHOTOGRAPH, **{case: data for case, (data, _) in REENCODED.items()}}.items():
+def test_reencoding_is_deterministic():
+    for case, data in {"JPEG": ROTATED_PHOTOGRAPH, **{case: data for case, (data, _) in REENCODED.items()}}.items():
         assert check_image(data, "strict").encoded == check_image(data, "strict").encoded, case
 
 
-def test_stores_the_same_bytes_whatever_the_check():
-    for case, data in {"turned": TURNED_PHOTOGRAPH, "CMYK": encode(smooth().convert("CMYK"), "JPEG")}.items():
+def test_stored_bytes_do_not_depend_on_the_check():
+    for case, data in {"rotated": ROTATED_PHOTOGRAPH, "CMYK": encode(smooth().convert("CMYK"), "JPEG")}.items():
         assert len({check_image(data, check).encoded for check in CHECKS}) == 1, case
 
 
-def test_decodes_a_jpeg_only_once(monkeypatch):
+def test_jpeg_is_decoded_once(monkeypatch):
     calls, decode_jpeg = [], image_codecs.simplejpeg.decode_jpeg
 
     def count(*args, **options):
@@ -508,20 +510,20 @@ def test_decodes_a_jpeg_only_once(monkeypatch):
 
     monkeypatch.setattr(image_codecs, "decode_with_pillow", None)
     monkeypatch.setattr(image_codecs.simplejpeg, "decode_jpeg", count)
-    for case, data in {"clean": PHOTOGRAPH, "turned": TURNED_PHOTOGRAPH}.items():
+    for case, data in {"clean": PHOTOGRAPH, "rotated": ROTATED_PHOTOGRAPH}.items():
         for full_scale in (False, True):
             calls.clear()
             check_image(data, "strict", full_scale=full_scale)
             assert len(calls) == 1, (case, full_scale)
 
 
-def test_an_unknown_check_is_no_bad_image():
+def test_invalid_check_value_is_a_programming_error():
     with pytest.raises(ValueError, match="check='full'") as error:
-        check_image(FIT["JPEG"], "full")
+        check_image(VALID["JPEG"], "full")
     assert not isinstance(error.value, InvalidInput)
 
 
-def test_clean_jpegs_need_no_pillow():
+def test_clean_jpegs_do_not_need_pillow():
     script = (
         "import sys; from beam_pipelines.images.images import check_image\n"
         "data = sys.stdin.buffer.read()\n"
@@ -539,9 +541,9 @@ FORMATS = {"jpeg": ImageConfig(format="jpeg"), "png": ImageConfig(format="png"),
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("case", [*FIT, "WebP"])
-def test_passes_through_what_is_as_it_is_wanted(case, check):
-    data = FIT[case] if case in FIT else REENCODED[case][0]
+@pytest.mark.parametrize("case", [*VALID, "WebP"])
+def test_images_with_the_wanted_size_and_format_are_stored_unchanged(case, check):
+    data = VALID[case] if case in VALID else REENCODED[case][0]
     width, height = decode(data).size
     short, long = sorted((height, width))
     images_format = identify(data)
@@ -550,19 +552,19 @@ def test_passes_through_what_is_as_it_is_wanted(case, check):
         assert checked[:8] == (images_format, height, width, None, "", None, unchanged(height, width), num_channels(data)), (case, size)
 
 
-def test_what_passes_through_is_checked_all_the_same():
+def test_images_stored_unchanged_are_checked():
     webp = encode(noisy(), "WEBP")
     for case, data in {"JPEG": PHOTOGRAPH, "PNG": encode(noisy(), "PNG"), "WebP": webp}.items():
         images = ImageConfig(("short", 10**6), identify(data))
-        if case != "WebP":  # libwebp looks at the end first
+        if case != "WebP":  # libwebp reads the end first
             assert check_image(data[:-200], "header", images=images).encoded is None, case
         for check in ("strict", "decode"):
             with pytest.raises(InvalidInput):
                 check_image(data[:-200], check, images=images)
 
 
-WANTED = {
-    # (source, what is wanted) -> stored as, its mode, why
+CONVERSIONS = {
+    # Maps each case to the source, the configuration, the stored format, its mode and the reason.
     "JPEG, smaller": ("JPEG", SMALL, "JPEG", "RGB", "resized"),
     "JPEG grey, smaller": ("JPEG, grey", SMALL, "JPEG", "L", "resized"),
     "JPEG of rare chroma, smaller": ("JPEG, 4:1:0", ImageConfig(("short", 5)), "JPEG", "RGB", "resized"),
@@ -572,9 +574,9 @@ WANTED = {
     "CMYK, smaller": ("CMYK", SMALL, "JPEG", "RGB", "resized"),
     "CMYK to JPEG": ("CMYK", FORMATS["jpeg"], "JPEG", "RGB", "cmyk"),
     "CMYK to PNG": ("CMYK", FORMATS["png"], "PNG", "RGB", "format"),
-    "turned JPEG to JPEG": ("turned JPEG", FORMATS["jpeg"], "JPEG", "RGB", "exif_orientation"),
-    "turned JPEG to PNG": ("turned JPEG", FORMATS["png"], "PNG", "RGB", "format"),
-    "turned JPEG, smaller": ("turned JPEG", SMALL, "JPEG", "RGB", "resized"),
+    "rotated JPEG to JPEG": ("rotated JPEG", FORMATS["jpeg"], "JPEG", "RGB", "exif_orientation"),
+    "rotated JPEG to PNG": ("rotated JPEG", FORMATS["png"], "PNG", "RGB", "format"),
+    "rotated JPEG, smaller": ("rotated JPEG", SMALL, "JPEG", "RGB", "resized"),
     "PNG, smaller": ("PNG", SMALL, "PNG", "RGB", "resized"),
     "PNG palette, smaller": ("PNG, palette", SMALL, "PNG", "RGB", "resized"),
     "PNG palette and alpha, smaller": ("PNG, palette, alphas", SMALL, "PNG", "RGBA", "resized"),
@@ -588,7 +590,7 @@ WANTED = {
     "PNG 16 bit to JPEG": ("PNG, 16 bit grey", FORMATS["jpeg"], "JPEG", "L", "format"),
     "PNG bits to JPEG": ("PNG, bits", FORMATS["jpeg"], "JPEG", "L", "format"),
     "PNG alpha to WebP": ("PNG, alpha", FORMATS["webp"], "WEBP", "RGBA", "format"),
-    "turned PNG to PNG": ("turned PNG", FORMATS["png"], "PNG", "RGB", "exif_orientation"),
+    "rotated PNG to PNG": ("rotated PNG", FORMATS["png"], "PNG", "RGB", "exif_orientation"),
     "GIF, smaller": ("GIF", SMALL, "PNG", "RGB", "resized"),
     "GIF to PNG": ("GIF", FORMATS["png"], "PNG", "RGB", "gif"),
     "GIF to JPEG": ("GIF", FORMATS["jpeg"], "JPEG", "RGB", "format"),
@@ -597,34 +599,34 @@ WANTED = {
     "WebP to PNG": ("WebP", FORMATS["png"], "PNG", "RGB", "webp"),
     "WebP to JPEG, smaller": ("WebP", ImageConfig(("short", 20), "jpeg"), "JPEG", "RGB", "resized"),
     "WebP, smaller": ("WebP", ImageConfig(("short", 20), "webp"), "WEBP", "RGB", "resized"),
-    "turned WebP to WebP": ("turned WebP", FORMATS["webp"], "WEBP", "RGB", "exif_orientation"),
+    "rotated WebP to WebP": ("rotated WebP", FORMATS["webp"], "WEBP", "RGB", "exif_orientation"),
     "JPEG, larger": ("JPEG", ImageConfig(("exact", 100, 70)), "JPEG", "RGB", "resized"),
 }
 SOURCES = {
-    **FIT,
+    **VALID,
     **{case: data for case, (data, _) in REENCODED.items()},
     "CMYK": encode(smooth().convert("CMYK"), "JPEG", quality=95),
-    "turned JPEG": encode(smooth(), "JPEG", quality=95, exif=exif(6)),
-    "turned PNG": encode(smooth(), "PNG", exif=exif(6)),
-    "turned WebP": encode(smooth(), "WEBP", lossless=True, exif=exif(6)),
+    "rotated JPEG": encode(smooth(), "JPEG", quality=95, exif=exif(6)),
+    "rotated PNG": encode(smooth(), "PNG", exif=exif(6)),
+    "rotated WebP": encode(smooth(), "WEBP", lossless=True, exif=exif(6)),
 }
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("case", WANTED)
-def test_stores_images_as_they_are_wanted(case, check):
-    source, wanted, stored_format, mode, reason = WANTED[case]
+@pytest.mark.parametrize("case", CONVERSIONS)
+def test_images_are_converted_to_the_wanted_size_and_format(case, check):
+    source, wanted, stored_format, mode, reason = CONVERSIONS[case]
     data = SOURCES[source]
     checked = check_image(data, check, full_scale=True, images=wanted)
     stored = decode(checked.encoded)
     assert (stored.format, stored.mode, checked.reencoded) == (stored_format, mode, reason), case
     assert checked.format == identify(data), case
-    actual, orientation = decode(data), 6 if "turned" in source else 1
+    actual, orientation = decode(data), 6 if "rotated" in source else 1
     assert checked.geometry == ((actual.height, actual.width), orientation, (checked.height, checked.width)), case
     assert (checked.height, checked.width) == stored.size[::-1], case
     assert checked.geometry.stored == stored_size(wanted.size, *checked.geometry.upright), case
     assert (checked.pixels is None) == (check == "header"), case
-    # Against Pillow, all at full scale; what can't be seen aside, and 16 bits, which Pillow does not convert.
+    # Compares with Pillow at full scale, except for transparent pixels and 16 bits, which Pillow cannot convert.
     upright = ImageOps.exif_transpose(actual)
     if mode[-1] != "A" and "16 bit" not in source and not decode(data).has_transparency_data:
         if upright.mode == "P":
@@ -636,7 +638,7 @@ def test_stores_images_as_they_are_wanted(case, check):
     assert check_image(data, check, images=wanted).encoded == checked.encoded, case
 
 
-def test_alpha_is_dropped_and_the_colours_stay():
+def test_dropping_alpha_keeps_the_colours():
     pixels = np.full((16, 16, 4), (200, 100, 50, 0), np.uint8)
     data = encode(Image.fromarray(pixels), "PNG")
     cases = {"JPEG": FORMATS["jpeg"], "pixels": PIXELS, "smaller": ImageConfig(("short", 8), "jpeg")}
@@ -645,7 +647,7 @@ def test_alpha_is_dropped_and_the_colours_stay():
         assert (checked.pixels == (200, 100, 50)).all(), case
 
 
-def test_no_metadata_survives():
+def test_converted_images_have_no_metadata():
     icc, secret = bytes(200), b"secret"
     for source, options in {
         "JPEG": {"comment": secret, "icc_profile": icc, "exif": exif(1), "xmp": secret},
@@ -659,7 +661,7 @@ def test_no_metadata_survives():
             assert not {"icc_profile", "exif", "xmp", "comment"} & set(stored.info), (source, wanted)
 
 
-def test_quality_decides_size_and_chroma():
+def test_quality_decides_file_size_and_chroma():
     sizes = {}
     for image_format in ("jpeg", "webp"):
         for quality in (50, 80, 94, 95):
@@ -672,8 +674,8 @@ def test_quality_decides_size_and_chroma():
     assert list(sizes) == sorted(sizes, key=lambda case: (case[0], sizes[case]))
 
 
-def test_check_decides_nothing_about_what_is_stored():
-    for source in ("JPEG", "CMYK", "turned JPEG", "GIF", "PNG, alpha", "WebP"):
+def test_stored_conversion_does_not_depend_on_the_check():
+    for source in ("JPEG", "CMYK", "rotated JPEG", "GIF", "PNG, alpha", "WebP"):
         for wanted in (SMALL, FORMATS["webp"], PIXELS):
             stored = [check_image(SOURCES[source], check, images=wanted).encoded for check in CHECKS]
             assert len(set(stored)) == 1, (source, wanted)
@@ -681,19 +683,19 @@ def test_check_decides_nothing_about_what_is_stored():
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("case", SOURCES)
-def test_pixels_are_those_that_a_reader_sees(case, check):
+def test_raw_encoding_has_the_pixels_of_the_decoded_image(case, check):
     data = SOURCES[case]
     checked = check_image(data, check, full_scale=True, images=PIXELS)
     assert (checked.reencoded, len(checked.encoded)) == ("format", 3 * checked.height * checked.width), case
     pixels = np.frombuffer(checked.encoded, np.uint8).reshape(checked.height, checked.width, 3)
     wanted = check_image(data, "strict", full_scale=True).pixels
-    # A rare chroma, and a JPEG unchecked, are decoded by two libraries.
+    # Two libraries decode JPEGs with a rare chroma and JPEGs that are not checked.
     assert difference(pixels, wanted) <= (1 if identify(data) == "jpeg" else 0), case
     if check != "header":
         np.testing.assert_array_equal(pixels, checked.pixels, err_msg=case)
 
 
-def test_pixels_of_one_size():
+def test_raw_encoding_can_have_a_fixed_size():
     for case, data in SOURCES.items():
         checked = check_image(data, "strict", images=ImageConfig(("exact", 10, 12), encoding="raw"))
         assert (checked.reencoded, len(checked.encoded)) == ("resized", 360), case
@@ -701,16 +703,16 @@ def test_pixels_of_one_size():
 
 
 @pytest.mark.parametrize("case", corrupt(b""))
-def test_strict_refuses_every_damage_of_a_jpeg_that_is_resized(case):
-    for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, TURNED_PHOTOGRAPH):
-        for side in (200, 100, 30, 9):  # at each of the scales
+def test_strict_rejects_each_corrupt_jpeg_before_resizing(case):
+    for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, ROTATED_PHOTOGRAPH):
+        for side in (200, 100, 30, 9):  # one for each decoding scale
             images = ImageConfig(("short", side))
             assert check_image(data, "strict", images=images).reencoded == "resized"
             with pytest.raises(InvalidInput, match="^JPEG: "):
                 check_image(corrupt(data)[case], "strict", images=images)
 
 
-def test_a_jpeg_that_is_resized_is_decoded_only_once(monkeypatch):
+def test_resized_jpeg_is_decoded_once_at_a_reduced_scale(monkeypatch):
     calls, decode_jpeg = [], image_codecs.simplejpeg.decode_jpeg
 
     def count(*args, **options):
@@ -725,15 +727,15 @@ def test_a_jpeg_that_is_resized_is_decoded_only_once(monkeypatch):
             assert calls == [shape], side
 
 
-def test_refuses_what_would_become_too_large():
+def test_too_large_results_are_rejected():
     wide = make_png(
         struct.pack(">IIBBBBB", 70_000, 1, 1, 0, 0, 0, 0), (b"IDAT", zlib.compress(bytes(8751))), (b"IEND", b"")
     )
     assert check_image(wide, "strict").width == 70_000
     cases = {
-        "a JPEG": (wide, FORMATS["jpeg"], "JPEG: 70000 x 1 pixels to store"),
-        "a WebP": (wide, FORMATS["webp"], "WEBP: 70000 x 1 pixels to store"),
-        "a bomb": (FIT["PNG"], ImageConfig(("exact", 80, 1_100_000)), "PNG: 1100000 x 80 pixels"),
+        "JPEG": (wide, FORMATS["jpeg"], "JPEG: 70000 x 1 pixels to store"),
+        "WebP": (wide, FORMATS["webp"], "WEBP: 70000 x 1 pixels to store"),
+        "huge result": (VALID["PNG"], ImageConfig(("exact", 80, 1_100_000)), "PNG: 1100000 x 80 pixels"),
     }
     for case, (data, wanted, message) in cases.items():
         for check in CHECKS:
@@ -764,7 +766,7 @@ def test_raw_pixels_become_lossless_pngs(case):
 
 
 @pytest.mark.parametrize("case", RAWS)
-def test_raw_pixels_become_what_is_wanted(case):
+def test_raw_pixels_are_converted_to_the_wanted_format(case):
     data, raw, pixels = RAWS[case]
     for wanted, (stored_format, reason) in {
         ImageConfig(("short", 10)): ("PNG", "resized"),
@@ -781,7 +783,7 @@ def test_raw_pixels_become_what_is_wanted(case):
 
 
 @pytest.mark.parametrize("case", RAWS)
-def test_raw_pixels_stay_pixels(case):
+def test_raw_pixels_can_be_stored_as_raw_pixels(case):
     data, raw, pixels = RAWS[case]
     checked = check_pixels(data, raw, PIXELS, full_scale=True)
     if raw.is_planar:
@@ -793,12 +795,12 @@ def test_raw_pixels_stay_pixels(case):
     assert (len(smaller.encoded), smaller.reencoded) == (15 * 21 * raw.num_channels, "resized"), case
 
 
-def test_refuses_raw_pixels_of_another_length():
+def test_raw_pixels_with_a_wrong_length_are_rejected():
     cases = {
         "too few": (bytes(11), RawImage(2, 2, 3), "raw pixels: 11 bytes"),
         "too many": (bytes(13), RawImage(2, 2, 3), "raw pixels: 13 bytes"),
-        "none": (b"", RawImage(0, 2, 3), "RAW: 2 x 0 pixels"),
-        "absurd": (bytes(9), RawImage(10**9, 10**9, 1), "RAW: 1000000000 x 1000000000 pixels"),
+        "no pixels": (b"", RawImage(0, 2, 3), "RAW: 2 x 0 pixels"),
+        "huge": (bytes(9), RawImage(10**9, 10**9, 1), "RAW: 1000000000 x 1000000000 pixels"),
     }
     for case, (data, raw, message) in cases.items():
         with pytest.raises(InvalidInput) as error:
@@ -807,12 +809,12 @@ def test_refuses_raw_pixels_of_another_length():
 
 
 SEEDS = {
-    **{case: data for case, data in FIT.items() if len(data) < 5000},
+    **{case: data for case, data in VALID.items() if len(data) < 5000},
     **{case: data for case, (data, _) in REENCODED.items()},
-    **{case: REFUSED[case][0] for case in ("APNG", "GIF, animated", "WebP, animated")},
-    "JPEG, turned": encode(smooth(), "JPEG", exif=exif(6)),
+    **{case: REJECTED[case][0] for case in ("APNG", "GIF, animated", "WebP, animated")},
+    "JPEG, rotated": encode(smooth(), "JPEG", exif=exif(6)),
     "JPEG, CMYK": encode(smooth().convert("CMYK"), "JPEG"),
-    "PNG, turned": encode(smooth(), "PNG", exif=exif(6)),
+    "PNG, rotated": encode(smooth(), "PNG", exif=exif(6)),
 }
 
 
@@ -826,7 +828,7 @@ SEEDS = {
     kept=st.floats(0.01, 1) | st.just(1.0),
     wanted=st.sampled_from([ImageConfig(), SMALL, *FORMATS.values(), PIXELS]),
 )
-def test_any_bytes_are_taken_or_refused(case, check, full_scale, changes, near_start, kept, wanted):
+def test_any_bytes_are_converted_or_rejected(case, check, full_scale, changes, near_start, kept, wanted):
     data = bytearray(SEEDS[case])
     for location, value in changes:
         data[int(location * (min(64, len(data)) if near_start else len(data)))] = value

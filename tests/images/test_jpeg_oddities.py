@@ -1,4 +1,4 @@
-"""jpeg_oddities: what libjpeg warns of and costs no pixel is accepted and counted; damage is rejected."""
+"""Tests that JPEGs with harmless libjpeg warnings are accepted and counted, and that corrupt JPEGs are rejected."""
 
 import numpy as np
 import pytest
@@ -8,45 +8,45 @@ from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.image_headers import read_jpeg_header
 from beam_pipelines.images.images import check_image
-from images.test_images import FIT, GREY_PHOTOGRAPH, PHOTOGRAPH, decode, difference, encode, exif, noisy, smooth
+from images.test_images import VALID, GREY_PHOTOGRAPH, PHOTOGRAPH, decode, difference, encode, exif, noisy, smooth
 
 RANDOM = np.random.default_rng(0).bytes(400).replace(b"\xff", b"\0")
 PROGRESSIVE = encode(noisy(), "JPEG", progressive=True)
 CMYK = encode(smooth().convert("CMYK"), "JPEG", quality=95)
 
 
-def put(data: bytes, position: int, more: bytes) -> bytes:
+def insert(data: bytes, position: int, more: bytes) -> bytes:
     return data[:position] + more + data[position:]
 
 
-def odd(data: bytes) -> dict[str, bytes]:
-    """JPEGs about which libjpeg warns, and of which all pixels are there."""
+def unusual_jpegs(data: bytes) -> dict[str, bytes]:
+    """Returns JPEGs with complete pixels about which libjpeg warns."""
     segment, end = data.index(b"\xff\xdb"), len(data) - 2
     cases = {
-        "bytes between segments": put(data, segment, b"junk"),
-        "bytes with a stuffed zero between segments": put(data, segment, b"ju\xff\0nk"),
-        "padding": put(data, end, bytes(40)),
-        "padding of ones": put(data, end, b"\x7f" * 40),
-        "a camera's trailer": put(data, end, b"SEFHe\0\0\0\1\0\0\0Image_UTC_Data1419000000000SEFT"),
-        "random bytes": put(data, end, RANDOM),
-        "all of them": put(put(data, end, bytes(40)), segment, b"junk"),
+        "bytes between segments": insert(data, segment, b"junk"),
+        "bytes with a stuffed zero between segments": insert(data, segment, b"ju\xff\0nk"),
+        "padding": insert(data, end, bytes(40)),
+        "padding of ones": insert(data, end, b"\x7f" * 40),
+        "a camera's trailer": insert(data, end, b"SEFHe\0\0\0\1\0\0\0Image_UTC_Data1419000000000SEFT"),
+        "random bytes": insert(data, end, RANDOM),
+        "padding and bytes between segments": insert(insert(data, end, bytes(40)), segment, b"junk"),
     }
     if b"JFIF\0" in data:
         version = data.index(b"JFIF\0") + 5
         cases["JFIF 0.00"] = data[:version] + b"\0\0" + data[version + 2 :]
         scan = data.index(b"\xff\xda")
-        cases["limits of no sequential scan"] = data[: scan + 11] + b"\0\0\0" + data[scan + 14 :]
+        cases["spectral limits of a progressive scan"] = data[: scan + 11] + b"\0\0\0" + data[scan + 14 :]
     return cases
 
 
 @pytest.mark.parametrize("check", ["strict", "decode"])
-def test_oddities_are_accepted_unchanged_and_counted(check):
+def test_unusual_jpegs_are_accepted_unchanged_and_counted(check):
     for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, CMYK):
         plain = check_image(data, check, full_scale=True)
         assert not plain.is_odd
-        for case, item in odd(data).items():
-            if data is GREY_PHOTOGRAPH and "limits" in case:
-                continue  # its scan begins elsewhere
+        for case, item in unusual_jpegs(data).items():
+            if data is GREY_PHOTOGRAPH and "spectral limits" in case:
+                continue  # the scan header of a grey JPEG is shorter
             for full_scale in (False, True):
                 checked = check_image(item, check, full_scale=full_scale)
                 assert checked.is_odd, case
@@ -56,18 +56,18 @@ def test_oddities_are_accepted_unchanged_and_counted(check):
             assert smaller[0] == smaller[1], case
 
 
-def test_bytes_behind_the_end_are_not_even_odd():
+def test_bytes_after_the_end_are_not_counted_as_unusual():
     assert not check_image(PHOTOGRAPH + b"SEFT" * 100, "strict").is_odd
 
 
-def test_padding_of_a_progressive_jpeg_is_accepted_and_unknown_bytes_are_not():
-    assert check_image(put(PROGRESSIVE, len(PROGRESSIVE) - 2, bytes(40)), "strict").is_odd
+def test_progressive_jpeg_may_have_padding_but_not_unknown_bytes():
+    assert check_image(insert(PROGRESSIVE, len(PROGRESSIVE) - 2, bytes(40)), "strict").is_odd
     with pytest.raises(InvalidInput, match="--check decode"):
-        check_image(put(PROGRESSIVE, len(PROGRESSIVE) - 2, RANDOM), "strict")
+        check_image(insert(PROGRESSIVE, len(PROGRESSIVE) - 2, RANDOM), "strict")
 
 
-def test_compressed_pixels_that_are_left_over_are_damage():
-    """As many blocks as one row has are taken off the image's height: the pixels of the last row are left over."""
+def test_remaining_compressed_pixels_are_an_error():
+    """The header states a smaller height, so that the compressed pixels of the last rows remain."""
     for data in (PHOTOGRAPH, GREY_PHOTOGRAPH):
         frame = data.index(b"\xff\xc0")
         for rows in (16, 32, 160):
@@ -77,7 +77,7 @@ def test_compressed_pixels_that_are_left_over_are_damage():
             assert check_image(short, "decode").height == 300 - rows
 
 
-def test_half_a_jpeg_with_an_end_is_rejected_and_no_check_is_advised_that_rejects_it_too():
+def test_truncated_jpeg_with_an_end_marker_fails_every_check():
     for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, PROGRESSIVE, CMYK):
         scan = read_jpeg_header(data).num_bytes
         for cut in ((scan + len(data)) // 2, len(data) - 40):
@@ -87,8 +87,8 @@ def test_half_a_jpeg_with_an_end_is_rejected_and_no_check_is_advised_that_reject
                 assert "--check" not in str(error.value)
 
 
-def test_corrupt_pixels_are_rejected_by_strict_alone_which_names_the_check_that_accepts_them():
-    rng, actual = np.random.default_rng(0), 0
+def test_corrupt_pixels_fail_strict_which_suggests_check_decode():
+    rng, num_suggestions = np.random.default_rng(0), 0
     for position in rng.integers(len(PHOTOGRAPH) // 4, len(PHOTOGRAPH) - 100, 60).tolist():
         item = PHOTOGRAPH[:position] + b"\x55\xaa" + PHOTOGRAPH[position + 2 :]
         try:
@@ -96,48 +96,48 @@ def test_corrupt_pixels_are_rejected_by_strict_alone_which_names_the_check_that_
         except InvalidInput as error:
             if "--check decode" in str(error):
                 check_image(item, "decode")
-                actual += 1
-    assert actual
+                num_suggestions += 1
+    assert num_suggestions
 
 
-def test_a_header_is_walked_as_libjpeg_does():
-    data, segment = FIT["JPEG"], FIT["JPEG"].index(b"\xff\xdb")
-    sound = {
-        "a restart marker": put(data, segment, b"\xff\xd0"),
-        "a temporary marker": put(data, segment, b"\xff\x01"),
-        "padding": put(data, segment, b"\xff\xff\xff"),
-        "zeros": put(data, segment, bytes(9)),
-        "zeros and padding": put(data, segment, b"\0\xff\xff"),
+def test_header_is_parsed_like_by_libjpeg():
+    data, segment = VALID["JPEG"], VALID["JPEG"].index(b"\xff\xdb")
+    valid = {
+        "restart marker": insert(data, segment, b"\xff\xd0"),
+        "temporary marker": insert(data, segment, b"\xff\x01"),
+        "padding": insert(data, segment, b"\xff\xff\xff"),
+        "zeros": insert(data, segment, bytes(9)),
+        "zeros and padding": insert(data, segment, b"\0\xff\xff"),
     }
-    for case, item in sound.items():
+    for case, item in valid.items():
         for check in ("strict", "decode", "header"):
             assert check_image(item, check).width == 61, case
     rotated = encode(smooth(), "JPEG", exif=exif(6))
-    assert check_image(put(rotated, rotated.index(b"\xff\xdb"), b"junk"), "strict").reencoded == "exif_orientation"
+    assert check_image(insert(rotated, rotated.index(b"\xff\xdb"), b"junk"), "strict").reencoded == "exif_orientation"
     frame = data.index(b"\xff\xc0")
     length = int.from_bytes(data[frame + 2 : frame + 4]) + 2
-    refused = {
-        "two frames": put(data, frame, data[frame : frame + length]),
-        "chroma of no whole factor": data[: frame + 11] + b"\x31" + data[frame + 12 : frame + 14] + b"\x21" + data[frame + 15 :],
+    rejected = {
+        "two frames": insert(data, frame, data[frame : frame + length]),
+        "fractional chroma factor": data[: frame + 11] + b"\x31" + data[frame + 12 : frame + 14] + b"\x21" + data[frame + 15 :],
         "junk up to the end": data[:segment] + bytes(100),
     }
-    for case, item in refused.items():
+    for case, item in rejected.items():
         for check in ("strict", "decode", "header"):
             with pytest.raises(InvalidInput, match="^JPEG: "):
                 check_image(item, check)
 
 
-def without_adobe(data: bytes) -> bytes:
+def without_adobe_segment(data: bytes) -> bytes:
     start = data.index(b"\xff\xee")
     return data[:start] + data[start + 2 + int.from_bytes(data[start + 2 : start + 4]) :]
 
 
 @pytest.mark.parametrize("check", ["strict", "decode", "header"])
-def test_inks_are_inverted_if_adobe_says_so(check):
+def test_cmyk_values_are_inverted_if_the_adobe_segment_is_present(check):
     red = np.zeros((32, 48, 4), np.uint8)
     red[..., 1:3] = 255
     inverted, plain = (encode(Image.fromarray(inks, "CMYK"), "JPEG", quality=95) for inks in (red, 255 - red))
-    for data in (inverted, without_adobe(plain)):
+    for data in (inverted, without_adobe_segment(plain)):
         for images in (ImageConfig(), ImageConfig(("short", 8)), ImageConfig(format="png")):
             stored = decode(check_image(data, check, images=images).encoded).convert("RGB")
             assert difference(stored, Image.new("RGB", stored.size, (255, 0, 0))) < 2

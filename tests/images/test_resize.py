@@ -1,4 +1,4 @@
-"""resize: which size an image gets, from how little of a JPEG, and that the pixels are the right ones."""
+"""Tests of resizing: the stored size, the decoding scale of JPEGs and the resulting pixels."""
 
 import io
 import resource
@@ -14,7 +14,7 @@ from beam_pipelines.images.images import check_image
 from beam_pipelines.images.resize import jpeg_reduction, resize, stored_size
 from made_images import encode
 
-SIZES = [  # (size, found) -> stored; each (height, width)
+SIZES = [  # size option, (height, width) of the image, (height, width) of the stored image
     (None, (375, 500), (375, 500)),
     (("short", 256), (375, 500), (256, 341)),
     (("short", 256), (500, 375), (341, 256)),
@@ -25,7 +25,7 @@ SIZES = [  # (size, found) -> stored; each (height, width)
     (("long", 256), (256, 256), (256, 256)),
     (("long", 10), (1000, 1), (10, 1)),
     (("long", 2), (5, 5), (2, 2)),
-    (("short", 2), (4, 5), (2, 3)),  # 2.5: half up
+    (("short", 2), (4, 5), (2, 3)),  # 2.5 is rounded up
     (("short", 1), (999_999, 999_999), (1, 1)),
     (("exact", 24, 32), (375, 500), (24, 32)),
     (("exact", 375, 500), (375, 500), (375, 500)),
@@ -33,24 +33,24 @@ SIZES = [  # (size, found) -> stored; each (height, width)
 ]
 
 
-@pytest.mark.parametrize("size, result, expected", SIZES)
-def test_the_size_that_is_stored(size, result, expected):
-    assert stored_size(size, *result) == expected
+@pytest.mark.parametrize("size, original, expected", SIZES)
+def test_stored_size(size, original, expected):
+    assert stored_size(size, *original) == expected
 
 
 @given(
     side=st.sampled_from(["short", "long"]),
     limit=st.integers(1, 10**6),
-    result=st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)),
+    original=st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)),
 )
-def test_images_are_only_made_smaller_and_keep_their_proportions(side, limit, result):
-    stored = stored_size((side, limit), *result)
-    of = min if side == "short" else max
-    assert of(stored) == min(limit, of(result))
-    assert all(1 <= small <= large for small, large in zip(stored, result))
+def test_images_are_only_reduced_and_keep_their_proportions(side, limit, original):
+    stored = stored_size((side, limit), *original)
+    choose = min if side == "short" else max
+    assert choose(stored) == min(limit, choose(original))
+    assert all(1 <= small <= large for small, large in zip(stored, original))
     assert stored_size((side, limit), *stored) == stored
-    scale = of(stored) / of(result)
-    for small, large in zip(stored, result):
+    scale = choose(stored) / choose(original)
+    for small, large in zip(stored, original):
         assert abs(small - large * scale) <= 0.5 or small == 1
 
 
@@ -67,13 +67,13 @@ REDUCTIONS = [
 ]
 
 
-@pytest.mark.parametrize("result, wanted, expected", REDUCTIONS)
-def test_twice_the_wanted_size_is_decoded_at_least(result, wanted, expected):
-    assert jpeg_reduction(result, wanted) == expected
+@pytest.mark.parametrize("original, wanted, expected", REDUCTIONS)
+def test_jpeg_is_decoded_at_twice_the_wanted_size_or_more(original, wanted, expected):
+    assert jpeg_reduction(original, wanted) == expected
 
 
 def waves(height: int, width: int) -> np.ndarray:
-    """uint8 [height, width, 3]: soft shapes, such as a JPEG keeps."""
+    """Returns uint8 pixels [height, width, 3] with soft shapes that JPEG compression hardly changes."""
     y, x = np.mgrid[0:height, 0:width]
     channels = [np.sin(x / 37 + phase) + np.cos(y / 43 - phase) + np.sin((x + y) / 31) for phase in (0, 1, 2)]
     return (127 + 40 * np.stack(channels, axis=-1)).astype(np.uint8)
@@ -84,30 +84,30 @@ def psnr(actual: np.ndarray, expected: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("check", ["strict", "decode", "header"])
-@pytest.mark.parametrize("result", [(331, 473), (328, 472), (335, 477)])
-def test_a_jpeg_decoded_at_a_part_of_its_scale_looks_the_same(result, check):
-    data = encode(waves(*result), "JPEG", quality=95)
+@pytest.mark.parametrize("original", [(331, 473), (328, 472), (335, 477)])
+def test_jpeg_decoded_at_a_reduced_scale_looks_the_same(original, check):
+    data = encode(waves(*original), "JPEG", quality=95)
     at_full_scale = Image.open(io.BytesIO(data)).convert("RGB")
     for side, reduction in {160: 1, 80: 2, 40: 4, 20: 8}.items():
         images = ImageConfig(("short", side), "png")
         checked = check_image(data, check, images=images)
         stored = np.asarray(Image.open(io.BytesIO(checked.encoded)))
         expected = at_full_scale.resize((checked.width, checked.height), Image.Resampling.LANCZOS)
-        assert jpeg_reduction(result, stored.shape[:2]) == reduction
-        # With what sticks out of the image resized too, it has 32 to 46 dB for the sides that no scale divides.
-        assert psnr(stored, np.asarray(expected)) > 50, (side, result)
+        assert jpeg_reduction(original, stored.shape[:2]) == reduction
+        # Resizing the padding of the last blocks, too, would give 32 to 46 dB for sides that no scale divides.
+        assert psnr(stored, np.asarray(expected)) > 50, (side, original)
 
 
-def test_shrinks_with_antialiasing():
+def test_reduction_uses_antialiasing():
     pixels = np.zeros((200, 200), np.uint8)
     pixels[:, ::2] = 255
     shrunk = np.asarray(resize(Image.fromarray(pixels), (40, 40), 1, (200, 200)))
-    assert shrunk[:, 2:-2].min() > 100 and shrunk[:, 2:-2].max() < 155  # all of it grey, no stripes
+    assert shrunk[:, 2:-2].min() > 100 and shrunk[:, 2:-2].max() < 155  # grey without stripes
 
 
-def test_what_cannot_be_seen_does_not_shine_through():
+def test_transparent_colours_do_not_affect_visible_pixels():
     pixels = np.zeros((64, 64, 4), np.uint8)
-    pixels[:, :32] = 255, 0, 0, 255  # red beside green that is transparent
+    pixels[:, :32] = 255, 0, 0, 255  # opaque red next to transparent green
     pixels[:, 32:] = 0, 255, 0, 0
     checked = check_image(encode(pixels, "PNG"), "strict", images=ImageConfig(("short", 15)))
     stored = Image.open(io.BytesIO(checked.encoded))
@@ -116,8 +116,8 @@ def test_what_cannot_be_seen_does_not_shine_through():
     assert (green[alpha > 0] == 0).all() and (red[alpha > 8] > 240).all()
 
 
-def test_a_size_that_passes_both_limits_on_the_way_takes_little_memory():
-    actual, wanted = (900_000, 4), (4, 200_000)  # rows first it would have 180 billion pixels in between
+def test_extreme_change_of_proportions_needs_little_memory():
+    actual, wanted = (900_000, 4), (4, 200_000)  # resizing rows first would need 180 billion pixels
     image = Image.new("L", actual[::-1], 7)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     resized = resize(image, wanted, 1, actual)
@@ -126,7 +126,7 @@ def test_a_size_that_passes_both_limits_on_the_way_takes_little_memory():
     assert actual[0] * wanted[1] > MAX_IMAGE_PIXELS
 
 
-def test_both_ways_of_resizing_give_the_same(monkeypatch):
+def test_both_orders_of_resizing_give_the_same_result(monkeypatch):
     image = Image.fromarray(waves(90, 70))
     expected = np.asarray(resize(image, (40, 50), 1, (90, 70))).astype(int)
     monkeypatch.setattr("beam_pipelines.images.resize.MAX_IMAGE_PIXELS", 1000)

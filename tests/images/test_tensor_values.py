@@ -1,4 +1,4 @@
-"""Tensors keep every bit, whatever their type, order and shape; what is none is refused in one line."""
+"""Tests that tensors keep all bits of arrays of any dtype, byte order and shape, and that other values are rejected."""
 
 import io
 
@@ -32,12 +32,12 @@ def npy(array: np.ndarray) -> bytes:
 
 
 def bits(array: np.ndarray) -> bytes:
-    """Of its numbers, little-endian, in C order: NaNs too are told apart by them."""
+    """Returns the bytes of an array, little-endian and in C order, which also distinguish NaN values."""
     return array.astype(array.dtype.newbyteorder("<")).tobytes()
 
 
 @given(ARRAYS, st.booleans(), st.data())
-def test_every_bit_of_an_array_stays(array, is_fortran, data):
+def test_arrays_keep_all_bits(array, is_fortran, data):
     shape = tuple(data.draw(st.sampled_from([side, None])) for side in array.shape)
     feature = tensor(array.dtype.name, *shape)
     value = tensor_of_file(npy(np.asfortranarray(array) if is_fortran else array), feature)
@@ -48,7 +48,7 @@ def test_every_bit_of_an_array_stays(array, is_fortran, data):
 
 
 @given(ARRAYS.filter(lambda array: array.ndim in (2, 3)), st.booleans())
-def test_an_image_is_height_width_channels(array, is_fortran):
+def test_image_tensor_has_height_width_and_channels(array, is_fortran):
     raw, data = npy_image(npy(np.asfortranarray(array) if is_fortran else array))
     assert raw == layout_of(array.shape, array.dtype.str) and len(data) == raw.num_bytes
     expected = array[..., np.newaxis] if array.ndim == 2 else array
@@ -57,7 +57,7 @@ def test_an_image_is_height_width_channels(array, is_fortran):
 
 
 @given(st.data())
-def test_lists_are_of_the_type_that_is_asked_for_or_refused(data):
+def test_lists_are_converted_exactly_or_rejected(data):
     dtype = np.dtype(data.draw(st.sampled_from(TENSOR_DTYPES)))
     array = data.draw(hnp.arrays(data.draw(st.sampled_from([dtype, np.dtype("int64"), np.dtype("float64")])), (2, 3)))
     with np.errstate(all="ignore"):
@@ -73,7 +73,7 @@ def test_lists_are_of_the_type_that_is_asked_for_or_refused(data):
             tensor_of_list(array.tolist(), feature)
 
 
-def test_a_mask_may_be_an_array_of_class_ids():
+def test_mask_can_be_an_array_of_class_ids():
     ids = np.arange(6, dtype=np.int64).reshape(2, 3) * 100
     np.testing.assert_array_equal(read_mask(npy(ids)), ids)
     np.testing.assert_array_equal(read_mask(npy(np.asfortranarray(ids % 256).astype(np.uint8)[..., None])), ids % 256)
@@ -85,34 +85,34 @@ def test_a_mask_may_be_an_array_of_class_ids():
 
 FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
 PICKLE = npy(FLOATS).replace(b"'<f4'", b"'|O' ")
-REFUSED = {
-    "bytes": (lambda: tensor_of_bytes(bytes(23), "<f4", (2, 3), tensor("float32", 2, 3)), r"23 bytes"),
-    "nothing": (lambda: tensor_of_file(b"", tensor("float32", 2, 3)), r"0 bytes"),
-    "no size": (lambda: tensor_of_file(bytes(24), tensor("float32", None, 3)), "not a NumPy array"),
-    "cut off": (lambda: tensor_of_file(npy(FLOATS)[:-1], tensor("float32", 2, 3)), "23 bytes"),
-    "another shape": (lambda: tensor_of_file(npy(FLOATS), tensor("float32", 3, 2)), r"of float32\[2,3\]"),
-    "more sides": (lambda: tensor_of_file(npy(FLOATS), tensor("float32", None)), r"float32\[\?\]"),
-    "another type": (lambda: tensor_of_file(npy(FLOATS), tensor("float64", 2, 3)), r"float64\[2,3\]"),
+INVALID_TENSORS = {
+    "wrong number of bytes": (lambda: tensor_of_bytes(bytes(23), "<f4", (2, 3), tensor("float32", 2, 3)), r"23 bytes"),
+    "empty file": (lambda: tensor_of_file(b"", tensor("float32", 2, 3)), r"0 bytes"),
+    "unknown size": (lambda: tensor_of_file(bytes(24), tensor("float32", None, 3)), "not a NumPy array"),
+    "truncated array": (lambda: tensor_of_file(npy(FLOATS)[:-1], tensor("float32", 2, 3)), "23 bytes"),
+    "wrong shape": (lambda: tensor_of_file(npy(FLOATS), tensor("float32", 3, 2)), r"of float32\[2,3\]"),
+    "wrong rank": (lambda: tensor_of_file(npy(FLOATS), tensor("float32", None)), r"float32\[\?\]"),
+    "wrong dtype": (lambda: tensor_of_file(npy(FLOATS), tensor("float64", 2, 3)), r"float64\[2,3\]"),
     "objects": (lambda: tensor_of_file(PICKLE, tensor("float32", 2, 3)), "an array of object"),
     "complex": (lambda: tensor_of_file(npy(FLOATS.astype(complex)), tensor("float32", 2, 3)), "complex128"),
-    "no number": (lambda: tensor_of_file(npy(FLOATS[:0]), tensor("float32", None, 3)), r"float32\[0,3\]"),
-    "absurd": (lambda: tensor_of_bytes(b"", "<f8", (2**40, 2**40), tensor("float64", None, None)), "1073741824 bytes"),
+    "empty array": (lambda: tensor_of_file(npy(FLOATS[:0]), tensor("float32", None, 3)), r"float32\[0,3\]"),
+    "huge": (lambda: tensor_of_bytes(b"", "<f8", (2**40, 2**40), tensor("float64", None, None)), "1073741824 bytes"),
     "ragged": (lambda: tensor_of_list([[1], [2, 3]], tensor("float32", 2, 2)), "lists that differ in length"),
     "words": (lambda: tensor_of_list([["a"]], tensor("float32", 1, 1)), "numbers of float32"),
-    "rounded": (lambda: tensor_of_list([[2**53 + 1, 1.0]], tensor("int64", 1, 2)), r"floats from 2\*\*53 on, which are rounded"),
-    "huge beside a float": (lambda: tensor_of_list([[10**400, 1.0]], tensor("float64", 1, 2)), "of at most 64 bits"),
+    "rounded integer": (lambda: tensor_of_list([[2**53 + 1, 1.0]], tensor("int64", 1, 2)), r"floats from 2\*\*53 on, which are rounded"),
+    "huge integer with a float": (lambda: tensor_of_list([[10**400, 1.0]], tensor("float64", 1, 2)), "of at most 64 bits"),
     "too large": (lambda: tensor_of_list([[300]], tensor("uint8", 1, 1)), "a number that uint8 cannot"),
     "four sides": (lambda: npy_image(npy(FLOATS.reshape(1, 2, 3, 1))), r"float32\[1,2,3,1\]"),
-    "other channels": (
+    "wrong number of channels": (
         lambda: image_tensor(bytes(24), RawImage(1, 3, 2, dtype="<f4"), tensor("float32", None, None, 5)),
         r"float32\[1,3,2\]",
     ),
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_no_such_tensor_is_refused_in_one_line(case):
-    make, message = REFUSED[case]
+@pytest.mark.parametrize("case", INVALID_TENSORS)
+def test_invalid_tensors_are_rejected_in_one_line(case):
+    make, message = INVALID_TENSORS[case]
     with pytest.raises(InvalidInput, match=message) as caught:
         make()
     assert "\n" not in str(caught.value) and caught.value.reason in ("bad_tensor", "bad_image")

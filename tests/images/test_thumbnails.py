@@ -1,4 +1,4 @@
-"""Thumbnails of images, and of what can be seen of those that were refused."""
+"""Tests of thumbnails of stored images and of rejected images."""
 
 import io
 import struct
@@ -16,7 +16,7 @@ from made_images import encode, noise
 
 
 def picture(height: int, width: int) -> np.ndarray:
-    """uint8 [height, width, 3], brighter from left to right."""
+    """Returns uint8 pixels [height, width, 3] that become brighter from left to right."""
     return np.broadcast_to(np.linspace(0, 255, width).astype(np.uint8)[:, np.newaxis], (height, width, 3)).copy()
 
 
@@ -30,7 +30,7 @@ def npy(values: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def test_a_thumbnail_is_small_whatever_the_image():
+def test_thumbnail_of_any_image_is_small():
     for data, raw in (
         (encode(picture(300, 500), "JPEG"), None),
         (encode(picture(300, 500), "PNG"), None),
@@ -47,7 +47,7 @@ def test_a_thumbnail_is_small_whatever_the_image():
         make_thumbnail(small[:200])
 
 
-def test_of_what_was_refused_is_shown_what_can_be_seen():
+def test_thumbnail_of_a_rejected_image_shows_the_decodable_part():
     complete = picture(200, 320)
     frames = [Image.fromarray(complete), Image.fromarray(255 - complete)]
     gif, wrong_sum = io.BytesIO(), bytearray(encode(noise(2, 40, 60), "PNG"))
@@ -55,14 +55,14 @@ def test_of_what_was_refused_is_shown_what_can_be_seen():
     wrong_sum[-13] ^= 1  # in the checksum of the last pixels
     jpeg = encode(complete, "JPEG", quality=90)
     cases = {
-        "nothing wrong with it": (jpeg, None, complete[::4, ::4]),
+        "valid": (jpeg, None, complete[::4, ::4]),
         "animated": (gif.getvalue(), None, complete[::4, ::4]),
-        "cut off": (jpeg[: len(jpeg) * 3 // 4], None, complete[:100:4, ::4]),
-        "cut off in its header": (jpeg[:100], None, None),
-        "small and cut off": (encode(complete[:64, :96], "JPEG")[:-30], None, complete[:32, :96]),
-        "a wrong checksum": (bytes(wrong_sum), None, noise(2, 40, 60)),
+        "truncated": (jpeg[: len(jpeg) * 3 // 4], None, complete[:100:4, ::4]),
+        "truncated in the header": (jpeg[:100], None, None),
+        "small and truncated": (encode(complete[:64, :96], "JPEG")[:-30], None, complete[:32, :96]),
+        "wrong checksum": (bytes(wrong_sum), None, noise(2, 40, 60)),
         "HTML": (b"<html>404</html>", None, None),
-        "nothing": (b"", None, None),
+        "empty": (b"", None, None),
         "too few pixels": (complete.tobytes()[:-1], RawImage(200, 320, 3), None),
         "an array": (npy(complete[:100, :100]), None, complete[:100, :100]),
         "a tensor": (npy(complete.astype(np.float32)), None, None),
@@ -71,7 +71,7 @@ def test_of_what_was_refused_is_shown_what_can_be_seen():
     for case, (data, raw, expected) in cases.items():
         actual = make_thumbnail_of_refused(data, raw)
         assert (actual is None) == (expected is None), case
-        if actual and case != "a wrong checksum":  # whose noise no JPEG keeps
+        if actual and case != "wrong checksum":  # JPEG compression changes noise
             pixels, expected = pixels_of(actual.encoded), expected.astype(int)
             assert max(pixels.shape) <= 112, case
             across = np.linspace(0, 1, 20)
@@ -79,7 +79,7 @@ def test_of_what_was_refused_is_shown_what_can_be_seen():
             assert np.abs(seen - wanted).mean() < 12, case
 
 
-def test_what_no_run_writes_is_no_thumbnail():
+def test_invalid_thumbnails_are_rejected():
     for data, message in (
         (bytes(30 << 10), "30720 bytes"),
         (encode(picture(20, 30), "PNG"), "no JPEG"),
@@ -91,16 +91,16 @@ def test_what_no_run_writes_is_no_thumbnail():
     check_thumbnail(make_thumbnail(encode(picture(200, 100), "PNG")).encoded)
 
 
-def test_brightness():
+def test_brightness_is_measured_from_thumbnails():
     light = {value: measure_brightness(make_thumbnail(encode(np.full((50, 70, 3), value, np.uint8), "PNG")).encoded) for value in (0, 51, 255)}
     assert light == pytest.approx({0: 0.0, 51: 0.2, 255: 1.0}, abs=0.01)
     with pytest.raises(InvalidInput):
         measure_brightness(encode(picture(40, 40), "JPEG")[:-60])
 
 
-@pytest.mark.parametrize("name", ["a GIF of 65,535 pixels a side", "a PNG with a damaged chunk at its end"])
-def test_what_a_library_makes_of_damaged_bytes_ends_no_run(name):
-    if name.startswith("a GIF"):
+@pytest.mark.parametrize("name", ["GIF with sides of 65,535 pixels", "PNG with a corrupt chunk at its end"])
+def test_failure_of_a_decoder_on_corrupt_bytes_gives_no_thumbnail(name):
+    if name.startswith("GIF"):
         data = b"GIF89a" + struct.pack("<HHBBB", 1, 1, 0, 0, 0) + b"," + struct.pack("<HHHHB", 0, 0, 65535, 65535, 0) + b"\x02\x02\x4c\x01\x00;"
     else:
         complete = encode(noise(0, 8, 8), "PNG")

@@ -88,7 +88,8 @@ def python(tmp_path_factory) -> pathlib.Path:
 
 def run_benchmark(python: pathlib.Path, name: str, arguments: list[str], cwd: pathlib.Path, code: str = RUN_MODULE) -> str:
     """Runs a benchmark, which must succeed, and returns its standard output."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_GCE_CHECK": "true"}  # no query of Google's metadata server
+    # No query of Google's metadata server
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_GCE_CHECK": "true"}
     program = ("-c", code, python, f"tests.benchmarks.{name}", *arguments)
     run = forked_python.run(*program, cwd=cwd, env=environment, preloaded=PRELOADED, timeout=600)
     assert run.returncode == 0, run.stderr[-3000:]

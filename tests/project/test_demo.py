@@ -24,7 +24,8 @@ def run_demo(directory: pathlib.Path, *options: str) -> subprocess.CompletedProc
 
 def run_demo_forked(directory: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Runs the demo in a process that has already imported TensorFlow and Beam, and so cannot silence TensorFlow."""
-    preloaded = ("onednn", *forked_python.TENSORFLOW, *forked_python.BEAM, "sklearn.datasets")  # the same modules as for the programs in docs
+    # The same modules as for the programs in docs
+    preloaded = ("onednn", *forked_python.TENSORFLOW, *forked_python.BEAM, "sklearn.datasets")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return forked_python.run(DEMO / "demo.py", *options, cwd=directory, env=environment, preloaded=preloaded)
 

@@ -46,7 +46,8 @@ TABLES_AND_ARRAYS = {
     "table": (write_csv, [*TABLE, "--feature=heat_path:array", "--feature=exact=heat_path:tensor"]),
     "heads": (write_csv, [*HEADS, "--feature=mask_path:mask"]),
     "objects": (write_coco, ["--masks"]),
-    "pixels": (write_npz(np.savez), ["--image_encoding=raw", "--name=train"]),  # the name of a split is a valid name of a dataset
+    # The name of a split is a valid name of a dataset
+    "pixels": (write_npz(np.savez), ["--image_encoding=raw", "--name=train"]),
 }
 
 

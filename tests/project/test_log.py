@@ -83,7 +83,8 @@ def test_progress_is_logged_at_intervals_without_a_terminal(tmp_path, monkeypatc
         assert reported.wait(30)
         progress.count_restart()
         reported.clear()
-        assert reported.wait(30) and not reported.clear() and reported.wait(30)  # the first line may predate the restart
+        # The first line may predate the restart
+        assert reported.wait(30) and not reported.clear() and reported.wait(30)
     line, *_, last = capsys.readouterr().err.splitlines()
     assert last.endswith("; job restarted 1 time"), last
     assert re.fullmatch(r"recordmill: 0:\d\d: listed 100 of 100 \(.*\); written 40 of 100 \([\d,]+/s, 0:\d\d left\), 2 dead letters; [\d,.]+ MB/s", line), line
@@ -93,7 +94,8 @@ def test_progress_reports_repeated_requests(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(progress, "TELL_SECONDS", 0.05)
     reported, print_message = threading.Event(), log.print_message
     monkeypatch.setattr(log, "print_message", lambda *args, **fields: (print_message(*args, **fields), reported.set()))
-    counts = progress._COUNTS.pack(*progress.Counts(listed=3, retries=1234))  # as a worker that reads from an object store counts
+    # As a worker that reads from an object store counts
+    counts = progress._COUNTS.pack(*progress.Counts(listed=3, retries=1234))
     write_files(tmp_path / "progress", {"worker": counts, "starting worker": b""})
     with progress.ProgressDisplay(str(tmp_path / "progress")):
         assert reported.wait(30)

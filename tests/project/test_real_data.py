@@ -128,7 +128,8 @@ def test_table_and_class_folders_give_the_same_dataset(tmp_path):
     for index, path in enumerate(sorted(folder.glob("*/*.JPG"))):
         if index % 4:  # a quarter of the 2,062 photographs, for speed
             path.unlink()
-    options = ("--splits=train=0.8,test=0.2", "--num_shards=4", "--no_report")  # the report shows the options of the run
+    # The report shows the options of the run
+    options = ("--splits=train=0.8,test=0.2", "--num_shards=4", "--no_report")
     as_folders = prepare(folder, tmp_path / "folders", *options)
     with open(folder / "hands.csv", "w", newline="") as file:
         writer = csv.writer(file)

@@ -26,7 +26,8 @@ from tf_input.decoding.raw_images import decode_images
 from tf_input.read_config import Augmentation, ReadConfig
 
 NUM = 24
-SIZES = [(40 + seed % 3, 60 + seed % 7) for seed in range(NUM)]  # sizes of the left images; the right images have half of the height and width
+# Sizes of the left images; the right images have half of the height and width
+SIZES = [(40 + seed % 3, 60 + seed % 7) for seed in range(NUM)]
 OPTIONS = ("--feature=right=second:image", "--splits=train=0.75,test=0.25", "--num_shards=train=2,test=1")
 BOTH = ("image", "right")
 
@@ -278,7 +279,8 @@ def num_same(first: tf.Tensor, second: tf.Tensor) -> int:
 def test_augment_together_selects_images_with_equal_augmentation(mixed):
     options = {"batch_size": NUM, "image_size": 16, "augment": Augmentation(brightness=0.5), "seed": 3}
     alone, _ = next(iter(mixed.batches("train", **options)))
-    for together, groups in ((True, [NAMES]), (["third", "right"], [("right", "third")])):  # False: see the images of other sizes
+    # False: see the images of other sizes
+    for together, groups in ((True, [NAMES]), (["third", "right"], [("right", "third")])):
         x, _ = next(iter(mixed.batches("train", inputs=NAMES, augment_together=together, **options)))
         for first, second in (("image", "right"), ("image", "third"), ("right", "third")):
             is_equal = any(first in group and second in group for group in groups)

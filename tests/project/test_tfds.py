@@ -141,7 +141,8 @@ def test_index_entries_point_to_their_records(prepared):
             for row in rows:
                 example, location = next(examples), (shard["name"], row)
                 assert row.record_offset == position, location
-                (num_bytes,) = struct.unpack_from("<Q", data, position)  # followed by its checksum, the record and the record's checksum
+                # Followed by its checksum, the record and the record's checksum
+                (num_bytes,) = struct.unpack_from("<Q", data, position)
                 record = tf.train.Example.FromString(data[position + 12 : position + 12 + num_bytes])
                 assert record.features.feature["key"].bytes_list.value[0] == example["key"], location
                 assert data[row.image_offset : row.image_offset + row.image_length] == example["image"], location

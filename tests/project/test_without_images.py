@@ -45,7 +45,8 @@ def write_rows(path: pathlib.Path) -> pathlib.Path:
         writer.writeheader()
         for index in range(NUM):
             cells = row(index)
-            ids = " ".join(map(str, cells["ids"])) if index % 2 else json.dumps(cells["ids"])  # both forms are valid lists
+            # Both forms are valid lists
+            ids = " ".join(map(str, cells["ids"])) if index % 2 else json.dumps(cells["ids"])
             writer.writerow({**cells, "ids": ids, "words": json.dumps(cells["words"])})
     return path
 
@@ -292,7 +293,8 @@ def test_source_supports_examples_without_images(name, tmp_path, capsys):
             assert manifest.label_names[entry["label"][0]] == str(index % 2), (name, index)
     if name not in ("npz", "tfrecord"):  # the other sources have no second split and no lists
         return
-    again = prepare(output, tmp_path / "again", "--splits=train=1", "--split_folders=no")  # a prepared dataset is a source, too
+    # A prepared dataset is a source, too
+    again = prepare(output, tmp_path / "again", "--splits=train=1", "--split_folders=no")
     assert sorted(map(str, stored(again, "train"))) == sorted(str(item) for split in manifest.splits for item in stored(output, split))
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from beam_pipelines.__main__ import main
-from images.test_png_files import CORRUPT, SOUND
+from images.test_png_files import CORRUPT_PNGS, VALID_PNGS
 from made_images import encode, jpeg, png, write_files
 
 MASK = encode(np.zeros((9, 7), np.uint8), "PNG")
-SECOND_HEADER, IN_COLOUR = CORRUPT["a second header"], png(1, 8, 8)
+SECOND_HEADER, IN_COLOUR = CORRUPT_PNGS["a second header"], png(1, 8, 8)
 # What Pillow makes of a transparency of more than 256 colours is a ValueError, when it converts the image.
-TRANSPARENT = SOUND["transparency, above 256"]
+TRANSPARENT = VALID_PNGS["transparency, above 256"]
 
 
 def dead_letters(output) -> dict[str, dict[str, str]]:
@@ -23,7 +23,7 @@ def dead_letters(output) -> dict[str, dict[str, str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [[], ["--image_size=exact=8x8"]])
 def test_a_crafted_image_is_a_dead_letter_wherever_it_is(tmp_path, size):
-    bad = {"second": SECOND_HEADER, "colour": IN_COLOUR, "none": CORRUPT["no palette"], "rows": CORRUPT["rows are missing"]}
+    bad = {"second": SECOND_HEADER, "colour": IN_COLOUR, "none": CORRUPT_PNGS["no palette"], "rows": CORRUPT_PNGS["missing rows"]}
     files = {f"{name}.png": png(number, 9, 7) for number, name in enumerate("abcdefghij")}
     files |= {"mask.png": MASK, "right.png": png(4, 6, 6), "clear.png": TRANSPARENT} | {f"{name}.png": data for name, data in bad.items()}
     rows = ["path,label,mask,right", "second.png,x,mask.png,right.png", "b.png,x,colour.png,right.png", "c.png,y,mask.png,rows.png"]
@@ -43,7 +43,7 @@ def test_a_crafted_image_is_a_dead_letter_wherever_it_is(tmp_path, size):
 @pytest.mark.slow(2)
 def test_commands_that_look_at_stored_images_end_in_a_line(tmp_path, capsys):
     files = {f"{label}/{number}.png": png(number, 20, 30) for label in "ab" for number in range(4)}
-    crafted = {**CORRUPT, **SOUND, "half": jpeg(1, 64, 64)[:900] + b"\xff\xd9"}
+    crafted = {**CORRUPT_PNGS, **VALID_PNGS, "half": jpeg(1, 64, 64)[:900] + b"\xff\xd9"}
     files |= {f"{'ab'[number % 2]}/x{number}.png": data for number, data in enumerate(crafted.values())}
     write_files(tmp_path / "in", files)
     output = str(tmp_path / "out")
@@ -52,7 +52,7 @@ def test_commands_that_look_at_stored_images_end_in_a_line(tmp_path, capsys):
     capsys.readouterr()
     assert main(["verify", "--decode", output]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert sum("tfrecord-" in line for line in lines) == len(CORRUPT) + 1
+    assert sum("tfrecord-" in line for line in lines) == len(CORRUPT_PNGS) + 1
     assert main(["report", output]) == 0
     assert main(["leaks", output]) in (0, 1)
     assert main(["leaks", str(tmp_path / "in/a"), str(tmp_path / "in/b")]) in (0, 1, 2)
