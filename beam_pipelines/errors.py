@@ -102,7 +102,7 @@ class InvalidInput(Exception):
 def require(condition: object, option: str, value: object, expected: str) -> None:
     """Raises `UserError` with the option, its value and the expected value unless `condition` is true."""
     if not condition:
-        raise UserError(f"{option}={value}: expected {expected}")
+        raise UserError(f"{option}={value}: invalid value. Give {expected}.")
 
 
 def reject_repeated_names(location: str, names: Sequence[str]) -> None:

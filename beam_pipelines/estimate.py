@@ -146,7 +146,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     listing = make_listing(config, source, result)
     for split in listing.splits:
         if split not in num_examples and not (config.stratify or config.splits_from):
-            raise empty_split(split, num_examples.total(), config)
+            raise empty_split(split, num_examples.total(), config, num_groups=listing.num_groups)
     num_examples = Counter({split: num_examples[split] for split in order_splits(listing.splits, num_examples) if split in num_examples})
     if not listing.has_images:
         example_bytes = _measure(first, listing, config)

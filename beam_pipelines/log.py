@@ -162,6 +162,8 @@ def clear_error(path: str) -> None:
         if os.path.lexists(path):
             os.unlink(path)
         elif not os.path.isdir(os.path.dirname(path) or "."):
-            raise UserError(f"--error_json={printable(path)}: expected a path in a folder that is there")
+            raise UserError(
+                f"--error_json={printable(path)}: the folder does not exist. Give a path in an existing folder."
+            )
     except OSError as error:
-        raise UserError(f"--error_json={printable(path)}: {error.strerror}; expected the path of a file") from None
+        raise UserError(f"--error_json={printable(path)}: {error.strerror}. Give the path of a file.") from None

@@ -74,4 +74,4 @@ def read_plan_again(unused: bytes, config: PrepareJob) -> Iterator[Plan]:
     if plan is not None:
         yield plan
     elif not is_published(config):
-        raise RunError("the plan of the run is gone")
+        raise RunError("the plan of the run is missing. Run the same command again.")

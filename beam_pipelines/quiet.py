@@ -32,7 +32,7 @@ def import_quietly(name: str, *needed: str) -> ModuleType:
     """
     for package in needed:
         if importlib.util.find_spec(package) is None:
-            raise UserError(f"{package} is not installed; expected: pip install 'recordmill[transform]'")
+            raise UserError(f"{package} is not installed. Run: pip install 'recordmill[transform]'")
     if _LEVEL in os.environ:
         return importlib.import_module(name)
     os.environ[_LEVEL] = _NONE_BUT_FATAL

@@ -72,7 +72,7 @@ def call(command: Sequence[str], **options: Any) -> bytes:
     try:
         return subprocess.run(command, cwd=CHECKOUT, check=True, stdout=subprocess.PIPE, **options).stdout
     except FileNotFoundError:
-        raise ImageError(f"{command[0]} was not found; expected it on the PATH") from None
+        raise ImageError(f"{command[0]} was not found. Install it, and add it to the PATH.") from None
     except subprocess.CalledProcessError as error:
         raise ImageError(f"`{' '.join(command)}` failed with exit code {error.returncode}") from None
 
@@ -84,7 +84,10 @@ def record_digests() -> None:
     """
     tool = next((tool for tool in _INSPECT if shutil.which(tool)), None)
     if tool is None:
-        raise ImageError(f"digests: expected {' or '.join(_INSPECT)} on the PATH, to ask the registries")
+        raise ImageError(
+            f"digests needs {' or '.join(_INSPECT)} to read the registries, but neither is on the PATH. Install one of "
+            "them."
+        )
     bases = json.loads(BASES.read_text())
     for base in bases.values():
         location = base["image"] if tool == "docker" else f"docker://{base['image']}"
@@ -99,7 +102,9 @@ def base_arguments(image: Image) -> list[str]:
     for name in re.findall(r"^ARG (\w+_IMAGE)$", (DEPLOY / image.folder / "Dockerfile").read_text(), re.MULTILINE):
         base = bases[name]
         if not base["digest"]:
-            raise ImageError(f"{BASES.name} has no digest of {base['image']}: `images.py digests` asks for it; commit what it writes")
+            raise ImageError(
+                f"{BASES.name} has no digest of {base['image']}. Run `images.py digests`, and commit the file."
+            )
         arguments.append(f"{name}={base['image']}@{base['digest']}")
     return arguments
 
@@ -114,14 +119,16 @@ def find_tag() -> str:
     """
     tag = call(("git", "describe", "--always", "--dirty")).decode().strip()
     if tag.endswith("-dirty"):
-        raise ImageError(f"the tree differs from the commit {tag.removesuffix('-dirty')}: commit it, or name the image with --tag")
+        raise ImageError(
+            f"the working tree has changes since the commit {tag.removesuffix('-dirty')}. Commit them, or pass --tag."
+        )
     return tag
 
 
 def build(name: str, repository: str, tag: str, tool: str, push: bool) -> str:
     """Builds an image, and pushes it if requested. Returns its name."""
     if push and tag.endswith("-dirty"):
-        raise ImageError(f"--tag={tag}: nothing that is not committed is pushed")
+        raise ImageError(f"--tag={tag}: an image with uncommitted changes cannot be pushed. Commit them first.")
     image = IMAGES[name]
     reference = f"{repository.rstrip('/')}/recordmill-{name}:{tag}"
     dockerfile = DEPLOY / image.folder / "Dockerfile"
@@ -159,16 +166,16 @@ def requirements(project: dict[str, list[str]], extra: str) -> list[str]:
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("digests", help="record what the tags of base_images.json are now")
-    commands.add_parser("requirements", help="resolve the packages of the images anew")
-    arguments = commands.add_parser("arguments", help="print NAME=IMAGE@DIGEST of an image's bases, for another builder")
+    commands.add_parser("digests", help="Record the current digests of the tags in base_images.json.")
+    commands.add_parser("requirements", help="Resolve the package versions of the images again.")
+    arguments = commands.add_parser("arguments", help="Print NAME=IMAGE@DIGEST of each base image, for another builder.")
     arguments.add_argument("image", choices=IMAGES)
-    add = commands.add_parser("build", help="build an image", allow_abbrev=False).add_argument
+    add = commands.add_parser("build", help="Build an image.", allow_abbrev=False).add_argument
     add("image", choices=IMAGES)
-    add("--repository", required=True, metavar="REGISTRY/PATH", help="the image is REGISTRY/PATH/recordmill-IMAGE:TAG")
-    add("--tag", metavar="TAG", help="(default: the commit; a tree that differs from it is refused)")
-    add("--tool", choices=("docker", "buildah"), default="docker", help="(default: docker)")
-    add("--push", action="store_true", help="push it")
+    add("--repository", required=True, metavar="REGISTRY/PATH", help="Repository of the image REGISTRY/PATH/recordmill-IMAGE:TAG.")
+    add("--tag", metavar="TAG", help="Tag of the image. Default: the commit, which requires an unchanged working tree.")
+    add("--tool", choices=("docker", "buildah"), default="docker", help="Program that builds the image. Default: docker.")
+    add("--push", action="store_true", help="Push the image.")
     return parser
 
 

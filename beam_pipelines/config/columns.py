@@ -99,7 +99,7 @@ class Column:
         if not names or (self.shape and len(names) != self.shape[0]):
             column = printable(self.names[0])
             number = f"{len(names)} label names are given" if names else "the number of classes is unknown"
-            raise UserError(f"{column}:multi_hot: {number}; expected {column}:multi_hot[N], or --label_names with N names")
+            raise UserError(f"{column}:multi_hot: {number}. Give {column}:multi_hot[N], or --label_names with N names.")
         return names
 
 
@@ -122,7 +122,7 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
     if not match or not all(names) or kind not in KINDS or len(set(names)) < len(names):
         near = did_you_mean(kind, KINDS) if kind and kind not in KINDS else ""
         expected = f"[FEATURE=]COLUMN[,COLUMN…][:KIND], with one of the kinds {', '.join(KINDS)}"
-        raise UserError(f"{option}={text}: expected {expected}{near}")
+        raise UserError(f"{option}={text}: invalid value. Give {expected}{near}")
     if len(names) > 1 and kind not in _KINDS_OF_SEVERAL:
         expected = f"one column, or one of the kinds {', '.join(_KINDS_OF_SEVERAL)}"
         raise UserError(f"{option}={text}: several columns cannot form a {kind}. Give {expected}.")
@@ -141,7 +141,7 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
             "integer[] and text[] are lists of any length; array and tensor take any shape. All sides must be above 0."
         )
     if kind == "multi_hot" and shape and (shape[0] or 0) > _MAX_CLASSES:
-        raise UserError(f"{option}={text}: expected at most {_MAX_CLASSES:,} classes")
+        raise UserError(f"{option}={text}: too many classes. At most {_MAX_CLASSES:,} are allowed.")
     return Column(match["feature"] or re.sub(r"[^A-Za-z0-9_.-]", "_", "_".join(names))[:64], names, kind, shape, dtype)
 
 

@@ -43,7 +43,9 @@ class ImageConfig:
         require(self.encoding in IMAGE_ENCODINGS, "--image_encoding", self.encoding, f"one of {', '.join(IMAGE_ENCODINGS)}")
         height, width = self.size[1:] if self.size and self.size[0] == "exact" else (1, 1)
         if height * width > MAX_IMAGE_PIXELS:
-            raise UserError(f"--image_size=exact={height}x{width}: expected at most {MAX_IMAGE_PIXELS} pixels")
+            raise UserError(
+                f"--image_size=exact={height}x{width} is too large. Give at most {MAX_IMAGE_PIXELS} pixels."
+            )
         if self.encoding == "raw" and self.format != "keep":
             raise UserError(f"--image_format={self.format} and --image_encoding=raw cannot be used together. Give only one of them.")
 

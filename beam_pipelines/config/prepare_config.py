@@ -141,7 +141,7 @@ class SourceConfig:
         for split in self.divide:
             check_name("--divide", split, f"names of splits of the source, or {REST} for the inputs without a split")
         if len(set(self.divide)) < len(self.divide):
-            raise UserError(f"--divide={','.join(self.divide)}: expected each split only once")
+            raise UserError(f"--divide={','.join(self.divide)}: a split is named twice. Name each split once.")
         require(self.image_column != "", "--image_column", "''", "the name of a column")
         require(self.label_separator != "", "--label_separator", "''", "the text between class names, such as ';' or ' '")
         for option in ("header_bytes", "footer_bytes", "skip_lines"):
@@ -153,7 +153,10 @@ class SourceConfig:
             check_own_names(name, has_images=False)
             require(names.count(name) == 1, "--label or --feature", name, f"each name only once (a single label is called {LABEL!r})")
         if len(set(self.column_names)) < len(self.column_names) or "" in self.column_names:
-            raise UserError(f"--column_names={','.join(self.column_names)}: expected unique column names, separated by commas")
+            raise UserError(
+                f"--column_names={','.join(self.column_names)}: invalid value. Give unique column names, separated by "
+                "commas."
+            )
         for given in (self.label_names, *self.label_names_of.values()):
             reject_repeated_names("--label_names", given)
 
@@ -243,7 +246,7 @@ class PrepareConfig:
     images: ImageConfig = dataclasses.field(default_factory=ImageConfig)
 
     def __post_init__(self) -> None:
-        check_name("--name", self.name, "letters, digits and '_', a letter first")
+        check_name("--name", self.name, "letters, digits and '_', with a letter first")
         require(0 <= self.seed < 2**64, "--seed", self.seed, "an integer from 0 to 2**64 - 1")
         require(self.check in CHECKS, "--check", self.check, f"one of {', '.join(CHECKS)}")
         require(self.output_layout in LAYOUTS, "--output_layout", self.output_layout, f"one of {', '.join(LAYOUTS)}")
@@ -259,7 +262,7 @@ class PrepareConfig:
         if self.folds is not None:
             require(2 <= self.folds <= MAX_SPLITS, "--folds", self.folds, f"a number from 2 to {MAX_SPLITS}")
         if len(set(self.stratify)) < len(self.stratify) or "" in self.stratify:
-            raise UserError(f"--stratify={','.join(self.stratify)}: expected names of features, each only once")
+            raise UserError(f"--stratify={','.join(self.stratify)}: invalid value. Give names of features, each only once.")
         if self.group_pattern is not None:
             GroupPattern(self.group_pattern)
             if self.source.group:
@@ -353,7 +356,7 @@ def check_name(option: str, name: str, expected: str) -> None:
     """
     require(NAME_PATTERN.fullmatch(name), option, name, expected)
     if len(name) > MAX_NAME_LENGTH:
-        raise UserError(f"{option}={name[:20]}…: {len(name)} characters; expected at most {MAX_NAME_LENGTH}")
+        raise UserError(f"{option}={name[:20]}… has {len(name)} characters. Give a name of at most {MAX_NAME_LENGTH}.")
 
 
 def _counts(num_shards: int | Mapping[str, int] | None) -> list[int]:
@@ -366,14 +369,17 @@ def _check_splits(splits: Mapping[str, Fraction]) -> None:
     if len(splits) > MAX_SPLITS:
         raise UserError(f"--splits: {len(splits)} splits, but at most {MAX_SPLITS} are allowed.")
     for split, fraction in splits.items():
-        check_name("--splits", split, "split names of letters, digits and '_', a letter first")
+        check_name("--splits", split, "split names of letters, digits and '_', with a letter first")
         require(fraction > 0, "--splits", f"{split}={_decimal(fraction)}", "fractions above 0")
     if len({split.casefold() for split in splits}) < len(splits):
-        raise UserError(f"--splits: {', '.join(splits)}: some names differ only in case, and so would the names of files. Choose other names.")
+        raise UserError(
+            f"--splits: some of the names {', '.join(splits)} differ only in case, so their file names could be the "
+            "same. Choose other names."
+        )
     total = sum(splits.values())
     if total != 1:
         text = ",".join(f"{split}={_decimal(fraction)}" for split, fraction in splits.items())
-        raise UserError(f"--splits={text}: the fractions add up to {_decimal(Fraction(total))}; expected 1")
+        raise UserError(f"--splits={text}: the fractions add up to {_decimal(Fraction(total))}. They must add up to 1.")
 
 
 def _decimal(fraction: Fraction) -> str:

@@ -46,7 +46,7 @@ def make_class_table(
         return (*first, *(name for name in known if name not in first))
     names = {*result, *known}
     if not names and feature != OBJECT_LABEL:  # Datasets whose images have no objects are common.
-        raise UserError(f"{feature}: none of the inputs has a class; expected some, or --label_names FILE")
+        raise UserError(f"{feature}: none of the inputs has a class. Add classes, or pass --label_names FILE.")
     may_be_numbers = not source.can.has_class_folders
     if may_be_numbers and feature != OBJECT_LABEL:
         _check_one_each(source, feature, names, is_scalar_each)
@@ -84,7 +84,7 @@ def _given_names(source: SourceConfig, feature: str) -> tuple[str, ...]:
 def _check_known(feature: str, result: set[str], known: tuple[str, ...]) -> None:
     if not result <= set(known):
         other = min(result - set(known))
-        raise UserError(f"{feature}: found class {other!r}; expected one of those that were given: {', '.join(known[:5])}, …")
+        raise UserError(f"{feature}: unknown class {other!r}. The given class names are {', '.join(known[:5])}, …")
 
 
 def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_scalar_each: bool | None) -> None:
@@ -92,22 +92,25 @@ def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_scal
     lists = sorted(filter(looks_like_list, names))
     if lists:
         raise UserError(
-            f"{feature}: {len(lists)} of {len(names)} class names look like lists, such as {shorten(lists[0])!r}; expected "
-            "the kind multi_label (class names, or numbers of classes) or multi_hot[N] (a 0 or 1 for each class), or --label_names FILE"
+            f"{feature}: {len(lists)} of {len(names)} class names look like lists, such as {shorten(lists[0])!r}. Use "
+            "the kind multi_label (class names or numbers) or multi_hot[N] (0 or 1 for each class), or pass "
+            "--label_names FILE."
         )
     if is_scalar_each is None:
         return
     if not is_scalar_each and names <= {"0", "1"}:
         raise UserError(
-            f"{feature}: all lists are of the numbers 0 and 1; expected the kind multi_hot[N] (a 0 or 1 for each class), or "
-            "--label_names FILE with the names 0 and 1"
+            f"{feature}: all lists contain only the numbers 0 and 1. Use the kind multi_hot[N] (0 or 1 for each "
+            "class), or pass "
+            "--label_names FILE with the names 0 and 1."
         )
     separator = find_separator(names, is_scalar_each=is_scalar_each) if source.label_separator is None else None
     if separator:
         name = min(name for name in names if separator in name)
         raise UserError(
-            f"{feature}: class names such as {shorten(name)!r} look like several with {separator!r} between them; expected "
-            f"--label_separator={separator!r}, which parts them, or --label_separator={source.separator!r}, which takes them as they are"
+            f"{feature}: class names such as {shorten(name)!r} look like several names, separated by {separator!r}. "
+            "Pass "
+            f"--label_separator={separator!r} to divide them, or --label_separator={source.separator!r} to keep them."
         )
 
 
@@ -119,8 +122,10 @@ def _continued_table(feature: str, first: tuple[str, ...], names: set[str], inte
         return max(first, _integer_table(feature, names | set(first)), key=len)
     if new & integers and not any(map(INTEGER.fullmatch, first)):
         raise UserError(
-            f"{feature}: the labels are integers, such as {shorten(min(new & integers))}, and the earlier class names are not, such as "
-            f"{shorten(first[0])!r}; expected class names, or all of them in their order: --label_names {feature}=FILE"
+            f"{feature}: the labels are integers, such as {shorten(min(new & integers))}, but the earlier class names "
+            "are not, such as "
+            f"{shorten(first[0])!r}. Give class names, or pass --label_names {feature}=FILE with all class names in "
+            "their order."
         )
     return (*first, *sort_class_names(new))
 
@@ -129,8 +134,9 @@ def _integer_table(feature: str, names: set[str]) -> tuple[str, ...]:
     largest = max(names, key=lambda name: (len(name), name))
     if len(largest) > 18 or int(largest) >= max(_MAX_SPARSE_NAMES, _MAX_NAMES_PER_CLASS * len(names)):
         raise UserError(
-            f"{feature}: label {shorten(largest)} would need as many class names before it, and only {len(names):,} labels have an "
-            "example; expected the kind integer or float, if they are numbers and not classes, else --label_names FILE"
+            f"{feature}: the largest label is {shorten(largest)}, but only {len(names):,} labels have an example. If "
+            "the labels are "
+            "numbers instead of classes, use the kind integer or float. Otherwise pass --label_names FILE."
         )
     return tuple(map(str, range(int(largest) + 1)))
 
@@ -149,9 +155,9 @@ def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str
     if moved and len(integers) > len(names) * most:
         others = ", ".join(repr(shorten(name)) for name in sorted(names - integers)[:3])
         raise UserError(
-            f"{feature}: most labels are integers, and {others} {'is none' if len(names) == len(integers) + 1 else 'are none'}, "
-            f"so that label {shorten(moved[0])} would become another; expected integers alone, the kind float for numbers with "
-            "fractions, or --label_names FILE with all class names"
+            f"{feature}: most labels are integers, but not {others}, so the number of class {shorten(moved[0])} would "
+            "differ from its "
+            "name. Use only integers, the kind float for fractions, or --label_names FILE with all class names."
         )
     return table
 
@@ -166,21 +172,23 @@ def check_class_options(source: SourceConfig, class_features: Sequence[str]) -> 
     Raises:
         UserError: An option names another feature, or two options give the class names of one feature.
     """
-    result = f"{', '.join(class_features)} {'has' if len(class_features) == 1 else 'have'}" if class_features else "nothing has"
+    result = f"Labels with class names: {', '.join(class_features) or 'none'}."
     if source.label_names and list(class_features) not in ([LABEL], [OBJECT_LABEL]):
-        advice = f"expected LABEL=FILE, such as --label_names {class_features[0]}=FILE" if class_features else "expected no --label_names"
-        raise UserError(f"--label_names: fixes the class names of one label or of objects; here {result} class names; {advice}")
+        advice = f"Give LABEL=FILE, such as --label_names {class_features[0]}=FILE." if class_features else "Omit --label_names."
+        raise UserError(f"--label_names=FILE applies only to one label or to objects. {result} {advice}")
     for feature in source.label_names_of:
         if feature not in class_features:
-            expected = " or ".join(class_features) or "no --label_names"
-            raise UserError(f"--label_names={feature}=…: {result} class names here; expected {expected}{did_you_mean(feature, class_features)}")
+            raise UserError(f"--label_names={feature}=…: no class names for {feature!r}{did_you_mean(feature, class_features)}. {result}")
     both = [feature for feature in class_features if source.names_of(feature) and feature in source.first_label_names]
     if both:
-        raise UserError(f"--label_names and --label_names_from both name the classes of {both[0]}; expected one of them")
+        raise UserError(
+            f"--label_names and --label_names_from both name the classes of {both[0]}. Give only one of them."
+        )
     if source.first_label_names and not any(feature in source.first_label_names for feature in class_features):
         old = ", ".join(source.first_label_names)
-        have = "have" if "," in old else "has"
-        raise UserError(f"--label_names_from: {old} {have} class names there, and {result} here; expected one name in both")
+        raise UserError(
+            f"--label_names_from: the dataset has classes of {old}, which is no label of the input. {result}"
+        )
 
 
 def read_class_tables(directory: str) -> dict[str, tuple[str, ...]]:
@@ -205,8 +213,9 @@ def describe_changes(old: Mapping[str, tuple[str, ...]], new: Mapping[str, tuple
             some = ", ".join(f"{shorten(name)!r} {number} -> {numbers[name]}" for name, number in moved[:_MAX_SHOWN])
             more = f" and {len(moved) - _MAX_SHOWN:,} more" if len(moved) > _MAX_SHOWN else ""
             lines.append(
-                f"{feature}: classes have other numbers than in the data set that was replaced: {some}{more}; "
-                "a model that was trained on that one means others (--label_names_from OLD keeps the numbers of a data set)"
+                f"{feature}: class numbers differ from the replaced dataset: {some}{more}. Models that were trained on "
+                "the replaced "
+                "dataset use the old numbers. Pass --label_names_from OLD to keep the numbers of a dataset."
             )
     return lines
 

@@ -116,7 +116,7 @@ def read_lines(read: Callable[[int, int], bytes], num_bytes: int, block_bytes: i
         wanted = min(block_bytes, num_bytes - offset)
         block = read(offset, wanted)
         if len(block) != wanted:
-            raise RunError(f"a file of lines has {len(block)} bytes at {offset}; expected {wanted}")
+            raise RunError(f"a file of JSON lines has {len(block)} instead of {wanted} bytes at offset {offset}")
         *lines, rest = (rest + block).split(b"\n")
         for line in lines:
             yield line + b"\n"

@@ -135,14 +135,10 @@ class Division:
         """Yields one-line warnings about unexpected results of the division."""
         if self.num_small:
             num, others = self.num_first_small, self.num_small - 1
-            has = (
-                f"{num:,} {'input or group' if self.num_groups else 'input'}"
-                if num == 1
-                else f"{num:,} {'inputs or groups' if self.num_groups else 'inputs'}"
-            )
-            lacking = f"nothing of it is in {', '.join(self.first_small_lacks)}"
-            too = f"; {others:,} other {'stratum has' if others == 1 else 'strata have'} too few as well" if others else ""
+            units = "inputs or groups" if self.num_groups else "inputs"
+            too = f" (and {others:,} more)" if others else ""
             yield (
-                f"{', '.join(self.by)}: {show_stratum(self.first_small)!r} has {has}, "
-                f"fewer than the {len(self.shares)} splits: {lacking}{too}"
+                f"{', '.join(self.by)}: {show_stratum(self.first_small)!r} has fewer {units} ({num:,}) than there are "
+                "splits "
+                f"({len(self.shares)}){too}. Splits without it: {', '.join(self.first_small_lacks)}."
             )

@@ -104,4 +104,4 @@ class _Unpickler(pickle.Unpickler):
         try:
             return _MADE[module, name]
         except KeyError:
-            raise pickle.UnpicklingError(f"{module}.{name} is no value of a feature") from None
+            raise pickle.UnpicklingError(f"{module}.{name} is not the value of a feature") from None

@@ -90,6 +90,11 @@ class Listing:
         return self.near_duplicates.num_moved if self.near_duplicates else 0
 
     @property
+    def num_groups(self) -> int:
+        """The number of groups that were divided among splits."""
+        return self.division.num_groups if self.division else 0
+
+    @property
     def has_sizes(self) -> bool:
         """Whether the sizes of all images are known."""
         return self.num_bytes > 0
@@ -105,7 +110,7 @@ def order_splits(*names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sorted(others, key=lambda name: _USUAL.index(name) if name in _USUAL else len(_USUAL))))
 
 
-def empty_split(split: str, num_examples: int, config: PrepareConfig, num_moved: int = 0) -> UserError:
+def empty_split(split: str, num_examples: int, config: PrepareConfig, num_moved: int = 0, num_groups: int = 0) -> UserError:
     """Returns the error for a split without examples.
 
     Args:
@@ -113,19 +118,28 @@ def empty_split(split: str, num_examples: int, config: PrepareConfig, num_moved:
         num_examples: The number of examples of all splits.
         config: The configuration of the run.
         num_moved: The number of images that `--move_to` moved to another split.
+        num_groups: The number of groups. 0 if no groups are used.
     """
-    is_empty = f"split {split!r} would come out empty"
+    is_empty = f"split {split!r} would be empty"
     are_new_placed = config.asks_for_shares or config.splits_from or config.source.divide
     if num_moved and not (are_new_placed and split in config.shares):
-        why = f"all of its images have near_duplicates in other splits, or groups in which one has, and --move_to={config.move_to} took them away"
-        return UserError(f"{is_empty}: {why}; expected --move_to={split}, or --duplicates=keep")
-    expected = f"fewer folds than --folds={config.folds}" if config.folds else "a larger share for it, or none (--splits train=1)"
-    reasons = [f"--splits_from={printable(config.splits_from)} may have placed them"] if config.splits_from else []
+        why = (
+            f"--move_to={config.move_to} moved all of its images, because they or their groups have near-duplicates in "
+            "other splits"
+        )
+        return UserError(f"{is_empty}: {why}. Pass --move_to={split} or --duplicates=keep.")
+    advice = "give it a larger share or none (--splits train=1)"
+    if config.folds:
+        advice = f"choose fewer folds than --folds={config.folds}"
+    causes = [f"few groups ({num_groups:,})" if num_groups else "few examples"]
+    causes += [f"--splits_from={printable(config.splits_from)}"] if config.splits_from else []
     if num_moved:
-        reasons.append(f"--move_to={config.move_to} took {num_moved:,} away from their splits")
-        expected = f"--move_to={split}, or {expected}"
-    placed = "".join(f", and {reason}" for reason in reasons)
-    return UserError(f"{is_empty}: none of the {num_examples} examples falls into it{placed}; expected {expected}")
+        causes.append(f"--move_to={config.move_to}, which moved {num_moved:,} images")
+        advice = f"pass --move_to={split}, or {advice}"
+    return UserError(
+        f"{is_empty}: none of {num_examples} examples is in it. Possible causes: {', '.join(causes)}. To fix "
+        f"this, {advice}."
+    )
 
 
 def spanning_groups(config: PrepareConfig, num_groups: int, first: str, splits: set[str]) -> UserError:
@@ -138,10 +152,10 @@ def spanning_groups(config: PrepareConfig, num_groups: int, first: str, splits: 
         splits: The splits of the first group.
     """
     option, path = ("--splits_from", config.splits_from) if config.splits_from and not config.source.divide else ("--input", config.input)
-    groups = "1 group is" if num_groups == 1 else f"{num_groups:,} groups are"
-    without = ", or --duplicates=drop or keep, which make no groups" if config.duplicates == "group" else ""
+    without = " Or pass --duplicates=drop or keep, which do not form groups." if config.duplicates == "group" else ""
     shown = f"{printable(first)!r} in {' and '.join(order_splits(splits))}"
     return UserError(
-        f"{option}={printable(path)}: {groups} in several splits already, such as {shown}; expected each in one: "
-        f"other groups, or other splits{without}"
+        f"{option}={printable(path)}: groups in several splits: {num_groups:,}, for example {shown}. Each group must "
+        "be in one "
+        f"split: change the groups or the splits.{without}"
     )

@@ -60,19 +60,18 @@ class NearDuplicates:
         """Yields one-line warnings about unexpected near-duplicates."""
         if not self.counts_all_pairs:
             yield (
-                "duplicates: too many images look like others, as frames of one camera do, for all pairs to be held: most were compared "
-                "with one that stands for them, and there are more pairs than are counted; --exact_only counts the same bytes alone"
+                "duplicates: too many images are similar, such as frames of one video, to store all pairs. Most of "
+                "them were compared "
+                "only with a representative image, so there are more pairs than counted. --exact_only counts only "
+                "identical images."
             )
         if self.num_cut:
-            were = (
-                "1 cluster of images that are alike was"
-                if self.num_cut == 1
-                else f"{self.num_cut:,} clusters of images that are alike were"
-            )
             yield (
-                f"duplicates: {were} cut, too large or not alike from end to end, the largest around {printable(self.largest_cut)!r}: "
-                f"{self.num_pairs_cut:,} pairs are in two parts"
+                "duplicates: clusters that were divided, because they are too large or their images differ too much: "
+                f"{self.num_cut:,}. "
+                f"The largest contains {printable(self.largest_cut)!r}. Pairs in different parts: "
+                f"{self.num_pairs_cut:,}."
             )
         if num := self.conflicts.num:
-            have = "1 cluster of images that are alike has" if num == 1 else f"{num:,} clusters of images that are alike have"
-            yield f"duplicates: {have} different labels, such as {self.conflicts.first[0].describe()}"
+            first = self.conflicts.first[0].describe()
+            yield f"duplicates: near-duplicate clusters with different labels: {num:,}, for example {first}"

@@ -67,9 +67,9 @@ def loads(data: bytes, kind: type[Value]) -> Value:
     try:
         value = _decode(json.loads(data))
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"not what was written: {error!r}") from error
+        raise ValueError(f"a field is missing or invalid: {error!r}") from error
     if not isinstance(value, kind):
-        raise ValueError(f"not what was written: {type(value).__name__}; expected {kind.__name__}")
+        raise ValueError(f"invalid value: {type(value).__name__} instead of {kind.__name__}")
     return value
 
 
@@ -94,7 +94,7 @@ def _encode(value: Any) -> Any:
             return [_encode(item) for item in value]
         case list():
             return {"": kind, "items": [_encode(entry) for entry in value]}
-    raise TypeError(f"{kind} is no plain value")
+    raise TypeError(f"{kind} is not a plain value")
 
 
 def _decode(value: Any) -> Any:

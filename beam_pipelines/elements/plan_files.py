@@ -69,7 +69,9 @@ def read_planned_shard(config: PrepareJob, shard: PlannedShard, start: int = 0, 
     except OSError as error:
         raise StorageError(f"the plan of shard {shard.address} could not be read: {error.strerror or error}") from error
     except ValueError as error:
-        raise RunError(f"the plan of shard {shard.address} is damaged: {error}") from error
+        raise RunError(
+            f"the plan of shard {shard.address} is corrupt: {error}. Rerun with --restart to start over."
+        ) from error
 
 
 def write_done(config: PrepareJob, shard: WrittenShard, dead_letters: Sequence[DeadLetter]) -> None:
@@ -112,7 +114,7 @@ def unsealed(data: bytes, others: bytes = b"") -> bytes:
     """Returns the contents of a file with a checksum line. Raises ValueError if the checksum is wrong."""
     contents, _, _ = data.rpartition(b"\n")
     if data != sealed(contents, others):
-        raise ValueError("its checksum is of other contents")
+        raise ValueError("its checksum does not match")
     return contents
 
 
@@ -134,11 +136,11 @@ def find_problems(directory: str, info: ShardInfo) -> dict[str, str]:
         path = f"{directory}/{name}"
         try:
             if not files_at(path).exists(path):
-                results[name] = "is gone"
+                results[name] = "is missing"
             elif (size := files_at(path).size(path)) != num_bytes:
-                results[name] = f"has {size} bytes; expected {num_bytes}"
+                results[name] = f"has {size} bytes instead of {num_bytes}"
             elif not is_remote(path) and _file_crc32c(path) != crc32c:
-                results[name] = "has another checksum"
+                results[name] = "has a wrong checksum"
         except OSError as error:
             if is_remote(path):  # The store is busy, or denies access.
                 raise

@@ -118,7 +118,7 @@ def read_references(spool_range: SpoolRange, spool: SpoolReader) -> References:
     try:
         return unpack_chunks(read_range(spool_range, spool))
     except ValueError as error:
-        raise RunError(f"the spool is damaged at {spool_range.offset}: {error}") from error
+        raise RunError(f"the spool is corrupt at offset {spool_range.offset}: {error}") from error
 
 
 def write_dead_letters(dead_letters: list[DeadLetter], spool_directory: str) -> SpoolRange:

@@ -175,18 +175,18 @@ def unpack_some(data: bytes, start: int, stop: int | None, total: int | None = N
         num_bytes, num_references = _FRAME.unpack(data[position : position + _FRAME.size].ljust(_FRAME.size, b"\xff"))
         position += _FRAME.size
         if position + num_bytes > len(data):
-            raise ValueError(f"references end at byte {len(data)}; expected {position + num_bytes}")
+            raise ValueError(f"references end at byte {len(data)} instead of {position + num_bytes}")
         if not num_references:  # It would be skipped silently.
-            raise ValueError("0 references in a piece; expected some")
+            raise ValueError("a chunk has no references")
         if num + num_references > start and (stop is None or num < stop):
             first = num if not chunks else first
             chunks.append(References.unpack(data[position : position + num_bytes]))
             if len(chunks[-1]) != num_references:
-                raise ValueError(f"{len(chunks[-1])} references in a piece; expected {num_references}")
+                raise ValueError(f"a chunk has {len(chunks[-1])} references instead of {num_references}")
         position += num_bytes
         num += num_references
     if total is not None and num != total:
-        raise ValueError(f"{num} references; expected {total}")
+        raise ValueError(f"{num} references instead of {total}")
     result = References.concatenate(chunks)
     return result if stop is None else result.slice(start - first, stop - first)
 
@@ -233,4 +233,4 @@ def _decompress(data: bytes) -> bytes:
     try:
         return _codec.decompressor.decompress(data, allow_extra_data=False)
     except (zstandard.ZstdError, MemoryError) as error:  # A corrupt size raises MemoryError.
-        raise ValueError(f"references are damaged: {error}") from error
+        raise ValueError(f"references are corrupt: {error}") from error

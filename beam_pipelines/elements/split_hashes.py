@@ -27,7 +27,7 @@ def hash_bounds(fractions: Mapping[str, Fraction]) -> np.ndarray:
         total += fraction
         bounds.append(int(total * 2**64))
     if total != 1:
-        raise ValueError(f"the fractions of the splits add up to {total}; expected 1")
+        raise ValueError(f"the fractions of the splits add up to {total} instead of 1")
     return np.array(bounds[:-1], np.uint64)  # The last bound is 2**64, above every hash.
 
 

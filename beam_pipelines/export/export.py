@@ -158,7 +158,7 @@ def publish_export(
         expected = [(split, index, info.num_examples) for split, infos in job.manifest.splits.items() for index, info in enumerate(infos)]
         if results != sorted(expected):
             raise RunError(
-                f"{len(results)} shards were exported instead of {len(expected)}: the runner lost or repeated some. "
+                f"{len(results)} shards were exported instead of {len(expected)}. The runner lost or repeated some. "
                 "Export again."
             )
         check_files(job, [file for shard in shards for file in shard.files])
@@ -186,7 +186,8 @@ def _check_distinct(job: ExportJob, shards: list[ExportedShard]) -> None:
                     keys[name].append(example.key)
     name, others = min(keys.items())
     raise DataError(
-        f"--to={job.to}: {', '.join(map(repr, map(printable, others)))} would all be named {printable(name)!r}. "
+        f"--to={job.to}: {', '.join(map(repr, map(printable, others)))} would all get the file name "
+        f"{printable(name)!r}. "
         "Choose another format."
     )
 
@@ -234,10 +235,10 @@ def _describe(job: ExportJob) -> Iterator[str]:
     for split, infos in manifest.splits.items():
         yield f"{split}: {manifest.num_examples(split):,} examples of {len(infos):,} shard{'s' * (len(infos) != 1)}"
     if omitted := _omitted(manifest) if job.to == "image_folder" else ():
-        yield f"left out:  {', '.join(omitted)}, which folders of images have no place for"
+        yield f"left out:  {', '.join(omitted)}, which image folders cannot store"
     others = [split for split in manifest.splits if split not in SPLIT_FOLDERS]
     if others and job.to in _BY_NAMES:
-        yield f"splits:    prepare takes {', '.join(others)} for splits again with --split_folders=yes"
+        yield f"splits:    prepare reads the folders {', '.join(others)} as splits with --split_folders=yes"
     yield f"{job.to}: {shown}"
     yield "next, in Python:"
     yield from (f"  {line}" for line in _how_read(job, shown).splitlines() if line)

@@ -67,7 +67,7 @@ def _contents(
         case "dali_index":
             info = manifest.splits[split][shard_index]
             return f"{info.name}.idx", dali_index.index_lines(job.directory, info)
-    raise ValueError(f"format {job.to!r}; expected one of {', '.join(FORMATS)}")
+    raise ValueError(f"unknown format {job.to!r}. Choose one of {', '.join(FORMATS)}.")
 
 
 def _counted(examples: Iterable[ExportedExample], directory: str) -> Iterator[ExportedExample]:

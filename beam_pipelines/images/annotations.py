@@ -87,7 +87,7 @@ def transform_boxes(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_
         InvalidInput: `size_mismatch`: the boxes were drawn on another image; `bad_box`: a box is not inside the image.
     """
     if bad_boxes not in ("refuse", "clip"):
-        raise ValueError(f"bad_boxes={bad_boxes!r}; expected refuse or clip")
+        raise ValueError(f"bad_boxes={bad_boxes!r} is neither refuse nor clip")
     is_rotated = follows_rotation(objects.image_size, geometry, "boxes were", drawn_on)
     height, width = geometry.source_size if is_rotated else geometry.upright
     sides = np.array([height, width, height, width], np.float64)

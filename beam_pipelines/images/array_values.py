@@ -98,7 +98,7 @@ def _nested(cell: list) -> np.ndarray:
     except (ValueError, OverflowError):  # lists that differ in length
         raise InvalidInput("bad_array", "lists that differ in length") from None
     if values.dtype.kind not in "iufb" or not 0 < values.size <= _MAX_ARRAY_VALUES:
-        raise InvalidInput("bad_array", f"no list of 1 to {_MAX_ARRAY_VALUES} numbers of at most 64 bits")
+        raise InvalidInput("bad_array", f"not a list of 1 to {_MAX_ARRAY_VALUES} numbers of at most 64 bits")
     return values
 
 
@@ -106,7 +106,7 @@ def _read_header(data: bytes) -> NpyHeader:
     try:
         header = read_npy_header(data)
     except ValueError as error:
-        raise InvalidInput("bad_array", f"no valid .npy file: {error}") from None
+        raise InvalidInput("bad_array", f"not a valid .npy file: {error}") from None
     if header.dtype.kind not in "iufb" or header.dtype.itemsize > 8:
         raise InvalidInput("bad_array", f"an array of {header.dtype}; it must have numbers of at most 64 bits")
     if not 0 < math.prod(header.shape) <= _MAX_ARRAY_VALUES:

@@ -35,7 +35,7 @@ from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
 
 # The maximum length of an outline, for which pycocotools needs 100 MB.
 _MAX_OUTLINE_PIXELS = 1_000_000
-_EXPECTED = "a mask must be a PNG, BMP or GIF with a palette or in grey, whose values are class ids"
+_EXPECTED = "a mask must be a grayscale or palette PNG, BMP or GIF whose values are class ids"
 
 
 def read_mask(data: bytes) -> np.ndarray:
@@ -63,10 +63,10 @@ def read_mask(data: bytes) -> np.ndarray:
         elif image_format is None:
             raise InvalidInput("bad_image", f"{describe_bytes(data)}; {_EXPECTED}")
         elif image_format != "bmp":
-            raise InvalidInput("bad_image", f"{image_format.upper()}: its values are not exact; {_EXPECTED}")
+            raise InvalidInput("bad_image", f"{image_format.upper()}: lossy compression changes the values; {_EXPECTED}")
         image = decode_with_pillow(image_format, data)
         if image.mode not in ("1", "L", "P"):
-            raise InvalidInput("bad_image", f"{image_format.upper()}: in colour; {_EXPECTED}")
+            raise InvalidInput("bad_image", f"{image_format.upper()}: in color; {_EXPECTED}")
     except InvalidInput as error:
         raise _bad_mask(str(error)) from None
     return np.asarray(image).astype(np.uint8)
@@ -75,7 +75,7 @@ def read_mask(data: bytes) -> np.ndarray:
 def _read_png(data: bytes) -> np.ndarray:
     png = read_png(data, checksums=True)
     if png.color_type not in (0, 3):
-        kind = {2: "in colour", 4: "with alpha", 6: "in colour, with alpha"}[png.color_type]
+        kind = {2: "in color", 4: "with alpha", 6: "in color, with alpha"}[png.color_type]
         raise InvalidInput("bad_image", f"PNG: {kind}; {_EXPECTED}")
     if exif_orientation(png.others.get(b"eXIf", b"")) != 1:
         raise InvalidInput("bad_image", "PNG: a mask with its own EXIF orientation, which is not allowed")

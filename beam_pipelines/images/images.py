@@ -135,7 +135,7 @@ def check_image(
         InvalidInput: The bytes are not an image, are corrupt, or cannot be stored in a record.
     """
     if check not in ("strict", "decode", "header"):
-        raise ValueError(f"check={check!r}; expected strict, decode or header")
+        raise ValueError(f"check={check!r} is not strict, decode or header")
     decodes = check != "header" and (full_scale or not is_checked)
     image_format = identify(data)
     if image_format is None:

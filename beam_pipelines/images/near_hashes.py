@@ -99,7 +99,7 @@ def near_pairs(hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[
         ValueError: The distance is negative or too large.
     """
     if not 0 <= distance <= MAX_DISTANCE:
-        raise ValueError(f"distance={distance}; expected 0 to {MAX_DISTANCE}")
+        raise ValueError(f"distance={distance} is not from 0 to {MAX_DISTANCE}")
     band = order_by_band(hashes, part)
     for ones, others in _in_blocks(_meet(band, hashes[band.indices], distance, part)):
         item, other = band.indices[ones], band.indices[others]

@@ -110,7 +110,7 @@ def read_tensor_header(data: bytes) -> NpyHeader:
     try:
         header = read_npy_header(data)
     except ValueError as error:
-        raise InvalidInput("bad_tensor", f"no valid .npy file: {error}") from None
+        raise InvalidInput("bad_tensor", f"not a valid .npy file: {error}") from None
     check_type_and_size(header.dtype, header.shape)
     return header
 

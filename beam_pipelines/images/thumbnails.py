@@ -53,7 +53,7 @@ def make_thumbnail(data: bytes, raw: RawImage | None = None, side: int = SIDE, c
         encoded = data if checked.encoded is None else checked.encoded
         if len(encoded) <= _MAX_BYTES:
             return Thumbnail(encoded, checked.height, checked.width)
-    raise InvalidInput("bad_image", f"{len(encoded)} bytes of a thumbnail")
+    raise InvalidInput("bad_image", f"a thumbnail of {len(encoded)} bytes")
 
 
 def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: int = SIDE) -> Thumbnail | None:
@@ -84,7 +84,7 @@ def check_thumbnail(encoded: bytes) -> None:
     if len(encoded) > _MAX_BYTES:
         raise InvalidInput("bad_image", f"{len(encoded)} bytes; the limit is {_MAX_BYTES}")
     if identify(encoded) != "jpeg":
-        raise InvalidInput("bad_image", "no JPEG")
+        raise InvalidInput("bad_image", "not a JPEG")
     header = read_jpeg_header(encoded)
     if max(header.height, header.width) > SIDE:
         raise InvalidInput("bad_image", f"{header.width} x {header.height} pixels; the limit is {SIDE} x {SIDE}")
@@ -98,7 +98,7 @@ def _decode_corrupt(data: bytes, side: int) -> np.ndarray:
     """
     image_format = identify(data)
     if image_format is None:
-        raise InvalidInput("bad_image", "no image")
+        raise InvalidInput("bad_image", "not an image")
     if image_format == "gif":
         check_gif_size(data)
     if image_format != "jpeg":

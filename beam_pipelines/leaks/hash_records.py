@@ -72,12 +72,15 @@ def hash_records(
         with open_file(path) as file:
             for record in RecordFileReader().read(path, file):
                 if not isinstance(record, Record):
-                    raise UserError(f"{printable(path)}: {record.message}; expected sound records")
+                    raise UserError(f"{printable(path)}: {record.message}. Remove or repair the corrupt file.")
                 example = ExampleReader(record.data)
                 image_name = image_name or _find_image(example, path)
                 values = example.values(image_name)
                 if len(values) != 1 or not isinstance(values[0], bytes):
-                    raise UserError(f"{printable(path)}: record {len(keys)} has {len(values)} values of {image_name!r}; expected one image")
+                    raise UserError(
+                        f"{printable(path)}: record {len(keys)} has {len(values)} values of {image_name!r} instead of "
+                        "one image."
+                    )
                 keys.append(_key(example, schema is not None) or f"{name}:{len(keys)}")
                 for feature, read in readers.items():
                     labels[feature].append(read(example))
@@ -102,7 +105,8 @@ def _find_image(example: ExampleReader, path: str) -> str:
         if feature.kind == "bytes" and any(identify(value) for value in example.values(name)):
             return name
     raise UserError(
-        f"{printable(path)}: no feature of its first record is an image file (of {', '.join(sorted(example.features)[:10])}); "
+        f"{printable(path)}: no feature of the first record is an image file. Its features are "
+        f"{', '.join(sorted(example.features)[:10])}."
         "expected one"
     )
 

@@ -70,7 +70,9 @@ def _class_shares(directory: str) -> dict[str, Any]:
     try:
         return class_shares(manifest.schema, read_object(directory, manifest, STATISTICS)) if manifest else {}
     except (AttributeError, KeyError, TypeError) as error:
-        raise UserError(f"{printable(directory)}/{STATISTICS}: its fields are not such as are written ({error!r})") from None
+        raise UserError(
+            f"{printable(directory)}/{STATISTICS} is corrupt: {error!r}. Run `recordmill verify` for details."
+        ) from None
 
 
 def _search(visual_hashes: VisualHashes, distance: int, num_processes: int) -> tuple[np.ndarray, bool]:
@@ -111,7 +113,7 @@ def _manifest_of(directory: str) -> Manifest | None:
         return None
     manifest = decode_manifest(files_at(path).read(path), path)
     if IMAGE not in manifest.features:
-        raise UserError(f"{printable(directory)}: its examples have no image; expected images, which are compared")
+        raise UserError(f"{printable(directory)}: the examples have no images to compare. Give a dataset with images.")
     return manifest
 
 
@@ -126,7 +128,8 @@ def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> Imag
             keys, _, groups = catalog_names(read_catalog(f"{directory}/{shard.catalog}"), manifest.schema)
             if keys.to_pylist() != records.keys:
                 raise UserError(
-                    f"{printable(directory)}/{shard.catalog} is not of its shard; expected what `recordmill verify` finds no fault with"
+                    f"{printable(directory)}/{shard.catalog} does not match its shard. Run `recordmill verify` for "
+                    "details."
                 )
         tables.append(make_table(split, records.keys, records.labels, groups, records.rows))
     return join_parts(tables)
@@ -137,7 +140,9 @@ def _read_records(path: str, config: LeaksConfig, num_processes: int) -> ImageTa
     try:
         files = ForeignFiles(path, config.follow_links, config.split_folders)
     except UserError as error:
-        raise UserError(f"{printable(str(not_a_dataset(path)))}; as TFRecords of others: {error}") from None
+        raise UserError(
+            f"{printable(str(not_a_dataset(path)))}. Reading it as TFRecords of another program failed: {error}"
+        ) from None
     splits = files.splits if files.describes_itself else name_splits(files.splits)
     _refuse_prepared(files.root.path, splits)
     first = files.first_examples()
@@ -155,8 +160,10 @@ def _refuse_prepared(root: str, names: Iterable[str]) -> None:
         path = os.path.join(root, folder, MANIFEST)
         # Other tools can also have files with this name.
         if files_at(path).exists(path) and b'"recordmill"' in files_at(path).read(path)[:100]:
-            result = f"{printable(os.path.dirname(path))} is a data set of its own"
-            raise UserError(f"{result}; expected that, in place of files of it or a folder around it")
+            folder = printable(os.path.dirname(path))
+            raise UserError(
+                f"{folder} is a dataset. Give the directory of the dataset instead of its files or parent folder."
+            )
 
 
 def _hash_all(tasks: Sequence[tuple[Any, ...]], num_processes: int) -> Iterator[HashedRecords]:

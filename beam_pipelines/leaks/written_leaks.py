@@ -27,7 +27,7 @@ def find_written_leaks(config: PrepareJob, manifest: Manifest, near_duplicates: 
     """
     table = read_table(config.working_directory, manifest)
     if table is None:
-        raise RunError("a catalog has no hashes of images; expected those of all")
+        raise RunError("a catalog lacks the hashes of images. Rerun with --restart to start over.")
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         near, edges = (np.frombuffer(read_range(item, spool), "<u8") for item in (near_duplicates.visual_hashes, near_duplicates.edges))
     rows = np.zeros(len(near) // HASH_WORDS, HASH_ROW)

@@ -81,7 +81,7 @@ def make_analyze_config(arguments: argparse.Namespace) -> AnalyzeConfig:
             )
     splits = None if arguments.splits is None else tuple(arguments.splits.split(","))
     if splits and (not all(splits) or len(set(splits)) < len(splits)):
-        raise UserError(f"--splits={arguments.splits}: expected names of splits, each only once, such as train")
+        raise UserError(f"--splits={arguments.splits}: invalid value. Give names of splits, each only once, such as train.")
     return AnalyzeConfig(
         directory=parse_directory("OUT", arguments.directory),
         splits=splits,
@@ -96,6 +96,6 @@ def make_analyze_config(arguments: argparse.Namespace) -> AnalyzeConfig:
 def _parse_size(text: str) -> tuple[int, int]:
     """Parses `--image_size` to (height, width) in pixels: `224` becomes (224, 224), `240x320` becomes (240, 320)."""
     if not re.fullmatch(r"[1-9][0-9]{0,3}(x[1-9][0-9]{0,3})?", text):
-        raise UserError(f"--image_size={text}: expected PIXELS or HEIGHTxWIDTH, such as 224")
+        raise UserError(f"--image_size={text}: invalid value. Give PIXELS or HEIGHTxWIDTH, such as 224.")
     height, _, width = text.partition("x")
     return int(height), int(width or height)

@@ -56,7 +56,7 @@ def add_benchmark(commands: argparse._SubParsersAction) -> None:
 def parse_height_and_width(text: str) -> int | tuple[int, int]:
     """Parses `--image_size` in pixels: `224` becomes 224 (a square), and `240x320` becomes (240, 320)."""
     if not re.fullmatch(r"[1-9][0-9]{0,4}(x[1-9][0-9]{0,4})?", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected PIXELS or HEIGHTxWIDTH, such as 224")
+        raise argparse.ArgumentTypeError(f"{text!r} is not PIXELS or HEIGHTxWIDTH, such as 224")
     height, _, width = text.partition("x")
     return (int(height), int(width)) if width else int(height)
 
@@ -64,14 +64,14 @@ def parse_height_and_width(text: str) -> int | tuple[int, int]:
 def _seconds(text: str) -> float:
     """Parses `--seconds`, a number above 0."""
     if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text) or not float(text):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return float(text)
 
 
 def parse_order(text: str) -> str | bool:
     """Parses `--shuffle`: returns `window`, `exact` and `key` unchanged, and False for `none`."""
     if text not in ("window", "exact", "key", "none"):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected window, exact, key or none")
+        raise argparse.ArgumentTypeError(f"{text!r} is not window, exact, key or none")
     return False if text == "none" else text
 
 
@@ -80,4 +80,4 @@ def parse_num_bytes(text: str) -> int:
     try:
         return parse_size(text)
     except UserError:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a size such as 512MiB (units: KB, MB, GB, KiB, MiB, GiB)") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512MiB (units: KB, MB, GB, KiB, MiB, GiB)") from None

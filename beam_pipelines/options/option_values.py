@@ -30,7 +30,7 @@ def parse_names(option: str, text: str) -> tuple[str, ...]:
     """Parses names that are separated by commas. Raises `UserError` if a name is empty."""
     names = tuple(name.strip() for name in text.split(","))
     if not all(names):
-        raise UserError(f"{option}={printable(text)}: expected names separated by commas")
+        raise UserError(f"{option}={printable(text)}: invalid value. Give names separated by commas.")
     return names
 
 
@@ -51,7 +51,7 @@ def _parse_pairs(option: str, text: str, convert: type, expected: str) -> dict:
                 raise ValueError
             pairs[name.strip()] = convert(value.strip())
         except (ValueError, ZeroDivisionError):
-            raise UserError(f"{option}={text}: expected {expected}") from None
+            raise UserError(f"{option}={text}: invalid value. Give {expected}.") from None
     return pairs
 
 
@@ -62,7 +62,9 @@ def parse_image_size(text: str) -> tuple[str, int] | tuple[str, int, int]:
     """
     match = re.fullmatch(r"\s*(?:(short|long)=(\d{1,6})|exact=(\d{1,6})x(\d{1,6}))\s*", text)
     if not match or "0" in {number.lstrip("0") or "0" for number in match.groups()[1:] if number}:
-        raise UserError(f"--image_size={text}: expected short=PIXELS, long=PIXELS or exact=HEIGHTxWIDTH, such as short=256")
+        raise UserError(
+            f"--image_size={text}: invalid value. Give short=PIXELS, long=PIXELS or exact=HEIGHTxWIDTH, such as short=256"
+        )
     return (match[1], int(match[2])) if match[1] else ("exact", int(match[3]), int(match[4]))
 
 
@@ -70,7 +72,10 @@ def parse_image_format(text: str) -> tuple[str, int]:
     """Parses `--image_format` to (format, quality): `jpeg:90` becomes ("jpeg", 90), and `jpeg` becomes ("jpeg", 95)."""
     name, colon, quality = text.partition(":")
     if colon and (name not in ("jpeg", "webp") or not re.fullmatch(r"\d{1,3}", quality)):
-        raise UserError(f"--image_format={text}: expected keep, png, jpeg or webp, the last two optionally with a quality, such as jpeg:90")
+        raise UserError(
+            f"--image_format={text}: invalid value. Give keep, png, jpeg or webp, the last two optionally with a quality, "
+            "such as jpeg:90"
+        )
     return name, int(quality) if colon else ImageConfig.quality
 
 
@@ -78,7 +83,9 @@ def parse_size(text: str) -> int:
     """Parses a size with an optional unit (B, KB, MB, GB, KiB, MiB or GiB) to bytes: `128MiB` becomes 134217728."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if not match or match[2].upper() not in _UNITS:
-        raise UserError(f"--shard_size={text}: expected a size such as 128MiB (units: KB, MB, GB, KiB, MiB, GiB)")
+        raise UserError(
+            f"--shard_size={text}: invalid value. Give a size such as 128MiB (units: KB, MB, GB, KiB, MiB, GiB)"
+        )
     return int(Fraction(match[1]) * _UNITS[match[2].upper()])
 
 
@@ -108,7 +115,7 @@ def parse_defaults(texts: list[str]) -> dict[str, str]:
     for text in texts:
         column, equals, value = text.partition("=")
         if not column or not equals or column in defaults:
-            raise UserError(f"--default={text}: expected COLUMN=VALUE, with each column only once")
+            raise UserError(f"--default={text}: invalid value. Give COLUMN=VALUE, with each column only once.")
         defaults[column] = value
     return defaults
 
@@ -131,7 +138,10 @@ def parse_about(texts: Sequence[str]) -> dict[str, str]:
     result = _parse_texts("--about", "WHAT", texts)
     for name in result:
         if name not in ABOUT:
-            raise UserError(f"--about={printable(name)}=…: expected one of {', '.join(ABOUT)}{did_you_mean(name, ABOUT)}")
+            raise UserError(
+                f"--about={printable(name)}=…: unknown name. Choose one of "
+                f"{', '.join(ABOUT)}{did_you_mean(name, ABOUT)}"
+            )
     return {name: result[name] for name in ABOUT if name in result}
 
 
@@ -141,7 +151,10 @@ def _parse_texts(option: str, subject: str, texts: Sequence[str]) -> dict[str, s
         name, equals, description = (part.strip() for part in text.partition("="))
         is_fit = name and description and len(description) <= _MAX_DESCRIPTION and not CONTROL.search(description)
         if not is_fit:
-            raise UserError(f"{option}={printable(text)}: expected {subject}=TEXT, a line of at most {_MAX_DESCRIPTION} characters")
+            raise UserError(
+                f"{option}={printable(text)}: invalid value. Give {subject}=TEXT in one line of at most {_MAX_DESCRIPTION} "
+                "characters."
+            )
         if name in results:
             raise UserError(f"{option}={printable(text)}: {name!r} is given twice. Give each {subject} only once.")
         results[name] = description
@@ -170,7 +183,7 @@ def parse_label_names(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, 
         match = _HEAD.fullmatch(text)
         head = match and (OBJECT_LABEL if match["head"] == OBJECTS else match["head"])
         if head in heads or (not match and plain):
-            raise UserError(f"--label_names={text}: expected one FILE, or LABEL=FILE once per label")
+            raise UserError(f"--label_names={text}: invalid value. Give one FILE, or LABEL=FILE once per label.")
         if match:
             heads[head] = match["file"]
         else:

@@ -60,7 +60,7 @@ def make_quality_config(arguments: argparse.Namespace) -> QualityConfig:
         UserError: A path is empty, or the plot is not a PNG file.
     """
     if arguments.plot is not None and not arguments.plot.lower().endswith(".png"):
-        raise UserError(f"--plot={printable(arguments.plot)}: expected a path that ends with .png")
+        raise UserError(f"--plot={printable(arguments.plot)}: not a PNG file. Give a path that ends with .png.")
     return QualityConfig(
         paths=tuple(parse_directory("PATH", path) for path in arguments.paths),
         label=arguments.label,

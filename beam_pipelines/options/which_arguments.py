@@ -145,7 +145,7 @@ def _image_size(text: str) -> int | tuple[int, int] | str:
 def _count(text: str) -> int:
     """Parses an integer of 0 or more."""
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not 0 or more")
     return int(text)
 
 
@@ -157,7 +157,7 @@ def _names(text: str) -> tuple[str, ...]:
 def _fold(text: str) -> tuple[int, tuple[int, ...]]:
     """Parses `--fold`: `5,0` becomes (5, (0,)), and `5,1,2` becomes (5, (1, 2))."""
     if not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})+", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected the number of folds and the indices of folds, such as 5,0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of folds with indices of folds, such as 5,0")
     number, *folds = map(int, text.split(","))
     return number, tuple(folds)
 
@@ -165,7 +165,7 @@ def _fold(text: str) -> tuple[int, tuple[int, ...]]:
 def _number(text: str) -> float:
     """Parses the value of `--subset`, or a share in `--balance`, to a float."""
     if not re.fullmatch(r"\d{0,9}(\.\d{1,17})?", text) or not text:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0 and at most 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and at most 1")
     return float(text)
 
 
@@ -180,6 +180,6 @@ def _balance(text: str) -> str | dict[str, float]:
 def _pair(text: str) -> tuple[int, int]:
     """Parses the values of `--hosts` and `--open_fold`: `4,2` becomes (4, 2)."""
     if not re.fullmatch(r"[0-9]{1,9},[0-9]{1,9}", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a count and an index, such as 4,2")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count and an index, such as 4,2")
     number, index = map(int, text.split(","))
     return number, index

@@ -231,9 +231,9 @@ class ProgressDisplay:
             if now.counts.written_bytes:
                 reported.append(f"{now.bytes_per_second(last) / 1e6:,.1f} MB/s")
             if now.counts.retries:
-                reported.append(f"{now.counts.retries:,} requests made again")
+                reported.append(f"{now.counts.retries:,} retried requests")
             if _num_restarts:
-                reported.append(f"job restarted {_num_restarts} time{'s' * (_num_restarts > 1)}")
+                reported.append(f"job restarts: {_num_restarts}")
             last = now
             log.print_message(f"{_format_seconds(now.seconds - began)}: {'; '.join(reported)}", restarts=_num_restarts, **now.counts._asdict())
 

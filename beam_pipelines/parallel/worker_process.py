@@ -53,7 +53,7 @@ class WorkerProcess:
         try:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_ENVIRONMENT | os.environ)
         except OSError as error:
-            raise RunError(f"a light process could not be started: {error.strerror or error}") from error
+            raise RunError(f"a worker process could not be started: {error.strerror or error}") from error
         self._is_ready = self._is_over = False
 
     def is_ready(self) -> bool:
@@ -84,7 +84,7 @@ class WorkerProcess:
             _write_message(self._process.stdin, request)
             return _read_message(self._process.stdout)
         except (EOFError, OSError):
-            raise RunError(f"a light process ended ({self.ending()}) while it was at work") from None
+            raise RunError(f"a worker process ended ({self.ending()}) before it completed its task") from None
 
     def has_ended(self) -> bool:
         """Returns whether the process has ended."""
@@ -100,7 +100,7 @@ class WorkerProcess:
             with contextlib.suppress(OSError):  # Data that the process did not read is lost.
                 stream.close()
         if code == -signal.SIGKILL:
-            return "killed: was there memory left?"
+            return "killed, possibly because of low memory"
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     def kill(self) -> None:
@@ -157,7 +157,7 @@ def _answer(request: bytes) -> bytes:
         function, args = pickle.loads(request)
         return pickle.dumps((True, function(*args)), protocol=5)
     except Exception as error:  # Any exception is sent to the parent, which raises it again.
-        note = "in a light process:\n" + traceback.format_exc()
+        note = "in a worker process:\n" + traceback.format_exc()
         error.add_note(note)
         try:
             return pickle.dumps((False, error), protocol=5)

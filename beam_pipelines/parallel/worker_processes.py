@@ -84,7 +84,7 @@ class WorkerProcesses:
             try:
                 succeeded, value = pickle.loads(answer)
             except Exception as error:  # Unpickling an answer can raise any exception.
-                succeeded, value = False, RuntimeError(f"a light process's answer cannot be unpickled: {error!r}")
+                succeeded, value = False, RuntimeError(f"the result of a worker process cannot be unpickled: {error!r}")
             future.set_result(value) if succeeded else future.set_exception(value)
         self._children[index].ending()  # `close` has killed the process. This thread must close its pipes.
 
@@ -106,12 +106,14 @@ class WorkerProcesses:
             ending = child.ending()
         with self._lock:
             if not self._closed:
-                self._failure = RunError(f"a light process ended ({ending}) as it started, {_MAX_STARTS} times in a row")
+                self._failure = RunError(
+                    f"a worker process ended ({ending}) at its start, {_MAX_STARTS} times in a row"
+                )
             raise _stopped() if self._closed else RunError(str(self._failure))
 
 
 def _stopped() -> RunError:
-    return RunError("the light processes have been stopped")
+    return RunError("the worker processes have been stopped")
 
 
 def share(value: Any) -> bytes:

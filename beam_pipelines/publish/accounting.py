@@ -31,23 +31,25 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) ->
     dead_letters.merge(listing.dead_letters)
     dead_letters.merge(images.dead_letters)
     if images.num_examples + dead_letters.num + listing.num_dropped != listing.num_inputs:
-        dropped = f", and {listing.num_dropped} were left out as duplicates" if listing.num_dropped else ""
+        dropped = f", and {listing.num_dropped} duplicates were dropped" if listing.num_dropped else ""
         raise RunError(
             f"{listing.num_inputs} inputs were listed, and {images.num_examples} examples and "
-            f"{dead_letters.num} dead letters were written{dropped}: the runner lost or repeated some. Run the same command again."
+            f"{dead_letters.num} dead letters were written{dropped}. The runner lost or repeated some. Run the same "
+            "command again."
         )
     described = dead_letters.describe(listing.image_root(config.source))
     if not images.num_examples:
-        raise UserError(f"no input {listing.makes_example}; among the dead letters:{described}")
+        raise UserError(f"no input {listing.makes_example}. The dead letters include:{described}")
     if dead_letters.num > config.max_bad_fraction * listing.num_inputs:
         raise DataError(
             f"{dead_letters.num} of {listing.num_inputs} inputs are dead letters, "
-            f"more than --max_bad_fraction={config.max_bad_fraction:g} allows "
-            f"(with --resume another one may be given):{described}"
+            f"more than --max_bad_fraction={config.max_bad_fraction:g} allows. Correct the inputs, or rerun with "
+            "--resume "
+            f"and a larger --max_bad_fraction.{described}"
         )
     for position, split in enumerate(listing.splits):
         if not images.splits[position].num_examples:
-            raise empty_split(split, images.num_examples, config, listing.num_moved)
+            raise empty_split(split, images.num_examples, config, listing.num_moved, listing.num_groups)
 
 
 def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:

@@ -57,7 +57,7 @@ def export_card(manifest: Manifest, statistics: Mapping[str, Any], code: str) ->
         statistics: The contents of the dataset's `statistics.json`.
         code: Python code that reads the export from the directory of the card.
     """
-    how_read = ("## How to read it", "", "Run beside this file:", "", "```python", code, "```", "")
+    how_read = ("## How to read the dataset", "", "Run this code in the directory of this file:", "", "```python", code, "```", "")
     before = [line for block in (_overview, _features, _classes, _how_made) for line in block(manifest, statistics)]
     return "\n".join([*_front_matter(manifest), *before, "", *how_read, *_origin(manifest, statistics)])
 
@@ -107,7 +107,7 @@ def _features(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
         shape = f"[{', '.join('any' if side is None else str(side) for side in feature.shape)}]" if feature.shape else ""
         role = "target" if feature.name.partition("/")[0] in manifest.targets or feature.name in manifest.targets else ""
         rows.append([feature.name, " ".join(filter(None, (kind, feature.dtype))), shape, role, feature.description])
-    yield from _table(("feature", "kind", "shape", "", "what it is"), rows)
+    yield from _table(("feature", "kind", "shape", "role", "description"), rows)
 
 
 def _classes(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
@@ -121,37 +121,43 @@ def _classes(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]
             rows = [[str(number), name, *(f"{count.get(name, 0):,}" for count in counts)] for number, name in enumerate(names)]
             yield from _table(("", "class", *splits), rows)
             if more := len(feature.label_names) - len(names):
-                yield f"And {more:,} more: `{label_file_name(feature.name)}` has all of them, one a line, in the order of their numbers."
+                yield (
+                    f"{more:,} more classes are not shown. `{label_file_name(feature.name)}` lists all class names in "
+                    "the order of their labels."
+                )
                 yield ""
 
 
 def _how_made(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
-    yield "## How it was made"
+    yield "## How the dataset was written"
     yield ""
-    refused = f"{manifest.num_dead_letters:,} were refused" if manifest.num_dead_letters else "none was refused"
-    dropped = f"; {manifest.num_dropped:,} were left out as duplicates (see [{NEAR_DUPLICATES}]({NEAR_DUPLICATES}))" if manifest.num_dropped else ""
-    yield f"- It was made with Recordmill from {manifest.num_inputs:,} inputs; {refused}{dropped}."
+    dropped = f", {manifest.num_dropped:,} dropped duplicates (see [{NEAR_DUPLICATES}]({NEAR_DUPLICATES}))" if manifest.num_dropped else ""
     yield (
-        "- The examples of a split are shuffled globally: in ascending order of the BLAKE2b-128 of their keys, "
-        f"keyed by the seed {manifest.seed}."
+        f"- Recordmill wrote it from {manifest.num_inputs:,} inputs, with {manifest.num_dead_letters:,} rejected "
+        f"inputs{dropped}."
+    )
+    yield (
+        "- The examples of each split are globally shuffled: they are sorted by the BLAKE2b-128 hash of their keys, "
+        f"with the seed {manifest.seed} as the hash key."
     )
     images = statistics.get("images") or {}
     if formats := images.get("formats"):
         reencoded = _counts(images["reencoded"])
-        yield f"- Images came as {_counts(formats)}; " + (f"some were re-encoded: {reencoded}." if reencoded else "none was re-encoded.")
+        yield f"- Image formats of the inputs: {_counts(formats)}."
+        yield f"- Re-encoded images: {reencoded or 'none'}."
     sides = [images.get(side) for side in ("height", "width")]
     if all(sides):
         height, width = (f"{side['min']:,}" if side["min"] == side["max"] else f"{side['min']:,} to {side['max']:,}" for side in sides)
-        yield f"- They are {height} pixels high and {width} wide."
+        yield f"- Image sizes: {height} pixels high and {width} pixels wide."
 
 
 def _other_files(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
     """Yields lines about the other files of the dataset."""
     if manifest.num_dead_letters:
-        yield f"- `{DEAD_LETTERS}` says which inputs were refused, and why."
+        yield f"- `{DEAD_LETTERS}` lists the rejected inputs with the reasons."
     if any(info.catalog for infos in manifest.splits.values() for info in infos):
-        yield "- `catalog/` has a row for each example, in Parquet: its key, where it came from, its classes, size and checksum."
-    yield "- `run.json` has versions and options; `recordmill verify` compares each byte with what was written."
+        yield "- `catalog/` has Parquet files with one row per example: its key, source, classes, size and checksum."
+    yield "- `run.json` has the options and versions. `recordmill verify` checks all files for changes."
     yield ""
 
 
@@ -170,9 +176,9 @@ def _how_read(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
     except ValueError:  # For example, the splits are folds.
         train = splits[0]
     others = sorted((split for split in splits if split != train), key=lambda split: split != "validation")
-    yield "## How to read it"
+    yield "## How to read the dataset"
     yield ""
-    yield "Each of these is run beside this file. In Keras:"
+    yield "Run the code in the directory of this file. With Keras:"
     yield ""
     yield "```python"
     yield "import tf_input"
@@ -184,7 +190,7 @@ def _how_read(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
     yield f"# model.fit(train, {'validation_data=validation, ' if others else ''}epochs=10)"
     yield "```"
     yield ""
-    yield "In TensorFlow Datasets:"
+    yield "With TensorFlow Datasets:"
     yield ""
     yield "```python"
     yield "import tensorflow_datasets as tfds"
@@ -192,7 +198,7 @@ def _how_read(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
     yield f'train = tfds.builder_from_directory(".").as_dataset(split={train!r})'
     yield "```"
     yield ""
-    yield "In plain `tf.data`:"
+    yield "With `tf.data` alone:"
     yield ""
     yield "```python"
     yield "import tensorflow as tf"

@@ -72,9 +72,9 @@ def describe_dataset(manifest: Manifest) -> dict[str, Any]:
 
 def _file_sets(manifest: Manifest, has_catalog: bool) -> Iterator[dict[str, Any]]:
     names = "Split-*/data_tfrecord-*" if manifest.layout == "tfx" else f"{manifest.name}-*.tfrecord-*"
-    yield _file_set("shards", "The examples, tf.train.Example in TFRecords.", "application/x-tfrecord", names)
+    yield _file_set("shards", "The examples as tf.train.Example protocol buffers in TFRecord files.", "application/x-tfrecord", names)
     if has_catalog:
-        yield _file_set("catalog", "A row for each example, in the order of the records.", "application/x-parquet", "catalog/*.parquet")
+        yield _file_set("catalog", "One row per example, in the order of the records.", "application/x-parquet", "catalog/*.parquet")
 
 
 def _file_set(name: str, description: str, encoding: str, includes: str) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def _examples(manifest: Manifest) -> dict[str, Any]:
         "@type": "cr:RecordSet",
         "@id": "examples",
         "name": "examples",
-        "description": "What the catalog says of each example; classes by their names.",
+        "description": "The values of each example in the catalog. Classes are given by name.",
         "key": {"@id": "examples/key"},
         "field": [
             {"@type": "cr:Field", "@id": "examples/split", "name": "split", "dataType": "sc:Text", **split},

@@ -191,7 +191,7 @@ def _tfds_kind(feature: Feature, mask_bits: int, channels: int) -> dict[str, Any
             encoding = "bytes" if feature.kind in ("pixels", "tensor") else "none"
             tensor = {"shape": shape, "dtype": dtype, "encoding": encoding}
             return {"pythonClassName": f"{_TFDS}.tensor_feature.Tensor", "tensor": tensor}
-    raise ValueError(f"feature {feature.name!r} has kind {feature.kind!r}, which TensorFlow Datasets has no word for")
+    raise ValueError(f"feature {feature.name!r} has kind {feature.kind!r}, which TensorFlow Datasets does not support")
 
 
 def schema_pbtxt(manifest: Manifest) -> str:

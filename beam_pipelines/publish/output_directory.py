@@ -91,7 +91,8 @@ def check_output(
     if not _has(output, last_file) and not _is_empty_folder(output):
         kind = "a dataset" if last_file == MANIFEST else "an export"
         raise UserError(
-            f"{shown} is not {kind}: it has no {last_file}. --overwrite replaces nothing else. Choose a new path."
+            f"{shown} is not {kind}: it has no {last_file}. --overwrite replaces only datasets and exports. Choose a "
+            "new path."
         )
 
 
@@ -101,7 +102,7 @@ def _check_above(output: str, prefix: str) -> None:
         return
     above = next(parent for parent in pathlib.Path(output).parents if os.path.lexists(parent))
     if not above.is_dir():
-        raise UserError(f"{prefix}: {printable(str(above))} is not a folder. Choose a path in a folder.")
+        raise UserError(f"{prefix}: {printable(str(above))} is not a folder. Choose another path.")
 
 
 def _check_temporary_paths(output: str, prefix: str, resume_policy: ResumePolicy) -> None:
@@ -403,4 +404,4 @@ def _check_still_resumable(config: OutputPaths, prefix: str) -> None:
     Another command may have resumed the run before this command locked the output.
     """
     if not is_resumable(config):
-        raise BusyError(f"{prefix}: another run has resumed the interrupted run meanwhile. See `recordmill status`.")
+        raise BusyError(f"{prefix}: another command has already resumed the interrupted run. See `recordmill status`.")

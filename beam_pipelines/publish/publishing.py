@@ -39,8 +39,8 @@ def check_files(config: OutputPaths, files: Sequence[tuple[str, int]]) -> None:
         sizes = {name: path.stat().st_size for name, path in paths.items() if path.is_file()}
     for name, num_bytes in files:
         if sizes.get(name) != num_bytes:
-            result = f"has {sizes[name]} bytes" if name in sizes else "is gone"
-            raise RunError(f"{name} was written with {num_bytes} bytes, and {result}")
+            result = f"now has {sizes[name]} bytes" if name in sizes else "is now missing"
+            raise RunError(f"{name} was written with {num_bytes} bytes, but {result}. Run the same command again.")
 
 
 def _files_of(manifest: Manifest) -> list[tuple[str, int]]:
@@ -92,7 +92,7 @@ def _write_report(directory: str, manifest: Manifest, sums: dict[str, FileSum]) 
     except (UserError, RunError):
         raise
     except Exception as error:
-        print_message(f"{REPORT} could not be made ({type(error).__name__}: {printable(str(error))[:200]})", "warning")
+        print_message(f"{REPORT} could not be written ({type(error).__name__}: {printable(str(error))[:200]})", "warning")
 
 
 def publish(config: OutputPaths, manifest: bytes) -> None:
@@ -107,7 +107,9 @@ def publish(config: OutputPaths, manifest: bytes) -> None:
     try:
         _publish_objects(config, manifest) if is_remote(config.output) else _publish_folder(config, manifest)
     except OSError as error:
-        raise StorageError(f"{printable(config.output)} could not be put in its place: {error.strerror or error}") from error
+        raise StorageError(
+            f"{printable(config.output)} could not be moved to its final path: {error.strerror or error}"
+        ) from error
 
 
 def _publish_objects(config: OutputPaths, manifest: bytes) -> None:
@@ -175,7 +177,7 @@ def _check_metadata(directory: str, manifest: Manifest) -> None:
             with open_file(f"{directory}/{name}") as file:
                 manifest.check_sum(name, sum_of(file))
         except FileNotFoundError:
-            raise RunError(f"{name} was written, and is gone") from None
+            raise RunError(f"{name} was written, but is now missing. Run the same command again.") from None
         except ValueError as error:
             raise RunError(f"{error}") from None
 
@@ -192,7 +194,11 @@ def _finish_folder(config: OutputPaths) -> None:
 def _check_still_new(output: pathlib.Path) -> None:
     """Raises RunError if files appeared at the output path during the run and the user did not allow overwriting."""
     if os.path.lexists(output) and not (output.is_dir() and not os.listdir(output)):
-        raise RunError(f"{printable(str(output))} came into being while the run was at work; it was left as it is")
+        raise RunError(
+            f"{printable(str(output))} was created by another program during the run, and was not changed. Choose a "
+            "new "
+            "--output."
+        )
 
 
 def publish_directory(directory: pathlib.Path, output: pathlib.Path) -> None:
@@ -206,7 +212,10 @@ def publish_directory(directory: pathlib.Path, output: pathlib.Path) -> None:
     steps_aside = output.exists()
     if steps_aside:
         if os.path.lexists(old):
-            raise RunError(f"{printable(str(old))} came into being while the run was at work; the old data set steps aside there")
+            raise RunError(
+                f"{printable(str(old))} was created by another program during the run, but --overwrite needs this path "
+                "for the old dataset. Remove it."
+            )
         os.replace(output, old)
     try:
         os.replace(directory, output)

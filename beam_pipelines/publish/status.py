@@ -174,7 +174,7 @@ def _describe_analysis_run(run: Mapping[str, Any]) -> Iterator[str]:
     read = f"; {run['analyzed']:,} examples read" if run["analyzed"] else ""
     yield f"stage:    {run['stage']}{read}"
     if run["state"] == "ended":
-        aside = "; it first restores the earlier analysis" if run["earlier_is_aside"] else ""
+        aside = ", which first restores the earlier analysis" if run["earlier_is_aside"] else ""
         yield f"next:     run the same command again to start over{aside}"
 
 

@@ -74,12 +74,15 @@ def write_metadata(
     stopwatch = Stopwatch("publish")
     plan = read_plan(config)
     if plan is None:
-        raise RunError("the plan of the run is gone")
+        raise RunError("the plan of the run is missing. Run the same command again.")
     check_versions(plan.listing.versions)  # No input is read after this check.
     shards = [shard.address for shard in plan.shards()]
     num_written = sum(1 for _ in written)
     if num_written != len(shards):
-        raise RunError(f"{num_written} shards were written; expected {len(shards)}: the runner lost or repeated some")
+        raise RunError(
+            f"{num_written} of {len(shards)} shards were written. The runner lost or repeated some. Rerun with "
+            "--resume."
+        )
     infos: dict[str, list[ShardInfo]] = {split: [] for split in plan.splits}
     qualities = {split: ShuffleQualities() for split in plan.splits}
     images = ImageStatistics()
@@ -117,7 +120,7 @@ def _read_all(config: PrepareJob, shards: list[ShardAddress]) -> Iterator[Writte
     def read(address: ShardAddress) -> WrittenShard:
         done = read_done(config, address)
         if done is None:
-            raise RunError(f"what is known of shard {address} is gone")
+            raise RunError(f"the record of the completed shard {address} is missing. Rerun with --resume.")
         return done
 
     if not is_remote(config.done_directory):

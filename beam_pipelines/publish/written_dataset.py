@@ -42,7 +42,10 @@ def read_dataset(directory: str, command: str) -> Manifest:
         UserError: The directory is a URL, or is not a dataset.
     """
     if is_remote(directory):
-        raise UserError(f"{directory}: `recordmill {command}` works on a mounted directory; expected a path")
+        raise UserError(
+            f"{directory}: `recordmill {command}` needs a local directory, not a URL. Mount the store, and give the "
+            "path of the dataset."
+        )
     try:
         return read_manifest(directory)
     except (OSError, ValueError) as error:
@@ -82,11 +85,13 @@ def check_names(directory: str, manifest: Manifest) -> None:
     """
     for name in (manifest.name, *manifest.splits):
         if not NAME_PATTERN.fullmatch(name):
-            result = f"its manifest has the name {printable(name)[:80]!r}"
-            raise UserError(f"{printable(directory)}: {result}; expected letters, digits and '_', a letter first")
+            result = f"the manifest has the invalid name {printable(name)[:80]!r}"
+            raise UserError(
+                f"{printable(directory)}: {result}. Names consist of letters, digits and '_', and start with a letter."
+            )
     if not manifest.splits or not all(manifest.splits.values()):
         raise UserError(
-            f"{printable(directory)}: its manifest has no split, or one without a shard; expected what `recordmill prepare` writes"
+            f"{printable(directory)}: the manifest has no split, or a split without shards. Prepare the dataset again."
         )
     for split, infos in manifest.splits.items():
         for location, info in enumerate(infos):
@@ -94,9 +99,15 @@ def check_names(directory: str, manifest: Manifest) -> None:
             expected = shard_name(*address, manifest.layout), index_name(*address)
             if (info.name, info.index) != expected:
                 result = f"{printable(info.name)[:80]!r} with index {printable(info.index)[:80]!r}"
-                raise UserError(f"{printable(directory)}: its manifest has a shard {result}; expected {expected[0]!r} with {expected[1]!r}")
+                wanted = f"{expected[0]!r} with index {expected[1]!r}"
+                raise UserError(
+                    f"{printable(directory)}: the manifest names the shard {result}, but its name must be {wanted}."
+                )
             if info.catalog not in ("", wanted := catalog_name(*address)):
-                raise UserError(f"{printable(directory)}: its manifest has a catalog {printable(info.catalog)[:80]!r}; expected {wanted!r}")
+                found = f"{printable(info.catalog)[:80]!r}"
+                raise UserError(
+                    f"{printable(directory)}: the manifest names the catalog {found}, but its name must be {wanted!r}."
+                )
 
 
 def read_how_made(directory: str, manifest: Manifest) -> RecordedRun:
@@ -111,14 +122,16 @@ def read_how_made(directory: str, manifest: Manifest) -> RecordedRun:
     except (OSError, ValueError) as error:
         reason = " ".join(str((isinstance(error, OSError) and error.strerror) or error).split())
         raise UserError(
-            f"{printable(path)}: {reason}; expected what `recordmill prepare` wrote, which says how to make a shard again"
+            f"{printable(path)} is missing or corrupt: {reason}. Without it, shards cannot be rebuilt. Prepare the "
+            "dataset again."
         ) from None
     if run is None:
-        raise UserError(f"{printable(path)} is not of `recordmill prepare`; expected what it wrote, which says how to make a shard again")
+        raise UserError(f"{printable(path)} was not written by `recordmill prepare`, so its shards cannot be rebuilt.")
     if (run.config.name, run.config.seed) != (manifest.name, manifest.seed):
         raise UserError(
-            f"{printable(path)} is of data set {run.config.name!r} with seed {run.config.seed}; "
-            f"expected that of {manifest.name!r} with seed {manifest.seed}"
+            f"{printable(path)} belongs to dataset {run.config.name!r} with seed {run.config.seed}, but the manifest "
+            "to "
+            f"{manifest.name!r} with seed {manifest.seed}. Prepare the dataset again."
         )
     return run
 
@@ -135,4 +148,4 @@ def read_run(data: bytes) -> RecordedRun | None:
             return None
         return RecordedRun(plain_json.loads(fields["config"].encode(), PrepareJob), fields["python"], dict(fields["versions"]))
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"not what was written: {error!r}") from error
+        raise ValueError(f"a field is missing or invalid: {error!r}") from error

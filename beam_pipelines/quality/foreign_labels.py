@@ -27,7 +27,7 @@ from beam_pipelines.tfrecord.record_reader import BadRecord, Record
 
 _RECORDS_OF_CLASS = 4  # Values with fewer records each are treated as numbers instead of classes.
 _COUNTED_RECORDS = 1024
-_LENGTHS = "that records of like length do not lie together is looked at instead"
+_LENGTHS = "the order of the record lengths is tested instead"
 
 
 def read_foreign(
@@ -60,7 +60,7 @@ def read_foreign(
             if result.sizes:
                 yield result.to_labels(split, chosen.name, notes)
     if not num_records:
-        raise UserError(f"{printable(path)}: no record in {len(files.splits):,} files; expected some")
+        raise UserError(f"{printable(path)}: no records found in {len(files.splits):,} files. Give files with records.")
 
 
 def _choose_label(files: ForeignFiles, label: str | None) -> tuple[LabelFeature, tuple[str, ...]]:
@@ -68,11 +68,11 @@ def _choose_label(files: ForeignFiles, label: str | None) -> tuple[LabelFeature,
     first = files.first_examples()
     if label is None:
         result = files.find_label(first)
-        return result, () if result.name else (f"no label is known in it, or several: {_LENGTHS}; --label NAME names a feature",)
+        return result, () if result.name else (f"no label, or more than one label, was detected: {_LENGTHS}. Pass --label NAME to choose a feature.",)
     names = {name for example in first for name in example.features}
     if label not in names:
-        has = f"the first {len(first)} records have {', '.join(map(printable, sorted(names)[:20])) or 'none'}"
-        raise UserError(f"--label={printable(label)}: expected a feature of the records; {has}{did_you_mean(label, names)}")
+        has = f"The first {len(first)} records have {', '.join(map(printable, sorted(names)[:20])) or 'no features'}"
+        raise UserError(f"--label={printable(label)}: no such feature. {has}{did_you_mean(label, names)}")
     return LabelFeature(label), ()
 
 
@@ -123,11 +123,11 @@ class _Found:
         labels, sizes, labels_are = np.array(self._labels), np.array(self.sizes), label
         if not label or self._num_without == len(sizes):
             notes += (f"no record has {label!r}: {_LENGTHS}",) if label else ()
-            labels, labels_are = parts_of(sizes), f"length, in {NUM_PARTS} parts"
+            labels, labels_are = parts_of(sizes), f"length, in {NUM_PARTS} ranges"
         elif (numbers := self._numbers(labels)) is not None:
-            labels, labels_are = parts_of(numbers), f"{label}, in {NUM_PARTS} parts"
+            labels, labels_are = parts_of(numbers), f"{label}, in {NUM_PARTS} ranges"
         if self._num_corrupt:
-            notes += (f"{self._num_corrupt:,} damaged records are left out",)
+            notes += (f"{self._num_corrupt:,} corrupt records were skipped",)
         names = tuple(name for name, count in self._counts.items() if count)
         return SplitLabels(split, labels_are, LabelOrder(labels, shards_of([*self._counts.values()])), names, notes)
 

@@ -60,8 +60,10 @@ def _choose(manifest: Manifest, label: str | None, directory: str) -> str | None
     if label is None:
         return next((name for name in (LABEL, f"{OBJECTS}/{LABEL}", *results) if name in results), None)
     if label not in results:
-        has = f"those of {printable(directory)} are {', '.join(map(printable, results))}" if results else f"{printable(directory)} has none"
-        raise UserError(f"--label={printable(label)}: expected a feature with classes; {has}{did_you_mean(label, results)}")
+        has = f"The features with classes are {', '.join(map(printable, results))}" if results else "The dataset has no classes"
+        raise UserError(
+            f"--label={printable(label)}: {printable(directory)} has no such classes. {has}{did_you_mean(label, results)}"
+        )
     return label
 
 
@@ -78,14 +80,14 @@ class _SplitReader:
         is_indexed = feature == LABEL and not manifest.features[LABEL].shape
         column = None if feature is None or is_indexed else feature
         table = self._read_catalogs(column) if self._has_catalog else None
-        notes = [] if table is not None else ["it has no catalog, which says where examples lay: the order of the source is not compared"]
+        notes = [] if table is not None else ["no catalog with the source paths: the order of the source is not compared"]
         if is_indexed:
             labels, labels_are = index["label"], LABEL
         elif column is not None and table is not None:
             labels, labels_are = _labels(table.column(0)), column
         else:
-            labels, labels_are = parts_of(index["image_length"]), f"size, in {NUM_PARTS} parts"
-            notes.append("it has no classes to look at: that records of like size do not lie together is looked at instead")
+            labels, labels_are = parts_of(index["image_length"]), f"size, in {NUM_PARTS} ranges"
+            notes.append("no classes: the order of the image sizes is tested instead")
         shards = shards_of([shard.num_examples for shard in self._shards])
         order = LabelOrder(labels, shards, None if table is None else _source_order(table))
         return SplitLabels(self._split, labels_are, order, tuple(shard.name for shard in self._shards), tuple(notes))
@@ -96,9 +98,9 @@ class _SplitReader:
         try:
             num_rows = read_index_header(data[: INDEX_HEADER.size], len(data)).num_rows
             if num_rows != shard.num_examples:
-                raise ValueError(f"{num_rows} rows; {MANIFEST} says {shard.num_examples}")
+                raise ValueError(f"{num_rows} rows instead of {shard.num_examples}, as {MANIFEST} states")
         except ValueError as error:
-            raise UserError(f"{printable(path)}: {error}; `recordmill verify` says what else is damaged") from None
+            raise UserError(f"{printable(path)} is corrupt: {error}. Run `recordmill verify` for details.") from None
         return np.frombuffer(data, _ROW, num_rows, INDEX_HEADER.size)
 
     def _read_catalogs(self, column: str | None) -> pa.Table:
@@ -111,13 +113,15 @@ class _SplitReader:
                 file = pq.ParquetFile(pa.BufferReader(data))
                 names = file.schema_arrow.names
                 if file.metadata.num_rows != shard.num_examples:
-                    raise ValueError(f"{file.metadata.num_rows} rows; {MANIFEST} says {shard.num_examples}")
+                    raise ValueError(
+                        f"{file.metadata.num_rows} rows instead of {shard.num_examples}, as {MANIFEST} states"
+                    )
                 # A feature whose name is also a catalog column is stored under another name.
                 wanted = [f"label_{column}" if f"label_{column}" in names else column] if column else []
                 parts.append(file.read([*wanted, *_PLACE]).select([*wanted, *_PLACE]))
             except (pa.ArrowException, OSError, ValueError, KeyError) as error:
                 reported = " ".join(str(error).split())[:200]
-                raise UserError(f"{printable(path)}: the catalog is damaged: {reported}; `recordmill verify` says what else is") from None
+                raise UserError(f"{printable(path)} is corrupt: {reported}. Run `recordmill verify` for details.") from None
         return pa.concat_tables(parts)
 
 
@@ -153,4 +157,4 @@ def _read(path: str) -> bytes:
     except OSError as error:
         if is_remote(path) and not isinstance(error, FileNotFoundError):
             raise StorageError(f"{printable(path)} could not be read: {error.strerror or error}", path) from error
-        raise UserError(f"{printable(path)}: {error.strerror or error}; expected what `recordmill prepare` wrote") from None
+        raise UserError(f"{printable(path)}: {error.strerror or error}. Run `recordmill verify` for details.") from None

@@ -16,8 +16,8 @@ _VERDICTS = (UNSHUFFLED, PARTLY, SHUFFLED, UNKNOWN)
 _WORDS = {
     "mean_run_length": "mean same-label run",
     "longest_run": "longest same-label run",
-    "shard_distance": "distance of a shard's labels from all",
-    "source_correlation": "correlation with the source's order",
+    "shard_distance": "largest label difference of a shard",
+    "source_correlation": "correlation with the source order",
 }
 
 
@@ -96,7 +96,7 @@ def failure(result: Sequence[PathQuality]) -> ProblemsFound | None:
     """Returns the error for paths that are not shuffled, or None if all are shuffled or cannot be tested."""
     bad = [item for item in result if item.verdict in (UNSHUFFLED, PARTLY)]
     reported = "; ".join(f"{printable(entry.path)}: {entry.verdict}" for entry in bad)
-    return ProblemsFound(f"{reported}; run `recordmill prepare` to shuffle the records globally", bad[0].path) if bad else None
+    return ProblemsFound(f"{reported}. Run `recordmill prepare` to shuffle the records globally.", bad[0].path) if bad else None
 
 
 def _describe(path: str, result: SplitQuality) -> Iterator[str]:
@@ -104,15 +104,14 @@ def _describe(path: str, result: SplitQuality) -> Iterator[str]:
     num_records, num_shards = len(labels.order.labels), len(labels.shard_names)
     where = f"{printable(path)}{labels.split and ', '}{printable(labels.split)}"
     yield (
-        f"{where}: {num_records:,} record{'s' * (num_records != 1)} in {num_shards:,} shard{'s' * (num_shards != 1)}, "
-        f"by {printable(labels.labels_are)}"
+        f"{where}: records: {num_records:,}, shards: {num_shards:,}, label: {printable(labels.labels_are)}"
     )
-    rows = [("", "actual", "by chance", "sorted", "p"), *(_row(measure) for measure in quality.measures)]
+    rows = [("", "actual", "random", "sorted", "p"), *(_row(measure) for measure in quality.measures)]
     widths = [max(map(len, column)) for column in zip(*rows)]
     for first, *others in rows if quality.measures else ():
         yield "  ".join([f"  {first.ljust(widths[0])}", *(cell.rjust(width) for cell, width in zip(others, widths[1:]))])
     if quality.worst_shard is not None:
-        yield f"  farthest shard: {printable(labels.shard_names[quality.worst_shard])}"
+        yield f"  most different shard: {printable(labels.shard_names[quality.worst_shard])}"
     yield from (f"  note: {printable(note)}" for note in labels.notes)
     yield f"  {quality.verdict}: {_reason(quality)}"
 
@@ -128,7 +127,7 @@ def _row(item: Measure) -> tuple[str, ...]:
 
 def _reason(quality: Quality) -> str:
     if quality.p_value is None:
-        return "even sorted records would look random"
+        return "the test cannot distinguish sorted records from random records"
     worst = max((measure for measure in quality.measures if measure.counts), key=lambda item: item.share)
     chance = f"p = {quality.p_value:.2g} for all measures together, from {quality.num_permutations:,} permutations"
     if quality.verdict != SHUFFLED:

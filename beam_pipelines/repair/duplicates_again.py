@@ -40,7 +40,8 @@ class NearDuplicateGroups:
                     if fields["original_group"]:
                         of_groups[fields["original_group"].encode()] = fields["group"].encode()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RunError(f"{printable(directory)}/{NEAR_DUPLICATES} says no groups any more ({error}); prepare the data set again") from None
+            path = f"{printable(directory)}/{NEAR_DUPLICATES}"
+            raise RunError(f"{path} is missing or corrupt: {error}. Prepare the dataset again.") from None
         return cls(of_keys, of_groups)
 
     def regroup(self, references: References) -> References:

@@ -114,7 +114,7 @@ def _from_sources(
     for shard in shards:
         inputs = wanted.of(read_names(directory, shard))
         changes = describe_missing(inputs.missing, wanted.dead_letters())
-        changes += [f"{printable(key.decode())}: two inputs have this key now" for key in inputs.repeated]
+        changes += [f"{printable(key.decode())}: two inputs now have this key" for key in inputs.repeated]
         changes += describe_unknown_classes(inputs.references, wanted.source, manifest.schema, config.spool_directory)
         references = groups.regroup(inputs.references) if groups else inputs.references
         if config.duplicates and not changes:
@@ -197,8 +197,9 @@ def _describe_sums(shard: CorruptShard, sums: Mapping[str, tuple[int, int]]) -> 
     """Describes the difference in size or checksum between the old and the rebuilt file, if its cause is unknown."""
     differing = (file for file in shard.info.files() if file[0] in shard.corruption and sums[file[0]] != file[1:])
     name, num_bytes, crc = next(differing)
-    which = "it" if name == shard.info.name else printable(name)
     return (
-        f"{which} would have {sums[name][0]} bytes with CRC-32C {sums[name][1]:08x}; expected {num_bytes} with {crc:08x}; "
-        "every image and label is what it was, so it is another feature, or a place, or another version of a package"
+        f"the rebuilt {printable(name)} has {sums[name][0]} bytes with CRC-32C {sums[name][1]:08x}, but the manifest "
+        "states "
+        f"{num_bytes} bytes with {crc:08x}. Images and labels are unchanged. Another feature, a path or a package "
+        "version differs."
     )

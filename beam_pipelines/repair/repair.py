@@ -33,8 +33,8 @@ _MANY_BYTES = 256 << 20
 _NUM_CHANGES_SHOWN = 5
 
 _LOST = (
-    "its catalog is damaged or gone too, so that nothing says which examples it had; prepare the data set again: the same command "
-    "writes the same bytes"
+    "its catalog is also corrupt or missing, so its examples are unknown. Prepare the dataset again: the same command "
+    "writes the same bytes."
 )
 
 
@@ -73,11 +73,11 @@ def _repair(
         yield from (f"{printable(name)} {how}" for name, how in shard.corruption.items())
     num_files, num_corrupt = sum(len(info.files()) for _, info in shards), sum(len(shard.corruption) for shard in corrupt)
     if not corrupt:
-        yield f"{_count(num_files, 'file')} of {_count(len(shards), 'shard')}: all are as they were written"
+        yield f"{_count(num_files, 'file')} of {_count(len(shards), 'shard')} match the manifest"
         return
     if config.is_dry:
-        reported = f"{num_corrupt:,} of {_count(num_files, 'file')} {_is(num_corrupt)} damaged or gone"
-        raise ProblemsFound(f"{reported}; without --dry_run: {_describe_duration(corrupt)}")
+        found = f"corrupt or missing: {num_corrupt:,} of {_count(num_files, 'file')}"
+        raise ProblemsFound(f"{found}. {_describe_repair(corrupt)}")
     yield from _mend(config, manifest, corrupt, progress_directory)
 
 
@@ -89,12 +89,13 @@ def _mend(config: RepairConfig, manifest: Manifest, corrupt: Sequence[CorruptSha
     for shard, changes in _rebuild_here(os.path.realpath(config.directory), manifest, working, corrupt):
         failures += _shorten(shard, changes)
         num_repaired += 0 if changes else len(shard.corruption)
-        yield from () if changes else (f"{printable(name)} is as it was written again" for name in shard.corruption)
+        yield from () if changes else (f"{printable(name)} is repaired" for name in shard.corruption)
     interrupts.note(str)
     if failures:
-        reported = f"{_count(num_corrupt - num_repaired, 'file')} could not be made again, and no file of such a shard was touched"
-        raise RunError(f"{reported}:" + "".join(f"\n  - {line}" for line in [*failures, *_describe_versions(run)]))
-    yield f"{_count(num_repaired, 'file')} of {_count(len(corrupt), 'shard')}: repaired"
+        num = _count(num_corrupt - num_repaired, "file")
+        lines = "".join(f"\n  - {line}" for line in [*failures, *_describe_versions(run)])
+        raise RunError(f"{num} could not be rebuilt, and the shards with these files were left unchanged:{lines}")
+    yield f"repaired {_count(num_repaired, 'file')} of {_count(len(corrupt), 'shard')}"
 
 
 def choose_shards(config: RepairConfig, manifest: Manifest) -> list[tuple[ShardAddress, ShardInfo]]:
@@ -104,12 +105,16 @@ def choose_shards(config: RepairConfig, manifest: Manifest) -> list[tuple[ShardA
         (ShardAddress(split, index, len(infos)), info) for split, infos in manifest.splits.items() for index, info in enumerate(infos)
     ]
     if not all(info.catalog for _, info in shards):
-        raise UserError(f"{shown} was made by `recordmill transform`, and has no catalog; expected `recordmill transform` to be run again")
+        raise UserError(
+            f"{shown} has no catalog, because `recordmill transform` wrote it. Run `recordmill transform` again."
+        )
     names = [info.name for _, info in shards]
     for name in config.shards:
         if name not in names:
             some = ", ".join(map(printable, names[:3])) + (", …" if len(names) > 3 else "")
-            raise UserError(f"--shard={printable(name)}: {shown} has no such shard; expected one of {some}{did_you_mean(name, names)}")
+            raise UserError(
+                f"--shard={printable(name)}: no such shard in {shown}. Its shards are {some}{did_you_mean(name, names)}"
+            )
     return [(address, info) for address, info in shards if not config.shards or info.name in config.shards]
 
 
@@ -160,10 +165,14 @@ def _rebuild_here(
     if not corrupt:
         return
     num_repaired = 0
-    interrupts.note(lambda: f"{_count(num_repaired, 'file')} of it {_is(num_repaired)} repaired" if num_repaired else "")
-    with own_directory(config.working_directory, printable(directory), "another repair is at work on it"), _open(directory) as dataset:
+    interrupts.note(lambda: f"repaired so far: {_count(num_repaired, 'file')}" if num_repaired else "")
+    busy = "another `recordmill repair` is repairing it"
+    with own_directory(config.working_directory, printable(directory), busy), _open(directory) as dataset:
         if read_dataset(directory, "repair") != manifest:  # Files are moved to the open directory `dataset`.
-            raise RunError(f"{printable(directory)} was replaced by another data set meanwhile; nothing was touched")
+            raise RunError(
+                f"{printable(directory)} was replaced by another dataset during the repair. Nothing was changed. Run "
+                "the command again."
+            )
         try:
             for shard, changes in rebuild(directory, manifest, config, corrupt):
                 if not changes:
@@ -201,17 +210,18 @@ def _replace_shard(config: PrepareJob, shard: CorruptShard, dataset: int) -> Non
                     os.mkdir(folder, dir_fd=dataset)
             os.replace(path, name, dst_dir_fd=dataset)
     except OSError as error:
-        raise StorageError(f"{printable(name)} could not be put in its place: {error.strerror or error}") from error
+        raise StorageError(
+            f"{printable(name)} could not be moved into the dataset: {error.strerror or error}"
+        ) from error
 
 
-def _describe_duration(corrupt: Sequence[CorruptShard]) -> str:
+def _describe_repair(corrupt: Sequence[CorruptShard]) -> str:
     lost = sum(shard.is_lost for shard in corrupt)
     if not lost:
-        return "made again"
-    others = f", {_count(len(corrupt) - lost, 'other')} can" if lost < len(corrupt) else ""
+        return "Run the command without --dry_run to rebuild them."
     return (
-        f"{_count(lost, 'shard')} cannot be made again alone, for the catalog is damaged or gone too "
-        f"(prepare the data set again){others}"
+        f"{lost:,} of {_count(len(corrupt), 'shard')} cannot be rebuilt, because the catalog is also corrupt or "
+        "missing. Prepare the dataset again."
     )
 
 
@@ -224,12 +234,9 @@ def _shorten(shard: CorruptShard, changes: Sequence[str]) -> list[str]:
 
 def _describe_versions(run: RecordedRun) -> list[str]:
     others = describe_others(run.python, run.versions)
-    return [f"the data set was made with {', '.join(others)}: another version may give other bytes"] if others else []
+    return [f"the dataset was written with {', '.join(others)}; other versions may write other bytes"] if others else []
 
 
 def _count(num: int, noun: str) -> str:
     return f"{num:,} {noun}{'' if num == 1 else 's'}"
 
-
-def _is(num: int) -> str:
-    return "is" if num == 1 else "are"

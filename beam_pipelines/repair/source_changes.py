@@ -61,9 +61,12 @@ def describe_missing(missing: Sequence[ExampleName], refused: Iterable[DeadLette
         if letter.path in keys:
             letters[keys[letter.path]] = letter
     reasons = {key: f"{letter.message} ({letter.stage})" for key, letter in letters.items()}
-    lines = [f"{name}: {reasons.get(name.key, 'is not listed any more')}" for name in missing]
+    lines = [f"{name}: {reasons.get(name.key, 'is no longer listed')}" for name in missing]
     if first and len(reasons) < len(missing):
-        lines.append(f"dead letters of the listing now: {num:,}, such as {printable(first.path)}: {first.message}")
+        lines.append(
+            f"listing the sources again gives {num:,} dead letters, for example {printable(first.path)}: "
+            f"{first.message}"
+        )
     return lines
 
 
@@ -76,7 +79,10 @@ def describe_unknown_classes(references: References, source: Source, schema: Seq
         for image in list_again(references, spool) if collectors else ():
             for feature, names, others in collectors:
                 if unknown := [item for item in names(image) if item not in others]:
-                    lines.append(f"{_name(image.key, image.path)}: {feature} is {unknown[0]!r}, a class that the data set does not have")
+                    lines.append(
+                        f"{_name(image.key, image.path)}: {feature} is {unknown[0]!r}, which is not a class of the "
+                        "dataset"
+                    )
     finally:
         spool.close()
     return lines
@@ -96,13 +102,13 @@ def catalog_changes(old: pa.Table, new: pa.Table) -> list[str]:
 def _changed(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     if any(old[name] != new[name] for name in ("num_bytes", "crc32c")):
         sums = [f"{row['num_bytes']} bytes with CRC-32C {row['crc32c']:08x}" for row in (new, old)]
-        subject = "the image" if old["format"] else "it"  # The example has no image, or its image was not checked.
-        subject = f"{subject} as it would be stored" if old["reencoded"] or new["reencoded"] else subject
-        yield f"{subject} has {sums[0]}; it had {sums[1]}"
+        subject = "the image" if old["format"] else "the example"  # The example has no image, or its image was not checked.
+        subject = f"{subject} after re-encoding" if old["reencoded"] or new["reencoded"] else subject
+        yield f"{subject} has {sums[0]}, formerly {sums[1]}"
     else:
-        yield from (f"{name} is {new[name]!r}; it was {old[name]!r}" for name in _OF_IMAGE if old[name] != new[name])
+        yield from (f"{name} is {new[name]!r}, formerly {old[name]!r}" for name in _OF_IMAGE if old[name] != new[name])
     others = (name for name in old if name not in (*_OF_IMAGE, *_OF_PLACE))
-    yield from (f"{name} is {new.get(name)!r:.80}; it was {old[name]!r:.80}" for name in others if old[name] != new.get(name))
+    yield from (f"{name} is {new.get(name)!r:.80}, formerly {old[name]!r:.80}" for name in others if old[name] != new.get(name))
 
 
 def record_changes(old_path: str, new_path: str) -> list[str]:
@@ -112,10 +118,7 @@ def record_changes(old_path: str, new_path: str) -> list[str]:
     for key, digests in _read_digests(old_path):
         changed = [name for name, digest in rebuilt.get(key, digests).items() if digests.get(name) != digest]
         if changed:
-            lines.append(
-                f"{printable(key.decode())}: {', '.join(changed)} "
-                f"{'is not what it was' if len(changed) == 1 else 'are not what they were'}"
-            )
+            lines.append(f"{printable(key.decode())}: other values of {', '.join(changed)}")
     return lines
 
 
@@ -137,5 +140,5 @@ def record_key(data: bytes) -> bytes:
     """Returns the key of a serialized example. Raises BadExampleError if it has no key."""
     values = ExampleReader(data).values("key")
     if len(values) != 1 or not isinstance(values[0], bytes):
-        raise BadExampleError("it has no key")
+        raise BadExampleError("the example has no key")
     return values[0]

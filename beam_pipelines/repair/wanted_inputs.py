@@ -162,7 +162,7 @@ def list_wanted(config: PrepareJob, manifest: Manifest, shards: Iterable[Sequenc
             result.merge(listed)
         result.facts.reject_unexpected_files(source)
     except UserError as error:
-        raise RunError(f"what the data set was made of cannot be listed again: {error}") from error
+        raise RunError(f"the inputs of the dataset cannot be listed again: {error}") from error
     result.write_rest()
     return Wanted(config, source, result)
 
@@ -174,7 +174,10 @@ def _check_features(source: Source, manifest: Manifest) -> None:
     results = {(feature.name, feature.kind, feature.shape) for feature in source.features}
     if results != expected:
         now, then = (_describe_features(others) for others in (results - expected, expected - results))
-        raise UserError(f"{printable(source.root)} has other features than it had: {now}; expected {then}")
+        raise UserError(
+            f"the features of {printable(source.root)} have changed: it now has {now}, but the dataset has {then}. "
+            "Restore the inputs, or prepare a new dataset."
+        )
 
 
 def _as_listed(feature: Feature) -> tuple[str, str, tuple]:

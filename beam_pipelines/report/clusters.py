@@ -13,9 +13,9 @@ _NUM_CLUSTERS, _NUM_NEAR_DUPLICATES = 8, 6  # Maximum number of clusters of each
 _MAX_NAME, _MAX_TEXT = 100, 500
 _MAX_CLASSES, _MAX_SPLITS = 100, 6  # Maximum number of classes and splits in the list of class shares.
 _DONE = {
-    "group": "each cluster came into one split",
-    "drop": "all but the first of each cluster were left out",
-    "keep": "nothing: they are counted",
+    "group": "each cluster was put into one split",
+    "drop": "only the first image of each cluster was kept",
+    "keep": "counted only",
 }
 
 
@@ -43,24 +43,27 @@ class ClusterList(NamedTuple):
 def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
     """Yields (description, value) rows about all near-duplicates, and about the near-duplicates in the final splits."""
     value, now = leaks.facts["detected"], leaks.facts["remaining"]
-    near = f"perceptual hashes that differ in at most {value['distance']} of the 64 lowest bits, and in at most a third of the others"
-    yield "alike are images with", "the same bytes" if value["exact_only"] else near
+    near = (
+        f"perceptual hashes that differ in at most {value['distance']} of the 64 lowest bits and at most a third of "
+        "the other bits"
+    )
+    yield "near-duplicates have", "the same bytes" if value["exact_only"] else near
     at_least = "" if leaks.counts_all_pairs else "at least "
     yield (
-        "pairs that are alike",
+        "near-duplicate pairs",
         f"{at_least}{value['num_pairs']:,}, of {value['num_images']:,} images in {value['num_clusters']:,} clusters",
     )
-    yield "what became of them", _DONE[value["duplicates"]]
-    counts = {"num_dropped": "images left out", "num_moved": "images moved to another split", "num_joined": "groups joined to others"}
+    yield "treatment", _DONE[value["duplicates"]]
+    counts = {"num_dropped": "images removed", "num_moved": "images moved to another split", "num_joined": "groups merged with others"}
     yield from ((subject, f"{value[name]:,}") for name, subject in counts.items() if value[name])
     if value["num_cut"]:
-        cut = f"{value['num_cut']:,}: {value['num_pairs_cut']:,} pairs are in two parts"
-        yield "clusters cut, too large or not alike from end to end", cut
+        cut = f"{value['num_cut']:,}: {value['num_pairs_cut']:,} pairs are in different parts"
+        yield "clusters divided, because they are too large or their images differ too much", cut
     yield "clusters with different labels", f"{value['num_conflicts']:,}"
-    yield "images compared by bytes alone", f"{now.get('num_by_bytes', 0):,}"
-    yield "pairs in different splits now", f"{now['num_pairs_across_splits']:,} of {now['num_pairs']:,}"
-    yield "the same of all that were alike, of splits at random", f"about {now['num_pairs_across_random_splits']:,.1f}"
-    yield "groups in different splits now", f"{now['groups']['num_across_splits']:,} of {now['groups']['num']:,}"
+    yield "images compared only by their bytes", f"{now.get('num_by_bytes', 0):,}"
+    yield "near-duplicate pairs in different splits", f"{now['num_pairs_across_splits']:,} of {now['num_pairs']:,}"
+    yield "near-duplicate pairs that random splits would separate", f"about {now['num_pairs_across_random_splits']:,.1f}"
+    yield "groups in different splits", f"{now['groups']['num_across_splits']:,} of {now['groups']['num']:,}"
     features = leaks.facts["classes"]
     has_several = len(features) > 1
     classes = ((f"{item} {name}" if has_several else name, shares) for item, result in features.items() for name, shares in result.items())
@@ -81,9 +84,9 @@ def show_clusters(leaks: Leaks, sample: Sample, album: Album) -> Iterator[Cluste
         before = f"{entry['feature']} " if has_several else ""
         spanning.append([NearDuplicate(str(image["key"]), before + show_label(image["label"])) for image in entry["images"]])
     kinds = [
-        ("Alike, and in different splits: leaks", now["num_pairs_across_splits"], "pairs", apart[:_NUM_CLUSTERS]),
-        ("Alike, with different labels: perhaps mislabelled", sum(result["num_conflicts_of"].values()), "conflicts", spanning[:_NUM_CLUSTERS]),
-        ("ClusterList", result["num_clusters"], "clusters", leaks.clusters[:_NUM_CLUSTERS]),
+        ("Leaks: near-duplicates in different splits", now["num_pairs_across_splits"], "pairs", apart[:_NUM_CLUSTERS]),
+        ("Near-duplicates with different labels", sum(result["num_conflicts_of"].values()), "conflicts", spanning[:_NUM_CLUSTERS]),
+        ("Near-duplicates", result["num_clusters"], "clusters", leaks.clusters[:_NUM_CLUSTERS]),
     ]
     keys = {near_duplicate.key for *_, clusters in kinds for near_duplicates in clusters for near_duplicate in near_duplicates[:_NUM_NEAR_DUPLICATES]}
     locations = find_keys(sample.directory, sample.manifest, keys)
@@ -98,5 +101,5 @@ def show_clusters(leaks: Leaks, sample: Sample, album: Album) -> Iterator[Cluste
 def _show(near_duplicate: NearDuplicate, location: ExampleLocation | None, leaks: Leaks, album: Album) -> Shown:
     key = near_duplicate.key[:_MAX_NAME]
     description = f"{near_duplicate.description[:_MAX_NAME]}: {key}" if near_duplicate.description else key
-    without = "left out" if near_duplicate.key in leaks.dropped else "not found"
+    without = "removed" if near_duplicate.key in leaks.dropped else "not found"
     return album.show_example(location, key, description if location else f"{description} ({without})")

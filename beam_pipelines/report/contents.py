@@ -132,7 +132,10 @@ def _decode(directory: str, thumbnail: str) -> bytes:
     try:
         return base64.b64decode(thumbnail, validate=True)
     except ValueError as error:
-        raise UserError(f"{printable(f'{directory}/{DEAD_LETTER_THUMBNAILS}')}: a thumbnail is no base64: {error}") from None
+        raise UserError(
+            f"{printable(f'{directory}/{DEAD_LETTER_THUMBNAILS}')}: a thumbnail is not valid base64: {error}. Run "
+            "`recordmill verify`."
+        ) from None
 
 
 def _read_leaks(directory: str, manifest: Manifest) -> Leaks:
@@ -163,5 +166,8 @@ def _read_lines(directory: str, name: str, fields: tuple[str, ...], most: int) -
                 values = json.loads(line)
                 result = tuple(_show_value(values[field]) for field in fields)
             except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise UserError(f"{printable(path)}: line {number}: {error!r}; expected {', '.join(fields)}") from None
+                raise UserError(
+                    f"{printable(path)}: line {number} has no valid fields {', '.join(fields)}: {error!r}. Run "
+                    "`recordmill verify`."
+                ) from None
             yield result

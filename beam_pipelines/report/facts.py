@@ -10,7 +10,7 @@ from tf_input.dataset_format import FEATURE_KINDS, FORMAT_VERSION, IMAGE, KEY, F
 
 _MAX_IMAGES, _MAX_FEATURES, _MAX_NAME, _MAX_TEXT = 12, 100, 300, 500
 _NUM_VALUES, _MAX_VALUES, _MAX_VALUE = 3, 6, 120
-_CHANNELS = {"1": "grey", "2": "grey with alpha", "3": "colour", "4": "colour with alpha"}
+_CHANNELS = {"1": "gray", "2": "gray with alpha", "3": "color", "4": "color with alpha"}
 _TEXTS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 # Packages whose versions affect the output bytes.
 _VERSIONS = ("recordmill", "numpy", "pillow", "simplejpeg", "pyarrow")
@@ -78,9 +78,9 @@ def _value(feature: Feature, example: ExampleReader) -> str:
 def describe_run(contents: Contents) -> Iterator[tuple[str, str]]:
     """Yields (name, text) pairs about the run that made the dataset, such as its seed, options and versions."""
     manifest, run = contents.manifest, contents.run
-    yield "format", f"TFRecord, Recordmill's format version {FORMAT_VERSION}"
+    yield "format", f"TFRecord, Recordmill format version {FORMAT_VERSION}"
     yield "seed", str(manifest.seed)
-    yield "inputs", f"{manifest.num_inputs:,}, {manifest.num_dead_letters:,} refused"
+    yield "inputs", f"{manifest.num_inputs:,}, {manifest.num_dead_letters:,} rejected"
     if "config" in run:  # Only datasets of `recordmill prepare` store their configuration.
         yield from ((option, text[:_MAX_TEXT]) for option, text in given_options(run["options"]) if option != "--seed")
         versions = ((name, run["versions"].get(name)) for name in _VERSIONS)

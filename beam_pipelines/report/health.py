@@ -8,6 +8,7 @@ from beam_pipelines.report.contents import Contents
 
 _MAX_Z = 4.0  # A perfect shuffle exceeds this z-score once in 30,000 datasets.
 _MAX_CHECKS, _MAX_CHARACTERS = 30, 400
+_RANDOM = "as in a random order"
 _MUCH = 0.01  # Share of rejected inputs from which the check is a warning.
 
 
@@ -45,9 +46,9 @@ def find_qualities(contents: Contents) -> list[ShuffleRow]:
                 continue
             z = _z_score(item, contents.manifest.num_examples(split))
             if is_inconclusive(item):
-                verdict = "runs prove nothing: they are as short where examples are sorted by class"
+                verdict = "runs are not informative: they are as short if the examples are sorted by class"
             else:
-                verdict = f"runs are longer than chance makes them (z = {z:.1f})" if z > _MAX_Z else "as chance has it"
+                verdict = f"runs are longer than in a random order (z = {z:.1f})" if z > _MAX_Z else _RANDOM
             in_window = item[f"mean_labels_in_{WINDOW}"]
             numbers = (f"{item[key]:,.2f}" for key in ("mean_run_length", "expected_mean_run_length", "sorted_mean_run_length"))
             shown = "–" if in_window is None else f"{in_window:.1f}"
@@ -80,19 +81,20 @@ def check_health(contents: Contents, qualities: list[ShuffleRow]) -> list[Check]
 def _check_dead_letters(contents: Contents) -> Check:
     num, total = contents.manifest.num_dead_letters, contents.manifest.num_inputs
     if not num:
-        return Check("ok", f"None of {total:,} inputs was refused.")
+        return Check("ok", f"All {total:,} inputs were accepted.")
     reasons = ", ".join(f"{item.reason} ({item.num:,})" for item in contents.refused[:3])
-    return Check("warn" if num > _MUCH * total else "note", f"{num:,} of {total:,} inputs ({num / total:.2%}) were refused: {reasons}.")
+    return Check("warn" if num > _MUCH * total else "note", f"{num:,} of {total:,} inputs ({num / total:.2%}) were rejected: {reasons}.")
 
 
 def _check_shuffle(qualities: list[ShuffleRow]) -> Iterator[Check]:
     bad = [quality for quality in qualities if quality.is_bad]
     for entry in bad:
-        yield Check("warn", f"{entry.split}, {entry.feature}: {entry.verdict}: {entry.mean} examples, {entry.expected} in a perfect shuffle.")
-    good = next((item for item in qualities if not item.is_bad and item.verdict == "as chance has it"), None)
+        lengths = f"Their mean length is {entry.mean} examples; a perfect shuffle has {entry.expected}."
+        yield Check("warn", f"{entry.split}, {entry.feature}: {entry.verdict}. {lengths}")
+    good = next((item for item in qualities if not item.is_bad and item.verdict == _RANDOM), None)
     if good and not bad:
-        description = f"in {good.split} {good.mean} examples in a row have the same {good.feature}; {good.expected} in a perfect shuffle"
-        yield Check("ok", f"Shuffled: {description}, {good.sorted} sorted by class (on average).")
+        found = f"in {good.split}, {good.mean} consecutive examples have the same {good.feature} on average"
+        yield Check("ok", f"Well shuffled: {found}. A perfect shuffle has {good.expected}, examples sorted by class have {good.sorted}.")
 
 
 def _check_classes(contents: Contents) -> Iterator[Check]:
@@ -103,15 +105,14 @@ def _check_classes(contents: Contents) -> Iterator[Check]:
         totals = [sum(of_split.get(name, 0) for of_split in counts.values()) for name in feature.label_names]
         present = [num for num in totals if num]
         lacking = [
-            f"{split} lacks {missing:,}"
+            f"{split} lacks {missing:,} classes"
             for split, of_split in counts.items()
             if (missing := sum(1 for name, num in zip(feature.label_names, totals) if num and not of_split.get(name, 0)))
         ]
         if lacking:
-            description = ", ".join(lacking[:6])
-            yield Check("note", f"{feature.name}: not every class that occurs is in every split: {description} of {len(present):,}.")
+            yield Check("note", f"{feature.name}: of {len(present):,} classes with examples, {', '.join(lacking[:6])}.")
         elif present and len(counts) > 1:
-            yield Check("ok", f"{feature.name}: every class that occurs ({len(present):,}) is in every split.")
+            yield Check("ok", f"{feature.name}: every split has all {len(present):,} classes with examples.")
         if present and max(present) >= 10 * min(present):
             times = max(present) / min(present)
             yield Check("note", f"{feature.name}: the largest class has {times:,.0f} times as many examples as the smallest.")
@@ -123,16 +124,17 @@ def _check_leaks(contents: Contents) -> Iterator[Check]:
     now = contents.leaks.facts["remaining"]
     num, apart, groups = now["num_pairs"], now["num_pairs_across_splits"], now["groups"]["num_across_splits"]
     if apart or groups:
-        yield Check("warn", f"Leaks: {apart:,} of {num:,} pairs of images that are alike, and {groups:,} groups, lie in different splits.")
+        yield Check("warn", f"Leaks: {apart:,} of {num:,} near-duplicate pairs and {groups:,} groups are in different splits.")
     elif not contents.leaks.counts_all_pairs:
-        result = "No two images that were found to be alike lie in different splits"
-        yield Check("note", f"{result}; but too many look like others for all pairs of them to be compared.")
+        result = "No leaks found: all near-duplicate pairs that were compared are in the same split."
+        yield Check("note", f"{result} There are too many similar images to compare all pairs.")
     else:
-        by_bytes = f"; {num_by_bytes:,} images were compared by bytes alone" if (num_by_bytes := now.get("num_by_bytes")) else ""
-        yield Check("ok", f"No two images that are alike lie in different splits, and no group does ({num:,} pairs are alike{by_bytes}).")
+        by_bytes = f" {num_by_bytes:,} images were compared only by their bytes." if (num_by_bytes := now.get("num_by_bytes")) else ""
+        yield Check("ok", f"No leaks: no group and none of {num:,} near-duplicate pairs is in different splits.{by_bytes}")
 
 
 def _check_boxes(statistics: Mapping[str, Any]) -> Iterator[Check]:
     boxes = statistics.get("boxes") or {}
     if any(boxes.values()):
-        yield Check("note", f"{boxes['num_clipped']:,} boxes were clipped to their image, {boxes['num_dropped']:,} outside it left out.")
+        dropped = f"{boxes['num_dropped']:,} boxes outside their image were removed."
+        yield Check("note", f"{boxes['num_clipped']:,} boxes were clipped to their image, {dropped}")

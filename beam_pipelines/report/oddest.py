@@ -49,13 +49,13 @@ def _find_by_size(sample: Sample) -> Iterator[Odd]:
     pixels = height * width
     density = num_bytes / pixels
     sides = lambda at: f"{width[at]} × {height[at]}"
-    dense = lambda at: f"{density[at]:.2f} bytes a pixel"
+    dense = lambda at: f"{density[at]:.2f} bytes per pixel"
     yield from _at_end(sample, "Largest", "", known, -pixels, sides)
     yield from _at_end(sample, "Smallest", "", known, pixels, sides)
-    yield from _at_end(sample, "Widest for their height", "", known, -(width / height), sides)
-    yield from _at_end(sample, "Highest for their width", "", known, -(height / width), sides)
-    yield from _at_end(sample, "Fewest bytes a pixel: plain, or compressed hard", "", known, density, dense)
-    yield from _at_end(sample, "Most bytes a pixel: full of detail, or noise", "", known, -density, dense)
+    yield from _at_end(sample, "Widest in relation to their height", "", known, -(width / height), sides)
+    yield from _at_end(sample, "Tallest in relation to their width", "", known, -(height / width), sides)
+    yield from _at_end(sample, "Fewest bytes per pixel (plain or strongly compressed)", "", known, density, dense)
+    yield from _at_end(sample, "Most bytes per pixel (many details or noise)", "", known, -density, dense)
 
 
 def _find_by_brightness(sample: Sample, album: Album) -> Iterator[Odd]:
@@ -70,10 +70,12 @@ def _find_by_brightness(sample: Sample, album: Album) -> Iterator[Odd]:
     album.load(rows.tolist())
     light = album.brightness(rows.tolist())
     rows, light = rows[np.isfinite(light)], light[np.isfinite(light)]
-    note = f"Of {len(rows):,} images that were decoded: the first of each split, and those with the fewest bytes a pixel."
-    description = lambda at: f"{light[at]:.0%} of white"
+    note = (
+        f"Among {len(rows):,} decoded images: the first of each split, and the images with the fewest bytes per pixel."
+    )
+    told = lambda at: f"brightness {light[at]:.0%}"
     for title, values in (("Darkest", light), ("Brightest", -light)):
-        yield from _at_end(sample, title, note if len(rows) < len(sample) else "", rows, values, description)
+        yield from _at_end(sample, title, note if len(rows) < len(sample) else "", rows, values, told)
 
 
 def _sizes(sample: Sample) -> tuple[np.ndarray, ...]:

@@ -27,7 +27,7 @@ _PICTURE_BYTES = (3_300_000, 1_500_000, 0)
 _MAX_ROWS, _MAX_HEADS, _MAX_SPLITS, _MAX_FEATURES, _MAX_SEEN, _MAX_NAME, _MAX_TEXT = 1_000, 12, 6, 100, 20, 300, 500
 _MAX_SPLIT_ROWS = 256
 _NUM_FIRST, _NUM_SAMPLES, _MAX_A_CLASS = 12, 48, 8
-_LEVELS = {"ok": "Healthy: nothing asks for a look", "note": "Healthy, with notes", "warn": "Worth a look"}
+_LEVELS = {"ok": "No problems found", "note": "No problems found, with notes", "warn": "Problems found"}
 _DIGITS = re.compile("([0-9]{1,18})")
 
 
@@ -82,7 +82,7 @@ def render_page(contents: Contents, sample: Sample) -> bytes:
     for page in pages:
         if len(page) <= MAX_BYTES:
             return page
-    raise ValueError(f"more text than a page of {MAX_BYTES} bytes has room for")
+    raise ValueError(f"the text of the report does not fit into {MAX_BYTES} bytes")
 
 
 def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
     seen = [(member, _seen(member, album, pictures)) for member in contents.refused[:_MAX_SEEN] if member.seen]
     near_duplicates = list(show_clusters(contents.leaks, sample, album)) if contents.leaks else []
     num_examples = sum(split.num_examples for split in splits)
-    part = f"Of a random sample of {len(sample):,} of the {num_examples:,} examples: the first of each split."
+    part = f"Based on a random sample of {len(sample):,} of the {num_examples:,} examples: the first of each split."
     return {
         "name": manifest.name,
         "about": [(subject, text[:_MAX_TEXT]) for subject, text in manifest.about.items()],
@@ -223,9 +223,9 @@ def _class_feature(contents: Contents, feature: Feature, sample: Sample, album: 
         shares = [num / top for num, top in zip(numbers, most)]
         rows.append(ClassRow(name[:_MAX_NAME], hue(label), numbers, shares, album.show(chosen.get(label, []))))
     has_pictures = any(example.pictures for row in rows for example in row.examples)
-    about = "By how many examples they have in each split."
-    about += " A bar is long where a class is one of the largest of its split."
-    about += " Examples are the first ones that are stored." * has_pictures
+    about = "Number of examples of each class in each split, largest class first."
+    about += " Bars are relative to the largest class of the split."
+    about += " The pictures are the first stored examples." * has_pictures
     return ClassFeature(feature.name[:_MAX_NAME], len(feature.label_names), about, rows, len(feature.label_names) - len(rows), has_pictures)
 
 
@@ -236,7 +236,7 @@ def _samples(sample: Sample, album: Album) -> list[Shown]:
 
 
 def _histograms(sample: Sample) -> Iterator[Any]:
-    of_bytes = f"Bytes of an {'image' if IMAGE in sample.manifest.features else 'example'}"
+    of_bytes = f"Bytes per {'image' if IMAGE in sample.manifest.features else 'example'}"
     for name, title in (("width", "Width in pixels"), ("height", "Height in pixels"), ("num_bytes", of_bytes)):
         values = sample.numbers(name)
         if values is not None and (result := make_histogram(title, values, sample.splits, sample.split_names()[:_MAX_SPLITS])):

@@ -131,8 +131,8 @@ def read_examples(directory: str, manifest: Manifest, locations: Iterable[Exampl
         offsets = _record_offsets(directory, info)
         for location in in_shard:
             if location.record + 1 >= len(offsets):
-                result = f"{printable(info.index)} has {len(offsets) - 1} rows"
-                raise UserError(f"{result}; expected {info.num_examples} (see `recordmill verify`)")
+                result = f"{printable(info.index)} has {len(offsets) - 1} rows instead of {info.num_examples}"
+                raise UserError(f"{result}. Run `recordmill verify` for details.")
             start, end = int(offsets[location.record]) + HEADER_BYTES, int(offsets[location.record + 1]) - _FOOTER_BYTES
             wanted.append(((location, f"{directory}/{info.name}", start, end - start), max(end - start, 1)))
     return read_ahead(_read_example, wanted) if is_remote(directory) else (_read_example(item) for item, _ in wanted)
@@ -152,7 +152,7 @@ def _record_offsets(directory: str, info: ShardInfo) -> np.ndarray:
     try:
         read_index_header(data[: INDEX_HEADER.size], len(data))
     except ValueError as error:
-        raise UserError(f"{printable(path)}: {error} (see `recordmill verify`)") from None
+        raise UserError(f"{printable(path)} is corrupt: {error}. Run `recordmill verify` for details.") from None
     assert _INDEX_ROW.itemsize == INDEX_ROW.size
     rows = np.frombuffer(data, _INDEX_ROW, offset=INDEX_HEADER.size)
     return np.append(rows["f0"], np.uint64(info.num_bytes))
@@ -210,9 +210,13 @@ def _read_catalog(directory: str, info: ShardInfo, num_rows: int, columns: list[
         names = file.schema_arrow.names
         table = file.read([name for name in columns if name in names], use_threads=False).slice(0, num_rows)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise UserError(f"{printable(path)}: {' '.join(str(error).split())[:200]} (see `recordmill verify`)") from None
+        raise UserError(
+            f"{printable(path)} is corrupt: {' '.join(str(error).split())[:200]}. Run `recordmill verify` for details."
+        ) from None
     if table.num_rows != num_rows:
-        raise UserError(f"{printable(path)} has {table.num_rows} rows; expected {num_rows} or more (see `recordmill verify`)")
+        raise UserError(
+            f"{printable(path)} has {table.num_rows} rows, fewer than {num_rows}. Run `recordmill verify` for details."
+        )
     return table
 
 

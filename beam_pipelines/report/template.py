@@ -25,8 +25,8 @@ def render_template(page: dict[str, Any]) -> str:
     sections = [(f"classes-{location}", f"Classes of {name}" if len(names) > 1 else "Classes") for location, name in enumerate(names, start=1)]
     conditional = {"samples": "samples", "sizes": "histograms", "oddest": "oddest", "dead-letters": "refused", "leaks": "leaks"}
     titles = {
-        **{"samples": "Samples", "sizes": "Sizes", "oddest": "Oddest", "shuffle": "Shuffle", "dead-letters": "Dead letters"},
-        **{"leaks": "Leaks", "features": "Features", "splits": "Splits", "made": "Made and read"},
+        **{"samples": "Samples", "sizes": "Sizes", "oddest": "Extremes", "shuffle": "Shuffle", "dead-letters": "Dead letters"},
+        **{"leaks": "Leaks", "features": "Features", "splits": "Splits", "made": "How to read"},
     }
     sections += [(name, title) for name, title in titles.items() if name not in conditional or page[conditional[name]]]
     style, script = _text("report.css"), _text("report.js")

@@ -26,9 +26,11 @@ def write_report(directory: str, manifest: Manifest) -> bytes:
     except StorageError:
         raise
     except BadExampleError as error:
-        raise StorageError(f"what {REPORT} is made of is not as it was written: {error}") from error
+        raise StorageError(f"{REPORT} could not be written, because an example is corrupt: {error}") from error
     except OSError as error:
-        raise StorageError(f"what {REPORT} is made of could not be read: {error.strerror or error}") from error
+        raise StorageError(
+            f"{REPORT} could not be written, because a file of the dataset could not be read: {error.strerror or error}"
+        ) from error
     write_file(f"{directory}/{REPORT}", page)
     return page
 
@@ -62,17 +64,21 @@ def run_report(directory: str, manifest: Manifest, output: str | None = None) ->
     try:
         page = make_report(directory, manifest)
     except OSError as error:
-        raise reading_error(error, " (see `recordmill verify`)") from None
+        raise reading_error(error, ". Run `recordmill verify` for details.") from None
     # A corrupt dataset can contain any values.
     except (ArithmeticError, AttributeError, IndexError, KeyError, InvalidInput, TypeError, ValueError) as error:
-        result = f"its files are not such as are written ({error!r:.200})"
-        raise UserError(f"{printable(directory)}: {result} (see `recordmill verify`)") from None
+        raise UserError(
+            f"{printable(directory)} is corrupt: {error!r:.200}. Run `recordmill verify` for details."
+        ) from None
     if output is None:
         try:
             manifest.check_file(REPORT, page)
         except ValueError:
-            result = f"{printable(path)} would differ from the page that was written with the dataset"
-            raise UserError(f"{result}: another version, or a changed file. Write it to another place with --page=FILE.") from None
+            result = (
+                f"the new report differs from {printable(path)}, because of another version of Recordmill or a changed "
+                "file"
+            )
+            raise UserError(f"{result}. Write it to another path with --page=FILE.") from None
     write_file(path, page)
     return path
 
@@ -84,4 +90,4 @@ def _check_free(path: str) -> None:
     except OSError as error:
         raise StorageError(f"{printable(path)} could not be read: {error.strerror or error}", path) from error
     if start and _MARK not in start:
-        raise UserError(f"--page={printable(path)}: a file is there, and it is no page of `recordmill report`; expected a new name", path)
+        raise UserError(f"--page={printable(path)} exists, and is not a report of `recordmill report`. Choose another path.", path)

@@ -28,28 +28,31 @@ class Dataflow(Engine):
 
     def _check_path(self, option: str, path: str, shared_filesystem: bool) -> None:
         if not path.startswith("gs://"):
-            raise UserError(f"{option}={path}: workers of Dataflow do not see it; expected a gs:// path")
+            raise UserError(f"{option}={path}: Dataflow workers cannot access this path. Give a gs:// path.")
 
     def _check_needs(self, wait: bool) -> None:
         cloud, workers = self.options.view_as(GoogleCloudOptions), self.options.view_as(WorkerOptions).max_num_workers
         in_launch = bool(cloud.template_location)  # a launch of the template sets these two options
         for option, value, expected in (
-            ("--project", cloud.project, "a project's id"),
-            ("--region", cloud.region, "a region, such as europe-west1: best the buckets' own"),
+            ("--project", cloud.project, "the ID of your Google Cloud project"),
+            ("--region", cloud.region, "the region of your buckets, such as europe-west1"),
             (
                 "--service_account_email",
                 cloud.service_account_email or in_launch,
-                "the workers' account, with no more rights than they need",
+                "a service account with only the rights that the workers need",
             ),
-            ("--max_num_workers", workers or in_launch, "how many workers there may be, since the service would go up to hundreds"),
-            ("--temp_location", cloud.temp_location, "a gs:// path for scratch files"),
+            ("--max_num_workers", workers or in_launch, "the maximum number of workers. Without a limit, the service may start hundreds"),
+            ("--temp_location", cloud.temp_location, "a gs:// path for temporary files"),
         ):
             if not value:
-                raise UserError(f"--runner=DataflowRunner needs {option}: expected {expected}")
+                raise UserError(f"--runner=DataflowRunner needs {option}. Give {expected}.")
         if not cloud.temp_location.startswith("gs://"):
-            raise UserError(f"--temp_location={cloud.temp_location}: expected a gs:// path")
+            raise UserError(f"--temp_location={cloud.temp_location} is not a gs:// path. Give a gs:// path.")
         if wait and cloud.template_location:
-            raise UserError("--wait: with --template_location no job is submitted; expected one of the two")
+            raise UserError(
+                "--wait has no effect with --template_location, because no job is submitted. Remove one of the two "
+                "options."
+            )
         super()._check_needs(wait)
         if not cloud.no_auth:
             _check_credentials()
@@ -80,7 +83,7 @@ class Dataflow(Engine):
             # Beam's client cannot list jobs, but its API client has the endpoint and the credentials for the request.
             jobs = list(self._client._jobs_client.list_jobs(request))
         except Exception as error:  # the Google API, gRPC and requests each raise their own classes
-            raise EngineError(f"Dataflow does not tell of its jobs: {_first_line(error)}") from None
+            raise EngineError(f"the active Dataflow jobs could not be listed: {_first_line(error)}") from None
         return [Job(job.id, job.name, job.current_state.name.removeprefix("JOB_STATE_"), self._page(job.id)) for job in jobs]
 
     def _cancel_job(self, job_id: str) -> None:
@@ -108,14 +111,15 @@ class Dataflow(Engine):
             lines = [
                 f"job:      {result.job_id()}",
                 f"page:     {self._page(result.job_id())}",
-                f"data set: {output}, once it has a manifest.json (--wait waits for it)",
+                f"dataset:  {output} (complete when it has a manifest.json; --wait waits for it)",
             ]
         else:
             lines = [f"template: {self.options.view_as(GoogleCloudOptions).template_location}"]
         if may_renumber:
-            reported = "nobody will look whether a class has another number than in the data set that is replaced"
-            how = "--wait does, where a job is submitted" if not result.has_job else "--wait does"
-            lines.append(f"classes:  {reported} ({how}; --label_names_from keeps the numbers)")
+            lines.append(
+                "classes:  class numbers may differ from the replaced dataset, without a warning "
+                "(--wait warns about changes; --label_names_from keeps the numbers)"
+            )
         return "\n".join(lines)
 
     def _page(self, job_id: str) -> str:
@@ -125,17 +129,22 @@ class Dataflow(Engine):
     def explain(self, error: Exception) -> UserError | RunError | None:
         if isinstance(error, DataflowRuntimeException):
             lines = str(error).strip().splitlines()
-            return EngineError(f"the job ended as {error.result.state}: {lines[-1].strip()}; see {self._page(error.result.job_id())}")
+            return EngineError(
+                f"the job ended with state {error.result.state}: {lines[-1].strip()}. See "
+                f"{self._page(error.result.job_id())}"
+            )
         names = {cls.__name__ for cls in type(error).__mro__}
         if names & {"AlreadyExists", "DataflowJobAlreadyExistsError"}:
             name = self.options.view_as(GoogleCloudOptions).job_name
             match = re.search(r"with id: (\S+)\. ", str(error))  # the service's own error has no ID
-            page = f"; see {self._page(match[1])}" if match else ""
-            return BusyError(f"already running: Dataflow has an active job {name}, and takes no second one of that name{page}")
+            page = f" See {self._page(match[1])}" if match else ""
+            return BusyError(
+                f"a Dataflow job with the name {name} is already running. Wait for its end, or cancel it.{page}"
+            )
         if names & {"ServerError", "TooManyRequests"}:
-            return EngineError(f"Dataflow did not take the job: {_first_line(error)}")
+            return EngineError(f"Dataflow could not start the job: {_first_line(error)}. Run the same command again.")
         if "GoogleAPICallError" in names:
-            return UserError(f"Dataflow refused the job: {_first_line(error)}")
+            return UserError(f"Dataflow rejected the job: {_first_line(error)}")
         if "Pipeline has validations errors" in str(error) or "Could not upload to GCS path" in str(error):
             return UserError(_first_line(error))
         return super().explain(error)
@@ -153,13 +162,15 @@ def _check_credentials() -> None:
         import google.auth
         from google.auth.exceptions import DefaultCredentialsError
     except ImportError:
-        raise UserError("--runner=DataflowRunner: google.auth is not installed; expected: pip install 'recordmill[gcp]'") from None
+        raise UserError(
+            "--runner=DataflowRunner: google.auth is not installed. Run: pip install 'recordmill[gcp]'"
+        ) from None
     try:
         google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
     except DefaultCredentialsError:
         raise UserError(
-            "--runner=DataflowRunner: no Google credentials were found; "
-            "expected `gcloud auth application-default login`, or a key file in GOOGLE_APPLICATION_CREDENTIALS"
+            "--runner=DataflowRunner: no Google credentials were found. "
+            "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file."
         ) from None
 
 

@@ -31,13 +31,13 @@ class JobOptions(PipelineOptions):
         parser.add_argument(
             "--job_timeout",
             type=_parse_seconds,
-            help="Seconds after which an unfinished job is stopped, as by Ctrl-C. Default: no limit.",
+            help="Seconds after which an unfinished job is stopped as with Ctrl-C. Default: no limit.",
         )
 
 
 def _parse_seconds(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text}: expected a whole number of seconds, 1 or more")
+        raise argparse.ArgumentTypeError(f"{text}: not a positive whole number of seconds")
     return int(text)
 
 
@@ -111,8 +111,9 @@ class Engine:
     def _check_path(self, option: str, path: str, shared_filesystem: bool) -> None:
         if not is_remote(path) and not shared_filesystem:
             raise UserError(
-                f"{option}={path}: workers of {self.name} may not see this machine's files; expected a gs:// or s3:// path, or "
-                "--shared_filesystem to say that they do"
+                f"{option}={path}: the workers of {self.name} may not have access to this path. Give a gs:// or s3:// "
+                "path, or "
+                "pass --shared_filesystem if they have access."
             )
 
     def _check_needs(self, wait: bool) -> None:
@@ -128,8 +129,8 @@ class Engine:
         has_package = (setup.setup_file or setup.extra_packages) and setup.requirements_file
         if not image and not has_package:
             raise UserError(
-                f"--runner={self.name}: its workers would lack recordmill or what it imports; expected "
-                "--sdk_container_image=IMAGE, or --setup_file=./setup.py with --requirements_file=FILE (see deploy/)"
+                f"--runner={self.name}: the workers would lack recordmill or its dependencies. Pass "
+                "--sdk_container_image=IMAGE, or --setup_file=./setup.py with --requirements_file=FILE (see deploy/)."
             )
 
     def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
@@ -165,14 +166,17 @@ class Engine:
             self._cancel_until_none(lambda job: job.id in ids)
         except Exception as error:  # after any error it is unknown whether the jobs have ended
             reported = "; ".join(f"{job.name}, {job.page}" for job in jobs)
-            raise StillRunningError(f"a job of an earlier run could not be cancelled ({_one_line(error)}): {reported}") from error
+            raise StillRunningError(
+                f"a job of an earlier run could not be canceled ({_one_line(error)}): {reported}. Cancel it, and run the "
+                "same command again."
+            ) from error
 
     def _cancel_until_none(self, is_meant: Callable[[Job], bool]) -> None:
         """Cancels all jobs for which `is_meant` returns true, or raises `TimeoutError` if some of them do not end."""
         deadline = time.monotonic() + _STOP_SECONDS
         while going_on := [job for job in self._list_jobs() if is_meant(job)]:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"it is still {going_on[0].state}")
+                raise TimeoutError(f"its state is still {going_on[0].state}")
             for job in going_on:
                 if job.state != "CANCELLING":
                     self._cancel_job(job.id)
@@ -239,9 +243,9 @@ class Engine:
         """
         if isinstance(error, grpc.RpcError):
             reported = error.details() if isinstance(error, grpc.Call) else error
-            return EngineError(f"--runner={self.name}: the job service does not answer any more ({_one_line(reported)})")
+            return EngineError(f"--runner={self.name}: the job service no longer responds ({_one_line(reported)})")
         if str(error).startswith("Service failed to start up"):
-            return EngineError(f"--runner={self.name}: its job server ended as soon as it was started ({_one_line(error)})")
+            return EngineError(f"--runner={self.name}: the job server ended at its start ({_one_line(error)})")
         return None
 
 
@@ -264,7 +268,7 @@ def cancel(result: PipelineResult) -> None:
     deadline = time.monotonic() + _STOP_SECONDS
     while not PipelineState.is_terminal(result.state):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"it is still {result.state}")
+            raise TimeoutError(f"its state is still {result.state}")
         time.sleep(1)
 
 
@@ -276,10 +280,12 @@ def check_program(name: str, option: str, location: str | None, download: Callab
     """Checks that a program exists at a local path, or downloads the program to Beam's cache."""
     if location and not is_remote(location):
         if not os.path.isfile(location):
-            raise UserError(f"{option}={location} does not exist; expected the path or URL of {name}")
+            raise UserError(f"{option}={location} does not exist. Give the path or URL of {name}.")
         return
     try:
         download()
     except Exception as error:  # a download can fail with exceptions of many classes
         reason = str(error).partition(". ")[0].partition("\n")[0]
-        raise UserError(f"{name} could not be downloaded ({reason}); expected its path or URL: {option}{hint}") from None
+        raise UserError(
+            f"{name} could not be downloaded ({reason}). Pass its path or URL with {option}{hint}."
+        ) from None

@@ -40,7 +40,7 @@ class FlinkExchangeOptions(PipelineOptions):
         parser.add_argument(
             "--execution_mode_for_batch",
             choices=("PIPELINED", "PIPELINED_FORCED", "BATCH", "BATCH_FORCED"),
-            help="Exchange of data between the stages in Flink. Default: PIPELINED.",
+            help="How Flink exchanges data between stages. Default: PIPELINED.",
         )
 
 
@@ -72,7 +72,7 @@ class Flink(Engine):
             return
         java = JavaHelper.get_java()
         if not shutil.which(java):
-            raise UserError(f"--runner=FlinkRunner submits by a Java program, and {java} was not found; expected Java 11 or later")
+            raise UserError(f"--runner=FlinkRunner needs Java, but {java} was not found. Install Java 11 or later.")
         check_program(
             "Beam's Flink job server",
             "--flink_job_server_jar",
@@ -121,8 +121,13 @@ class Flink(Engine):
     def _worker_logs(self) -> str:
         """A text that says which logs show why a Python worker does not start. Flink does not know the reason."""
         if self.environment == "EXTERNAL":
-            return f"the log of the pool of workers there (--environment_config={self.options.view_as(PortableOptions).environment_config})"
-        return "the log of the program in --environment_config" if self.environment == "PROCESS" else "the log of its container there"
+            return (
+                "the log of the worker pool on that machine "
+                f"(--environment_config={self.options.view_as(PortableOptions).environment_config})"
+            )
+        if self.environment == "PROCESS":
+            return "the log of the program in --environment_config"
+        return "the log of the worker container on that machine"
 
     def stop(self, result: PipelineResult | None) -> None:
         if not self._has_master:
@@ -139,7 +144,9 @@ class Flink(Engine):
         """
         reported = _JAVA_ERROR.search(str(error))
         if reported and "Traceback (most recent call last)" not in str(error):
-            return EngineError(f"--flink_master={self._master}: Flink gave up the job ({' '.join(reported[0].split())[:300]})")
+            return EngineError(
+                f"--flink_master={self._master}: the Flink job failed ({' '.join(reported[0].split())[:300]})"
+            )
         return super().explain(error)
 
     def _list_jobs(self) -> list[Job]:
@@ -172,10 +179,12 @@ class Flink(Engine):
                 return json.load(response)
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            reported = f"--flink_master={self._master}: no answer ({getattr(reason, 'strerror', None) or reason})"
+            reported = f"--flink_master={self._master}: no valid response ({getattr(reason, 'strerror', None) or reason})"
             if isinstance(error, OSError) and not isinstance(error, urllib.error.HTTPError):
-                raise EngineError(f"{reported}: is the cluster's JobManager up, and is that its REST interface?") from error
-            raise UserError(f"{reported}; expected HOST:PORT of a Flink cluster's REST interface") from None
+                raise EngineError(
+                    f"{reported}. Check that the JobManager is running, and that this is the address of its REST interface."
+                ) from error
+            raise UserError(f"{reported}. Give HOST:PORT of the REST interface of a Flink cluster.") from None
 
 
 class _FlinkRunner(JobServerRunner, FlinkRunner):

@@ -78,7 +78,7 @@ class JobWatch(threading.Thread):
                 self._discard(error)
             else:
                 if self._is_silent:
-                    self._say(f"{self._place} answers again")
+                    self._say(f"{self._place} responds again")
                 self._heard, self._is_silent = time.monotonic(), False
 
     def _poll(self) -> None:
@@ -91,14 +91,14 @@ class JobWatch(threading.Thread):
             self._check_restarts(job)
             self._check_workers(job)
         elif self._job_id:
-            reported = f"{self._place} does not know job {self._job_id} any more"
-            self._end(EngineError(f"{reported}: its JobManager has been started anew, without high availability"))
+            found = f"{self._place} no longer has job {self._job_id}, because its JobManager was restarted"
+            self._end(EngineError(f"{found}. Run the same command again, or use a cluster with high availability."))
 
     def _check_slots(self, job: dict[str, Any]) -> None:
         tasks, now = job["tasks"], time.monotonic()
         if job["state"] in (*_LOST, "FINISHED") or not tasks["scheduled"]:
             if self._logged_slots:
-                self._say("every task has a slot now")
+                self._say("all tasks have slots now")
             self._waiting_since, self._logged_slots = None, ()
             return
         self._waiting_since = self._waiting_since or now
@@ -109,8 +109,8 @@ class JobWatch(threading.Thread):
         if slots != self._logged_slots:
             self._logged_slots = slots
             has = "TaskManagers: {}, slots: {}, free slots: {}".format(*slots)
-            reported = f"{tasks['scheduled']} of {tasks['total']} tasks wait for slots of {self._place} ({has})"
-            self._say(f"{reported}; expected more TaskManagers, or a lower --parallelism")
+            reported = f"{tasks['scheduled']} of {tasks['total']} tasks wait for free slots on {self._place} ({has})"
+            self._say(f"{reported}. Add TaskManagers, or lower --parallelism.")
 
     def _check_restarts(self, job: dict[str, Any]) -> None:
         failures = self._ask(f"jobs/{self._job_id}/exceptions")["exceptionHistory"]["entries"]
@@ -124,8 +124,8 @@ class JobWatch(threading.Thread):
                 died = _DIED.search(reported)
                 self._num_died = self._num_died + 1 if died else 0
                 if self._num_died >= _MAX_DIED and not self._over.is_set():
-                    why = f"{died[0]}, {self._num_died} times in a row; {self._worker_logs} says why"
-                    return self._end(EngineError(f"{self._place}: a Python worker ends as it starts: {why}"))
+                    why = f"{died[0]}, {self._num_died} times in a row. See {self._worker_logs}."
+                    return self._end(EngineError(f"{self._place}: a Python worker ends at its start: {why}"))
                 self._say(f"Flink restarted the job ({count_restart()}): {reported}")
 
     def _check_workers(self, job: dict[str, Any]) -> None:
@@ -145,7 +145,7 @@ class JobWatch(threading.Thread):
         self._next_stacks = now + self._seconds_between_stacks
         if not locations:
             if self._logged_starting:
-                self._say("every worker has started now")
+                self._say("all workers have started")
             self._starting_since, self._logged_starting = None, []
             return
         self._starting_since = self._starting_since or now
@@ -153,11 +153,11 @@ class JobWatch(threading.Thread):
         seconds = now - self._starting_since
         if seconds > _SECONDS_TO_START:
             reported = f"{self._place}: no Python worker has started on {shown} for {seconds:.0f} seconds"
-            self._end(EngineError(f"{reported}; {self._worker_logs} says why"))
+            self._end(EngineError(f"{reported}. See {self._worker_logs}."))
         elif locations != self._logged_starting:
             self._logged_starting = locations
             reported = f"{num_tasks} of {job['tasks']['total']} tasks wait for a Python worker to start on {shown}"
-            self._say(f"{reported}; if it does not, {self._worker_logs} says why")
+            self._say(f"{reported}. If it does not start, see {self._worker_logs}.")
 
     def _find_starting(self) -> tuple[int, list[str]]:
         """Returns the number of threads that wait for a worker to start, and the IDs of their TaskManagers."""
@@ -177,10 +177,10 @@ class JobWatch(threading.Thread):
         is_refused = isinstance(getattr(error.__cause__, "reason", error.__cause__), ConnectionError)
         limit = _SECONDS_TO_COME_BACK if is_refused else _SECONDS_TO_ANSWER
         if seconds > limit:
-            self._end(EngineError(f"{error} It has been so for {seconds:.0f} seconds"))
+            self._end(EngineError(f"{error} There was no response for {seconds:.0f} seconds."))
         elif seconds > _PATIENCE and not self._is_silent:
             self._is_silent = True
-            self._say(f"{error} Waiting for it up to {limit} seconds")
+            self._say(f"{error} Waiting up to {limit} seconds for a response.")
 
     def _end(self, error: UserError | RunError) -> None:
         self._over.set()

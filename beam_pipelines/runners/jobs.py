@@ -82,7 +82,7 @@ class EngineJobs:
     def end_others(self, output: str) -> None:
         """Cancels the active jobs that write to the output and that killed commands left behind."""
         if jobs := self._engine.find_jobs(output):
-            print_message(f"{', '.join(job.name for job in jobs)}: left by a command that was killed; it is cancelled")
+            print_message(f"canceling {', '.join(job.name for job in jobs)}, because the command that started it was killed")
             self._engine.cancel_jobs(jobs)
 
 
@@ -113,10 +113,12 @@ def choose_engine(options: PipelineOptions, command: str = "prepare", *, has_ten
     """
     name = options.view_as(StandardOptions).runner or "DirectRunner"
     if name not in ENGINES:
-        raise UserError(f"--runner={name}: expected one of {', '.join(ENGINES)}{did_you_mean(name, ENGINES)}")
+        raise UserError(f"--runner={name}: unknown runner. Choose one of {', '.join(ENGINES)}{did_you_mean(name, ENGINES)}")
     if has_tensorflow and not _engine_class(name).runs_tensorflow:
         others = [name for name in ENGINES if _engine_class(name).runs_tensorflow]
-        raise UserError(f"--runner={name}: expected one that `recordmill {command}` runs on: {', '.join(others)}")
+        raise UserError(
+            f"--runner={name}: `recordmill {command}` does not support this runner. Choose one of {', '.join(others)}."
+        )
     remember_signatures()
     return _engine_class(name)(name, options)
 
@@ -141,7 +143,7 @@ def parse_pipeline_options(
     """
 
     def refuse(message: str) -> None:
-        raise UserError(f"{message} (see `recordmill {command} --help`; Beam's own options are allowed too)")
+        raise UserError(f"{message} (see `recordmill {command} --help`; options of Beam are also allowed)")
 
     def check(parser: argparse.ArgumentParser) -> None:
         parser.error = refuse
@@ -155,11 +157,13 @@ def parse_pipeline_options(
     if setup.setup_file:
         setup.setup_file = os.path.abspath(setup.setup_file)  # Beam changes into its folder, which must not be ""
         if not os.path.isfile(setup.setup_file):
-            raise UserError(f"--setup_file={setup.setup_file} does not exist; expected the path of a setup.py")
+            raise UserError(f"--setup_file={setup.setup_file} does not exist. Give the path of a setup.py.")
     options.get_all_options(add_extra_args_fn=check)
     num_workers = options.view_as(DirectOptions).direct_num_workers
     if num_workers < 0:
-        raise UserError(f"--direct_num_workers={num_workers}: expected 1 or more, or 0 for one for each core")
+        raise UserError(
+            f"--direct_num_workers={num_workers} is negative. Give a number of workers, or 0 for one worker per core."
+        )
     options.view_as(StoreOptions).check()
     worker_options = options.view_as(WorkerOptions)
     if worker_options.default_sdk_harness_log_level is None:

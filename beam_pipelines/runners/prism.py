@@ -26,7 +26,7 @@ class Prism(Engine):
             "--prism_location",
             self.options.view_as(PrismRunnerOptions).prism_location,
             lambda: PrismJobServer.local_bin(PrismJobServer(self.options).path_to_binary()),
-            f" (go install github.com/apache/beam/sdks/v2/go/cmd/prism@v{beam_version} builds it)",
+            f" (build it with: go install github.com/apache/beam/sdks/v2/go/cmd/prism@v{beam_version})",
         )
 
     def make_runner(self) -> PrismRunner:

@@ -51,7 +51,7 @@ def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) 
                 raise KeyboardInterrupt from None
             raise
     if state != PipelineState.DONE:
-        raise EngineError(f"the job ended as {state}")
+        raise EngineError(f"the job ended with state {state}")
 
 
 def wait_for_end(result: PipelineResult) -> str:
@@ -65,7 +65,7 @@ def _stop(result: PipelineResult | None, engine: Engine, cause: UserError | RunE
             engine.stop(result)
     except Exception as error:  # after any error it is unknown whether the job has ended
         reason = cause or f"the job could not be stopped ({' '.join(str(error).split())[:200]})"
-        raise StillRunningError(f"{reason}, and what it has written was left there") from error
+        raise StillRunningError(f"{reason}. Its files were kept.") from error
 
 
 class _Interrupter:
@@ -84,8 +84,8 @@ class _Interrupter:
         self.error: UserError | RunError | None = None
         self._is_main = threading.current_thread() is threading.main_thread()
         if timeout and not self._is_main:
-            raise UserError(f"--job_timeout={timeout}: expected a call from the main thread, which alone can be interrupted")
-        reported = f"the job was not done after --job_timeout={timeout} seconds, and was stopped"
+            raise UserError(f"--job_timeout={timeout} works only in the main thread. Call it from there, or omit it.")
+        reported = f"the job did not finish within --job_timeout={timeout} seconds, and was stopped"
         self._timer = threading.Timer(timeout, self.interrupt, [EngineError(reported)]) if timeout else None
 
     def __enter__(self) -> "_Interrupter":

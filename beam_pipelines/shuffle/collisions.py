@@ -112,13 +112,13 @@ def refuse_collisions(collisions: Collisions, config: PrepareJob, listing: Listi
     """
     if not collisions.num:
         return
-    are_of = "1 key is" if collisions.num == 1 else f"{collisions.num:,} keys are each"
     start = " " if collisions.num == 1 else "\n  - "
     shows_splits = listing.fractions is None
     lines = [f"{start}{_describe(key, collisions, shows_splits)}" for key in collisions.counts]
     more = collisions.num - len(lines)
     raise UserError(
-        f"--input={printable(config.input)}: {are_of} of more than one input; {_advice(config.source, collisions)}:"
+        f"--input={printable(config.input)}: keys that occur more than once: {collisions.num:,}. "
+        f"{_advice(config.source, collisions)}"
         + "".join(lines)
         + (f"\n  - and {more:,} more" if more > 0 else "")
     )
@@ -137,26 +137,32 @@ def _advice(source: SourceConfig, collisions: Collisions) -> str:
         len(set(some)) == len(some) and set(some) != {key} for key, some in paths.items()
     )
     if not source.can.has_key_column:
-        return "expected each input once, and so each file under one name"
+        return "Remove the duplicate inputs."
     if source.can.rows_name_images and key_column is None and others:  # The same image can occur in many pairs.
         image = printable(source.image_column or "IMAGE")
         return (
-            f"expected each image once, or --key_column={image}{others}, by which a key is made of all images of a row, "
-            "or a column of unique keys"
+            f"Give each image once, or pass --key_column={image}{others} to form the key from all images of a row, "
+            "or --key_column with a column of unique keys."
         )
     if key_column:
-        none = ", or none (--key_column='')" if has_locations else ""
-        return f"expected --key_column to name a column of unique keys, which {printable(key_column)!r} is not{none}"
+        none = " or --key_column=''" if has_locations else ""
+        return (
+            f"The column {printable(key_column)!r} is not unique. Pass --key_column with a column of unique keys{none}."
+        )
     if key_column is None and source.can.has_named_samples:
-        return "expected each sample once in its file, or --key_column: a field of unique keys"
+        return "Remove the duplicate samples, or pass --key_column with a field of unique keys."
     if key_column is None and has_locations:
-        return "expected each input once, or --key_column: a column of unique keys, or '' for each input's own place as its key"
+        return (
+            "Remove the duplicates, or pass --key_column with a column of unique keys, or --key_column='' to use paths "
+            "as keys."
+        )
     if source.can.rows_name_images:
         return (
-            "expected one row for each image, with all of its classes (multi_label) or boxes (a column objects), "
-            "or --key_column: a column of unique keys, by which each row is an example"
+            "Give one row per image, with all of its classes (multi_label) or boxes (a column objects), or pass "
+            "--key_column "
+            "with a column of unique keys, so that each row is an example."
         )
-    return "expected each input once, or --key_column: a column of unique keys"
+    return "Remove the duplicates, or pass --key_column with a column of unique keys."
 
 
 def _describe(key: str, collisions: Collisions, shows_splits: bool) -> str:
@@ -171,5 +177,5 @@ def _describe(key: str, collisions: Collisions, shows_splits: bool) -> str:
     else:
         locations = " and ".join(show(element.path) + (f" in split {element.split!r}" if element.split else "") for element in inputs)
         locations += f", and {more:,} more" if more else ""
-    note = " (one name in Unicode's normal form)" if is_one_name else ""
+    note = " (the same name in Unicode normal form)" if is_one_name else ""
     return f"{key!r}: {locations}{note}"

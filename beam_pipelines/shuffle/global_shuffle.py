@@ -127,7 +127,8 @@ def cut_shards(element: tuple[int, Iterable[SpoolRange]], plan: ShufflePlan, con
         begin, end = split.before[[first, stop]].tolist() if split else (0, 0)
         if result != end - begin:
             raise RunError(
-                f"split {name}: {end - begin} references have ranks {begin} to {end}, and {result} arrived: the runner lost or repeated some"
+                f"split {name}: {result} of {end - begin} references with ranks {begin} to {end} arrived. The runner "
+                "lost or repeated some. Run the same command again."
             )
         for shard_index, low, high in split.cut(begin, end) if split else ():
             addresses.append((name, shard_index))
@@ -161,7 +162,10 @@ def join_shard(
     expected = of_split.first_rank(shard_index + 1) - of_split.first_rank(shard_index)
     address = ShardAddress(split, shard_index, of_split.num_shards)
     if result != expected:
-        raise RunError(f"{address}: {result} references arrived; expected {expected}: the runner lost or repeated some")
+        raise RunError(
+            f"shard {address}: {result} of {expected} references arrived. The runner lost or repeated some. Run the "
+            "same command again."
+        )
     spool = SpoolReader(config.spool_directory)
     try:
         data = b"".join(read_range(spool_range, spool) for _, _, spool_range in chunks)
@@ -190,7 +194,10 @@ def finish(
     splits = {split: SplitShards(entry.num_inputs, entry.num_shards) for split, entry in plan.splits.items()}
     num_planned, num_shards = sum(1 for _ in planned), sum(split.num_shards for split in splits.values())
     if num_planned != num_shards:
-        raise RunError(f"{num_planned} shards were planned; expected {num_shards}: the runner lost or repeated some")
+        raise RunError(
+            f"{num_planned} of {num_shards} shards were planned. The runner lost or repeated some. Run the same "
+            "command again."
+        )
     if listing.division:
         division = listing.division.with_inputs({split: item.num_inputs for split, item in splits.items()})
         listing = dataclasses.replace(listing, division=division)

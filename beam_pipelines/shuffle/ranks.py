@@ -124,12 +124,14 @@ def choose_num_shards(
 def _by_name(num_shards: Mapping[str, int], num_examples: Mapping[str, int]) -> dict[str, int]:
     text = ",".join(f"{split}={count}" for split, count in num_shards.items())
     if set(num_shards) != set(num_examples):
-        raise UserError(f"--num_shards={text}: expected a number for each of the splits {', '.join(num_examples)}")
+        raise UserError(
+            f"--num_shards={text} does not match the splits. Give a number for each of {', '.join(num_examples)}."
+        )
     for split, count in num_shards.items():
         if count > num_examples[split]:
             raise UserError(
-                f"--num_shards={text}: {count} shards for the {num_examples[split]} examples of split {split!r}; "
-                f"expected at most {num_examples[split]}"
+                f"--num_shards={text}: split {split!r} has only {num_examples[split]} examples for {count} shards. "
+                f"Give at most {num_examples[split]}."
             )
     return {split: num_shards[split] for split in num_examples}
 
@@ -139,8 +141,9 @@ def share_out(num_shards: int, num_examples: Mapping[str, int]) -> dict[str, int
     total = sum(num_examples.values())
     if not len(num_examples) <= num_shards <= total:
         raise UserError(
-            f"--num_shards={num_shards}: expected {len(num_examples)} (one a split: {', '.join(num_examples)}) "
-            f"to {total} (one an example)"
+            f"--num_shards={num_shards} is out of range. Give {len(num_examples)} (one per split: "
+            f"{', '.join(num_examples)}) "
+            f"to {total} (one per example)."
         )
     exact = {split: Fraction(num_shards * count, total) for split, count in num_examples.items()}
     shares = {split: max(1, int(share)) for split, share in exact.items()}

@@ -81,7 +81,7 @@ def check_sample(
     num_inputs = {split: int(of_split.sum()) for split, of_split in counts.items()}
     for split in listing.splits:
         if split not in num_inputs:
-            raise empty_split(split, sum(num_inputs.values()), config, listing.num_moved)
+            raise empty_split(split, sum(num_inputs.values()), config, listing.num_moved, listing.num_groups)
     num_inputs = {split: num_inputs[split] for split in listing.splits}
     references = sample.slice(0, sample_size(listing, config))
     result = list(measure(references, listing, config))
@@ -104,11 +104,12 @@ def _refuse_bad(bad: DeadLetterCount, num: int, listing: Listing, config: Prepar
         return
     root = listing.image_root(config.source)
     if bad.num == num:
-        which = "no input" if is_all else f"none of the {num} inputs that were tried first"
-        raise UserError(f"{which} {listing.makes_example}; among the dead letters:{bad.describe(root)}")
+        which = "no input" if is_all else f"none of the first {num} inputs"
+        raise UserError(f"{which} {listing.makes_example}. The dead letters include:{bad.describe(root)}")
     raise DataError(
-        f"{bad.num} of the {num} inputs that were tried first are dead letters, so more of all than "
-        f"--max_bad_fraction={limit:g} allows:{bad.describe(root)}"
+        f"{bad.num} of the first {num} inputs are dead letters, so the total will exceed --max_bad_fraction={limit:g}. "
+        "Correct "
+        f"the inputs, or pass a larger --max_bad_fraction.{bad.describe(root)}"
     )
 
 

@@ -32,13 +32,16 @@ def check_earlier_splits(config: PrepareConfig) -> None:
     shown = f"--splits_from={printable(config.splits_from)}"
     for name in names:
         if name is None or not NAME_PATTERN.fullmatch(name):
-            raise UserError(f"{shown}: has split {name!r}; expected names of letters, digits and '_', a letter first")
+            raise UserError(
+                f"{shown}: invalid split name {name!r}. Names consist of letters, digits and '_', and start with a "
+                "letter."
+            )
     others = sorted(names.difference(config.shares))
     # With divided splits, the inputs can name more splits. They are checked later.
     if others and not config.source.divide:
-        expected = f"expected --splits with a share for each, such as {others[0]}=…, or other names there"
         raise UserError(
-            f"{shown}: has the splits {', '.join(sorted(names))}, and new inputs would come into {', '.join(config.shares)}; {expected}"
+            f"{shown}: split {', '.join(others)} has no share in --splits, which names {', '.join(config.shares)}. "
+            f"Add a share for each split of the file, such as {others[0]}=…"
         )
 
 
@@ -60,8 +63,8 @@ def read_earlier_splits(path: str, with_keys: bool = True) -> Iterator[tuple[pa.
             yield from _read_table(path)
     except (OSError, ValueError, UserError, pa.ArrowException) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        expected = "expected a data set prepared earlier, or a CSV or Parquet file with the columns key and split"
-        raise listing_error(error, path, f"--splits_from={printable(path)}: {printable(reason)}; {expected}") from None
+        advice = "Give a prepared dataset, or a CSV or Parquet file with the columns key and split."
+        raise listing_error(error, path, f"--splits_from={printable(path)}: {printable(reason)}. {advice}") from None
 
 
 def load_earlier_splits(path: str | None) -> list[tuple[pa.Array, pa.Array]]:
@@ -106,7 +109,7 @@ def _read_dataset(path: str, with_keys: bool) -> Iterator[tuple[pa.Array, pa.Arr
             continue
         for shard in shards:
             if not shard.catalog:
-                raise ValueError("was made by `recordmill transform`, and has no catalog")
+                raise ValueError("datasets of `recordmill transform` have no catalog")
             keys = _read_parquet(f"{path}/{shard.catalog}", _COLUMNS[:1]).column("key").combine_chunks().cast(pa.large_binary())
             yield keys, pa.repeat(split, len(keys))
 
@@ -121,13 +124,13 @@ def _read_table(path: str) -> Iterator[tuple[pa.Array, pa.Array]]:
         )
         batches = pa_csv.open_csv(source, convert_options=strings)
     else:
-        raise ValueError(f"is no data set, and not named {' or '.join(_FORMATS)}")
+        raise ValueError(f"it is neither a dataset nor a {' or '.join(_FORMATS)} file")
     for batch in batches:
         keys, splits = (batch.column(name).cast(pa.string()) for name in _COLUMNS)
         if isinstance(keys, pa.ChunkedArray):
             keys, splits = keys.combine_chunks(), splits.combine_chunks()
         if keys.null_count or splits.null_count:
-            raise ValueError(f"has rows without a key or a split: {max(keys.null_count, splits.null_count):,}")
+            raise ValueError(f"number of rows without a key or a split: {max(keys.null_count, splits.null_count):,}")
         yield pc.utf8_normalize(keys, "NFC").cast(pa.large_binary()), splits
 
 
@@ -136,5 +139,8 @@ def _read_parquet(path: str, columns: tuple[str, ...]) -> pa.Table:
     names = file.schema_arrow.names
     for column in columns:
         if column not in names:
-            raise ValueError(f"has the columns {', '.join(map(printable, names[:10]))}, and no {column!r}{did_you_mean(column, names)}")
+            raise ValueError(
+                f"no column {column!r}; the columns are "
+                f"{', '.join(map(printable, names[:10]))}"
+            )
     return file.read(columns=list(columns))

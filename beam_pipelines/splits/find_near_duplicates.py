@@ -194,10 +194,12 @@ def _check_dead_letters(result: DeadLetterCount, listing: Listing, config: Prepa
     num = listing.dead_letters.num + result.num
     described = result.describe(listing.image_root(config.source))
     if num == listing.num_inputs:
-        raise UserError(f"no input {listing.makes_example}; among the dead letters:{described}")
+        raise UserError(f"no input {listing.makes_example}. The dead letters include:{described}")
     if num > config.max_bad_fraction * listing.num_inputs:
         raise DataError(
-            f"{num} of {listing.num_inputs} inputs are dead letters, more than --max_bad_fraction={config.max_bad_fraction:g} allows:{described}"
+            f"{num} of {listing.num_inputs} inputs are dead letters, more than "
+            f"--max_bad_fraction={config.max_bad_fraction:g} "
+            f"allows. Correct the inputs, or pass a larger --max_bad_fraction.{described}"
         )
 
 

@@ -143,11 +143,13 @@ class ResolvedNearDuplicates:
             known = sorted({*listing.splits, *config.source.divide} - {REST})
             if listing.fractions is not None and config.splits_from is None:
                 raise UserError(
-                    f"--move_to={config.move_to}: the inputs name no splits; expected no --move_to, since each cluster comes into one anyway"
+                    f"--move_to={config.move_to} has no effect, because the inputs do not name splits. Omit --move_to: "
+                    "each cluster is put into one split."
                 )
             if config.move_to not in known:
                 raise UserError(
-                    f"--move_to={config.move_to}: there is no such split; expected one of {', '.join(known)}{did_you_mean(config.move_to, known)}"
+                    f"--move_to={config.move_to}: no such split. Choose one of "
+                    f"{', '.join(known)}{did_you_mean(config.move_to, known)}"
                 )
         splits, indices = self._splits()
         spanning = []
@@ -183,11 +185,12 @@ class ResolvedNearDuplicates:
                 of_splits.setdefault(split.name, printable(self._keys[location].decode()))
         shown = " and ".join(f"{key!r} in {split}" for split, key in list(of_splits.items())[:2])
         are_earlier = all(split.is_earlier for split in splits if split.name)
-        where = f"splits of --splits_from={printable(self._config.splits_from)}" if are_earlier else "splits already"
-        clusters = "1 cluster of images that are alike is" if len(spanning) == 1 else f"{len(spanning):,} clusters of images that are alike are"
+        origin = f" of --splits_from={printable(self._config.splits_from)}" if are_earlier else ""
         return (
-            f"--duplicates=group: {clusters} in different {where}, such as {shown}; expected --move_to SPLIT, which brings each of them "
-            "there, --duplicates=drop, or keep, which counts them"
+            f"--duplicates=group: near-duplicates are in different splits{origin}: {shown} (clusters: {len(spanning):,}). "
+            "Pass --move_to "
+            "SPLIT to move such clusters to one split, --duplicates=drop to remove them, or --duplicates=keep to only "
+            "count them."
         )
 
     def describe(self, visual_hashes: SpoolRange, edges: SpoolRange, counts_all_pairs: bool) -> NearDuplicates:

@@ -71,7 +71,9 @@ def resolve_bounds(parts: Iterable[Candidates], plan: SplitPlan) -> ResolvedBoun
         location = first + bound.position
         if location >= stop:
             raise RunError(
-                f"{stop - first} inputs of a bucket arrived; expected more than {bound.position}: the runner lost or repeated some"
+                f"only {stop - first} inputs of a bucket arrived instead of more than {bound.position}. The runner "
+                "lost some. "
+                "Run the same command again."
             )
         hashes[bound.split - 1, bound.stratum] = all_hashes[location]
         keys[bound.split - 1][bound.stratum] = texts[int(order[location])].as_py()

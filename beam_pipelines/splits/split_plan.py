@@ -88,8 +88,11 @@ def plan_splits(facts: SplitFacts, config: PrepareJob) -> SplitPlan:
 def check_names(plan: SplitPlan, listing: Listing, config: PrepareJob) -> None:
     """Raises UserError if an earlier dataset uses splits that neither the source nor the options name."""
     if others := sorted(set(plan.names[plan.num_shares :]).difference(listing.splits)):
-        expected = "expected a share for each in --splits, or these splits there"
-        raise UserError(f"{_shown(config)}: has inputs in {', '.join(others)}, and the splits are {', '.join(listing.splits)}; {expected}")
+        raise UserError(
+            f"{_shown(config)} has inputs in {', '.join(others)}, but the splits are {', '.join(listing.splits)}. Add "
+            "a share for "
+            "each of its splits to --splits."
+        )
 
 
 def resolved_listing(listing: Listing, plan: SplitPlan) -> Listing:
@@ -105,10 +108,15 @@ def _shown(config: PrepareJob) -> str:
 def _check_earlier(facts: SplitFacts, config: PrepareJob) -> None:
     unclear = facts.in_two_splits
     if unclear.num:
-        inputs = "1 input has" if unclear.num == 1 else f"{unclear.num:,} inputs have"
-        raise UserError(f"{_shown(config)}: {inputs} two splits, one there and another there or here: {unclear.describe()}; expected one")
+        raise UserError(
+            f"{_shown(config)}: conflicting splits for {unclear.num:,} inputs: {unclear.describe()}. Name one split "
+            "for each input."
+        )
     if config.splits_from and not facts.num_kept and not facts.num_moved:
-        raise UserError(f"{_shown(config)}: none of the inputs has its key there; expected what was prepared of some of them")
+        raise UserError(
+            f"{_shown(config)} has none of the keys of the inputs. Give a dataset that was prepared from some of these "
+            "inputs."
+        )
 
 
 class _Planner:
@@ -126,7 +134,7 @@ class _Planner:
         resolved = sorted(facts.splits[index] for index in np.unique(facts.resolved[:, 1]).tolist())
         self.names = (*self._shares, *(name for name in resolved if name not in self._shares))
         if len(self.names) > MAX_SPLITS:
-            raise UserError(f"there would be {len(self.names):,} splits; expected at most {MAX_SPLITS}")
+            raise UserError(f"there would be {len(self.names):,} splits. At most {MAX_SPLITS} are allowed.")
         self.followers = self._find_followers()
         self._scale = math.lcm(*(share.denominator for share in self._shares.values()))
         open_rows = facts.grouped[(facts.grouped[:, 3] == 0) & ~np.isin(facts.grouped[:, 0], [*self.followers])]
@@ -242,10 +250,10 @@ class _Planner:
             if not num and num_groups:
                 largest = max(np.add.reduceat(self._open[:, 2], np.unique(self._open[:, 0], return_index=True)[1]).tolist())
                 folds = self._config.folds
-                expected = f"fewer folds than --folds={folds}" if folds else "a larger share for it"
+                advice = f"Choose fewer folds than --folds={folds}" if folds else "Give it a larger share"
                 raise UserError(
-                    f"split {split!r} would come out empty: {sum(reached):,} inputs are in {num_groups:,} group{'s' * (num_groups != 1)} of up to {largest:,}, of which "
-                    f"none fits into its share; expected {expected}, or smaller groups"
+                    f"split {split!r} would be empty: no group fits into its share. Inputs: {sum(reached):,}, groups: "
+                    f"{num_groups:,}, inputs of the largest group: {largest:,}. {advice}, or use smaller groups."
                 )
             if not num:
                 raise empty_split(split, sum(reached), self._config, facts.num_moved)

@@ -171,9 +171,9 @@ def check_lease(directory: str, holder: str) -> None:
     except OSError as error:
         raise StorageError(f"{printable(directory)}/{LEASE} could not be read: {error.strerror or error}") from error
     if lease is None or lease.holder != holder:
-        who = lease.describe() if lease else "it is gone"
+        who = lease.describe() if lease else "its lease is missing"
         raise RunError(
-            f"{printable(directory)}: another run has taken over what this one was making ({who}); nothing of this one was published"
+            f"{printable(directory)}: another run has taken over this output ({who}). This run has published nothing."
         )
 
 
@@ -347,4 +347,4 @@ def _busy(lease: Lease, prefix: str) -> BusyError:
 def _busy_text(lease: Lease) -> str:
     if lease.is_detached or lease.can_see_holder:
         return lease.describe()
-    return f"{lease.describe()}; if it was killed, its lease runs out in {max(lease.seconds_left, 1):.0f} s"
+    return f"{lease.describe()}; if it was killed, its lease expires in {max(lease.seconds_left, 1):.0f} s"

@@ -24,7 +24,7 @@ def read_object(directory: str, manifest: Manifest, name: str) -> dict[str, Any]
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as error:  # invalid JSON or UTF-8
-        raise UserError(printable(f"{path}: no JSON: {error}"), path) from None
+        raise UserError(printable(f"{path} is not valid JSON: {error}"), path) from None
     if not isinstance(fields, dict):
-        raise UserError(f"{printable(path)}: a {type(fields).__name__}; expected an object")
+        raise UserError(f"{printable(path)} has a JSON {type(fields).__name__} instead of an object.")
     return fields

@@ -143,7 +143,7 @@ class SpoolReader:
     def _file(self, spool: int, path: str) -> "_OpenFile":
         with self._lock:
             if self._is_closed:
-                raise ValueError(f"{path}: its reader is closed")
+                raise ValueError(f"{path}: the reader is closed")
             file = self._open.pop(spool, None) or _OpenFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
             self._open[spool] = file
             if len(self._open) > MAX_OPEN:  # a large cluster has as many spools as worker processes
@@ -167,7 +167,7 @@ def read_exactly(reader: SpoolReader, spool: int, offset: int, num_bytes: int) -
     except OSError as error:
         raise StorageError(f"the spool could not be read: {error.strerror or error}") from error
     if len(data) != num_bytes:
-        raise RunError(f"the spool has {len(data)} bytes at {offset}; expected {num_bytes}")
+        raise RunError(f"the spool has only {len(data)} of {num_bytes} bytes at offset {offset}")
     return data
 
 

@@ -61,7 +61,8 @@ def changed_error(path: str, listed: str, result: str) -> DataError:
         result: The current version, or the reason why the file cannot be read.
     """
     return DataError(
-        f"{printable(path)} has changed since it was listed: it was {listed}, now {printable(result)}. Examples could get the labels of others: "
-        "run again once nothing writes to the input any more, `prepare` with --restart.",
+        f"{printable(path)} has changed since it was listed: it was {listed}, and is now {printable(result)}, so images "
+        "and labels "
+        "may no longer match. Run the command again when the input no longer changes (`prepare` with --restart).",
         path,
     )

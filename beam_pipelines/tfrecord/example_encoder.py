@@ -70,7 +70,7 @@ class ExampleEncoder:
     def __init__(self, schema: Sequence[Feature]) -> None:
         names = [feature.name for feature in schema]
         if names != sorted(set(names)):
-            raise ValueError(f"a schema has the features {names}; expected each once, in ascending order")
+            raise ValueError(f"the features of a schema are not unique or not sorted: {names}")
         stored = stored_features(schema)
         # Without an image, all features are in the first part.
         position = next((position for position, feature in enumerate(stored) if feature.name in _IMAGE_NAMES), len(stored))

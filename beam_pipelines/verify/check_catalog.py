@@ -23,9 +23,9 @@ def open_catalog(data: bytes, info: ShardInfo) -> tuple["pa.Table | None", list[
     try:
         table = pq.ParquetFile(pa.BufferReader(data)).read()  # `read_table` would import pandas.
     except (pa.ArrowException, OSError, ValueError) as error:
-        return None, [Corruption(info.catalog, f"no catalog: {' '.join(str(error).split())[:200]}", can_repair=True)]
+        return None, [Corruption(info.catalog, f"not a valid catalog: {' '.join(str(error).split())[:200]}", can_repair=True)]
     if table.num_rows != info.num_examples:
-        return None, [Corruption(info.catalog, f"{table.num_rows} rows; expected {info.num_examples}", can_repair=True)]
+        return None, [Corruption(info.catalog, f"{table.num_rows} rows instead of {info.num_examples}", can_repair=True)]
     return table, []
 
 
@@ -43,7 +43,7 @@ def check_formats(
     for location, image in zip(records.places, images):
         is_kept = location < len(reencoded) and not reencoded[location]
         if is_kept and location < len(formats) and formats[location] and image.format not in ("", "raw", formats[location]):
-            reason = f"format {formats[location]!r}; the image of the record is {image.format!r}"
+            reason = f"format is {formats[location]!r}, but the image in the record is {image.format!r}"
             yield Corruption(info.catalog, reason, location, can_repair=True)
 
 
@@ -51,12 +51,12 @@ def check_catalog(table: "pa.Table", records: ValidRecords, info: ShardInfo, sch
     """Compares the rows of a catalog with the records."""
     for name, expected in _catalog_columns(records, info, schema, table.column_names):
         if name not in table.column_names:
-            yield Corruption(info.catalog, f"it has no column {name!r}", can_repair=True)
+            yield Corruption(info.catalog, f"column {name!r} is missing", can_repair=True)
             continue
         column = table.column(name).to_pylist()
         for location, other in zip(records.places, expected):
             if location < len(column) and column[location] != other:  # A shard can have too many records.
-                yield Corruption(info.catalog, f"{name} {column[location]!r}; the record has {other!r}", location, can_repair=True)
+                yield Corruption(info.catalog, f"{name} is {column[location]!r}, but the record has {other!r}", location, can_repair=True)
 
 
 def stored_sides(schema: Sequence[Feature]) -> list[str]:

@@ -29,7 +29,7 @@ from tf_input.dataset_format import (
     sum_of,
 )
 
-_EDITED = "its text is not what was written: its checksum is of another one, or it was edited"
+_EDITED = "the contents do not match their checksum: the file is corrupt or was edited"
 
 
 def read_manifest(directory: str) -> tuple[Manifest, list[Corruption]]:
@@ -56,15 +56,15 @@ def check_sizes(directory: str, manifest: Manifest) -> Iterator[Corruption]:
             path, can_repair = f"{directory}/{name}", bool(info.catalog)
             try:
                 if not files_at(path).exists(path):
-                    yield Corruption(name, "it is gone", can_repair=can_repair)
+                    yield Corruption(name, "the file is missing", can_repair=can_repair)
                 elif (size := files_at(path).size(path)) != num_bytes:
-                    yield Corruption(name, f"{size} bytes; expected {num_bytes}", can_repair=can_repair)
+                    yield Corruption(name, f"{size} bytes instead of {num_bytes}", can_repair=can_repair)
                 elif other := _find_other(path, name, info):
                     yield Corruption(name, other, can_repair=can_repair)
             except OSError as error:
                 if is_unrelated_error(error, path):
                     raise
-                yield Corruption(name, f"it cannot be read: {error.strerror or error}", can_repair=can_repair)
+                yield Corruption(name, f"the file cannot be read: {error.strerror or error}", can_repair=can_repair)
 
 
 def _find_other(path: str, name: str, info: ShardInfo) -> str:
@@ -84,8 +84,9 @@ def _find_other(path: str, name: str, info: ShardInfo) -> str:
         return ""
     if result == info.fingerprint:
         return ""
-    shown = "no whole record" if result is None else "checksums {:08x} and {:08x}".format(*result)
-    return f"{shown} at its ends; expected {info.first_crc32c:08x} and {info.last_crc32c:08x}: it is corrupt, or another dataset's or shard's"
+    shown = "no complete record" if result is None else "checksums {:08x} and {:08x}".format(*result)
+    wanted = f"{info.first_crc32c:08x} and {info.last_crc32c:08x}"
+    return f"{shown} at the ends instead of {wanted}: the file is corrupt, or belongs to another dataset or shard"
 
 
 def check_metadata(directory: str, manifest: Manifest) -> Iterator[Corruption]:
@@ -104,7 +105,7 @@ def _check_sums(directory: str, manifest: Manifest) -> Iterator[Corruption]:
     """Yields an error for each metadata file that is missing or has changed."""
     for name in (STATISTICS, DEAD_LETTERS):
         if name not in manifest.files:
-            yield Corruption(MANIFEST, f"it has no checksum of {name}")
+            yield Corruption(MANIFEST, f"the checksum of {name} is missing")
     for name in manifest.files:
         path = f"{directory}/{name}"
         try:
@@ -132,7 +133,7 @@ def _check_contents(directory: str, manifest: Manifest) -> Iterator[Corruption]:
         try:
             damages = [*_check_counts(statistics, manifest), *_check_derived(directory, manifest, statistics)]
         except (TypeError, AttributeError, KeyError, ValueError, IndexError, RecursionError) as error:
-            damages = [Corruption(STATISTICS, f"its fields are not such as are written ({type(error).__name__}: {error})")]
+            damages = [Corruption(STATISTICS, f"fields are missing or invalid ({type(error).__name__}: {error})")]
         yield from damages
     yield from _check_dead_letters(directory, manifest)
     if isinstance(statistics, dict) and "duplicates" in statistics:
@@ -145,7 +146,7 @@ def _check_inputs(manifest: Manifest) -> Iterator[Corruption]:
     total = num_examples + manifest.num_dead_letters + manifest.num_dropped
     if total != manifest.num_inputs:
         rejected = f"{manifest.num_dead_letters} dead letters and {manifest.num_dropped} dropped near-duplicates"
-        reason = f"num_inputs {manifest.num_inputs}; expected {total}: {num_examples} examples, {rejected}"
+        reason = f"num_inputs is {manifest.num_inputs} instead of {total}: {num_examples} examples, {rejected}"
         yield Corruption(MANIFEST, reason)
 
 
@@ -154,7 +155,7 @@ def _check_counts(statistics: Mapping[str, Any], manifest: Manifest) -> Iterator
     result = {name: item.get("num_examples") for name, item in splits.items()} if isinstance(splits, dict) else None
     expected = {split: manifest.num_examples(split) for split in manifest.splits}
     if result != expected:
-        yield Corruption(STATISTICS, f"splits of {result} examples; expected {expected}, as {MANIFEST} has it")
+        yield Corruption(STATISTICS, f"splits with {result} examples, but {MANIFEST} has {expected}")
 
 
 def _check_derived(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Corruption]:
@@ -164,7 +165,7 @@ def _check_derived(directory: str, manifest: Manifest, statistics: Mapping[str, 
         if isinstance(data, Corruption):
             yield data
         elif data != text.encode():
-            yield Corruption(name, f"not what follows from {MANIFEST}")
+            yield Corruption(name, f"the contents do not match {MANIFEST}")
 
 
 def _check_dead_letters(directory: str, manifest: Manifest) -> Iterator[Corruption]:
@@ -183,7 +184,7 @@ def _check_near_duplicates(directory: str, manifest: Manifest, statistics: Mappi
     if isinstance(leaks, Corruption):
         yield leaks
     elif leaks.get("detected") != statistics["duplicates"]:
-        yield Corruption(LEAKS, f"not what {STATISTICS} has of duplicates")
+        yield Corruption(LEAKS, f"the duplicates do not match {STATISTICS}")
     elif not has_own_checksum(leaks):
         yield Corruption(LEAKS, _EDITED)
     yield from _check_lines(directory, NEAR_DUPLICATES, lambda file: check_near_duplicates(file, manifest.num_dropped))
@@ -207,8 +208,8 @@ def _read_object(directory: str, name: str) -> dict[str, Any] | Corruption:
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as error:  # Includes UTF-8 errors.
-        return Corruption(name, f"no JSON: {error}")
-    return fields if isinstance(fields, dict) else Corruption(name, f"no JSON: a {type(fields).__name__}; expected an object")
+        return Corruption(name, f"not valid JSON: {error}")
+    return fields if isinstance(fields, dict) else Corruption(name, f"a JSON {type(fields).__name__} instead of an object")
 
 
 def _read(directory: str, name: str) -> bytes | Corruption:
@@ -222,10 +223,10 @@ def _read(directory: str, name: str) -> bytes | Corruption:
 def _unread(path: str, name: str, error: OSError) -> Corruption:
     """Returns an error for an unreadable file. Raises the exception if its cause is not the content of the file."""
     if isinstance(error, FileNotFoundError):
-        return Corruption(name, "it is gone")
+        return Corruption(name, "the file is missing")
     if is_unrelated_error(error, path):
         raise error
-    return Corruption(name, f"it cannot be read: {error.strerror or error}")
+    return Corruption(name, f"the file cannot be read: {error.strerror or error}")
 
 
 class Hashes(NamedTuple):

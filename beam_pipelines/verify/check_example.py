@@ -41,7 +41,7 @@ class ExampleCheck:
         """
         self.decoded = {}
         for name in sorted(self._names ^ example.features.keys()):
-            yield f"it has no feature {name!r}" if name in self._names else f"it has a feature {name!r}, which the schema lacks"
+            yield f"feature {name!r} is missing" if name in self._names else f"feature {name!r} is not in the schema"
         num_objects = set()
         for feature, stored, expected, is_multiple in self._schema:
             if feature.name not in example.features:
@@ -58,26 +58,28 @@ class ExampleCheck:
             if feature.name.startswith(f"{OBJECTS}/"):
                 num_objects.add(count // math.prod(feature.shape[1:]))
         if len(num_objects) > 1:
-            yield f"its features of objects have {', '.join(map(str, sorted(num_objects)))} objects; expected one number"
+            yield (
+                f"the features of objects have different numbers of objects: {', '.join(map(str, sorted(num_objects)))}"
+            )
 
     def _check(self, feature: Feature, stored: str, expected: int, is_multiple: bool, example: ExampleReader) -> int:
         """Checks the values of a feature, and returns their number."""
         count, kind = example.count(feature.name), example.features[feature.name].kind
         if count and kind != stored:
-            raise BadExampleError(f"a list of {kind}; expected {stored}")
+            raise BadExampleError(f"a list of {kind} instead of {stored}")
         if count % expected if is_multiple else count != expected:
-            raise BadExampleError(f"{count} values; expected {'a multiple of ' * is_multiple}{expected}")
+            raise BadExampleError(f"{count} values instead of {'a multiple of ' * is_multiple}{expected}")
         if feature.kind == "class_label":
             outside = [label for label in example.values(feature.name) if not 0 <= label < len(feature.label_names)]
             if outside:
-                raise BadExampleError(f"label {outside[0]}; expected 0 to {len(feature.label_names) - 1}")
+                raise BadExampleError(f"label {outside[0]} is not from 0 to {len(feature.label_names) - 1}")
         if feature.kind == "text":
             for value in example.values(feature.name):
                 value.decode()
         if feature.kind == "pixels":
             ((_, num_bytes),) = example.spans(feature.name)
             if num_bytes != math.prod(feature.shape):
-                raise BadExampleError(f"{num_bytes} bytes of pixels; expected {math.prod(feature.shape)}")
+                raise BadExampleError(f"{num_bytes} bytes of pixels instead of {math.prod(feature.shape)}")
         if feature.kind == "tensor":
             _check_tensor(feature, example)
         return count
@@ -119,10 +121,11 @@ def _check_tensor(feature: Feature, example: ExampleReader) -> None:
     if shape.count(None) > 1 and sides in example.features:
         result = tuple(example.values(sides))
         if len(result) != len(shape) or any(wanted not in (None, side) for side, wanted in zip(result, shape)):
-            raise BadExampleError(f"a tensor of shape {result}; expected {shape}")
+            raise BadExampleError(f"a tensor of shape {result} instead of {shape}")
         shape = result
     unit = math.prod(side for side in shape if side is not None) * np.dtype(feature.dtype).itemsize
     if num_bytes != unit and (None not in shape or unit < 1 or num_bytes % unit):
         raise BadExampleError(
-            f"{num_bytes} bytes of {feature.dtype} in the shape {shape}; expected {'a multiple of ' * (None in shape)}{unit}"
+            f"{num_bytes} bytes of {feature.dtype} in the shape {shape} instead of "
+            f"{'a multiple of ' * (None in shape)}{unit}"
         )

@@ -52,7 +52,7 @@ def check_dead_letters(dead_letters: BinaryIO, thumbnails: bytes, num_dead_lette
         try:
             check_thumbnail(base64.b64decode(line.fields["thumbnail"], validate=True))
         except (ValueError, InvalidInput) as error:
-            yield line.corruption(f"no thumbnail: {error}")
+            yield line.corruption(f"invalid thumbnail: {error}")
     num = 0
     for num, line in enumerate(_read_lines(DEAD_LETTERS, dead_letters, _DEAD_LETTER), start=1):
         if isinstance(line, Corruption):
@@ -60,9 +60,9 @@ def check_dead_letters(dead_letters: BinaryIO, thumbnails: bytes, num_dead_lette
         else:
             seen.pop(line.name(), None)
     if num != num_dead_letters:
-        yield Corruption(DEAD_LETTERS, f"{num} lines; expected {num_dead_letters}")
+        yield Corruption(DEAD_LETTERS, f"{num} lines instead of {num_dead_letters}")
     for line in seen.values():
-        yield line.corruption(f"a thumbnail of {line.fields['path']!r}, which is no dead letter")
+        yield line.corruption(f"the thumbnail {line.fields['path']!r} does not belong to a dead letter")
 
 
 def check_near_duplicates(near_duplicates: BinaryIO, num_dropped: int) -> Iterator[Corruption]:
@@ -76,7 +76,7 @@ def check_near_duplicates(near_duplicates: BinaryIO, num_dropped: int) -> Iterat
         else:
             result += line.fields["dropped"]
     if result != num_dropped:
-        yield Corruption(NEAR_DUPLICATES, f"{result} images are left out; expected {num_dropped}")
+        yield Corruption(NEAR_DUPLICATES, f"{result} dropped images instead of {num_dropped}")
 
 
 def _read_lines(name: str, file: BinaryIO, expected: Mapping[str, tuple[type, ...]]) -> Iterator[_Line | Corruption]:
@@ -94,10 +94,10 @@ def _read_lines(name: str, file: BinaryIO, expected: Mapping[str, tuple[type, ..
         try:
             fields = json.loads(text if num_bytes <= MAX_LINE_BYTES else "{}")
         except (ValueError, RecursionError) as error:  # Includes UTF-8 errors.
-            yield line.corruption(f"no JSON: {error}")
+            yield line.corruption(f"not valid JSON: {error}")
             continue
         if num_bytes > MAX_LINE_BYTES or not text.endswith(b"\n"):
-            yield line.corruption(f"{num_bytes} bytes; expected at most {MAX_LINE_BYTES}, and an end of line")
+            yield line.corruption(f"{num_bytes} bytes without an end of line; the limit is {MAX_LINE_BYTES}")
         elif wrong := _wrong_fields(fields, expected):
             yield line.corruption(wrong)
         else:
@@ -107,6 +107,6 @@ def _read_lines(name: str, file: BinaryIO, expected: Mapping[str, tuple[type, ..
 def _wrong_fields(fields: Any, expected: Mapping[str, tuple[type, ...]]) -> str:
     """Returns an error message about the fields of a line, or an empty string."""
     if not isinstance(fields, dict):
-        return f"a {type(fields).__name__}; expected an object"
+        return f"a JSON {type(fields).__name__} instead of an object"
     wrong = [name for name, types in expected.items() if not isinstance(fields.get(name, 0), types)]
-    return f"no {', '.join(wrong)} such as is written" if wrong else ""
+    return f"missing or invalid fields: {', '.join(wrong)}" if wrong else ""

@@ -120,15 +120,15 @@ def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tup
     try:
         data = files_at(path).read(path)
     except FileNotFoundError:
-        return None, [Corruption(name, "it is gone", can_repair=True)]
+        return None, [Corruption(name, "the file is missing", can_repair=True)]
     except OSError as error:
         if is_unrelated_error(error, path):
             raise
-        return None, [Corruption(name, f"it cannot be read: {error.strerror or error}", can_repair=True)]
+        return None, [Corruption(name, f"the file cannot be read: {error.strerror or error}", can_repair=True)]
     if len(data) != num_bytes:
-        return data, [Corruption(name, f"{len(data)} bytes; expected {num_bytes}", can_repair=True)]
+        return data, [Corruption(name, f"{len(data)} bytes instead of {num_bytes}", can_repair=True)]
     if google_crc32c.value(data) != crc32c:
-        return data, [Corruption(name, "another checksum than the manifest has", can_repair=True)]
+        return data, [Corruption(name, "the checksum does not match the manifest", can_repair=True)]
     return data, []
 
 
@@ -161,7 +161,7 @@ class _Records:
                     if location % _COUNTED_RECORDS == 0:
                         self._count(_COUNTED_RECORDS)
         except FileNotFoundError:
-            yield self._corruption("it is gone")
+            yield self._corruption("the file is missing")
             return
         except NoRecordsError as error:
             yield self._corruption(str(error))
@@ -169,15 +169,15 @@ class _Records:
         except OSError as error:
             if is_unrelated_error(error, self._path):
                 raise
-            yield self._corruption(f"it cannot be read: {error.strerror or error}")
+            yield self._corruption(f"the file cannot be read: {error.strerror or error}")
             return
         self._count(location % _COUNTED_RECORDS)
         if location != info.num_examples:
-            yield self._corruption(f"{location} records; expected {info.num_examples}")
+            yield self._corruption(f"{location} records instead of {info.num_examples}")
         crcs, sizes = np.frombuffer(parts, np.int64).reshape(-1, 2).T
         if is_complete and (num_bytes := int(sizes.sum()), joined_crc(crcs, sizes)) != (info.num_bytes, info.crc32c):
             yield self._corruption(
-                f"another size or checksum than the manifest has ({num_bytes} bytes; expected {info.num_bytes}), and every record is well"
+                f"the size or checksum does not match the manifest ({num_bytes} bytes instead of {info.num_bytes}), but all records are valid"
             )
 
     def _take(self, record: Record, location: int) -> Iterator[Corruption]:
@@ -207,13 +207,13 @@ def _check_index(data: bytes, result: ValidRecords, info: ShardInfo) -> Iterator
         yield Corruption(info.index, str(error), can_repair=True)
         return
     if len(rows) != info.num_examples:
-        yield Corruption(info.index, f"{len(rows)} rows; expected {info.num_examples}", can_repair=True)
+        yield Corruption(info.index, f"{len(rows)} rows instead of {info.num_examples}", can_repair=True)
         return
     names = ("record offset", "image offset", "image length", "label")
     for location, expected in zip(result.places, result.rows):
         if location < len(rows) and rows[location] != expected:
             differing = "; ".join(
-                f"{name} {item}, expected {other}" for name, item, other in zip(names, rows[location], expected) if item != other
+                f"{name} {item} instead of {other}" for name, item, other in zip(names, rows[location], expected) if item != other
             )
             yield Corruption(info.index, differing, location, INDEX_HEADER.size + location * INDEX_ROW.size, True)
 

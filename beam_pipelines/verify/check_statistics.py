@@ -32,7 +32,7 @@ def check_statistics(stored: Mapping[str, Any], recounted: Mapping[str, Any]) ->
         elif split.get("pixels") is not None and isinstance(stored_pixels.get(name), dict):
             _accept_rounding(stored_pixels[name], split["pixels"], recounted["precision"])
     for key, actual, expected in _differences(stored, counted, ""):
-        yield Corruption(STATISTICS, f"{key} {actual}; expected {expected}, as in the records")
+        yield Corruption(STATISTICS, f"{key} is {actual}, but the records have {expected}")
 
 
 def _accept_rounding(stored: Mapping[str, Any], counted: dict[str, Any], precision: int) -> None:

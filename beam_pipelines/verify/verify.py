@@ -80,7 +80,7 @@ class Report:
         """Returns one line for each error, or one line that reports success."""
         if self.damages:
             return "\n".join(corruption.describe() for corruption in self.damages)
-        examples = f"{self.num_examples:,} examples in {self.num_shards:,} shard{'s' * (self.num_shards != 1)}"
+        examples = f"examples: {self.num_examples:,}, shards: {self.num_shards:,}"
         looked = (
             "metadata and file sizes are intact (records were not read)" if self.num_verified is None else "intact"
         )
@@ -89,7 +89,7 @@ class Report:
     def failure(self) -> ProblemsFound:
         """Returns the error that the command raises if files are corrupt."""
         files = len({corruption.file for corruption in self.damages})
-        reported = f"{printable(self.directory)}: {files:,} file{'s are' if files > 1 else ' is'} corrupt"
+        reported = f"{printable(self.directory)}: corrupt or missing files: {files:,}"
         if any(corruption.can_repair for corruption in self.damages) and not is_remote(self.directory):
             reported += f". Run `recordmill repair {printable(self.directory)}` to rebuild shards, indexes and catalogs."
         return ProblemsFound(reported, self.directory)
@@ -241,7 +241,7 @@ def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyCo
     splits = sorted(context.manifest.splits)
     if which == "groups":
         for item, other in straddling(parts):
-            yield Corruption("catalog", f"a group of split {splits[item]!r} is in {splits[other]!r} too; expected each group in one split")
+            yield Corruption("catalog", f"a group is in the splits {splits[item]!r} and {splits[other]!r}; each group must be in one split")
         return
     infos = [info for shards in context.manifest.splits.values() for info in shards]
     for item, other in repeated(parts):
@@ -250,9 +250,9 @@ def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyCo
         same = [key for key in count.keys() & set(both[1]) if item != other or count[key] > 1]
         if same:  # Otherwise only the hashes collide.
             names = ", ".join(repr(key.decode(errors="replace")) for key in sorted(same)[:_MAX_KEYS_SHOWN])
-            where = "twice in it" if item == other else f"also in {infos[other].name}"
+            where = "occurs twice" if item == other else f"occurs also in {infos[other].name}"
             more = f" and {len(same) - _MAX_KEYS_SHOWN:,} more" if len(same) > _MAX_KEYS_SHOWN else ""
-            yield Corruption(infos[item].name, f"{names}{more} {where}; expected each key once")
+            yield Corruption(infos[item].name, f"key {names}{more} {where}; keys must be unique")
 
 
 def _keys(path: str) -> list[bytes]:

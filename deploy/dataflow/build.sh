@@ -8,20 +8,20 @@ usage: PROJECT=... REGION=... BUCKET=... SERVICE_ACCOUNT=... MAX_WORKERS=... BUI
 
 Builds the image and writes the Flex Template gs://BUCKET/templates/recordmill-TAG.json.
 
-  --template-only   the image is there already: write the template only
-  --print           print the template and change nothing
+  --template-only   Write only the template. The image must exist.
+  --print           Print the template, and change nothing.
 
 environment:
-  PROJECT           id of the project
-  REGION            of the Artifact Registry repository: the data's own, such as europe-west1
-  BUCKET            bucket of the template, and of the sources of a build under tmp/, without gs://
-  SERVICE_ACCOUNT   e-mail address of the account that launcher and workers run as, where a launch names no other
-  MAX_WORKERS       how many workers at most, where a launch says no other number
-  BUILD_ACCOUNT     e-mail address of the account that builds; --template-only and --print need none
-  REPOSITORY        Artifact Registry repository of Docker images, which exists (default: recordmill)
-  TAG               of the image and the template (default: the commit; a tree that differs from it is refused)
-  SUBNETWORK        regions/REGION/subnetworks/NAME of the workers (default: the default network)
-  PUBLIC_ADDRESSES  yes: workers have public addresses (default: no; the subnetwork needs Private Google Access)
+  PROJECT           project ID
+  REGION            region of the Artifact Registry repository. Use the region of the data, such as europe-west1.
+  BUCKET            bucket for the template, and for the sources of a build under tmp/, without gs://
+  SERVICE_ACCOUNT   e-mail address of the default service account for the launcher and the workers
+  MAX_WORKERS       default maximum number of workers
+  BUILD_ACCOUNT     e-mail address of the service account for the build. Not needed for --template-only and --print.
+  REPOSITORY        existing Artifact Registry repository for Docker images (default: recordmill)
+  TAG               tag of the image and the template (default: the commit, which requires an unchanged working tree)
+  SUBNETWORK        subnetwork of the workers, regions/REGION/subnetworks/NAME (default: the default network)
+  PUBLIC_ADDRESSES  yes: give the workers public addresses (default: no; the subnetwork needs Private Google Access)
 END
 }
 
@@ -39,7 +39,7 @@ if [[ $mode == all ]]; then
 fi
 for name in "${needed[@]}"; do
   if [[ -z "${!name:-}" ]]; then
-    echo "build.sh: $name is not set (see --help)" >&2
+    echo "build.sh: the environment variable $name is not set. See --help." >&2
     exit 2
   fi
 done
@@ -47,7 +47,7 @@ done
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 tag=${TAG:-$(git describe --always --dirty)}
 if [[ $tag == *-dirty && $mode != print ]]; then
-  echo "build.sh: the tree differs from the commit ${tag%-dirty}: commit it, or name the image in TAG" >&2
+  echo "build.sh: the working tree has changes since the commit ${tag%-dirty}. Commit them, or set TAG." >&2
   exit 2
 fi
 image=$REGION-docker.pkg.dev/$PROJECT/${REPOSITORY:-recordmill}/recordmill:$tag

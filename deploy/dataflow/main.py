@@ -31,10 +31,10 @@ def to_options(parameters: list[str], image: str) -> list[str]:
     for parameter in parameters:
         name, equals, value = parameter.removeprefix("--").partition("=")
         if name in NO_PARAMETERS:
-            raise UserError(f"{parameter}: the template has no such parameter")
+            raise UserError(f"{parameter}: unknown parameter of the template. Remove it.")
         if equals and name in SWITCHES:
             if value.lower() not in ("true", "false"):
-                raise UserError(f"{parameter}: expected true or false")
+                raise UserError(f"{parameter}: not a Boolean value. Give true or false.")
             options += [f"--{name}"] if value.lower() == "true" else []
         elif equals and name in LISTS:
             options += [f"--{name}={item.strip()}" for item in value.split(LISTS[name]) if item.strip()]

@@ -7,28 +7,28 @@ usage() {
 usage: PROJECT=... REGION=... BUCKET=... SERVICE_ACCOUNT=... MAX_WORKERS=... \
        deploy/dataflow/run.sh [--wait] INPUT OUTPUT [NAME=VALUE...] [--NAME=VALUE...]
 
-Launches a Dataflow job that prepares INPUT as the data set OUTPUT, both gs:// paths. NAME=VALUE is a parameter of the
-template: an option of `recordmill prepare` (num_shards=64, resume=true). --NAME=VALUE is an option of Beam's.
+Launches a Dataflow job that writes the dataset OUTPUT from INPUT. Both are gs:// paths. NAME=VALUE is a parameter of the
+template, which is an option of `recordmill prepare` (num_shards=64, resume=true). --NAME=VALUE is an option of Beam.
 
   deploy/dataflow/run.sh --wait gs://raw/flowers gs://data/flowers splits=train=0.9,validation=0.1 resume=true
 
-The job's name is made of the output: while a job with it is active, a second start launches none and says so.
+The name of the job is derived from OUTPUT. While a job with this name is active, run.sh reports it and launches no second job.
 
-  --wait   stay until the job has ended, this one or the one that was active: exit code 0 where it is done, 1 where it failed or
-           was cancelled. Ctrl-C ends the waiting, not the job.
+  --wait   Wait until the new or the active job ends. The exit code is 0 if the job succeeds, and 1 if it fails or is
+           canceled. Ctrl-C ends the waiting, not the job.
 
 environment:
-  PROJECT           id of the project
-  REGION            of the workers: that of both buckets
-  BUCKET            bucket of the template, and of scratch files under tmp/, without gs://
-  SERVICE_ACCOUNT   e-mail address of the account that launcher and workers run as
-  MAX_WORKERS       how many workers at most: the brake on what a job costs
-  TAG               of the template (default: the commit)
-  JOB_NAME          (default: recordmill-NAME-DIGEST, of the output)
-  MACHINE_TYPE      of the workers (default: e2-standard-4)
-  SUBNETWORK        regions/REGION/subnetworks/NAME of the workers (default: the default network)
-  PUBLIC_ADDRESSES  yes: workers have public addresses (default: no; the subnetwork needs Private Google Access)
-  FLEXRS            yes: cheaper workers, that start within six hours (default: no)
+  PROJECT           project ID
+  REGION            region of the workers and of both buckets
+  BUCKET            bucket for the template, and for temporary files under tmp/, without gs://
+  SERVICE_ACCOUNT   e-mail address of the service account for the launcher and the workers
+  MAX_WORKERS       maximum number of workers, which limits the cost of a job
+  TAG               tag of the template (default: the commit)
+  JOB_NAME          name of the job (default: recordmill-NAME-DIGEST, derived from OUTPUT)
+  MACHINE_TYPE      machine type of the workers (default: e2-standard-4)
+  SUBNETWORK        subnetwork of the workers, regions/REGION/subnetworks/NAME (default: the default network)
+  PUBLIC_ADDRESSES  yes: give the workers public addresses (default: no; the subnetwork needs Private Google Access)
+  FLEXRS            yes: use cheaper workers, which start within six hours (default: no)
 END
 }
 
@@ -43,7 +43,7 @@ if (($# < 2)); then
 fi
 for name in PROJECT REGION BUCKET SERVICE_ACCOUNT MAX_WORKERS; do
   if [[ -z "${!name:-}" ]]; then
-    echo "run.sh: $name is not set (see --help)" >&2
+    echo "run.sh: the environment variable $name is not set. See --help." >&2
     exit 2
   fi
 done
@@ -61,12 +61,12 @@ data_set=${data_set#-}
 digest=$(printf %s "$output" | sha256sum)
 job_name=${JOB_NAME:-recordmill-${data_set%-}-${digest:0:8}}
 
-# "^|^" makes | what stands between items: values have commas.
+# "^|^" makes | the separator of items, because values can contain commas.
 parameters="^|^input=$input|output=$output"
 beam_options="^|^"
 for argument in "$@"; do
   if [[ $argument != *=* || $argument == *"|"* ]]; then
-    echo "run.sh: $argument: expected NAME=VALUE or --NAME=VALUE, without |" >&2
+    echo "run.sh: $argument is not a parameter. Give NAME=VALUE or --NAME=VALUE, without |." >&2
     exit 2
   fi
   case $argument in
@@ -115,7 +115,7 @@ while true; do
   case $state in
     JOB_STATE_DONE) echo "done: $output"; exit 0 ;;
     JOB_STATE_FAILED | JOB_STATE_CANCELLED | JOB_STATE_DRAINED | JOB_STATE_UPDATED)
-      echo "run.sh: the job ended as ${state#JOB_STATE_}; its page says why" >&2
+      echo "run.sh: the job ended with state ${state#JOB_STATE_}. See its page for the reason." >&2
       exit 1
       ;;
   esac

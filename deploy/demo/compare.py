@@ -142,13 +142,19 @@ def describe(comparison: Comparison) -> Iterator[str]:
     folder_labels, num_steps = comparison.folder_labels, len(comparison.prepared.labels)
     counts = collections.Counter(folder_labels.tolist())
     in_folder = np.split(folder_labels, range(BATCH_SIZE, len(folder_labels), BATCH_SIZE))
-    yield f"The same network, trained twice: {num_steps} steps of {BATCH_SIZE} images, the same images, the same start. First class"
-    yield f"by class through tf.data's shuffle({SHUFFLE_BUFFER}), then prepared, as they lie on disk, without any buffer."
+    yield (
+        f"The same network is trained twice on the same images, for {num_steps} steps of {BATCH_SIZE} images from the "
+        "same initial"
+    )
+    yield (
+        f"weights: first sorted by class, with shuffle({SHUFFLE_BUFFER}) of tf.data, then prepared by Recordmill, "
+        "without a buffer."
+    )
     yield ""
-    yield _row("", "same-label run", "labels in a batch", "accuracy", "after each pass")
-    yield _row("the folder, class by class", *_mixing(in_folder))
+    yield _row("", "same-label run", "labels in a batch", "accuracy", "after each epoch")
+    yield _row("the folder, by class", *_mixing(in_folder))
     for name, training in (
-        (f"  through shuffle({SHUFFLE_BUFFER})", comparison.buffered),
+        (f"  with shuffle({SHUFFLE_BUFFER})", comparison.buffered),
         ("prepared, no buffer", comparison.prepared),
     ):
         after_each_iteration = training.accuracies[:: comparison.steps_per_iteration][1:]
@@ -157,9 +163,12 @@ def describe(comparison: Comparison) -> Iterator[str]:
     yield _row("a perfect shuffle", f"{expected_run_length(counts.values()):.2f}", f"{expected_labels(counts):.1f}")
     yield ""
     num_images = len(folder_labels)
-    yield f"The buffer holds {SHUFFLE_BUFFER / num_images:.0%} of these {num_images:,} images, fewer than two of the ten classes: in each"
-    yield "pass, the first network forgets. So few and easy images forgive that in time (try --steps 450);"
-    yield "of a million images, a buffer of 10,000 holds 1%."
+    yield (
+        f"The buffer fits {SHUFFLE_BUFFER / num_images:.0%} of these {num_images:,} images, fewer than two of the ten "
+        "classes. Therefore the first network"
+    )
+    yield "forgets classes in each epoch. With so few and simple images, more training helps (try --steps 450)."
+    yield "With a million images, a buffer of 10,000 images fits only 1%."
 
 
 def expected_labels(counts: collections.Counter[int]) -> float:

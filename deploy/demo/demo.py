@@ -33,14 +33,14 @@ def main() -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Prepares a folder of real images, and shows what that does for training.")
+    parser = argparse.ArgumentParser(description="Prepares a folder of real images, and shows the effect on training.")
     add = parser.add_argument
-    add("--output", type=pathlib.Path, default="demo-out", metavar="DIR", help="of all it makes (default: demo-out)")
-    add("--steps", type=int, metavar="N", help="of each training (default: three passes over the data)")
-    add("--seed", type=int, default=0, metavar="N", help="of the shuffle and of the trainings (default: 0)")
+    add("--output", type=pathlib.Path, default="demo-out", metavar="DIR", help="Folder for all results. Default: demo-out.")
+    add("--steps", type=int, metavar="N", help="Number of steps of each training. Default: three epochs.")
+    add("--seed", type=int, default=0, metavar="N", help="Seed of the shuffle and of the trainings. Default: 0.")
     arguments = parser.parse_args()
     if arguments.steps is not None and arguments.steps < 1:
-        parser.error(f"--steps={arguments.steps}: expected an integer above 0")
+        parser.error(f"--steps={arguments.steps} is not positive. Give an integer above 0.")
     return arguments
 
 
@@ -53,7 +53,7 @@ def run(output: pathlib.Path, num_steps: int | None, seed: int) -> int:
     except OSError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2
-    print(f"{num_images:,} handwritten digits, scans that scikit-learn ships, are now PNG files in {folder}/0 to /9\n")
+    print(f"Wrote {num_images:,} handwritten digits from scikit-learn as PNG files to {folder}/0 to {folder}/9\n")
 
     command = [*recordmill(), "prepare", "--input", str(folder), "--output", str(prepared)]
     command += ["--splits", SPLITS, "--seed", str(seed), "--overwrite"]
@@ -61,7 +61,7 @@ def run(output: pathlib.Path, num_steps: int | None, seed: int) -> int:
     if code := call(command):
         return code
 
-    print("\nloading TensorFlow ...", flush=True)
+    print("\nLoading TensorFlow ...", flush=True)
     with quiet_tensorflow():
         import compare
     comparison = compare.compare(prepared, output / "class-ordered.tfrecord", num_steps, seed)

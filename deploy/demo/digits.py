@@ -18,7 +18,9 @@ def write_folder(folder: pathlib.Path) -> int:
     images = make_images()
     others = {path.relative_to(folder).as_posix() for path in folder.glob("**/*") if not path.is_dir()} - set(images)
     if others:
-        raise FileExistsError(f"{folder / min(others)} is not the demo's: remove it, or choose another --output")
+        raise FileExistsError(
+            f"{folder / min(others)} was not written by the demo. Remove it, or choose another --output."
+        )
     for name, image in images.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -41,14 +41,14 @@ def draw(comparison: Comparison, path: str | os.PathLike[str]) -> None:
     num_steps, num_images = len(comparison.prepared.labels), len(comparison.folder_labels)
     buffered, prepared = comparison.buffered, comparison.prepared
     panels = (
-        ("Class by class, as in the folder", GREY, comparison.folder_labels),
-        (f"… through shuffle({SHUFFLE_BUFFER})", ORANGE, np.concatenate(buffered.labels)[:num_images]),
-        ("Prepared: shuffled, then written", BLUE, np.concatenate(prepared.labels)[:num_images]),
+        ("Sorted by class, as in the folder", GREY, comparison.folder_labels),
+        (f"… with shuffle({SHUFFLE_BUFFER})", ORANGE, np.concatenate(buffered.labels)[:num_images]),
+        ("Prepared: globally shuffled", BLUE, np.concatenate(prepared.labels)[:num_images]),
     )
     with pyplot.rc_context(STYLE):
         figure = pyplot.figure(figsize=(12, 7), dpi=100, facecolor="white")
-        figure.text(0.06, 0.935, "A shuffle buffer cannot mix what lies class by class", fontsize=19, weight="bold")
-        same = f"{num_images:,} handwritten digits, the same network, the same {num_steps} steps: only the order differs."
+        figure.text(0.06, 0.935, "A shuffle buffer cannot mix data that is sorted by class", fontsize=19, weight="bold")
+        same = f"{num_images:,} handwritten digits, the same network, {num_steps} steps: only the order differs."
         figure.text(0.06, 0.892, same)
         grid = figure.add_gridspec(1, 3, left=0.06, right=0.985, top=0.815, bottom=0.53, wspace=0.1)
         for column, (title, colour, labels) in enumerate(panels):
@@ -71,7 +71,7 @@ def _draw_accuracies(axes: pyplot.Axes, comparison: Comparison) -> None:
     buffered, prepared = comparison.buffered, comparison.prepared
     num_steps = len(prepared.labels)
     axes.set_title("Accuracy on the validation images")
-    axes.set(xlim=(0, num_steps), ylim=(0, 1), xlabel="training steps (dashed: the end of a pass over the images)")
+    axes.set(xlim=(0, num_steps), ylim=(0, 1), xlabel="training steps (dashed: the end of an epoch)")
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.grid(axis="y", color="#eaecef")
     for step in range(comparison.steps_per_iteration, num_steps, comparison.steps_per_iteration):

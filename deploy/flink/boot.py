@@ -18,9 +18,9 @@ gc.enable()
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cluster", help="the folder of the cluster that it belongs to: what it is found by")
-    parser.add_argument("--id", required=True, help="of the worker")
-    parser.add_argument("--provision_endpoint", required=True, help="where the TaskManager says what to run")
+    parser.add_argument("--cluster", help="Folder of the cluster, which identifies the process.")
+    parser.add_argument("--id", required=True, help="ID of the worker.")
+    parser.add_argument("--provision_endpoint", required=True, help="Address of the provision service of the TaskManager.")
     parser.add_argument("--logging_endpoint")
     parser.add_argument("--control_endpoint")
     arguments, _ = parser.parse_known_args()

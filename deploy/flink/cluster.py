@@ -98,15 +98,18 @@ class Cluster:
 
     def _check(self) -> None:
         if not os.path.exists("/proc/self/cmdline"):
-            raise ClusterError("this needs Linux, where /proc tells which processes are the cluster's")
+            raise ClusterError("this program needs Linux, because it finds the processes of the cluster in /proc")
         for package in ("apache_beam", "beam_pipelines"):
             if not importlib.util.find_spec(package):
-                raise ClusterError(f"{sys.executable} has no {package}; expected the Python that recordmill[beam] is installed in")
+                raise ClusterError(
+                    f"{sys.executable} has no package {package}. Run this program with the Python that has "
+                    "recordmill[beam]."
+                )
         if self.is_running():
-            raise ClusterError(f"a cluster runs already in {self.folder}; take it down first")
+            raise ClusterError(f"a cluster is already running in {self.folder}. Stop it first with `cluster.py down`.")
         with socket.socket() as probe:
             if probe.connect_ex(("localhost", self.rest_port)) == 0:
-                raise ClusterError(f"something listens on port {self.rest_port} already; expected a free one: --rest_port")
+                raise ClusterError(f"port {self.rest_port} is in use. Pass a free port with --rest_port.")
 
     def _configure(self) -> None:
         # `_check` has verified that the package is installed.
@@ -188,9 +191,13 @@ class Cluster:
         while self.overview().get("taskmanagers") != count:
             for name, pid in self.process_ids().items():
                 if not belongs_to(self.folder, pid):
-                    raise ClusterError(f"{name} ended while the cluster came up; see {self.folder / 'logs' / name}.log")
+                    raise ClusterError(
+                        f"{name} ended while the cluster was starting. See {self.folder / 'logs' / name}.log."
+                    )
             if time.monotonic() > deadline:
-                raise ClusterError(f"the cluster did not come up in {_SECONDS_TO_START} s; see {self.folder / 'logs'}")
+                raise ClusterError(
+                    f"the cluster did not start within {_SECONDS_TO_START} s. See {self.folder / 'logs'}."
+                )
             time.sleep(0.2)
 
     def overview(self) -> dict[str, Any]:
@@ -236,8 +243,8 @@ class Cluster:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("fetch", "up", "status", "down"))
-    parser.add_argument("--folder", type=pathlib.Path, default=CACHE / "flink-cluster", help="of its configuration, logs and ids")
-    parser.add_argument("--rest_port", type=int, default=8081, help="of the JobManager's page; 0: any free one (default: 8081)")
+    parser.add_argument("--folder", type=pathlib.Path, default=CACHE / "flink-cluster", help="Folder for configuration, logs and process IDs.")
+    parser.add_argument("--rest_port", type=int, default=8081, help="Port of the REST interface. 0 selects a free port. Default: 8081.")
     arguments = parser.parse_args()
     cluster = Cluster(arguments.folder, arguments.rest_port)
     try:
@@ -245,7 +252,10 @@ def main() -> int:
             fetch()
         elif arguments.command == "up":
             cluster.up()
-            print(f"A Flink cluster is up: http://localhost:{cluster.rest_port}. Add to `recordmill prepare`:\n")
+            print(
+                f"A Flink cluster is running: http://localhost:{cluster.rest_port}. Add these options to `recordmill "
+                "prepare`:\n"
+            )
             print(" \\\n".join(f"  '{option}'" for option in cluster.options))
         elif arguments.command == "status":
             overview = cluster.overview()

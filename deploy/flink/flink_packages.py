@@ -45,10 +45,12 @@ def fetch() -> None:
         ClusterError: A tool is missing or failed.
     """
     for tool in missing_tools():
-        raise ClusterError(f"{tool} was not found; expected Java 11 or later, and Maven as mvn, on the PATH")
+        raise ClusterError(
+            f"{tool} was not found. Install Java 11 or later, and Maven (mvn), and add them to the PATH."
+        )
     if not LIBRARIES.exists():
         with _building() as folder:
-            print(f"Fetching Flink {FLINK} (230 MB) into {LIBRARIES}", file=sys.stderr)
+            print(f"Downloading Flink {FLINK} (230 MB) to {LIBRARIES}", file=sys.stderr)
             package = f"apache-flink-libraries=={FLINK}"
             call([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary=:all:", "-d", folder, package])
             (archive,) = folder.glob("*.tar.gz")
@@ -60,7 +62,7 @@ def fetch() -> None:
             _put(unpacked / "deps", LIBRARIES)
     if not JAR.exists():
         with _building() as folder:
-            print(f"Building Beam's Flink job server {JOB_SERVER} (157 MB) as {JAR}", file=sys.stderr)
+            print(f"Building the Flink job server of Beam {JOB_SERVER} (157 MB): {JAR}", file=sys.stderr)
             shutil.copy(_POM, folder)
             call(["mvn", "-q", "-B", "-f", folder / "pom.xml", "package"])
             _put(folder / "target" / JAR.name, JAR)
@@ -96,6 +98,6 @@ def call(command: list[Any], **options: Any) -> str:
     try:
         return subprocess.run(list(map(str, command)), check=True, text=True, stdout=subprocess.PIPE, **options).stdout
     except FileNotFoundError:
-        raise ClusterError(f"{command[0]} was not found; expected it on the PATH") from None
+        raise ClusterError(f"{command[0]} was not found. Install it, and add it to the PATH.") from None
     except subprocess.CalledProcessError as error:
         raise ClusterError(f"`{text}` failed with exit code {error.returncode}") from None

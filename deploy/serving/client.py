@@ -24,7 +24,7 @@ class _Parser(argparse.ArgumentParser):
     """An argument parser that reports wrong usage in one line."""
 
     def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message} (see --help)", file=sys.stderr)
+        print(f"{self.prog}: {message}. See --help.", file=sys.stderr)
         sys.exit(2)
 
 
@@ -32,10 +32,10 @@ def make_parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = _Parser(prog="client.py", description=__doc__, epilog=_EXAMPLES, formatter_class=raw, allow_abbrev=False)
     add = parser.add_argument
-    add("images", nargs="+", metavar="FILE", help="JPEG, PNG, GIF, BMP or WebP files")
-    add("--server", default="http://localhost:8501", metavar="URL", help="(default: http://localhost:8501)")
-    add("--name", required=True, metavar="NAME", help="of the model")
-    add("--timeout", type=float, default=60, metavar="SECONDS", help="(default: 60)")
+    add("images", nargs="+", metavar="FILE", help="Image files in the format JPEG, PNG, GIF, BMP or WebP.")
+    add("--server", default="http://localhost:8501", metavar="URL", help="URL of the server. Default: http://localhost:8501.")
+    add("--name", required=True, metavar="NAME", help="Name of the model.")
+    add("--timeout", type=float, default=60, metavar="SECONDS", help="Time limit of the request. Default: 60.")
     return parser
 
 

@@ -17,7 +17,7 @@ def make(images: Sequence[bytes]) -> dict[str, Any]:
 def signature_name(call: Any) -> str:
     """Returns the name of the requested signature. Raises ValueError if the request is invalid."""
     if not isinstance(call, Mapping) or ("instances" in call) == ("inputs" in call):
-        raise ValueError('expected {"instances": [...]} or {"inputs": ...}')
+        raise ValueError('the request needs either {"instances": [...]} or {"inputs": ...}')
     return call.get("signature_name", "serving_default")
 
 
@@ -38,14 +38,14 @@ def parse(call: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     if "instances" in call:
         rows = call["instances"]
         if not isinstance(rows, list) or not rows:
-            raise ValueError("instances: expected a list of at least one")
+            raise ValueError("instances must be a list with at least one item")
         rows = [_named(row, only) for row in rows]
         if not all(isinstance(row, dict) and set(row) == set(names) for row in rows):
-            raise ValueError(f"instances: expected {', '.join(names)} in each")
+            raise ValueError(f"instances: each item needs exactly the inputs {', '.join(names)}")
         return {name: [_decoded(row[name]) for row in rows] for name in names}
     columns = _named(call["inputs"], only)
     if not isinstance(columns, dict) or set(columns) != set(names):
-        raise ValueError(f"inputs: expected {', '.join(names)}")
+        raise ValueError(f"inputs needs exactly the inputs {', '.join(names)}")
     return {name: _decoded(columns[name]) for name in names}
 
 
@@ -72,7 +72,7 @@ def _decoded(value: Any) -> Any:
         (text,) = value.values()
         return base64.b64decode(text, validate="b64" in value)
     except (ValueError, TypeError, binascii.Error):
-        raise ValueError('expected {"b64": "..."} for bytes') from None
+        raise ValueError('bytes must be given as {"b64": "..."} with valid base64') from None
 
 
 def _json_value(value: Any) -> Any:

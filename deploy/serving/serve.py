@@ -24,7 +24,7 @@ example:
   serve.py --model models/flowers --port 8501
   client.py --server http://localhost:8501 --name flowers rose.jpg tulip.png
 
-  models/flowers holds versions, as tf_input.export_serving writes them: models/flowers/1, ...; the latest one is served.
+  models/flowers contains versions that tf_input.export_serving wrote, such as models/flowers/1. The server uses the latest version.
 """
 _MAX_BODY_BYTES = 256 << 20
 _CALL = re.compile(r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>[0-9]+))?(?P<action>:predict|/metadata)?")
@@ -34,7 +34,7 @@ class _Parser(argparse.ArgumentParser):
     """An argument parser that reports wrong usage in one line."""
 
     def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message} (see --help)", file=sys.stderr)
+        print(f"{self.prog}: {message}. See --help.", file=sys.stderr)
         sys.exit(2)
 
 
@@ -42,16 +42,16 @@ def make_parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = _Parser(prog="serve.py", description=__doc__, epilog=_EXAMPLES, formatter_class=raw, allow_abbrev=False)
     add = parser.add_argument
-    add("--model", required=True, metavar="DIR", help="a directory of versions, each a SavedModel")
-    add("--name", metavar="NAME", help="of the model in URLs (default: the directory's)")
-    add("--host", default="localhost", help="to listen at (default: localhost; 0.0.0.0: everywhere)")
-    add("--port", type=_port, default=8501, metavar="N", help="to listen on; 0: any free one (default: 8501)")
+    add("--model", required=True, metavar="DIR", help="Directory with versions of the model. Each version is a SavedModel.")
+    add("--name", metavar="NAME", help="Name of the model in URLs. Default: the name of the directory.")
+    add("--host", default="localhost", help="Host name or address of the server. 0.0.0.0 accepts connections from other machines. Default: localhost.")
+    add("--port", type=_port, default=8501, metavar="N", help="Port of the server. 0 selects a free port. Default: 8501.")
     return parser
 
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
     return int(text)
 
 
@@ -77,7 +77,10 @@ class Model:
         folder = pathlib.Path(directory).resolve()
         versions = [int(path.name) for path in folder.iterdir() if path.name.isdecimal() and (path / "saved_model.pb").exists()]
         if not versions:
-            raise ValueError(f"--model={directory}: expected versions in it, such as {directory}/1/saved_model.pb")
+            raise ValueError(
+                f"--model={directory} contains no versions. Give a directory with versions, such as "
+                f"{directory}/1/saved_model.pb."
+            )
         self.name, self.version = name or folder.name, str(max(versions))
         # Kept alive, because it owns the variables of the signatures.
         self._model = tf.saved_model.load(str(folder / self.version))
@@ -90,7 +93,7 @@ class Model:
         try:
             name = predict_calls.signature_name(call)
             if name not in self._model.signatures:
-                raise ValueError(f"no signature {name!r}; there are {', '.join(self._model.signatures)}")
+                raise ValueError(f"no signature {name!r}. The signatures are {', '.join(self._model.signatures)}")
             signature = self._model.signatures[name]
             specs = signature.structured_input_signature[1]
             columns = predict_calls.parse(call, list(specs))
@@ -106,7 +109,7 @@ class Model:
             tensors = {key: tf.constant(columns[key], spec.dtype) for key, spec in specs.items()}
             for key, spec in specs.items():
                 if not spec.shape.is_compatible_with(tensors[key].shape):
-                    raise ValueError(f"{key} has shape {tensors[key].shape}; expected {spec.shape}")
+                    raise ValueError(f"{key} has shape {tensors[key].shape}, but the model needs {spec.shape}")
             return signature(**tensors)
         except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
             raise InvalidInput(400, _reason(error)) from error
@@ -163,7 +166,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:  # noqa: N802 (the name that http.server calls)
         def answer(action: str | None) -> dict[str, Any]:
             if action == ":predict":
-                raise InvalidInput(405, "predict: expected POST")
+                raise InvalidInput(405, "use the method POST for :predict")
             return self.server.model.status() if action is None else self.server.model.metadata()
 
         self._answer(answer)
@@ -175,17 +178,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if length is None or length > _MAX_BODY_BYTES:
             self.close_connection = True
             if length is None:
-                return self._send(411, {"error": f"Content-Length={stated!r}: expected the number of bytes"})
-            return self._send(413, {"error": f"a call of {length} bytes; expected {_MAX_BODY_BYTES} at most"})
+                return self._send(411, {"error": f"Content-Length={stated!r} is not a number of bytes"})
+            return self._send(413, {"error": f"the request has {length} bytes. At most {_MAX_BODY_BYTES} are allowed."})
         body = self.rfile.read(length)
 
         def answer(action: str | None) -> dict[str, Any]:
             if action != ":predict":
-                raise InvalidInput(405, "expected GET")
+                raise InvalidInput(405, "use the method GET for this URL")
             try:
                 return self.server.model.predict(json.loads(body))
             except ValueError as error:  # Only the JSON decoder raises ValueError.
-                raise InvalidInput(400, f"no JSON: {error}") from None
+                raise InvalidInput(400, f"the request is not valid JSON: {error}") from None
 
         self._answer(answer)
 
@@ -193,7 +196,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         model, result = self.server.model, _CALL.fullmatch(self.path)
         try:
             if result is None or result["name"] != model.name or result["version"] not in (None, model.version):
-                raise InvalidInput(404, f"{self.path}: expected /v1/models/{model.name}[/versions/{model.version}], or its :predict")
+                raise InvalidInput(404, f"{self.path} not found. Use /v1/models/{model.name}[/versions/{model.version}][:predict|/metadata].")
             self._send(200, answer(result["action"]))
         except InvalidInput as error:
             self._send(error.status, {"error": str(error)})
@@ -231,7 +234,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     threading.Thread(target=server.serve_forever, daemon=True).start()
     location = f"http://{arguments.host}:{server.server_port}/v1/models/{model.name}"
-    print(f"{model.name} version {model.version} at {location}, for trying out; TensorFlow Serving is for traffic", flush=True)
+    print(f"{model.name} version {model.version} at {location} (for tests; use TensorFlow Serving in production)", flush=True)
     stopped.wait()
     server.shutdown()
     return 0

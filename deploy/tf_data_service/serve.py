@@ -19,7 +19,7 @@ examples:
   serve.py dispatcher --port 5050 --work_dir /var/lib/dispatcher
   serve.py worker --dispatcher dispatcher.internal:5050 --port 5051 --address worker-0.internal:5051
 
-a trainer reads through it with:
+option of a trainer that reads from the service:
   train.py ... --data_service grpc://dispatcher.internal:5050
 """
 
@@ -28,7 +28,7 @@ class _Parser(argparse.ArgumentParser):
     """An argument parser that reports wrong usage in one line."""
 
     def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message} (see --help)", file=sys.stderr)
+        print(f"{self.prog}: {message}. See --help.", file=sys.stderr)
         sys.exit(2)
 
 
@@ -36,31 +36,31 @@ def make_parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = _Parser(prog="serve.py", description=__doc__, epilog=_EXAMPLES, formatter_class=raw, allow_abbrev=False)
     roles = parser.add_subparsers(dest="role", required=True, metavar="dispatcher|worker")
-    add = roles.add_parser("dispatcher", help="hands shards to workers", allow_abbrev=False).add_argument
-    add("--port", type=_port, default=5050, metavar="N", help="to listen on; 0: any free one (default: 5050)")
-    add("--work_dir", metavar="DIR", help="keeps a journal there, so that a restarted dispatcher goes on (default: none)")
+    add = roles.add_parser("dispatcher", help="Assigns shards to workers.", allow_abbrev=False).add_argument
+    add("--port", type=_port, default=5050, metavar="N", help="Port of the dispatcher. 0 selects a free port. Default: 5050.")
+    add("--work_dir", metavar="DIR", help="Directory for a journal, from which a restarted dispatcher resumes. Default: no journal.")
 
-    add = roles.add_parser("worker", help="reads, decodes, augments", allow_abbrev=False).add_argument
-    add("--port", type=_port, default=5051, metavar="N", help="to listen on; 0: any free one (default: 5051)")
-    add("--dispatcher", type=_address, required=True, metavar="HOST:PORT", help="where the dispatcher listens")
+    add = roles.add_parser("worker", help="Reads, decodes and augments images.", allow_abbrev=False).add_argument
+    add("--port", type=_port, default=5051, metavar="N", help="Port of the worker. 0 selects a free port. Default: 5051.")
+    add("--dispatcher", type=_address, required=True, metavar="HOST:PORT", help="Address of the dispatcher.")
     add(
         "--address",
         type=_address,
         metavar="HOST:PORT",
-        help="where trainers find this worker; the same after a restart (default: localhost)",
+        help="Address of this worker for trainers. It must stay the same after a restart. Default: localhost.",
     )
     return parser
 
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
     return int(text)
 
 
 def _address(text: str) -> str:
     if not re.fullmatch(r"[^:/]+:[0-9]+", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected HOST:PORT")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address of the form HOST:PORT")
     return text
 
 

@@ -26,16 +26,16 @@ _ROWS = (
 def main() -> int:
     """Returns the exit code: 0 for success, 1 if a run failed or mixed precision is not faster, 2 without a GPU."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, metavar="DIR", help="a data set")
-    parser.add_argument("--model", default="resnet50", help="(default: resnet50)")
-    parser.add_argument("--batch_size", type=int, default=256, metavar="N", help="(default: 256)")
-    parser.add_argument("--steps", type=int, default=100, metavar="N", help="of each of two epochs (default: 100)")
+    parser.add_argument("--data", required=True, metavar="DIR", help="Dataset to read.")
+    parser.add_argument("--model", default="resnet50", help="Network to train. Default: resnet50.")
+    parser.add_argument("--batch_size", type=int, default=256, metavar="N", help="Batch size. Default: 256.")
+    parser.add_argument("--steps", type=int, default=100, metavar="N", help="Number of steps of each of the two epochs. Default: 100.")
     arguments = parser.parse_args()
 
     import tensorflow as tf
 
     if not (gpus := tf.config.list_physical_devices("GPU")):
-        print("gpu_check: TensorFlow sees no GPU", file=sys.stderr)
+        print("gpu_check: TensorFlow found no GPU", file=sys.stderr)
         return 2
     print(f"{tf.config.experimental.get_device_details(gpus[0]).get('device_name')}, TensorFlow {tf.__version__}", flush=True)
     speeds = {}
@@ -49,7 +49,7 @@ def main() -> int:
         print(f"{name:16} {speeds[name]:10,.0f} images/s   loss {last['loss']:.3f}", flush=True)
     quickest = max(speed for name, speed in speeds.items() if "float32" not in name)
     gain = quickest / max(speed for name, speed in speeds.items() if "float32" in name)
-    print(f"mixed precision: {gain:.2f} times the best of float32")
+    print(f"mixed precision: {gain:.2f} times the speed of the fastest float32 run")
     return 0 if gain > 1 else 1
 
 

@@ -64,7 +64,9 @@ def training_batches(
         ValueError: The split has fewer examples than one batch, or an option is invalid.
     """
     if (num_examples := dataset.num_examples(split)) < batch_size:
-        raise ValueError(f"{split} has {num_examples} examples: not one step of {batch_size} images")
+        raise ValueError(
+            f"split {split} has {num_examples} examples, fewer than one batch of {batch_size}. Reduce --batch_size."
+        )
     hosts = tf_input.find_hosts(strategy)
     num_rows, num_local = batch_size // strategy.num_replicas_in_sync, strategy.num_replicas_in_sync // hosts[0]
     # Unnamed labels have weight 1, so batches always have weights.

@@ -25,73 +25,73 @@ examples:
   train.py --data gs://bucket/flowers --output runs/2 --strategy mirrored --batch_size 1024 --resume
   train.py --data out/flowers --output runs/3 --data_service grpc://dispatcher:5050
   train.py --data /shared/flowers --output /shared/runs/4 --strategy multi_worker \\
-      --workers a:2222,b:2222 --worker_index 0      (and so on with 1 on the machine b)
+      --workers a:2222,b:2222 --worker_index 0      (with --worker_index 1 on machine b)
 """
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message} (see --help)")
+        raise ValueError(f"{message}. See --help.")
 
 
 def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="train.py",
-        description="Trains an image classifier on a data set that `recordmill prepare` wrote, and evaluates it.",
+        description="Trains an image classifier on a dataset from `recordmill prepare`, and evaluates it.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     data = parser.add_argument_group("data").add_argument
-    data("--data", required=True, metavar="DIR|URL", help="the data set")
-    data("--output", required=True, metavar="DIR", help="of checkpoints/, logs/, model.keras and results.json")
-    data("--cache_directory", metavar="DIR", help="a local disk on which the first epoch leaves what it reads from a URL")
-    data("--cache_bytes", type=_count, metavar="N", help="how many bytes may lie there (default: what the disk has room for)")
-    data("--train_split", metavar="NAME", help="(default: the one whose name says that it is for training)")
-    data("--eval_split", default="validation", metavar="NAME", help="evaluated after each epoch; or none (default: validation)")
-    data("--data_service", metavar="grpc://HOST:PORT", help="a tf.data service whose workers read the training split")
+    data("--data", required=True, metavar="DIR|URL", help="Directory or URL of the dataset.")
+    data("--output", required=True, metavar="DIR", help="Directory for checkpoints/, logs/, model.keras and results.json.")
+    data("--cache_directory", metavar="DIR", help="Local directory in which the first epoch stores the shards of a remote dataset.")
+    data("--cache_bytes", type=_count, metavar="N", help="Maximum size of the cache in bytes. Default: the free space of the disk.")
+    data("--train_split", metavar="NAME", help="Split for training. Default: the split with a usual name, such as train.")
+    data("--eval_split", default="validation", metavar="NAME", help="Split to evaluate after each epoch, or none. Default: validation.")
+    data("--data_service", metavar="grpc://HOST:PORT", help="Address of a tf.data service whose workers read the training split.")
 
     model = parser.add_argument_group("model").add_argument
-    model("--model", choices=MODELS, default="resnet50", help="(default: resnet50)")
-    model("--weights", choices=("none", "imagenet"), default="none", help="imagenet is downloaded (default: none)")
-    model("--image_size", type=_count, metavar="N", help="height and width (default: what the model was made for)")
-    model("--dropout", type=_share, default=0.2, metavar="F", help="before the last layer (default: 0.2)")
+    model("--model", choices=MODELS, default="resnet50", help="Network to train. Default: resnet50.")
+    model("--weights", choices=("none", "imagenet"), default="none", help="Initial weights. imagenet downloads weights. Default: none.")
+    model("--image_size", type=_count, metavar="N", help="Height and width of the images in pixels. Default: the usual size of the network.")
+    model("--dropout", type=_share, default=0.2, metavar="F", help="Dropout rate before the last layer. Default: 0.2.")
 
     add = parser.add_argument_group("training").add_argument
-    add("--epochs", type=_count, default=10, metavar="N", help="in all, those before --resume too (default: 10)")
-    add("--batch_size", type=_count, default=128, metavar="N", help="of all replicas together (default: 128)")
-    add("--optimizer", choices=tuple(_LEARNING_RATES), default="sgd", help="sgd has Nesterov momentum 0.9 (default: sgd)")
+    add("--epochs", type=_count, default=10, metavar="N", help="Total number of epochs, including the epochs before --resume. Default: 10.")
+    add("--batch_size", type=_count, default=128, metavar="N", help="Batch size over all replicas. Default: 128.")
+    add("--optimizer", choices=tuple(_LEARNING_RATES), default="sgd", help="Optimizer. sgd uses Nesterov momentum 0.9. Default: sgd.")
     rates = ", ".join(f"{rate:g} for {name}" for name, rate in _LEARNING_RATES.items())
-    add("--learning_rate", type=_positive, metavar="F", help=f"at its peak, for a batch of 256; scaled to yours ({rates})")
-    add("--warmup_epochs", type=_not_negative, metavar="F", help="of rising rate, then a cosine (default: a tenth of all)")
-    add("--weight_decay", type=_not_negative, default=1e-4, metavar="F", help="(default: 0.0001)")
-    add("--class_weight", action="store_true", help="every class counts the same in the loss")
+    add("--learning_rate", type=_positive, metavar="F", help=f"Peak learning rate for a batch size of 256, scaled to --batch_size. Default: {rates}.")
+    add("--warmup_epochs", type=_not_negative, metavar="F", help="Epochs of linear warmup before the cosine decay. Default: a tenth of --epochs.")
+    add("--weight_decay", type=_not_negative, default=1e-4, metavar="F", help="Weight decay. Default: 0.0001.")
+    add("--class_weight", action="store_true", help="Give all classes the same total weight in the loss.")
     yes_or_no = argparse.BooleanOptionalAction
-    add("--augment", action=yes_or_no, default=True, help="random crops and flips (default: yes)")
-    add("--min_area", type=_share, default=0.25, metavar="F", help="smallest share of an image in a crop (default: 0.25)")
-    add("--flip", action=yes_or_no, default=True, help="mirror every other image; not for digits (default: yes)")
-    add("--seed", type=int, default=0, metavar="N", help="of weights, order and augmentation (default: 0)")
+    add("--augment", action=yes_or_no, default=True, help="Apply random crops and flips. Default: yes.")
+    add("--min_area", type=_share, default=0.25, metavar="F", help="Smallest fraction of an image in a crop. Default: 0.25.")
+    add("--flip", action=yes_or_no, default=True, help="Flip every second image. Not suitable for digits. Default: yes.")
+    add("--seed", type=int, default=0, metavar="N", help="Seed of the initial weights, the order and the augmentation. Default: 0.")
     add(
         "--resume",
         action="store_true",
-        help="go on after the last checkpoint in --output, if there is one; what is read is what would have been read "
-        "without the interruption",
+        help="Resume from the last checkpoint in --output, if one exists. The batches are the same as without the "
+        "interruption.",
     )
-    add("--save_steps", type=_count, metavar="N", help="a checkpoint after every N steps too (default: after each epoch alone)")
-    add("--limit_steps", type=_count, metavar="N", help="for trials: an epoch and an evaluation have at most N steps")
+    add("--save_steps", type=_count, metavar="N", help="Also save a checkpoint after every N steps. Default: only after each epoch.")
+    add("--limit_steps", type=_count, metavar="N", help="Limit each epoch and each evaluation to N steps, for tests.")
 
     machine = parser.add_argument_group("machine").add_argument
-    machine("--mixed_precision", choices=("none", "float16", "bfloat16"), default="none", help="(default: none)")
-    machine("--jit_compile", action="store_true", help="compile the training step with XLA; on one replica")
-    machine("--steps_per_execution", type=_count, default=10, metavar="N", help="steps in a call (default: 10)")
+    machine("--mixed_precision", choices=("none", "float16", "bfloat16"), default="none", help="Type for mixed precision. Default: none.")
+    machine("--jit_compile", action="store_true", help="Compile the training step with XLA. Only for one replica.")
+    machine("--steps_per_execution", type=_count, default=10, metavar="N", help="Number of steps in each call. Default: 10.")
     machine(
         "--strategy",
         choices=("none", "mirrored", "multi_worker"),
         default="none",
-        help="none: one device; mirrored: all GPUs of this machine; multi_worker: those of all workers (default: none)",
+        help="none: one device; mirrored: all GPUs of this machine; multi_worker: the GPUs of all workers. Default: none.",
     )
-    machine("--workers", type=_addresses, metavar="HOST:PORT,...", help="all workers, in the place of TF_CONFIG")
-    machine("--worker_index", type=int, metavar="N", help="which of --workers this is; 0 writes the output")
+    machine("--workers", type=_addresses, metavar="HOST:PORT,...", help="Addresses of all workers. Default: TF_CONFIG.")
+    machine("--worker_index", type=int, metavar="N", help="Index of this worker in --workers. Worker 0 writes the output.")
     return parser
 
 
@@ -133,22 +133,27 @@ class Options:
 
     def __post_init__(self) -> None:
         if (size := self.image_size) is not None and size < _MIN_IMAGE_SIZE:
-            raise ValueError(f"--image_size={size}: expected {_MIN_IMAGE_SIZE} or more")
+            raise ValueError(f"--image_size={size} is too small. Give {_MIN_IMAGE_SIZE} or more.")
         if self.data_service is not None and not re.fullmatch(r"[a-z]+://[^:/]+:[0-9]+", self.data_service):
-            raise ValueError(f"--data_service={self.data_service}: expected grpc://HOST:PORT")
+            raise ValueError(f"--data_service={self.data_service} is not an address. Give grpc://HOST:PORT.")
         if self.save_steps is not None and self.data_service is not None:
-            raise ValueError(f"--save_steps={self.save_steps}: expected no --data_service, which gives whole epochs")
+            raise ValueError(
+                f"--save_steps={self.save_steps} cannot be used with --data_service, which only provides whole epochs. "
+                "Remove one of them."
+            )
         if self.warmup_epochs >= self.epochs:
-            raise ValueError(f"--warmup_epochs={self.warmup_epochs:g}: expected fewer than --epochs={self.epochs}")
+            raise ValueError(f"--warmup_epochs={self.warmup_epochs:g} must be less than --epochs={self.epochs}.")
         if not -(2**62) <= self.seed < 2**62:
-            raise ValueError(f"--seed={self.seed}: expected an integer of 62 bits")
+            raise ValueError(f"--seed={self.seed} is too large. Give an integer from -2^62 to 2^62 - 1.")
         if (self.workers is None) != (self.worker_index is None):
-            raise ValueError("--workers and --worker_index: expected both or neither")
+            raise ValueError("--workers and --worker_index must be used together. Pass both or neither.")
         if self.workers is not None:
             if self.strategy != "multi_worker":
-                raise ValueError(f"--workers: expected --strategy=multi_worker, got {self.strategy}")
+                raise ValueError(f"--workers needs --strategy=multi_worker, but --strategy={self.strategy} is given.")
             if not 0 <= self.worker_index < len(self.workers):
-                raise ValueError(f"--worker_index={self.worker_index}: expected 0 to {len(self.workers) - 1}")
+                raise ValueError(
+                    f"--worker_index={self.worker_index} is out of range. Give 0 to {len(self.workers) - 1}."
+                )
 
 
 def parse(argv: list[str] | None = None) -> Options:
@@ -173,52 +178,54 @@ def tf_config(workers: tuple[str, ...], worker_index: int) -> str:
 def check_tf_config(text: str | None) -> None:
     """Raises ValueError if TF_CONFIG is missing or invalid, because TensorFlow would report no clear error."""
     if not text:
-        raise ValueError("--strategy=multi_worker: expected --workers and --worker_index, or the variable TF_CONFIG")
+        raise ValueError(
+            "--strategy=multi_worker needs --workers and --worker_index, or the environment variable TF_CONFIG."
+        )
     try:
         config: dict[str, Any] = json.loads(text)
         task = config["task"]
         config["cluster"][task["type"]][int(task["index"])]
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        message = "expected JSON with cluster, and a task that is in it"
-        raise ValueError(f"TF_CONFIG={text}: {type(error).__name__} {error}; {message}") from None
+        advice = "Give JSON with a cluster, and with a task of this cluster."
+        raise ValueError(f"TF_CONFIG={text} is invalid ({type(error).__name__} {error}). {advice}") from None
 
 
 def _number(text: str, expected: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected {expected}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not {expected}") from None
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer above 0")
     return int(text)
 
 
 def _positive(text: str) -> float:
     value = _number(text, "a number above 0")
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return value
 
 
 def _not_negative(text: str) -> float:
-    value = _number(text, "a number, 0 or more")
+    value = _number(text, "a number of 0 or more")
     if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number, 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
     return value
 
 
 def _share(text: str) -> float:
-    value = _number(text, "a share from 0 to 1")
+    value = _number(text, "a number from 0 to 1")
     if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a share from 0 to 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
     return value
 
 
 def _addresses(text: str) -> tuple[str, ...]:
     workers = tuple(text.split(","))
     if not all(re.fullmatch(r"[^:/]+:[0-9]+", worker) for worker in workers):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected HOST:PORT,HOST:PORT,...")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of the form HOST:PORT,HOST:PORT,...")
     return workers

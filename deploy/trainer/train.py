@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"train: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("train: interrupted; --resume goes on after the last checkpoint", file=sys.stderr)
+        print("train: interrupted. Rerun with --resume to continue from the last checkpoint.", file=sys.stderr)
         return 130
     return 0
 
@@ -87,12 +87,17 @@ class Training:
         self.image_size = settings.image_size or models.NETWORKS[settings.model].image_size
         num_replicas = self.strategy.num_replicas_in_sync
         if settings.batch_size % num_replicas:
-            raise ValueError(f"--batch_size={settings.batch_size}: expected a multiple of the {num_replicas} replicas")
+            raise ValueError(
+                f"--batch_size={settings.batch_size} is not a multiple of the {num_replicas} replicas. Choose a "
+                "multiple."
+            )
         if settings.jit_compile and num_replicas > 1:
-            raise ValueError(f"--jit_compile: XLA compiles the step of one replica; there are {num_replicas}")
+            raise ValueError(
+                f"--jit_compile supports only one replica, but there are {num_replicas}. Remove it, or use one device."
+            )
         checkpoints = checkpoint.find_checkpoints(self.folder / "checkpoints")
         if checkpoints and not settings.resume:
-            raise ValueError(f"{checkpoints[-1]} is there: give --resume to go on from it, or another --output")
+            raise ValueError(f"{checkpoints[-1]} exists. Pass --resume to continue from it, or another --output.")
 
         augmentation = tf_input.Augmentation(min_area=settings.min_area, flip=settings.flip)
         self.train_batches = inputs.training_batches(
@@ -146,7 +151,10 @@ class Training:
         )
         location = self.checkpoint.epoch * self.train_batches.num_steps + self.checkpoint.step
         if cluster.mean_over_workers(self.strategy, location) != location:
-            raise ValueError(f"--output={self.folder}: workers find different checkpoints in it; expected a shared directory")
+            raise ValueError(
+                f"--output={self.folder}: the workers find different checkpoints. Give a directory that all workers "
+                "share."
+            )
 
     def run(self) -> None:
         """Trains the remaining epochs, evaluates after each epoch, and writes the model and results.json."""
@@ -175,7 +183,7 @@ class Training:
                 timed_from, warm = time.perf_counter(), done
         results = self.loop.results()
         if not all(map(math.isfinite, results.values())):
-            raise ArithmeticError(f"epoch {epoch + 1}: loss {results['loss']}; try a smaller --learning_rate")
+            raise ArithmeticError(f"epoch {epoch + 1}: the loss is {results['loss']}. Try a smaller --learning_rate.")
         ended = time.perf_counter()
         images = (steps - warm) * self.settings.batch_size
         speed = {"images_per_second": round(images / (ended - timed_from), 1)} if images else {}

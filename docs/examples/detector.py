@@ -24,8 +24,8 @@ MAX_OBJECTS = 20  # The maximum number per image.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Trains a detector on a data set with boxes.")
-    parser.add_argument("data", metavar="OUT", help="what `recordmill prepare` wrote")
+    parser = argparse.ArgumentParser(description="Trains a detector on a dataset with boxes.")
+    parser.add_argument("data", metavar="OUT", help="Directory that `recordmill prepare` wrote.")
     parser.add_argument("--image_size", type=int, default=64, metavar="N", help="a multiple of 8 (default: 64)")
     parser.add_argument("--batch_size", type=int, default=16, metavar="N", help="(default: 16)")
     parser.add_argument("--epochs", type=int, default=6, metavar="N", help="(default: 6)")

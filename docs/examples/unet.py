@@ -14,8 +14,8 @@ import tf_input
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Trains a U-Net on a data set with masks.")
-    parser.add_argument("data", metavar="OUT", help="what `recordmill prepare` wrote")
+    parser = argparse.ArgumentParser(description="Trains a U-Net on a dataset with masks.")
+    parser.add_argument("data", metavar="OUT", help="Directory that `recordmill prepare` wrote.")
     parser.add_argument("--image_size", type=int, default=64, metavar="N", help="a multiple of 4 (default: 64)")
     parser.add_argument("--batch_size", type=int, default=16, metavar="N", help="(default: 16)")
     parser.add_argument("--epochs", type=int, default=2, metavar="N", help="(default: 2)")

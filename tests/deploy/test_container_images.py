@@ -171,8 +171,7 @@ BUILD = ("build", "tf-data-service", "--repository=made.example/a", "--push")
 
 def test_without_a_digest_nothing_is_built(checkout):
     done = run(checkout, *BUILD)
-    said = "images.py: base_images.json has no digest of python:3.11: `images.py digests` asks for it; commit what it writes\n"
-    assert (done.returncode, done.stderr) == (1, said)
+    assert done.returncode == 1 and "base_images.json" in done.stderr and "python:3.11" in done.stderr
     assert not (checkout.parent / "asked").exists()
 
 
@@ -182,9 +181,9 @@ def test_digests_are_recorded_and_the_commit_is_built_and_pushed(checkout):
     assert json.loads((checkout / "deploy/base_images.json").read_text())["PYTHON_IMAGE"]["digest"] == digest
 
     dirty = run(checkout, *BUILD)
-    assert dirty.returncode == 1 and dirty.stderr.startswith("images.py: the tree differs from the commit ")
+    assert dirty.returncode == 1 and "--tag" in dirty.stderr
     named = run(checkout, *BUILD, "--tag=1-dirty")
-    assert (named.returncode, named.stderr) == (1, "images.py: --tag=1-dirty: nothing that is not committed is pushed\n")
+    assert named.returncode == 1 and named.stderr.startswith("images.py: --tag=1-dirty: ")
 
     commit(checkout)
     built = run(checkout, *BUILD)

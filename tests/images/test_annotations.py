@@ -217,10 +217,10 @@ def test_numeric_arrays_are_read_as_float32():
 
 GOOD_HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n"
 BAD_ARRAYS = {
-    "empty": (b"", "no valid .npy file"),
-    "no array": (b"PK\3\4" + bytes(100), "no valid .npy file"),
-    "unknown version": (npy(MAPS).replace(b"NUMPY\1", b"NUMPY\4"), "no valid .npy file"),
-    "truncated header": (npy(MAPS)[:50], "no valid .npy file"),
+    "empty": (b"", "not a valid .npy file"),
+    "no array": (b"PK\3\4" + bytes(100), "not a valid .npy file"),
+    "unknown version": (npy(MAPS).replace(b"NUMPY\1", b"NUMPY\4"), "not a valid .npy file"),
+    "truncated header": (npy(MAPS)[:50], "not a valid .npy file"),
     "truncated values": (npy(np.ones(2))[:-1], "15 bytes of float64 (2,)"),
     "too long": (npy(np.ones(2)) + b"\0", "17 bytes of float64 (2,)"),
     "pickled": (npy(np.array([{}, print], object)), "numbers of at most 64 bits"),
@@ -232,9 +232,9 @@ BAD_ARRAYS = {
     "huge shape": (npy_with_header(GOOD_HEADER.replace("2,", "999999999999, 999999999999")), "shape (999999999999, 999999999999)"),
     "more values than in the file": (npy_with_header(GOOD_HEADER, bytes(4)), "4 bytes of float32 (2,)"),
     "negative side": (npy_with_header(GOOD_HEADER.replace("(2,)", "(-2,)")), "shape (-2,)"),
-    "code in the header": (npy_with_header(GOOD_HEADER.replace("(2,)", "(exit(),)")), "no valid .npy file"),
+    "code in the header": (npy_with_header(GOOD_HEADER.replace("(2,)", "(exit(),)")), "not a valid .npy file"),
     "many sides": (npy_with_header(GOOD_HEADER.replace("(2,)", f"({'1,' * 40})")), "(2,)"),
-    "deeply nested header": (npy_with_header("(" * 60_000), "no valid .npy file"),
+    "deeply nested header": (npy_with_header("(" * 60_000), "not a valid .npy file"),
     "NaN": (npy(np.array([1, np.nan])), "NaN, infinite"),
     "infinite": (npy(np.array([1, -np.inf], np.float32)), "NaN, infinite"),
     "too large for float32": (npy(np.array([1, 1e300])), "NaN, infinite"),
@@ -295,5 +295,5 @@ def test_any_header_is_read_or_rejected(header, data, kept):
 
 @pytest.mark.parametrize("digits", ["1", "1,", "1L, "])
 def test_header_with_a_huge_number_is_rejected(digits):
-    with pytest.raises(InvalidInput, match="no valid .npy file"):
+    with pytest.raises(InvalidInput, match="not a valid .npy file"):
         array_shape(npy_with_header(GOOD_HEADER.replace("(2,)", "(" + digits * (60_000 // len(digits)))))

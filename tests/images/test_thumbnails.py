@@ -82,7 +82,7 @@ def test_thumbnail_of_a_rejected_image_shows_the_decodable_part():
 def test_invalid_thumbnails_are_rejected():
     for data, message in (
         (bytes(30 << 10), "30720 bytes"),
-        (encode(picture(20, 30), "PNG"), "no JPEG"),
+        (encode(picture(20, 30), "PNG"), "not a JPEG"),
         (encode(picture(200, 100), "JPEG"), "100 x 200 pixels"),
         (encode(picture(20, 30), "JPEG")[:-60], "JPEG: "),
     ):

@@ -33,7 +33,7 @@ def test_splits_that_cannot_be_parsed_are_refused():
     for text in texts:
         with pytest.raises(UserError) as caught:
             make_config(splits=parse_splits(text))
-        for part in ("--splits=", "expected"):
+        for part in ("--splits=", "Give "):
             assert part in str(caught.value), text
 
 
@@ -47,7 +47,7 @@ def test_numbers_of_shards_that_cannot_be_parsed_are_refused():
     for text in ("", "x", "1.5", "-1", "16MiB", "train=", "train=x", "train=1.5", "train=1,train=2", "1,2", "²", "4" * 5000):
         with pytest.raises(UserError) as caught:
             make_config(num_shards=parse_num_shards(text))
-        for part in (f"--num_shards={text}", "expected a number"):
+        for part in (f"--num_shards={text}", "a number"):
             assert part in str(caught.value), text
 
 

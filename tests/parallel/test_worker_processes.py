@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -183,14 +184,14 @@ def test_what_cannot_cross_to_the_parent_fails_its_task_and_hangs_nothing(start,
 
 def test_a_killed_child_fails_its_task_clearly(start):
     cases = [
-        ("killed", (signal.raise_signal, signal.SIGKILL), "killed: was there memory left?"),
+        ("killed", (signal.raise_signal, signal.SIGKILL), "killed"),
         ("crashed", (signal.raise_signal, signal.SIGSEGV), "signal 11"),
         ("ended", (os._exit, 3), "exit code 3"),
     ]
     for case, call, message in cases:
         error = error_of(start(1).submit(*call))
         assert isinstance(error, RunError), case
-        for part in ("light process", message):
+        for part in ("worker process", message):
             assert part in str(error), case
 
 
@@ -223,7 +224,7 @@ def test_children_that_cannot_start_are_one_clear_error_and_no_loop(start, monke
     monkeypatch.setattr(worker_process.sys, "executable", str(tmp_path / "python"))
     pool = start(1)
     for _ in range(30):
-        assert str(error_of(pool.submit(eval, "1"))) == "a light process ended (exit code 7) as it started, 3 times in a row"
+        assert re.search("exit code 7.* 3 times", str(error_of(pool.submit(eval, "1"))))
     assert len(log.read_text().splitlines()) == 3
 
 
@@ -268,7 +269,7 @@ def test_a_task_for_a_closed_pool_fails_clearly_and_does_not_hang(start):
     pool = start(2)
     pool.close()
     time.sleep(0.2)  # whoever serves the tasks has seen the end
-    with pytest.raises(RunError, match="light process"):
+    with pytest.raises(RunError, match="worker process"):
         pool.submit(eval, "1").result(TIMEOUT)
 
 
@@ -311,7 +312,7 @@ def test_a_child_ignores_the_terminals_interrupt(start):
 
 # Lifetime
 
-DIED = "a light process ended (exit code 3) while it was at work"
+DIED = "a worker process ended (exit code 3)"
 
 CALL_ONE = b"""
 from beam_pipelines.parallel.worker_processes import worker_processes

@@ -77,7 +77,7 @@ def test_estimate_rejects_an_empty_split_like_the_run(folder, capsys):
     call = ["prepare", "--input=flowers", "--output=out", "--splits=train=0.999999,test=0.000001"]
     assert [main([*call, *option]) for option in ([], ["--estimate"])] == [2, 2]
     first, second = capsys.readouterr().err.splitlines()
-    assert first == second and "split 'test' would come out empty: none of the 70 examples" in first
+    assert first == second and "split 'test' would be empty: none of 70 examples" in first
 
 
 def test_estimate_reports_rejected_inputs(folder, capsys):

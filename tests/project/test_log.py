@@ -86,7 +86,7 @@ def test_progress_is_logged_at_intervals_without_a_terminal(tmp_path, monkeypatc
         # The first line may predate the restart
         assert reported.wait(30) and not reported.clear() and reported.wait(30)
     line, *_, last = capsys.readouterr().err.splitlines()
-    assert last.endswith("; job restarted 1 time"), last
+    assert last.endswith("; job restarts: 1"), last
     assert re.fullmatch(r"recordmill: 0:\d\d: listed 100 of 100 \(.*\); written 40 of 100 \([\d,]+/s, 0:\d\d left\), 2 dead letters; [\d,.]+ MB/s", line), line
 
 
@@ -100,7 +100,7 @@ def test_progress_reports_repeated_requests(tmp_path, monkeypatch, capsys):
     with progress.ProgressDisplay(str(tmp_path / "progress")):
         assert reported.wait(30)
     line = capsys.readouterr().err.splitlines()[0]
-    assert line.endswith("; 1,234 requests made again") and "MB/s" not in line, line
+    assert line.endswith("; 1,234 retried requests") and "MB/s" not in line, line
 
 
 def test_progress_does_not_decrease_if_its_directory_is_removed(tmp_path, monkeypatch, capsys):
@@ -126,7 +126,7 @@ def test_output_during_an_import_is_shown_only_if_the_import_fails(tmp_path, mon
         with contextlib.nullcontext() if not expected else pytest.raises(ModuleNotFoundError, match="made_nowhere"):
             import_quietly(name)
         assert capfd.readouterr().err == expected, name
-    with pytest.raises(UserError, match=r"made_nowhere is not installed; expected: pip install 'recordmill\[transform\]'"):
+    with pytest.raises(UserError, match=r"made_nowhere is not installed.* pip install 'recordmill\[transform\]'"):
         import_quietly("made_broken", "made_nowhere")
 
 
@@ -234,7 +234,7 @@ def test_error_json_is_removed_after_success(source, tmp_path, monkeypatch, caps
 # Maps each path that cannot be written to the options and to parts of the expected lines.
 UNWRITABLE = {
     "a folder": (["--error_json=there"], ["--error_json=there: Is a directory"]),
-    "no value": (["--error_json"], ["--error_json: expected one argument"]),
+    "no value": (["--error_json"], ["--error_json:"]),
     "a folder as temporary file": (
         ["--error_json=new"],
         ["nowhere", "--error_json=new could not be written: Is a directory"],

@@ -150,7 +150,7 @@ def test_key_of_several_columns_allows_repeated_images(tmp_path, capsys):
     command = ["--image_column=a", "--feature=b:image", "--splits=train=1"]
     table = write_table(tmp_path / "in", rows, files)
     assert main(["prepare", "--input", str(table), "--output", str(tmp_path / "out"), *command]) == 2
-    assert "--key_column=a,b" in capsys.readouterr().err
+    assert "--key_column=a,b " in capsys.readouterr().err
     data = tf_input.open(prepare(table, tmp_path / "out", *command, "--key_column=a,b"))
     assert set(stored(data)) == {f"{row['a']}|{row['b']}" for row in rows}
     assert """batch_size=128, inputs=('image', 'b'))""" in capsys.readouterr().out
@@ -345,7 +345,7 @@ def test_invalid_read_options_are_rejected(pairs, options, message):
     [
         (["--feature=right=second:image", "--image_encoding=raw"], "--image_encoding=raw: "),
         (["--feature=right=third:image"], "'third' (--label or --feature)"),
-        (["--feature=image=second:image"], "--label or --feature=image"),
+        (["--feature=image=second:image"], "--label or --feature=image:"),
         (["--feature=right=second,label:image"], "several columns"),
     ],
 )

@@ -172,9 +172,9 @@ def test_prepared_dataset_is_a_source(prepared, tmp_path, name):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (["--label=weather", "--label=ground"], "--label_names: "),
-        (["--label=age:float"], "--label_names: "),
-        (["--label=class", "--key_column=patient", "--splits=train=1"], "--key_column"),
+        (["--label=weather", "--label=ground"], "--label_names=FILE"),
+        (["--label=age:float"], "Labels with class names: none."),
+        (["--label=class", "--key_column=patient", "--splits=train=1"], "'patient'"),
     ],
 )
 def test_options_that_do_not_fit_the_table_are_rejected(tmp_path, capsys, options, message):

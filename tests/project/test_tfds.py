@@ -164,7 +164,7 @@ def test_feature_descriptions_are_in_manifest_tfds_and_schema(tmp_path, capsys):
 
 
 BAD_DESCRIPTIONS = {
-    "label": "FEATURE=TEXT, a line of at most 1000 characters",
+    "label": "FEATURE=TEXT in one line of at most 1000 characters",
     "label=": "FEATURE=TEXT",
     "=text": "FEATURE=TEXT",
     "label=a\nb": "FEATURE=TEXT",

@@ -133,7 +133,7 @@ def test_names_of_classes_are_read_from_the_store_that_the_options_lead_to(serve
     for option in (f"--label_names={names}/names.txt", f"--label_names=label={names}/names.txt", f"--label_names_from={names}/old"):
         FileSystems.set_options(parse_pipeline_options([]))  # as where a command begins
         assert prepare(str(source), str(tmp_path / "out"), option, "--estimate", *server.flags, *nowhere) == 1
-        assert "http://127.0.0.1:9 has answered nothing useful for 0.2 s" in capfd.readouterr().err
+        assert "http://127.0.0.1:9 for 0.2 s" in capfd.readouterr().err
     FileSystems.set_options(parse_pipeline_options([]))
     assert prepare(str(source), str(tmp_path / "out"), f"--label_names={names}/names.txt", *server.flags) == 0
     assert (tmp_path / "out" / "label.labels.txt").read_text() == "bee\nant\ncow\n"
@@ -180,7 +180,7 @@ def test_a_failed_run_leaves_no_dataset_and_nothing_that_could_not_be_gone_on_fr
     """With too many dead letters it fails at its end; with a split that stays empty before it has planned anything."""
     call = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--name=made", f"--num_shards={NUM_SHARDS}", *server.flags]
     assert main([*call, "--splits=train=0.999999,test=0.000001"]) == 2
-    assert "split 'test' would come out empty" in capsys.readouterr().err
+    assert "split 'test' would be empty" in capsys.readouterr().err
     assert not objects(server, f"{bucket}/out") and not objects(server, f"{bucket}/out.incomplete")
     assert main([*call, "--max_bad_fraction=0"]) == 2
     assert "1 of 18 inputs are dead letters" in capsys.readouterr().err
@@ -202,7 +202,7 @@ def test_of_two_runs_to_one_output_the_second_says_so(server, bucket, prepared, 
         assert prepare(f"{bucket}/in", out, *options, *server.flags) == 1
         error = capsys.readouterr().err
         assert error.startswith(f"recordmill: --output={out}: another run is writing to it: process "), error
-        assert error.count("\n") == 1 and "on elsewhere, since" in error and "its lease runs out in" in error
+        assert error.count("\n") == 1 and "on elsewhere, since" in error and "its lease expires in" in error
     assert list(objects(server, f"{out}.incomplete")) == [LEASE] and not objects(server, out)
 
 
@@ -228,7 +228,7 @@ def test_a_run_whose_lease_another_has_taken_writes_no_shard_and_publishes_nothi
 
     monkeypatch.setattr(global_shuffle, "write_plan", lose_the_lease)
     assert prepare(f"{bucket}/in", out, *server.flags) == 1
-    assert "another run has taken over what this one was making (process " in capsys.readouterr().err
+    assert "another run has taken over this output (process " in capsys.readouterr().err
     assert set(objects(server, out)) <= {MARKER}
     assert json.loads(objects(server, f"{out}.incomplete")[LEASE])["holder"] == "its", "what is there is the other's"
 
@@ -422,7 +422,7 @@ def test_a_dataset_on_disk_is_made_and_repaired_from_a_store(server, bucket, pre
     assert f"{shards[0].name}: {changed}: the image has " in capsys.readouterr().err
     store.remove(f"{bucket}/in/{gone}")
     assert main(["repair", str(output), *server.flags]) == 1
-    assert f"{shards[0].name}: {gone}: is not listed any more" in capsys.readouterr().err
+    assert f"{shards[0].name}: {gone}: is no longer listed" in capsys.readouterr().err
     assert not shards[0].exists()
 
 

@@ -442,7 +442,7 @@ def test_too_many_dead_letters_leave_what_a_larger_fraction_goes_on_from(source,
     output = tmp_path / "out"
     assert main(call(tmp_path / "in", output)) == 2
     error = capsys.readouterr().err
-    assert "3 of 200 inputs are dead letters, more than --max_bad_fraction=0.01 allows (with --resume another one may be given)" in error
+    assert "3 of 200 inputs" in error and "--max_bad_fraction=0.01" in error and "--resume" in error
     assert f"\n{NUM_SHARDS} of {NUM_SHARDS} shards are complete. " in error, error
     kept = finished_files(output)
     assert main(call(tmp_path / "in", output, "--resume", "--max_bad_fraction=0.02")) == 0

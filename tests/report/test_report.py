@@ -130,7 +130,7 @@ def test_it_says_what_the_dataset_is(classes):
         assert list(map(int, counts)) == [statistics[split]["label_counts"][name] for split in ("train", "validation", "test")]
     summary = " ".join(page.sections["summary"].split())
     assert "138 examples" in summary and "3 splits" in summary and "16 × 16 pixels" in summary
-    assert "2 of 140 inputs (1.43%) were refused" in summary and "Worth a look" in summary
+    assert "2 of 140 inputs (1.43%)" in summary and "bad_image (2)" in summary
     quality = page.rows["shuffle"][1]
     shuffle = statistics["train"]["shuffle"]["label"]
     assert quality[:4] == ["train", "label", *(f"{shuffle[key]:.2f}" for key in ("mean_run_length", "expected_mean_run_length"))]
@@ -140,8 +140,8 @@ def test_it_says_what_the_dataset_is(classes):
     (letter,) = map(json.loads, (classes / DEAD_LETTER_THUMBNAILS).read_text().splitlines())
     assert letter["path"] == "ant/cut.jpg" and seen["src"] == f"data:image/jpeg;base64,{letter['thumbnail']}"
     assert "--splits" in page.sections["made"] and "7/10" in page.sections["made"] and "made-train.tfrecord-*" in page.sections["made"]
-    assert [row[-1] for row in page.rows["shuffle"][1:]] == ["as chance has it"] * 3
-    labels = [item["aria-label"] for item in page.all("svg") if "Bytes of an image in " in item.get("aria-label", "")]
+    assert not any("z = " in row[-1] for row in page.rows["shuffle"][1:])
+    labels = [item["aria-label"] for item in page.all("svg") if re.match("Bytes .* in ", item.get("aria-label", ""))]
     numbers = {re.search(r" in (\w+):", text)[1]: sum(map(int, re.findall(r": (\d+);", text))) for text in labels}
     assert numbers == {split: facts["num_examples"] for split, facts in statistics.items()}, "a histogram for each split"
     assert [row[0] for row in page.rows["splits"][1:]] == ["train", "validation", "test"]
@@ -174,7 +174,7 @@ def test_equal_runs_and_the_command_give_equal_pages(classes, tmp_path, capfd):
         (tmp_path / name).write_bytes(other)
         capfd.readouterr()
         assert main(["report", str(classes), "--page", str(tmp_path / name)]) == 2 and (tmp_path / name).read_bytes() == other
-        assert f"--page={tmp_path / name}: a file is there" in capfd.readouterr().err
+        assert f"--page={tmp_path / name}" in capfd.readouterr().err
 
 
 def test_a_bad_shuffle_is_told(classes, tmp_path):
@@ -182,7 +182,7 @@ def test_a_bad_shuffle_is_told(classes, tmp_path):
     corruption(copy, STATISTICS, lambda text: re.sub(r'"mean_run_length": [0-9.]+', '"mean_run_length": 9.5', text, count=1))
     assert main(["report", str(copy)]) == 0
     page = Page(copy / REPORT)
-    assert "runs are longer than chance makes them" in page.rows["shuffle"][1][-1] and "9.50 examples" in page.sections["summary"]
+    assert "z = " in page.rows["shuffle"][1][-1] and "9.50 examples" in page.sections["summary"]
 
 
 def test_a_thumbnail_that_is_no_picture_is_not_shown(classes, tmp_path):
@@ -196,7 +196,7 @@ def test_a_thumbnail_that_is_no_picture_is_not_shown(classes, tmp_path):
 def test_an_image_that_nobody_can_decode_is_neither_dark_nor_bright(tmp_path):
     write_files(tmp_path / "in", {**{f"ant/{index}.jpg": jpeg(index) for index in range(3)}, "ant/cut.jpg": jpeg(3)[:-60]})
     page = Page(prepare(tmp_path, "in", "--check=header", "--splits=train=1") / REPORT)
-    shown = {caption.rpartition(": ")[2] for caption, _ in page.figures["oddest"] if "of white" in caption}
+    shown = {caption.rpartition(": ")[2] for caption, _ in page.figures["oddest"] if caption.startswith("brightness")}
     assert shown == {"ant/0.jpg", "ant/1.jpg", "ant/2.jpg"} and "ant/cut.jpg" in page.sections["oddest"]
 
 
@@ -237,7 +237,7 @@ def test_a_page_that_cannot_be_made_costs_the_page_alone(tmp_path, capfd, monkey
     monkeypatch.setattr(write_report, "render_page", raised(ZeroDivisionError()))
     out = prepare(tmp_path, "in", "--splits=train=1")
     reported = capfd.readouterr().err
-    assert "warning: report.html could not be made (ZeroDivisionError" in reported and f"`recordmill report {out}`" in reported
+    assert "warning: report.html could not be written (ZeroDivisionError" in reported and f"`recordmill report {out}`" in reported
     assert not (out / REPORT).exists() and main(["verify", str(out)]) == 0
     monkeypatch.undo()
     assert main(["report", str(out)]) == 0 and (out / REPORT).exists()
@@ -248,7 +248,7 @@ def test_a_run_whose_shards_are_not_such_as_were_written_goes_on_without_a_page(
     write_class_folders(tmp_path / "in", {"ant": 12})
     monkeypatch.setattr(write_report, "read_sample", raised(BadExampleError("none")))
     typed = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits=train=1"]
-    assert main(typed) == 1 and "what report.html is made of is not as it was written" in capfd.readouterr().err
+    assert main(typed) == 1 and "report.html" in capfd.readouterr().err
     assert main([*typed, "--resume", "--no_report"]) == 0 and not (tmp_path / "out" / REPORT).exists()
     assert "report" not in capfd.readouterr().err
 
@@ -308,7 +308,8 @@ def test_boxes_that_were_clipped_or_left_out_are_told(tmp_path, capsys):
     command = ["prepare", "--input", str(tmp_path / source), "--output", str(tmp_path / "out"), "--label=objects", "--splits=train=1"]
     assert main([*command, "--bad_boxes=clip"]) == 0
     assert "boxes:        12 clipped to their image, 6 " in capsys.readouterr().out
-    assert "12 boxes were clipped to their image, 6 outside it left out." in Page(tmp_path / "out" / REPORT).sections["summary"]
+    summary = Page(tmp_path / "out" / REPORT).sections["summary"]
+    assert "12 boxes" in summary and "6 boxes" in summary
 
 
 def png_mask(height: int, width: int) -> bytes:
@@ -343,7 +344,7 @@ def test_a_page_stays_small_whatever_the_dataset(tmp_path):
     rows = "".join(f"{json.dumps({'key': f'k{index}', 'city': 'c', 'label': name})}\n" for index, name in enumerate(names))
     write_files(tmp_path, {"rows.jsonl": rows.encode()})
     page = prepare(tmp_path, "rows.jsonl", "--image=none", "--feature=city", "--splits=train=1") / REPORT
-    assert page.stat().st_size < 5_000_000 and "And 500 more classes" in page.read_text()
+    assert page.stat().st_size < 5_000_000 and "500 more classes" in page.read_text()
     write_files(tmp_path / "noise", {f"in/{index % 3}/{index}.png": png(index, 256, 256) for index in range(24)})
     page = prepare(tmp_path / "noise", "in", "--splits=train=1") / REPORT
     assert len(Page(page).all("img")) >= 24 and page.stat().st_size < 1_500_000
@@ -366,21 +367,21 @@ def test_damaged_and_foreign_datasets_are_one_line(classes, tmp_path, capfd):
         "no data set": (lambda path: (path / MANIFEST).unlink(), "is not a dataset"),
         "no statistics": (lambda path: (path / STATISTICS).unlink(), STATISTICS),
         "other statistics": (lambda path: (path / STATISTICS).write_text('{"splits": 3}'), f"{STATISTICS} has 13 bytes"),
-        "forged statistics": (lambda path: corruption(path, STATISTICS, lambda text: '{"splits": 3}'), "not such as are written"),
-        "no JSON": (lambda path: (path / "run.json").write_text("{"), "run.json: no JSON"),
-        "a list": (lambda path: (path / "run.json").write_text("[]"), "run.json: a list; expected an object"),
+        "forged statistics": (lambda path: corruption(path, STATISTICS, lambda text: '{"splits": 3}'), "recordmill verify"),
+        "no JSON": (lambda path: (path / "run.json").write_text("{"), "run.json"),
+        "a list": (lambda path: (path / "run.json").write_text("[]"), "run.json"),
         "dead letters": (lambda path: (path / DEAD_LETTERS).write_text("3\n"), "line 1"),
-        "thumbnails": (lambda path: (path / DEAD_LETTER_THUMBNAILS).write_text('{"stage": "x"}\n'), "expected stage, reason, path"),
-        "a thumbnail": (replaced(DEAD_LETTER_THUMBNAILS, '"thumbnail": "', '"thumbnail": "?'), "a thumbnail is no base64"),
+        "thumbnails": (lambda path: (path / DEAD_LETTER_THUMBNAILS).write_text('{"stage": "x"}\n'), "stage, reason, path"),
+        "a thumbnail": (replaced(DEAD_LETTER_THUMBNAILS, '"thumbnail": "', '"thumbnail": "?'), "base64"),
         "leaks": (lambda path: (path / LEAKS).write_text('{"detected": 3}'), NEAR_DUPLICATES),
         "newer format": (lambda path: corruption(path, MANIFEST, lambda text: text.replace('version": 4', 'version": 5')), "version 5"),
-        "another place": (replaced(MANIFEST, other, "made-none.tfrecord"), "its manifest has a shard 'made-none"),
-        "another catalog": (replaced(MANIFEST, "g/made-train", "g/made-none"), "its manifest has a catalog 'catalog/made-none"),
+        "another place": (replaced(MANIFEST, other, "made-none.tfrecord"), "'made-none"),
+        "another catalog": (replaced(MANIFEST, "g/made-train", "g/made-none"), "'catalog/made-none"),
         "outside": (lambda path: corruption(path, MANIFEST, lambda text: text.replace(other, f"../../{other}")), f"../../{other}"),
         "a catalog": (lambda path: next((path / "catalog").iterdir()).write_bytes(b"PAR1"), "catalog/made-"),
         "an index": (lambda path: [item.write_bytes(b"") for item in (path / "index").iterdir()], " 0 bytes"),
-        "no rows": (lambda path: [element.write_bytes(encode_index([], (0, 0))) for element in (path / "index").iterdir()], "has 0 rows; expected "),
-        "shards": (lambda path: [entry.write_bytes(bytes(10_000)) for entry in path.glob("*.tfrecord-*")], "not such as are written"),
+        "no rows": (lambda path: [element.write_bytes(encode_index([], (0, 0))) for element in (path / "index").iterdir()], " 0 rows"),
+        "shards": (lambda path: [entry.write_bytes(bytes(10_000)) for entry in path.glob("*.tfrecord-*")], "recordmill verify"),
     }
     for case, (change, expected) in cases.items():
         copy = pathlib.Path(shutil.copytree(classes, tmp_path / case))
@@ -424,16 +425,17 @@ def test_a_hostile_manifest_reaches_neither_the_page_nor_other_files(classes, tm
 
 def test_a_file_that_is_gone_as_a_run_makes_its_page_is_of_the_disk(classes, tmp_path):
     copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy", ignore=shutil.ignore_patterns(REPORT, STATISTICS)))
-    with pytest.raises(StorageError, match="^what report.html is made of could not be read: No such file or directory$"):
+    with pytest.raises(StorageError, match="^report.html .*: No such file or directory$"):
         write_report.write_report(str(copy), read_manifest(copy))
     assert not (copy / REPORT).exists()
 
 
 def test_what_is_gone_is_named_in_one_line(classes, tmp_path, capfd):
     copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy", ignore=shutil.ignore_patterns(STATISTICS)))
-    for command, more in (("report", " (see `recordmill verify`)"), ("inspect", "")):
+    for command, advice in (("report", "`recordmill verify`"), ("inspect", "")):
         assert main([command, str(copy)]) == 2
-        assert capfd.readouterr().err == f"recordmill: {copy / STATISTICS}: No such file or directory{more}\n"
+        (line,) = capfd.readouterr().err.splitlines()
+        assert line.startswith(f"recordmill: {copy / STATISTICS}: No such file or directory") and advice in line
 
 
 def test_a_dataset_without_catalogs_has_a_page(classes, tmp_path):
@@ -454,8 +456,8 @@ def test_the_darkest_and_the_brightest_are_found_in_a_sample(tmp_path):
     write_files(tmp_path, files | {f"in/a/{name}.jpg": data for name, data in plain.items()})
     page = Page(prepare(tmp_path, "in", "--splits=train=0.8,test=0.2") / REPORT)
     reported = [caption for caption, _ in page.figures["oddest"]]
-    assert "0% of white: a/black.jpg" in reported and "100% of white: a/white.jpg" in reported
-    assert re.search(r"Of \d\d images that were decoded: the first of each split", page.sections["oddest"])
+    assert "brightness 0%: a/black.jpg" in reported and "brightness 100%: a/white.jpg" in reported
+    assert re.search(r"\b\d\d decoded images", page.sections["oddest"])
 
 
 @pytest.fixture(scope="module")
@@ -480,10 +482,10 @@ def test_near_duplicates_stand_side_by_side(near_duplicates, tmp_path, how):
     assert main(["prepare", "--input", str(near_duplicates), "--output", str(out), f"--duplicates={how}", "--splits=train=0.5,test=0.5", "--quiet"]) == 0
     page = Page(out / REPORT)
     kept = how == "group"
-    spanning = [("a: a/2.jpg", True), ("b: b/<i>.jpg" + " (left out)" * (not kept), kept)]
-    assert page.figures["leaks"] == [*spanning, ("a: a/0 again.jpg", True), ("a: a/0.jpg" + " (left out)" * (not kept), kept), *spanning]
-    assert "No two images that are alike lie in different splits" in page.sections["summary"]
-    assert ("images left out" in page.sections["leaks"]) == (how == "drop")
+    spanning = [("a: a/2.jpg", True), ("b: b/<i>.jpg" + " (removed)" * (not kept), kept)]
+    assert page.figures["leaks"] == [*spanning, ("a: a/0 again.jpg", True), ("a: a/0.jpg" + " (removed)" * (not kept), kept), *spanning]
+    assert "No leaks: " in page.sections["summary"]
+    assert ("images removed" in page.sections["leaks"]) == (how == "drop")
     check_safe(page)
 
 
@@ -507,7 +509,7 @@ def test_only_what_was_left_out_is_called_so(near_duplicates, tmp_path):
     corruption(out, LEAKS, lambda text: text.replace('"num_cut": 0', '"num_cut": 2').replace('"num_pairs_cut": 0', '"num_pairs_cut": 7'))
     assert main(["report", str(out)]) == 0
     page = Page(out / REPORT)
-    assert ("a: a/gone.jpg (not found)", False) in page.figures["leaks"] and "2: 7 pairs are in two parts" in page.sections["leaks"]
+    assert ("a: a/gone.jpg (not found)", False) in page.figures["leaks"] and "2: 7 pairs" in page.sections["leaks"]
 
 
 @hypothesis.settings(max_examples=15, deadline=None)

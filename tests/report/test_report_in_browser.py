@@ -66,7 +66,7 @@ def test_a_page_asks_for_nothing_and_axe_finds_nothing(browser, page_path, scree
         page.on("pageerror", lambda error: reported.append(str(error)))
         page.goto(page_path.as_uri())
         assert [url for url in requests if not url.startswith("data:image/")] == [page_path.as_uri()] and not reported
-        assert page.title().startswith("out: a data set of 61 examples")
+        assert page.title().startswith("out: a dataset of 61 examples")
         assert page.evaluate("[...document.images].every((image) => image.complete && image.naturalWidth > 0)")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -68,25 +68,25 @@ def refusal(capsys: pytest.CaptureFixture, *options: str, code: int = 2) -> str:
 def test_an_unknown_runner_and_one_that_gives_wrong_results_are_refused(folder, capsys):
     for runner in ("SparkleRunner", "DaskRunner"):
         line = refusal(capsys, f"--runner={runner}")
-        assert f"--runner={runner}: expected one of DirectRunner, " in line and "FlinkRunner" in line
+        assert f"--runner={runner}" in line and "DirectRunner" in line and "FlinkRunner" in line
 
 
 def test_local_paths_are_refused_where_workers_may_not_see_them(folder, capsys):
     for runner in ("FlinkRunner", "PortableRunner"):
         line = refusal(capsys, f"--runner={runner}", "--flink_master=localhost:1", *PROCESS)
         assert "--input=flowers: " in line and "--shared_filesystem" in line, runner
-    assert "expected a gs:// path" in refusal(capsys, "--runner=DataflowRunner", "--shared_filesystem")
+    assert "gs://" in refusal(capsys, "--runner=DataflowRunner", "--shared_filesystem")
 
 
 def test_a_flink_master_that_does_not_answer_is_named(folder, capsys, flink_master):
     for master, reason, code, expected in (
-        ("localhost:1", "Connection refused", 1, "is the cluster's JobManager up"),  # it may be, by the next time
-        ("no.such.host:8081", "", 1, "is the cluster's JobManager up"),
-        ("localhost:x", "", 2, "expected HOST:PORT"),
-        (flink_master + "/no", "", 2, "expected HOST:PORT"),
+        ("localhost:1", "Connection refused", 1, "JobManager"),  # it may be, by the next time
+        ("no.such.host:8081", "", 1, "JobManager"),
+        ("localhost:x", "", 2, "HOST:PORT"),
+        (flink_master + "/no", "", 2, "HOST:PORT"),
     ):
         line = refusal(capsys, *FLINK, f"--flink_master={master}", code=code)
-        assert f"--flink_master={master}: no answer ({reason}" in line and expected in line
+        assert f"--flink_master={master}" in line and reason in line and expected in line
 
 
 @needs_java
@@ -99,7 +99,7 @@ def test_a_job_server_that_is_missing_is_named(folder, capsys, flink_master):
 def test_a_job_server_that_cannot_be_downloaded_is_named(folder, capsys, flink_master):
     url = f"http://{flink_master}/job-server.jar"
     line = refusal(capsys, *FLINK, f"--flink_master={flink_master}", f"--flink_job_server_jar={url}")
-    assert url in line and "expected its path or URL: --flink_job_server_jar" in line
+    assert url in line and "--flink_job_server_jar" in line
 
 
 def test_without_java_nothing_is_submitted_to_flink(folder, capsys, flink_master, monkeypatch):
@@ -107,7 +107,7 @@ def test_without_java_nothing_is_submitted_to_flink(folder, capsys, flink_master
     for home in ("", str(folder)):
         monkeypatch.setenv("JAVA_HOME", home)
         line = refusal(capsys, *FLINK, f"--flink_master={flink_master}")
-        assert "java was not found; expected Java 11 or later" in line
+        assert "java" in line and "Java 11" in line
 
 
 def test_workers_that_would_come_without_this_package_are_refused(folder, capsys, flink_master):
@@ -115,7 +115,7 @@ def test_workers_that_would_come_without_this_package_are_refused(folder, capsys
     for environment in ([], ["--environment_type=DOCKER"]):
         for half in ([], ["--requirements_file=r.txt"], [f"--setup_file={__file__}"]):
             line = refusal(capsys, *options, *environment, *half)
-            assert "its workers would lack recordmill or what it imports; expected --sdk_container_image=" in line
+            assert "--sdk_container_image=" in line
 
 
 def test_a_prism_that_is_not_there_is_named(folder, capsys):
@@ -128,8 +128,7 @@ def test_a_prism_that_cannot_be_downloaded_is_named(folder, capsys, monkeypatch)
     monkeypatch.setattr("apache_beam.runners.portability.prism_runner.GITHUB_DOWNLOAD_PREFIX", release)
     monkeypatch.setattr("apache_beam.runners.portability.prism_runner.PrismJobServer.BIN_CACHE", str(folder / "cache"))
     line = refusal(capsys, "--runner=PrismRunner")
-    assert f"Prism could not be downloaded (Unable to fetch remote prism binary at {release}" in line
-    assert "expected its path or URL: --prism_location" in line
+    assert f"Unable to fetch remote prism binary at {release}" in line and "--prism_location" in line
 
 
 def test_what_dataflow_needs_is_asked_for(folder, capsys):
@@ -137,15 +136,15 @@ def test_what_dataflow_needs_is_asked_for(folder, capsys):
     given, needs = [], {"--project": "made", "--region": "europe-west1", "--service_account_email": "a@b", "--max_num_workers": "9"}
     for option, value in (needs | {"--temp_location": "tmp"}).items():
         assert main([*paths, *given]) == 2
-        assert f"--runner=DataflowRunner needs {option}: " in capsys.readouterr().err
+        assert f"--runner=DataflowRunner needs {option}" in capsys.readouterr().err
         given.append(f"{option}={value}")
     assert main([*paths, *given]) == 2
-    assert "--temp_location=tmp: expected a gs:// path" in capsys.readouterr().err
+    assert "--temp_location=tmp" in capsys.readouterr().err
     given[-1] = "--temp_location=gs://bucket/tmp"
     assert main([*paths, *given]) == 2
-    assert "its workers would lack recordmill or what it imports" in capsys.readouterr().err
+    assert "--sdk_container_image" in capsys.readouterr().err
     assert main([*paths, *given, "--sdk_container_image=made", "--template_location=gs://bucket/t", "--wait"]) == 2
-    assert "--wait: with --template_location no job is submitted" in capsys.readouterr().err
+    assert "--wait" in capsys.readouterr().err
 
 
 def test_light_processes_work_on_local_files_alone(monkeypatch):
@@ -199,16 +198,16 @@ def test_what_an_engine_says_of_a_job_that_it_did_not_take_or_gave_up_is_one_lin
     flink = choose_engine(parse_pipeline_options(["--runner=FlinkRunner", "--flink_master=made:8081"]))
     java = "java.util.concurrent.TimeoutException: no heartbeat\n\tat org.apache.flink.Task.run(Task.java:1)"
     cases = [
-        (dataflow, ServiceUnavailable("try later,\nor not"), EngineError, "Dataflow did not take the job: try later, or not"),
-        (dataflow, TooManyRequests("too fast"), EngineError, "Dataflow did not take the job: too fast"),
+        (dataflow, ServiceUnavailable("try later,\nor not"), EngineError, "try later, or not"),
+        (dataflow, TooManyRequests("too fast"), EngineError, "too fast"),
         (dataflow, RuntimeError("Pipeline has validations errors:\nno region"), UserError, "Pipeline has validations errors: no region"),
         (dataflow, KeyError("a bug"), type(None), "None"),
-        (flink, RuntimeError(f"FAILED: {java}"), EngineError, f"--flink_master=made:8081: Flink gave up the job ({java.splitlines()[0]})"),
+        (flink, RuntimeError(f"FAILED: {java}"), EngineError, java.splitlines()[0]),
         (flink, RuntimeError(f"{java}\nTraceback (most recent call last)"), type(None), "None"),
     ]
     for engine, error, cls, reported in cases:
         actual = engine.explain(error)
-        assert (type(actual), str(actual)) == (cls, reported), error
+        assert type(actual) is cls and reported in str(actual) and "\n" not in str(actual), error
 
 
 def test_a_job_is_cancelled_once_its_end_was_seen(monkeypatch):
@@ -224,6 +223,5 @@ def test_a_job_is_cancelled_once_its_end_was_seen(monkeypatch):
 
     monkeypatch.setattr(Flink, "_list_jobs", lambda self: [mine])
     monkeypatch.setattr(beam_pipelines.runners.engine, "_STOP_SECONDS", -1)
-    message = r"could not be cancelled \(it is still RUNNING\): mine, http://made/mine"
-    with pytest.raises(StillRunningError, match=message):
+    with pytest.raises(StillRunningError, match="RUNNING.* mine, http://made/mine"):
         flink.cancel_jobs([mine])

@@ -60,7 +60,7 @@ def test_a_job_that_is_done_is_done():
 
 @pytest.mark.parametrize("state", [PipelineState.FAILED, PipelineState.CANCELLED])
 def test_any_other_end_is_an_error(state):
-    with pytest.raises(RunError, match=f"the job ended as {state}"):
+    with pytest.raises(RunError, match=state):
         wait_for(Job(state, state))
 
 
@@ -125,7 +125,7 @@ def test_a_job_that_takes_too_long_is_stopped_and_says_so(monkeypatch, is_swallo
                     raise
 
     job.wait_until_finish = wait
-    with pytest.raises(RunError, match="the job was not done after --job_timeout=1 seconds, and was stopped"):
+    with pytest.raises(RunError, match="--job_timeout=1 "):
         wait_for(job, "--job_timeout=1")
     assert job.is_cancelled
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
@@ -139,14 +139,14 @@ def test_a_job_that_is_done_in_time_is_not_interrupted_later():
 def test_another_thread_than_the_main_one_waits_too_but_for_as_long_as_it_takes():
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         thread.submit(wait_for, Job(PipelineState.DONE, PipelineState.DONE)).result()
-        with pytest.raises(UserError, match="--job_timeout=5: expected a call from the main thread, which alone can be interrupted"):
+        with pytest.raises(UserError, match="--job_timeout=5 .*main thread"):
             thread.submit(wait_for, Job(PipelineState.DONE, PipelineState.DONE), "--job_timeout=5").result()
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
 
 
 def test_a_limit_that_is_no_number_of_seconds_is_refused():
     for text in ("0", "-1", "1.5", "an hour"):
-        with pytest.raises(UserError, match=f"--job_timeout: {text}: expected a whole number of seconds, 1 or more"):
+        with pytest.raises(UserError, match=f"--job_timeout: {text}: "):
             parse_pipeline_options([f"--job_timeout={text}"])
 
 
@@ -176,5 +176,5 @@ def test_the_local_runner_is_stopped_too_and_gone_on_from(tmp_path, monkeypatch,
         reserved.setattr("beam_pipelines.pipeline.WriteShards.expand", lambda self, planned: planned | beam.Map(write))
         assert main([*command, "--job_timeout=2"]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("recordmill: the job was not done after --job_timeout=2 seconds") and "--resume" in error, error
+    assert "--job_timeout=2 " in error and "--resume" in error, error
     assert main([*command, "--resume"]) == 0

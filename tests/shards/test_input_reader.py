@@ -204,7 +204,7 @@ def test_trouble_with_the_spool_fails_the_run_and_refuses_no_input(tmp_path):
     with own_spool(inputs.context.config.spool_directory) as spool:
         spool.append(jpeg(1))
     where = {"spool": spool.spool, "offset": 0}
-    with pytest.raises(RunError, match=f"cat/x.tar.gz: the spool has {len(jpeg(1))} bytes at 0; expected {len(jpeg(1)) + 1}"):
+    with pytest.raises(RunError, match=f"cat/x.tar.gz: the spool has only {len(jpeg(1))} of "):
         inputs.read("cat/x.tar.gz", num_bytes=len(jpeg(1)) + 1, **where)
     with pytest.raises(RunError, match="cat/x.tar.gz: the spool could not be read: No such file"):
         inputs.read("cat/x.tar.gz", num_bytes=1, spool=spool.spool + 1, offset=0)

@@ -313,10 +313,10 @@ def test_a_plan_that_is_not_what_was_planned_ends_the_run(tmp_path):
     path = pathlib.Path(run.config.plan_directory) / "train-00000-of-00001"
     planned = path.read_bytes()
     cases = [
-        ("damaged", planned[:-9] + bytes([planned[-9] ^ 4]) + planned[-8:], "the plan of shard train-00000-of-00001 is damaged: "),
-        ("cut off", planned[:-1], "the plan of shard train-00000-of-00001 is damaged: "),
-        ("empty", b"", f"the plan of shard train-00000-of-00001 is damaged: 0 references; expected {len(MIXED)}"),
-        ("twice", planned * 2, f"{2 * len(MIXED)} references; expected {len(MIXED)}"),
+        ("damaged", planned[:-9] + bytes([planned[-9] ^ 4]) + planned[-8:], "the plan of shard train-00000-of-00001 is corrupt: "),
+        ("cut off", planned[:-1], "the plan of shard train-00000-of-00001 is corrupt: "),
+        ("empty", b"", "the plan of shard train-00000-of-00001 is corrupt: 0 references"),
+        ("twice", planned * 2, f"{2 * len(MIXED)} references"),
         ("gone", None, "the plan of shard train-00000-of-00001 could not be read: No such file"),
     ]
     for case, data, message in cases:

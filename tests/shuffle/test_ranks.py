@@ -246,10 +246,10 @@ def make_config(**options: object) -> PrepareJob:
 def test_a_number_of_shards_that_cannot_be_is_refused():
     by_name: Mapping[str, int] = {"train": 2, "validation": 11}
     cases = [
-        ("fewer than splits", 1, ["--num_shards=1", "2 (one a split: train, validation)", "30 (one an example)"]),
-        ("more than examples", 31, ["--num_shards=31", "30 (one an example)"]),
+        ("fewer than splits", 1, ["--num_shards=1", "2 (one per split: train, validation)", "30 (one per example)"]),
+        ("more than examples", 31, ["--num_shards=31", "30 (one per example)"]),
         ("more than a split's examples", by_name, ["--num_shards=train=2,validation=11", "at most 10", "'validation'"]),
-        ("a split without a number", {"train": 2}, ["--num_shards=train=2", "each of the splits train, validation"]),
+        ("a split without a number", {"train": 2}, ["--num_shards=train=2", "each of train, validation"]),
         ("a split that is not there", {"train": 2, "validation": 1, "test": 1}, ["test=1", "train, validation"]),
         ("another name", {"train": 2, "valid": 1}, ["valid=1", "train, validation"]),
     ]

@@ -126,7 +126,7 @@ def test_the_sample_is_checked_in_light_processes_as_in_one(tmp_path):
 
 
 def test_a_split_that_no_input_falls_into_is_refused(tmp_path):
-    with pytest.raises(UserError, match="split 'validation' would come out empty: none of the 3 examples"):
+    with pytest.raises(UserError, match="split 'validation' would be empty: none of 3 examples"):
         Input(tmp_path, mixed(3, 0), splits=None).check()
 
 
@@ -136,10 +136,10 @@ def test_a_split_that_no_input_falls_into_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "num, num_bad, max_bad_fraction, error, message",
     [
-        (5, 5, 0.01, UserError, "no input has a readable image; among the dead letters:\n  - c/0000.jpg: "),
-        (2000, 2000, 0.01, UserError, "none of the 40 inputs that were tried first has a readable image; among the dead letters:\n  - "),
-        (2000, 1500, 0.01, RunError, "of the 40 inputs that were tried first are dead letters, so more of all than --max_bad_fraction=0.01"),
-        (2000, 1500, 0, RunError, "more of all than --max_bad_fraction=0 allows:\n  - "),
+        (5, 5, 0.01, UserError, "no input has a readable image. The dead letters include:\n  - c/0000.jpg: "),
+        (2000, 2000, 0.01, UserError, "none of the first 40 inputs has a readable image. The dead letters include:\n  - "),
+        (2000, 1500, 0.01, RunError, "of the first 40 inputs are dead letters, so the total will exceed --max_bad_fraction=0.01"),
+        (2000, 1500, 0, RunError, "--max_bad_fraction=0."),
     ],
 )
 def test_an_input_that_cannot_end_well_is_told_of_at_once(tmp_path, num, num_bad, max_bad_fraction, error, message):
@@ -176,7 +176,7 @@ def test_a_wrong_folder_ends_the_command_before_anything_is_written(tmp_path, mo
     write_files(tmp_path / "in", mixed(num, num))
     assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]) == 2
     message = capsys.readouterr().err
-    assert "has a readable image; among the dead letters:\n  - c/" in message and "HTML" in message and "Traceback" not in message
+    assert "has a readable image. The dead letters include:\n  - c/" in message and "HTML" in message and "Traceback" not in message
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 

@@ -148,7 +148,7 @@ def test_keys_of_two_inputs_end_the_run_and_no_plan_is_written(tmp_path):
     with pytest.raises(Exception) as caught:
         global_shuffle([images(KEYS[:9]), images(KEYS[5:11])], {"train": 2}, config)
     error = find_user_facing(caught.value)
-    assert isinstance(error, UserError) and "4 keys are each of more than one input" in str(error)
+    assert isinstance(error, UserError) and "once: 4." in str(error)
     assert all(repr(key) in str(error) for key in KEYS[5:9])
     assert read_plan(config) is None
 
@@ -179,7 +179,7 @@ def test_a_runner_that_loses_or_repeats_pieces_of_a_block_fails_the_run(tmp_path
     config = make_config(tmp_path, splits=ALL_IN_ONE)
     assert len(shuffle_with(config)) == 4
     for meddled in range(4):
-        with pytest.raises(RunError, match="references have ranks .* arrived: the runner lost or repeated some"):
+        with pytest.raises(RunError, match="references with ranks .* lost or repeated"):
             shuffle_with(config, meddle_block=lambda block, chunks: meddle(chunks) if block == meddled else chunks)
             pytest.fail(f"block {meddled}")
 
@@ -188,7 +188,7 @@ def test_a_runner_that_loses_or_repeats_pieces_of_a_block_fails_the_run(tmp_path
 def test_a_runner_that_loses_or_repeats_what_a_block_has_for_a_shard_fails_the_run(tmp_path, meddle):
     config = make_config(tmp_path, splits=ALL_IN_ONE)
     for meddled in range(4):
-        with pytest.raises(RunError, match="references arrived; expected .*: the runner lost or repeated some"):
+        with pytest.raises(RunError, match="references arrived.* lost or repeated"):
             shuffle_with(config, meddle_shard=lambda address, chunks: meddle(chunks) if address[1] == meddled else chunks)
             pytest.fail(f"shard {meddled}")
 
@@ -200,7 +200,7 @@ def test_a_runner_that_loses_all_of_a_block_or_of_a_shard_fails_the_run(tmp_path
         plan_without_beam([lost], {"train": 4}, config, lambda block, chunks: [] if block == 1 else chunks, block_references=40)
     planned, collisions, plan = plan_without_beam([lost], {"train": 4}, config)
     for arrived in (planned[:3], [*planned, planned[0]]):
-        with pytest.raises(RunError, match=f"{len(arrived)} shards were planned; expected 4: the runner lost or repeated some"):
+        with pytest.raises(RunError, match=f"{len(arrived)} of 4 shards .* lost or repeated"):
             shuffle.finish(b"", arrived, [collisions], [], plan, make_listing(), config, "1")
     assert read_plan(config) is None
 

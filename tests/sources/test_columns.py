@@ -342,7 +342,7 @@ def test_classes_of_a_multi_hot_are_the_label_names(tmp_path: pathlib.Path) -> N
     assert reader.read({"x": "[1, 0, 1]"}) == ("", {"label": ("ant", "cat")})
     for labels, names, message in (
         (["x:multi_hot"], (), "the number of classes is unknown"),
-        (["x:multi_hot[9999999999]"], (), r"--label=x:multi_hot\[9999999999\]: expected at most 1,000,000 classes"),
+        (["x:multi_hot[9999999999]"], (), r"--label=x:multi_hot\[9999999999\]:"),
         (["x:multi_hot[2]"], ("a", "b", "c"), "3 label names are given"),
     ):
         with pytest.raises(UserError, match=message):

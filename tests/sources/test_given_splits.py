@@ -59,11 +59,11 @@ CASES = {
     "group in two split folders": (
         "splits",
         [r"--group_pattern=([0-9][0-9])\."],
-        "--input=splits: 20 groups are in several splits already, such as '00' in train and test",
+        "--input=splits: groups in several splits: 20, for example '00' in train and test",
         [["--group_pattern=.*"]],
     ),
-    "group column with groups in two splits": ("column.csv", ["--group=label"], "2 groups are in several splits already, such as", [["--group="]]),
-    "default group column with a group in two splits": ("grouped.csv", [], "1 group is in several splits already, such as 'p1' in train", [["--group="]]),
+    "group column with groups in two splits": ("column.csv", ["--group=label"], "groups in several splits: 2, ", [["--group="]]),
+    "default group column with a group in two splits": ("grouped.csv", [], "groups in several splits: 1, for example 'p1' in train", [["--group="]]),
     "split folders and strata": ("splits", ["--stratify"], "--divide train", [["--stratify", DIVIDE], ["--stratify", NO]]),
 }
 

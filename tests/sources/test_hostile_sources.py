@@ -261,7 +261,7 @@ CASES = {
         "00.png",
     ),
     "masks: decompression bomb": Case(masks(BOMB), LENIENT, 0, "60000 x 60000 pixels"),
-    "masks: JPEG photograph": Case(masks(jpeg()), LENIENT, 0, "its values are not exact"),
+    "masks: JPEG photograph": Case(masks(jpeg()), LENIENT, 0, "JPEG: "),
     "npz: pickle": Case(pickled_npz, LENIENT, 2, "x.npz"),
     "npy: pickle": Case(pickled_npy, [*LENIENT, "--label=none"], 2, "x.npy"),
     "cifar: pickles": Case(pickled_cifar, [*LENIENT, "--source=arrays"], 2, "pickle"),

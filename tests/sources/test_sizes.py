@@ -113,7 +113,7 @@ def test_missing_image_is_a_dead_letter(proxied, kind, tmp_path):
     assert main([*call, "--check=header"]) == 0
     (letter,) = map(json.loads, pathlib.Path(tmp_path, "out/dead_letters.jsonl").read_text().splitlines())
     assert (letter["path"], letter["stage"], letter["reason"]) == (missing, "read", "unreadable"), letter
-    assert "no such object" in letter["message"]
+    assert "does not exist" in letter["message"]
 
 
 NAMES = [f"{folder}/{index:02d}.jpg" for folder in ("a", "b", "b-b", "b.b", "ba", "é", "日本", "\U0001f600") for index in range(12)]

@@ -418,7 +418,7 @@ TABLE = "file_name,label,x\n0.png,a,0.npy\n"
 REFUSED = {
     "--feature=x:tensor[int128]": "int128",
     "--feature=x:tensor[float32,0,2]": "All sides must be above 0",
-    "--feature=x:tensor[float32,": "expected [FEATURE=]COLUMN",
+    "--feature=x:tensor[float32,": "[FEATURE=]COLUMN",
     "--feature=x:float[float32,2]": "only a tensor can have",
     "--feature=x:array[?,2]": "only a tensor can have",
     "--feature=x,label:tensor": "several columns",
@@ -466,7 +466,7 @@ def test_lists_of_numbers_that_are_no_such_array_are_refused(tmp_path):
     root, column = Root(str(tmp_path)), parse_column("--feature", "x:tensor[uint8,2]", "text")
     cases = [
         (lambda: read_array_cell([[1.0, 2.0]], (2, 2)), "has an array of shape .1, 2."),
-        (lambda: read_array_cell(["a", "b"], (2,)), "has no list of "),
+        (lambda: read_array_cell(["a", "b"], (2,)), "not a list of "),
         (lambda: read_array_cell([[1], [2, 3]], (2, 2)), "has lists that differ in length"),
         (lambda: read_tensor_cell([1, 300], column, root), "has lists of int64 with a number that uint8 cannot"),
         (lambda: resolve_array(parse_column("--feature", "x:tensor", "text"), [[1.0]]), "lists of numbers"),

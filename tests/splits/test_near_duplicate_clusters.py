@@ -66,7 +66,7 @@ def test_a_mirrored_image_is_alike() -> None:
     rows = make_rows([0x0E0F0F0F_0F0F0F0E, 0x3333333333333332, flipped(0x0E0F0F0F_0F0F0F0E ^ MIRROR, 3, 9, 40)])
     rows["visual_hash"][:, 1:] = [[1, 2, 3], [1, 2, 3], [1, 2 ^ MIRROR, 3 ^ (2**64 - 1)]]
     assert clusters_of(rows)[0] == {frozenset({0, 2})}
-    with pytest.raises(ValueError, match="expected 0 to 8"):
+    with pytest.raises(ValueError, match="from 0 to 8"):
         clusters_of(rows, distance=9)
 
 

@@ -178,19 +178,19 @@ def test_inputs_without_a_split_follow_their_group():
         (
             [image(0, "a", "p1", "test"), image(1, "a", "p1", "train"), image(2, "a", "", "train")],
             {"source": SourceConfig("image_folder", divide=("train",)), "splits": {"train": Fraction(1, 2), "dev": Fraction(1, 2)}},
-            "1 group is in several splits already, such as 'p1' in train and test; expected each in one",
+            "groups in several splits: 1, for example 'p1' in train and test",
         ),
         (
             [image(0, "a", "p1", "test"), image(1, "a", "p1", "train"), image(2, "a", "p1")],
             {"source": SourceConfig("table", divide=("rest",))},
-            "1 group is in several splits already, such as 'p1' in train and test; expected each in one: other groups",
+            "groups in several splits: 1, for example 'p1' in train and test",
         ),
         (
             [image(number, "a", f"p{number % 2}") for number in range(50)],
             {"stratify": ("label",)},
-            "split 'test' would come out empty: 50 inputs are in 2 groups of up to 25, of which none fits into its share",
+            "split 'test' would be empty: .*Inputs: 50, groups: 2, .*: 25",
         ),
-        ([image(number, "a") for number in range(3)], {"stratify": ("label",)}, "split 'test' would come out empty: none of the 3 examples falls into it"),
+        ([image(number, "a") for number in range(3)], {"stratify": ("label",)}, "split 'test' would be empty: none of 3 examples"),
     ],
 )
 def test_what_cannot_be_divided_so_is_refused(images, options, message):
@@ -234,14 +234,14 @@ def test_inputs_that_a_runner_lost_are_missed(tmp_path):
     config = make_config(tmp_path, splits=SHARES, stratify=("label",))
     run = write_run([make_references([image(number, "a") for number in range(100)], config, LABEL)], config.spool_directory)
     _, facts = mark_run(run, config)
-    with pytest.raises(RunError, match="the runner lost or repeated some"):
+    with pytest.raises(RunError, match="The runner lost"):
         resolve_bounds([], plan_splits(facts, config))
 
 
 def test_a_stratum_with_fewer_inputs_than_splits_is_warned_of():
     _, plan = resolve([image(number, "a" if number else "rare") for number in range(50)], stratify=("label",))
     (reported,) = plan.division.warnings()
-    assert re.fullmatch(r"label: 'rare' has 1 input, fewer than the 3 splits: nothing of it is in \w+, \w+", reported), reported
+    assert re.fullmatch(r"label: 'rare' .*inputs \(1\).* \(3\)\..*: \w+, \w+\.", reported), reported
 
 
 def test_a_class_with_fewer_groups_than_splits_is_warned_of_by_its_name_and_the_splits_that_lack_it():
@@ -251,7 +251,7 @@ def test_a_class_with_fewer_groups_than_splits_is_warned_of_by_its_name_and_the_
     actual, plan = resolve(images, splits={"train": Fraction(1, 2), "validation": Fraction(1, 4), "test": Fraction(1, 4)}, stratify=("label",))
     (reported,) = plan.division.warnings()
     (lacking,) = {"train", "validation", "test"} - {actual[item.key] for item in images[100:110]}
-    assert reported == f"label: 'rare' has 2 inputs or groups, fewer than the 3 splits: nothing of it is in {lacking}; 1 other stratum has too few as well"
+    assert re.fullmatch(rf"label: 'rare' .*groups \(2\).*\(3\) \(and 1 more\)\..* {lacking}\.", reported), reported
 
 
 def test_strata_may_be_of_several_classes_and_of_objects():
@@ -274,11 +274,11 @@ def test_strata_may_be_of_several_classes_and_of_objects():
 def test_more_splits_than_there_may_be_are_refused():
     images = [image(number, "a", split=f"s{number}" if number < 250 else "train") for number in range(260)]
     shares, divided = {f"fold{number}": Fraction(1, 10) for number in range(10)}, SourceConfig("image_folder", divide=("train",))
-    with pytest.raises(UserError, match="there would be 260 splits; expected at most 256"):
+    with pytest.raises(UserError, match="260 splits.* 256"):
         resolve(images, splits=shares, source=divided)
 
 
 def test_earlier_splits_of_a_dataset_without_catalogs_are_refused_in_one_line(tmp_path):
     write_dataset(tmp_path / "made", [Feature("x", "float")], {"train": [{"x": 1.0}]})
-    with pytest.raises(UserError, match="was made by `recordmill transform`, and has no catalog"):
+    with pytest.raises(UserError, match="`recordmill transform`"):
         load_earlier_splits(str(tmp_path / "made"))

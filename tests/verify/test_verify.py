@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 from typing import Any, Callable
 
@@ -222,7 +223,7 @@ def test_a_manifest_whose_inputs_do_not_add_up_is_named(copied: pathlib.Path, ca
     manifest, _ = read_manifest(str(copied))
     (copied / MANIFEST).write_text(dataclasses.replace(manifest, num_inputs=14).to_json())
     (corruption,) = verify(capfd, copied, "--quick")[1]["damages"]
-    assert corruption["file"] == MANIFEST and "num_inputs 14" in corruption["reason"] and "12" in corruption["reason"]
+    assert corruption["file"] == MANIFEST and "num_inputs is 14" in corruption["reason"] and "12" in corruption["reason"]
 
 
 def test_the_size_in_a_record_is_compared_with_the_image() -> None:
@@ -344,13 +345,13 @@ def test_each_line_that_other_commands_read_is_such_as_was_written(tmp_path: pat
         (thumbnails, json.dumps(seen | {"thumbnail": large}) + "\n", 1, "200 x 200 pixels"),
         (thumbnails, json.dumps(seen | {"thumbnail": cut}) + "\n", 1, "no thumbnail: JPEG"),
         (thumbnails, json.dumps(seen | {"thumbnail": "YWJj"}) + "\n", 1, "no JPEG"),
-        (thumbnails, f"{line}\n" + json.dumps(seen | {"path": "ant/other.jpg"}) + "\n", 2, "'ant/other.jpg', which is no dead letter"),
+        (thumbnails, f"{line}\n" + json.dumps(seen | {"path": "ant/other.jpg"}) + "\n", 2, "'ant/other.jpg'"),
         (thumbnails, line, 1, "an end of line"),
-        (letters, first + "[]\n", 2, "a list; expected an object"),
-        (letters, first + second.replace('"reason"', '"raison"'), 2, "no reason such as is written"),
+        (letters, first + "[]\n", 2, "a JSON list"),
+        (letters, first + second.replace('"reason"', '"raison"'), 2, "fields: reason"),
         (letters, first + "\xff\n", 2, "no JSON"),
-        (near_duplicates, near_duplicates.read_text().replace('"dropped": true', '"dropped": 1'), 2, "no dropped such as is written"),
-        (near_duplicates, near_duplicates.read_text().replace('"dropped": true', '"dropped": true, "group": 5'), 2, "no group, original_group such as is written"),
+        (near_duplicates, near_duplicates.read_text().replace('"dropped": true', '"dropped": 1'), 2, "fields: dropped"),
+        (near_duplicates, near_duplicates.read_text().replace('"dropped": true', '"dropped": true, "group": 5'), 2, "fields: group, original_group"),
     ]
     for path, text, number, reason in cases:
         complete = path.read_bytes()
@@ -370,7 +371,7 @@ def test_a_line_of_any_length_is_told_and_the_next_one_is_read() -> None:
     for num_bytes in (MAX_LINE_BYTES, 2 * MAX_LINE_BYTES + 1, 3 * MAX_LINE_BYTES):
         file = io.BytesIO(letter + b"x" * num_bytes + b"\n" + letter)
         (corruption,) = check_dead_letters(file, b"", 3)
-        assert (corruption.offset, corruption.reason) == (len(letter), f"line 2: {num_bytes + 1} bytes; expected at most {MAX_LINE_BYTES}, and an end of line")
+        assert corruption.offset == len(letter) and corruption.reason.startswith(f"line 2: {num_bytes + 1} bytes")
 
 
 def test_a_key_twice_and_a_group_in_two_splits_are_found(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
@@ -393,8 +394,8 @@ def test_a_key_twice_and_a_group_in_two_splits_are_found(tmp_path: pathlib.Path,
     manifest = Manifest(**{**manifest.__dict__, "splits": {"train": (train,), "test": (test,)}})
     (out / MANIFEST).write_text(manifest.to_json())
     reported = [corruption["reason"] for corruption in verify(capfd, out)[1]["damages"]]
-    assert any("'2.png', '4.png', '5.png', '6.png', '9.png' also in out-test" in reason for reason in reported), reported
-    assert any("a group of split" in reason for reason in reported), reported
+    assert any("'2.png', '4.png', '5.png', '6.png', '9.png' occurs also in out-test" in reason for reason in reported), reported
+    assert any("a group is in the splits" in reason for reason in reported), reported
 
 
 def test_a_group_in_two_splits_is_damage(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,7 +406,7 @@ def test_a_group_in_two_splits_is_damage(tmp_path: pathlib.Path, capfd: pytest.C
     assert main(["prepare", "--input", str(source / "rows.csv"), "--output", str(out), "--num_shards=2"]) == 0
     code, report, _ = verify(capfd, out)
     (corruption,) = report["damages"]
-    assert code == 1 and "a group of split 'test' is in 'train' too; expected each group in one split" in str(corruption)
+    assert code == 1 and "a group is in the splits 'test' and 'train'" in str(corruption)
 
 
 @pytest.mark.parametrize("change", [{"mask": 5}, {"splits": {"train": 5}}, {"images": 5}, {"images": {"channels": 5}}, "[" * 100_000])
@@ -434,30 +435,30 @@ def test_examples_that_do_not_fit_the_schema_are_named(copied: pathlib.Path, cap
             writer.write(record)
         writer.flush()
     reasons = {(corruption.get("record"), corruption["reason"]) for corruption in verify(capfd, copied)[1]["damages"] if corruption["file"] == shard.name}
-    assert (1, "it has no feature 'label'") in reasons and (1, "it has a feature 'table', which the schema lacks") in reasons
+    assert {1: {"label", "table"}} == {1: {re.search("feature '(.*?)'", reason)[1] for place, reason in reasons if place == 1}}
     assert any(record == 0 for record, _ in reasons)
 
 
 @pytest.mark.parametrize(
     ("feature", "values", "reason"),
     [
-        (Feature("age", "float"), {"age": [1, 2]}, "a list of int64; expected float"),
-        (Feature("age", "float", (3,)), {"age": [1.5, 2.5]}, "2 values; expected 3"),
-        (Feature("pose", "float", (None, 2)), {"pose": [1.5, 2.5, 3.5]}, "3 values; expected a multiple of 2"),
-        (Feature("label", "class_label", (), ("ant", "bee")), {"label": 2}, "label 2; expected 0 to 1"),
+        (Feature("age", "float"), {"age": [1, 2]}, "a list of int64"),
+        (Feature("age", "float", (3,)), {"age": [1.5, 2.5]}, "2 values"),
+        (Feature("pose", "float", (None, 2)), {"pose": [1.5, 2.5, 3.5]}, "3 values"),
+        (Feature("label", "class_label", (), ("ant", "bee")), {"label": 2}, "label 2"),
         (Feature("city", "text"), {"city": b"\xff"}, "can't decode byte 0xff"),
-        (Feature("image", "pixels", (2, 2, 3)), {"image": bytes(11)}, "11 bytes of pixels; expected 12"),
-        (Feature("depth", "tensor", (2, 2), dtype="uint16"), {"depth": bytes(9)}, "9 bytes of uint16 in the shape (2, 2); expected 8"),
-        (Feature("long", "tensor", (None, 2), dtype="uint16"), {"long": bytes(6)}, "in the shape (None, 2); expected a multiple of 4"),
+        (Feature("image", "pixels", (2, 2, 3)), {"image": bytes(11)}, "11 bytes of pixels"),
+        (Feature("depth", "tensor", (2, 2), dtype="uint16"), {"depth": bytes(9)}, "9 bytes of uint16 in the shape (2, 2)"),
+        (Feature("long", "tensor", (None, 2), dtype="uint16"), {"long": bytes(6)}, "in the shape (None, 2)"),
         (
             Feature("any", "tensor", (None, None, 3), dtype="uint8"),
             {"any/value": bytes(8), "any/shape": [2, 2, 2]},
-            "a tensor of shape (2, 2, 2); expected (None, None, 3)",
+            "a tensor of shape (2, 2, 2)",
         ),
         (
             Feature("any", "tensor", (None, None, 3), dtype="uint8"),
             {"any/value": bytes(8), "any/shape": [2, 2, 3]},
-            "8 bytes of uint8 in the shape (2, 2, 3); expected 12",
+            "8 bytes of uint8 in the shape (2, 2, 3)",
         ),
     ],
 )
@@ -470,7 +471,7 @@ def test_features_of_another_number_of_objects_each_are_told() -> None:
     schema = [Feature("objects/bbox", "bbox", (None, 4)), Feature("objects/is_crowd", "integer", (None,))]
     check = ExampleCheck(schema, decodes=False)
     actual = [*check.find(ExampleReader(example({"objects/bbox": [0.5] * 8, "objects/is_crowd": [0, 1, 0]})))]
-    assert actual == ["its features of objects have 2, 3 objects; expected one number"]
+    assert len(actual) == 1 and actual[0].endswith(": 2, 3")
     assert not [*check.find(ExampleReader(example({"objects/bbox": [0.5] * 8, "objects/is_crowd": [0, 1]})))]
 
 
@@ -500,14 +501,14 @@ def test_a_catalog_is_compared_with_its_records_whatever_its_checksum(copied: pa
     location, labels = table.column_names.index("label"), table.column("label").to_pylist()
     swapped = [{"ant": "bee", "bee": "ant"}[labels[0]], *labels[1:]]
     cases = {
-        "no catalog: ": b"PAR1 and no more",
-        "5 rows; expected 6": table.slice(1),
-        "it has no column 'label'": table.drop_columns(["label"]),
-        f"label {swapped[0]!r}; the record has {labels[0]!r}": table.set_column(location, "label", [swapped]),
-        "format 'png'; the image of the record is 'jpeg'": table.set_column(
+        "not a valid catalog: ": b"PAR1 and no more",
+        "5 rows instead of 6": table.slice(1),
+        "column 'label' is missing": table.drop_columns(["label"]),
+        f"label is {swapped[0]!r}, but the record has {labels[0]!r}": table.set_column(location, "label", [swapped]),
+        "format is 'png', but the image in the record is 'jpeg'": table.set_column(
             table.column_names.index("format"), "format", [["png"] + ["jpeg"] * 5]
         ),
-        "height 17; the record has 16": table.set_column(
+        "height is 17, but the record has 16": table.set_column(
             table.column_names.index("height"), "height", [[17] + [16] * 5]
         ),
         "": table.drop_columns(["group"]),
@@ -523,7 +524,7 @@ def test_who_may_not_read_a_file_is_told_of_no_damage(
     copied: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """A disk that has lost a part of it is another matter."""
-    info, reason = read_manifest(str(copied))[0].splits["train"][0], f"it cannot be read: {os.strerror(number)}"
+    info, reason = read_manifest(str(copied))[0].splits["train"][0], f"the file cannot be read: {os.strerror(number)}"
     for name, wanted in (("read", info.index), ("size", info.name)):
         monkeypatch.setattr(LocalFiles, name, refusing(getattr(LocalFiles, name), f"{copied}/{wanted}", number))
     code, report, said = verify(capfd, copied, "--quick")
@@ -556,7 +557,7 @@ def test_what_cannot_be_read_is_told_file_by_file(copied: pathlib.Path, capfd: p
         (copied / name).mkdir()
     report = verify(capfd, copied)[1]
     assert {corruption["file"]: corruption["can_repair"] for corruption in report["damages"]} == can_repair
-    assert {corruption["reason"] for corruption in report["damages"]} == {"it cannot be read: Is a directory"}
+    assert {corruption["reason"] for corruption in report["damages"]} == {"the file cannot be read: Is a directory"}
     assert {corruption.file for corruption in checked(copied)} == {item.index, item.catalog}
     assert checked(copied, 1)[0].file == other.name
     (copied / DEAD_LETTER_THUMBNAILS).touch()
@@ -597,7 +598,7 @@ def test_a_shard_of_more_records_than_its_index_and_catalog_have_is_told(copied:
     item, other = shards(copied)
     item.write_bytes(item.read_bytes() + other.read_bytes())
     code, report, _ = verify(capfd, copied)
-    assert code == 1 and "12 records; expected 6" in [corruption["reason"] for corruption in report["damages"] if corruption["file"] == item.name]
+    assert code == 1 and "12 records instead of 6" in [corruption["reason"] for corruption in report["damages"] if corruption["file"] == item.name]
 
 
 def test_wrong_use_is_told_in_one_line(made: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:

@@ -121,7 +121,7 @@ class GcsStore(ObjectStore):
         blobs = self._client.list_blobs(bucket, page_size=object_store.PAGE_OBJECTS, fields=fields, **names, **self.once)
         page = next(blobs.pages, None)
         if page is not None and "kind" not in page.raw_page:
-            raise foreign_answer("a listing without a kind", None)
+            raise foreign_answer("a listing without the field kind", None)
         objects = [(blob.name, blob.size) for blob in page or ()]
         return Page(objects, sorted(blobs.prefixes), blobs.next_page_token)
 
@@ -161,10 +161,10 @@ class GcsStore(ObjectStore):
         status = getattr(error, "code", None) or getattr(getattr(error, "response", None), "status_code", None)
         if self._anonymous and (status in (401, 403) or isinstance(error, InvalidOperation)):  # missing credentials
             bucket, _ = split_path(path)
-            result = f"no Google credentials were found, and bucket '{bucket}' is not open to everyone"
+            result = f"no Google credentials were found, and bucket '{bucket}' is not public"
             return OSError(errno.EACCES, result, path)
         if isinstance(error, (requests.ConnectionError, TransportError)):
-            return Transient(errno.EHOSTUNREACH, f"{self._endpoint} cannot be reached", path)
+            return Transient(errno.EHOSTUNREACH, f"{self._endpoint} is not reachable", path)
         if isinstance(error, _BROKEN_OFF):
             return Transient(errno.EIO, str(error), path)
         if status:
@@ -189,7 +189,7 @@ def _has_credentials(options: PipelineOptions) -> bool:
 def _version(blob: storage.Blob) -> str:
     """Returns the version of an object from a response. Raises `Transient` if a proxy or a login page has responded."""
     if blob.generation is None:
-        raise foreign_answer("one without a generation", blob.content_type)
+        raise foreign_answer("an object without a generation", blob.content_type)
     return f"generation {blob.generation}"
 
 
@@ -203,7 +203,7 @@ class _Bounded(io.BytesIO):
 
     def write(self, data: bytes) -> int:
         if self.tell() + len(data) > MAX_FILE_BYTES:
-            raise OSError(errno.EFBIG, f"more than {MAX_FILE_BYTES} bytes; expected fewer")
+            raise OSError(errno.EFBIG, f"the file has more than {MAX_FILE_BYTES} bytes, which is the limit")
         return super().write(data)
 
 
@@ -257,7 +257,7 @@ class _GcsUpload(Upload):
         self._note(self._put(chunk[before - self.num_bytes :], span), end)
         self._is_known = True
         if self._arrived == before:
-            raise ConnectionError("nothing of a chunk arrived")
+            raise ConnectionError("the store received no byte of a chunk")
 
     def _put(self, data: bytes, span: str) -> requests.Response:
         return self._store.uploads.put(
@@ -279,4 +279,4 @@ class _GcsUpload(Upload):
         expected = base64.b64encode(self._checksum.digest()).decode()
         if blob.crc32c != expected:
             blob.delete(**self._store.once)
-            raise OSError(errno.EIO, f"arrived with CRC32C {blob.crc32c}; expected {expected}", self._path)
+            raise OSError(errno.EIO, f"the uploaded object has CRC32C {blob.crc32c} instead of {expected}", self._path)

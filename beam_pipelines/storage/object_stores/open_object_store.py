@@ -41,5 +41,7 @@ def _make_store(scheme: str, path: str, options: PipelineOptions) -> ObjectStore
             return S3Store(options)
     except ImportError as error:
         extra = {"gs": "gcp", "s3": "aws"}[scheme]
-        raise UserError(f"{printable(path)}: {error.name} is not installed; expected: pip install 'recordmill[{extra}]'") from None
-    raise UserError(f"{printable(path)}: expected a local path, or one that begins with gs:// or s3://")
+        raise UserError(
+            f"{printable(path)}: {error.name} is not installed. Run: pip install 'recordmill[{extra}]'"
+        ) from None
+    raise UserError(f"{printable(path)}: unsupported URL. Give a local path, or a gs:// or s3:// URL.")

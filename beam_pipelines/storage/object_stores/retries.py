@@ -36,7 +36,8 @@ class Transient(OSError):
 def foreign_answer(result: str, content_type: str | None) -> Transient:
     """Returns the error for a response that has a successful status, but does not come from an object store."""
     kind = f" ({printable(content_type)})" if content_type else ""
-    return Transient(errno.EIO, f"the answer is {result}{kind}: it is not the store's own, but perhaps the login page of a network or a proxy")
+    origin = "It may come from a proxy or the login page of a network instead of the store"
+    return Transient(errno.EIO, f"the response is {result}{kind}. {origin}")
 
 
 class Breaker:
@@ -96,13 +97,13 @@ class Breaker:
         return self._last_answer > began
 
     def _error(self, path: str) -> SilentStoreError:
-        reported = f"{self._endpoint} has answered nothing useful for {self._timeout:g} s (--store_timeout), at last: {self._reason}"
-        return SilentStoreError(f"{printable(path)}: {reported}", path)
+        found = f"no successful response from {self._endpoint} for {self._timeout:g} s (--store_timeout)"
+        return SilentStoreError(f"{printable(path)}: {found}; last error: {self._reason}", path)
 
 
 def check_timeout(seconds: float) -> None:
     """Raises `UserError` unless the value of `--store_timeout` is valid."""
-    require(0 < seconds < math.inf, "--store_timeout", f"{seconds:g}", "seconds, more than 0")
+    require(0 < seconds < math.inf, "--store_timeout", f"{seconds:g}", "a number of seconds above 0")
 
 
 def end_waiting(is_ending: bool = True) -> None:
@@ -114,7 +115,7 @@ def split_path(path: str) -> tuple[str, str]:
     """Splits the URL of an object into its bucket and its key. Raises `UserError` if the URL is invalid."""
     match = _PATH.fullmatch(path)
     if not match:
-        raise UserError(f"{printable(path)}: expected gs://BUCKET/NAME or s3://BUCKET/NAME")
+        raise UserError(f"{printable(path)} is not a valid URL. Give gs://BUCKET/NAME or s3://BUCKET/NAME.")
     return match[1], match[2] or ""
 
 
@@ -192,8 +193,8 @@ def status_error(path: str, status: int, reason: str, *, no_bucket: bool = False
     bucket, key = split_path(path)
     if status == 404:
         is_bucket = no_bucket or not key or key.endswith("/")
-        return OSError(errno.ENOENT, f"bucket '{bucket}' does not exist" if is_bucket else "no such object", path)
+        return OSError(errno.ENOENT, f"bucket '{bucket}' does not exist" if is_bucket else "the object does not exist", path)
     if status in (401, 403):
         return OSError(errno.EACCES, f"access to bucket '{bucket}' is denied ({reason})", path)
     is_transient = status in (408, 429, 500, 502, 503, 504)
-    return (Transient if is_transient else OSError)(errno.EIO, f"the store answers {status} ({reason})", path)
+    return (Transient if is_transient else OSError)(errno.EIO, f"the store responded with status {status} ({reason})", path)

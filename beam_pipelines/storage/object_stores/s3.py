@@ -111,7 +111,7 @@ class S3Store(ObjectStore):
         version = _version(response)
         if response["ContentLength"] > MAX_FILE_BYTES:
             response["Body"].close()
-            raise OSError(errno.EFBIG, f"{response['ContentLength']} bytes; expected at most {MAX_FILE_BYTES}")
+            raise OSError(errno.EFBIG, f"the file has {response['ContentLength']} bytes, more than the limit of {MAX_FILE_BYTES}")
         return response["Body"].read(), version
 
     def _head(self, bucket: str, key: str) -> FileStat:
@@ -131,7 +131,7 @@ class S3Store(ObjectStore):
         if etag and not self._keeps_conditions:
             # A store that ignores conditions writes an existing object again. Other stores reject this write.
             if self._put_on(bucket, key, data, is_none):
-                raise self._no_conditions(bucket, key, "takes no notice of the condition of a write")
+                raise self._no_conditions(bucket, key, "ignores the condition of a conditional write")
             self._keeps_conditions = True
         return etag
 
@@ -142,14 +142,14 @@ class S3Store(ObjectStore):
         except exceptions.ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")
             if _status(error) == 501:
-                raise self._no_conditions(bucket, key, "answers 501 to a conditional write") from None
+                raise self._no_conditions(bucket, key, "responds with status 501 to a conditional write") from None
             if _status(error) in (409, 412) or code == "NoSuchKey":
                 return None
             raise
 
     def _no_conditions(self, bucket: str, key: str, result: str) -> OSError:
-        expected = "expected a store that keeps If-Match and If-None-Match, so that no two runs write the same data set"
-        return OSError(errno.ENOTSUP, f"{self._client.meta.endpoint_url} {result}; {expected}", f"s3://{bucket}/{key}")
+        advice = "Use a store that supports If-Match and If-None-Match, so that two runs cannot write the same dataset"
+        return OSError(errno.ENOTSUP, f"{self._client.meta.endpoint_url} {result}. {advice}", f"s3://{bucket}/{key}")
 
     def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
         request = {"Bucket": bucket, "Prefix": prefix, "Delimiter": delimiter, "MaxKeys": object_store.PAGE_OBJECTS}
@@ -212,11 +212,11 @@ class S3Store(ObjectStore):
             code = error.response.get("Error", {}).get("Code", "")
             return status_error(path, _status(error), code, no_bucket=code == "NoSuchBucket")
         if isinstance(error, _NO_CREDENTIALS):
-            given = "in the environment, in ~/.aws, by the machine's role or as --s3_access_key_id"
-            return OSError(errno.EACCES, f"no AWS credentials were found {given}", path)
+            places = "in the environment, in ~/.aws, in --s3_access_key_id or from the machine's role"
+            return OSError(errno.EACCES, f"no AWS credentials were found {places}", path)
         if isinstance(error, _NOBODY_THERE):
             endpoint = self._client.meta.endpoint_url
-            return Transient(errno.EHOSTUNREACH, f"{endpoint} cannot be reached", path)
+            return Transient(errno.EHOSTUNREACH, f"{endpoint} is not reachable", path)
         if isinstance(error, _BROKEN_OFF):
             return Transient(errno.EIO, str(error), path)
         return OSError(errno.EIO, str(error), path)
@@ -230,18 +230,18 @@ def _status(error: exceptions.ClientError) -> int:
 def _version(response: Mapping[str, Any]) -> str:
     """Returns the version of an object from a response. Raises `Transient` if a proxy or a login page has responded."""
     if not response.get("ETag"):
-        raise foreign_answer("one without an ETag", response.get("ContentType"))
+        raise foreign_answer("an object without an ETag", response.get("ContentType"))
     return f"ETag {response['ETag']}"
 
 
 def _check_page(response: Mapping[str, Any], num_results: int) -> None:
     """Raises `Transient` if a page of a listing is invalid or incomplete, because inputs would be lost silently."""
     if "IsTruncated" not in response:
-        raise foreign_answer("a listing without IsTruncated", None)
+        raise foreign_answer("a listing without the field IsTruncated", None)
     if num_results < response.get("KeyCount", 0):  # some stores do not count folders
-        raise Transient(errno.EIO, f"a page of a listing has {num_results} names; expected {response['KeyCount']}, as it states")
+        raise Transient(errno.EIO, f"a page of a listing has {num_results} names, but its KeyCount is {response['KeyCount']}")
     if response["IsTruncated"] and not response.get("NextContinuationToken"):
-        raise Transient(errno.EIO, "a page of a listing states that more follow, but does not say how to ask for them")
+        raise Transient(errno.EIO, "a page of a listing is truncated, but has no continuation token for the next page")
 
 
 def _just_before(key: str) -> str:

@@ -24,15 +24,15 @@ _COUNTERS = ("listed", "written", "dead_letters", "written_bytes", "retries")  #
 
 # Name -> what it is.
 METRICS = {
-    "recordmill_job_running": "1 while the job has not ended.",
-    "recordmill_waiting_tasks": "Tasks of the job that wait for a slot.",
-    "recordmill_dead_letters_by_reason_total": "Inputs that were refused.",
-    "recordmill_stage_seconds_total": "Seconds that workers have spent in a stage.",
-    "recordmill_listed_total": "Inputs that were listed.",
-    "recordmill_written_total": "Inputs that were written, or refused by the writer.",
-    "recordmill_dead_letters_total": "Inputs that were refused.",
-    "recordmill_written_bytes_total": "Bytes of records.",
-    "recordmill_retries_total": "Requests to object stores that were made again.",
+    "recordmill_job_running": "1 while the job is running, including restarts.",
+    "recordmill_waiting_tasks": "Tasks of the job that wait for a free slot.",
+    "recordmill_dead_letters_by_reason_total": "Rejected inputs, by reason.",
+    "recordmill_stage_seconds_total": "Seconds of work in a stage, summed over all workers.",
+    "recordmill_listed_total": "Listed inputs.",
+    "recordmill_written_total": "Inputs that were written, or rejected by the writer.",
+    "recordmill_dead_letters_total": "Rejected inputs.",
+    "recordmill_written_bytes_total": "Bytes of written records.",
+    "recordmill_retries_total": "Retried requests to object stores.",
 }
 
 
@@ -127,14 +127,14 @@ def serve(flink: Flink, port: int) -> http.server.ThreadingHTTPServer:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, text = 404, "expected /metrics or /healthz\n"
+            status, text = 404, "not found; use /metrics or /healthz\n"
             try:
                 if self.path == "/metrics":
                     status, text = 200, flink.metrics()
                 elif self.path == "/healthz":
                     status, text = 200, "ok\n"
             except (OSError, ValueError) as error:
-                status, text = 503, f"Flink does not answer: {error}\n"  # sets Prometheus' `up` to 0
+                status, text = 503, f"Flink does not respond: {error}\n"  # sets Prometheus' `up` to 0
             self.send_response(status)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.end_headers()
@@ -148,8 +148,8 @@ def serve(flink: Flink, port: int) -> http.server.ThreadingHTTPServer:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--flink_master", default="localhost:8081", help="HOST:PORT of the cluster's REST interface (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=9260, help="where Prometheus asks (default: %(default)s)")
+    parser.add_argument("--flink_master", default="localhost:8081", help="HOST:PORT of the REST interface of the cluster. Default: %(default)s.")
+    parser.add_argument("--port", type=int, default=9260, help="Port on which Prometheus reads the metrics. Default: %(default)s.")
     arguments = parser.parse_args()
     server = serve(Flink(arguments.flink_master), arguments.port)
     print(f"exporter.py: http://localhost:{server.server_port}/metrics", file=sys.stderr)

@@ -377,7 +377,7 @@ def test_a_server_and_its_client(flowers, served, tmp_path):
     with subprocess.Popen(command, **pipes, cwd=tmp_path, env=environment) as server:
         try:
             reported = server.stdout.readline()
-            assert reported.endswith("for trying out; TensorFlow Serving is for traffic\n")
+            assert "TensorFlow Serving" in reported
             url = re.search(r"http://[^/]+", reported)[0]
             call(url, images, labels, answers["scores"].numpy())
             refuse_bodies_of_unknown_length(url)
@@ -446,7 +446,7 @@ def refuse_bodies_of_unknown_length(url: str) -> None:
             connection.putheader(name, value)
         connection.endheaders()
         answer = connection.getresponse()
-        assert (answer.status, answer.will_close) == (411, True) and "expected the number of bytes" in answer.read().decode()
+        assert (answer.status, answer.will_close) == (411, True) and "Content-Length" in answer.read().decode()
         connection.close()
 
 
