@@ -1,4 +1,5 @@
-"""Blocks of remote files on a local disk: filled while they are read, shared by processes, limited, and never more than a help."""
+"""Tests of the local disk cache of remote files, which is filled while reading, shared by processes, and limited in
+size."""
 
 import contextlib
 import logging
@@ -51,12 +52,12 @@ def open_cached(server: RangeServer, cache: pathlib.Path, limit: int | None = No
     return CachedFiles(open_files(server.url), f"{server.url}/bucket/data", cache / name, limit)
 
 
-def path_of(server: RangeServer, name: str = "large") -> str:
+def url_of(server: RangeServer, name: str = "large") -> str:
     return f"{server.url}/bucket/data/{name}"
 
 
-def kept(cache: pathlib.Path) -> list[str]:
-    """What lies there but for marks."""
+def cached_files(cache: pathlib.Path) -> list[str]:
+    """Returns the files in the cache, without marker files."""
     return sorted(path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file() and not path.name.startswith("."))
 
 
@@ -64,46 +65,46 @@ def blocks(name: str, *numbers: int) -> list[str]:
     return [f"flowers-1/{name}/{number:06d}.block" for number in numbers]
 
 
-def test_what_is_read_is_kept_and_read_from_there(server, tmp_path):
+def test_read_blocks_are_cached_and_reused(server, tmp_path):
     files = open_cached(server, tmp_path)
-    assert kept(tmp_path) == [] and not server.requests, "nothing is fetched before it is wanted"
-    assert files.read_range(path_of(server), 100, 1000) == LARGE[100:1100]
-    assert kept(tmp_path) == blocks("large", 0) and server.num_bytes == BLOCK_BYTES
-    assert files.read(path_of(server)) == LARGE and files.read(path_of(server, "index/small")) == SMALL
-    assert files.read(path_of(server, "empty")) == b""
-    assert kept(tmp_path) == blocks("index/small", 0) + blocks("large", 0, 1, 2, 3)
+    assert cached_files(tmp_path) == [] and not server.requests, "opening fetches no block"
+    assert files.read_range(url_of(server), 100, 1000) == LARGE[100:1100]
+    assert cached_files(tmp_path) == blocks("large", 0) and server.num_bytes == BLOCK_BYTES
+    assert files.read(url_of(server)) == LARGE and files.read(url_of(server, "index/small")) == SMALL
+    assert files.read(url_of(server, "empty")) == b""
+    assert cached_files(tmp_path) == blocks("index/small", 0) + blocks("large", 0, 1, 2, 3)
     num_requests = len(server.requests)
     assert server.num_bytes == len(LARGE) + len(SMALL)
     again = pickle.loads(pickle.dumps(open_cached(server, tmp_path)))
-    assert again.read(path_of(server)) == LARGE and again.read(path_of(server, "index/small")) == SMALL
+    assert again.read(url_of(server)) == LARGE and again.read(url_of(server, "index/small")) == SMALL
     assert len(server.requests) == num_requests
 
 
-def test_a_run_is_one_request_and_no_byte_is_asked_for_twice(server, tmp_path):
-    """Runs of no round number of bytes, in any order: as an epoch has them."""
+def test_each_chunk_is_one_request_and_no_byte_is_fetched_twice(server, tmp_path):
+    """Chunks have arbitrary sizes and are read in any order, as in an epoch."""
     files, size = open_cached(server, tmp_path), 2 * BLOCK_BYTES - 12_345
     begins = list(range(0, len(LARGE), size))
     for begin in reversed(begins):
-        assert files.read_range(path_of(server), begin, size) == LARGE[begin : begin + size]
+        assert files.read_range(url_of(server), begin, size) == LARGE[begin : begin + size]
     assert server.num_bytes == len(LARGE) and len(server.requests) == len(begins)
 
 
-def test_blocks_that_are_there_already_are_left_out_of_a_request(server, tmp_path):
+def test_cached_blocks_are_not_requested_again(server, tmp_path):
     files = open_cached(server, tmp_path)
-    files.read_range(path_of(server), BLOCK_BYTES, 10)
+    files.read_range(url_of(server), BLOCK_BYTES, 10)
     server.reset()
-    assert files.read_range(path_of(server), 7, len(LARGE)) == LARGE[7:]
+    assert files.read_range(url_of(server), 7, len(LARGE)) == LARGE[7:]
     assert [first for _, _, first in server.requests] == [0, 2 * BLOCK_BYTES]
     assert server.num_bytes == len(LARGE) - BLOCK_BYTES
 
 
-def test_of_many_threads_one_fetches_each_block(server, tmp_path):
-    server.delay_s = 0.05  # so that they meet
+def test_concurrent_threads_fetch_each_block_once(server, tmp_path):
+    server.delay_s = 0.05  # makes the requests overlap
     files = open_cached(server, tmp_path)
     step = BLOCK_BYTES // 3 + 1
     begins = [begin for begin in range(0, len(LARGE), step) for _ in range(2)]
     with ThreadPoolExecutor(16) as threads:
-        actual = list(threads.map(lambda begin: files.read_range(path_of(server), begin, 2 * step), begins))
+        actual = list(threads.map(lambda begin: files.read_range(url_of(server), begin, 2 * step), begins))
     assert actual == [LARGE[begin : begin + 2 * step] for begin in begins]
     assert server.num_bytes == len(LARGE)
 
@@ -123,142 +124,149 @@ def start(server: RangeServer, cache: pathlib.Path, code: str) -> subprocess.Pop
 
 
 @pytest.mark.slow
-def test_processes_share_what_they_fetch(server, tmp_path):
-    server.delay_s = 0.3  # so that they meet
+def test_processes_share_cached_blocks(server, tmp_path):
+    server.delay_s = 0.3  # makes the requests overlap
     code = "print(hashlib.md5(files.read(f'{url}/bucket/data/large')).hexdigest())\n"
     processes = [start(server, tmp_path, code) for _ in range(3)]
     actual = {process.communicate(timeout=120)[0] for process in processes}
     assert len(actual) == 1 and server.num_bytes == len(LARGE)
-    assert kept(tmp_path) == blocks("large", 0, 1, 2, 3)
+    assert cached_files(tmp_path) == blocks("large", 0, 1, 2, 3)
 
 
-def test_a_killed_process_leaves_nothing_in_the_way(server, tmp_path):
+def test_partial_block_of_a_killed_process_is_replaced(server, tmp_path):
     server.delay_s = 60.0
     process = start(server, tmp_path, "files.read_range(f'{url}/bucket/data/large', 0, 10)\n")
-    while not server.requests:  # it holds the block now
+    while not server.requests:  # the process holds the lock of the block after its first request
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    assert kept(tmp_path) == ["flowers-1/large/000000.block.part"]
+    assert cached_files(tmp_path) == ["flowers-1/large/000000.block.part"]
     (tmp_path / "flowers-1/large/000000.block.part").write_bytes(b"?" * (2 * BLOCK_BYTES))  # longer than the block
     server.delay_s = 0.0
-    assert open_cached(server, tmp_path).read(path_of(server)) == LARGE
-    assert kept(tmp_path) == blocks("large", 0, 1, 2, 3)
-    assert open_cached(server, tmp_path).read(path_of(server)) == LARGE
+    assert open_cached(server, tmp_path).read(url_of(server)) == LARGE
+    assert cached_files(tmp_path) == blocks("large", 0, 1, 2, 3)
+    assert open_cached(server, tmp_path).read(url_of(server)) == LARGE
 
 
 @pytest.mark.slow(0.4)
 @pytest.mark.parametrize("num_bytes", [0, 5, 12, 100, BLOCK_BYTES, BLOCK_BYTES + 13])
-def test_a_torn_block_is_fetched_again(server, tmp_path, num_bytes):
-    """As a machine leaves it that lost its power before the disk had all."""
-    open_cached(server, tmp_path).read(path_of(server))
+def test_incomplete_block_is_fetched_again(server, tmp_path, num_bytes):
+    """A power failure can leave incomplete blocks."""
+    open_cached(server, tmp_path).read(url_of(server))
     block = tmp_path / blocks("large", 1)[0]
     complete = block.read_bytes()
     block.write_bytes((complete + b"more")[:num_bytes])
     server.reset()
-    assert open_cached(server, tmp_path).read(path_of(server)) == LARGE
+    assert open_cached(server, tmp_path).read(url_of(server)) == LARGE
     assert server.num_bytes == BLOCK_BYTES and block.read_bytes() == complete
 
 
-def test_a_block_that_goes_while_it_is_read_is_fetched_again(server, tmp_path):
+def test_removed_block_is_fetched_again(server, tmp_path):
     first, second = open_cached(server, tmp_path), open_cached(server, tmp_path)
-    first.read(path_of(server))
-    second.discard(path_of(server), BLOCK_BYTES, 1)
-    assert kept(tmp_path) == blocks("large", 0, 2, 3)
-    assert first.read(path_of(server)) == LARGE == second.read(path_of(server))
+    first.read(url_of(server))
+    second.discard(url_of(server), BLOCK_BYTES, 1)
+    assert cached_files(tmp_path) == blocks("large", 0, 2, 3)
+    assert first.read(url_of(server)) == LARGE == second.read(url_of(server))
     shutil.rmtree(tmp_path / "flowers-1" / "large")
-    assert open_cached(server, tmp_path).read(path_of(server)) == LARGE
+    assert open_cached(server, tmp_path).read(url_of(server)) == LARGE
 
 
-def test_what_is_damaged_is_dropped_and_fetched_again(server, tmp_path):
+def test_corrupt_block_is_discarded_and_fetched_again(server, tmp_path):
     files = open_cached(server, tmp_path)
-    files.read(path_of(server))
+    files.read(url_of(server))
     block = tmp_path / blocks("large", 2)[0]
     complete = block.read_bytes()
     data = bytearray(complete)
     data[1000] ^= 1
     block.write_bytes(data)
     server.reset()
-    assert open_cached(server, tmp_path).read(path_of(server)) == LARGE, "who uses it for the first time"
+    # A reader that opens the block for the first time detects the corruption.
+    assert open_cached(server, tmp_path).read(url_of(server)) == LARGE
     assert server.num_bytes == BLOCK_BYTES and block.read_bytes() == complete
     begin = 2 * BLOCK_BYTES
     files = open_cached(server, tmp_path)
-    files.read_range(path_of(server), begin, 10)
-    with open(block, "r+b") as file:  # later
+    files.read_range(url_of(server), begin, 10)
+    with open(block, "r+b") as file:  # corrupts a block that is already open
         file.write(data)
-    assert files.read_range(path_of(server), begin, BLOCK_BYTES) != LARGE[begin : begin + BLOCK_BYTES]
-    assert files.discard(path_of(server), begin + 900, 200)
-    assert files.read_range(path_of(server), begin, BLOCK_BYTES) == LARGE[begin : begin + BLOCK_BYTES]
-    assert files.source.discard(path_of(server), 0, 10) is False, "where it comes from there is nothing to drop"
+    assert files.read_range(url_of(server), begin, BLOCK_BYTES) != LARGE[begin : begin + BLOCK_BYTES]
+    assert files.discard(url_of(server), begin + 900, 200)
+    assert files.read_range(url_of(server), begin, BLOCK_BYTES) == LARGE[begin : begin + BLOCK_BYTES]
+    assert files.source.discard(url_of(server), 0, 10) is False, "the source has no blocks to discard"
 
 
-def test_a_missing_file_is_none_of_the_cache(server, tmp_path):
+def test_missing_remote_file_raises_an_error_and_is_not_cached(server, tmp_path):
     files = open_cached(server, tmp_path)
-    for read in (lambda: files.read(path_of(server, "none")), lambda: files.read_range(path_of(server, "none"), 5, 5)):
-        with pytest.raises(FileNotFoundError, match="none does not exist"):
+    for read in (
+        lambda: files.read(url_of(server, "missing")),
+        lambda: files.read_range(url_of(server, "missing"), 5, 5),
+    ):
+        with pytest.raises(FileNotFoundError, match="missing does not exist"):
             read()
-    assert kept(tmp_path) == []
-    assert files.sizes(f"{server.url}/bucket/data", ["large", "none"]) == [len(LARGE), None]
+    assert cached_files(tmp_path) == []
+    assert files.sizes(f"{server.url}/bucket/data", ["large", "missing"]) == [len(LARGE), None]
 
 
-def test_where_the_room_is_taken_the_rest_is_read_without_being_kept(server, tmp_path, caplog):
-    """An epoch reads each byte once: were a block removed for the next one, the next epoch would find none."""
+def test_full_cache_reads_other_blocks_without_caching_them(server, tmp_path, caplog):
+    """If the cache replaced blocks within an epoch, the next epoch would find no block that it needs."""
     limit = int(2.5 * BLOCK_BYTES)
     files = open_cached(server, tmp_path, limit)
     with caplog.at_level(logging.WARNING, "tf_input"):
         for _ in range(3):
             server.reset()
-            actual = [files.read_range(path_of(server), begin, 1 << 20) for begin in range(0, len(LARGE), 1 << 20)]
+            actual = [files.read_range(url_of(server), begin, 1 << 20) for begin in range(0, len(LARGE), 1 << 20)]
             assert b"".join(actual) == LARGE
-    assert kept(tmp_path) == blocks("large", 0, 1)
-    assert server.num_bytes == len(LARGE) - 2 * BLOCK_BYTES, "and not a byte more than what was asked for"
-    reported = [record.getMessage() for record in caplog.records]
-    assert len(reported) == 1 and f"{limit:,} bytes of cache_bytes" in reported[0]
+    assert cached_files(tmp_path) == blocks("large", 0, 1)
+    assert server.num_bytes == len(LARGE) - 2 * BLOCK_BYTES, "only the requested bytes are fetched"
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 1 and f"{limit:,} bytes of cache_bytes" in messages[0]
 
 
-def test_the_oldest_goes_that_nobody_has_open(server, tmp_path):
+def test_removes_the_least_recently_used_closed_dataset(server, tmp_path):
     limit = 3 * BLOCK_BYTES + 1000
     for number, name in enumerate(("old", "older", "open")):
         files = open_cached(server, tmp_path, limit, name)
-        files.read_range(path_of(server), number * BLOCK_BYTES, 1)
+        files.read_range(url_of(server), number * BLOCK_BYTES, 1)
     for name, age in (("old", 100), ("older", 200), ("open", 300)):
         os.utime(tmp_path / name / ".recordmill-cache", (time.time() - age,) * 2)
-    (tmp_path / "mine.block").write_bytes(b"a user's own")
+    (tmp_path / "mine.block").write_bytes(b"a file of the user")
     (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "000000.block").write_bytes(b"likewise")
+    (tmp_path / "photos" / "000000.block").write_bytes(b"another file of the user")
     new = open_cached(server, tmp_path, limit)
-    new.read_range(path_of(server), 0, 1)
-    mine = ["mine.block", "photos/000000.block"]
-    assert kept(tmp_path) == sorted(blocks("large", 0) + ["old/large/000000.block", "open/large/000002.block"] + mine)
-    new.read_range(path_of(server), BLOCK_BYTES, 1)
-    assert kept(tmp_path) == sorted(blocks("large", 0, 1) + ["open/large/000002.block"] + mine)
-    new.read_range(path_of(server), 2 * BLOCK_BYTES, 1)
-    assert kept(tmp_path) == sorted(blocks("large", 0, 1) + ["open/large/000002.block"] + mine), "what is open stays"
-    assert files.read_range(path_of(server), 2 * BLOCK_BYTES, 10) == LARGE[2 * BLOCK_BYTES :][:10]
+    new.read_range(url_of(server), 0, 1)
+    user_files = ["mine.block", "photos/000000.block"]
+    assert cached_files(tmp_path) == sorted(
+        blocks("large", 0) + ["old/large/000000.block", "open/large/000002.block"] + user_files
+    )
+    new.read_range(url_of(server), BLOCK_BYTES, 1)
+    assert cached_files(tmp_path) == sorted(blocks("large", 0, 1) + ["open/large/000002.block"] + user_files)
+    new.read_range(url_of(server), 2 * BLOCK_BYTES, 1)
+    # Blocks of open datasets are kept.
+    assert cached_files(tmp_path) == sorted(blocks("large", 0, 1) + ["open/large/000002.block"] + user_files)
+    assert files.read_range(url_of(server), 2 * BLOCK_BYTES, 10) == LARGE[2 * BLOCK_BYTES :][:10]
 
 
-def test_what_killed_processes_and_users_leave_is_counted_as_it_is(server, tmp_path):
+def test_cache_size_is_correct_after_manual_removal(server, tmp_path):
     limit = 2 * BLOCK_BYTES + 1000
-    open_cached(server, tmp_path, limit).read_range(path_of(server), 0, BLOCK_BYTES + 1)
+    open_cached(server, tmp_path, limit).read_range(url_of(server), 0, BLOCK_BYTES + 1)
     shutil.rmtree(tmp_path / "flowers-1")
-    open_cached(server, tmp_path, limit).read_range(path_of(server), 0, BLOCK_BYTES + 1)
-    assert kept(tmp_path) == blocks("large", 0, 1)
+    open_cached(server, tmp_path, limit).read_range(url_of(server), 0, BLOCK_BYTES + 1)
+    assert cached_files(tmp_path) == blocks("large", 0, 1)
 
 
-def test_processes_keep_to_one_limit(server, tmp_path):
+def test_processes_share_one_size_limit(server, tmp_path):
     code = "files = CachedFiles(files.source, f'{url}/bucket/data', pathlib.Path(folder), 17_000_000)\n"
     code += "for begin in range(0, 29_000_000, 1_000_000): files.read_range(f'{url}/bucket/data/large', begin, 9)\n"
     processes = [start(server, tmp_path, code) for _ in range(3)]
     assert [process.wait(timeout=120) for process in processes] == [0, 0, 0]
     for process in processes:
         process.stdout.close()
-    assert len(kept(tmp_path)) == 2 and all(name.endswith(".block") for name in kept(tmp_path))
+    assert len(cached_files(tmp_path)) == 2 and all(name.endswith(".block") for name in cached_files(tmp_path))
 
 
 @contextlib.contextmanager
-def small_files(num_bytes: int) -> Iterator[None]:
-    """As a full disk has it: a write ends with an error."""
+def limit_file_size(num_bytes: int) -> Iterator[None]:
+    """Limits the size of files, so that larger writes fail as on a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
     try:
@@ -267,60 +275,60 @@ def small_files(num_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_disk_that_takes_no_more_stops_no_reading(server, tmp_path, caplog):
+def test_full_disk_does_not_interrupt_reading(server, tmp_path, caplog):
     files = open_cached(server, tmp_path)
-    with caplog.at_level(logging.WARNING, "tf_input"), small_files(1 << 20):
-        assert files.read(path_of(server)) == LARGE
-        assert files.read_range(path_of(server), 5, 100) == LARGE[5:105]
+    with caplog.at_level(logging.WARNING, "tf_input"), limit_file_size(1 << 20):
+        assert files.read(url_of(server)) == LARGE
+        assert files.read_range(url_of(server), 5, 100) == LARGE[5:105]
     assert len(caplog.records) == 1 and "File too large" in caplog.text
-    assert kept(tmp_path) == []
-    assert open_cached(server, tmp_path).read(path_of(server)) == LARGE
-    assert kept(tmp_path) == blocks("large", 0, 1, 2, 3)
+    assert cached_files(tmp_path) == []
+    assert open_cached(server, tmp_path).read(url_of(server)) == LARGE
+    assert cached_files(tmp_path) == blocks("large", 0, 1, 2, 3)
 
 
-def test_a_cache_that_was_removed_stops_no_reading(server, tmp_path, caplog):
+def test_removed_cache_does_not_interrupt_reading(server, tmp_path, caplog):
     files = open_cached(server, tmp_path)
     shutil.rmtree(tmp_path / "flowers-1")
     with caplog.at_level(logging.WARNING, "tf_input"):
-        assert files.read(path_of(server)) == LARGE
+        assert files.read(url_of(server)) == LARGE
     assert len(caplog.records) == 1 and "was removed" in caplog.text
-    assert kept(tmp_path) == []
+    assert cached_files(tmp_path) == []
 
 
-def test_a_place_that_cannot_be_written_is_refused(server, tmp_path):
+def test_rejects_unwritable_cache_directory(server, tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match=f"{tmp_path}/file"):
         open_cached(server, tmp_path / "file")
 
 
-def test_whether_a_dataset_would_fit(server, tmp_path):
-    path = path_of(server)
+def test_fits_in_cache_compares_with_limit_and_free_space(server, tmp_path):
+    path = url_of(server)
     assert not open_files(server.url).fits_in_cache({path: 1})
     assert open_files(tmp_path).fits_in_cache({path: 10**18})
     limited = open_cached(server, tmp_path / "a", 1012)
-    assert limited.fits_in_cache({path: 1000}) and not limited.fits_in_cache({path: 1001}), "with its header"
+    assert limited.fits_in_cache({path: 1000}) and not limited.fits_in_cache({path: 1001}), "blocks have headers"
     disk = shutil.disk_usage(tmp_path)
     free = open_cached(server, tmp_path / "b")
     assert free.fits_in_cache({path: 1000}) and not free.fits_in_cache({path: disk.total})
 
 
-def test_what_would_fit_beside_what_is_in_use(server, tmp_path):
-    """Of open data sets, this one among them, all stays; what nobody has open makes room."""
-    sizes = {path_of(server): len(LARGE), path_of(server, "index/small"): len(SMALL)}
+def test_required_cache_bytes_include_blocks_of_open_datasets(server, tmp_path):
+    """Blocks of open datasets are kept. Blocks of closed datasets can be removed."""
+    sizes = {url_of(server): len(LARGE), url_of(server, "index/small"): len(SMALL)}
     alone = open_cached(server, tmp_path).required_cache_bytes(sizes)
     assert alone == len(LARGE) + len(SMALL) + 5 * 12
     other = open_cached(server, tmp_path, name="other")
-    other.read_range(path_of(server), 0, 10)
+    other.read_range(url_of(server), 0, 10)
     files = open_cached(server, tmp_path, 1 << 40)
-    files.read_range(path_of(server), BLOCK_BYTES, 10)  # some of it is there already
-    space = files.required_cache_bytes(sizes)
-    assert space == alone + BLOCK_BYTES + 12
-    assert open_cached(server, tmp_path, space).fits_in_cache(sizes) and not open_cached(server, tmp_path, space - 1).fits_in_cache(sizes)
-    with warnings.catch_warnings(record=True) as reported:
+    files.read_range(url_of(server), BLOCK_BYTES, 10)  # one block is cached already
+    num_bytes = files.required_cache_bytes(sizes)
+    assert num_bytes == alone + BLOCK_BYTES + 12
+    assert open_cached(server, tmp_path, num_bytes).fits_in_cache(sizes) and not open_cached(server, tmp_path, num_bytes - 1).fits_in_cache(sizes)
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", ResourceWarning)
         del other
-    assert not [item for item in reported if str(tmp_path) in str(item.message)], "it closes what it has open"
+    assert not [item for item in warned if str(tmp_path) in str(item.message)], "no file is left open"
     assert files.required_cache_bytes(sizes) == alone and open_cached(server, tmp_path, alone).fits_in_cache(sizes)
     for path in sizes:
         files.read(path)
-    assert open_cached(server, tmp_path, 1).fits_in_cache(sizes), "all is there"
+    assert open_cached(server, tmp_path, 1).fits_in_cache(sizes), "all blocks are cached"

@@ -1,4 +1,5 @@
-"""Shards that are valid but not those that the manifest names: swapped, replaced during a training, or of another dataset."""
+"""Tests of valid shards that do not match the manifest because they were swapped, replaced during training, or belong
+to another dataset."""
 
 import dataclasses
 import os
@@ -16,7 +17,7 @@ from tf_input.storage.fingerprints import ReplacedShardError
 from tf_input.storage.open_files import open_files
 from tf_input.storage.store import Store
 
-# Records of one length, as fixed-size images have: the index of one dataset fits every other.
+# All records have the same length, so that the index of one dataset fits the shards of another one.
 COUNT = 40
 
 
@@ -24,9 +25,9 @@ def records(letter: bytes) -> list[bytes]:
     return [b"%s%03d" % (letter, number) for number in range(COUNT)]
 
 
-def make(folder: pathlib.Path, splits: dict[str, list[bytes]]) -> Manifest:
+def write_dataset(folder: pathlib.Path, splits: dict[str, list[bytes]]) -> Manifest:
     folder.mkdir()
-    shards = {split: (write_shard(folder, f"{split}-0", of_split),) for split, of_split in splits.items()}
+    shards = {split: (write_shard(folder, f"{split}-0", values),) for split, values in splits.items()}
     fields = {field.name: None for field in dataclasses.fields(Manifest)}
     return Manifest(**{**fields, "splits": shards})
 
@@ -36,47 +37,47 @@ def read(store: Store, shards: tuple[ShardInfo, ...], on_error: str = "raise") -
 
 
 @pytest.fixture
-def made(tmp_path: pathlib.Path) -> tuple[pathlib.Path, Manifest]:
-    return tmp_path / "made", make(tmp_path / "made", {"train": records(b"a"), "test": records(b"b")})
+def folder_and_manifest(tmp_path: pathlib.Path) -> tuple[pathlib.Path, Manifest]:
+    return tmp_path / "dataset", write_dataset(tmp_path / "dataset", {"train": records(b"a"), "test": records(b"b")})
 
 
 def swap(folder: pathlib.Path, *names: str) -> None:
     for name in names:
-        item, other = folder / f"train-0{name}", folder / f"test-0{name}"
-        item.rename(folder / "x")
-        other.rename(item)
-        (folder / "x").rename(other)
+        first, second = folder / f"train-0{name}", folder / f"test-0{name}"
+        first.rename(folder / "x")
+        second.rename(first)
+        (folder / "x").rename(second)
 
 
-SWAPS = {"shards": [""], "indexes": [".idx"], "both": ["", ".idx"]}
+SWAPPED_FILES = {"shards": [""], "indexes": [".idx"], "both": ["", ".idx"]}
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
-@pytest.mark.parametrize("case", SWAPS)
-def test_shards_or_indexes_that_were_swapped_are_an_error(made, case, on_error):
-    folder, manifest = made
-    swap(folder, *SWAPS[case])
-    with pytest.raises(ValueError, match=r"train-0( is not the one that manifest.json names|\.idx: the index does not belong to shard train-0)"):
+@pytest.mark.parametrize("case", SWAPPED_FILES)
+def test_swapped_shards_or_indexes_raise_an_error(folder_and_manifest, case, on_error):
+    folder, manifest = folder_and_manifest
+    swap(folder, *SWAPPED_FILES[case])
+    with pytest.raises(ValueError, match=r"train-0( .*manifest.json|\.idx: .* train-0)"):
         read(Store(folder, open_files(folder), manifest), manifest.splits["train"], on_error)
 
 
-# The dataset that takes the place of another one: its records, and whether the reader can go on with it.
-REPLACED = {
-    "others": (records(b"c"), False),
-    "others but the first": ([*records(b"a")[:1], *records(b"c")[1:]], False),
-    "others but the first and the last": ([*records(b"a")[:1], *records(b"c")[1:-1], *records(b"a")[-1:]], False),
-    "the same": (records(b"a"), True),
+# Records of the new dataset, and whether reading can continue.
+REPLACEMENTS = {
+    "different": (records(b"c"), False),
+    "same first record": ([*records(b"a")[:1], *records(b"c")[1:]], False),
+    "same first and last records": ([*records(b"a")[:1], *records(b"c")[1:-1], *records(b"a")[-1:]], False),
+    "identical": (records(b"a"), True),
 }
 
 
-@pytest.mark.parametrize("in_place", [False, True], ids=["by a rename", "byte by byte"])
-@pytest.mark.parametrize("case", REPLACED)
-def test_a_dataset_that_is_replaced_while_it_is_read_is_an_error(made, tmp_path, case, in_place):
-    folder, manifest = made
-    others, is_same = REPLACED[case]
+@pytest.mark.parametrize("in_place", [False, True], ids=["renamed", "overwritten"])
+@pytest.mark.parametrize("case", REPLACEMENTS)
+def test_dataset_replaced_while_reading_raises_an_error(folder_and_manifest, tmp_path, case, in_place):
+    folder, manifest = folder_and_manifest
+    new_records, is_same = REPLACEMENTS[case]
     store = Store(folder, open_files(folder), manifest)
     assert read(store, manifest.splits["train"]) == records(b"a")
-    make(tmp_path / "new", {"train": others, "test": records(b"b")})
+    write_dataset(tmp_path / "new", {"train": new_records, "test": records(b"b")})
     if in_place:
         for path in (tmp_path / "new").iterdir():
             (folder / path.name).write_bytes(path.read_bytes())
@@ -84,38 +85,39 @@ def test_a_dataset_that_is_replaced_while_it_is_read_is_an_error(made, tmp_path,
     else:
         shutil.rmtree(folder)
         (tmp_path / "new").rename(folder)
-    store.files.release()  # as between two epochs
+    store.files.release()  # closes the files, as between two epochs
     reader = store.open_records(manifest.splits["train"], "skip", 1 << 20)
     if is_same:
         assert reader.read(np.arange(COUNT)).tolist() == records(b"a")
         return
-    with pytest.raises(ReplacedShardError, match=f"shard {folder}/train-0 (is not the one|changed while)"):
+    with pytest.raises(ReplacedShardError, match=f"shard {folder}/train-0 "):
         reader.read(np.arange(COUNT))
 
 
 @pytest.mark.parametrize("record", [0, 7, COUNT - 1])
-@pytest.mark.parametrize("byte", [0, 8, 12, -1], ids=["length", "its checksum", "data", "their checksum"])
-def test_a_corrupt_record_is_no_other_shard(made, record, byte):
-    """Even at the ends of the shard, whose checksums are compared: it is skipped, or named."""
-    folder, manifest = made
+@pytest.mark.parametrize("byte", [0, 8, 12, -1], ids=["length", "length checksum", "data", "data checksum"])
+def test_corrupt_record_is_not_mistaken_for_another_shard(folder_and_manifest, record, byte):
+    """Even the first and last records, whose checksums are compared with the manifest, are skipped or named if they are
+    corrupt."""
+    folder, manifest = folder_and_manifest
     size = 16 + len(records(b"a")[0])
     flip(folder / "train-0", 8 * (record * size + (byte if byte >= 0 else size - 1)))
     actual = read(Store(folder, open_files(folder), manifest), manifest.splits["train"], "skip")
-    assert [item for item in actual if item is not None] == [entry for number, entry in enumerate(records(b"a")) if number != record]
+    assert [value for value in actual if value is not None] == [value for number, value in enumerate(records(b"a")) if number != record]
     with pytest.raises(ValueError, match=f"train-0: record {record}, "):
         read(Store(folder, open_files(folder), manifest), manifest.splits["train"])
 
 
-def test_a_shard_that_is_cut_short_is_read_as_far_as_it_goes(made):
-    folder, manifest = made
+def test_truncated_shard_is_read_up_to_its_end(folder_and_manifest):
+    folder, manifest = folder_and_manifest
     os.truncate(folder / "train-0", 16 + 4 + 5)
     assert Store(folder, open_files(folder), manifest).open_records(manifest.splits["train"], "skip", 1).read(np.arange(1)).tolist() == [b"a000"]
 
 
-@pytest.mark.parametrize("numbers", [np.arange(COUNT), np.arange(5, 9)], ids=["all", "some in the middle"])
-def test_shards_of_a_store_are_compared_as_they_are_read(made, monkeypatch, numbers):
+@pytest.mark.parametrize("numbers", [np.arange(COUNT), np.arange(5, 9)], ids=["all records", "middle records"])
+def test_replaced_remote_shard_raises_an_error_while_reading(folder_and_manifest, monkeypatch, numbers):
     pytest.importorskip("obstore", reason="needs obstore: pip install 'recordmill[remote]'")
-    folder, manifest = made
+    folder, manifest = folder_and_manifest
     with RangeServer(folder) as server:
         for name, value in server.environment("s3").items():
             monkeypatch.setenv(name, value)
@@ -123,13 +125,13 @@ def test_shards_of_a_store_are_compared_as_they_are_read(made, monkeypatch, numb
         reader = store.open_records(manifest.splits["train"], "raise", 1 << 20)
         assert reader.read(numbers).tolist() == [records(b"a")[number] for number in numbers]
         swap(folder, "")
-        store.files.release()  # as between two epochs
-        with pytest.raises(ReplacedShardError, match="train-0 is not the one"):
+        store.files.release()  # closes the files, as between two epochs
+        with pytest.raises(ReplacedShardError, match="train-0"):
             reader.read(numbers)
 
 
 @pytest.mark.slow
-def test_a_training_whose_dataset_is_prepared_anew_fails(tmp_path):
+def test_training_fails_if_its_dataset_is_prepared_again(tmp_path):
     from beam_pipelines.__main__ import main
 
     for name, first in (("old", 0), ("new", 64)):
@@ -141,6 +143,6 @@ def test_a_training_whose_dataset_is_prepared_anew_fails(tmp_path):
     num_batches = sum(1 for _ in train)
     assert num_batches > 4
     assert main([*prepare, str(tmp_path / "new.npz"), "--overwrite"]) == 0
-    with pytest.raises(Exception, match="is not the one that manifest.json names"):
+    with pytest.raises(Exception, match="manifest.json"):
         for _ in train:
             pass

@@ -1,4 +1,4 @@
-"""Records by their numbers: out of runs or one by one, checked, by many threads."""
+"""Tests of reading records by number, in chunks or individually, with checksums and with many threads."""
 
 import contextlib
 import functools
@@ -30,8 +30,8 @@ from tf_input.storage.window_reader import WindowReader
 
 COUNTS = (7, 1, 12)
 RECORDS = [bytes([number]) * (number * 7 % 23) for number in range(sum(COUNTS))]
-KINDS = {"one by one": None, "in runs": 60, "whole shards": 1 << 20, "chosen": 90}  # bytes of a run
-BY_INDEX = ("one by one", "chosen")  # which look each record up
+READ_MODES = {"single records": None, "chunks": 60, "whole shards": 1 << 20, "selection": 90}  # bytes per chunk
+BY_INDEX = ("single records", "selection")  # modes that look up each record in the index
 
 
 def write_shards(folder: pathlib.Path) -> list[ShardInfo]:
@@ -42,68 +42,75 @@ def write_shards(folder: pathlib.Path) -> list[ShardInfo]:
 def make_reader(folder: pathlib.Path, shards: list[ShardInfo], corrupt: CorruptRecords | None = None, run_bytes: int | None = None, selection: Any = None):
     @functools.lru_cache
     def index_of(shard: int) -> ShardIndex:
-        # Not mapped: what is damaged here while a thread looks at it would end the process.
-        return ShardIndex(str(folder / shards[shard].index), shards[shard], files=open_files(folder))  # nothing compares its checksum
+        # The index is not memory-mapped: truncating a mapped file while a thread reads it would end the process.
+        return ShardIndex(str(folder / shards[shard].index), shards[shard], files=open_files(folder))
 
     files = [ShardFile(str(folder / shard.name), shard.num_bytes, count) for shard, count in zip(shards, COUNTS)]
     return RecordReader(open_files(folder), files, index_of, run_bytes or 1, corrupt, selection=selection)
 
 
-def read(made: tuple[pathlib.Path, list[ShardInfo]], kind: str, numbers: Any = None, corrupt: CorruptRecords | None = None) -> list[bytes]:
-    """All records, or those of some numbers; without those that were left out."""
-    reader = make_reader(*made, corrupt, KINDS[kind], Selection(np.arange(len(RECORDS))) if kind == "chosen" else None)
+def read(
+    dataset_shards: tuple[pathlib.Path, list[ShardInfo]],
+    mode: str,
+    numbers: Any = None,
+    corrupt: CorruptRecords | None = None,
+) -> list[bytes]:
+    """Returns all records, or the records with the given numbers, without the skipped records."""
+    reader = make_reader(
+        *dataset_shards, corrupt, READ_MODES[mode], Selection(np.arange(len(RECORDS))) if mode == "selection" else None
+    )
     numbers = np.arange(len(RECORDS)) if numbers is None else np.array(numbers, np.int64)
-    if KINDS[kind] is None:
+    if READ_MODES[mode] is None:
         actual = reader.read(numbers)
-    else:  # in the order of the shards places are numbers
+    else:
         actual = read_windows(reader, numbers)
     return [item for item in actual.tolist() if item is not None]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> tuple[pathlib.Path, list[ShardInfo]]:
+def dataset_shards(tmp_path_factory) -> tuple[pathlib.Path, list[ShardInfo]]:
     folder = tmp_path_factory.mktemp("shards")
     return folder, write_shards(folder)
 
 
 @pytest.fixture
-def own(tmp_path) -> tuple[pathlib.Path, list[ShardInfo]]:
-    """Shards to damage."""
+def writable_shards(tmp_path) -> tuple[pathlib.Path, list[ShardInfo]]:
+    """Shards that the test may corrupt."""
     return tmp_path, write_shards(tmp_path)
 
 
 @pytest.mark.slow(0.8)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", READ_MODES)
 @settings(deadline=None, max_examples=40)
 @given(numbers=st.lists(st.integers(0, len(RECORDS) - 1), max_size=30))
-def test_records_come_in_the_order_in_which_they_are_asked_for(made, kind, numbers):
-    assert read(made, kind, numbers) == [RECORDS[number] for number in numbers]
+def test_records_are_returned_in_the_requested_order(dataset_shards, mode, numbers):
+    assert read(dataset_shards, mode, numbers) == [RECORDS[number] for number in numbers]
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(numbers=st.lists(st.integers(0, len(RECORDS) - 1), min_size=1, max_size=30), near=st.integers(0, 80), together=st.integers(1, 200))
-def test_what_is_asked_for_anywhere_is_read_once_and_what_lies_between_only_where_it_is_near(made, numbers, near, together):
-    reader, asked = make_reader(*made), []
+def test_scattered_reads_fetch_each_byte_once_and_only_short_gaps(dataset_shards, numbers, near, together):
+    reader, requested = make_reader(*dataset_shards), []
     for name in ("read_range", "read_into"):
         plain = getattr(reader._files, name)
-        note = functools.partial(lambda plain, *location: asked.append(location) or plain(*location), plain)
+        note = functools.partial(lambda plain, *location: requested.append(location) or plain(*location), plain)
         setattr(reader._files, name, note)
     with mock.patch.multiple(record_reader, _NEAR_BYTES=near, _TOGETHER_BYTES=together):
         chunk = reader.read_scattered(np.array(numbers), Arena(10_000))
     assert RecordChunks([chunk]).take(np.arange(len(numbers))).tolist() == [RECORDS[number] for number in numbers]
     wanted = {(path, begin + byte) for number in numbers for path, _, begin in [reader.place(number)] for byte in range(16 + len(RECORDS[number]))}
-    read = [(path, byte) for path, begin, part in asked for byte in range(begin, begin + (part if isinstance(part, int) else len(part)))]
+    read = [(path, byte) for path, begin, part in requested for byte in range(begin, begin + (part if isinstance(part, int) else len(part)))]
     assert len(read) == len({*read}) and wanted <= {*read}
-    assert len({*read} - wanted) <= near * len({*numbers}), "gaps that are no longer than that"
-    assert max(chunk.ends) == len(wanted), "nothing else is held"
+    assert len({*read} - wanted) <= near * len({*numbers}), "only gaps up to the limit are read"
+    assert max(chunk.ends) == len(wanted), "only the requested records are kept"
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=100)
-@given(data=st.data(), corruption=st.sampled_from(["none", "a byte", "an index", "cut off", "missing"]))
-def test_of_runs_that_are_read_together_a_damaged_one_harms_no_other(tmp_path_factory, data, corruption):
-    """Whatever lay in the memory before: the same records, at other places."""
+@given(data=st.data(), corruption=st.sampled_from(["none", "shard", "index", "truncated", "missing"]))
+def test_corrupt_chunk_does_not_affect_other_chunks(tmp_path_factory, data, corruption):
+    """Other chunks are returned unchanged even if the arena contains data of an earlier read."""
     folder = tmp_path_factory.mktemp("shards")
     shards = write_shards(folder)
     numbers = np.arange(len(RECORDS))
@@ -117,11 +124,11 @@ def test_of_runs_that_are_read_together_a_damaged_one_harms_no_other(tmp_path_fa
         parts.append(RunPart(run, first, stop))
     shard = data.draw(st.integers(0, len(shards) - 1))
     path, index = folder / shards[shard].name, folder / shards[shard].index
-    if corruption == "a byte":
+    if corruption == "shard":
         flip(path, data.draw(st.integers(0, 8 * shards[shard].num_bytes - 1)))
-    elif corruption == "an index":
+    elif corruption == "index":
         flip(index, data.draw(st.integers(8 * INDEX_HEADER.size, 8 * index.stat().st_size - 1)))
-    elif corruption == "cut off":
+    elif corruption == "truncated":
         path.write_bytes(path.read_bytes()[: data.draw(st.integers(0, shards[shard].num_bytes - 1))])
     elif corruption == "missing":
         path.unlink()
@@ -129,64 +136,64 @@ def test_of_runs_that_are_read_together_a_damaged_one_harms_no_other(tmp_path_fa
     actual = RecordChunks([reader.read_runs(parts, arena)]).take(np.arange(len(wanted))).tolist()
     bounds = np.cumsum([0, *COUNTS])
     for number, record in zip(wanted.tolist(), actual):
-        is_harmed = corruption != "none" and bounds[shard] <= number < bounds[shard + 1]
-        assert record == RECORDS[number] or (is_harmed and record is None)
+        may_be_missing = corruption != "none" and bounds[shard] <= number < bounds[shard + 1]
+        assert record == RECORDS[number] or (may_be_missing and record is None)
 
 
-def test_short_runs_are_read_several_at_a_time_and_each_thread_has_some(made):
-    reader, asked = make_reader(*made, run_bytes=1), []
+def test_short_chunks_are_read_in_groups(dataset_shards):
+    reader, requested = make_reader(*dataset_shards, run_bytes=1), []
     plain = reader.read_runs
-    reader.read_runs = lambda parts, arena: asked.append(len(parts)) or plain(parts, arena)
+    reader.read_runs = lambda parts, arena: requested.append(len(parts)) or plain(parts, arena)
     assert read_windows(reader, np.arange(len(RECORDS)), 1 << 20).tolist() == RECORDS
-    assert sum(asked) == len(reader.runs) == 20 and len(asked) == 10 and max(asked) == 2
+    assert sum(requested) == len(reader.runs) == 20 and len(requested) == 10 and max(requested) == 2
 
 
-def test_threads_may_read_at_a_time(made):
-    reader = make_reader(*made)
+def test_threads_can_read_concurrently(dataset_shards):
+    reader = make_reader(*dataset_shards)
     batches = [np.random.default_rng(seed).integers(0, len(RECORDS), 16) for seed in range(200)]
     with ThreadPoolExecutor(8) as threads:
         for numbers, records in zip(batches, threads.map(reader.read, batches), strict=True):
             assert records.dtype == object and records.tolist() == [RECORDS[number] for number in numbers]
 
 
-def test_where_a_record_lies(made):
-    folder, _ = made
-    reader = make_reader(*made)
+def test_place_returns_file_number_and_offset(dataset_shards):
+    folder, _ = dataset_shards
+    reader = make_reader(*dataset_shards)
     assert reader.place(0) == (str(folder / "shard-0"), 0, 0)
     assert reader.place(7) == (str(folder / "shard-1"), 0, 0)
     assert reader.place(9) == (str(folder / "shard-2"), 1, 16 + len(RECORDS[8]))
 
 
-REGIONS = {
-    "its length": (0, "its length is"),
-    "the length's checksum": (8, "the checksum of its length is"),
-    "the data": (12, "the checksum of its data is"),
-    "their checksum": (-1, "the checksum of its data is"),
+RECORD_PARTS = {
+    "length": (0, "its length is"),
+    "length checksum": (8, "the checksum of its length is"),
+    "data": (12, "the checksum of its data is"),
+    "data checksum": (-1, "the checksum of its data is"),
 }
 
 
-@pytest.mark.parametrize("region", REGIONS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_flipped_bit_is_found_in_every_part_of_a_record(own, kind, region):
-    folder, shards = own
-    location, expected = REGIONS[region]
-    _, _, offset = make_reader(*own).place(10)
+@pytest.mark.parametrize("region", RECORD_PARTS)
+@pytest.mark.parametrize("mode", READ_MODES)
+def test_flipped_bit_is_detected_in_every_part_of_a_record(writable_shards, mode, region):
+    folder, shards = writable_shards
+    byte, expected = RECORD_PARTS[region]
+    _, _, offset = make_reader(*writable_shards).place(10)
     end = offset + 16 + len(RECORDS[10])
-    flip(folder / "shard-2", 8 * ((end if location < 0 else offset) + location) + 3)
+    flip(folder / "shard-2", 8 * ((end if byte < 0 else offset) + byte) + 3)
     with pytest.raises(ValueError) as error:
-        read(own, kind)
+        read(writable_shards, mode)
     message = str(error.value)
     assert message.startswith(f"{folder / 'shard-2'}: record 2, at byte {offset}: {expected}"), message
-    assert message.endswith("batches(..., on_error='skip')")
+    assert "on_error='skip'" in message
 
     corrupt = CorruptRecords()
-    assert read(own, kind, corrupt=corrupt) == [*RECORDS[:10], *RECORDS[11:]], "all others are there, and it alone is not"
+    assert read(writable_shards, mode, corrupt=corrupt) == [*RECORDS[:10], *RECORDS[11:]], "only the corrupt record is skipped"
     assert [item[:3] for item in corrupt] == [(str(folder / "shard-2"), 2, offset)]
 
 
-def test_of_a_missing_shard_another_copy_is_advised_and_not_to_skip_it(own):
-    folder, _ = own
-    reader = make_reader(*own)
+def test_error_for_missing_shard_recommends_repair(writable_shards):
+    folder, _ = writable_shards
+    reader = make_reader(*writable_shards)
     (folder / "shard-2").unlink()
     with pytest.raises(ValueError, match="shard-2.*recordmill repair") as error:
         reader.read(np.array([10]))
@@ -194,17 +201,17 @@ def test_of_a_missing_shard_another_copy_is_advised_and_not_to_skip_it(own):
 
 
 def column_of(byte: int) -> int:
-    """Of an index file's byte: 0 to 3, the record's offset, the image's, its length and label."""
+    """Returns the index column of a byte in an index file. Column 0 is the offset of the record."""
     return (byte - INDEX_HEADER.size) % INDEX_ROW.size // 8
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("skips", [False, True], ids=["raise", "skip"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_flip_in_an_index_is_never_blamed_on_a_record(own, kind, skips):
-    """One in every fifth byte of an index file, so that each of a row's has its turn: it is named, or, where nothing of it is read, every
-    record is there. None is skipped."""
-    folder, shards = own
+@pytest.mark.parametrize("mode", READ_MODES)
+def test_flipped_bit_in_an_index_is_not_reported_as_a_corrupt_record(writable_shards, mode, skips):
+    """The test flips one bit in every fifth byte of an index file. Either the error names the index file, or the byte
+    is not needed and every record is returned."""
+    folder, shards = writable_shards
     path = folder / "shard-2.idx"
     complete, num_named = path.read_bytes(), 0
     flipped = range(0, len(complete), 5)
@@ -213,115 +220,118 @@ def test_a_flip_in_an_index_is_never_blamed_on_a_record(own, kind, skips):
         column = column_of(byte)
         corrupt = CorruptRecords()
         try:
-            records = read(own, kind, corrupt=corrupt if skips else None)
+            records = read(writable_shards, mode, corrupt=corrupt if skips else None)
         except ValueError as error:
             assert str(error).startswith(f"{path}") and "on_error" not in str(error), byte
             assert byte < INDEX_HEADER.size or (column == 0 and "shard-2.idx is corrupt" in str(error)), byte
             num_named += 1
         else:
-            assert records == RECORDS and (kind == "whole shards" or byte >= INDEX_HEADER.size), byte
-            assert column > 0 or kind not in BY_INDEX, byte
+            assert records == RECORDS and (mode == "whole shards" or byte >= INDEX_HEADER.size), byte
+            assert column > 0 or mode not in BY_INDEX, byte
         assert not len(corrupt), byte
         path.write_bytes(complete)
-    if kind in BY_INDEX:
+    if mode in BY_INDEX:
         assert num_named == sum(byte < INDEX_HEADER.size or column_of(byte) == 0 for byte in flipped)
-    else:  # of runs, only where they begin is looked up
-        assert bool(num_named) == (kind == "in runs")
+    else:  # only the start of a chunk is looked up in the index
+        assert bool(num_named) == (mode == "chunks")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_damaged_record_beside_a_damaged_index(own, kind):
-    """Each is called what it is: of the shard's first records the headers are gone, and an offset of the index behind them is wrong."""
-    folder, _ = own
+@pytest.mark.parametrize("mode", READ_MODES)
+def test_corrupt_records_and_corrupt_index_are_reported_separately(writable_shards, mode):
+    """The test corrupts the headers of the first three records, and the index offset of a later record."""
+    folder, _ = writable_shards
     path = folder / "shard-2.idx"
     complete = path.read_bytes()
     for record in (0, 1, 2):
-        flip(folder / "shard-2", 8 * make_reader(*own).place(8 + record)[2])
+        flip(folder / "shard-2", 8 * make_reader(*writable_shards).place(8 + record)[2])
     flip(path, 8 * (INDEX_HEADER.size + 5 * INDEX_ROW.size))
-    if kind != "in runs":  # of which none begins there
+    if mode != "chunks":  # no chunk starts at the corrupt offset
         with pytest.raises(ValueError, match="shard-2.idx is corrupt.*record 4 ends at byte"):
-            read(own, kind, corrupt=CorruptRecords())
+            read(writable_shards, mode, corrupt=CorruptRecords())
     path.write_bytes(complete)
     corrupt = CorruptRecords()
-    assert read(own, kind, corrupt=corrupt) == [*RECORDS[:8], *RECORDS[11:]] and sorted(item.record for item in corrupt) == [0, 1, 2]
+    assert read(writable_shards, mode, corrupt=corrupt) == [*RECORDS[:8], *RECORDS[11:]] and sorted(item.record for item in corrupt) == [0, 1, 2]
 
 
 @pytest.mark.slow
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
-@given(data=st.data(), kind=st.sampled_from(list(KINDS)), is_index=st.booleans())
-def test_no_flipped_bit_gives_other_data(own, data, kind, is_index):
-    folder, _ = own
+@given(data=st.data(), mode=st.sampled_from(list(READ_MODES)), is_index=st.booleans())
+def test_flipped_bit_never_returns_wrong_data(writable_shards, data, mode, is_index):
+    folder, _ = writable_shards
     path = folder / data.draw(st.sampled_from(["shard-0", "shard-2"]))
     path = path.with_name(f"{path.name}.idx") if is_index else path
     complete = path.read_bytes()
     flip(path, data.draw(st.integers(0, 8 * len(complete) - 1)))
     try:
-        assert read(own, kind) == RECORDS and is_index  # what it says of images and labels is not looked at here
+        # image offsets and labels of the index are not used here
+        assert read(writable_shards, mode) == RECORDS and is_index
     except ValueError as error:
         assert path.name in str(error) or (is_index and path.stem in str(error))
     finally:
         path.write_bytes(complete)
 
 
-def test_a_shard_that_ends_too_soon(own):
-    folder, shards = own
+def test_truncated_shard_raises_an_error_or_skips_the_last_record(writable_shards):
+    folder, shards = writable_shards
     path = folder / "shard-2"
     path.write_bytes(path.read_bytes()[:-5])
-    for kind in KINDS:
+    for mode in READ_MODES:
         with pytest.raises(ValueError, match="record 11, at byte .*: the shard ends after .* of its .* bytes"):
-            read(own, kind)
-        assert read(own, kind, corrupt=CorruptRecords()) == RECORDS[:-1]
+            read(writable_shards, mode)
+        assert read(writable_shards, mode, corrupt=CorruptRecords()) == RECORDS[:-1]
 
 
-def test_a_shard_that_is_not_there(own):
-    folder, _ = own
+def test_missing_shard_raises_an_error_or_skips_its_records(writable_shards):
+    folder, _ = writable_shards
     (folder / "shard-2").unlink()
-    for kind in KINDS:
+    for mode in READ_MODES:
         with pytest.raises(ValueError, match="shard-2: record 0, at byte 0: .*No such file"):
-            read(own, kind)
+            read(writable_shards, mode)
         corrupt = CorruptRecords()
-        assert read(own, kind, corrupt=corrupt) == RECORDS[:8] and len(corrupt) == 12
+        assert read(writable_shards, mode, corrupt=corrupt) == RECORDS[:8] and len(corrupt) == 12
 
 
-def out_of_descriptors(_: pathlib.Path) -> Callable[[], None]:
-    """As if the process had as many files open as it may."""
+def exhaust_descriptors(_: pathlib.Path) -> Callable[[], None]:
+    """Lowers the limit of open files and returns a function that restores it."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def broken_disk(path: pathlib.Path) -> Callable[[], None]:
-    """In the shard's place a file that opens and can't be read: the first page of a process' memory is never there."""
+def break_disk(path: pathlib.Path) -> Callable[[], None]:
+    """Replaces a shard by a file that can be opened but not read, and returns a function that restores the shard."""
     kept = path.rename(path.with_name("kept"))
     path.symlink_to("/proc/self/mem")
     return lambda: kept.replace(path)
 
 
-BUSY = {"no more descriptors": (out_of_descriptors, "Too many open files"), "a broken disk": (broken_disk, "Input/output error")}
+DISK_FAILURES = {"too many open files": (exhaust_descriptors, "Too many open files"), "broken disk": (break_disk, "Input/output error")}
 
 
 @pytest.mark.parametrize("skips", [False, True], ids=["raise", "skip"])
-@pytest.mark.parametrize("case", BUSY)
-def test_a_busy_or_broken_disk_costs_no_record(own, case, skips):
-    """An error that names shard and record, and offers to leave out nothing; once the disk is well again, all are there."""
-    folder, _ = own
-    (begin, expected), corrupt = BUSY[case], CorruptRecords()
+@pytest.mark.parametrize("case", DISK_FAILURES)
+def test_temporary_disk_failure_never_skips_records(writable_shards, case, skips):
+    """The error names the shard and the record and does not suggest skipping. After the disk recovers, all records are
+    read."""
+    folder, _ = writable_shards
+    (fail, expected), corrupt = DISK_FAILURES[case], CorruptRecords()
     numbers = np.arange(8, len(RECORDS))
     for is_window in (False, True):
-        reader = make_reader(*own, corrupt if skips else None, 60)
-        reader.place(7), reader.place(8)  # the indexes are open
-        read(own, "chosen"), read(own, "one by one")  # all that is imported when it is first needed is there
-        way = functools.partial(read_windows, reader) if is_window else reader.read
-        end = begin(folder / "shard-2")
+        reader = make_reader(*writable_shards, corrupt if skips else None, 60)
+        reader.place(7), reader.place(8)  # opens the indexes
+        # loads modules that are imported on first use
+        read(writable_shards, "selection"), read(writable_shards, "single records")
+        read_records = functools.partial(read_windows, reader) if is_window else reader.read
+        recover = fail(folder / "shard-2")
         try:
             with pytest.raises(OSError) as error:
-                way(numbers)
+                read_records(numbers)
         finally:
-            end()
+            recover()
         message = str(error.value)
         assert f"{folder / 'shard-2'}: record 0, at byte 0: could not be read: " in message and expected in message
         assert "on_error" not in message and not len(corrupt)
-        assert way(np.arange(len(RECORDS))).tolist() == RECORDS
+        assert read_records(np.arange(len(RECORDS))).tolist() == RECORDS
 
 
 def read_windows(reader: RecordReader, numbers: np.ndarray, window_bytes: int = 100) -> np.ndarray:
@@ -330,18 +340,18 @@ def read_windows(reader: RecordReader, numbers: np.ndarray, window_bytes: int = 
         return windows.read(0, numbers)
 
 
-def test_a_pass_reads_into_the_memory_of_the_one_before_it(made, monkeypatch):
-    asked = []
+def test_each_iteration_reuses_the_arenas_of_the_previous_one(dataset_shards, monkeypatch):
+    requested = []
     monkeypatch.setattr(arenas, "_free", [])
-    monkeypatch.setattr(arenas, "Arena", lambda num_bytes: asked.append(num_bytes) or Arena(num_bytes))
-    nums = []
+    monkeypatch.setattr(arenas, "Arena", lambda num_bytes: requested.append(num_bytes) or Arena(num_bytes))
+    num_arenas = []
     for _ in range(3):
-        assert read_windows(make_reader(*made), np.arange(len(RECORDS))).tolist() == RECORDS
-        nums.append(len(asked))
-    assert nums[0] == nums[2] > 0
+        assert read_windows(make_reader(*dataset_shards), np.arange(len(RECORDS))).tolist() == RECORDS
+        num_arenas.append(len(requested))
+    assert num_arenas[0] == num_arenas[2] > 0
 
 
-def test_of_memory_that_waits_there_is_no_more_than_a_reader_takes(monkeypatch):
+def test_free_arenas_are_limited_in_total_size(monkeypatch):
     monkeypatch.setattr(arenas, "_free", [])
     monkeypatch.setattr(arenas, "_MAX_FREE_BYTES", 100)
     cached = [arenas.borrow_arena(40) for _ in range(4)]
@@ -354,11 +364,11 @@ def test_of_memory_that_waits_there_is_no_more_than_a_reader_takes(monkeypatch):
     assert arenas.borrow_arena(90) is not cached[3] and not arenas._free
 
 
-def test_an_epoch_is_read_into_what_the_one_before_was_read_into(monkeypatch):
-    """Its windows are an eighth, a fourth and a half of what may be held of one, and then about as much; two at a time, but for the first."""
+def test_epochs_with_growing_windows_reuse_arenas(monkeypatch):
+    """The first windows of an epoch have an eighth, a fourth and half of the final window size."""
     monkeypatch.setattr(arenas, "_free", [])
-    made = []
-    monkeypatch.setattr(arenas, "Arena", lambda num_bytes: made.append(num_bytes) or Arena(num_bytes))
+    sizes = []
+    monkeypatch.setattr(arenas, "Arena", lambda num_bytes: sizes.append(num_bytes) or Arena(num_bytes))
     for _ in range(3):
         cached = []
         for size in (16, 32, 64, 125, 131, 128, 122):
@@ -368,12 +378,12 @@ def test_an_epoch_is_read_into_what_the_one_before_was_read_into(monkeypatch):
             cached[-1].take(size << 20)
         while cached:
             arenas.return_arena(cached.pop())
-    assert len(made) == 5
+    assert len(sizes) == 5
 
 
-def test_memory_into_which_somebody_still_reads_is_nobody_elses(made, monkeypatch):
+def test_arena_is_not_freed_while_a_thread_reads_into_it(dataset_shards, monkeypatch):
     monkeypatch.setattr(arenas, "_free", [])
-    reader, may_end, begun = make_reader(*made, run_bytes=1 << 20), threading.Event(), []
+    reader, may_end, begun = make_reader(*dataset_shards, run_bytes=1 << 20), threading.Event(), []
     plain = reader.read_runs
 
     def read_runs(parts: list[RunPart], arena: Arena) -> Any:
@@ -384,39 +394,40 @@ def test_memory_into_which_somebody_still_reads_is_nobody_elses(made, monkeypatc
     reader.read_runs = read_runs
     windows = WindowReader(reader, lambda epoch, runs: WindowOrder(runs, 100, None), (1, 0), 1 << 30)
     with contextlib.closing(windows):
-        assert windows.read(0, np.arange(COUNTS[0])).tolist() == RECORDS[: COUNTS[0]]  # of one run; the others are read ahead
+        assert windows.read(0, np.arange(COUNTS[0])).tolist() == RECORDS[: COUNTS[0]]  # the first chunk; the other chunks are read ahead
     (free,) = arenas._free
     may_end.set()
     assert free is begun[0]
 
 
-def test_frames_are_cut_as_they_are_written():
-    """Where the lengths lead elsewhere than to the end, nothing is guessed."""
+def test_find_ends_returns_the_ends_of_framed_records():
+    """If the record lengths do not add up to the chunk length, `find_ends` returns None."""
     data = b"".join(frame(record) for record in RECORDS)
     chunks = []
     for before in (b"", b"before"):
         index = len(before)
         ends = np.array(find_ends(memoryview(before + data + b"after"), index, index + len(data), len(RECORDS))) - index
         chunks.append(RecordChunk(ArenaSlice(before + data, index, len(data)), np.array([0, *ends[:-1]]), ends))
-    for some in ([chunks[0], chunks[0]], chunks):
-        assert RecordChunks(some).take(np.arange(2 * len(RECORDS))).tolist() == 2 * RECORDS
+    for pair in ([chunks[0], chunks[0]], chunks):
+        assert RecordChunks(pair).take(np.arange(2 * len(RECORDS))).tolist() == 2 * RECORDS
     assert find_ends(memoryview(b""), 0, 0, 0) == []
     for wrong, count in ((data[:-1], 20), (data + b"x", 20), (data, 19), (data, 21), (b"", 1), (data[4:], 20)):
         assert find_ends(memoryview(wrong), 0, len(wrong), count) is None
 
 
-def test_damaged_records_are_counted_once_and_the_first_are_logged(caplog):
+def test_corrupt_records_are_counted_once_and_the_first_ten_are_logged(caplog):
     corrupt = CorruptRecords()
     with caplog.at_level(logging.WARNING, "tf_input"):
         for _ in range(2):
             for record in range(15):
-                corrupt.add(CorruptRecord("shard", record, 100 * record, "torn"))
+                corrupt.add(CorruptRecord("shard", record, 100 * record, "truncated"))
         corrupt.add(CorruptRecord("other", 3, 7, "the shard is missing", 20))
     assert len(corrupt) == 35 and len(list(corrupt)) == 16
     assert [record.getMessage() for record in caplog.records] == [
-        *(f"skipped shard: record {record}, at byte {100 * record}: torn" for record in range(9)),
-        "skipped shard: record 9, at byte 900: torn; further ones are only counted",
+        *(f"skipped shard: record {record}, at byte {100 * record}: truncated" for record in range(9)),
+        mock.ANY,
     ]
+    assert "record 9, at byte 900: truncated" in caplog.records[-1].getMessage()
     assert str(list(corrupt)[-1]) == "other: record 3 and 19 more, at byte 7: the shard is missing"
 
 
@@ -424,14 +435,14 @@ def records_of(chunk: RecordChunk) -> list[bytes | None]:
     return RecordChunks([chunk]).take(np.arange(len(chunk.begins))).tolist()
 
 
-def test_what_could_not_be_read_is_not_what_was_there_before(own):
-    """Memory is used again, and records of one length, as of raw pixels, would fit into the place of any others."""
-    (folder, shards), arena = own, Arena(1 << 20)
+def test_failed_read_does_not_return_earlier_records_of_the_arena(writable_shards):
+    """Arenas are reused, so they may contain earlier records of the same length when a read fails."""
+    (folder, shards), arena = writable_shards, Arena(1 << 20)
     count = COUNTS[0]
     assert records_of(make_reader(folder, shards, run_bytes=1 << 20).read_runs([RunPart(0, 0, count)], arena)) == RECORDS[:count]
     arena.clear()
     (folder / shards[0].name).unlink()
-    (folder / shards[0].name).symlink_to("/proc/self/mem")  # which opens, and can't be read at these places
+    (folder / shards[0].name).symlink_to("/proc/self/mem")  # opens, but cannot be read at these offsets
     assert records_of(make_reader(folder, shards, run_bytes=1 << 20).read_runs([RunPart(0, 0, count)], arena)) == [None] * count
     arena.clear()
     assert records_of(make_reader(folder, shards).read_scattered(np.arange(count), arena)) == [None] * count

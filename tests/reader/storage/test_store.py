@@ -1,4 +1,5 @@
-"""The files of a data set, opened: shards that are checked once, indexes that stay open with it, and few files at a time."""
+"""Tests of opening the files of a dataset: shards are checked once, indexes stay open, and the number of open files is
+limited."""
 
 import dataclasses
 import gc
@@ -23,7 +24,7 @@ NUM_SHARDS = 300
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> tuple[pathlib.Path, Manifest]:
+def folder_and_manifest(tmp_path_factory) -> tuple[pathlib.Path, Manifest]:
     folder = tmp_path_factory.mktemp("many")
     shards = tuple(write_shard(folder, f"shard-{number}", [b"%d" % number]) for number in range(NUM_SHARDS))
     fields = {field.name: None for field in dataclasses.fields(Manifest)}
@@ -35,79 +36,80 @@ def shards_of(manifest: Manifest) -> tuple[ShardInfo, ...]:
 
 
 @pytest.fixture
-def opened(monkeypatch) -> list[str]:
-    """The shards whose indexes were opened."""
-    actual = []
+def opened_indexes(monkeypatch) -> list[str]:
+    """Returns a list to which the name of each shard is appended when its index is opened."""
+    names = []
 
-    class Counted(ShardIndex):
-        def __init__(self, path: str, shard: ShardInfo, *given: object, **named: object) -> None:
-            actual.append(shard.name)
-            super().__init__(path, shard, *given, **named)
+    class RecordingIndex(ShardIndex):
+        def __init__(self, path: str, shard: ShardInfo, *args: object, **kwargs: object) -> None:
+            names.append(shard.name)
+            super().__init__(path, shard, *args, **kwargs)
 
-    monkeypatch.setattr(store, "ShardIndex", Counted)
-    return actual
+    monkeypatch.setattr(store, "ShardIndex", RecordingIndex)
+    return names
 
 
-def files_in(folder: pathlib.Path) -> set[str]:
-    """Those that this process has open, or mapped."""
-    actual = {f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")}
-    paths = {os.readlink(link) for link in actual if os.path.islink(link)}
+def open_files_in(folder: pathlib.Path) -> set[str]:
+    """Returns the files in a folder that this process has open or memory-mapped."""
+    links = {f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")}
+    paths = {os.readlink(link) for link in links if os.path.islink(link)}
     paths |= {line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines()}
     return {path for path in paths if path.startswith(f"{folder}/")}
 
 
 @pytest.mark.slow
-def test_what_training_has_open_stays_open_and_goes_with_the_dataset(tmp_path_factory, opened):
-    folder = tmp_path_factory.mktemp("opened") / "mixed"
+def test_files_stay_open_during_training_and_close_with_the_dataset(tmp_path_factory, opened_indexes):
+    folder = tmp_path_factory.mktemp("opened_indexes") / "mixed"
     dataset = tf_input.open(shutil.copytree(mixed_images(tmp_path_factory), folder))
     options = {"batch_size": 8, "image_size": 16, "memory_budget": 0, "seed": 0}
     train = dataset.batches("train", **options, shuffle="exact")
-    shards = {split: {str(folder / shard.name) for shard in of_split} for split, of_split in dataset.manifest.splits.items()}
+    shards = {split: {str(folder / shard.name) for shard in infos} for split, infos in dataset.manifest.splits.items()}
     for epoch in range(3):
         batches = iter(train)
         next(batches)
-        assert shards["train"] <= files_in(folder)
+        assert shards["train"] <= open_files_in(folder)
         assert len(list(dataset.batches("validation", **options))) == 3
-        assert shards["train"] <= files_in(folder), "training reads on"
+        # Reading another split keeps the files of the training split open.
+        assert shards["train"] <= open_files_in(folder)
         assert len(list(batches)) == 11
-        assert sorted(opened) == sorted(shard.name for shard in dataset.manifest.splits["train"]), epoch
+        assert sorted(opened_indexes) == sorted(shard.name for shard in dataset.manifest.splits["train"]), epoch
     del batches
     gc.collect()
-    assert files_in(folder) == set()
+    assert open_files_in(folder) == set()
     del train, dataset
     gc.collect()
-    assert files_in(folder) == set()
+    assert open_files_in(folder) == set()
 
 
-def test_of_many_threads_one_opens_an_index(made, opened):
-    folder, manifest = made
+def test_concurrent_reads_open_each_index_once(folder_and_manifest, opened_indexes):
+    folder, manifest = folder_and_manifest
     files = Store(folder, open_files(folder), manifest)
     for _ in range(3):
         assert len(files.open_records(shards_of(manifest)[:50], "raise", 1 << 20).read(np.arange(50).repeat(16))) == 800
-    assert sorted(opened) == sorted(shard.name for shard in shards_of(manifest)[:50])
+    assert sorted(opened_indexes) == sorted(shard.name for shard in shards_of(manifest)[:50])
 
 
-def test_few_files_are_open_at_a_time(made, monkeypatch, opened):
-    """Each takes a file descriptor, of which a process may have 1024."""
+def test_number_of_open_files_is_limited(folder_and_manifest, monkeypatch, opened_indexes):
+    """A process may have 1024 open file descriptors by default."""
     monkeypatch.setattr(local_files, "_MOST_OPEN_FILES", 128)
-    folder, manifest = made
+    folder, manifest = folder_and_manifest
     store = Store(folder, open_files(folder), manifest)
     before = len(os.listdir("/proc/self/fd"))
     reader = store.open_records(shards_of(manifest), "raise", 1 << 20)
     for _ in range(2):
         assert reader.read(np.arange(NUM_SHARDS)).tolist() == [b"%d" % number for number in range(NUM_SHARDS)]
     assert len(os.listdir("/proc/self/fd")) - before <= 128
-    assert len(opened) == NUM_SHARDS
+    assert len(opened_indexes) == NUM_SHARDS
 
 
-def test_shards_of_a_store_are_looked_at_once(made, monkeypatch):
+def test_remote_shards_are_checked_with_one_request(folder_and_manifest, monkeypatch):
     pytest.importorskip("obstore", reason="needs obstore: pip install 'recordmill[remote]'")
-    folder, manifest = made
+    folder, manifest = folder_and_manifest
     with RangeServer(folder) as server:
         for name, value in server.environment("s3").items():
             monkeypatch.setenv(name, value)
         store = Store(server.root("s3"), open_files(server.root("s3")), manifest)
         for _ in range(3):
             store.check(shards_of(manifest))
-        assert len(server.requests) == server.num_lists == 1, "a thousand objects a request, and 600 files"
+        assert len(server.requests) == server.num_lists == 1, "one list request returns up to a thousand objects"
         assert store.counts(shards_of(manifest), "skip") == [1] * NUM_SHARDS
