@@ -1,4 +1,4 @@
-"""Epochs as a function of seed, epoch and step: other orders, exact resume, and splits that are held in memory."""
+"""Tests of epochs as a function of seed, epoch and step, of exact resume, and of splits that are cached in memory."""
 
 import logging
 import sys
@@ -20,13 +20,13 @@ SIZE = (12, 16)
 OPTIONS = {"batch_size": 8, "image_size": SIZE}
 
 
-def epoch(data: tf.data.Dataset) -> list[bytes]:
-    """Each batch of a pass, labels and pixels."""
+def batch_bytes(data: tf.data.Dataset) -> list[bytes]:
+    """Returns the bytes of each batch of one iteration."""
     return [b"".join(part.tobytes() for part in batch) for batch in data.as_numpy_iterator()]
 
 
 def examples(data: tf.data.Dataset) -> list[bytes]:
-    """Each example of a pass."""
+    """Returns the bytes of each example of one iteration."""
     return [image.tobytes() + bytes([label]) for batch in data.as_numpy_iterator() for image, label in zip(*batch)]
 
 
@@ -41,154 +41,168 @@ def examples(data: tf.data.Dataset) -> list[bytes]:
         ("uniform", "window", [(1, 7)]),
     ],
 )
-def test_any_step_of_any_epoch_is_where_reading_may_begin(name, shuffle, indices, request):
+def test_reading_can_start_at_any_step_of_any_epoch(name, shuffle, indices, request):
     dataset = request.getfixturevalue(name)
     options = {**OPTIONS, "shuffle": shuffle, "augment": True, "seed": 5}
     data = dataset.batches("train", **options)
-    epochs = [epoch(data) for _ in range(2)]
-    assert [len(item) for item in epochs] == [12, 12] and len({batch for entry in epochs for batch in entry}) == 24
+    epochs = [batch_bytes(data) for _ in range(2)]
+    assert [len(batches) for batches in epochs] == [12, 12] and len(
+        {batch for batches in epochs for batch in batches}
+    ) == 24
     for start_epoch, start_step in indices:
         resumed = dataset.batches("train", **options, start_epoch=start_epoch, start_step=start_step)
-        assert epoch(resumed) == epochs[start_epoch][start_step:], (start_epoch, start_step)
+        assert batch_bytes(resumed) == epochs[start_epoch][start_step:], (start_epoch, start_step)
         assert int(resumed.cardinality()) == 12 - start_step
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"shuffle": "exact"}, {"memory_budget": 0, "on_error": "skip"}, {"map_example": lambda x, y: (x, y)}])
-def test_every_pass_has_as_many_batches_as_the_cardinality_says(uniform, options, caplog):
-    """In the middle of an epoch too: passes are then as long as what was left of the first, and follow each other."""
+def test_every_iteration_has_cardinality_many_batches(uniform, options, caplog):
+    """After a start in the middle of an epoch, every iteration is as long as the rest of that epoch."""
     start_steps = (5,) if options else (5, 11)
     options = {"batch_size": 8, "seed": 5, **options}
     data = uniform.batches("train", **options)
-    complete = [batch for _ in range(3) for batch in epoch(data)]
+    complete = [batch for _ in range(3) for batch in batch_bytes(data)]
     assert len(data) == 12 and len(complete) == 36
     for start_step in start_steps:
         data = uniform.batches("train", **options, start_step=start_step)
         count = 12 - start_step
         for number in range(2):
             begin = start_step + number * count
-            assert epoch(data) == complete[begin : begin + count] and len(data) == count, (start_step, number)
+            assert batch_bytes(data) == complete[begin : begin + count] and len(data) == count, (start_step, number)
         repeated = uniform.batches("train", **options, start_step=start_step)
-        assert epoch(repeated.repeat(2)) == complete[start_step : start_step + 2 * count]
+        assert batch_bytes(repeated.repeat(2)) == complete[start_step : start_step + 2 * count]
         assert repeated.iterator_state.next == divmod(start_step + 2 * count, 12)
     warned = [record.getMessage() for record in caplog.records if record.getMessage().startswith("start_step=5")]
-    assert len(warned) == 2  # passes one by one, and repeated
+    assert len(warned) == 2  # one warning for each of the two datasets
     assert all("7 batches" in item and "epoch 1, step 0" in item and "start_epoch=1" in item for item in warned)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"memory_budget": 0}, {"shuffle": "exact"}])
-def test_what_is_repeated_goes_on_before_an_epoch_has_ended(uniform, options):
-    """A model that trains on small data would else wait at the end of each epoch, until the first batch of the next is read and decoded."""
-    made = threading.Event()
+def test_repeated_dataset_reads_next_epoch_ahead(uniform, options):
+    """Reading ahead avoids a delay at the end of each epoch."""
+    has_read_ahead = threading.Event()
 
-    def note(seed: tf.Tensor, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def record_seed(seed: tf.Tensor, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         keys.add(seed.numpy().tobytes())
         if len(keys) > 12:
-            made.set()
+            has_read_ahead.set()
         return images, labels
 
-    def noted(images: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def recording(images: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         images_spec, labels_spec = images.shape, labels.shape
-        images, labels = tf.py_function(note, [seed, images, labels], [images.dtype, labels.dtype])
+        images, labels = tf.py_function(record_seed, [seed, images, labels], [images.dtype, labels.dtype])
         return tf.ensure_shape(images, images_spec), tf.ensure_shape(labels, labels_spec)
 
     keys: set[bytes] = set()
     options = {"batch_size": 8, "seed": 5, **options}
     iterations = uniform.batches("train", **options)
-    expected = [epoch(iterations) for _ in range(2)]
-    data = uniform.batches("train", **options, map_batch=noted)
+    expected = [batch_bytes(iterations) for _ in range(2)]
+    data = uniform.batches("train", **options, map_batch=recording)
     batches = iter(data.repeat())
     actual = [next(batches) for _ in range(11)]
-    assert made.wait(60) and data.iterator_state.next == (1, 0)
+    assert has_read_ahead.wait(60) and data.iterator_state.next == (1, 0)
     actual += [next(batches) for _ in range(13)]
     assert [images.numpy().tobytes() + labels.numpy().tobytes() for images, labels in actual] == [*expected[0], *expected[1]]
     assert data.iterator_state.next == (2, 0)
 
 
-def test_repeated_as_often_as_one_says(uniform):
-    """As tf.data has it; how often may be a tensor."""
+def test_repeat_multiplies_the_number_of_batches(uniform):
+    """The count can be an integer or a tensor, as in tf.data."""
     data = uniform.batches("train", batch_size=8, inputs="key", seed=5)
     for count, expected in ((3, 36), (1, 12), (0, 0), (np.int64(2), 24), (tf.constant(2, tf.int64), 24)):
         assert len(data.repeat(count)) == expected, count
     for endless in (data.repeat(), data.repeat(-1), data.repeat().repeat(2)):
         assert endless.cardinality() == tf.data.INFINITE_CARDINALITY
-    assert len(epoch(data.repeat(sys.maxsize).take(13))) == 13
-    assert len(data.repeat(2).repeat(3)) == 72 and len(epoch(data.repeat(2).repeat(3).take(50))) == 50
+    assert len(batch_bytes(data.repeat(sys.maxsize).take(13))) == 13
+    assert len(data.repeat(2).repeat(3)) == 72 and len(batch_bytes(data.repeat(2).repeat(3).take(50))) == 50
     assert ": endless batches of 8, element_spec=" in repr(data.repeat()) and ": 36 batches of 8, " in repr(data.repeat(3))
 
 
 @pytest.mark.slow
-def test_loops_end_with_the_epoch(mixed):
-    """After what was left of one come whole ones."""
+def test_numpy_iterations_end_with_the_epoch(mixed):
+    """If the first epoch starts in the middle, the second epoch is complete."""
     iterations = mixed.batches("train", **OPTIONS, seed=4, start_epoch=2)
-    epochs = [epoch(iterations) for _ in range(2)]
+    epochs = [batch_bytes(iterations) for _ in range(2)]
     loops = mixed.as_numpy("train", **OPTIONS, seed=4, start_epoch=2, start_step=9)
     for expected in (epochs[0][9:], epochs[1]):
         assert len(loops) == len(expected)
-        next(iter(loops))  # a look is no pass
+        next(iter(loops))  # reading one batch does not count as an iteration
         assert [b"".join(part.tobytes() for part in batch) for batch in loops] == expected
     with pytest.raises(ValueError, match="start_step=1.5"):
         mixed.as_numpy("train", **OPTIONS, start_step=1.5)
 
 
-def test_a_pass_counts_once_its_second_batch_was_requested(mixed):
-    """Not earlier: who looks at a batch, in whatever way, changes no training."""
+def test_iteration_counts_after_its_second_batch_is_requested(mixed):
+    """Reading only the first batch does not change the order of training."""
     data = mixed.batches("train", **OPTIONS, seed=3)
     iterations = mixed.batches("train", **OPTIONS, seed=3)
-    epochs = [epoch(iterations) for _ in range(4)]
+    epochs = [batch_bytes(iterations) for _ in range(4)]
     next(iter(data))
     for _ in data.take(1):
         pass
-    assert epoch(data.take(1).prefetch(2)) == epochs[0][:1] and data.iterator_state.next == (0, 0)
-    item, other = data.as_numpy_iterator(), data.as_numpy_iterator()
-    looked = [next(item), next(other)]  # iterators that begin together read the same pass
-    assert epoch(tf.data.Dataset.from_generator(lambda: looked, output_signature=data.element_spec)) == [epochs[0][0]] * 2
-    assert len(list(item)) == 11 and data.iterator_state.next == (1, 0)
+    assert batch_bytes(data.take(1).prefetch(2)) == epochs[0][:1] and data.iterator_state.next == (0, 0)
+    first, second = data.as_numpy_iterator(), data.as_numpy_iterator()
+    first_batches = [next(first), next(second)]  # concurrent iterators read the same epoch
+    assert (
+        batch_bytes(tf.data.Dataset.from_generator(lambda: first_batches, output_signature=data.element_spec))
+        == [epochs[0][0]] * 2
+    )
+    assert len(list(first)) == 11 and data.iterator_state.next == (1, 0)
     next(data.as_numpy_iterator())
-    assert len(list(other)) == 11 and data.iterator_state.next == (1, 0)
-    assert epoch(data.take(2)) == epochs[1][:2] and data.iterator_state.next == (2, 0)
-    assert epoch(data.repeat().take(14)) == [*epochs[2], *epochs[3][:2]] and data.iterator_state.next == (4, 0)
+    assert len(list(second)) == 11 and data.iterator_state.next == (1, 0)
+    assert batch_bytes(data.take(2)) == epochs[1][:2] and data.iterator_state.next == (2, 0)
+    assert batch_bytes(data.repeat().take(14)) == [*epochs[2], *epochs[3][:2]] and data.iterator_state.next == (4, 0)
 
 
-def _by_iterators(data: tf.data.Dataset) -> None:
+def read_with_iterator(data: tf.data.Dataset) -> None:
     iterator = iter(data)
     for _ in range(3):
         next(iterator)
 
 
-def _by_break(data: tf.data.Dataset) -> None:
+def read_with_break(data: tf.data.Dataset) -> None:
     for number, _ in enumerate(data):
         if number:
             break
 
 
-def _by_zip(data: tf.data.Dataset) -> None:
+def read_with_dataset_zip(data: tf.data.Dataset) -> None:
     for _ in tf.data.Dataset.zip((data, tf.data.Dataset.range(3))):
         pass
 
 
-def _by_python_zip(data: tf.data.Dataset) -> None:
+def read_with_python_zip(data: tf.data.Dataset) -> None:
     for _ in zip(data.map(lambda x, y: x).prefetch(1), range(3)):
         pass
 
 
-@pytest.mark.parametrize("read", [_by_iterators, _by_break, _by_zip, _by_python_zip, lambda data: epoch(data.take(3))])
-def test_each_pass_that_ends_early_reads_another_epoch(uniform, read):
+@pytest.mark.parametrize(
+    "read",
+    [
+        read_with_iterator,
+        read_with_break,
+        read_with_dataset_zip,
+        read_with_python_zip,
+        lambda data: batch_bytes(data.take(3)),
+    ],
+)
+def test_each_incomplete_iteration_advances_to_the_next_epoch(uniform, read):
     data = uniform.batches("train", batch_size=8, seed=5)
     for number in range(1, 4):
         read(data)
         assert data.iterator_state.next == (number, 0), number
 
 
-def test_a_pass_of_one_batch_counts(uniform):
+def test_iteration_with_a_single_batch_advances_the_epoch(uniform):
     data = uniform.batches("train", batch_size=93, seed=5)
-    assert len({epoch(data)[0] for _ in range(3)}) == 3 and data.iterator_state.next == (3, 0)
+    assert len({batch_bytes(data)[0] for _ in range(3)}) == 3 and data.iterator_state.next == (3, 0)
 
 
 @pytest.mark.slow
-def test_nothing_reads_ahead_unasked_of_the_batches_that_were_decoded(mixed):
-    """TensorFlow would, the more the longer it lasts: the pass were over before its last batches were asked for, and they would all be held."""
+def test_iterator_state_advances_only_with_requested_batches(mixed):
+    """With automatic prefetching, the iterator state would advance before the training requests the last batches."""
     data = mixed.batches("train", batch_size=1, image_size=SIZE, seed=3, memory_budget=0)
     batches = iter(data.repeat())
     for epochs in range(2):
@@ -196,7 +210,7 @@ def test_nothing_reads_ahead_unasked_of_the_batches_that_were_decoded(mixed):
             next(batches)
             assert data.iterator_state.next == (epochs + (number > 0), 0), number
             if number % 10 == 9:
-                time.sleep(0.1)  # as a step of a training gives it time to
+                time.sleep(0.1)  # leaves time for prefetching, as a training step does
     assert len(data) == 93
 
 
@@ -204,29 +218,29 @@ def make_model() -> keras.Model:
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((*SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
-    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
+    model.optimizer.build(model.trainable_variables)  # avoids tracing the first step twice
     return model
 
 
 @pytest.mark.slow
-def test_a_look_changes_no_training(mixed):
+def test_reading_a_single_batch_does_not_change_training(mixed):
     weights = []
-    for looks in (False, True):
+    for reads_one_batch in (False, True):
         data, model = mixed.batches("train", **OPTIONS, seed=3), make_model()
-        if looks:
+        if reads_one_batch:
             next(iter(data))
             model.fit(data.take(1), verbose=0)
             model = make_model()
             model.evaluate(data, steps=1, verbose=0)
         model.fit(data, epochs=2, verbose=0)
         weights.append(model.get_weights())
-    for item, other in zip(*weights):
-        np.testing.assert_array_equal(item, other)
+    for actual, expected in zip(*weights):
+        np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start_step, steps_per_execution", [(0, 1), (5, 5)])
-def test_an_optimizer_makes_as_many_steps_as_there_are_batches(mixed, start_step, steps_per_execution, recwarn):
+def test_fit_makes_one_optimizer_step_per_batch(mixed, start_step, steps_per_execution, recwarn):
     model, data = make_model(), mixed.batches("train", **OPTIONS, seed=3, start_step=start_step)
     model.steps_per_execution = steps_per_execution
     model.fit(data.map(lambda x, y: (x, y)), epochs=2, validation_data=data, verbose=0)
@@ -238,40 +252,40 @@ def test_an_optimizer_makes_as_many_steps_as_there_are_batches(mixed, start_step
 
 
 @pytest.mark.slow
-def test_a_position_says_what_the_next_pass_reads(mixed):
+def test_iterator_state_determines_the_next_iteration(mixed):
     data = mixed.batches("train", **OPTIONS, seed=1)
-    epochs = [epoch(data) for _ in range(2)]
+    epochs = [batch_bytes(data) for _ in range(2)]
     assert repr(data.iterator_state) == "Position(epoch=2, step=0)"
     data.iterator_state.go_to(1, 10)
-    following = epoch(mixed.batches("train", **OPTIONS, seed=1, start_epoch=2))
-    assert epoch(data) == [*epochs[1][10:], *following[:10]] and len(data) == 12
+    following = batch_bytes(mixed.batches("train", **OPTIONS, seed=1, start_epoch=2))
+    assert batch_bytes(data) == [*epochs[1][10:], *following[:10]] and len(data) == 12
     assert repr(data.iterator_state) == "Position(epoch=2, step=10)"
     data.iterator_state.go_to(0)
-    assert epoch(data.repeat(2).take(20)) == [*epochs[0], *epochs[1][:8]]
+    assert batch_bytes(data.repeat(2).take(20)) == [*epochs[0], *epochs[1][:8]]
     assert repr(data.iterator_state) == "Position(epoch=2, step=0)"
 
 
 @pytest.mark.slow
-def test_each_example_once_an_epoch_in_an_exact_order(mixed):
+def test_exact_shuffle_reads_each_example_once_per_epoch(mixed):
     expected = sorted(examples(mixed.batches("train", **OPTIONS, shuffle=False)))
     data = mixed.batches("train", **OPTIONS, shuffle="exact")
     epochs = [examples(data) for _ in range(2)]
-    assert [sorted(item) for item in epochs] == [expected] * 2
+    assert [sorted(values) for values in epochs] == [expected] * 2
     assert epochs[0] != epochs[1]
 
 
-def test_a_step_beyond_the_epoch_is_refused(mixed):
+def test_rejects_start_step_beyond_the_epoch(mixed):
     with pytest.raises(ValueError, match="start_step=12 .*train has 12 batches"):
         mixed.batches("train", **OPTIONS, start_step=12)
     iterator_state = mixed.batches("train", **OPTIONS).iterator_state
-    for epoch, step in ((0, 12), (0, -1), (-1, 0)):
-        with pytest.raises(ValueError, match=f"epoch={epoch}, step={step} .* 12 batches"):
-            iterator_state.go_to(epoch, step)
+    for number, step in ((0, 12), (0, -1), (-1, 0)):
+        with pytest.raises(ValueError, match=f"epoch={number}, step={step} .* 12 batches"):
+            iterator_state.go_to(number, step)
     assert iterator_state.next == (0, 0)
 
 
-def test_selections_that_nobody_reads_are_let_go_of(uniform, caplog):
-    """Each round of a search reads another one. As many as the budget has room for are kept for who asks again."""
+def test_unused_selections_are_evicted_if_memory_is_needed(uniform, caplog):
+    """Selections stay cached for reuse as long as they fit in the memory budget."""
     caplog.set_level(logging.INFO, "tf_input")
     uniform = tf_input.open(uniform.directory)
 
@@ -287,8 +301,8 @@ def test_selections_that_nobody_reads_are_let_go_of(uniform, caplog):
 
 
 @pytest.mark.slow
-def test_the_budget_holds_for_all_readings_of_a_split_together(uniform, caplog):
-    """Of the same split with other options too, whose examples are others; and threads that ask at once load it once."""
+def test_memory_budget_applies_to_all_readers_of_a_split(uniform, caplog):
+    """Readers with different options share the budget. Concurrent readers load the split once."""
     caplog.set_level(logging.INFO, "tf_input")
     uniform = tf_input.open(uniform.directory)
 
@@ -333,35 +347,34 @@ def test_the_memory_budget_holds_for_all_splits_together(uniform, caplog):
 
 
 @pytest.mark.slow
-def test_what_fits_is_held_in_memory_and_said_once(uniform, caplog):
+def test_split_within_memory_budget_is_cached_and_logged_once(uniform, caplog):
     caplog.set_level(logging.INFO, "tf_input")
     uniform = tf_input.open(uniform.directory)
     num_bytes = uniform.num_examples("train") * (24 * 32 * 3 + 8)
     cached = {"memory_budget": num_bytes, "batch_size": 8, "image_size": None, "seed": 2}
     streamed = {**cached, "memory_budget": num_bytes - 1}
     for shuffle in (False, "exact"):
-        exact = epoch(uniform.batches("train", **cached, shuffle=shuffle))
-        assert exact == epoch(uniform.batches("train", **streamed, shuffle=shuffle))
+        exact = batch_bytes(uniform.batches("train", **cached, shuffle=shuffle))
+        assert exact == batch_bytes(uniform.batches("train", **streamed, shuffle=shuffle))
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 1 and messages[0].startswith("train: 93 images ") and " 0.2 MB of a budget of 0.2 " in messages[0]
-    # What nobody asked to be a buffer is exact.
-    assert epoch(uniform.batches("train", **cached)) == exact != epoch(uniform.batches("train", **streamed))
+    # Without the `shuffle` option, a cached split has an exact order.
+    assert batch_bytes(uniform.batches("train", **cached)) == exact != batch_bytes(uniform.batches("train", **streamed))
 
 
 @pytest.mark.slow
-def test_in_memory_reading_needs_no_files(uniform, tmp_path):
-    """Once they are held."""
+def test_cached_split_is_read_after_its_files_are_removed(uniform, tmp_path):
     import shutil
 
     dataset = tf_input.open(shutil.copytree(uniform.directory, tmp_path / "copy"))
     data = dataset.batches("train", batch_size=8, image_size=(12, 16), augment=True, seed=0)
     shutil.rmtree(tmp_path / "copy")
     again = dataset.batches("train", batch_size=8, image_size=(12, 16), augment=True, seed=0)
-    assert epoch(data) == epoch(again)
+    assert batch_bytes(data) == batch_bytes(again)
 
 
 @pytest.mark.slow
-def test_views_from_memory_show_what_views_of_files_show(uniform):
+def test_crops_from_memory_match_crops_from_files(uniform):
     options = {"batch_size": 93, "image_size": (12, 16), "augment": True, "seed": 3, "shuffle": "exact"}
     (cached, labels), (streamed, expected) = (
         next(uniform.batches("train", **options, memory_budget=budget).as_numpy_iterator()) for budget in (1 << 30, 0)
@@ -370,16 +383,16 @@ def test_views_from_memory_show_what_views_of_files_show(uniform):
     assert np.abs(cached.astype(int) - streamed).mean() < 1
 
 
-def test_a_batch_that_is_larger_than_the_split_reads_each_record_once(mixed):
+def test_batch_larger_than_the_split_reads_each_record_once(mixed):
     plan = mixed.split_reader("validation").plan(tf_input.ReadConfig(1_000_000, SIZE))
-    asked, read = [], plan.reader.read_runs
-    plan.reader.read_runs = lambda parts, arena: asked.extend(parts) or read(parts, arena)
+    requested, read = [], plan.reader.read_runs
+    plan.reader.read_runs = lambda parts, arena: requested.extend(parts) or read(parts, arena)
     ((images, labels),) = input_pipeline.read_batches(plan, plan.decode, IteratorState())
     runs = plan.reader.runs
-    assert sorted(asked) == [(run, 0, count) for run, count in enumerate(runs.counts.tolist())] and runs.num_examples == len(labels) == 17
+    assert sorted(requested) == [(run, 0, count) for run, count in enumerate(runs.counts.tolist())] and runs.num_examples == len(labels) == 17
 
 
-def test_a_pass_that_failed_at_once_is_begun_anew_and_those_after_it_move_on(uniform, monkeypatch):
+def test_iteration_that_fails_at_its_first_batch_is_repeated(uniform, monkeypatch):
     data, plain = uniform.batches("train", **OPTIONS, memory_budget=0, seed=5), RecordInputs.batch
 
     def fail(self: RecordInputs, epoch: int, step: int) -> Any:
@@ -391,4 +404,4 @@ def test_a_pass_that_failed_at_once_is_begun_anew_and_those_after_it_move_on(uni
             next(iter(data))
     monkeypatch.setattr(RecordInputs, "batch", plain)
     for number in (1, 2):
-        assert len(epoch(data)) == 12 and data.iterator_state.next == (number, 0)
+        assert len(batch_bytes(data)) == 12 and data.iterator_state.next == (number, 0)

@@ -1,4 +1,5 @@
-"""The order of a mix: shares that are exact at every place, and lanes by which each host reads its own part alone."""
+"""Tests of the order of a mixture: component shares are exact at every index, and virtual shards let hosts read
+disjoint parts."""
 
 import functools
 import math
@@ -18,65 +19,69 @@ WEIGHTS = st.lists(st.one_of(st.integers(1, 20), st.integers(1, 10**8)), min_siz
 
 @settings(max_examples=100)
 @given(WEIGHTS, st.one_of(st.integers(0, 300), st.integers(0, 2**50)))
-def test_shares_are_exact_at_every_place(weights, start):
-    """To half an example for two parts, to one for up to four: whatever stands before."""
+def test_component_counts_are_proportional_to_weights_at_every_index(weights, start):
+    """The error is at most half an example for two components, and one example for up to four components."""
     indices = np.arange(start, start + 200)
     counts = count_parts(weights, indices)
     assert (counts.sum(axis=0) == indices).all() and set(np.diff(counts).ravel().tolist()) <= {0, 1}
-    off = max(
-        abs(count - Fraction(location * weight, sum(weights)))
-        for weight, of_part in zip(weights, counts.tolist())
-        for location, count in zip(indices.tolist(), of_part)
+    error = max(
+        abs(count - Fraction(index * weight, sum(weights)))
+        for weight, part_counts in zip(weights, counts.tolist())
+        for index, count in zip(indices.tolist(), part_counts)
     )
-    assert off <= Fraction(math.ceil(math.log2(len(weights))), 2)
-    for part, of_part in enumerate(counts):
-        numbers = np.unique(of_part)[:-1]
+    assert error <= Fraction(math.ceil(math.log2(len(weights))), 2)
+    for part, part_counts in enumerate(counts):
+        numbers = np.unique(part_counts)[:-1]
         actual = find_indices(weights, part, numbers)
         assert (count_parts(weights, actual)[part] == numbers).all() and (count_parts(weights, actual + 1)[part] == numbers + 1).all()
 
 
 @settings(max_examples=60)
 @given(WEIGHTS, st.data())
-def test_where_an_epoch_ends(weights, data):
+def test_epoch_length_ends_with_the_first_or_last_component(weights, data):
     sizes = [data.draw(st.integers(1, 1000)) for _ in weights]
     first, last = (epoch_length(weights, sizes, stop) for stop in ("first", "all"))
-    has = {end: count_parts(weights, np.array([end - 1, end])).T.tolist() for end in (first, last)}
-    read = [[count >= size for count, size in zip(counts, sizes)] for end in (first, last) for counts in has[end]]
-    assert [any(item) for item in read[:2]] == [False, True] and [all(entry) for entry in read[2:]] == [False, True]
-    assert all(count <= size for count, size in zip(has[first][1], sizes))
-    # In proportion to their sizes, all are read exactly once.
+    component_counts = {end: count_parts(weights, np.array([end - 1, end])).T.tolist() for end in (first, last)}
+    read = [
+        [count >= size for count, size in zip(counts, sizes)]
+        for end in (first, last)
+        for counts in component_counts[end]
+    ]
+    assert [any(flags) for flags in read[:2]] == [False, True] and [all(flags) for flags in read[2:]] == [False, True]
+    assert all(count <= size for count, size in zip(component_counts[first][1], sizes))
+    # If the weights are proportional to the sizes, each example is read exactly once.
     total = sum(sizes)
-    complete = to_weights([Fraction(size) for size in sizes])
-    assert epoch_length(complete, sizes, "all") == total and count_parts(complete, np.array([total]))[:, 0].tolist() == sizes
+    by_size = to_weights([Fraction(size) for size in sizes])
+    assert epoch_length(by_size, sizes, "all") == total and count_parts(by_size, np.array([total]))[:, 0].tolist() == sizes
 
 
 @settings(max_examples=60)
 @given(WEIGHTS, st.integers(1, 60), st.integers(1, 6), st.integers(1, 200), st.integers(0, 3))
-def test_a_batch_has_each_row_once_and_each_host_its_share(weights, local_size, num_hosts, num_places, epoch):
+def test_hosts_divide_the_slots_of_each_batch(weights, local_size, num_hosts, num_examples, epoch):
     batch_size = local_size * num_hosts
-    order = MixedOrder(weights, tuple(range(7, 7 + len(weights))), batch_size, num_places)
+    order = MixedOrder(weights, tuple(range(7, 7 + len(weights))), batch_size, num_examples)
     assume(all(order.counts))
     seen = [[] for _ in weights]
-    for step in range(math.ceil(num_places / batch_size)):
+    for step in range(math.ceil(num_examples / batch_size)):
         size, hosts = order.size(step), [order.rows(step, (num_hosts, index)) for index in range(num_hosts)]
         alone = order.rows(step, (1, 0))
         assert sorted(row for rows, _ in alone for row in rows.tolist()) == list(range(size))
         for part, (rows, numbers) in enumerate(alone):
             seen[part] += numbers.tolist()
-            of_hosts = [of_host[part] for of_host in hosts]
+            host_rows = [rows_by_part[part] for rows_by_part in hosts]
             expected = sorted(zip(rows.tolist(), numbers.tolist()))
-            assert sorted(item for own, own_numbers in of_hosts for item in zip(own.tolist(), own_numbers.tolist())) == expected
-            for index, (own, _) in enumerate(of_hosts):
+            assert sorted(item for own, own_numbers in host_rows for item in zip(own.tolist(), own_numbers.tolist())) == expected
+            for index, (own, _) in enumerate(host_rows):
                 assert ((step * batch_size + own) % num_hosts == index).all()
                 assert size < batch_size or len(rows) // num_hosts <= len(own) <= -(-len(rows) // num_hosts)
-            for own_epoch, location, row in zip(*map(np.ndarray.tolist, order.component_indices(part, epoch, numbers)), rows.tolist()):
-                assert order.virtual_shards(part, own_epoch, np.array([location])).tolist() == [(step * batch_size + row) % NUM_LANES]
+            for own_epoch, index, row in zip(*map(np.ndarray.tolist, order.component_indices(part, epoch, numbers)), rows.tolist()):
+                assert order.virtual_shards(part, own_epoch, np.array([index])).tolist() == [(step * batch_size + row) % NUM_LANES]
     assert [sorted(numbers) for numbers in seen] == [list(range(count)) for count in order.counts]
 
 
 @pytest.mark.parametrize("batch_size", [32, 96, 128, 1000])
-def test_a_stretch_of_rows_has_its_share_too(batch_size):
-    """As replicas are given them."""
+def test_each_part_of_a_batch_has_proportional_shares(batch_size):
+    """Each replica receives a contiguous part of the batch."""
     order = MixedOrder((7, 3), (1000, 1000), batch_size, 10 * batch_size)
     for step in range(10):
         parts = np.zeros(batch_size)
@@ -87,7 +92,7 @@ def test_a_stretch_of_rows_has_its_share_too(batch_size):
 
 @settings(max_examples=30)
 @given(st.integers(500, 3000), st.integers(2_000, 60_000), st.integers(0, 2**63 - 1), st.sampled_from([2, 3, 4, 6, 8]), st.integers(0, 5))
-def test_hosts_read_of_each_part_what_they_need_and_each_record_once(size, window_length, key, num_hosts, own_epoch):
+def test_hosts_read_disjoint_records_of_each_component(size, window_length, key, num_hosts, own_epoch):
     sizes, batch_size = (size, 700), 8 * num_hosts
     weights = (5, 2)
     mixed = MixedOrder(weights, sizes, batch_size, epoch_length(weights, sizes, "all"))
@@ -103,7 +108,7 @@ def test_hosts_read_of_each_part_what_they_need_and_each_record_once(size, windo
         assert order.num_windows == 1 or len(read) == window.count
 
 
-def test_shares_become_integers():
+def test_shares_are_converted_to_integer_weights():
     cases = [
         (["0.7", "0.3"], (7, 3)),
         (["93", "17"], (93, 17)),
@@ -115,8 +120,8 @@ def test_shares_become_integers():
         assert to_weights([Fraction(share) for share in shares]) == weights, shares
 
 
-def test_orders_are_what_they_were():
-    """A training that goes on with a newer version reads the batches that it would have read."""
+def test_order_is_the_same_as_in_earlier_versions():
+    """Training that resumes with a newer version must read the same batches."""
     order = MixedOrder((7, 3), (20, 9), 8, 28)
     assert order.counts == (20, 8)
     assert [rows.tolist() for rows, _ in order.rows(1, (1, 0))] == [[1, 6, 3, 0, 5], [2, 7, 4]]

@@ -1,4 +1,4 @@
-"""What an epoch has where it has not each record once: exact numbers, and turns."""
+"""Tests of balanced classes with exact numbers of examples, and of selections of records."""
 
 import collections
 
@@ -18,7 +18,7 @@ SHARES = st.one_of(
 
 
 def balance(classes: np.ndarray, shares: object, seed: int = 0) -> Balance:
-    if not isinstance(shares, str):  # of classes that there are
+    if not isinstance(shares, str):  # classes without examples get no share
         occurs = np.bincount(classes, minlength=4) > 0
         shares = np.where(occurs, shares, 0)
         shares = shares / shares.sum() if shares.any() else occurs / occurs.sum()
@@ -27,11 +27,11 @@ def balance(classes: np.ndarray, shares: object, seed: int = 0) -> Balance:
 
 @settings(max_examples=200, deadline=None)
 @given(CLASSES, SHARES, st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**62))
-def test_each_epoch_has_exact_numbers_and_all_of_a_class_come_equally_often(classes, shares, seed, epoch):
+def test_balanced_epochs_have_exact_class_counts_and_use_examples_equally(classes, shares, seed, epoch):
     drawn, sizes = balance(classes, shares, seed), np.bincount(classes, minlength=4)
     actual = collections.Counter()
-    for item in range(epoch, epoch + 4):
-        examples = drawn.draw(item)
+    for drawn_epoch in range(epoch, epoch + 4):
+        examples = drawn.draw(drawn_epoch)
         counts = np.bincount(classes[examples], minlength=4)
         if shares == "oversample":
             assert counts.tolist() == np.where(sizes > 0, sizes.max(), 0).tolist()
@@ -42,28 +42,29 @@ def test_each_epoch_has_exact_numbers_and_all_of_a_class_come_equally_often(clas
         assert len(examples) == drawn.num_examples
         actual.update(examples.tolist())
     for label in range(4):
-        often = [actual[example] for example in np.flatnonzero(classes == label).tolist()]
-        assert not often or max(often) - min(often) <= 1
+        occurrences = [actual[example] for example in np.flatnonzero(classes == label).tolist()]
+        assert not occurrences or max(occurrences) - min(occurrences) <= 1
 
 
 @given(st.lists(st.integers(0, 1000), min_size=4, max_size=4).filter(any), st.integers(1, 10**7))
-def test_shares_are_the_nearest_numbers(parts, total):
+def test_class_counts_are_closest_to_the_shares(parts, total):
     shares, sizes = [part / sum(parts) for part in parts], np.array([total, 1, 1, 1])
     counts = count_classes(shares, sizes, "train", NAMES)
     assert counts.sum() == sizes.sum() and np.abs(counts - np.array(shares) * sizes.sum()).max() < 1 + 1e-6
 
 
-def test_any_stretch_of_an_epoch_has_the_shares_and_what_comes_again_is_far_apart():
+def test_oversampled_classes_are_spread_evenly_over_an_epoch():
     classes = np.array([0] * 900 + [1] * 9 + [2] * 91)
     examples = balance(classes, "oversample").draw(0)
     for begin in range(0, len(examples), 90):
         assert np.bincount(classes[examples[begin : begin + 90]], minlength=3).tolist() == [30, 30, 30]
     rare = np.flatnonzero(classes[examples] == 1)
     for example in np.unique(examples[rare]).tolist():
-        assert np.diff(np.flatnonzero(examples == example)).min() >= 27 - 3  # of nine, each third place
+        # nine examples take turns at every third index
+        assert np.diff(np.flatnonzero(examples == example)).min() >= 27 - 3
 
 
-def test_seeds_draw_others_and_epochs_go_on():
+def test_undersampling_depends_on_seed_and_rotates_over_epochs():
     classes = np.array([0] * 1000 + [1] * 10)
     drawn = [frozenset(balance(classes, "undersample", seed).draw(epoch).tolist()) for seed in (0, 1) for epoch in (0, 1)]
     assert len({*drawn}) == 4
@@ -71,12 +72,12 @@ def test_seeds_draw_others_and_epochs_go_on():
     assert collections.Counter(np.concatenate(epochs).tolist()) == {**dict.fromkeys(range(1000), 1), **dict.fromkeys(range(1000, 1010), 100)}
 
 
-SHARDS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=6)  # records, and of these that are lost
+SHARDS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=6)  # numbers of records, and of lost records
 
 
 @settings(max_examples=200, deadline=None)
 @given(SHARDS, st.data())
-def test_of_shards_that_lost_their_ends_the_rest_is_selected_by_its_new_numbers(shards, data):
+def test_keep_first_renumbers_selection_of_truncated_shards(shards, data):
     counts = [count for count, _ in shards]
     kept = [max(0, count - lost) for count, lost in shards]
     indices = [(shard, row) for shard, count in enumerate(counts) for row in range(count)]
@@ -88,7 +89,7 @@ def test_of_shards_that_lost_their_ends_the_rest_is_selected_by_its_new_numbers(
 
 @settings(max_examples=200, deadline=None)
 @given(SHARDS, st.integers(1, 5000), st.data())
-def test_runs_of_a_selection_are_all_of_it_and_about_as_long_as_asked_for(shards, run_bytes, data):
+def test_chunks_cover_a_selection_within_the_size_limit(shards, run_bytes, data):
     counts = [count for count, _ in shards]
     total = sum(counts)
     numbers = data.draw(st.lists(st.integers(0, max(0, total - 1)), max_size=100)) if total else []
@@ -99,6 +100,6 @@ def test_runs_of_a_selection_are_all_of_it_and_about_as_long_as_asked_for(shards
         assert runs.num_bytes.max() <= 1.5 * run_bytes + 200
 
 
-def test_times_are_how_often_each_record_of_a_shard_comes():
+def test_times_returns_occurrences_of_each_selected_record_by_shard():
     selection = Selection(np.array([0, 4, 5]), balance(np.array([0, 0, 1]), "oversample"))
     assert [time.tolist() for time in selection.times(0, [2, 0, 4])] == [[1, 0], [], [0, 0, 1, 2]]
