@@ -1,4 +1,4 @@
-"""A data set with its transform, made once for all tests that change nothing in it."""
+"""A dataset with its transform, made once for all tests that change nothing in it."""
 
 import importlib.util
 import pathlib

@@ -106,7 +106,7 @@ def finish(run: ForkedPython, seconds: float = 600) -> str:
 
 
 def digest(directory: pathlib.Path) -> dict[str, str]:
-    """sha256 of every file of a data set but run.json."""
+    """sha256 of every file of a dataset but run.json."""
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(directory.rglob("*"))

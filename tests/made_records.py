@@ -1,4 +1,4 @@
-"""Data sets of any schema, written record by record with TensorFlow: what the tests of the reader feed on."""
+"""Datasets of any schema, written record by record with TensorFlow: what the tests of the reader feed on."""
 
 import io
 import pathlib
@@ -64,7 +64,7 @@ def write_dataset(
     image_sizes: tuple[tuple[int, int] | None, tuple[int, int] | None] = (None, None),
     num_shards: int = 1,
 ) -> tf_input.PreparedDataset:
-    """Writes a data set and opens it.
+    """Writes a dataset and opens it.
 
     Args:
         directory: Where; it need not exist.

@@ -1,4 +1,4 @@
-"""A data set with all that can belong to an image, made once for the tests of several modules."""
+"""A dataset with all that can belong to an image, made once for the tests of several modules."""
 
 import json
 import pathlib

@@ -81,13 +81,13 @@ class Case(NamedTuple):
 
     @property
     def command(self) -> list[str]:
-        """The options, with those of a data set of two splits and several shards."""
+        """The options, with those of a dataset of two splits and several shards."""
         splits = [] if self.has_splits else ["--splits=train=0.5,test=0.5"]
         return [*self.options, *splits, "--name=made", "--num_shards=5"]
 
 
 class MadeCase(NamedTuple):
-    """Where a case's files lie, what its --input is, and its data set. None of it may be changed."""
+    """Where a case's files lie, what its --input is, and its dataset. None of it may be changed."""
 
     folder: pathlib.Path
     source: pathlib.Path

@@ -124,7 +124,7 @@ def put(server: StoreServer, files: Mapping[str, bytes], folder: str = "/some/fo
 
 
 def objects(server: StoreServer, folder: str) -> dict[str, str]:
-    """sha256 of each object below a folder, by name, but for a data set's run.json; as `engines.digest` has that of files."""
+    """sha256 of each object below a folder, by name, but for a dataset's run.json; as `engines.digest` has that of files."""
     from beam_pipelines.storage.object_stores.open_object_store import open_object_store
     from tf_input.dataset_format import RUN
 

@@ -1,4 +1,4 @@
-"""Data sets for the tests of the read path, made by the real command."""
+"""Datasets for the tests of the read path, made by the real command."""
 
 import fcntl
 import os
@@ -21,10 +21,10 @@ def prepare_images(
     num_images: Mapping[str, int] = CLASSES,
     image_size: tuple[int, int] | None = None,
 ) -> pathlib.Path:
-    """Writes class folders of JPEGs and PNGs, in colour and in grey, prepares them and returns the data set's directory.
+    """Writes class folders of JPEGs and PNGs, in colour and in grey, prepares them and returns the dataset's directory.
 
     Args:
-        folder: Where to write; anew for each data set.
+        folder: Where to write; anew for each dataset.
         *options: Of `recordmill prepare`.
         num_images: Images of each class.
         image_size: (height, width) of all of them; None: another one for each, from 20 to 60.
@@ -62,7 +62,7 @@ def make_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callabl
 
 
 def mixed_images(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A data set of images of many sizes: 93 in four shards of `train`, 17 in one of `validation`."""
+    """A dataset of images of many sizes: 93 in four shards of `train`, 17 in one of `validation`."""
     return make_once(tmp_path_factory, "mixed", lambda folder: prepare_images(folder, "--num_shards", "train=4,validation=1"))
 
 

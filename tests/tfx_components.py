@@ -1,4 +1,4 @@
-"""What TFX makes of a data set, in an interpreter that has TFX: its version goes with other versions than ours.
+"""What TFX makes of a dataset, in an interpreter that has TFX: its version goes with other versions than ours.
 
     python tests/tfx_components.py DATA_SET import_example_gen|importer
 

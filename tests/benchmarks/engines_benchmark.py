@@ -214,7 +214,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *unused: sys.exit(1))
     with tempfile.TemporaryDirectory(dir=arguments.input.resolve().parent) as folder:
         link_copies(arguments.input, pathlib.Path(folder), arguments.copies)
-        print(f"{'engine':<36} {'seconds':>8} {'worker MB':>10} {'other MB':>9}  sha256 of the data set")
+        print(f"{'engine':<36} {'seconds':>8} {'worker MB':>10} {'other MB':>9}  sha256 of the dataset")
         expected = ""
         for name, ran in run_all(pathlib.Path(folder), arguments.prism):
             if isinstance(ran, str):

@@ -232,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--copies", type=int, default=8, help="names under which each photograph appears (default: 8)")
     parser.add_argument("--large", type=int, default=96, help="photographs that are enlarged (default: 96)")
     parser.add_argument("--records", type=int, default=1_000_000, help="of 1 KB, for `resume` and `memory` (default: 1,000,000)")
-    parser.add_argument("--keep", metavar="FOLDER", help="where to keep the data sets for other runs; a folder to make")
+    parser.add_argument("--keep", metavar="FOLDER", help="where to keep the datasets for other runs; a folder to make")
     options = parser.parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("absl").setLevel(logging.ERROR)

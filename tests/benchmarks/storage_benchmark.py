@@ -118,7 +118,7 @@ def write_records(folder: pathlib.Path, num_records: int, num_shards: int) -> pa
             np.save(folder / "labels.npy", random.integers(0, 10, num_records))
         paths = ["--input", str(source), "--output", str(made)]
         if main(["prepare", *paths, "--splits=train=1", "--num_shards", f"train={num_shards}", "--check=header"]):
-            raise RuntimeError(f"the data set of {num_shards} shards could not be made")
+            raise RuntimeError(f"the dataset of {num_shards} shards could not be made")
     return made
 
 
@@ -197,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=5, help="of a turn (default: 5)")
     parser.add_argument("--copies", type=int, default=8, help="names under which each photograph appears (default: 8)")
     parser.add_argument("--records", type=int, default=500_000, help="of the cases of many shards (default: 500000)")
-    parser.add_argument("--keep", metavar="FOLDER", help="where to keep the data sets for other runs; a folder to make")
+    parser.add_argument("--keep", metavar="FOLDER", help="where to keep the datasets for other runs; a folder to make")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(options.keep or scratch).absolute()

@@ -159,7 +159,7 @@ def recordmill_commands(code: str) -> Iterator[list[str]]:
 
 
 def unknown_options(call: ast.Call) -> set[str]:
-    """Keywords that a function of `tf_input`, or a method of its data sets, does not have."""
+    """Keywords that a function of `tf_input`, or a method of its datasets, does not have."""
     if not isinstance(call.func, ast.Attribute):
         return set()
     home = tf_input if isinstance(call.func.value, ast.Name) and call.func.value.id == "tf_input" else tf_input.PreparedDataset

@@ -1,4 +1,4 @@
-"""Which number a class has: said for each head, taken from an earlier data set, and warned of where it changes."""
+"""Which number a class has: said for each head, taken from an earlier dataset, and warned of where it changes."""
 
 import pathlib
 

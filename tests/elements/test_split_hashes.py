@@ -69,7 +69,7 @@ def test_the_split_that_a_source_says_is_kept(tmp_path):
 
 
 def test_splits_are_the_same_in_every_version():
-    # A data set that grows is prepared again, with whatever version there is then.
+    # A dataset that grows is prepared again, with whatever version there is then.
     locations = SplitByGroup(NINE_TO_ONE)([f"cat/{index}.jpg".encode() for index in range(100)])
     assert np.flatnonzero(locations).tolist() == [1, 6, 11, 25, 29, 36, 44, 86]
 

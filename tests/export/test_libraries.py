@@ -1,4 +1,4 @@
-"""What TensorFlow and its libraries read of an export, and of a data set as its card says it."""
+"""What TensorFlow and its libraries read of an export, and of a dataset as its card says it."""
 
 import pathlib
 import re

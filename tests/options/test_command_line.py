@@ -122,7 +122,7 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "a place that is taken": ([*given[:3], "twins", "--overwrite"], "twins.replaced exists"),
         "a split of bad images": (["--input=spoilt", *given[2:], "--max_bad_fraction=0.5"], "split 'test' would be empty"),
         "output exists": (["--input", "flowers", "--output", "taken"], "--output=taken exists"),
-        "overwriting no data set": ([*given[:3], "taken", "--overwrite"], "--output=taken is not a dataset"),
+        "overwriting no dataset": ([*given[:3], "taken", "--overwrite"], "--output=taken is not a dataset"),
         "output in the input": ([*given[:3], "flowers/out"], "contain each other"),
         "input in the output": ([*given[:3], "."], "contain each other"),
         "an unknown store": ([*given[:3], "ftp://host/out"], "--output=ftp://host/out: "),
@@ -393,7 +393,7 @@ run()
 """
 
 
-# Signal, whether what it interrupts has been written, whether that replaces a data set: all pairs.
+# Signal, whether what it interrupts has been written, whether that replaces a dataset: all pairs.
 INTERRUPTS = [
     (signal.SIGINT, False, False),
     (signal.SIGINT, True, True),

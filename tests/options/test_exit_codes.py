@@ -19,7 +19,7 @@ from forked_python import BEAM, TENSORFLOW
 from prepared import mixed_images
 from tf_input.storage import object_stores as read_stores
 
-# Command -> what it is given, for a data set `{}`.
+# Command -> what it is given, for a dataset `{}`.
 GIVEN = {
     "prepare": ("--input={}", "--output={}-again"),
     "analyze": ("{}",),

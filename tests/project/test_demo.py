@@ -62,7 +62,7 @@ def test_demo_keeps_files_of_the_user(tmp_path: pathlib.Path) -> None:
     mine.touch()
     rejected = run_demo(tmp_path, "--output", "out")
     assert rejected.returncode == 2
-    assert rejected.stderr.startswith("demo: out/digits/7/mine.png ") and "--output" in refused.stderr
+    assert rejected.stderr.startswith("demo: out/digits/7/mine.png ") and "--output" in rejected.stderr
     assert list(tmp_path.rglob("*.*")) == [mine]
 
 

@@ -1,4 +1,4 @@
-"""The card of a data set and its `croissant.json`: true, the same for equal runs, and safe whatever names stand in them."""
+"""The card of a dataset and its `croissant.json`: true, the same for equal runs, and safe whatever names stand in them."""
 
 import html
 import json
@@ -25,7 +25,7 @@ HOSTILE = (
 
 
 def card_of(names: tuple[str, ...], about: dict[str, str] = {}) -> str:
-    """Of a data set with a class of each name."""
+    """Of a dataset with a class of each name."""
     schema = (Feature("image", "image"), Feature("label", "class_label", (), names))
     shard = ShardInfo("made-train.tfrecord-00000-of-00001", len(names), 2048, 0, "index/…", 0, 0, "catalog/…", 1, 0)
     manifest = Manifest("made", 7, schema, {"train": (shard,)}, len(names) + 1, 1, about=about)

@@ -1,4 +1,4 @@
-"""The output of a run: whose it is, what a failed run leaves, and how a data set gets to its place."""
+"""The output of a run: whose it is, what a failed run leaves, and how a dataset gets to its place."""
 
 import concurrent.futures
 import contextlib

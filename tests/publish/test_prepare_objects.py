@@ -59,7 +59,7 @@ def source(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def prepared(source, tmp_path_factory) -> dict[str, str]:
-    """sha256 of each file of the same data set, written to disk."""
+    """sha256 of each file of the same dataset, written to disk."""
     output = tmp_path_factory.mktemp("prepared") / "out"
     assert prepare(str(source), str(output)) == 0
     return digest({str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()})
@@ -67,7 +67,7 @@ def prepared(source, tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def old(source, tmp_path_factory) -> dict[str, bytes]:
-    """The files of another data set, which are to be replaced; it has one shard."""
+    """The files of another dataset, which are to be replaced; it has one shard."""
     output = tmp_path_factory.mktemp("old") / "out"
     assert prepare(str(source), str(output), *ONE_SHARD, "--seed=5") == 0
     return {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}
@@ -358,7 +358,7 @@ def last_step(server, source, old, monkeypatch, replaces) -> LastStep:
 
 @pytest.fixture(scope="module")
 def prepared_as_one(source, tmp_path_factory) -> dict[str, str]:
-    """sha256 of each file of a data set of one shard, written to disk."""
+    """sha256 of each file of a dataset of one shard, written to disk."""
     output = tmp_path_factory.mktemp("as_one") / "out"
     assert prepare(str(source), str(output), *ONE_SHARD) == 0
     return digest({str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()})

@@ -199,7 +199,7 @@ def test_wherever_it_is_killed_nothing_finished_is_written_again(source, unbroke
     output = tmp_path / "out"
     kill_at(call(source, output), location)
     kept = finished_files(output)
-    if "last rename" in case:  # by then only the data set is there
+    if "last rename" in case:  # by then only the dataset is there
         directory = run_directory(output) if "before" in case else output
         files = (path for path in directory.rglob("*") if path.is_file())
         kept = {str(path.relative_to(directory)): (os.stat(path).st_ino, os.stat(path).st_mtime_ns) for path in files}
@@ -494,7 +494,7 @@ def server(request) -> Iterator[StoreServer]:
 
 @pytest.fixture(scope="module")
 def old(source, tmp_path_factory) -> dict[str, bytes]:
-    """The files of another data set, which are to be replaced."""
+    """The files of another dataset, which are to be replaced."""
     output = tmp_path_factory.mktemp("old") / "out"
     assert main(call_few(source, output, "--seed=5")) == 0
     return {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}

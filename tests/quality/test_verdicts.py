@@ -47,7 +47,7 @@ def write_labels(folder: pathlib.Path, labels: np.ndarray, compression: str = ""
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A data set whose source has each class in a row."""
+    """A dataset whose source has each class in a row."""
     folder = tmp_path_factory.mktemp("quality")
     source = write_class_folders(folder / "in", {name: 50 for name in "abcdef"}, 1, 1)
     assert (
@@ -241,7 +241,7 @@ def test_what_is_no_dataset_or_is_damaged_is_refused_in_one_line(
 def test_ours_are_judged_by_catalogs_as_their_records_are(
     write: Callable[[pathlib.Path], str], options: list[str], tmp_path: pathlib.Path, capfd: pytest.CaptureFixture
 ) -> None:
-    """Without its manifest a data set is one of TensorFlow Datasets, whose records are read."""
+    """Without its manifest a dataset is one of TensorFlow Datasets, whose records are read."""
     out, command = tmp_path / "out", ["prepare", "--input", str(tmp_path / "in" / write(tmp_path / "in")), *options]
     assert main([*command, "--output", str(out), "--splits=train=1", "--num_shards=2"]) == 0
     _, (ours,), _ = quality(capfd, out)

@@ -1,4 +1,4 @@
-"""The read path as a trainer uses it, on data sets that the real command made."""
+"""The read path as a trainer uses it, on datasets that the real command made."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ NUM_TRAIN = 93  # of the 110 images; a key's hash decides
 
 @pytest.fixture
 def copy(mixed, tmp_path) -> pathlib.Path:
-    """A data set to damage."""
+    """A dataset to damage."""
     return pathlib.Path(shutil.copytree(mixed.directory, tmp_path / "copy"))
 
 

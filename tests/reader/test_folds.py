@@ -1,4 +1,4 @@
-"""A data set of folds: one to validate with, and the others together to train with."""
+"""A dataset of folds: one to validate with, and the others together to train with."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""Several data sets as one: shares, epochs, classes, hosts; and trainings on them that were interrupted."""
+"""Several datasets as one: shares, epochs, classes, hosts; and trainings on them that were interrupted."""
 
 import collections
 import pathlib
@@ -283,7 +283,7 @@ def test_the_backup_of_another_mix_is_refused(sets, two):
         "shares": identity({"photos": (photos[0], "train", 0.7), "sketches": sketches}),
         "names": identity({"photos": photos, "drawings": sketches}),
         "split": identity({"photos": (photos[0], "test", 0.6), "sketches": sketches}, shuffle=True),
-        "data sets": identity({"photos": photos, "sketches": (sets["drawings"], "train", 0.4)}),
+        "datasets": identity({"photos": photos, "sketches": (sets["drawings"], "train", 0.4)}),
         "options of its own": identity({"photos": (*photos, {"shuffle": False}), "sketches": sketches}),
         "stop": identity(two, "all"),
         "order": identity({"sketches": sketches, "photos": photos}),

@@ -1,4 +1,4 @@
-"""`recordmill repair`: what is damaged of a data set has its very bytes again, or nothing is touched and the reason is named."""
+"""`recordmill repair`: what is damaged of a dataset has its very bytes again, or nothing is touched and the reason is named."""
 
 import csv
 import gzip
@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def contents(directory: pathlib.Path) -> dict[str, str]:
-    """sha256 of every file of a data set, and the mere names of all else."""
+    """sha256 of every file of a dataset, and the mere names of all else."""
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
         for path in directory.rglob("*")
@@ -215,7 +215,7 @@ def test_what_is_well_stays_untouched_and_is_said(made, capsys):
 
 @pytest.fixture
 def copied(made, tmp_path) -> Callable[[str], pathlib.Path]:
-    """A copy of one of the sources, and a data set that was made of it."""
+    """A copy of one of the sources, and a dataset that was made of it."""
 
     def copy(name: str) -> pathlib.Path:
         shutil.copytree(made(name), tmp_path / "copied")
@@ -249,7 +249,7 @@ def first_of(directory: pathlib.Path) -> tuple[ShardInfo, list[str]]:
 
 
 def test_what_is_listed_again_waits_in_runs_whatever_their_number(made, monkeypatch):
-    """Of a data set that is damaged as a whole no more is in memory than makes a run, and then a shard."""
+    """Of a dataset that is damaged as a whole no more is in memory than makes a run, and then a shard."""
     output = made("table") / "out"
     expected = contents(output)
     for shard in shards_of(output):
@@ -535,7 +535,7 @@ def test_what_cannot_be_repaired_is_refused_in_one_line(made, tmp_path, capsys):
         "damaged options": ("run.json", run[:100], "run.json"),
         "options of another type": ("run.json", '{"config": 5}', "run.json"),
         "another's options": ("run.json", json.dumps(other), "'out' with seed 5"),
-        "no data set": ("manifest.json", None, "is not a dataset"),
+        "no dataset": ("manifest.json", None, "is not a dataset"),
         "a damaged manifest": ("manifest.json", "{", "manifest.json: "),
     }
     for case, (name, text, reported) in edits.items():
@@ -594,7 +594,7 @@ run()
 
 @pytest.fixture
 def busy(made, tmp_path) -> Iterator[tuple[pathlib.Path, subprocess.Popen]]:
-    """A data set, and a repair of its first shard that has come half of its way."""
+    """A dataset, and a repair of its first shard that has come half of its way."""
     output = shutil.copytree(made("class folders") / "out", tmp_path / "out")
     delete(output / shards_of(output)[0].name)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

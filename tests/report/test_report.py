@@ -1,4 +1,4 @@
-"""What the page of a data set says, from data sets of every kind; that it follows from them alone, and stays small."""
+"""What the page of a dataset says, from datasets of every kind; that it follows from them alone, and stays small."""
 
 import ast
 import html
@@ -364,7 +364,7 @@ def replaced(name: str, old: str, new: str):
 def test_damaged_and_foreign_datasets_are_one_line(classes, tmp_path, capfd):
     other = "made-train.tfrecord"
     cases = {
-        "no data set": (lambda path: (path / MANIFEST).unlink(), "is not a dataset"),
+        "no dataset": (lambda path: (path / MANIFEST).unlink(), "is not a dataset"),
         "no statistics": (lambda path: (path / STATISTICS).unlink(), STATISTICS),
         "other statistics": (lambda path: (path / STATISTICS).write_text('{"splits": 3}'), f"{STATISTICS} has 13 bytes"),
         "forged statistics": (lambda path: corruption(path, STATISTICS, lambda text: '{"splits": 3}'), "recordmill verify"),

@@ -1,4 +1,4 @@
-"""The page of a data set in a real browser: it asks for nothing, complains of nothing, and can be used by everybody."""
+"""The page of a dataset in a real browser: it asks for nothing, complains of nothing, and can be used by everybody."""
 
 import json
 import pathlib

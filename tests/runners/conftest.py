@@ -15,7 +15,7 @@ def source(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def expected(source, tmp_path_factory) -> dict[str, str]:
-    """The files of the data set that the local runner makes of it, by name."""
+    """The files of the dataset that the local runner makes of it, by name."""
     output = tmp_path_factory.mktemp("local") / "out"
     prepare_here(source, output)
     return digest(output)

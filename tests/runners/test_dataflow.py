@@ -97,7 +97,7 @@ def source(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def prepared(source, tmp_path_factory) -> dict[str, str]:
-    """sha256 of each file of the data set that the local runner makes."""
+    """sha256 of each file of the dataset that the local runner makes."""
     output = tmp_path_factory.mktemp("prepared") / "out"
     assert main(["prepare", f"--input={source}", f"--output={output}", *OPTIONS]) == 0
     return digest({str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()})
@@ -209,7 +209,7 @@ UNCHECKED = "classes:  "
 
 @pytest.fixture(scope="module")
 def staged(cloud, source, tmp_path_factory) -> dict[str, Any]:
-    """A job submitted over an old data set, from a copy of the checkout with --setup_file, as its request."""
+    """A job submitted over an old dataset, from a copy of the checkout with --setup_file, as its request."""
     old = tmp_path_factory.mktemp("old") / "out"
     assert main(["prepare", f"--input={source}", f"--output={old}", *OPTIONS, "--seed=5"]) == 0
     for path in (path for path in old.rglob("*") if path.is_file()):

@@ -16,7 +16,7 @@ from made_images import jpeg, png, write_class_folders, write_files
 from made_sources import CASES, CLASSES, NUM, OBJECTS, ROWS, made_case, write_csv
 from tf_input.dataset_format import Manifest, ShardInfo, read_manifest
 
-# Of every data set.
+# Of every dataset.
 COLUMNS = {
     "key": pa.string(),
     "path": pa.string(),

@@ -1,4 +1,4 @@
-"""Shards without a record, since every input of theirs is a dead letter: whoever reads a data set passes over them."""
+"""Shards without a record, since every input of theirs is a dead letter: whoever reads a dataset passes over them."""
 
 import pathlib
 from collections import Counter

@@ -315,7 +315,7 @@ def test_the_sample_of_pixels_depends_on_seed_and_key_alone(tmp_path):
     sums = {}
     for case, seed, num_shards in (("one", 7, 1), ("five", 7, 5), ("another seed", 8, 1)):
         run = PlannedInput(tmp_path / case, files, seed=seed, num_shards=num_shards)
-        # As of a data set of which these are a part: about 10 of them are in the sample.
+        # As of a dataset of which these are a part: about 10 of them are in the sample.
         run.context = WriteContext(run.config, dataclasses.replace(run.context.listing, num_inputs=20 * NUM_PIXEL_SAMPLES))
         sums[case] = PixelSums()
         for shard in run.shards:

@@ -121,7 +121,7 @@ def can_trace() -> bool:
 
 
 class LightRun(NamedTuple):
-    """Where the notes and the data set of a run lie that light processes have read for; and its trace, where processes may be traced."""
+    """Where the notes and the dataset of a run lie that light processes have read for; and its trace, where processes may be traced."""
 
     folder: pathlib.Path
     traced: Traced | None

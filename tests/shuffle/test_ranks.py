@@ -78,7 +78,7 @@ def test_shuffle_keys_are_blake2b_128_and_orders_their_first_8_bytes(keys, seed)
 
 
 def test_the_shuffle_key_is_the_same_in_every_version():
-    # With another one, the same command would write another data set (promise 2).
+    # With another one, the same command would write another dataset (promise 2).
     assert shuffle_keys.shuffle_key(7, "Löwe/1.jpg".encode()).hex() == "aefcc7ca37bb41b10a0f3eb377e49da3"
 
 

@@ -1,4 +1,4 @@
-"""Source `tfrecord`: the layouts as TensorFlow writes them, data sets that describe themselves, and damage."""
+"""Source `tfrecord`: the layouts as TensorFlow writes them, datasets that describe themselves, and damage."""
 
 import functools
 import io
@@ -528,7 +528,7 @@ def test_no_label_at_all(tmp_path):
 
 @pytest.fixture(scope="module")
 def tfds_directory(tmp_path_factory) -> pathlib.Path:
-    """A data set that TensorFlow Datasets itself has written."""
+    """A dataset that TensorFlow Datasets itself has written."""
     tfds = pytest.importorskip("tensorflow_datasets")
     pytest.importorskip("importlib_resources", reason="this version of TensorFlow Datasets needs it to write")
     names = {"label": ["cat", "dog"], "objects": ["a", "b"]}

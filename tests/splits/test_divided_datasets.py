@@ -1,4 +1,4 @@
-"""`recordmill prepare` with strata, groups, folds, splits that are divided and splits of an earlier data set, as a user types it."""
+"""`recordmill prepare` with strata, groups, folds, splits that are divided and splits of an earlier dataset, as a user types it."""
 
 import json
 import pathlib
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow(3)
 
 
 def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> dict[str, tuple[str, str, str]]:
-    """Key -> (split, label, group) of the data set."""
+    """Key -> (split, label, group) of the dataset."""
     assert main(["prepare", "--input", str(source), "--output", str(output), "--check=header", *options]) == 0
     actual = {}
     for split, shards in dataset_format.read_manifest(output).splits.items():

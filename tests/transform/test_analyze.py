@@ -114,7 +114,7 @@ def test_moments_are_those_of_the_pixels_that_the_reader_shows_of_the_training_s
     assert sorted(assets(mixed)["label"]) == ["10 a", "10 b", "10 c"], "classes of the training split alone"
     assert {"transform_fn", "transformed_metadata"} <= set(os.listdir(mixed))
     assert not [name for name in os.listdir(mixed) if name.startswith(".")]
-    assert tf_input.open(mixed).class_names == ("a", "b", "c", "d"), "the data set is read as before"
+    assert tf_input.open(mixed).class_names == ("a", "b", "c", "d"), "the dataset is read as before"
 
 
 @pytest.mark.slow(3)
@@ -611,7 +611,7 @@ def test_a_full_disk_is_one_line(mixed, small_disk, capfd, free_bytes):
 
 
 def changed(directory: pathlib.Path, copy: pathlib.Path, **fields: object) -> pathlib.Path:
-    """A copy of a data set, of whose manifest some fields are others."""
+    """A copy of a dataset, of whose manifest some fields are others."""
     shutil.copytree(directory, copy)
     (copy / "manifest.json").write_text(json.dumps(json.loads((copy / "manifest.json").read_text()) | fields))
     return copy
@@ -642,7 +642,7 @@ def test_bad_input_is_one_line(mixed, tmp_path, capsys):
     counted = changed(starred, tmp_path / "counted", splits=manifest["splits"])
     (tmp_path / "image.py").write_bytes(encode(picture(1), "PNG"))
     cases = {
-        "no data set": ([str(tmp_path)], "is not a dataset: it has no manifest.json"),
+        "no dataset": ([str(tmp_path)], "is not a dataset: it has no manifest.json"),
         "nothing": ([str(tmp_path / "none")], "is not a dataset"),
         "a pattern": ([str(starred)], "st*r: "),
         "a path of Latin-1": ([str(latin)], "is not UTF-8"),

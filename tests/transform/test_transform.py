@@ -1,4 +1,4 @@
-"""`recordmill transform`: what it writes is what the reader's graph gives, in the same order and shards, as a whole data set."""
+"""`recordmill transform`: what it writes is what the reader's graph gives, in the same order and shards, as a whole dataset."""
 
 import dataclasses
 import gc
@@ -234,7 +234,7 @@ def preprocessing_fn(inputs):
 
 @pytest.fixture(scope="module")
 def of_module(tmp_path_factory) -> tuple[pathlib.Path, pathlib.Path]:
-    """A data set, and what a user's module makes of it: features of every kind and shape, and no `image`."""
+    """A dataset, and what a user's module makes of it: features of every kind and shape, and no `image`."""
     folder = tmp_path_factory.mktemp("of_module")
     (folder / "my.py").write_text(MODULE)
     made = prepare_images(folder, *OPTIONS, num_images={"ant": 10, "bee": 10, "cow": 10})
@@ -364,12 +364,12 @@ def test_what_is_wrong_is_said_in_one_line_before_any_work(copied, tmp_path, cap
     (tmp_path / "occupied" / "mine").write_text("")
     out = tmp_path / "out"
     cases = {
-        "no data set": ([tmp_path, out], f"{tmp_path} is not a dataset"),
+        "no dataset": ([tmp_path, out], f"{tmp_path} is not a dataset"),
         "no transform": ([prepared, out], f"`recordmill analyze {prepared}`"),
         "another version": ([other, out], "another version of the data"),
         "within": ([copied, copied / "out"], "contain each other"),
         "around": ([copied, tmp_path], "contain each other"),
-        "no data set there": ([copied, tmp_path / "occupied", "--overwrite"], "has no manifest.json"),
+        "no dataset there": ([copied, tmp_path / "occupied", "--overwrite"], "has no manifest.json"),
         "URL": (["gs://bucket/set", out], "gs://bucket/set"),
         "URL out": ([copied, "gs://bucket/out"], "gs://bucket/out is a URL"),
         "name": ([copied, out, "--name=1st"], "--name=1st:"),

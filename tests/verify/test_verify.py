@@ -1,4 +1,4 @@
-"""`recordmill verify`: whatever bit of a data set changes is found, and named by file, record and byte."""
+"""`recordmill verify`: whatever bit of a dataset changes is found, and named by file, record and byte."""
 
 import base64
 import dataclasses
@@ -56,7 +56,7 @@ from tf_input.dataset_format import (
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A data set of 12 small images in two shards."""
+    """A dataset of 12 small images in two shards."""
     folder = tmp_path_factory.mktemp("verify")
     source = write_class_folders(folder / "in", {"ant": 6, "bee": 6})
     assert main(["prepare", "--input", str(source), "--output", str(folder / "out"), "--splits=train=1", "--num_shards=2"]) == 0

@@ -101,7 +101,7 @@ def test_a_split_in_memory(equal, capsys):
 
 
 WRONG = {
-    "no data set": (["--batch_size", "8"], "is not a dataset: it has no manifest.json"),
+    "no dataset": (["--batch_size", "8"], "is not a dataset: it has no manifest.json"),
     "a split": (["--split", "test"], "split='test'"),
     "a batch size": (["--batch_size", "0"], "batch_size=0"),
     "an image size": (["--image_size", "0"], "argument --image_size: '0'"),
@@ -115,7 +115,7 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_usage_is_one_line(mixed, tmp_path, capsys, case):
     options, expected = WRONG[case]
-    code = main(["benchmark", str(tmp_path if case == "no data set" else mixed), *options])
+    code = main(["benchmark", str(tmp_path if case == "no dataset" else mixed), *options])
     printed, error = capsys.readouterr()
     assert code == 2 and printed == "" and error.count("\n") == 1, error
     assert error.startswith("recordmill: ") and expected in error, error

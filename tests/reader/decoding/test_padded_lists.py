@@ -123,7 +123,7 @@ def test_models_are_trained_on_lists(data):
 
 @pytest.mark.slow(1.3)
 def test_a_model_of_lists_is_served(data, tmp_path):
-    """Lists filled up, with their lengths; also longer ones than those of the data set."""
+    """Lists filled up, with their lengths; also longer ones than those of the dataset."""
     ids = keras.Input([None], dtype="int64", name="ids")
     mask = keras.Input([None], dtype="bool", name="ids_mask")
     embedded = keras.layers.Embedding(NUM + 1, 4)(ids) * keras.ops.cast(mask, "float32")[..., None]

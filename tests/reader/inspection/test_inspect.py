@@ -1,4 +1,4 @@
-"""`recordmill inspect`: what is in a data set, and its examples by key, by condition and by query."""
+"""`recordmill inspect`: what is in a dataset, and its examples by key, by condition and by query."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from tf_input.inspection.pictures import show_image
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A data set of 30 small images, of three classes, in two splits."""
+    """A dataset of 30 small images, of three classes, in two splits."""
     folder = tmp_path_factory.mktemp("inspect")
     files = {f"{('ant', 'bee', 'cat')[index % 3]}/{index}.png": png(index, 4 + index % 5, 6) for index in range(30)}
     source = write_files(folder / "in", files)

@@ -1,4 +1,4 @@
-"""Memory that was freed is used again while a data set is read."""
+"""Memory that was freed is used again while a dataset is read."""
 
 import sys
 

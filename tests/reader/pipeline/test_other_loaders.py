@@ -33,7 +33,7 @@ def assert_same(result: Example, expected: Example) -> None:
 
 
 def read(examples: Examples, index: int) -> tuple[Example, int]:
-    """In a worker: an example, and how many data sets it has opened."""
+    """In a worker: an example, and how many datasets it has opened."""
     return examples[index], dataset._reopen_once.cache_info().misses
 
 

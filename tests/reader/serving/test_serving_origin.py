@@ -121,7 +121,7 @@ def test_nothing_is_guessed(flowers, tmp_path):
     changed = flowers.batches("train", **plain, map_batch=lambda x, y: (x / 255, y))
     both = ".*export_serving.* transform=True .* transform=False "
     cases = {
-        "a data set alone": (flowers, {}, f"transform=None: {both}"),
+        "a dataset alone": (flowers, {}, f"transform=None: {both}"),
         "a directory alone": (flowers.directory, {"image_size": SIZE}, f"transform=None: .*{both}"),
         "what map returned": (train.map(lambda x, y: (255 - x, y)), {}, "`map`.* uint8 values"),
         "others' batches": (tf.data.Dataset.range(3), {}, both),

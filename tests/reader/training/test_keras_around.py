@@ -1,4 +1,4 @@
-"""What stands around a data set in a Keras program: callbacks, steps per epoch, weights, loops, models that are saved."""
+"""What stands around a dataset in a Keras program: callbacks, steps per epoch, weights, loops, models that are saved."""
 
 import collections
 import concurrent.futures

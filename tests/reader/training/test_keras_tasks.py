@@ -42,7 +42,7 @@ def write_row(root: pathlib.Path, index: int) -> dict:
 
 @pytest.fixture(scope="module")
 def prepare(tmp_path_factory) -> Callable[..., tf_input.PreparedDataset]:
-    """Makes a data set of the rows, by options of `recordmill prepare`."""
+    """Makes a dataset of the rows, by options of `recordmill prepare`."""
     root = tmp_path_factory.mktemp("rows")
     lines = [json.dumps(write_row(root, index)) + "\n" for index in range(COUNT)]
     (root / "rows.jsonl").write_text("".join(lines))

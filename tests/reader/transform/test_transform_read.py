@@ -1,4 +1,4 @@
-"""`batches(transform=True)`: what TensorFlow Transform's graph makes of records, read as any data set is."""
+"""`batches(transform=True)`: what TensorFlow Transform's graph makes of records, read as any dataset is."""
 
 import gc
 import importlib.util
@@ -211,7 +211,7 @@ def test_assertions_hold_for_what_is_computed(users):
 
 @pytest.mark.slow
 def test_batches_own_the_tables(users):
-    """Nobody has to keep the data set for them."""
+    """Nobody has to keep the dataset for them."""
     options = {"batch_size": 16, "transform": True, "inputs": ("class", "legs", "words"), "shuffle": False}
     iterators = [
         iter(tf_input.open(users).batches("train", **options)),
