@@ -66,7 +66,7 @@ def test_error_message_fits_the_source(tmp_path, capfd, case):
     assert prepare(tmp_path, arguments) != 0
     message = capfd.readouterr().err
     assert expected in message, message
-    assert "--layout" not in re.sub(r"--layout=image=imag\b", "", message)  # --layout applies to the source tfrecord only
+    assert "--layout" not in re.sub(r"--layout=image=imag\b", "", message)  # an option of tfrecord only
 
 
 @pytest.mark.slow(0.5)

@@ -1,4 +1,4 @@
-"""Tests dense targets from every source: prepare stores them, and readers flip them with their images."""
+"""Tests that every source can prepare dense targets, and that readers flip the targets with their images."""
 
 import functools
 import io
@@ -215,7 +215,7 @@ def test_masks_from_arrays_are_resized_with_their_images(tmp_path: pathlib.Path)
 
 
 def test_values_that_would_change_are_dead_letters(tmp_path: pathlib.Path) -> None:
-    """Each value is in its own column and belongs to a different image."""
+    """Each invalid value is in its own column and belongs to a different image."""
     cases: dict[str, tuple[np.ndarray, str]] = {
         "integer_of_25_bits": (np.full((SIDE, SIDE, 1), 2**24 + 1), "array"),
         "too_large_for_32_bits": (np.full((SIDE, SIDE, 1), 1e39), "array"),
@@ -241,7 +241,7 @@ REJECTED = {
     "records with numbers and no stated shape": (
         write_tfrecord(np.ravel), "maps:array", f"{SIDE * SIDE * 2} numbers"
     ),
-    "records with several numbers per feature": (write_tfrecord(lambda maps: maps[0, 0]), "maps:float", "maps:float[2]"),
+    "records with several numbers": (write_tfrecord(lambda maps: maps[0, 0]), "maps:float", "maps:float[2]"),
     "rows with ragged lists": (
         write_tars("json", lambda maps: json.dumps({"maps": [[1], [2, 3]]}).encode()), "maps:array", "lists that differ in length"
     ),

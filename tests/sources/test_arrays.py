@@ -662,7 +662,7 @@ def test_rejects_invalid_inputs(tmp_path: pathlib.Path) -> None:
             "class name",
         ),
         "class names not UTF-8": ({"train.bin": cifar, "fine_label_names.txt": b"\xff\n"}, "fine_label_names.txt"),
-        "too long class names": ({"train.bin": cifar, "fine_label_names.txt": bytes(2 << 20)}, "more than 1048576 bytes"),
+        "long class names": ({"train.bin": cifar, "fine_label_names.txt": bytes(2 << 20)}, "more than 1048576 bytes"),
         "two datasets": (
             {
                 f"emnist-{of}-train-{name}": data
@@ -740,7 +740,7 @@ def test_corruption_gives_a_one_line_error(kind: str, tmp_path: pathlib.Path) ->
 
 
 @pytest.mark.slow(4)
-def test_object_store_lists_the_same_images(digits: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_object_store_lists_same_images(digits: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("google.cloud.storage", reason="the extra gcp is not installed")
     pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator is not installed")
     x, y = digits

@@ -78,7 +78,7 @@ def keys(complete) -> list[list[bytes]]:
     return [[next(actual) for _ in range(count)] for count in counts]
 
 
-def remaining_keys(keys: list[list[bytes]], *locations: tuple[int, int]) -> list[bytes]:
+def other_keys(keys: list[list[bytes]], *locations: tuple[int, int]) -> list[bytes]:
     return sorted(key for i, some in enumerate(keys) for j, key in enumerate(some) if (i, j) not in locations)
 
 
@@ -103,7 +103,7 @@ def test_intact_records_appear_once_in_every_epoch(copy, keys, order, caplog):
     data = batches(flowers, **ORDERS[order])
     with caplog.at_level("WARNING", "tf_input"):
         epochs = [keys_of(data), keys_of(data)]
-    assert [sorted(epoch) for epoch in epochs] == [remaining_keys(keys, *corrupt)] * 2
+    assert [sorted(epoch) for epoch in epochs] == [other_keys(keys, *corrupt)] * 2
     assert len(flowers.skipped) == 4
     actual = sorted((entry.shard, entry.record, entry.offset) for entry in flowers.skipped)
     assert actual == [(str(shards_of(copy)[i]), j, offsets_of(copy, i)[j]) for i, j in corrupt]
@@ -144,12 +144,12 @@ def test_shard_with_a_wrong_size_is_reported_or_skipped(copy, keys, case):
     assert str(shards_of(copy)[1]) in str(error.value) and expected in str(error.value)
 
     lost = [(1, record) for record in range(num_remaining, len(keys[1]))]
-    remaining = remaining_keys(keys, *lost)
+    left = other_keys(keys, *lost)
     for order in orders:
         flowers = tf_input.open(copy)
         data = batches_of_keys(flowers, order)
-        assert data.cardinality() == -(-len(remaining) // BATCH_SIZE), (case, order)
-        assert sorted(keys_of(data)) == remaining, (case, order)
+        assert data.cardinality() == -(-len(left) // BATCH_SIZE), (case, order)
+        assert sorted(keys_of(data)) == left, (case, order)
         assert len(flowers.skipped) == len(lost), (case, order)
 
 
@@ -158,9 +158,9 @@ def test_hosts_share_the_remaining_records(copy, keys):
     LOSSES["missing shard"][0](copy)
     for order in ("storage order", "window", "exact"):
         parts = [keys_of(batches_of_keys(tf_input.open(copy), order, hosts=(2, host))) for host in range(2)]
-        remaining = remaining_keys(keys, *((1, record) for record in range(len(keys[1]))))
+        left = other_keys(keys, *((1, record) for record in range(len(keys[1]))))
         assert len(parts[0]) == len(parts[1]), order
-        assert len(set(parts[0] + parts[1])) == len(remaining) // 2 * 2 and set(parts[0] + parts[1]) <= set(remaining), order
+        assert len(set(parts[0] + parts[1])) == len(left) // 2 * 2 and set(parts[0] + parts[1]) <= set(left), order
 
 
 @pytest.mark.slow(0.5)
@@ -230,7 +230,7 @@ def test_unusable_index_fails_only_exact_shuffling(copy, keys, case):
     corruption, expected = INDEXES[case]
     corruption(copy)
     for on_error in ("raise", "skip"):
-        assert sorted(keys_of(batches_of_keys(tf_input.open(copy), "window", on_error=on_error))) == remaining_keys(keys)
+        assert sorted(keys_of(batches_of_keys(tf_input.open(copy), "window", on_error=on_error))) == other_keys(keys)
         with pytest.raises(ERRORS) as error:
             list(batches_of_keys(tf_input.open(copy), "exact", on_error=on_error))
         message = str(error.value)

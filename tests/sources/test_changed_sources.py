@@ -1,4 +1,4 @@
-"""Tests that a run fails, naming the file, if a source file changes during the run or before --resume."""
+"""Tests that a run fails with the name of the file if a source file changes during the run or before --resume."""
 
 import os
 import pathlib

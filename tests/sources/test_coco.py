@@ -57,7 +57,7 @@ def instances(
 
 
 class Listing:
-    """Lists all parts of a source, each with a new source object, as workers do."""
+    """Listing of all parts of an input, each listed by a new source object, as on workers."""
 
     def __init__(
         self, path: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any
@@ -372,7 +372,7 @@ REJECTED = {
         instances(annotations=[annotation(box=[0.1, 0.2, 0.3, 0.8]), annotation(box=[0, 0.5, 1, 0.5])]),
         "in 0..1, and COCO has pixels",
     ),
-    "two categories with the same id": (instances(categories=[{"id": 1, "name": "cat"}, {"id": 1.0, "name": "dog"}]), "id 1"),
+    "two categories with an id": (instances(categories=[{"id": 1, "name": "cat"}, {"id": 1.0, "name": "dog"}]), "id 1"),
     "file name not UTF-8": (
         b'{"images": [{"id": 1, "file_name": "\xed\xa0\x80.jpg"}], "annotations": [], "categories": []}',
         "not UTF-8",
@@ -384,7 +384,7 @@ REJECTED = {
         "'x'",
     ),
     "category without a name": (instances(categories=[{"id": 1}]), "has the id 1 and the name null"),
-    "category with a line break in its name": (instances(categories=[{"id": 1, "name": "a\nb"}]), "the name of category 0 has"),
+    "category with a line break": (instances(categories=[{"id": 1, "name": "a\nb"}]), "the name of category 0 has"),
 }
 
 
@@ -398,7 +398,7 @@ def test_rejects_invalid_coco_files(case, tmp_path):
 
 @contextlib.contextmanager
 def at_most_calls(limit: int) -> Iterator[None]:
-    """Fails if the block calls more than `limit` Python or C functions."""
+    """Context manager that fails if its block calls more than `limit` Python or C functions."""
     calls = itertools.count()
 
     def count(unused_frame: Any, event: str, unused_argument: Any) -> None:

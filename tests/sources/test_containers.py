@@ -4,7 +4,7 @@ from typing import Iterator
 
 import pytest
 from test_array_record import write_array_record
-from test_tfrecord import JPEG, detected, example, write
+from test_tfrecord import JPEG, detection_example, example, write
 from test_webdataset import make_tar
 
 from beam_pipelines.config.prepare_config import SourceConfig
@@ -68,7 +68,7 @@ SUFFIXES = ["", "/train-*", "/**/*.x", "/train-{0..1}.x", "/train-0.x", "/[!t]*/
 def test_object_store_is_listed_like_a_local_folder(server, tmp_path, kind, extension):
     if kind == "tfrecord":
         writer = write_array_record if extension == "array_record" else write
-        path = writer(tmp_path / "one", example(image=JPEG, label=1), example(image=JPEG), detected(1))
+        path = writer(tmp_path / "one", example(image=JPEG, label=1), example(image=JPEG), detection_example(1))
         contents, source = path.read_bytes(), TfRecord
     else:
         contents, source = make_tar([("a.jpg", JPEG), ("a.cls", b"1"), ("../b.jpg", JPEG)]), WebDataset

@@ -1,4 +1,4 @@
-"""Tests that folder sources list the same files in an object store as on disk, and how they treat links."""
+"""Tests that folder sources list the same files in an object store as on disk, and how folder sources treat links."""
 
 import io
 import json
@@ -115,7 +115,7 @@ def test_object_names_that_are_not_normalized_paths_are_dead_letters(server):
 
 def test_link_with_a_backslash_in_its_name_is_followed(tmp_path):
     root = write_files(tmp_path / "in", {"a/b.jpg": b"12"})
-    (root / "a\\b.jpg").symlink_to(write_files(tmp_path / "out", {"1.jpg": b"1"}) / "1.jpg")  # the backslash is part of the name
+    (root / "a\\b.jpg").symlink_to(write_files(tmp_path / "out", {"1.jpg": b"1"}) / "1.jpg")
     (root / "c\\b.jpg").symlink_to("a/b.jpg")
     actual = sorted(FileListing(Root(str(root)), (), with_sizes=True).walk())
     assert [(entry.path, entry.message if isinstance(entry, DeadLetter) else entry.num_bytes) for entry in actual] == [
@@ -212,8 +212,8 @@ RELEVANT_LINKS = {
     "split folder with images": ("masks", "", FOLDERS["masks"], "images/test", "folder"),
     "split folder with image and mask folders": ("masks", "", {f"train/{name}": data for name, data in FOLDERS["masks"].items()}, "testing", "folder"),
     "second year": ("voc", "", FOLDERS["voc"], "VOC2012", "folder"),
-    "split folder with images and annotations": ("voc", "", {"train/a.xml": XML % b"a.jpg", "train/a.jpg": b"1"}, "val", "folder"),
-    "folder with lists": ("voc", "", {"Annotations/a.xml": XML % b"a.jpg", "JPEGImages/a.jpg": b"1"}, "ImageSets", "folder"),
+    "split folder of VOC files": ("voc", "", {"train/a.xml": XML % b"a.jpg", "train/a.jpg": b"1"}, "val", "folder"),
+    "list folder": ("voc", "", {"Annotations/a.xml": XML % b"a.jpg", "JPEGImages/a.jpg": b"1"}, "ImageSets", "folder"),
 }
 
 
@@ -231,7 +231,7 @@ def test_rejects_links_to_files_that_the_source_would_read(tmp_path, case):
     assert list_source(f"{root}{pattern}", kind, ignore=(link,))[0] == expected[0]
 
 
-REJECT_LINK_TO_ANY_FOLDER = {"split folder with images and annotations", "table of a recursive pattern"}
+REJECT_LINK_TO_ANY_FOLDER = {"split folder of VOC files", "table of a recursive pattern"}
 
 
 @pytest.mark.parametrize("case", sorted(RELEVANT_LINKS.keys() - REJECT_LINK_TO_ANY_FOLDER))

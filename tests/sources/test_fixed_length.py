@@ -208,11 +208,11 @@ def test_parses_field_types_of_a_layout() -> None:
         ("file shorter than the header", b"abc", {"header_bytes": 100}, "a header of 100"),
         ("huge header", make_records(3).tobytes(), {"header_bytes": 10**18}, f"a header of {10**18}"),
         ("huge footer", make_records(3).tobytes(), {"footer_bytes": 10**30}, f"a footer of {10**30}"),
-        ("header and footer without records", b"headfoot", {"header_bytes": 4, "footer_bytes": 4}, "wrong record length"),
+        ("no records", b"headfoot", {"header_bytes": 4, "footer_bytes": 4}, "wrong record length"),
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 30 else "",
 )
-def test_rejects_wrong_record_lengths(case: str, data: bytes, options: dict, expected: str, tmp_path: pathlib.Path) -> None:
+def test_rejects_wrong_record_size(case: str, data: bytes, options: dict, expected: str, tmp_path: pathlib.Path) -> None:
     config = source(**{"layout": DIGIT, **options})
     write_files(tmp_path, {"a.bin": data, "a.bin.gz": gzipped(data)})
     for name in ("a.bin", "a.bin.gz"):

@@ -1,4 +1,4 @@
-"""Tests that the source is detected from the names of files, and that unsupported formats are named."""
+"""Tests that the source is detected from the names of files, and that errors name unsupported formats."""
 
 import pytest
 

@@ -31,7 +31,7 @@ NOT_UTF8 = os.fsdecode(b"caf\xe9")
 
 
 class Listing:
-    """Lists all parts of a folder."""
+    """Listing of all parts of a folder."""
 
     def __init__(self, root: os.PathLike[str] | str, **options: Any) -> None:
         self.source = ImageFolder(PrepareJob(input=os.fspath(root), output="out", name="flowers", **options))
@@ -43,12 +43,12 @@ class Listing:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Maps paths to classes."""
+        """Mapping from paths to classes."""
         return {image.path: image.label for image in self.images}
 
     @property
     def splits(self) -> dict[str, str | None]:
-        """Maps paths to splits."""
+        """Mapping from paths to splits."""
         return {image.path: image.split for image in self.images}
 
 
@@ -359,7 +359,7 @@ def test_images_without_class_folders_need_label_none(tmp_path):
     ):
         root = make_folder(tmp_path / case, names)
         assert_rejected(case, root, ["no class folders", "--label none", layout])
-        assert set(Listing(root, source=SourceConfig("image_folder", labels=())).splits) == set(names)  # follows the advice of the error
+        assert set(Listing(root, source=SourceConfig("image_folder", labels=())).splits) == set(names)
 
 
 def test_rejects_files_and_links_in_place_of_split_and_class_folders(tmp_path):

@@ -108,7 +108,7 @@ def test_worker_processes_list_the_same_as_a_single_process(tmp_path, num_proces
     actual = list_on_runner(config)
     runs = read_runs(actual, config)
     assert sorted(key.decode() for run in runs for key in run.keys) == sorted(keys)
-    assert {int(offset) > 0 for run in runs for offset in run.rows["offset"]} == {True}, "records are read from their files"
+    assert {int(offset) > 0 for run in runs for offset in run.rows["offset"]} == {True}, "read from the files"
     assert actual["listing"][0].num_inputs == 45 and len(actual["counts"]) == 1
     assert len(runs) == 1, "the parts of a bundle share a run"
 

@@ -47,7 +47,7 @@ class MadeSource:
         return self._known
 
 
-def make_source_listing(made: MadeSource, **options: Any) -> Listing:
+def list_source(made: MadeSource, **options: Any) -> Listing:
     config = PrepareJob("in", "out", "made", **{"source": SourceConfig("table"), **options})
     parts = []
     for part in made.parts():
@@ -76,7 +76,7 @@ def class_names(listing: Listing, feature: str = "label") -> tuple[str, ...]:
 
 def test_parts_are_merged_in_any_order():
     parts = [make_images("cat", "dog"), [image(7, "bird"), DeadLetter("x", "list", "bad_row", "…")], []]
-    listing = make_source_listing(MadeSource(*parts))
+    listing = list_source(MadeSource(*parts))
     assert (listing.num_inputs, listing.num_bytes, listing.num_ignored, listing.dead_letters.num) == (4, 30, 3, 1)
     assert [feature.name for feature in listing.schema] == ["height", "image", "key", "label", "width"]
     assert class_names(listing) == ("bird", "cat", "dog") and listing.listed_labels == {"label": {"bird", "cat", "dog"}}
@@ -86,12 +86,12 @@ def test_parts_are_merged_in_any_order():
 def test_total_bytes_are_known_if_every_image_has_a_size():
     sized, unsized = make_images("cat", "dog"), [image(7, "bird")._replace(num_bytes=0)]
     for case, parts, num_bytes in (("all sized", [sized, []], 20), ("one unsized", [sized, unsized], 0), ("unsized", [unsized], 0)):
-        listing = make_source_listing(MadeSource(*parts))
+        listing = list_source(MadeSource(*parts))
         assert (listing.num_bytes, listing.has_sizes) == (num_bytes, num_bytes > 0), case
 
 
 def test_check_none_omits_height_and_width():
-    assert [feature.name for feature in make_source_listing(MadeSource(make_images("a")), check="none").schema] == ["image", "key", "label"]
+    assert [feature.name for feature in list_source(MadeSource(make_images("a")), check="none").schema] == ["image", "key", "label"]
 
 
 @pytest.mark.parametrize(
@@ -113,24 +113,24 @@ def test_check_none_omits_height_and_width():
     ],
 )
 def test_order_of_class_names_does_not_depend_on_the_listing(result, options, known, expected):
-    assert class_names(make_source_listing(MadeSource(make_images(*result), known=known), **options)) == expected
+    assert class_names(list_source(MadeSource(make_images(*result), known=known), **options)) == expected
 
 
 def test_class_names_are_collected_from_every_kind_of_label():
     several = [image(0, values={"label": ("b", "a")}), image(1, values={"label": ()})]
-    assert class_names(make_source_listing(MadeSource(several, features=(SEVERAL,)))) == ("a", "b")
-    outputs = [image(0, values={"weather": "sun", "ground": "mud"}), image(1, values={"weather": "rain", "ground": "mud"})]
-    both = make_source_listing(MadeSource(outputs, features=(Feature("ground", "class_label"), Feature("weather", "class_label"))))
+    assert class_names(list_source(MadeSource(several, features=(SEVERAL,)))) == ("a", "b")
+    rows = [image(0, values={"weather": "sun", "ground": "mud"}), image(1, values={"weather": "rain", "ground": "mud"})]
+    both = list_source(MadeSource(rows, features=(Feature("ground", "class_label"), Feature("weather", "class_label"))))
     assert (class_names(both, "weather"), class_names(both, "ground")) == (("rain", "sun"), ("mud",))
     boxes = [image(0, values={"objects": Objects(((0, 0, 1, 1),) * 2, ("cat", "ant"))})]
-    actual = make_source_listing(MadeSource(boxes, features=OBJECTS))
+    actual = list_source(MadeSource(boxes, features=OBJECTS))
     assert class_names(actual, "objects/label") == ("ant", "cat") and actual.listed_labels == {"objects/label": {"cat", "ant"}}
     assert actual.targets == ("objects",)
 
 
 def test_splits_of_the_source_are_used():
     given = [image(0, "a", "test"), image(1, "a", "train"), image(2, "a", "extra")]
-    listing = make_source_listing(MadeSource(given[:1], given[1:]))
+    listing = list_source(MadeSource(given[:1], given[1:]))
     assert (listing.splits, listing.fractions) == (("train", "test", "extra"), None)
 
 
@@ -164,7 +164,7 @@ def test_splits_of_the_source_are_used():
 )
 def test_rejects_invalid_listings(source, options, message):
     with pytest.raises(UserError, match=message):
-        make_source_listing(source, **options)
+        list_source(source, **options)
 
 
 @pytest.mark.parametrize(
@@ -176,14 +176,14 @@ def test_rejects_invalid_listings(source, options, message):
     ],
 )
 def test_raw_images_have_a_shape(images, size, shape):
-    listing = make_source_listing(MadeSource(images, features=()), images=ImageConfig(size=size, encoding="raw"))
+    listing = list_source(MadeSource(images, features=()), images=ImageConfig(size=size, encoding="raw"))
     assert next(f for f in listing.schema if f.name == "image") == Feature("image", "pixels", shape)
 
 
 def test_text_feature_is_long_if_any_value_exceeds_1024_bytes(monkeypatch):
     features = (CLASS, *(Feature(name, "text") for name in ("fits", "long", "wide")))
     values = [{"fits": "a" * 1024, "long": "a", "wide": "ä" * 512}, {"fits": "", "long": "a" * 1025, "wide": ""}, {"fits": "", "long": "", "wide": "ä" * 513}]
-    listing = make_source_listing(MadeSource(*([InputRecord(f"{i}", f"{i}", "a", None, values=item)] for i, item in enumerate(values)), features=features))
+    listing = list_source(MadeSource(*([InputRecord(f"{i}", f"{i}", "a", None, values=item)] for i, item in enumerate(values)), features=features))
     assert {feature.name for feature in listing.schema if feature.is_long} == {"long", "wide"}
 
 

@@ -21,7 +21,7 @@ from tf_input.dataset_format import Feature
 
 
 class Listing:
-    """Lists all parts of a source, each with a new source object, as workers do."""
+    """Listing of all parts of an input, each listed by a new source object, as on workers."""
 
     def __init__(
         self, root: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any
@@ -40,7 +40,7 @@ class Listing:
 
     @property
     def masks(self) -> dict[str, str]:
-        """Maps the paths of images to the paths of their masks."""
+        """Mapping from the paths of images to the paths of their masks."""
         return {image.path: image.values["mask"].path for image in self.images.values()}
 
     @property

@@ -90,7 +90,7 @@ SOURCES = {"coco": write_coco, "voc": write_voc, "table": write_table}
         ("upright", "upright", None, 0),
     ],
 )
-def test_stored_boxes_and_masks_match_the_upright_image(tmp_path, capfd, source, drawn_on, stated, option, num_reported):
+def test_boxes_and_masks_match_the_upright_image(tmp_path, capfd, source, drawn_on, stated, option, num_reported):
     if source == "table" and option is None and drawn_on == "upright":
         pytest.skip("a table has no image sizes")
     write_pictures(tmp_path / "in")

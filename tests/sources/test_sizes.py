@@ -117,14 +117,14 @@ def test_missing_image_is_a_dead_letter(proxied, kind, tmp_path):
 
 
 NAMES = [f"{folder}/{index:02d}.jpg" for folder in ("a", "b", "b-b", "b.b", "ba", "é", "日本", "\U0001f600") for index in range(12)]
-OBJECT_SIZES = {name: index % 90 for index, name in enumerate([*NAMES, *("beside/" + name for name in NAMES[:3]), "b0", "ba/0"])}
+SIZES = {name: index % 90 for index, name in enumerate([*NAMES, *("beside/" + name for name in NAMES[:3]), "b0", "ba/0"])}
 
 
 @pytest.fixture(scope="module")
 def many_objects(proxied) -> tuple[str, Faults]:
     server, faults = proxied
     root = f"{server.make_bucket()}/heap"
-    for name, num_bytes in OBJECT_SIZES.items():
+    for name, num_bytes in SIZES.items():
         open_object_store(root).write(f"{root}/{name}", bytes(num_bytes))
     return root, faults
 
@@ -150,10 +150,10 @@ REQUESTED = {
 def test_finds_sizes_with_few_requests(many_objects, monkeypatch, case, num_at_once):
     root, faults = many_objects
     monkeypatch.setattr(object_store, "PAGE_OBJECTS", num_at_once)
-    requested, start = REQUESTED[case], len(faults.seen)
-    assert find_sizes(root, [*reversed(requested), *requested[:2]]) == {name: OBJECT_SIZES[name] for name in requested if name in OBJECT_SIZES}
-    num_pages = -(-len(OBJECT_SIZES) // num_at_once)
-    assert len(faults.seen) - start <= min(num_pages + 1, len(requested)), "at most one request per page or name"
+    names, start = REQUESTED[case], len(faults.seen)
+    assert find_sizes(root, [*reversed(names), *names[:2]]) == {name: SIZES[name] for name in names if name in SIZES}
+    num_pages = -(-len(SIZES) // num_at_once)
+    assert len(faults.seen) - start <= min(num_pages + 1, len(names)), "at most one request per page or name"
 
 
 def test_few_names_need_no_full_listing(many_objects, monkeypatch):

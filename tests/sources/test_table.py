@@ -56,7 +56,7 @@ def open_table(
 
 
 class Listing:
-    """Lists all parts of a table."""
+    """Listing of all parts of a table."""
 
     def __init__(self, path: os.PathLike[str] | str, labels: list[str] | None = None, **options: Any) -> None:
         self.source = open_table(path, labels, **options)
@@ -68,12 +68,12 @@ class Listing:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Maps keys to classes."""
+        """Mapping from keys to classes."""
         return {key: image.label for key, image in self.images.items()}
 
     @property
     def splits(self) -> dict[str, str | None]:
-        """Maps keys to splits."""
+        """Mapping from keys to splits."""
         return {key: image.split for key, image in self.images.items()}
 
 

@@ -1,4 +1,4 @@
-"""Tests that published kinds of tables are prepared with the expected values and summary."""
+"""Tests that `prepare` writes the expected values and summary for kinds of tables that people publish."""
 
 import csv
 import io
@@ -36,8 +36,8 @@ def prepare(root: pathlib.Path, name: str, *options: str) -> int:
     return main(["prepare", "--input", str(root / name), "--output", str(root / "out"), "--splits", "train=1", *options])
 
 
-def read_records_by_number(root: pathlib.Path) -> dict[int, dict[str, Any]]:
-    """Maps the number of each picture to the features of its record."""
+def numbered_records(root: pathlib.Path) -> dict[int, dict[str, Any]]:
+    """Returns a mapping from the number of each picture to the features of its record."""
     return {int(item["key"][0].split(b".")[0].split(b"/")[-1]): item for item in read_records(root)}
 
 
@@ -49,7 +49,7 @@ def read_records(root: pathlib.Path) -> Iterator[dict[str, Any]]:
 
 
 def read_labels(root: pathlib.Path) -> dict[int, list[int]]:
-    return {number: list(item["label"]) for number, item in read_records_by_number(root).items()}
+    return {number: list(item["label"]) for number, item in numbered_records(root).items()}
 
 
 ONE_HOT = make_csv("MEL", "NV", "BCC", row=lambda index: [f"{float(index % 3 == location)}" for location in range(3)])
@@ -84,7 +84,7 @@ def test_booleans_can_be_classes_or_integers(tmp_path: pathlib.Path, suffix: str
     else:
         (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert prepare(tmp_path, f"rows.{suffix}", "--feature", "old:integer") == 0
-    actual = read_records_by_number(tmp_path)
+    actual = numbered_records(tmp_path)
     assert {number: (item["label"], item["old"]) for number, item in actual.items()} == {
         index: ([int(index % 3 == 0)], [int(index % 2 == 0)]) for index in range(NUM)
     }
@@ -125,7 +125,7 @@ def test_boxes_are_read_with_box_format_and_box_unit(tmp_path: pathlib.Path, for
     box_format, unit = form.split()
     write_objects(tmp_path, lambda index: BOX_FORMS[form])
     assert prepare(tmp_path, "rows.jsonl", "--box_format", box_format, "--box_unit", unit) == 0
-    assert {tuple(record["objects/bbox"]) for record in read_records_by_number(tmp_path).values()} == {(0.25, 0.25, 0.75, 0.75)}
+    assert {tuple(item["objects/bbox"]) for item in numbered_records(tmp_path).values()} == {(0.25, 0.25, 0.75, 0.75)}
     assert read_warnings(tmp_path) == []
 
 
@@ -190,7 +190,7 @@ def test_several_rows_of_boxes_per_image_must_be_grouped(tmp_path: pathlib.Path,
     objects = {"bbox": [[4, 4, 8, 8], [5, 5, 8, 6]], "category": ["a", "b"]}
     grouped = [json.dumps({"file_name": f"{index}.png", "Class": "a", "objects": objects}) for index in range(NUM)]
     write_files(tmp_path, {"rows.jsonl": "\n".join(grouped).encode()})
-    assert prepare(tmp_path, "rows.jsonl", "--label", "objects", "--box_format", form) == 0  # follows the advice of the error
+    assert prepare(tmp_path, "rows.jsonl", "--label", "objects", "--box_format", form) == 0  # as advised
 
 
 @pytest.mark.slow(1)
@@ -355,7 +355,7 @@ def test_rejects_a_default_for_an_unused_column(tmp_path: pathlib.Path, capsys, 
 
 
 def test_error_about_missing_classes_names_default(tmp_path: pathlib.Path, capsys) -> None:
-    write_files(write_pictures(tmp_path), {"rows.csv": make_csv("label", row=lambda index: [index % 2 if index else ""])})
+    write_files(write_pictures(tmp_path), {"rows.csv": make_csv("label", row=lambda i: [i % 2 if i else ""])})
     assert prepare(tmp_path, "rows.csv") == 2
     assert "--default" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""Tensors from every source that can have them, beside images and in their place: by the real command, bit by bit, also as others read them."""
+"""Tests that every source keeps the bits of tensors, and that TensorFlow Datasets reads the prepared tensors."""
 
 import gzip
 import io
@@ -26,20 +26,20 @@ NUM, SIDE = 6, 4
 SHAPE = (5, 3, 2)
 
 
-def numbers(dtype: str, *shape: int, seed: int = 0) -> np.ndarray:
-    """Any bits at all, NaN and infinities among them."""
+def random_bits(dtype: str, *shape: int, seed: int = 0) -> np.ndarray:
+    """Returns an array of random bits, which may include NaN and infinity."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     data = np.random.default_rng(seed).integers(0, 2 if dtype == "bool" else 256, size, np.uint8)
     return np.frombuffer(data.tobytes(), dtype).reshape(shape)
 
 
 def tensors(index: int) -> dict[str, np.ndarray]:
-    """One of each type."""
-    return {dtype: numbers(dtype, *SHAPE, seed=index) for dtype in TENSOR_DTYPES}
+    """Returns a random tensor of each dtype."""
+    return {dtype: random_bits(dtype, *SHAPE, seed=index) for dtype in TENSOR_DTYPES}
 
 
 def pictures() -> np.ndarray:
-    """uint8 [NUM, SIDE, SIDE, 3]."""
+    """Returns random uint8 images [NUM, SIDE, SIDE, 3]."""
     return np.random.default_rng(1).integers(0, 256, (NUM, SIDE, SIDE, 3), dtype=np.uint8)
 
 
@@ -49,8 +49,8 @@ def npy(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-STATED = [f"--feature={dtype}:tensor[{dtype},{','.join(map(str, SHAPE))}]" for dtype in TENSOR_DTYPES]
-FOUND = [f"--feature={dtype}:tensor" for dtype in TENSOR_DTYPES]
+WITH_SHAPES = [f"--feature={dtype}:tensor[{dtype},{','.join(map(str, SHAPE))}]" for dtype in TENSOR_DTYPES]
+WITHOUT_SHAPES = [f"--feature={dtype}:tensor" for dtype in TENSOR_DTYPES]
 
 
 def write_npz(save: Callable) -> Callable[[pathlib.Path], list[str]]:
@@ -58,13 +58,13 @@ def write_npz(save: Callable) -> Callable[[pathlib.Path], list[str]]:
         columns = {dtype: np.stack([tensors(index)[dtype] for index in range(NUM)]) for dtype in TENSOR_DTYPES}
         columns["float64"] = columns["float64"].astype(">f8")
         save(root / "a.npz", images=pictures(), **columns)
-        return ["--input", str(root / "a.npz"), *FOUND]
+        return ["--input", str(root / "a.npz"), *WITHOUT_SHAPES]
 
     return write
 
 
 def write_fixed(name: str, pack: Callable[[bytes], bytes]) -> Callable[[pathlib.Path], list[str]]:
-    """`bool` is no type of theirs, and is `uint8` there."""
+    """Writes records of fixed length with tensors of all dtypes except bool, which the format lacks."""
 
     def write(root: pathlib.Path) -> list[str]:
         types = [dtype for dtype in TENSOR_DTYPES if dtype != "bool"]
@@ -74,7 +74,7 @@ def write_fixed(name: str, pack: Callable[[bytes], bytes]) -> Callable[[pathlib.
         records["image"] = pictures()
         write_files(root, {name: pack(records.tobytes())})
         layout = ",".join(f"{item}:>{item}[5,3,2]" for item in types) + f",image:uint8[{SIDE},{SIDE},3]"
-        features = [option for option in FOUND if "bool" not in option]
+        features = [option for option in WITHOUT_SHAPES if "bool" not in option]
         return ["--input", str(root / name), "--source=fixed_length", f"--record_layout={layout}", *features]
 
     return write
@@ -87,7 +87,7 @@ def write_csv(root: pathlib.Path) -> list[str]:
         write_files(root, {f"{index}.png": encode(picture, "PNG"), **{f"{index}.{name}.npy": npy(item) for name, item in arrays.items()}})
         lines.append(",".join([f"{index}.png", *(f"{index}.{dtype}.npy" for dtype in TENSOR_DTYPES)]))
     write_files(root, {"all.csv": "\n".join(lines).encode()})
-    return ["--input", str(root / "all.csv"), *FOUND]
+    return ["--input", str(root / "all.csv"), *WITHOUT_SHAPES]
 
 
 def write_parquet(to_bytes: Callable[[np.ndarray], bytes], options: list[str]) -> Callable[[pathlib.Path], list[str]]:
@@ -106,12 +106,12 @@ def write_parquet(to_bytes: Callable[[np.ndarray], bytes], options: list[str]) -
 
 
 def write_jsonl(root: pathlib.Path) -> list[str]:
-    """Python's JSON spells NaN and Infinity, and all digits of a number that has 64 bits."""
+    """Writes tensors as JSON lists, in which Python keeps NaN, Infinity and all digits of 64-bit numbers."""
     for index, entry in enumerate(pictures()):
         write_files(root, {f"{index}.png": encode(entry, "PNG")})
     rows = [{"file_name": f"{index}.png", **{name: item.tolist() for name, item in tensors(index).items()}} for index in range(NUM)]
     write_files(root, {"all.jsonl": "\n".join(map(json.dumps, rows)).encode()})
-    return ["--input", str(root / "all.jsonl"), *STATED]
+    return ["--input", str(root / "all.jsonl"), *WITH_SHAPES]
 
 
 def write_tar(root: pathlib.Path) -> list[str]:
@@ -127,23 +127,23 @@ def write_tar(root: pathlib.Path) -> list[str]:
 
 
 def write_tfrecord(root: pathlib.Path) -> list[str]:
-    """As `tostring` writes them: bytes without a type and a shape."""
+    """Writes tensors as raw bytes without dtype and shape."""
     records = [
         example({"image": encode(item, "PNG"), **{name: value.tobytes() for name, value in tensors(index).items()}})
         for index, item in enumerate(pictures())
     ]
     write_records(root / "all.tfrecord", records)
-    return ["--input", str(root / "all.tfrecord"), "--layout=image=image", *STATED]
+    return ["--input", str(root / "all.tfrecord"), "--layout=image=image", *WITH_SHAPES]
 
 
 SOURCES = {
     "npz": write_npz(np.savez),
-    "npz, packed": write_npz(np.savez_compressed),
+    "npz, compressed": write_npz(np.savez_compressed),
     "fixed": write_fixed("a.bin", bytes),
-    "fixed, packed": write_fixed("a.bin.gz", gzip.compress),
+    "fixed, compressed": write_fixed("a.bin.gz", gzip.compress),
     "csv": write_csv,
-    "parquet, raw": write_parquet(np.ndarray.tobytes, STATED),
-    "parquet, npy": write_parquet(npy, FOUND),
+    "parquet, raw": write_parquet(np.ndarray.tobytes, WITH_SHAPES),
+    "parquet, npy": write_parquet(npy, WITHOUT_SHAPES),
     "jsonl": write_jsonl,
     "tar": write_tar,
     "tfrecord": write_tfrecord,
@@ -156,13 +156,13 @@ def prepare(root: pathlib.Path, options: list[str]) -> tf_input.PreparedDataset:
     return tf_input.open(out)
 
 
-def same(result: np.ndarray, expected: np.ndarray) -> bool:
+def identical(result: np.ndarray, expected: np.ndarray) -> bool:
     return result.dtype == expected.dtype and result.shape == expected.shape and result.tobytes() == expected.tobytes()
 
 
 @pytest.mark.slow(0.8)
 @pytest.mark.parametrize("source", SOURCES)
-def test_tensors_beside_images_keep_every_bit(tmp_path, source):
+def test_tensor_features_keep_every_bit(tmp_path, source):
     root = tmp_path / "in"
     root.mkdir()
     dataset = prepare(tmp_path, SOURCES[source](root))
@@ -172,11 +172,11 @@ def test_tensors_beside_images_keep_every_bit(tmp_path, source):
     for result in dataset["train"]:
         expected = tensors(order[result["image"].tobytes()])
         for dtype in kept:
-            if source == "jsonl" and "float" in dtype:  # JSON has one NaN only
+            if source == "jsonl" and "float" in dtype:  # JSON has only one NaN
                 np.testing.assert_array_equal(result[dtype], expected[dtype])
                 assert result[dtype].dtype == dtype
             else:
-                assert same(result[dtype], expected[dtype]), (source, dtype)
+                assert identical(result[dtype], expected[dtype]), (source, dtype)
     if source != "npz":
         return
     x = next(iter(dataset.batches("train", batch_size=NUM, inputs=("image", *kept), shuffle=False)))
@@ -184,14 +184,13 @@ def test_tensors_beside_images_keep_every_bit(tmp_path, source):
 
 
 @pytest.mark.slow(2)
-def test_sizes_that_differ_are_as_tensorflow_datasets_has_them(tmp_path):
-    """A vector, a matrix and a map, each of another size in each example, beside images of which each has another size too."""
+def test_tensors_of_different_sizes_match_tensorflow_datasets(tmp_path):
     root, lines = tmp_path / "in", ["file_name,vector,matrix,map"]
     for index in range(NUM):
         made = {
-            "vector": numbers("int16", index + 1, seed=index),
-            "matrix": numbers("float16", 2, index + 1, seed=index),
-            "map": numbers("uint16", index + 2, 7 - index, 2, seed=index),
+            "vector": random_bits("int16", index + 1, seed=index),
+            "matrix": random_bits("float16", 2, index + 1, seed=index),
+            "map": random_bits("uint16", index + 2, 7 - index, 2, seed=index),
         }
         write_files(root, {f"{index}.{name}.npy": npy(value) for name, value in made.items()})
         write_files(root, {f"{index}.png": encode(np.full((8 + index, 9, 3), 10 * index, np.uint8), "PNG")})
@@ -205,12 +204,13 @@ def test_sizes_that_differ_are_as_tensorflow_datasets_has_them(tmp_path):
         "map": ("uint16", (None, None, 2)),
     }
     assert main(["verify", str(tmp_path / "out")]) == 0
-    theirs = {element["key"].numpy(): element for element in tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")}
+    tfds_examples = {element["key"].numpy(): element for element in tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")}
     for result in dataset["train"]:
         index = int(result["key"].partition(".")[0])
         for name in ("vector", "matrix", "map"):
             expected = np.load(root / f"{index}.{name}.npy")
-            assert same(result[name], expected) and same(theirs[result["key"].encode()][name].numpy(), expected), name
+            assert identical(result[name], expected), name
+            assert identical(tfds_examples[result["key"].encode()][name].numpy(), expected), name
     options = {"batch_size": NUM, "image_size": 6, "inputs": ("image", "vector", "map"), "fit": "stretch", "shuffle": False}
     padded = next(iter(dataset.batches("train", ragged="mask", **options)))
     x = next(iter(dataset.batches("train", ragged="ragged", **options)))
@@ -219,8 +219,8 @@ def test_sizes_that_differ_are_as_tensorflow_datasets_has_them(tmp_path):
     assert isinstance(x["vector"], tf.RaggedTensor) and x["vector"].row_lengths().numpy().tolist() == [
         int(entry["key"].partition(".")[0]) + 1 for entry in dataset["train"]
     ]
-    for index, one_value in enumerate(dataset["train"]):
-        bilinear = tf.image.resize(one_value["map"].astype(np.float32), (6, 6)).numpy()
+    for index, record in enumerate(dataset["train"]):
+        bilinear = tf.image.resize(record["map"].astype(np.float32), (6, 6)).numpy()
         np.testing.assert_allclose(x["map"][index].numpy(), np.round(bilinear), atol=1)
     options |= {"inputs": ("key", "matrix"), "ragged": "mask", "image_size": None, "fit": None}
     for more, width in (({}, None), ({"max_length": 3}, 3), ({"max_length": {"matrix": (4,)}, "padding_value": 7}, 4)):
@@ -228,8 +228,8 @@ def test_sizes_that_differ_are_as_tensorflow_datasets_has_them(tmp_path):
         expected = [np.load(root / f"{int(key.decode().partition('.')[0])}.matrix.npy") for key in x["key"].numpy()]
         width = width or max(item.shape[1] for item in expected)
         assert x["matrix"].shape == x["matrix_mask"].shape == (NUM, 2, width)
-        for result, mask, one_value in zip(x["matrix"].numpy(), x["matrix_mask"].numpy(), expected):
-            np.testing.assert_array_equal(result[mask], one_value[:, :width].reshape(-1))
+        for result, mask, array in zip(x["matrix"].numpy(), x["matrix_mask"].numpy(), expected):
+            np.testing.assert_array_equal(result[mask], array[:, :width].reshape(-1))
             assert (result[~mask] == more.get("padding_value", 0)).all()
     with pytest.raises(ValueError, match=r"max_length=\(4, 5\).*'matrix'"):
         dataset.batches("train", **options, max_length={"matrix": (4, 5)})
@@ -238,12 +238,12 @@ def test_sizes_that_differ_are_as_tensorflow_datasets_has_them(tmp_path):
 
 
 ARRAYS = {
-    "float32, held in memory": numbers("float32", NUM, 6, 5, 1),
-    "float16 without channels": numbers("float16", NUM, 6, 5),
-    "uint16 of 3 rows, held in memory": numbers("uint16", NUM, 3, 6, 5),
-    "int8 of 1 row and 2 channels": numbers("int8", NUM, 1, 6, 2),
-    "float64, big-endian": numbers("float64", NUM, 6, 5, 3).astype(">f8"),
-    "uint8 of 5 channels": numbers("uint8", NUM, 6, 5, 5),
+    "float32, cached in memory": random_bits("float32", NUM, 6, 5, 1),
+    "float16 without channels": random_bits("float16", NUM, 6, 5),
+    "uint16 with channels first, cached in memory": random_bits("uint16", NUM, 3, 6, 5),
+    "int8 with 1 row and 2 channels": random_bits("int8", NUM, 1, 6, 2),
+    "float64, big-endian": random_bits("float64", NUM, 6, 5, 3).astype(">f8"),
+    "uint8 with 5 channels": random_bits("uint8", NUM, 6, 5, 5),
 }
 
 
@@ -254,7 +254,7 @@ def height_width_channels(images: np.ndarray) -> np.ndarray:
 
 @pytest.mark.slow(0.6)
 @pytest.mark.parametrize("case", ARRAYS)
-def test_images_of_any_type_are_tensors(tmp_path, case):
+def test_image_arrays_of_any_type_are_tensors(tmp_path, case):
     images = ARRAYS[case]
     np.savez(tmp_path / "a.npz", images=images)
     dataset = prepare(tmp_path, ["--input", str(tmp_path / "a.npz")])
@@ -262,42 +262,42 @@ def test_images_of_any_type_are_tensors(tmp_path, case):
     image = dataset.features["image"]
     assert (image.kind, image.dtype, image.shape) == ("tensor", expected.dtype.name, expected.shape[1:])
     order = [int(item["key"].rpartition("#")[2]) for item in dataset["train"]]
-    for memory_budget in (1 << 30, 0) if "held" in case else (0,):
+    for memory_budget in (1 << 30, 0) if "cached" in case else (0,):
         batch = next(iter(dataset.batches("train", batch_size=NUM, shuffle=False, memory_budget=memory_budget)))
-        assert same(batch.numpy(), expected[order]), memory_budget
-    theirs = tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")
-    assert all(same(their["image"].numpy(), expected[int(their["key"].numpy().rpartition(b"#")[2])]) for their in theirs)
+        assert identical(batch.numpy(), expected[order]), memory_budget
+    tfds_examples = tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")
+    assert all(identical(tfds_example["image"].numpy(), expected[int(tfds_example["key"].numpy().rpartition(b"#")[2])]) for tfds_example in tfds_examples)
 
 
 @pytest.mark.slow(3)
-def test_images_in_npy_files_of_folders_are_what_they_are(tmp_path):
-    """Of many sizes; those of uint8 are images as any others, and those that are not like the first are dead letters."""
+def test_npy_files_in_class_folders_are_tensors_or_images(tmp_path):
+    """Arrays of uint8 become images; arrays with a different dtype than the first become dead letters."""
     floats, bytes_ = tmp_path / "floats", tmp_path / "bytes"
     for index in range(20):
         label = ("rose", "tulip")[index % 2]
-        write_files(floats, {f"{label}/{index:02d}.npy": npy(numbers("float32", 6 + index, 5, 4, seed=index))})
-        pixels = numbers("uint8", 6 + index, 5, (1, 3, 4)[index % 3], seed=index)
+        write_files(floats, {f"{label}/{index:02d}.npy": npy(random_bits("float32", 6 + index, 5, 4, seed=index))})
+        pixels = random_bits("uint8", 6 + index, 5, (1, 3, 4)[index % 3], seed=index)
         write_files(bytes_, {f"{label}/{index:02d}.npy": npy(pixels)})
     bad = {
-        "rose/a.npy": (npy(numbers("float32", 6, 5, 3)), r"float32[6,5,3]"),
-        "rose/b.npy": (npy(numbers("float64", 6, 5, 4)), "float32[?,?,4]"),
+        "rose/a.npy": (npy(random_bits("float32", 6, 5, 3)), r"float32[6,5,3]"),
+        "rose/b.npy": (npy(random_bits("float64", 6, 5, 4)), "float32[?,?,4]"),
         "rose/c.npy": (b"", "0 bytes"),
-        "rose/e.npy": (npy(numbers("float32", 6, 5, 4))[:-1], "479 bytes of float32[6,5,4]"),
+        "rose/e.npy": (npy(random_bits("float32", 6, 5, 4))[:-1], "479 bytes of float32[6,5,4]"),
         "rose/f.npy": (npy(np.array([[{}]], object)), "one of bool"),
     }
     write_files(floats, {name: data for name, (data, _) in bad.items()})
     options = ["--splits=train=1", "--num_shards=1", "--max_bad_fraction=0.5"]
     assert main(["prepare", "--input", str(floats), "--output", str(tmp_path / "out"), *options]) == 0
     dataset = tf_input.open(tmp_path / "out")
-    refused = [json.loads(line) for line in (tmp_path / "out" / DEAD_LETTERS).read_text().splitlines()]
-    assert {item["path"] for item in refused} == set(bad)
-    assert all(bad[element["path"]][1] in element["message"] and element["reason"] == "bad_image" for element in refused)
+    rejected = [json.loads(line) for line in (tmp_path / "out" / DEAD_LETTERS).read_text().splitlines()]
+    assert {item["path"] for item in rejected} == set(bad)
+    assert all(bad[element["path"]][1] in element["message"] and element["reason"] == "bad_image" for element in rejected)
     assert (dataset.features["image"].dtype, dataset.features["image"].shape) == ("float32", (None, None, 4))
     assert dataset.statistics["images"]["formats"] == {"npy": 20} and dataset.image_size is None
-    theirs = {member["key"].numpy().decode(): member["image"].numpy() for member in tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")}
-    for one_value in dataset["train"]:
-        expected = np.load(floats / one_value["key"])
-        assert same(one_value["image"], expected) and same(theirs[one_value["key"]], expected)
+    tfds_examples = {member["key"].numpy().decode(): member["image"].numpy() for member in tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")}
+    for record in dataset["train"]:
+        expected = np.load(floats / record["key"])
+        assert identical(record["image"], expected) and identical(tfds_examples[record["key"]], expected)
     x, _ = next(iter(dataset.batches("train", batch_size=8, image_size=(4, 3), augment=True, seed=0)))
     assert x.dtype == tf.float32 and x.shape == (8, 4, 3, 4)
     assert main(["prepare", "--input", str(bytes_), "--output", str(tmp_path / "out2"), "--splits=train=1"]) == 0
@@ -305,10 +305,10 @@ def test_images_in_npy_files_of_folders_are_what_they_are(tmp_path):
     assert dataset.features["image"].kind == "image" and dataset.channels == 3
     batch = next(iter(dataset.batches("train", batch_size=1, image_size=6, channels=4)))[0]
     assert batch.shape == (1, 6, 6, 4)
-    for one_value in dataset["train"]:
-        if one_value["key"].endswith(".npy"):
-            np.testing.assert_array_equal(one_value["image"], np.broadcast_to(np.load(bytes_ / one_value["key"])[..., :3], one_value["image"].shape))
-    # As pixels they have the channels of any file's, whatever their own.
+    for record in dataset["train"]:
+        if record["key"].endswith(".npy"):
+            np.testing.assert_array_equal(record["image"], np.broadcast_to(np.load(bytes_ / record["key"])[..., :3], record["image"].shape))
+    # With --image_encoding=raw, all images have 3 channels.
     options = ["--splits=train=1", "--image_encoding=raw", "--image_size=exact=6x5"]
     assert main(["prepare", "--input", str(bytes_), "--output", str(tmp_path / "out3"), *options]) == 0
     dataset = tf_input.open(tmp_path / "out3")
@@ -317,12 +317,12 @@ def test_images_in_npy_files_of_folders_are_what_they_are(tmp_path):
     np.testing.assert_array_equal(actual["rose/00.npy"], np.broadcast_to(np.load(bytes_ / "rose/00.npy"), (6, 5, 3)))
 
 
-IMAGES = [numbers("float32", 6 + index % 2, 5, 2, seed=index) for index in range(NUM)]
-BAD = {"too short": npy(IMAGES[0])[:-1], "an object": npy(np.array([[{}]], object))}
+IMAGES = [random_bits("float32", 6 + index % 2, 5, 2, seed=index) for index in range(NUM)]
+BAD = {"truncated": npy(IMAGES[0])[:-1], "object": npy(np.array([[{}]], object))}
 
 
 def npy_images() -> list[bytes]:
-    """One of them in Fortran's order, and some that are none."""
+    """Returns NPY files with images, one of them in Fortran order, followed by the invalid files of `BAD`."""
     return [npy(np.asfortranarray(item) if index == 3 else item) for index, item in enumerate(IMAGES)] + [*BAD.values()]
 
 
@@ -350,7 +350,7 @@ def write_npy_members(mode: str) -> Callable[[pathlib.Path], list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("write", [write_npy_cells, write_npy_members("w"), write_npy_members("w:gz")], ids=["parquet", "tar", "tar.gz"])
-def test_npy_files_within_others_are_images(tmp_path, capsys, write):
+def test_npy_files_in_tables_and_tars_are_images(tmp_path, capsys, write):
     (tmp_path / "in").mkdir()
     options = [*write(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits=train=1", "--max_bad_fraction=0.5"]
     assert main(["prepare", *options]) == 0
@@ -368,8 +368,8 @@ def test_npy_files_within_others_are_images(tmp_path, capsys, write):
 
 
 @pytest.mark.slow
-def test_npy_members_of_pixels_are_images_as_others_and_beside_an_image_they_are_none(tmp_path):
-    pixels = numbers("uint8", NUM, 4, 4, 3)
+def test_uint8_npy_members_are_images_unless_an_image_file_exists(tmp_path):
+    pixels = random_bits("uint8", NUM, 4, 4, 3)
     for name, image in (("alone", None), ("beside", pictures())):
         with tarfile.open(tmp_path / f"{name}.tar", "w") as tar:
             for index in range(NUM):
@@ -385,8 +385,8 @@ def test_npy_members_of_pixels_are_images_as_others_and_beside_an_image_they_are
 
 
 @pytest.mark.slow
-def test_what_is_known_of_tensors(tmp_path, capsys):
-    """Counted while they are written, and read: by `inspect`, by folds, by a layer that normalises."""
+def test_statistics_of_tensors(tmp_path, capsys):
+    """The statistics of tensors are used by folds, the normalization layer and `inspect`."""
     rng = np.random.default_rng(0)
     images, vectors = rng.normal(3, 2, (30, 6, 5, 4)).astype(np.float32), rng.integers(-9, 99, (30, 3), np.int16)
     images[0, 0, 0, 0] = np.nan
@@ -396,14 +396,14 @@ def test_what_is_known_of_tensors(tmp_path, capsys):
     for dataset, split in ((tf_input.open(tmp_path / "out"), "fold1"), (tf_input.open(tmp_path / "out", fold=(3, 1)), "train")):
         order = [int(item["key"].rpartition("#")[2]) for item in dataset[split]]
         facts = dataset.statistics["splits"][split]
-        of_vectors, of_images = facts["tensors"]["v"], facts["tensors"]["image"]
-        assert (of_vectors["num_examples"], of_vectors["num_values"], of_vectors["num_not_finite"]) == (len(order), 3 * len(order), 0)
-        assert (of_vectors["min"], of_vectors["max"]) == (vectors[order].min(), vectors[order].max())
-        np.testing.assert_allclose((of_vectors["mean"], of_vectors["std"]), (vectors[order].mean(), vectors[order].std()))
+        vector_statistics, image_statistics = facts["tensors"]["v"], facts["tensors"]["image"]
+        assert (vector_statistics["num_examples"], vector_statistics["num_values"], vector_statistics["num_not_finite"]) == (len(order), 3 * len(order), 0)
+        assert (vector_statistics["min"], vector_statistics["max"]) == (vectors[order].min(), vectors[order].max())
+        np.testing.assert_allclose((vector_statistics["mean"], vector_statistics["std"]), (vectors[order].mean(), vectors[order].std()))
         pixels = images[order].reshape(-1, 4).astype(np.float64)
         pixels = pixels[np.isfinite(pixels).all(axis=1)]
-        np.testing.assert_allclose((of_images["mean"], of_images["std"]), (pixels.mean(), pixels.std()))
-        assert of_images["num_not_finite"] == (0 in order)
+        np.testing.assert_allclose((image_statistics["mean"], image_statistics["std"]), (pixels.mean(), pixels.std()))
+        assert image_statistics["num_not_finite"] == (0 in order)
         normal = dataset.normalization_layer(split)(np.nan_to_num(images[order])).numpy().reshape(-1, 4)
         np.testing.assert_allclose((normal.mean(axis=0), normal.std(axis=0)), ([0] * 4, [1] * 4), atol=0.05)
     capsys.readouterr()
@@ -415,7 +415,7 @@ def test_what_is_known_of_tensors(tmp_path, capsys):
 
 
 TABLE = "file_name,label,x\n0.png,a,0.npy\n"
-REFUSED = {
+REJECTED = {
     "--feature=x:tensor[int128]": "int128",
     "--feature=x:tensor[float32,0,2]": "All sides must be above 0",
     "--feature=x:tensor[float32,": "[FEATURE=]COLUMN",
@@ -427,13 +427,13 @@ REFUSED = {
 
 
 @pytest.mark.slow
-def test_what_is_no_tensor_is_said_in_one_line(tmp_path, capsys):
-    write_files(tmp_path, {"all.csv": TABLE.encode(), "0.png": encode(pictures()[0], "PNG"), "0.npy": npy(numbers("float32", 2))})
-    for option, message in REFUSED.items():
+def test_invalid_tensors_give_a_one_line_error(tmp_path, capsys):
+    write_files(tmp_path, {"all.csv": TABLE.encode(), "0.png": encode(pictures()[0], "PNG"), "0.npy": npy(random_bits("float32", 2))})
+    for option, message in REJECTED.items():
         assert main(["prepare", "--input", str(tmp_path / "all.csv"), "--output", str(tmp_path / "out"), option]) == 2, option
         (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("recordmill: ") and "detected" not in line]
         assert message in line, (option, line)
-    np.savez(tmp_path / "a.npz", images=numbers("float32", 3, 4, 4, 1), x=numbers("uint32", 3, 2))
+    np.savez(tmp_path / "a.npz", images=random_bits("float32", 3, 4, 4, 1), x=random_bits("uint32", 3, 2))
     arrays = {
         "--feature=x:tensor": "'x' is of uint32[2]",
         "--image_size=short=3": "arrays of float32 in 1 channels",
@@ -446,8 +446,8 @@ def test_what_is_no_tensor_is_said_in_one_line(tmp_path, capsys):
         command = ["prepare", "--input", str(tmp_path / "a.npz"), "--output", str(tmp_path / "out"), "--label=none", option]
         assert main(command) == 2, option
         assert message in capsys.readouterr().err, option
-    np.savez(tmp_path / "b.npz", images=pictures(), other=numbers("uint8", NUM, 3, 3))
-    kinds = {f"kinds/{dtype}/x.npy": npy(numbers(dtype, 3, 4, 4)) for dtype in ("float32", "float64")}
+    np.savez(tmp_path / "b.npz", images=pictures(), other=random_bits("uint8", NUM, 3, 3))
+    kinds = {f"kinds/{dtype}/x.npy": npy(random_bits(dtype, 3, 4, 4)) for dtype in ("float32", "float64")}
     write_files(tmp_path, {**kinds, "bad/a/x.npy": b"", "bad/b/y.npy": b"no array", "gone.csv": b"image,label\n1.npy,a\n"})
     other = ["--image_column=images", "--feature=other:image", "--image_encoding=raw"]
     inputs = {
@@ -462,7 +462,7 @@ def test_what_is_no_tensor_is_said_in_one_line(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_lists_of_numbers_that_are_no_such_array_are_refused(tmp_path):
+def test_rejects_lists_that_do_not_fit_the_array(tmp_path):
     root, column = Root(str(tmp_path)), parse_column("--feature", "x:tensor[uint8,2]", "text")
     cases = [
         (lambda: read_array_cell([[1.0, 2.0]], (2, 2)), "has an array of shape .1, 2."),

@@ -20,7 +20,7 @@ from tf_input.dataset_format import Feature
 
 
 class Listing:
-    """Lists all parts of an input."""
+    """Listing of all parts of an input."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Listing:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Maps paths to classes."""
+        """Mapping from paths to classes."""
         return {path: image.label for path, image in self.images.items()}
 
 

@@ -1,4 +1,4 @@
-"""Source `tfrecord`: the layouts as TensorFlow writes them, datasets that describe themselves, and damage."""
+"""Tests the source `tfrecord`: known layouts, datasets with a description, splits, and corrupt files."""
 
 import functools
 import io
@@ -29,7 +29,7 @@ tf = pytest.importorskip("tensorflow")
 
 
 def example(**features: Any) -> bytes:
-    """Names have "__" for "/"; an array is one of bytes, a str its UTF-8, and floats and ints are what they are."""
+    """Returns a serialized example; names use `__` for `/`, and arrays are stored as bytes."""
     made = tf.train.Example()
     for name, value in features.items():
         values = [value] if isinstance(value, (bytes, str, int, float, np.ndarray)) else value
@@ -70,7 +70,7 @@ def list_all(source: TfRecord) -> list[InputRecord | DeadLetter]:
     return [listed for part in source.parts() for listed in source.list(part)]
 
 
-def bytes_of(source: TfRecord, listed: InputRecord | FilePart) -> bytes:
+def stored_bytes(source: TfRecord, listed: InputRecord | FilePart) -> bytes:
     return (pathlib.Path(source.root) / listed.path).read_bytes()[listed.offset :][: listed.num_bytes]
 
 
@@ -89,7 +89,7 @@ RAW = RawImage(4, 5, 3)
         ("image_label", {"image": JPEG, "label": 0}, "0", None),
     ],
 )
-def test_layouts_are_found_by_looking(tmp_path, name, record, label, raw):
+def test_layout_is_detected_from_the_records(tmp_path, name, record, label, raw):
     write(tmp_path / "x.tfrecord", example(**record), example(**record))
     for layout in (None, name):
         source = open_source(tmp_path, layout=layout)
@@ -97,13 +97,13 @@ def test_layouts_are_found_by_looking(tmp_path, name, record, label, raw):
         assert (first.label, first.raw, first.split) == (label, raw, None)
         assert first.values == ({"name": "n1"} if "name" in record else None)
         assert (first.key, second.key) == ("x.tfrecord#00000000", "x.tfrecord#00000001")
-        assert bytes_of(source, second) == (PIXELS.tobytes() if raw else JPEG)
+        assert stored_bytes(source, second) == (PIXELS.tobytes() if raw else JPEG)
         assert source.targets == (("label",) if label else ())
         assert [feature.kind for feature in source.features] == (["class_label"] if label else ["text"])
         assert source.guess.startswith(f"layout {name}: image=") == (layout is None), source.guess
 
 
-def detected(num_objects: int, **changes: Any) -> bytes:
+def detection_example(num_objects: int, **changes: Any) -> bytes:
     sides = {
         f"image__object__bbox__{side}": [value] * num_objects
         for side, value in zip(("ymin", "xmin", "ymax", "xmax"), (0.0, 0.25, 0.5, 1.0))
@@ -113,8 +113,8 @@ def detected(num_objects: int, **changes: Any) -> bytes:
     return example(**{"image__encoded": JPEG, **sides, **others, **flags, **changes})
 
 
-def test_objects_of_the_detection_layout(tmp_path):
-    write(tmp_path / "x.record", detected(0), detected(2))
+def test_detection_layout_gives_objects(tmp_path):
+    write(tmp_path / "x.record", detection_example(0), detection_example(2))
     source = open_source(tmp_path, key_column="image/source_id")
     assert source.targets == ("objects",)
     assert [feature.name for feature in source.features] == ["objects/bbox", "objects/label", "objects/is_crowd"]
@@ -129,7 +129,7 @@ _SIDES = {"ymin": 0.0, "xmin": 0.25, "ymax": 0.5, "xmax": 1.0}
 
 
 def boxed(num_objects: int, **more: Any) -> bytes:
-    """Boxes without a class; a record without objects lacks their features altogether."""
+    """Returns an example with boxes and no classes; an example without boxes has no features for boxes."""
     sides = {f"image__object__bbox__{side}": [value] * num_objects for side, value in _SIDES.items() if num_objects}
     return example(image__encoded=JPEG, **sides, **more)
 
@@ -138,12 +138,12 @@ def boxed(num_objects: int, **more: Any) -> bytes:
     "name, records, labels",
     [
         ("text_boxes", [boxed(n, image__object__bbox__label=[1] * n) for n in (0, 2, 1)], [(), ("1", "1"), ("1",)]),
-        ("detection", [boxed(0), detected(2), detected(0)], [(), ("cat", "cat"), ()]),  # none in the first record
+        ("detection", [boxed(0), detection_example(2), detection_example(0)], [(), ("cat", "cat"), ()]),
         ("slim", [boxed(n, image__class__label=3) for n in (2, 0)], None),
         ("slim", [boxed(n, image__class__label=3, image__object__bbox__label=[3] * n) for n in (2, 0)], None),  # ImageNet
     ],
 )
-def test_boxes_are_objects_only_where_these_have_classes(tmp_path, name, records, labels):
+def test_boxes_are_objects_only_if_they_have_classes(tmp_path, name, records, labels):
     write(tmp_path / "x.tfrecord", *records)
     for layout in (None, name):
         source = open_source(tmp_path, layout=layout)
@@ -153,7 +153,7 @@ def test_boxes_are_objects_only_where_these_have_classes(tmp_path, name, records
         assert labels is None or [entry.values["objects"].labels for entry in listed] == labels
 
 
-def test_boxes_without_classes_are_refused_at_once(tmp_path):
+def test_rejects_boxes_without_classes(tmp_path):
     write(tmp_path / "x.tfrecord", boxed(0), *[boxed(2)] * 5)
     with pytest.raises(UserError, match="boxes.* layout image=image/encoded"):
         open_source(tmp_path)
@@ -163,14 +163,14 @@ def test_boxes_without_classes_are_refused_at_once(tmp_path):
         assert [type(item) for item in list_all(open_source(tmp_path, **options))] == [InputRecord] * 6, options
 
 
-def test_what_records_without_a_known_layout_are_told(tmp_path):
+def test_unknown_layout_error_suggests_an_option(tmp_path):
     sequence = tf.train.SequenceExample()
     sequence.context.feature["label"].int64_list.value.append(1)
     sequence.feature_lists.feature_list["frames"].feature.add().float_list.value.extend([1, 2, 3])
     cases = [
-        ("another label", example(image__encoded=JPEG, image__label=4), "image=image/encoded"),
+        ("unknown label", example(image__encoded=JPEG, image__label=4), "image=image/encoded"),
         ("pixels without a size", example(image_raw=PIXELS, label=1), "image=image_raw,label=FEATURE"),
-        ("a sequence", sequence.SerializeToString(), "'x.tfrecord': it is a tf.train.SequenceExample"),
+        ("sequence", sequence.SerializeToString(), "'x.tfrecord': it is a tf.train.SequenceExample"),
     ]
     for index, (case, record, message) in enumerate(cases):
         write(tmp_path / f"{index}/x.tfrecord", record)
@@ -184,15 +184,15 @@ def test_what_records_without_a_known_layout_are_told(tmp_path):
     [
         ("too few sides", {"image__object__bbox__xmin": [0.1]}, "bad_record"),
         ("too few names", {"image__object__class__text": ["cat"]}, "bad_record"),
-        ("not finite", {"image__object__bbox__xmin": [0.1, float("nan")]}, "bad_box"),
-        ("integers", {"image__object__bbox__xmin": [0, 1]}, "bad_box"),
-        ("a name of two lines", {"image__object__class__text": ["cat", "a\nb"]}, "bad_label"),
-        ("no name", {"image__object__class__text": ["cat", ""]}, "bad_label"),
-        ("flags of another kind", {"image__object__is_crowd": [0.0, 1.0]}, "bad_record"),
+        ("box with NaN", {"image__object__bbox__xmin": [0.1, float("nan")]}, "bad_box"),
+        ("box of integers", {"image__object__bbox__xmin": [0, 1]}, "bad_box"),
+        ("name with a line break", {"image__object__class__text": ["cat", "a\nb"]}, "bad_label"),
+        ("empty name", {"image__object__class__text": ["cat", ""]}, "bad_label"),
+        ("flags of a wrong type", {"image__object__is_crowd": [0.0, 1.0]}, "bad_record"),
     ],
 )
-def test_objects_that_do_not_fit(tmp_path, case, changes, reason):
-    write(tmp_path / "x.tfrecord", detected(2), detected(2, **changes))
+def test_inconsistent_objects_are_dead_letters(tmp_path, case, changes, reason):
+    write(tmp_path / "x.tfrecord", detection_example(2), detection_example(2, **changes))
     good, bad = list_all(open_source(tmp_path))
     assert isinstance(good, InputRecord) and isinstance(bad, DeadLetter) and bad.reason == reason, case
 
@@ -218,7 +218,7 @@ def test_objects_that_do_not_fit(tmp_path, case, changes, reason):
         ([], 60, "0 values"),
     ],
 )
-def test_shapes_of_pixels(tmp_path, shape, num_bytes, expected):
+def test_pixel_shapes_are_read_or_rejected(tmp_path, shape, num_bytes, expected):
     write(tmp_path / "x.tfrecord", example(shape=shape, data=bytes(num_bytes)))
     (listed,) = list_all(open_source(tmp_path))
     if isinstance(expected, RawImage):
@@ -231,7 +231,7 @@ def test_shapes_of_pixels(tmp_path, shape, num_bytes, expected):
         ) and expected in listed.message
 
 
-def test_a_mapping_names_features_of_any_layout(tmp_path):
+def test_layout_mapping_selects_features(tmp_path):
     record = example(pixels=PIXELS, h=4, w=5, cls="cat", file="a/1.jpg", age=3)
     write(tmp_path / "x.tfrecord", record)
     source = open_source(tmp_path, layout="image=pixels,label=cls,height=h,width=w,key=file", features=["age:integer"])
@@ -239,7 +239,7 @@ def test_a_mapping_names_features_of_any_layout(tmp_path):
     assert listed == InputRecord(
         "a/1.jpg", "x.tfrecord", "cat", None, 60, offset=listed.offset, raw=RAW, values={"age": 3}
     )
-    assert bytes_of(source, listed) == PIXELS.tobytes()
+    assert stored_bytes(source, listed) == PIXELS.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -259,13 +259,13 @@ def test_a_mapping_names_features_of_any_layout(tmp_path):
         ("image=a,../b=c", "--layout=.*ITEM=FEATURE"),
     ],
 )
-def test_a_layout_that_is_none(tmp_path, layout, message):
+def test_rejects_invalid_layouts(tmp_path, layout, message):
     write(tmp_path / "x.tfrecord", example(a=JPEG))
     with pytest.raises(UserError, match=message):
         open_source(tmp_path, layout=layout)
 
 
-def test_labels_and_features_of_every_kind(tmp_path):
+def test_reads_labels_and_features_of_every_kind(tmp_path):
     npy = io.BytesIO()
     np.save(npy, np.zeros((2, 3), np.float32))
     record = example(
@@ -287,8 +287,8 @@ def test_labels_and_features_of_every_kind(tmp_path):
     (listed,) = list_all(source)
     assert (listed.key, listed.group, listed.split) == ("12", "p1", "validation")
     values = {**listed.values}
-    assert bytes_of(source, values.pop("map")) == npy.getvalue()
-    assert bytes_of(source, values.pop("mask")) == made_images.png()
+    assert stored_bytes(source, values.pop("map")) == npy.getvalue()
+    assert stored_bytes(source, values.pop("mask")) == made_images.png()
     assert values == {"a": (1.5, 2.5), "tags": ("x", "y"), "note": "hé", "n": 5, "weight": 0.5}
     assert source.targets == ("a", "tags")
     shapes = {feature.name: (feature.kind, feature.shape) for feature in source.features}
@@ -302,19 +302,19 @@ def test_labels_and_features_of_every_kind(tmp_path):
 @pytest.mark.parametrize(
     "case, record, reason",
     [
-        ("no image", {"label": 1}, "bad_record"),
+        ("missing image", {"label": 1}, "bad_record"),
         ("two images", {"image": [JPEG, JPEG], "label": 1}, "bad_record"),
-        ("an empty image", {"image": b"", "label": 1}, "bad_record"),
+        ("empty image", {"image": b"", "label": 1}, "bad_record"),
         ("floats for an image", {"image": [0.5, 0.5], "label": 1}, "bad_record"),
-        ("no label", {"image": JPEG}, "bad_label"),
-        ("a negative label", {"image": JPEG, "label": -1}, "bad_label"),
+        ("missing label", {"image": JPEG}, "bad_label"),
+        ("negative label", {"image": JPEG, "label": -1}, "bad_label"),
         ("two classes", {"image": JPEG, "label": ["a", "b"]}, "bad_label"),
-        ("a fraction for a label", {"image": JPEG, "label": 1.5}, "bad_label"),
-        ("a name of two lines", {"image": JPEG, "label": "a\nb"}, "bad_label"),
-        ("a name that is not UTF-8", {"image": JPEG, "label": b"\xff"}, "bad_label"),
+        ("fractional label", {"image": JPEG, "label": 1.5}, "bad_label"),
+        ("name with a line break", {"image": JPEG, "label": "a\nb"}, "bad_label"),
+        ("name not UTF-8", {"image": JPEG, "label": b"\xff"}, "bad_label"),
     ],
 )
-def test_a_bad_record_is_a_dead_letter(tmp_path, case, record, reason):
+def test_bad_record_is_a_dead_letter(tmp_path, case, record, reason):
     good = example(image=JPEG, label=1)
     write(tmp_path / "x.tfrecord", good, example(**record), good)
     first, bad, last = list_all(open_source(tmp_path))
@@ -323,7 +323,7 @@ def test_a_bad_record_is_a_dead_letter(tmp_path, case, record, reason):
     assert first.key == "x.tfrecord#00000000" and last.key == "x.tfrecord#00000002"
 
 
-def test_damage_is_told_with_its_file_and_offset(tmp_path):
+def test_corrupt_records_are_reported_with_file_and_offset(tmp_path):
     records = [example(image=JPEG, label=index) for index in range(4)]
     path = write(tmp_path / "x.tfrecord", *records)
     size = len(records[0]) + 16
@@ -340,15 +340,14 @@ def test_damage_is_told_with_its_file_and_offset(tmp_path):
     assert {element.reason for element in listed if isinstance(element, DeadLetter)} == {"bad_record"}
 
 
-def test_records_that_are_no_examples(tmp_path):
+def test_records_that_are_not_examples_are_dead_letters(tmp_path):
     write(tmp_path / "x.tfrecord", b"\xff" * 30, example(image=JPEG, label=1), b"<html>")
     bad, good, worse = list_all(open_source(tmp_path))
     assert good.label == "1" and {bad.reason, worse.reason} == {"bad_record"}
 
 
 @pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
-def test_images_of_a_compressed_file_are_spooled(tmp_path, compression):
-    """With what else is pointed at."""
+def test_images_of_compressed_files_are_spooled(tmp_path, compression):
     images = [made_images.jpeg(seed) for seed in range(3)]
     write(tmp_path / "in/x.tfrecord", *(example(image=image, label=1, other=image[::-1]) for image in images), compression=compression)
     source = open_source(tmp_path / "in", spool=str(tmp_path / "spool"), features=["other:mask"])
@@ -385,11 +384,11 @@ NAMES = {
 }
 
 
-def test_names_of_record_files():
+def test_recognizes_names_of_record_files():
     assert {name: is_record_file(name) for name in NAMES} == NAMES
 
 
-def test_what_an_input_means(tmp_path, monkeypatch):
+def test_input_may_be_a_file_folder_or_pattern(tmp_path, monkeypatch):
     record = example(image=JPEG, label=1)
     names = ["train-00000-of-00002", "train-00001-of-00002", "val/a.tfrecord", "other.tfrecord"]
     for name in [*names, "x[1].tfrecord"]:
@@ -434,34 +433,34 @@ def test_what_an_input_means(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "case, names, options, expected",
     [
-        ("all named", ["train-00000-of-00001", "validation-00000-of-00001"], {}, ["train", "validation"]),
+        ("all names with a split", ["train-00000-of-00001", "validation-00000-of-00001"], {}, ["train", "validation"]),
         (
-            "behind a name",
+            "split after another name",
             ["my_test-train.tfrecord-00000-of-00001", "my_test-test.tfrecord-00000-of-00001"],
             {},
             ["test", "train"],
         ),
         ("folders", ["train/a.tfrecord", "val/a.tfrecord"], {}, ["train", "validation"]),
-        ("not all named", ["train-0.tfrecord", "x.tfrecord"], {}, [None, None]),
+        ("some names with a split", ["train-0.tfrecord", "x.tfrecord"], {}, [None, None]),
         ("part of a word", ["training_set.tfrecord", "contest.tfrecord"], {}, [None, None]),
-        ("not wanted", ["train-0.tfrecord", "val-0.tfrecord"], {"split_folders": False}, [None, None]),
+        ("--split_folders=no", ["train-0.tfrecord", "val-0.tfrecord"], {"split_folders": False}, [None, None]),
         ("other names", ["fold0-0.tfrecord", "fold1-0.tfrecord"], {}, [None, None]),
-        ("other names, said to be splits", ["dev-00-of-01.tfrecord", "train-0.tfrecord"], {"split_folders": True}, ["dev", "train"]),
+        ("other names with --split_folders=yes", ["dev-00-of-01.tfrecord", "train-0.tfrecord"], {"split_folders": True}, ["dev", "train"]),
         (
-            "one to be divided",
+            "--splits with a single split",
             ["train-0.tfrecord", "train-1.tfrecord"],
             {"splits": {"train": Fraction("1")}},
             [None, None],
         ),
     ],
 )
-def test_splits_by_name(tmp_path, case, names, options, expected):
+def test_file_names_give_splits(tmp_path, case, names, options, expected):
     for name in names:
         write(tmp_path / name, example(image=JPEG, label=1))
     assert [item.split for item in list_all(open_source(tmp_path, **options))] == expected, case
 
 
-def test_what_is_refused_as_a_whole(tmp_path):
+def test_rejects_invalid_inputs(tmp_path):
     write(tmp_path / "a/x.tfrecord", example(image=JPEG, label=1), example(picture=JPEG))
     write(tmp_path / "b/x.tfrecord", example(picture=JPEG, category=1))
     write(tmp_path / "arrays/x.tfrecord", example(image=JPEG, label=1, x=[b"a", b"b"]))
@@ -499,7 +498,7 @@ def test_what_is_refused_as_a_whole(tmp_path):
     assert len(list_all(open_source(tmp_path / "f", ignore=("b.tfrecord",)))) == 1
 
 
-def test_label_names_name_integers(tmp_path):
+def test_label_names_replace_integers(tmp_path):
     write(tmp_path / "x.tfrecord", example(image=JPEG, label=1), example(image=JPEG, label=2))
     good, bad = list_all(open_source(tmp_path, label_names=("cat", "dog")))
     assert good.label == "dog" and bad.reason == "bad_label"
@@ -509,18 +508,18 @@ def test_label_names_name_integers(tmp_path):
     ("labels", "expected"),
     [
         ([[0], [0, 1], [1]], [("cat",), ("cat", "dog"), ("dog",)]),
-        ([[1], [0], [0, 0]], [("dog",), ("cat",), "bad_label"]),  # which no list of classes is
-        ([[0, 1], [], [1, 0]], ["bad_label", (), "bad_label"]),  # nobody knows: perhaps a 0 or 1 for each of two classes
+        ([[1], [0], [0, 0]], [("dog",), ("cat",), "bad_label"]),  # a list of classes has no duplicates
+        ([[0, 1], [], [1, 0]], ["bad_label", (), "bad_label"]),  # could be classes or flags
     ],
 )
-def test_numbers_of_two_classes_are_told_from_flags_by_other_records(tmp_path, labels, expected):
+def test_class_numbers_are_distinguished_from_flags(tmp_path, labels, expected):
     write(tmp_path / "x.tfrecord", *(example(image=JPEG, label=item) for item in labels))
-    for named in (None, ["label:multi_label"]):
-        listed = list_all(open_source(tmp_path, named, label_names=("cat", "dog")))
+    for labels_option in (None, ["label:multi_label"]):
+        listed = list_all(open_source(tmp_path, labels_option, label_names=("cat", "dog")))
         assert [entry.reason if isinstance(entry, DeadLetter) else entry.values["label"] for entry in listed] == expected
 
 
-def test_no_label_at_all(tmp_path):
+def test_label_none_reads_no_label(tmp_path):
     write(tmp_path / "x.tfrecord", example(image=JPEG, label=1))
     source = open_source(tmp_path, ["none"])
     assert (source.features, source.targets, [item.label for item in list_all(source)]) == ((), (), [""])
@@ -528,7 +527,7 @@ def test_no_label_at_all(tmp_path):
 
 @pytest.fixture(scope="module")
 def tfds_directory(tmp_path_factory) -> pathlib.Path:
-    """A dataset that TensorFlow Datasets itself has written."""
+    """Returns the directory of a dataset that TensorFlow Datasets has written."""
     tfds = pytest.importorskip("tensorflow_datasets")
     pytest.importorskip("importlib_resources", reason="this version of TensorFlow Datasets needs it to write")
     names = {"label": ["cat", "dog"], "objects": ["a", "b"]}
@@ -567,7 +566,7 @@ def tfds_directory(tmp_path_factory) -> pathlib.Path:
     return folder / "made/1.0.0"
 
 
-def test_a_dataset_of_tensorflow_datasets(tfds_directory):
+def test_reads_a_dataset_of_tensorflow_datasets(tfds_directory):
     source = open_source(tfds_directory, features=["note"])
     listed = list_all(source)
     assert sorted(item.split for item in listed) == ["test"] * 6 + ["train"] * 6
@@ -576,10 +575,10 @@ def test_a_dataset_of_tensorflow_datasets(tfds_directory):
     objects = next(member.values["objects"] for member in listed if member.values["objects"].boxes)
     assert (objects.boxes[0], objects.labels[0], objects.flags["is_crowd"][0]) == ((0.0, 0.25, 0.5, 1.0), "b", 1)
     assert {entry.values["note"] for entry in listed} == {f"n{index}" for index in range(6)}
-    assert bytes_of(source, listed[0]).startswith(b"\x89PNG")
+    assert stored_bytes(source, listed[0]).startswith(b"\x89PNG")
 
 
-def test_classes_of_tensorflow_datasets_have_their_names(tfds_directory):
+def test_class_names_of_tensorflow_datasets_are_used(tfds_directory):
     source = open_source(tfds_directory, ["label"], split_folders=False)
     listed = list_all(source)
     assert {item.label for item in listed} == {"cat", "dog"} and {entry.split for entry in listed} == {None}
@@ -587,7 +586,7 @@ def test_classes_of_tensorflow_datasets_have_their_names(tfds_directory):
 
 
 def features_of(**features: str | dict) -> dict:
-    """As TensorFlow Datasets describes features: the kind of each, or what it has in it."""
+    """Returns a description of features in the format of TensorFlow Datasets."""
     described = {name: {"pythonClassName": f"x.{item}"} if isinstance(item, str) else item for name, item in features.items()}
     return {"pythonClassName": "x.FeaturesDict", "featuresDict": {"features": described}}
 
@@ -602,38 +601,38 @@ NUMBERED = {"name": "x", "splits": [{"name": 5, "filepathTemplate": "x", "shardL
 @pytest.mark.parametrize(
     "case, file, contents, message",
     [
-        ("no JSON", "features.json", b"{", "features.json is not valid JSON"),
-        ("deep JSON", "features.json", b"[" * 100_000, "features.json is not valid JSON"),
-        ("another JSON", "features.json", b"[]", "not a JSON object"),
+        ("not JSON", "features.json", b"{", "features.json is not valid JSON"),
+        ("deeply nested JSON", "features.json", b"[" * 100_000, "features.json is not valid JSON"),
+        ("JSON list", "features.json", b"[]", "not a JSON object"),
         ("no features", "features.json", b"{}", "TensorFlow Datasets"),
         (
-            "another format",
+            "unknown file format",
             "dataset_info.json",
             b'{"name": "x", "fileFormat": "riegeli", "splits": [{"name": "a", "shardLengths": ["1"]}]}',
             "tfrecord or array_record",
         ),
         (
-            "a split's name",
+            "invalid split name",
             "dataset_info.json",
             b'{"name": "x", "splits": [{"name": "a/b", "shardLengths": ["1"]}]}',
             "'a/b'",
         ),
-        ("a split's name that is none", "dataset_info.json", json.dumps(NUMBERED).encode(), "must be names"),
-        ("no shard", "dataset_info.json", b'{"name": "x", "splits": []}', "has no shards"),
-        ("features in one another", "features.json", NESTED, "more than 20 features in one another"),
+        ("numeric split name", "dataset_info.json", json.dumps(NUMBERED).encode(), "must be names"),
+        ("no shards", "dataset_info.json", b'{"name": "x", "splits": []}', "has no shards"),
+        ("deeply nested features", "features.json", NESTED, "more than 20 features"),
         ("two images", "features.json", TWO_IMAGES, "--layout=image=NAME"),
-        ("no class", "features.json", NO_CLASS, "no class label, or several"),
+        ("objects without a class", "features.json", NO_CLASS, "no class label, or several"),
         ("class names not UTF-8", "label.labels.txt", b"cat\n\xff\n", "label.labels.txt.*UTF-8"),
-        ("a class name twice", "label.labels.txt", b"cat\ncat\n", "label.labels.txt lists the class 'cat' twice"),
+        ("duplicate class name", "label.labels.txt", b"cat\ncat\n", "label.labels.txt.*'cat'"),
         (
-            "a path that leads out",
+            "path to outside",
             "dataset_info.json",
             b'{"name": "../x", "splits": [{"name": "a", "shardLengths": ["1"]}]}',
             "no readable record",
         ),
     ],
 )
-def test_a_description_that_is_damaged(tmp_path, tfds_directory, case, file, contents, message):
+def test_rejects_invalid_dataset_descriptions(tmp_path, tfds_directory, case, file, contents, message):
     files = {path.name: path.read_bytes() for path in tfds_directory.iterdir()}
     made_images.write_files(tmp_path, {**files, file: contents})
     with pytest.raises(UserError, match=message):
@@ -641,15 +640,15 @@ def test_a_description_that_is_damaged(tmp_path, tfds_directory, case, file, con
 
 
 @pytest.mark.parametrize("name", ["features.json", "manifest.json"])
-def test_a_description_that_cannot_be_read(tmp_path, name):
+def test_rejects_too_large_dataset_descriptions(tmp_path, name):
     made_images.write_files(tmp_path, {name: b"", **({"dataset_info.json": b"{}"} if name == "features.json" else {})})
-    os.truncate(tmp_path / name, 2 << 30)  # takes no room
+    os.truncate(tmp_path / name, 2 << 30)  # a sparse file
     with pytest.raises(UserError, match=f"{name} cannot be read: {2 << 30} bytes"):
         open_source(tmp_path)
 
 
-def make_own(folder: pathlib.Path, schema: list[dict], record: bytes, **changes: Any) -> pathlib.Path:
-    """A directory as `recordmill prepare` leaves one, as far as a reader of its records goes."""
+def write_prepared(folder: pathlib.Path, schema: list[dict], record: bytes, **changes: Any) -> pathlib.Path:
+    """Writes the manifest and the record of a prepared dataset."""
     from tf_input import dataset_format
 
     features = tuple(sorted((dataset_format.Feature(**entry) for entry in schema), key=lambda item: item.name))
@@ -669,7 +668,7 @@ def make_own(folder: pathlib.Path, schema: list[dict], record: bytes, **changes:
     return folder
 
 
-def test_our_own_dataset_keeps_everything(tmp_path):
+def test_prepared_dataset_keeps_all_features(tmp_path):
     schema = [
         {"name": "image", "kind": "image"},
         {"name": "key", "kind": "text"},
@@ -698,12 +697,12 @@ def test_our_own_dataset_keeps_everything(tmp_path):
         mask=made_images.png(),
         **objects,
     )
-    make_own(tmp_path, schema, record, targets=("label", "objects"))
+    write_prepared(tmp_path, schema, record, targets=("label", "objects"))
     source = open_source(tmp_path)
     (listed,) = list_all(source)
     assert (listed.key, listed.label, listed.split) == ("dog/1.jpg", "dog", "train")
     values = {**listed.values}
-    assert bytes_of(source, values.pop("mask")) == made_images.png()
+    assert stored_bytes(source, values.pop("mask")) == made_images.png()
     assert values.pop("objects").labels == ("b",)
     assert values == {"tags": ("x", "y"), "note": "n", "weight": 0.5, "age": (1.0, 2.0)}
     assert source.targets == ("label", "objects")
@@ -723,8 +722,8 @@ def test_our_own_dataset_keeps_everything(tmp_path):
         ({"name": "image", "kind": "tensor", "shape": (None, None, 3), "dtype": "int8"}, "images of int8 in different sizes"),
     ],
 )
-def test_what_of_ours_cannot_be_prepared_again_is_told(tmp_path, schema, message):
-    make_own(tmp_path, [{"name": "key", "kind": "text"}, {"name": "x", **schema}], example(key="a"), targets=())
+def test_rejects_features_that_cannot_be_prepared_again(tmp_path, schema, message):
+    write_prepared(tmp_path, [{"name": "key", "kind": "text"}, {"name": "x", **schema}], example(key="a"), targets=())
     with pytest.raises(UserError, match=message):
         open_source(tmp_path)
 
@@ -740,7 +739,7 @@ def test_what_of_ours_cannot_be_prepared_again_is_told(tmp_path, schema, message
         ({"mask": [made_images.png()] * 2}, "bad_mask", "column 'mask' is empty"),
     ],
 )
-def test_a_record_of_ours_that_does_not_fit_is_a_dead_letter(tmp_path, changes, reason, message):
+def test_invalid_record_of_a_prepared_dataset_is_a_dead_letter(tmp_path, changes, reason, message):
     schema = [
         *({"name": "image", "kind": "image"}, {"name": "key", "kind": "text"}, {"name": "mask", "kind": "mask"}),
         *({"name": "words", "kind": "text", "shape": (None,)}, {"name": "age", "kind": "float", "shape": (2,)}),
@@ -749,18 +748,18 @@ def test_a_record_of_ours_that_does_not_fit_is_a_dead_letter(tmp_path, changes, 
     ]
     good = {"image": JPEG, "key": "a", "mask": made_images.png(), "words": ["x", "y"], "age": [1.0, 2.0]}
     good |= {"objects__bbox": [0.0, 0.25, 0.5, 1.0], "objects__label": [1]}
-    make_own(tmp_path, schema, example(**good), targets=("objects",))
+    write_prepared(tmp_path, schema, example(**good), targets=("objects",))
     write(tmp_path / "made-train.tfrecord-00000-of-00001", example(**good), example(**{**good, **changes}))
     listed, letter = list_all(open_source(tmp_path, features=["age:float"]))
     assert (listed.key, listed.values["age"]) == ("a", (1.0, 2.0))
     assert (letter.stage, letter.reason) == ("list", reason) and message in letter.message
 
 
-def test_another_image_of_the_same_records_may_be_the_one(tmp_path):
+def test_image_column_selects_another_image(tmp_path):
     write(tmp_path / "x.tfrecord", example(image=JPEG, label=1, picture=made_images.png()))
     source = open_source(tmp_path, image_column="picture")
     (listed,) = list_all(source)
-    assert bytes_of(source, listed) == made_images.png() and listed.label == "1"
+    assert stored_bytes(source, listed) == made_images.png() and listed.label == "1"
     with pytest.raises(UserError, match="--image_column: no 'pictures' in the first 1 records"):
         open_source(tmp_path, image_column="pictures")
 
@@ -772,14 +771,14 @@ def test_another_image_of_the_same_records_may_be_the_one(tmp_path):
         ("image=image,mask=x:uint8,height=h,width=w", {"x": bytes(4), "h": []}, "0 values"),
     ],
 )
-def test_numbers_that_are_not_of_their_shape_are_a_dead_letter(tmp_path, layout, changes, message):
+def test_array_with_a_wrong_number_of_values_is_a_dead_letter(tmp_path, layout, changes, message):
     good = {"image": JPEG, "x": bytes(8), "h": 2, "w": 4}
     write(tmp_path / "x.tfrecord", example(**good), example(**{**good, **changes}))
     listed, letter = list_all(open_source(tmp_path, layout=layout))
     assert isinstance(listed, InputRecord) and (letter.stage, letter.reason) == ("list", "bad_record") and message in letter.message
 
 
-def test_a_file_that_is_gone_once_it_is_listed_is_named(tmp_path):
+def test_error_names_a_file_deleted_after_it_was_found(tmp_path):
     path = write(tmp_path / "x.tfrecord", example(image=JPEG, label=1))
     source = open_source(tmp_path)
     path.unlink()
@@ -787,16 +786,16 @@ def test_a_file_that_is_gone_once_it_is_listed_is_named(tmp_path):
         list_all(source)
 
 
-def test_our_own_pixels(tmp_path):
+def test_reads_raw_pixels_of_a_prepared_dataset(tmp_path):
     schema = [{"name": "image", "kind": "pixels", "shape": (4, 5, 3)}, {"name": "key", "kind": "text"}]
-    make_own(tmp_path, schema, example(image=PIXELS, key="a"), targets=())
+    write_prepared(tmp_path, schema, example(image=PIXELS, key="a"), targets=())
     (listed,) = list_all(open_source(tmp_path))
     assert listed.raw == RAW and listed.num_bytes == 60
 
 
-def test_a_damaged_manifest(tmp_path):
+def test_rejects_a_corrupt_manifest(tmp_path):
     schema = [{"name": "image", "kind": "image"}, {"name": "key", "kind": "text"}]
-    make_own(tmp_path, schema, example(image=JPEG, key="a"), targets=())
+    write_prepared(tmp_path, schema, example(image=JPEG, key="a"), targets=())
     text = (tmp_path / "manifest.json").read_text()
     changes = [
         ("{", "["),
@@ -812,20 +811,20 @@ def test_a_damaged_manifest(tmp_path):
             open_source(tmp_path)
 
 
-def test_an_absurd_length_in_a_record(tmp_path):
-    """A record whose checksums are right and whose lengths are not."""
-    lying = struct.pack("<B", 0x0A) + b"\xff" * 9 + b"\x01" + b"x"
+def test_record_with_a_huge_length_is_a_dead_letter(tmp_path):
+    """The record has valid checksums, but a length in its content is huge."""
+    huge_length = struct.pack("<B", 0x0A) + b"\xff" * 9 + b"\x01" + b"x"
     path = tmp_path / "x.tfrecord"
     with path.open("wb") as file:
         writer = RecordWriter(file)
-        for record in (example(image=JPEG, label=1), lying):
+        for record in (example(image=JPEG, label=1), huge_length):
             writer.write(record)
         writer.flush()
     good, bad = list_all(open_source(tmp_path))
     assert good.label == "1" and bad.reason == "bad_record"
 
 
-def test_columns_take_their_names(tmp_path):
+def test_label_columns_keep_their_names(tmp_path):
     write(tmp_path / "x.tfrecord", example(image=JPEG, weather=1, ground="mud"))
     source = open_source(tmp_path, ["weather", "ground"], layout="image=image")
     (listed,) = list_all(source)
@@ -835,18 +834,18 @@ def test_columns_take_their_names(tmp_path):
 
 
 @pytest.mark.parametrize("layout", [None, "image=image,label=label"])
-@pytest.mark.parametrize("num_sound", [0, 20])
-def test_a_first_example_that_is_broken_in_a_sound_frame(tmp_path, capsys, layout, num_sound):
-    """A feature whose list ends within a number: the frame's checksum is right, and no message can be read from it."""
-    sound = [example(image=made_images.png(index), label=index % 2) for index in range(num_sound)]
+@pytest.mark.parametrize("num_valid", [0, 20])
+def test_unparsable_first_example_does_not_crash_the_run(tmp_path, capsys, layout, num_valid):
+    """A feature ends within a number, so the example cannot be parsed although its checksum is valid."""
+    valid = [example(image=made_images.png(index), label=index % 2) for index in range(num_valid)]
     broken = example(image=made_images.png(0), label=3).replace(b"\x1a\x03\n\x01\x03", b"\x1a\x03\n\x01\x83")
     assert broken != example(image=made_images.png(0), label=3)
-    write(tmp_path / "in.tfrecord", broken, *sound)
+    write(tmp_path / "in.tfrecord", broken, *valid)
     options = ["--max_bad_fraction", "0.1", "--splits", "train=1", *(["--layout", layout] if layout else [])]
     code = main(["prepare", "--input", str(tmp_path / "in.tfrecord"), "--output", str(tmp_path / "out"), *options])
     reported = capsys.readouterr()
-    assert code == (0 if num_sound else 2) and "Traceback" not in reported.err
-    if num_sound:
+    assert code == (0 if num_valid else 2) and "Traceback" not in reported.err
+    if num_valid:
         assert "dead letters: 1 of 21 inputs" in reported.out
     else:
         assert "no readable record" in reported.err

@@ -1,4 +1,4 @@
-"""Tests that an unknown column gives a one-line error with the available columns, in every source and kind."""
+"""Tests that an unknown column gives a one-line error with the available columns in each source."""
 
 import json
 import pathlib
@@ -64,7 +64,7 @@ def test_unknown_column_fails_with_the_available_columns(source, tmp_path, capsy
     for option in options_with_typo(source):
         kept = [item for item in options if not option.startswith(item.partition("=")[0])]
         line = error_line(capsys, path, *kept, option)
-        if not (source == "fixed_length" and "image_column" in option):  # the option --record_layout already lists the fields
+        if not (source == "fixed_length" and "image_column" in option):  # named in --record_layout
             assert "'typo'" in line or "called typo" in line, option
             assert (other if (source, option) != ("webdataset", "--image_column=typo") else "json, png") in line, option
 

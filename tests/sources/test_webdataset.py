@@ -1,4 +1,4 @@
-"""Source `webdataset`: what the package of that name writes, what `tarfile` writes, and what nobody should."""
+"""Tests the source `webdataset` with files of the webdataset package and `tarfile`, and with hostile files."""
 
 import contextlib
 import gzip
@@ -31,7 +31,7 @@ GOOD = [("a.jpg", JPEG), ("a.cls", b"1")]
 
 
 def make_tar(members: list, tar_format: int = tarfile.PAX_FORMAT) -> bytes:
-    """(name, bytes), or a TarInfo, or (TarInfo, bytes)."""
+    """Returns a tar file; each member is (name, bytes), a TarInfo or (TarInfo, bytes)."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=tar_format) as tar:
         for member in members:
@@ -64,23 +64,23 @@ def list_all(source: WebDataset) -> list[InputRecord | DeadLetter]:
     return [listed for part in source.parts() for listed in source.list(part)]
 
 
-def bytes_of(source: WebDataset, listed: InputRecord | FilePart) -> bytes:
+def stored_bytes(source: WebDataset, listed: InputRecord | FilePart) -> bytes:
     return (pathlib.Path(source.root) / listed.path).read_bytes()[listed.offset :][: listed.num_bytes]
 
 
-def test_what_the_webdataset_package_writes(tmp_path):
+def test_reads_files_written_by_webdataset(tmp_path):
     webdataset = pytest.importorskip("webdataset")
     images = {f"cats/{index:04d}": made_images.jpeg(index) for index in range(10)}
     target = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
     with webdataset.ShardWriter(f"{tmp_path}/made-train-%03d.tar", maxcount=4, verbose=0) as writer:
         for index, (key, image) in enumerate(images.items()):
-            said = {"caption": f"n{index}", "age": index / 2, "group": f"g{index % 2}"}
+            fields = {"caption": f"n{index}", "age": index / 2, "group": f"g{index % 2}"}
             writer.write(
                 {
                     "__key__": key,
                     "jpg": image,
                     "cls": index,
-                    "json": said,
+                    "json": fields,
                     "npy": target,
                     "seg.png": made_images.png(index),
                     "txt": "é\n",
@@ -91,12 +91,12 @@ def test_what_the_webdataset_package_writes(tmp_path):
         source = open_source(path, features=features)
         listed = list_all(source)
         assert len(source.parts()) == 3 and len(listed) == 10
-        assert {element.key: bytes_of(source, element) for element in listed} == images
+        assert {element.key: stored_bytes(source, element) for element in listed} == images
         assert {item.key: item.label for item in listed} == {key: str(index) for index, key in enumerate(images)}
         assert {(entry.split, entry.group) for entry in listed} == {("train", "g0"), ("train", "g1")}
         values = {**listed[3].values}
-        assert bytes_of(source, values.pop("seg.png")) == made_images.png(3)
-        assert np.array_equal(np.load(io.BytesIO(bytes_of(source, values.pop("npy")))), target)
+        assert stored_bytes(source, values.pop("seg.png")) == made_images.png(3)
+        assert np.array_equal(np.load(io.BytesIO(stored_bytes(source, values.pop("npy")))), target)
         assert values == {"caption": "n3", "age": 1.5, "txt": "é"}
         shapes = {feature.name: (feature.kind, feature.shape) for feature in source.features}
         assert (
@@ -108,7 +108,7 @@ def test_what_the_webdataset_package_writes(tmp_path):
 @pytest.mark.parametrize(
     "tar_format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT], ids=["ustar", "gnu", "pax"]
 )
-def test_every_format_of_tar(tmp_path, tar_format):
+def test_reads_every_tar_format(tmp_path, tar_format):
     long = "very/" * 15 + "long/" * 15 + "n" * 80
     members = [
         ("é.jpg", JPEG),
@@ -123,7 +123,7 @@ def test_every_format_of_tar(tmp_path, tar_format):
     listed = list_all(source)
     assert [item.key for item in listed if isinstance(item, InputRecord)] == ["é", long, "last"]
     assert [(entry.path, entry.reason) for entry in listed if isinstance(entry, DeadLetter)] == [("x.tar:x/ü", "no_image")]
-    assert bytes_of(source, listed[1]) == JPEG
+    assert stored_bytes(source, listed[1]) == JPEG
 
 
 @settings(max_examples=60, deadline=None)
@@ -137,7 +137,7 @@ def test_every_format_of_tar(tmp_path, tar_format):
     ),
     st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
 )
-def test_members_are_those_that_tarfile_finds(members, tar_format):
+def test_finds_the_same_members_as_tarfile(members, tar_format):
     members = [(name.strip("/") + "x", data) for name, data in members]
     contents = make_tar(members, tar_format)
     expected = [(member.name, member.offset_data, member.size) for member in tarfile.open(fileobj=io.BytesIO(contents))]
@@ -152,29 +152,29 @@ def test_members_are_those_that_tarfile_finds(members, tar_format):
     "case, members, options, expected",
     [
         ("cls", [("a.jpg", JPEG), ("a.cls", b" cat\n")], {}, "cat"),
-        ("label of the JSON", [("a.jpg", JPEG), ("a.json", b'{"label": 3}')], {}, "3"),
-        ("class of the JSON", [("a.jpg", JPEG), ("a.json", b'{"class": "cat", "x": 1}')], {}, "cat"),
+        ("label in JSON", [("a.jpg", JPEG), ("a.json", b'{"label": 3}')], {}, "3"),
+        ("class in JSON", [("a.jpg", JPEG), ("a.json", b'{"class": "cat", "x": 1}')], {}, "cat"),
         ("cls before JSON", [("a.json", b'{"label": 3}'), ("a.jpg", JPEG), ("a.cls", b"4")], {}, "4"),
-        ("a named field", [("a.jpg", JPEG), ("a.json", b'{"kind": "cat"}')], {"labels": ["kind"]}, "cat"),
-        ("an extension", [("a.jpg", JPEG), ("a.kind.txt", b"cat")], {"labels": ["kind.txt"]}, "cat"),
-        ("extensions in capitals", [("a.JPG", JPEG), ("a.CLS", b"cat")], {}, "cat"),
-        ("tar -C folder .", [("./a.jpg", JPEG), ("./a.cls", b"cat")], {}, "cat"),
+        ("field of --label", [("a.jpg", JPEG), ("a.json", b'{"kind": "cat"}')], {"labels": ["kind"]}, "cat"),
+        ("extension of --label", [("a.jpg", JPEG), ("a.kind.txt", b"cat")], {"labels": ["kind.txt"]}, "cat"),
+        ("upper-case extensions", [("a.JPG", JPEG), ("a.CLS", b"cat")], {}, "cat"),
+        ("paths that start with ./", [("./a.jpg", JPEG), ("./a.cls", b"cat")], {}, "cat"),
     ],
 )
-def test_where_a_label_is(tmp_path, case, members, options, expected):
+def test_label_comes_from_a_member_or_a_json_field(tmp_path, case, members, options, expected):
     write(tmp_path / "x.tar", members)
     (listed,) = list_all(open_source(tmp_path, **options))
     assert (listed.key, listed.label, listed.values) == ("a", expected, None), case
 
 
-def test_the_json_itself_is_a_text_and_no_class(tmp_path):
-    said = '{"label": 3, "of": ["é"]}'
-    write(tmp_path / "x.tar", [("a.jpg", JPEG), ("a.json", said.encode() + b"\n"), ("b.jpg", JPEG), ("b.json", b"[]"), ("b.cls", b"1")])
+def test_json_member_can_be_a_text_but_not_a_class(tmp_path):
+    fields = '{"label": 3, "of": ["é"]}'
+    write(tmp_path / "x.tar", [("a.jpg", JPEG), ("a.json", fields.encode() + b"\n"), ("b.jpg", JPEG), ("b.json", b"[]"), ("b.cls", b"1")])
     for features, labels, expected in (
-        (["json"], ["none"], [{"json": said}, {"json": "[]"}]),
-        (["meta=json"], ["none"], [{"meta": said}, {"meta": "[]"}]),
-        (["json", "of:text[]"], None, [{"json": said, "of": ("é",)}, "bad_json"]),
-        ([], ["json:text"], [{"label": said}, {"label": "[]"}]),
+        (["json"], ["none"], [{"json": fields}, {"json": "[]"}]),
+        (["meta=json"], ["none"], [{"meta": fields}, {"meta": "[]"}]),
+        (["json", "of:text[]"], None, [{"json": fields, "of": ("é",)}, "bad_json"]),
+        ([], ["json:text"], [{"label": fields}, {"label": "[]"}]),
     ):
         listed = list_all(open_source(tmp_path, labels, features=features))
         assert [item.reason if isinstance(item, DeadLetter) else item.values for item in listed] == expected, (features, labels)
@@ -183,16 +183,16 @@ def test_the_json_itself_is_a_text_and_no_class(tmp_path):
             open_source(tmp_path, [label])
 
 
-def test_which_member_is_the_image(tmp_path):
+def test_image_column_selects_the_image_member(tmp_path):
     write(tmp_path / "x.tar", [("a.seg.png", b"m"), ("a.png", b"p"), ("a.jpg", JPEG), ("a.left.jpg", b"l")])
     for column, expected in ((None, JPEG), ("png", b"p"), ("left.jpg", b"l")):
         source = open_source(tmp_path, ["none"], image_column=column)
         (listed,) = list_all(source)
-        assert bytes_of(source, listed) == expected, column
+        assert stored_bytes(source, listed) == expected, column
 
 
-def test_an_array_is_the_image_only_where_nothing_else_may_be(tmp_path):
-    """A map of depths beside a picture of a kind that nobody reads is not taken for the picture without a word."""
+def test_array_is_the_image_only_if_no_other_member_may_be(tmp_path):
+    """A depth map beside an image in an unsupported format must not be taken for the image."""
     file = io.BytesIO()
     np.save(file, np.zeros((4, 4), np.float32))
     array = ("a.npy", file.getvalue())
@@ -202,21 +202,22 @@ def test_an_array_is_the_image_only_where_nothing_else_may_be(tmp_path):
         open_source(tmp_path / "alone")
     for options in ({"features": ["id"]}, {"key_column": "id"}, {"image_column": "npy"}):
         source = open_source(tmp_path / "alone", **options)
-        assert [bytes_of(source, item) for item in list_all(source)] == [array[1]]
+        assert [stored_bytes(source, item) for item in list_all(source)] == [array[1]]
         assert source.guess.startswith("--image_column=npy, as the first 1 samples") == ("image_column" not in options)
     later = [("b.npy", array[1]), ("b.cls", b"1"), ("b.tif", b"i"), ("c.npy", array[1]), ("c.cls", b"1"), ("c.jpg", JPEG)]
     write(tmp_path / "later/x.tar", [(f"{index:03d}.{name[2:]}", data) for index in range(100) for name, data in alone[:2]] + later)
     source = open_source(tmp_path / "later")
-    refused = [element for element in list_all(source) if isinstance(element, DeadLetter)]
-    assert [(entry.path, entry.reason) for entry in refused] == [("x.tar:b", "ambiguous"), ("x.tar:c", "ambiguous")]
-    assert "--image_column=npy" in refused[0].message
+    rejected = [element for element in list_all(source) if isinstance(element, DeadLetter)]
+    assert [(entry.path, entry.reason) for entry in rejected] == [("x.tar:b", "ambiguous"), ("x.tar:c", "ambiguous")]
+    assert "--image_column=npy" in rejected[0].message
     write(tmp_path / "named/x.tar", [array, ("a.tif", b"i"), ("a.cls", b"1")])
     source = open_source(tmp_path / "named", features=["npy:tensor"], image_column="tif")
     (listed,) = list_all(source)
-    assert bytes_of(source, listed) == b"i" and bytes_of(source, listed.values["npy"]) == array[1] and not source.guess
+    assert stored_bytes(source, listed) == b"i" and not source.guess
+    assert stored_bytes(source, listed.values["npy"]) == array[1]
 
 
-def test_what_is_no_sample_is_ignored_and_counted(tmp_path):
+def test_counts_ignored_members_and_files(tmp_path):
     folder = tarfile.TarInfo("folder.d/")
     folder.type = tarfile.DIRTYPE
     others = [
@@ -235,52 +236,52 @@ def test_what_is_no_sample_is_ignored_and_counted(tmp_path):
 @pytest.mark.parametrize(
     "case, members, options, reason",
     [
-        ("no image", [("b.cls", b"1")], {}, "no_image"),
-        ("no label", [("b.jpg", JPEG)], {}, "bad_label"),
-        ("a label of two lines", [("b.jpg", JPEG), ("b.cls", b"a\nb")], {}, "bad_label"),
-        ("a label that is not UTF-8", [("b.jpg", JPEG), ("b.cls", b"\xff")], {}, "bad_value"),
-        ("a negative label", [("b.jpg", JPEG), ("b.cls", b"-1")], {}, "bad_label"),
-        ("no JSON", [("b.jpg", JPEG), ("b.json", b"{")], {"labels": ["cls"], "features": ["n:integer"]}, "bad_json"),
+        ("missing image", [("b.cls", b"1")], {}, "no_image"),
+        ("missing label", [("b.jpg", JPEG)], {}, "bad_label"),
+        ("label with a line break", [("b.jpg", JPEG), ("b.cls", b"a\nb")], {}, "bad_label"),
+        ("label not UTF-8", [("b.jpg", JPEG), ("b.cls", b"\xff")], {}, "bad_value"),
+        ("negative label", [("b.jpg", JPEG), ("b.cls", b"-1")], {}, "bad_label"),
+        ("not JSON", [("b.jpg", JPEG), ("b.json", b"{")], {"labels": ["cls"], "features": ["n:integer"]}, "bad_json"),
         (
-            "a field twice",
+            "duplicate field",
             [("b.jpg", JPEG), ("b.json", b'{"n": 1, "n": 2}')],
             {"labels": ["cls"], "features": ["n:integer"]},
             "bad_json",
         ),
         (
-            "deep JSON",
+            "deeply nested JSON",
             [("b.jpg", JPEG), ("b.json", b"[" * 200_000)],
             {"labels": ["cls"], "features": ["n:integer"]},
             "bad_json",
         ),
         (
-            "a huge number",
+            "huge number",
             [("b.jpg", JPEG), ("b.json", b'{"n": ' + b"9" * 9999 + b"}")],
             {"labels": ["cls"], "features": ["n:integer"]},
             "bad_json",
         ),
         (
-            "not a number",
+            "NaN",
             [("b.jpg", JPEG), ("b.cls", b"1"), ("b.json", b'{"n": NaN}')],
             {"features": ["n:float"]},
             "bad_value",
         ),
         (
-            "JSON that is a list",
+            "JSON list",
             [("b.jpg", JPEG), ("b.json", b"[]")],
             {"labels": ["cls"], "features": ["n:integer"]},
             "bad_json",
         ),
-        ("no mask", [("b.jpg", JPEG), ("b.cls", b"1")], {"features": ["seg.png:mask"]}, "bad_mask"),
-        ("twice the same", [("b.jpg", JPEG), ("b.cls", b"1"), ("b.jpg", JPEG)], {}, "bad_sample"),
-        ("a path that leads out", [("../../b.jpg", JPEG)], {}, "outside"),
-        ("an absolute path", [("/etc/b.jpg", JPEG)], {}, "outside"),
-        ("an empty part", [("x//b.jpg", JPEG)], {}, "outside"),
-        ("a name of two lines", [("x\ny.jpg", JPEG)], {}, "odd_name"),
-        ("a name that is not UTF-8", [("x\udcff.jpg", JPEG)], {}, "not_utf8"),
+        ("missing mask", [("b.jpg", JPEG), ("b.cls", b"1")], {"features": ["seg.png:mask"]}, "bad_mask"),
+        ("duplicate member", [("b.jpg", JPEG), ("b.cls", b"1"), ("b.jpg", JPEG)], {}, "bad_sample"),
+        ("relative path to outside", [("../../b.jpg", JPEG)], {}, "outside"),
+        ("absolute path", [("/etc/b.jpg", JPEG)], {}, "outside"),
+        ("empty folder name", [("x//b.jpg", JPEG)], {}, "outside"),
+        ("name with a line break", [("x\ny.jpg", JPEG)], {}, "odd_name"),
+        ("name not UTF-8", [("x\udcff.jpg", JPEG)], {}, "not_utf8"),
     ],
 )
-def test_a_bad_sample_is_a_dead_letter(tmp_path, case, members, options, reason):
+def test_bad_sample_is_a_dead_letter(tmp_path, case, members, options, reason):
     first = [*GOOD, ("a.json", b'{"n": 1}'), ("a.seg.png", b"m")]
     last = [("c.jpg", JPEG), ("c.cls", b"2"), ("c.json", b'{"n": 1}'), ("c.seg.png", b"m")]
     write(tmp_path / "x.tar", [*first, *members, *last], tar_format=tarfile.GNU_FORMAT)
@@ -303,7 +304,7 @@ def test_a_bad_sample_is_a_dead_letter(tmp_path, case, members, options, reason)
         b"Z",
     ],
 )
-def test_what_is_no_file_is_not_followed(tmp_path, kind):
+def test_links_and_devices_in_tar_files_are_dead_letters(tmp_path, kind):
     (tmp_path / "secret.jpg").write_bytes(JPEG)
     link = tarfile.TarInfo("b.jpg")
     link.type, link.linkname = kind, str(tmp_path / "secret.jpg")
@@ -312,7 +313,7 @@ def test_what_is_no_file_is_not_followed(tmp_path, kind):
     assert (a.key, c.key, b.path, b.reason) == ("a", "c", "x.tar:b", "not_a_file")
 
 
-def test_a_file_that_is_a_link_out_or_gone_is_named(tmp_path):
+def test_links_to_outside_and_deleted_files_are_reported(tmp_path):
     outside = write(tmp_path / "outside.tar", GOOD)
     path = write(tmp_path / "in/x.tar", GOOD)
     (tmp_path / "in/link.tar").symlink_to(outside)
@@ -331,7 +332,7 @@ def test_a_file_that_is_a_link_out_or_gone_is_named(tmp_path):
         list_all(source)
 
 
-def test_a_text_that_is_too_large_is_not_read(tmp_path, monkeypatch):
+def test_too_large_text_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(tar_samples, "MAX_TEXT_BYTES", 100)
     write(tmp_path / "x.tar", [*GOOD, ("b.jpg", JPEG), ("b.cls", b"1" * 101)])
     _, bad = list_all(open_source(tmp_path))
@@ -339,7 +340,7 @@ def test_a_text_that_is_too_large_is_not_read(tmp_path, monkeypatch):
 
 
 def header(name: str, num_bytes: int, kind: bytes = b"0", **fields: str) -> bytes:
-    """One header; a negative size, or one that octal digits can't hold, as GNU writes it."""
+    """Returns a tar header; negative and very large sizes are stored in the GNU format."""
     info = tarfile.TarInfo(name)
     info.size, info.type, info.pax_headers = abs(num_bytes), kind, fields
     block = info.tobuf(tarfile.PAX_FORMAT if fields else tarfile.GNU_FORMAT)
@@ -352,24 +353,24 @@ def header(name: str, num_bytes: int, kind: bytes = b"0", **fields: str) -> byte
 
 
 HOSTILE = {
-    "a size beyond the end": header("b.jpg", 10**6),
-    "a size of 10^15": header("b.jpg", 10**15),
-    "a size of 2^80": header("b.jpg", 2**80),
-    "a negative size": header("b.jpg", -1),
-    "a size of pax": header("b.jpg", 0, size=str(10**30)),
-    "a pax header of 10^12 bytes": header("b.jpg", 10**12, b"x"),
-    "a long name of 10^12 bytes": header("b.jpg", 10**12, b"L"),
-    "pax that is none": header("b.jpg", 6, b"x") + b"999 a=".ljust(512, b"\0"),
-    "pax without an end": header("b.jpg", 6, b"x") + b"6 ab=c".ljust(512, b"\0"),
-    "a wrong checksum": b"b" + header("a.jpg", 0)[1:],
-    "half a header": header("b.jpg", 5)[:300],
+    "size beyond the end": header("b.jpg", 10**6),
+    "size of 10^15": header("b.jpg", 10**15),
+    "size of 2^80": header("b.jpg", 2**80),
+    "negative size": header("b.jpg", -1),
+    "huge size in a pax header": header("b.jpg", 0, size=str(10**30)),
+    "pax header of 10^12 bytes": header("b.jpg", 10**12, b"x"),
+    "long name of 10^12 bytes": header("b.jpg", 10**12, b"L"),
+    "invalid pax header": header("b.jpg", 6, b"x") + b"999 a=".ljust(512, b"\0"),
+    "pax header without an end": header("b.jpg", 6, b"x") + b"6 ab=c".ljust(512, b"\0"),
+    "wrong checksum": b"b" + header("a.jpg", 0)[1:],
+    "truncated header": header("b.jpg", 5)[:300],
     "garbage": bytes(range(256)) * 4,
 }
 
 
 @pytest.mark.parametrize("case", HOSTILE)
 @pytest.mark.parametrize("compress", [False, True], ids=["plain", "gzip"])
-def test_a_hostile_header_ends_the_file(tmp_path, case, compress):
+def test_invalid_header_ends_the_file(tmp_path, case, compress):
     good = make_tar(GOOD)[: 512 + -(-len(JPEG) // 512) * 512 + 1024]
     contents = good + HOSTILE[case]
     path = tmp_path / ("x.tar.gz" if compress else "x.tar")
@@ -383,14 +384,14 @@ def test_a_hostile_header_ends_the_file(tmp_path, case, compress):
     ) >= len(good)
 
 
-def test_pax_that_would_go_backwards():
+def test_negative_sizes_in_headers_are_rejected_or_ignored():
     with pytest.raises(BadTarError):
         list(TarReader(io.BytesIO(header("b.jpg", -1) + bytes(2048)), True))
-    said = io.BytesIO(header("b.jpg", 0, size="-512") + bytes(2048))
-    assert [item.num_bytes for item in TarReader(said, True)] == [0]  # what is no number does not count
+    file = io.BytesIO(header("b.jpg", 0, size="-512") + bytes(2048))
+    assert [item.num_bytes for item in TarReader(file, True)] == [0]  # an invalid size in a pax header is ignored
 
 
-def test_a_file_that_is_cut_off_anywhere(tmp_path):
+def test_truncated_file_gives_its_complete_samples(tmp_path):
     members = [
         (f"{index}.{extension}", data) for index in range(3) for extension, data in (("jpg", JPEG), ("cls", b"1"))
     ]
@@ -409,7 +410,7 @@ def test_a_file_that_is_cut_off_anywhere(tmp_path):
         assert listed[-1].path.startswith("x.tar@") and listed[-1].reason == "bad_tar", length
 
 
-def test_images_of_a_compressed_file_are_spooled(tmp_path):
+def test_images_of_compressed_files_are_spooled(tmp_path):
     images = [made_images.jpeg(seed) for seed in range(4)]
     members = [
         element
@@ -433,7 +434,7 @@ def test_images_of_a_compressed_file_are_spooled(tmp_path):
         reader.close()
 
 
-def test_a_compressed_file_that_is_cut_off(tmp_path):
+def test_truncated_compressed_file_gives_its_complete_samples(tmp_path):
     members = [entry for seed in range(50) for entry in ((f"{seed}.jpg", made_images.jpeg(seed)), (f"{seed}.cls", b"1"))]
     contents = gzip.compress(make_tar(members))
     (tmp_path / "x.tar.gz").write_bytes(contents[: len(contents) // 2])
@@ -443,10 +444,10 @@ def test_a_compressed_file_that_is_cut_off(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["x.tar", "x.tar.gz"])
-def test_what_lies_behind_the_end_of_a_file_is_a_dead_letter(tmp_path, name):
+def test_data_after_the_end_of_a_tar_file_is_a_dead_letter(tmp_path, name):
     pack = gzip.compress if name.endswith(".gz") else bytes
     first, second = make_tar(GOOD), make_tar([("b.jpg", JPEG), ("b.cls", b"2")])
-    short = first.rstrip(b"\0") + bytes(1024 + -len(first.rstrip(b"\0")) % 512)  # as Go writes them
+    short = first.rstrip(b"\0") + bytes(1024 + -len(first.rstrip(b"\0")) % 512)  # as written by Go
     spool = str(tmp_path / "spool") if name.endswith(".gz") else None
     joined = [(first, second, b""), (short, second, b""), (first, bytes(3 << 20), b"x"), (first, bytes(512), second)]
     for case, chunks in enumerate(joined):
@@ -460,8 +461,8 @@ def test_what_lies_behind_the_end_of_a_file_is_a_dead_letter(tmp_path, name):
         assert [item.key for item in list_all(open_source(tmp_path / f"whole{case}", spool=spool))] == ["a"], case
 
 
-class Watched(io.BytesIO):
-    """Counts the bytes that are read."""
+class CountingFile(io.BytesIO):
+    """File in memory that counts the bytes read."""
 
     num_read = 0
 
@@ -471,24 +472,24 @@ class Watched(io.BytesIO):
         return data
 
 
-def test_nothing_behind_the_end_is_read_twice_or_further_than_needed():
+def test_reads_at_most_1_mib_after_the_end_of_a_tar_file():
     contents = make_tar(GOOD)
     end = 512 + -(-len(JPEG) // 512) * 512 + 1024 + 512
-    for behind in (b"", bytes(10240), contents * 1000):
-        file = Watched(contents + behind)
+    for trailing in (b"", bytes(10240), contents * 1000):
+        file = CountingFile(contents + trailing)
         with contextlib.suppress(BadTarError):
             list(TarReader(file, is_seekable=True))
-        assert file.num_read == 3 * 512 + min(len(contents) + len(behind) - end, 1 << 20), len(behind)
+        assert file.num_read == 3 * 512 + min(len(contents) + len(trailing) - end, 1 << 20), len(trailing)
 
 
-def test_a_file_without_a_byte_is_damaged(tmp_path):
-    """It is what a download leaves that never began; what has no member ends with blocks of zeros."""
+def test_empty_file_is_a_dead_letter(tmp_path):
+    """A valid tar file without members has blocks of zeros; a file of 0 bytes is a failed download."""
     made_images.write_files(tmp_path, {"a.tar": make_tar(GOOD), "b.tar": b"", "c.tar": bytes(1024)})
     listed = list_all(open_source(tmp_path))
     assert [(item.path, item.reason, item.message) for item in listed if isinstance(item, DeadLetter)] == [("b.tar@0", "bad_tar", "the file is empty")]
 
 
-def test_what_is_refused_as_a_whole(tmp_path):
+def test_rejects_invalid_inputs(tmp_path):
     files = {
         "html/x.tar": b"<html>" * 200,
         "empty/x.tar": b"",
@@ -527,7 +528,7 @@ def test_what_is_refused_as_a_whole(tmp_path):
         ("n:tensor[float32,2]", [1, 2, 3], r"column 'n' has an array of float32\[3\].*float32\[2\]"),
     ],
 )
-def test_numbers_in_json_are_of_the_shape_that_is_asked_for(tmp_path, feature, value, message):
+def test_json_arrays_must_have_the_requested_shape(tmp_path, feature, value, message):
     bad = [("b.jpg", JPEG), ("b.cls", b"1"), ("b.json", json.dumps({"n": value}).encode())]
     write(tmp_path / "x.tar", [*GOOD, ("a.json", b'{"n": [1, 2]}'), *bad])
     good, letter = list_all(open_source(tmp_path, features=[feature]))
@@ -535,20 +536,20 @@ def test_numbers_in_json_are_of_the_shape_that_is_asked_for(tmp_path, feature, v
     assert letter.reason.startswith("bad_") and re.search(message, letter.message), letter.message
 
 
-def test_many_labels_of_a_sample(tmp_path):
-    said = {"tags": ["x", "y"], "box": [1, 2.5, 3], "id": "k1", "split": "val", "weight": 2}
-    write(tmp_path / "x.tar", [("a.jpg", JPEG), ("a.json", json.dumps(said).encode())])
+def test_reads_several_labels_of_a_sample(tmp_path):
+    fields = {"tags": ["x", "y"], "box": [1, 2.5, 3], "id": "k1", "split": "val", "weight": 2}
+    write(tmp_path / "x.tar", [("a.jpg", JPEG), ("a.json", json.dumps(fields).encode())])
     (listed,) = list_all(open_source(tmp_path, ["tags:multi_label", "box:float[3]"], key_column="id"))
     assert (listed.key, listed.split) == ("k1", "validation")
     assert listed.values == {"tags": ("x", "y"), "box": (1.0, 2.5, 3.0), "weight": 2.0}
 
 
 @pytest.mark.parametrize("with_group", [(1, 2), (0, 2)])
-def test_a_usual_group_that_only_some_samples_have_is_theirs(with_group, tmp_path):
-    """Whichever sample comes first; one without is its own."""
-    said = [{"label": 1, **({"group": "g"} if index in with_group else {})} for index in range(3)]
-    write(tmp_path / "x.tar", [member for i, one in enumerate(said) for member in ((f"{i}.jpg", JPEG), (f"{i}.json", json.dumps(one).encode()))])
+def test_default_group_field_may_be_missing_in_some_samples(with_group, tmp_path):
+    """A sample without the field is its own group."""
+    fields = [{"label": 1, **({"group": "g"} if index in with_group else {})} for index in range(3)]
+    write(tmp_path / "x.tar", [member for i, sample_fields in enumerate(fields) for member in ((f"{i}.jpg", JPEG), (f"{i}.json", json.dumps(sample_fields).encode()))])
     assert [entry.group for entry in list_all(open_source(tmp_path))] == ["g" if index in with_group else "" for index in range(3)]
-    refused = [one_value for one_value in list_all(open_source(tmp_path, group="group")) if isinstance(one_value, DeadLetter)]
-    assert [item.reason for item in refused] == ["no_group"]
+    rejected = [result for result in list_all(open_source(tmp_path, group="group")) if isinstance(result, DeadLetter)]
+    assert [item.reason for item in rejected] == ["no_group"]
     assert not any(element.group for element in list_all(open_source(tmp_path, group="")))
