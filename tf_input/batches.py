@@ -33,18 +33,18 @@ class Reading(NamedTuple):
     config: ReadConfig
 
 
-def read_plan(plan: Plan | MixedPlan, identity: Mapping[str, Any] | None) -> tf.data.Dataset:
+def read_plan(plan: Plan | MixedPlan, fingerprint: Mapping[str, Any] | None) -> tf.data.Dataset:
     """Returns the batches of a plan.
 
     Args:
         plan: The plan, which defines the records of each batch.
-        identity: The values that determine the batches; see `IteratorState`. None if there is no seed.
+        fingerprint: The values that determine the batches; see `IteratorState`. None if there is no seed.
 
     Returns:
         The batches, with the attributes `iterator_state` and `read_iterations`. `read_iterations` is a function from a number of
         epochs, or None for endless reading, to the batches of these epochs.
     """
-    iterator_state = IteratorState(plan.config.start_epoch, plan.config.start_step, plan.num_batches, identity)
+    iterator_state = IteratorState(plan.config.start_epoch, plan.config.start_step, plan.num_batches, fingerprint)
 
     def read_iterations(number: int | None) -> tf.data.Dataset:
         return input_pipeline.read_batches(plan, plan.decode, iterator_state, num_iterations=number)

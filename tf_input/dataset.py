@@ -346,7 +346,7 @@ class PreparedDataset(Mapping[str, Examples]):
             data, num_examples = of_split.read_served(config)
         else:
             plan = of_split.plan(config)
-            data = read_plan(plan, of_split.identify(config, plan))
+            data = read_plan(plan, of_split.fingerprint(config, plan))
             num_examples = plan.share.num_examples
         data.reading = Reading(self, split, config)
         if config.has_functions:

@@ -25,7 +25,7 @@ from tf_input.decoding.batch_decoder import BatchDecoder
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.epochs import hosts
 from tf_input.epochs.mixed_order import MixedOrder, epoch_length, part_seed, to_weights
-from tf_input.epochs.iterator_state import identify_mix
+from tf_input.epochs.iterator_state import fingerprint_mix
 from tf_input.epochs.share import Share
 from tf_input.forks import check_fork
 from tf_input.options import suggest_option, named_options
@@ -188,7 +188,7 @@ class Mixture:
         check_fork()
         config = self.resolve(make_config(config, options))
         plan = self.plan(config)
-        data = read_plan(plan, self.identify(config, plan))
+        data = read_plan(plan, self.fingerprint(config, plan))
         data.reading, data.class_names = Reading(self, None, config), self.class_names
         return as_batches(data, f"mix of {', '.join(self._parts)}", config.batch_size, config.hosts)
 
@@ -266,15 +266,15 @@ class Mixture:
             )
         return dataclasses.replace(config, hosts=hosts.hosts_of(_NAME) if config.hosts is None else config.hosts)
 
-    def identify(self, config: ReadConfig, plan: MixedPlan) -> dict[str, Any] | None:
-        """Returns the values by which a checkpoint recognizes the batches of a training; see `position.identify_mix`.
+    def fingerprint(self, config: ReadConfig, plan: MixedPlan) -> dict[str, Any] | None:
+        """Returns the values by which a checkpoint recognizes the batches of a training; see `position.fingerprint_mix`.
         None if there is no seed."""
         if config.seed is None:
             return None
         results = {
-            name: part.reader.identify(own.config, own) for (name, part), own in zip(self._parts.items(), plan.parts)
+            name: part.reader.fingerprint(own.config, own) for (name, part), own in zip(self._parts.items(), plan.parts)
         }
-        return identify_mix(results, config, plan.order.weights, self._stop, self.class_names)
+        return fingerprint_mix(results, config, plan.order.weights, self._stop, self.class_names)
 
     def plan(self, config: ReadConfig, *, holds: bool = True) -> MixedPlan:
         """Returns the plan, which defines the records of each batch. `holds` and errors are as in

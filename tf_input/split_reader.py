@@ -17,7 +17,7 @@ from tf_input.decoding import class_weights, crop_warnings
 from tf_input.decoding.batch_decoder import BatchDecoder
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.epochs import hosts
-from tf_input.epochs.iterator_state import identify
+from tf_input.epochs.iterator_state import fingerprint
 from tf_input.epochs.selection import Selection
 from tf_input.folds import has_folds
 from tf_input.pipeline import distribute, file_pipeline, memory
@@ -115,12 +115,12 @@ class SplitReader:
         """Returns the decoder of batches, without reading records. `has_padding` is as in `ExampleDecoder`."""
         return BatchDecoder((dataclasses.replace(self.make_decoder(config), has_padding=has_padding),))
 
-    def identify(self, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
-        """Returns the values by which a checkpoint recognizes the batches of a training; see `iterator_state.identify`."""
+    def fingerprint(self, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
+        """Returns the values by which a checkpoint recognizes the batches of a training; see `iterator_state.fingerprint`."""
         resolved = {"shuffle": plan.kind, "num_examples": plan.share.num_examples, "selection": plan.selection and plan.selection.digest}
         if config.transform:
             resolved["transform"] = self._files.transform.digest
-        return identify(self._files.manifest, self.split, config, {**plan.decoder.resolved_options, **resolved}, self._files.fold)
+        return fingerprint(self._files.manifest, self.split, config, {**plan.decoder.resolved_options, **resolved}, self._files.fold)
 
     def select(self, config: ReadConfig) -> Selection | None:
         """Returns the selection of records for an epoch; None if an epoch contains each record once. It raises the

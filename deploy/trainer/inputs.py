@@ -91,7 +91,7 @@ def training_batches(
         complete.iterator_state.go_to(epoch, step)  # The start of the next iteration.
         return distribute_once(step)
 
-    return Batches(make, IteratorState(num_batches=num_steps, identity=complete.iterator_state.identity))
+    return Batches(make, IteratorState(num_batches=num_steps, fingerprint=complete.iterator_state.fingerprint))
 
 
 def evaluation_batches(

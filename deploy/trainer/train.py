@@ -207,7 +207,7 @@ class Training:
 
         results = {
             "settings": dataclasses.asdict(self.settings),
-            "manifest": self.train_batches.iterator_state.identity["manifest"],
+            "manifest": self.train_batches.iterator_state.fingerprint["manifest"],
             "label_names": self.dataset.class_names,
             "replicas": self.strategy.num_replicas_in_sync,
             "devices": [device.name for device in tf.config.list_logical_devices()],

@@ -52,7 +52,7 @@ def test_a_fold_may_be_a_list_or_of_numpy(directory):
         data = tf_input.open(directory, fold=fold)
         assert data.fold == (3, 1) and set(map(type, data.fold)) == {int}, fold
         iterator_state = data.batches("train", batch_size=5, image_size=8, seed=0).iterator_state
-        assert iterator_state.identity["dataset"]["fold"] == [3, 1] and data.num_examples("validation") == 10, fold
+        assert iterator_state.fingerprint["dataset"]["fold"] == [3, 1] and data.num_examples("validation") == 10, fold
 
 
 def test_pixels_are_those_of_all_that_is_trained_with(directory):

@@ -337,7 +337,7 @@ def test_what_batches_returns_is_told_by_help(flowers):
     data = flowers.batches("train", batch_size=8, image_size=SIZE)
     shown = pydoc.render_doc(data, renderer=pydoc.plaintext)
     assert "Attributes:" in shown and "iterator_state: " in shown and "reading: " in shown
-    assert "identity" not in type(data).__doc__
+    assert "fingerprint" not in type(data).__doc__
 
 
 def test_class_names(flowers, others):

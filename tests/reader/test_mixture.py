@@ -272,28 +272,28 @@ def test_which_says_what_batches_have(two, tmp_path_factory):
 
 @pytest.mark.slow(1.2)
 def test_the_backup_of_another_mix_is_refused(sets, two):
-    def identity(parts, stop="first", **options):
+    def fingerprint(parts, stop="first", **options):
         """Of a sequence, whose batches nobody asks for and nothing is made for."""
-        return tf_input.Sequence(tf_input.Mixture(parts, stop=stop), **{**OPTIONS, **options}).iterator_state.identity
+        return tf_input.Sequence(tf_input.Mixture(parts, stop=stop), **{**OPTIONS, **options}).iterator_state.fingerprint
 
-    here = tf_input.mix(two, **OPTIONS).iterator_state.identity
-    assert identity(two) == here
+    here = tf_input.mix(two, **OPTIONS).iterator_state.fingerprint
+    assert fingerprint(two) == here
     photos, sketches = two["photos"], two["sketches"]
     others = {
-        "shares": identity({"photos": (photos[0], "train", 0.7), "sketches": sketches}),
-        "names": identity({"photos": photos, "drawings": sketches}),
-        "split": identity({"photos": (photos[0], "test", 0.6), "sketches": sketches}, shuffle=True),
-        "datasets": identity({"photos": photos, "sketches": (sets["drawings"], "train", 0.4)}),
-        "options of its own": identity({"photos": (*photos, {"shuffle": False}), "sketches": sketches}),
-        "stop": identity(two, "all"),
-        "order": identity({"sketches": sketches, "photos": photos}),
-        "a part's augmentation": identity({"photos": (*photos, {"augment": True}), "sketches": sketches}),
-        "options": identity(two, augment=True),
-        "seed": identity(two, seed=1),
+        "shares": fingerprint({"photos": (photos[0], "train", 0.7), "sketches": sketches}),
+        "names": fingerprint({"photos": photos, "drawings": sketches}),
+        "split": fingerprint({"photos": (photos[0], "test", 0.6), "sketches": sketches}, shuffle=True),
+        "datasets": fingerprint({"photos": photos, "sketches": (sets["drawings"], "train", 0.4)}),
+        "options of its own": fingerprint({"photos": (*photos, {"shuffle": False}), "sketches": sketches}),
+        "stop": fingerprint(two, "all"),
+        "order": fingerprint({"sketches": sketches, "photos": photos}),
+        "a part's augmentation": fingerprint({"photos": (*photos, {"augment": True}), "sketches": sketches}),
+        "options": fingerprint(two, augment=True),
+        "seed": fingerprint(two, seed=1),
     }
     assert all(other != here for other in others.values()), [case for case, item in others.items() if item == here]
-    assert identity({"photos": (photos[0], "train", 3), "sketches": (sketches[0], "train", 2)}, hosts=(2, 1)) == here
-    assert tf_input.mix(two, **{**NO_IMAGES, "seed": None}).iterator_state.identity is None
+    assert fingerprint({"photos": (photos[0], "train", 3), "sketches": (sketches[0], "train", 2)}, hosts=(2, 1)) == here
+    assert tf_input.mix(two, **{**NO_IMAGES, "seed": None}).iterator_state.fingerprint is None
 
 
 @pytest.mark.slow(2)

@@ -248,8 +248,8 @@ def test_names_of_splits_say_which_are_shuffled():
 def test_a_split_called_training_is_one_and_an_unknown_name_is_warned_of_once(tmp_path, caplog):
     data = tf_input.open(prepare_images(tmp_path, "--splits", "training=0.7,val=0.2,fold_1=0.1"))
     batches = {name: data.batches(name, batch_size=8, image_size=8, seed=0) for name in data.splits for _ in range(2)}
-    assert {name: item.iterator_state.identity["shuffle"] for name, item in batches.items()} == {"training": "window", "val": None, "fold_1": None}
+    assert {name: item.iterator_state.fingerprint["shuffle"] for name, item in batches.items()} == {"training": "window", "val": None, "fold_1": None}
     (message,) = [record.getMessage() for record in caplog.records if "antialias" not in record.getMessage()]
     assert message.startswith("fold_1 is read in shard order")
-    assert data.batches("fold_1", batch_size=8, image_size=8, seed=0, shuffle=True).iterator_state.identity["shuffle"] == "window"
+    assert data.batches("fold_1", batch_size=8, image_size=8, seed=0, shuffle=True).iterator_state.fingerprint["shuffle"] == "window"
     assert data.class_weight() == data.class_weight("training") and data.example_spec(batch_size=8, image_size=8)

@@ -17,7 +17,7 @@ class CropGeometry(NamedTuple):
     Attributes:
         sizes: The heights and widths of the stored images, int32 [batch, 2].
         boxes: The visible part of each image, (top, left, height, width) in its pixels, int32 [batch, 4].
-        mirrored: Whether each image is flipped left to right, bool [batch]; None: no image.
+        flipped: Whether each image is flipped left to right, bool [batch]; None: no image.
         extents: The (height, width) to which each box is resized, centered on a black canvas, int32 [batch, 2]; None:
             boxes fill the canvas.
         image_size: The (height, width) of the canvas.
@@ -28,7 +28,7 @@ class CropGeometry(NamedTuple):
 
     sizes: tf.Tensor
     boxes: tf.Tensor
-    mirrored: tf.Tensor | None
+    flipped: tf.Tensor | None
     extents: tf.Tensor | None
     image_size: tuple[int, int]
     ratios: tf.Tensor | None = None
@@ -83,20 +83,20 @@ def compute_crops(
         leader: The crops of other images of the same examples, whose random crops and flips these images share; None:
             independent crops.
     """
-    boxes, mirrored = None, None
+    boxes, flipped = None, None
     if augmentation is not None and leader is not None:
-        boxes, mirrored = leader.same_parts(sizes), leader.mirrored
+        boxes, flipped = leader.same_parts(sizes), leader.flipped
     elif augmentation is not None:
-        boxes, mirrored = augment.random_crops(sizes, image_size, augmentation, seed, rows)
+        boxes, flipped = augment.random_crops(sizes, image_size, augmentation, seed, rows)
     if augmentation is None or not augmentation.crop:
         boxes = central_boxes(sizes, image_size) if fit == "crop" else tf.concat([tf.zeros_like(sizes), sizes], axis=1)
     extents = fitting_extents(sizes, image_size) if fit in FRAMED else None
     if fit == "unscaled":
         extents = tf.minimum(extents, sizes)
     if not scales:
-        return CropGeometry(sizes, boxes, mirrored, extents, image_size)
+        return CropGeometry(sizes, boxes, flipped, extents, image_size)
     ratios = _ratios(sizes, boxes, tf.constant(image_size) if extents is None else extents)
-    return CropGeometry(sizes, _snap(boxes, sizes, ratios), mirrored, extents, image_size, ratios)
+    return CropGeometry(sizes, _snap(boxes, sizes, ratios), flipped, extents, image_size, ratios)
 
 
 def _ratios(sizes: tf.Tensor, boxes: tf.Tensor, extents: tf.Tensor) -> tf.Tensor:
@@ -150,10 +150,10 @@ def move_boxes(boxes: tf.RaggedTensor, crops: CropGeometry) -> tuple[tf.RaggedTe
     canvas_boxes = tf.gather(crops.canvas_boxes(), images)  # [num_boxes, 4]
     starts, ends = tf.split(canvas_boxes, 2, axis=1)
     moved = (boxes.values - tf.tile(starts, [1, 2])) / tf.tile(ends - starts, [1, 2])
-    if crops.mirrored is not None:
+    if crops.flipped is not None:
         ymin, xmin, ymax, xmax = tf.unstack(moved, axis=1)
         flipped_boxes = tf.stack([ymin, 1 - xmax, ymax, 1 - xmin], axis=1)
-        moved = tf.where(tf.gather(crops.mirrored, images)[:, tf.newaxis], flipped_boxes, moved)
+        moved = tf.where(tf.gather(crops.flipped, images)[:, tf.newaxis], flipped_boxes, moved)
     centres = (moved[:, :2] + moved[:, 2:]) / 2
     seen = tf.reduce_all((centres >= 0) & (centres <= 1), axis=1)
     return boxes.with_values(tf.clip_by_value(moved, 0, 1)), boxes.with_values(seen)
@@ -175,7 +175,7 @@ def crop_pixels(pixels: tf.Tensor, crops: CropGeometry) -> tf.Tensor:
 def _average_pixels(pixels: tf.Tensor, crops: CropGeometry) -> tf.Tensor:
     """Crops and resizes decoded images with antialiasing, image by image."""
     sizes = tf.tile(tf.shape(pixels)[tf.newaxis, 1:3], [tf.shape(pixels)[0], 1])
-    given = {"pixels": pixels, "box": crops.same_parts(sizes), "extent": crops.extents, "is_flipped": crops.mirrored}
+    given = {"pixels": pixels, "box": crops.same_parts(sizes), "extent": crops.extents, "is_flipped": crops.flipped}
 
     def crop_single(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
         top, left, height, width = tf.unstack(inputs["box"])
@@ -221,8 +221,8 @@ def _samples(crops: CropGeometry, axis: int) -> tuple[tf.Tensor, tf.Tensor]:
     num_samples = crops.image_size[axis]
     extent = tf.fill([tf.shape(crops.boxes)[0], 1], num_samples) if crops.extents is None else crops.extents[:, axis, tf.newaxis]
     samples = tf.range(num_samples) - (num_samples - extent) // 2
-    if axis == 1 and crops.mirrored is not None:
-        samples = tf.where(crops.mirrored[:, tf.newaxis], samples[:, ::-1], samples)
+    if axis == 1 and crops.flipped is not None:
+        samples = tf.where(crops.flipped[:, tf.newaxis], samples[:, ::-1], samples)
     return samples, extent
 
 
@@ -243,8 +243,8 @@ def _canvas_pixels(pixels: tf.Tensor, crops: CropGeometry, size: tuple[int, int]
     halves = (ends - starts) / (2 * tf.constant(size, tf.float32))  # half a sample
     positions = [(edge * stored + 0.5) / (stored + 1) for edge in (starts + halves, ends - halves)]
     ymin, xmin, ymax, xmax = tf.unstack(tf.concat(positions, axis=1), axis=1)
-    if crops.mirrored is not None:  # if xmax comes first, the op flips the image
-        xmin, xmax = tf.where(crops.mirrored, xmax, xmin), tf.where(crops.mirrored, xmin, xmax)
+    if crops.flipped is not None:  # if xmax comes first, the op flips the image
+        xmin, xmax = tf.where(crops.flipped, xmax, xmin), tf.where(crops.flipped, xmin, xmax)
     bordered = tf.concat([pixels[:, :1], pixels, pixels[:, -1:]], axis=1)  # much faster than tf.pad
     bordered = tf.concat([bordered[:, :, :1], bordered, bordered[:, :, -1:]], axis=2)
     boxes = tf.stack([ymin, xmin, ymax, xmax], axis=1)
@@ -253,8 +253,8 @@ def _canvas_pixels(pixels: tf.Tensor, crops: CropGeometry, size: tuple[int, int]
         return seen
     # [batch, height], [batch, width]
     rows, columns = (_is_within(starts[:, axis], halves[:, axis], size[axis]) for axis in (0, 1))
-    if crops.mirrored is not None:
-        columns = tf.where(crops.mirrored[:, tf.newaxis], columns[:, ::-1], columns)
+    if crops.flipped is not None:
+        columns = tf.where(crops.flipped[:, tf.newaxis], columns[:, ::-1], columns)
     # black instead of the border pixels
     return tf.where((rows[:, :, tf.newaxis] & columns[:, tf.newaxis])[..., tf.newaxis], seen, 0)
 

@@ -84,7 +84,7 @@ def decode_boxes(
     encoded: tf.Tensor,
     boxes: tf.Tensor,
     image_size: tuple[int, int],
-    mirrored: tf.Tensor | None = None,
+    flipped: tf.Tensor | None = None,
     extents: tf.Tensor | None = None,
     ratios: tf.Tensor | None = None,
     channels: int = NUM_CHANNELS,
@@ -100,7 +100,7 @@ def decode_boxes(
         encoded: The image files, string [batch].
         boxes: The boxes, each within its image, int32 [batch, 4].
         image_size: The (height, width) of the results in pixels.
-        mirrored: Whether to flip each image left to right, bool [batch]; None: no image.
+        flipped: Whether to flip each image left to right, bool [batch]; None: no image.
         extents: The (height, width) to which each box is resized, int32 [batch, 2]; the rest of the canvas is black.
             None: `image_size`.
         ratios: The factor of `RATIOS` by which each JPEG is downscaled during decoding, int32 [batch]. The crop box
@@ -132,7 +132,7 @@ def decode_boxes(
     signature = tf.TensorSpec((*image_size, channels), dtype)
     way = 0 if ratios is None else tf.reduce_sum(tf.cast(ratios[:, tf.newaxis] > tf.constant(ways, tf.int32), tf.int32), axis=1)
     way = tf.where(is_jpeg, way, len(ways))
-    inputs = _given(encoded=encoded, box=boxes, way=way, extent=extents, is_flipped=mirrored)
+    inputs = _given(encoded=encoded, box=boxes, way=way, extent=extents, is_flipped=flipped)
     return tf.map_fn(decode_one, inputs, fn_output_signature=signature)
 
 
@@ -212,7 +212,7 @@ def decode_mask_boxes(
     sizes: tf.Tensor,
     boxes: tf.Tensor,
     image_size: tuple[int, int],
-    mirrored: tf.Tensor | None = None,
+    flipped: tf.Tensor | None = None,
     extents: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Decodes one crop box of each mask and resizes the pixels by nearest-neighbor sampling.
@@ -220,7 +220,7 @@ def decode_mask_boxes(
     Args:
         encoded: The masks as 8-bit or 16-bit grayscale PNGs, string [batch].
         sizes: The heights and widths of the images, which the masks must have, int32 [batch, 2].
-        boxes, image_size, mirrored, extents: The boxes, output size, flips and extents, as in `decode_boxes`.
+        boxes, image_size, flipped, extents: The boxes, output size, flips and extents, as in `decode_boxes`.
 
     Returns:
         uint16 [batch, height, width, 1].
@@ -237,7 +237,7 @@ def decode_mask_boxes(
         return center_on_canvas(tf.image.resize(mask, inputs.get("extent", image_size), "nearest"), image_size, inputs)
 
     signature = tf.TensorSpec((*image_size, 1), tf.uint16)
-    inputs = _given(encoded=encoded, size=sizes, box=boxes, extent=extents, is_flipped=mirrored)
+    inputs = _given(encoded=encoded, size=sizes, box=boxes, extent=extents, is_flipped=flipped)
     return _unscaled(tf.map_fn(decode_one, inputs, fn_output_signature=signature), encoded)
 
 

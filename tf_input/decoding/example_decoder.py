@@ -499,9 +499,9 @@ class ExampleDecoder:
         if value.dtype != tf.string:
             return crop_masks(value, crops) if kind == "mask" else tf.cast(crop_pixels(value, crops) + 0.5, value.dtype)
         if kind == "mask":
-            return decode.decode_mask_boxes(value, crops.sizes, crops.boxes, crops.image_size, crops.mirrored, crops.extents)
+            return decode.decode_mask_boxes(value, crops.sizes, crops.boxes, crops.image_size, crops.flipped, crops.extents)
         of_images = self._channels_of(self.features[name]), _dtype(self.features[name]), crops.antialias
-        return decode.decode_boxes(value, crops.boxes, crops.image_size, crops.mirrored, crops.extents, crops.ratios, *of_images)
+        return decode.decode_boxes(value, crops.boxes, crops.image_size, crops.flipped, crops.extents, crops.ratios, *of_images)
 
     def _whole(self, name: str, value: Any, batch_size: int | None = None) -> Any:
         """Decodes images, masks and tensors without cropping. Tensors of varying shape and features of other kinds are

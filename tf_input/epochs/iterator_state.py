@@ -1,4 +1,4 @@
-"""The iterator state of batches: the epoch, the step, and the identity of the batches, for checkpoints."""
+"""The iterator state of batches: the epoch, the step, and the fingerprint of the batches, for checkpoints."""
 
 import dataclasses
 import hashlib
@@ -53,7 +53,7 @@ class IteratorState:
     Args:
         epoch, step: The epoch and the step of the first batch, from 0. Default: 0.
         num_batches: The number of batches in a whole epoch; None if it is unknown.
-        identity: The values that determine the batches besides epoch and step; see `identify`. None: batches are not
+        fingerprint: The values that determine the batches besides epoch and step; see `fingerprint`. None: batches are not
             reproducible.
 
     Attributes:
@@ -61,10 +61,10 @@ class IteratorState:
     """
 
     def __init__(
-        self, epoch: int = 0, step: int = 0, num_batches: int | None = None, identity: Mapping[str, Any] | None = None
+        self, epoch: int = 0, step: int = 0, num_batches: int | None = None, fingerprint: Mapping[str, Any] | None = None
     ) -> None:
         self.num_batches = num_batches
-        self.identity = identity
+        self.fingerprint = fingerprint
         self.start_epoch, self.start_step = epoch, step
         self._next = (epoch, step)
         self._is_logged = True  # set explicitly, not reached by reading
@@ -126,11 +126,11 @@ class IteratorState:
         return self._next
 
 
-def identify(
+def fingerprint(
     manifest: Manifest, split: str, config: ReadConfig, resolved: Mapping[str, Any], fold: tuple[int, int] | None = None
 ) -> dict[str, Any] | None:
-    """Returns the identity of the batches: everything except epoch and step that determines a batch. A training can
-    resume from a checkpoint only if the identity in the checkpoint is equal.
+    """Returns the fingerprint of the batches: everything except epoch and step that determines a batch. A training can
+    resume from a checkpoint only if the fingerprint in the checkpoint is equal.
 
     Args:
         manifest, split, config: The manifest of the dataset, the name of the split, and the options of reading.
@@ -164,19 +164,19 @@ def identify(
     return json.loads(json.dumps({"manifest": digest, "dataset": dataset, "split": split, **options}, default=_comparable))
 
 
-def identify_mix(
+def fingerprint_mix(
     parts: Mapping[str, Mapping[str, Any]], config: ReadConfig, weights: Sequence[int], stop: str | int, class_names: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns the identity of a mixture's batches: everything except epoch and step that determines a batch.
+    """Returns the fingerprint of a mixture's batches: everything except epoch and step that determines a batch.
 
     Args:
-        parts: The identity of each component, from `identify`.
+        parts: The fingerprint of each component, from `fingerprint`.
         config: The options of reading.
         weights, stop, class_names: The weights of the components in order, the end of an epoch, and the class names in
             label order.
 
     Returns:
-        JSON values by name, as from `identify`. Values that differ between components are stored by component.
+        JSON values by name, as from `fingerprint`. Values that differ between components are stored by component.
     """
     of_dataset = {f"{fact} of {name}": value for name, entry in parts.items() for fact, value in entry["dataset"].items()}
     results: dict[str, Any] = {"dataset": of_dataset, "weights": [*zip(parts, weights)], "stop": stop, "class_names": class_names}

@@ -34,7 +34,7 @@ class DecodeErrors(abc.ABC):
     """Finds the examples of a batch that can't be decoded. Subclasses define the inputs of a batch."""
 
     def __init__(self) -> None:
-        self._bad: set[int] = set()  # identities of the undecodable examples that were detected before
+        self._bad: set[int] = set()  # fingerprints of the undecodable examples that were detected before
 
     def decode(self, inputs: Sequence[tf.Tensor], function: Callable[..., Any]) -> Any:
         """Decodes the inputs of a batch. If `on_error` is "skip", the function leaves out undecodable examples.
@@ -64,23 +64,23 @@ class DecodeErrors(abc.ABC):
         """
 
     def is_good(
-        self, identity: int, decodes: bool, find_fault: Callable[[], str], refuse: Callable[[str], None]
+        self, fingerprint: int, decodes: bool, find_fault: Callable[[], str], refuse: Callable[[str], None]
     ) -> bool:
         """Returns whether an example can be decoded.
 
         Args:
-            identity: A number that identifies the example.
+            fingerprint: A number that identifies the example.
             decodes: Whether to decode the example, unless it is known to be undecodable.
             find_fault: A function that decodes the example and returns the reason if this fails; see `find_fault`.
             refuse: A function that records an undecodable example, given the reason. It raises ValueError unless such
                 examples are skipped.
         """
-        if identity in self._bad:
+        if fingerprint in self._bad:
             return False
         if not decodes or not (fault := find_fault()):
             return True
         refuse(fault)
-        self._bad.add(identity)
+        self._bad.add(fingerprint)
         return False
 
 

@@ -38,7 +38,7 @@ class CachedExamples:
     numbers: np.ndarray
     num_bytes: int
     selection: Selection | None = None
-    origin: "Held | None" = None
+    origin: "CachedExamples | None" = None
 
     @property
     def num_examples(self) -> int:

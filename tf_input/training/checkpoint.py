@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from tf_input.options import named_options
-from tf_input.training.checkpoint_files import STATE, check_identity, file_name, find_checkpoints, read_checkpoint
+from tf_input.training.checkpoint_files import STATE, check_fingerprint, file_name, find_checkpoints, read_checkpoint
 from tf_input.training.variable_names import stable_names
 
 
@@ -44,7 +44,7 @@ class Checkpoint:
         directory: A local directory for checkpoints only. It is created if necessary.
         model: A built Keras model.
         train: The return value of `PreparedDataset.batches`, or a `Sequence`, with a `seed`. Other objects need a
-            compatible attribute `iterator_state` with the position, the number of batches in an epoch and the identity of the
+            compatible attribute `iterator_state` with the position, the number of batches in an epoch and the fingerprint of the
             batches.
         optimizer: The optimizer that trains the model. It is built if necessary. Default: None, the optimizer with
             which the model was compiled.
@@ -101,7 +101,7 @@ class Checkpoint:
             raise ValueError("optimizer=None: the model is not compiled. Pass the optimizer that trains it.")
         if not self._optimizer.built:
             self._optimizer.build(model.trainable_variables)
-        self._identity = json.loads(json.dumps({**self._iterator_state.identity, **(settings or {})}))
+        self._fingerprint = json.loads(json.dumps({**self._iterator_state.fingerprint, **(settings or {})}))
         self._save_freq, self._keep, self._writes, self._before_save = save_freq, keep, writes, before_save
         self.num_steps: int = self._iterator_state.num_batches
         self.state: dict[str, Any] = {}
@@ -188,7 +188,7 @@ class Checkpoint:
             self._before_save()
         variables = self._variables()
         where = {"epoch": self.epoch, "step": self.step, "variables": [*variables]}
-        text = json.dumps({**where, "identity": self._identity, "state": self.state})
+        text = json.dumps({**where, "fingerprint": self._fingerprint, "state": self.state})
         values = {str(index): _storable(np.array(keras.ops.convert_to_numpy(item))) for index, item in enumerate(variables.values())}
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / file_name(self.epoch, self.step)
@@ -208,7 +208,7 @@ class Checkpoint:
 
     def _restore(self, path: pathlib.Path) -> None:
         result, arrays = read_checkpoint(path)
-        check_identity(path, result["identity"], self._identity)
+        check_fingerprint(path, result["fingerprint"], self._fingerprint)
         _assign(path, self._variables(), arrays)
         self.epoch, self.step, self.state = result["epoch"], result["step"], result["state"]
         self._iterator_state.go_to(self.epoch, self.step)
@@ -228,7 +228,7 @@ def check_options(directory: str | os.PathLike[str], train: Any, save_freq: int 
     if not hasattr(iterator_state, "go_to"):
         expected = "Pass what `batches` returns for a prepared dataset (without a service), or a Sequence"
         raise ValueError(f"train={train!r} has no iterator state. {expected}. `fit` may get what `map` makes of it.")
-    if iterator_state.identity is None:
+    if iterator_state.fingerprint is None:
         raise ValueError("seed=None: without a seed, an epoch can't be read again. Pass a seed.")
     if start_step := iterator_state.start_step:
         raise ValueError(f"start_step={start_step}: the checkpoint stores the step to resume at. Omit start_step.")

@@ -40,7 +40,7 @@ def read_checkpoint(path: pathlib.Path, with_arrays: bool = True) -> tuple[dict[
             pass
         with np.load(path) as file:
             result = json.loads(str(file[STATE]))
-            if not isinstance(result, dict) or not isinstance(result["identity"], dict):
+            if not isinstance(result, dict) or not isinstance(result["fingerprint"], dict):
                 raise ValueError("it does not name its training")
             if not with_arrays:
                 return result, {}
@@ -54,7 +54,7 @@ def read_checkpoint(path: pathlib.Path, with_arrays: bool = True) -> tuple[dict[
         ) from error
 
 
-def check_identity(path: pathlib.Path, existing: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+def check_fingerprint(path: pathlib.Path, existing: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     """Raises ValueError if a checkpoint was saved with different batches than those of `train`."""
     if existing.get("manifest") != here["manifest"]:
         before, now = existing.get("dataset") or {}, here["dataset"]

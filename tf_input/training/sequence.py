@@ -119,7 +119,7 @@ class Sequence(keras.utils.PyDataset):
         self.reading = Reading(dataset, split, config)
         self._read = _Ahead(dataset, split, config, workers, use_multiprocessing, max_queue_size)
         plan = self._read.plan
-        self.iterator_state = IteratorState(config.start_epoch, 0, plan.num_batches, reader.identify(config, plan))
+        self.iterator_state = IteratorState(config.start_epoch, 0, plan.num_batches, reader.fingerprint(config, plan))
         self._was_read = np.zeros(plan.num_batches, bool)
 
     def __reduce__(self) -> tuple[Any, ...]:

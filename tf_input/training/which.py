@@ -9,7 +9,7 @@ from tf_input.dataset_format import IMAGE, training_split
 from tf_input.overview import printable
 from tf_input.quiet import import_tensorflow
 from tf_input.read_config import ReadConfig
-from tf_input.training.checkpoint_files import check_identity, find_checkpoints, read_checkpoint
+from tf_input.training.checkpoint_files import check_fingerprint, find_checkpoints, read_checkpoint
 
 if TYPE_CHECKING:
     from tf_input.dataset import PreparedDataset
@@ -57,9 +57,9 @@ def run(
         dataset = tf_input.open(directory, fold=open_fold)
         split, config = training_split(dataset.splits) if split is None else split, ReadConfig(**options)
     else:
-        path, identity = _read_identity(pathlib.Path(checkpoint))
-        dataset = tf_input.open(directory, fold=_fold_of(identity))
-        split, config = _find_training(dataset, path, identity)
+        path, fingerprint = _read_fingerprint(pathlib.Path(checkpoint))
+        dataset = tf_input.open(directory, fold=_fold_of(fingerprint))
+        split, config = _find_training(dataset, path, fingerprint)
         config = dataclasses.replace(config, **options)
     result = dataset.which(split, config, epoch=epoch, step=step)
     rows = [dict(zip(result, row)) for row in zip(*result.values())]
@@ -70,49 +70,49 @@ def run(
         print(*(printable(value or "") for value in row), sep="\t")
 
 
-def _read_identity(path: pathlib.Path) -> tuple[pathlib.Path, dict[str, Any]]:
-    """Returns the path of the newest checkpoint, and the identity of the training batches that it contains."""
+def _read_fingerprint(path: pathlib.Path) -> tuple[pathlib.Path, dict[str, Any]]:
+    """Returns the path of the newest checkpoint, and the fingerprint of the training batches that it contains."""
     if path.is_dir():
         checkpoints = find_checkpoints(path)
         if not checkpoints:
             raise ValueError(f"--checkpoint={path}: no checkpoint found. A finished training deletes its checkpoints, unless delete_checkpoint=False.")
         path = checkpoints[-1]
-    identity = read_checkpoint(path, with_arrays=False)[0]["identity"]
-    if isinstance(identity.get("split"), dict):
+    fingerprint = read_checkpoint(path, with_arrays=False)[0]["fingerprint"]
+    if isinstance(fingerprint.get("split"), dict):
         raise ValueError(
             f"{path} is the checkpoint of a mixture. Pass a checkpoint of a training on one split, or use "
             "Mixture.which(...)."
         )
-    if str(identity.get("where") or "").startswith("<") or "<locals>" in str(identity.get("where")):
+    if str(fingerprint.get("where") or "").startswith("<") or "<locals>" in str(fingerprint.get("where")):
         raise ValueError(
             f"{path}: the option `where` was a function, of which only the name is stored. Use "
             "PreparedDataset.which(..., where=function)."
         )
-    return path, identity
+    return path, fingerprint
 
 
-def _fold_of(identity: Mapping[str, Any]) -> tuple[int, int] | None:
+def _fold_of(fingerprint: Mapping[str, Any]) -> tuple[int, int] | None:
     """Returns the argument `fold` that was passed to `open`, or None if no fold was selected."""
-    dataset = identity.get("dataset")
+    dataset = fingerprint.get("dataset")
     fold = dataset.get("fold") if isinstance(dataset, dict) else None
     return tuple(fold) if isinstance(fold, list) else None
 
 
-def _find_training(dataset: "PreparedDataset", path: pathlib.Path, identity: dict[str, Any]) -> tuple[str, ReadConfig]:
-    """Returns the split and the reading options of a training. Both are read from the identity of the batches in a
+def _find_training(dataset: "PreparedDataset", path: pathlib.Path, fingerprint: dict[str, Any]) -> tuple[str, ReadConfig]:
+    """Returns the split and the reading options of a training. Both are read from the fingerprint of the batches in a
     checkpoint."""
     fields = {field.name for field in dataclasses.fields(ReadConfig)} - {*_OF_CONTENTS}
-    options = {name: value for name, value in identity.items() if name in fields}
+    options = {name: value for name, value in fingerprint.items() if name in fields}
     try:
-        split, kind = identity["split"], options["shuffle"]
+        split, kind = fingerprint["split"], options["shuffle"]
         options |= {"shuffle": kind or False, "transform": "transform" in options}
         options |= {"memory_budget": 0} if kind == "window" else {}  # cached splits have an exact order
         options |= {"inputs": None} if options["inputs"] == [IMAGE] else {}  # the same without images
         config = ReadConfig(**options)
         reader = dataset.split_reader(split)
-        here = reader.identify(config, reader.plan(config, holds=False))
+        here = reader.fingerprint(config, reader.plan(config, holds=False))
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} does not store how its training read a split: {error}") from None
     # A checkpoint also contains the training's own settings.
-    check_identity(path, identity, {**identity, **{name: value for name, value in here.items() if name not in _OF_CONTENTS}})
+    check_fingerprint(path, fingerprint, {**fingerprint, **{name: value for name, value in here.items() if name not in _OF_CONTENTS}})
     return split, config

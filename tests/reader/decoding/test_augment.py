@@ -70,8 +70,8 @@ def test_the_same_seed_gives_the_same_views_and_another_one_others():
 
 def test_half_of_the_views_are_mirrored_or_none():
     sizes, seed = tf.constant([[40, 60]] * 5000), seed_of(5)
-    boxes, mirrored = random_crops(sizes, (32, 32), Augmentation(), seed)
-    assert mirrored.dtype == tf.bool and abs(mirrored.numpy().mean() - 0.5) < 0.03
+    boxes, flipped = random_crops(sizes, (32, 32), Augmentation(), seed)
+    assert flipped.dtype == tf.bool and abs(flipped.numpy().mean() - 0.5) < 0.03
     unmirrored_boxes, none = random_crops(sizes, (32, 32), Augmentation(flip=False), seed)
     assert none is None
     np.testing.assert_array_equal(boxes, unmirrored_boxes)
@@ -79,9 +79,9 @@ def test_half_of_the_views_are_mirrored_or_none():
 
 def test_views_may_be_flipped_without_a_crop():
     sizes, seed = tf.constant([[40, 60]] * 100), seed_of(5)
-    none, mirrored = random_crops(sizes, (32, 32), Augmentation(crop=False), seed)
+    none, flipped = random_crops(sizes, (32, 32), Augmentation(crop=False), seed)
     assert none is None
-    np.testing.assert_array_equal(mirrored, random_crops(sizes, (32, 32), Augmentation(), seed)[1])
+    np.testing.assert_array_equal(flipped, random_crops(sizes, (32, 32), Augmentation(), seed)[1])
 
 
 SIZES = [(16, 24), (7, 5), (1, 1)]  # also with an odd number of pixels

@@ -19,9 +19,9 @@ from tf_input.read_config import Augmentation
 SIZE = (40, 60)
 
 
-def views_of(box, mirrored=False, extent=None, image_size=(20, 20), size=SIZE) -> CropGeometry:
+def views_of(box, flipped=False, extent=None, image_size=(20, 20), size=SIZE) -> CropGeometry:
     extents = None if extent is None else tf.constant([extent])
-    return CropGeometry(tf.constant([size]), tf.constant([box]), tf.constant([mirrored]), extents, image_size)
+    return CropGeometry(tf.constant([size]), tf.constant([box]), tf.constant([flipped]), extents, image_size)
 
 
 def test_what_is_seen_of_an_image():
@@ -48,8 +48,8 @@ def test_an_augmentation_crops_or_leaves_that_to_the_fit():
     assert len(np.unique(cropped.boxes, axis=0)) > 40
     complete = compute_crops(sizes, (20, 20), "stretch", Augmentation(crop=False), seed)
     assert np.unique(complete.boxes, axis=0).tolist() == [[0, 0, 40, 60]]
-    np.testing.assert_array_equal(complete.mirrored, cropped.mirrored)
-    assert 10 < complete.mirrored.numpy().sum() < 40
+    np.testing.assert_array_equal(complete.flipped, cropped.flipped)
+    assert 10 < complete.flipped.numpy().sum() < 40
 
 
 @settings(max_examples=50, deadline=None)
@@ -69,10 +69,10 @@ def test_boxes_move_with_the_view():
         (views_of((10, 15, 20, 30)), half, (0, 0, 1, 1), True),
         (views_of((0, 0, 40, 30)), half, (0.25, 0.5, 0.75, 1), True),  # its centre is on the edge
         (views_of((0, 0, 40, 29)), half, (0.25, 15 / 29, 0.75, 1), False),
-        (views_of((0, 0, 40, 60), mirrored=True), (0, 0.1, 1, 0.3), (0, 0.7, 1, 0.9), True),
-        (views_of((0, 0, 40, 30), mirrored=True), (0.25, 0.25, 0.75, 0.5), (0.25, 0, 0.75, 0.5), True),
+        (views_of((0, 0, 40, 60), flipped=True), (0, 0.1, 1, 0.3), (0, 0.7, 1, 0.9), True),
+        (views_of((0, 0, 40, 30), flipped=True), (0.25, 0.25, 0.75, 0.5), (0.25, 0, 0.75, 0.5), True),
         (views_of((0, 0, 40, 60), extent=(10, 20)), half, (0.375, 0.25, 0.625, 0.75), True),
-        (views_of((0, 0, 40, 60), extent=(20, 10), mirrored=True), (0, 0, 1, 0.5), (0, 0.5, 1, 0.75), True),
+        (views_of((0, 0, 40, 60), extent=(20, 10), flipped=True), (0, 0, 1, 0.5), (0, 0.5, 1, 0.75), True),
     ]
     for crops, box, expected, valid in cases:
         boxes, seen = move_boxes(tf.ragged.constant([[box]], inner_shape=(4,), ragged_rank=1), crops)
@@ -92,11 +92,11 @@ VIEWS = {
     "whole": dict(box=(0, 0, 40, 60)),
     "a part": dict(box=(3, 5, 30, 41)),
     "larger": dict(box=(3, 5, 10, 11), image_size=(33, 41)),
-    "mirrored": dict(box=(3, 5, 30, 41), mirrored=True),
+    "mirrored": dict(box=(3, 5, 30, 41), flipped=True),
     "one pixel": dict(box=(39, 59, 1, 1), image_size=(3, 2)),
     "to one pixel": dict(box=(0, 0, 40, 60), image_size=(1, 1)),
     "in a frame": dict(box=(0, 0, 40, 60), extent=(13, 19)),
-    "mirrored in a frame": dict(box=(0, 0, 40, 60), mirrored=True, extent=(80, 119), image_size=(81, 130)),
+    "mirrored in a frame": dict(box=(0, 0, 40, 60), flipped=True, extent=(80, 119), image_size=(81, 130)),
 }
 
 
@@ -105,7 +105,7 @@ VIEWS = {
 def test_pixels_are_seen_as_encoded_images_are(case):
     crops, pixels = views_of(**VIEWS[case]), picture(seed=0, image_size=SIZE)
     encoded = tf.constant([encode(pixels, "PNG")])
-    expected = decode.decode_boxes(encoded, crops.boxes, crops.image_size, crops.mirrored, crops.extents).numpy()[0]
+    expected = decode.decode_boxes(encoded, crops.boxes, crops.image_size, crops.flipped, crops.extents).numpy()[0]
     seen = crop_pixels(tf.constant(pixels[np.newaxis]), crops).numpy()[0]
     assert seen.shape == expected.shape
     # Beyond the edge of a box there is the rest of the image; a box that is decoded alone repeats its edge.
@@ -118,7 +118,7 @@ def test_averaged_pixels_are_seen_as_averaged_images_are(case):
     """By the same operations: of pixels in memory, nothing but rounding differs."""
     crops, pixels = views_of(**VIEWS[case])._replace(antialias=True), picture(seed=0, image_size=SIZE)
     encoded = tf.constant([encode(pixels, "PNG")])
-    expected = decode.decode_boxes(encoded, crops.boxes, crops.image_size, crops.mirrored, crops.extents, antialias=True).numpy()[0]
+    expected = decode.decode_boxes(encoded, crops.boxes, crops.image_size, crops.flipped, crops.extents, antialias=True).numpy()[0]
     seen = crop_pixels(tf.constant(pixels[np.newaxis]), crops).numpy()[0]
     assert np.abs(seen - expected).max() <= 0.5
 
@@ -154,15 +154,15 @@ def test_images_that_shrink_are_averaged_if_asked_for_and_warned_of_if_not(store
     read(0, image_size=120)
     assert not caplog.records
     data = tf_input.open(tmp_path / "out")
-    identities = [data.batches("test", batch_size=6, image_size=24, seed=0, antialias=item).iterator_state.identity for item in (False, True)]
-    assert identities[1].pop("antialias") is True and identities[0] == identities[1]
+    fingerprints = [data.batches("test", batch_size=6, image_size=24, seed=0, antialias=item).iterator_state.fingerprint for item in (False, True)]
+    assert fingerprints[1].pop("antialias") is True and fingerprints[0] == fingerprints[1]
 
 
 @pytest.mark.parametrize("case", VIEWS)
 def test_masks_are_seen_as_encoded_masks_are(case):
     crops, mask = views_of(**VIEWS[case]), np.random.default_rng(0).integers(0, 256, SIZE, dtype=np.uint8)
     expected = decode.decode_mask_boxes(
-        tf.constant([encode_mask(mask)]), crops.sizes, crops.boxes, crops.image_size, crops.mirrored, crops.extents
+        tf.constant([encode_mask(mask)]), crops.sizes, crops.boxes, crops.image_size, crops.flipped, crops.extents
     )
     for dtype in (tf.uint8, tf.int32):
         seen = crop_masks(tf.cast(mask[np.newaxis, ..., np.newaxis], dtype), crops)
@@ -214,7 +214,7 @@ def test_maps_keep_their_resolution():
     dense_targets = np.arange(24, dtype=np.float32).reshape(1, 4, 6, 1)  # of an image of 40 x 60
     complete = crop_dense_targets(tf.constant(dense_targets), views_of((0, 0, 40, 60)))
     np.testing.assert_allclose(complete, dense_targets, atol=1e-4)
-    np.testing.assert_allclose(crop_dense_targets(dense_targets, views_of((0, 0, 40, 60), mirrored=True)), dense_targets[:, :, ::-1], atol=1e-4)
+    np.testing.assert_allclose(crop_dense_targets(dense_targets, views_of((0, 0, 40, 60), flipped=True)), dense_targets[:, :, ::-1], atol=1e-4)
     rows, columns = [0, 0.25, 0.75, 1.25], [0, 0.25, 0.75, 1.25, 1.75, 2.25]  # where the samples of a quarter lie
     expected = 6 * np.array(rows)[:, np.newaxis] + columns
     np.testing.assert_allclose(crop_dense_targets(dense_targets, views_of((0, 0, 20, 30)))[0, :, :, 0], expected, atol=1e-4)

@@ -124,8 +124,8 @@ def test_others_records_are_treated_alike(street, caplog):
 @pytest.mark.slow
 def test_a_training_goes_on_whether_the_default_is_said_or_not(street):
     options = {"batch_size": 2, "image_size": 20, "seed": 0, "targets": "objects"}
-    identities = [street.batches("train", **options, **more).iterator_state.identity for more in ({}, {"fit": "pad"}, {"fit": "crop"})]
-    assert identities[0] == identities[1] != identities[2]
+    fingerprints = [street.batches("train", **options, **more).iterator_state.fingerprint for more in ({}, {"fit": "pad"}, {"fit": "crop"})]
+    assert fingerprints[0] == fingerprints[1] != fingerprints[2]
 
 
 @pytest.mark.slow(3.5)

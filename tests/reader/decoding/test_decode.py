@@ -169,8 +169,8 @@ def test_masks_of_8_and_16_bits_keep_their_values():
 
 def test_a_box_of_a_mask_follows_that_of_its_image():
     encoded, sizes = tf.constant([encode_mask(MASK), encode_mask(DEEP_MASK)]), tf.constant([[4, 6]] * 2)
-    boxes, mirrored = tf.constant([[1, 2, 2, 3], [0, 0, 4, 6]]), tf.constant([False, True])
-    masks = decode.decode_mask_boxes(encoded, sizes, boxes, (4, 6), mirrored)[..., 0]
+    boxes, flipped = tf.constant([[1, 2, 2, 3], [0, 0, 4, 6]]), tf.constant([False, True])
+    masks = decode.decode_mask_boxes(encoded, sizes, boxes, (4, 6), flipped)[..., 0]
     np.testing.assert_array_equal(masks[0], np.repeat(np.repeat(MASK[1:3, 2:5], 2, axis=0), 2, axis=1))
     np.testing.assert_array_equal(masks[1], DEEP_MASK[:, ::-1])
     framed = decode.decode_mask_boxes(encoded, sizes, boxes, (6, 6), None, tf.constant([[2, 3], [4, 6]]))[..., 0]

@@ -189,8 +189,8 @@ def test_each_list_has_its_own_length_and_padding(data):
     spec = data.example_spec("train", batch_size=7, inputs=inputs, max_length=lengths)[0]
     assert [spec[name].shape[1] for name in inputs[1:]] == [3, 6, None]
     cached = data.batches("train", batch_size=7, inputs=inputs, max_length=lengths, padding_value=padding, seed=0)
-    assert cached.iterator_state.identity["max_length"] == lengths and cached.iterator_state.identity["padding_value"] == padding
-    plain = data.batches("train", batch_size=7, inputs=inputs, seed=0).iterator_state.identity
+    assert cached.iterator_state.fingerprint["max_length"] == lengths and cached.iterator_state.fingerprint["padding_value"] == padding
+    plain = data.batches("train", batch_size=7, inputs=inputs, seed=0).iterator_state.fingerprint
     assert not {"padding_value", "encoded", "antialias"} & set(plain), "a backup of an earlier version fits"
 
 
@@ -273,8 +273,8 @@ def test_images_of_different_sizes_lie_unscaled_in_the_middle_of_the_largest(tmp
             assert not image[~mask].any()
             count += 1
     assert count == flowers.num_examples("validation")
-    mirrored = tf_input.Augmentation(crop=False, flip=True)
-    x, _ = next(iter(flowers.batches("validation", augment=mirrored, seed=3, **options)))
+    flipped = tf_input.Augmentation(crop=False, flip=True)
+    x, _ = next(iter(flowers.batches("validation", augment=flipped, seed=3, **options)))
     assert not x["image"].numpy()[~x["image_mask"].numpy()[..., 0]].any()
     assert next(iter(flowers.batches("validation", batch_size=8, image_size="largest")))[0].shape[1:] == (*frame, 3)
     for wrong, message in (({"augment": True}, "image_size='largest'"), ({"image_size": "larger"}, "or 'largest'")):

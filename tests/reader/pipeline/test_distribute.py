@@ -116,7 +116,7 @@ def test_a_training_goes_on_with_another_number_of_hosts(dataset):
     for hosts in ((1, 0), (4, 2)):  # the last of which has weights, of what fills up
         given = {**options, "drop_remainder": False, "hosts": hosts}
         assert dataset.example_spec("train", **given) == dataset.batches("train", **given).element_spec, hosts
-    assert alone.iterator_state.identity == parts[2].iterator_state.identity
+    assert alone.iterator_state.fingerprint == parts[2].iterator_state.fingerprint
 
 
 def test_hosts_have_to_have_equal_parts(dataset):

@@ -246,8 +246,8 @@ def test_a_training_goes_on_with_what_was_chosen_and_with_nothing_else(dataset, 
         assert "\n" not in str(caught.value)
     # Functions of one name: what they choose tells them apart.
     by = [lambda columns: columns["label"] != "ant", lambda columns: columns["label"] != "cow"]
-    identities = [dataset.batches("train", **{**options, "where": item}).iterator_state.identity for item in by]
-    assert identities[0]["where"] == identities[1]["where"] and identities[0]["selection"] != identities[1]["selection"]
+    fingerprints = [dataset.batches("train", **{**options, "where": item}).iterator_state.fingerprint for item in by]
+    assert fingerprints[0]["where"] == fingerprints[1]["where"] and fingerprints[0]["selection"] != fingerprints[1]["selection"]
 
 
 @pytest.mark.slow

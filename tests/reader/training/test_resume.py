@@ -188,11 +188,11 @@ def test_what_changes_no_batch_is_no_other_training(dataset):
     }
     other = {"channels": {"channels": 1}, "a size": {"image_size": 8}, "a part": {"subset": 0.9}, "targets": {"targets": ()}, "a fit": {"fit": "pad"}}
     options = {**OPTIONS, "image_size": SIZE, "augment": False}
-    here = dataset.batches("train", **options).iterator_state.identity
+    here = dataset.batches("train", **options).iterator_state.fingerprint
 
     def is_same(more: dict) -> bool:
         """Of a sequence, whose batches nobody asks for and nothing is made for."""
-        return tf_input.Sequence(dataset, "train", **{**options, **more}).iterator_state.identity == here
+        return tf_input.Sequence(dataset, "train", **{**options, **more}).iterator_state.fingerprint == here
 
     actual = {case: is_same(more) for case, more in same.items()}
     assert all(actual.values()), actual
@@ -210,12 +210,12 @@ def test_numbers_of_numpy_are_told_apart_as_those_of_python_are(dataset):
     }
     for case, option in cases.items():
 
-        def identity(number: float) -> dict:
+        def fingerprint(number: float) -> dict:
             options = {**OPTIONS, "image_size": SIZE, case.partition(" ")[0]: option(number)}
-            return tf_input.Sequence(dataset, "train", **options).iterator_state.identity
+            return tf_input.Sequence(dataset, "train", **options).iterator_state.fingerprint
 
-        assert identity(np.float32(0.25)) == identity(0.25), case
-        assert identity(np.float32(0.25)) != identity(np.float32(0.5)), case
+        assert fingerprint(np.float32(0.25)) == fingerprint(0.25), case
+        assert fingerprint(np.float32(0.25)) != fingerprint(np.float32(0.5)), case
 
 
 @pytest.mark.slow(2)

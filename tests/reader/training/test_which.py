@@ -58,7 +58,7 @@ def test_which_says_what_batches_have(mixed, uniform, kind, order):
                 assert examples[key]["label"] == label and (kind == "mixed" or (examples[key]["image"] == image).all())
             if hosts != (1, 0):
                 complete = dataset.which("train", epoch=epoch, step=step, **options)["key"].tolist()
-                assert set(actual["key"]) < set(complete) and len(complete) == min(10, data.iterator_state.identity["num_examples"] - 10 * step)
+                assert set(actual["key"]) < set(complete) and len(complete) == min(10, data.iterator_state.fingerprint["num_examples"] - 10 * step)
                 assert (weights[0] == is_example).all() and is_example.all() == (step < len(data) - 1)
 
 
@@ -78,7 +78,7 @@ def test_keys_stand_beside_what_batches_would_be_without(mixed, uniform):
         without, data = dataset.batches("train", **options), dataset.batches("train", keys=True, **options)
         size = 20 if options.get("drop_remainder") else None
         assert data.element_spec == dataset.example_spec("train", keys=True, **options) == (without.element_spec, tf.TensorSpec([size], tf.string)), case
-        assert data.iterator_state.identity == without.iterator_state.identity, case  # a training may be looked at, and gone on with without
+        assert data.iterator_state.fingerprint == without.iterator_state.fingerprint, case  # a training may be looked at, and gone on with without
         batches = [*(dataset.as_numpy("train", keys=True, **options) if case == "plain" else data.as_numpy_iterator())]
         for (batch, keys), expected in zip(batches, without.as_numpy_iterator(), strict=True):
             tf.nest.map_structure(np.testing.assert_array_equal, batch, expected)
@@ -197,7 +197,7 @@ def test_wrong_usage_of_the_command_is_one_line(mixed, uniform, capsys, tmp_path
     tf_input.Checkpoint(tmp_path / "backups", model, uniform.batches("train", batch_size=8, seed=0)).save()
     (tmp_path / "none").mkdir()
     (tmp_path / "text.npz").write_text("no backup")
-    np.savez(tmp_path / "others.npz", state=json.dumps({"identity": {"seed": 1}}))
+    np.savez(tmp_path / "others.npz", state=json.dumps({"fingerprint": {"seed": 1}}))
     cases = {
         "--batch_size is missing": location,
         "--seed": [*location, "--seed=1", "--checkpoint", tmp_path],

@@ -137,12 +137,12 @@ def test_keys_are_the_stored_ones_whatever_the_transform_makes_of_them(flowers, 
 @pytest.mark.slow(1)
 def test_a_position_is_that_of_one_transform(flowers, users):
     options = {"batch_size": 16, "seed": 3}
-    identities = [
-        flowers.batches("train", image_size=SIZE, **options).iterator_state.identity,
-        flowers.batches("train", transform=True, **options).iterator_state.identity,
-        tf_input.open(users).batches("train", transform=True, **options).iterator_state.identity,
+    fingerprints = [
+        flowers.batches("train", image_size=SIZE, **options).iterator_state.fingerprint,
+        flowers.batches("train", transform=True, **options).iterator_state.fingerprint,
+        tf_input.open(users).batches("train", transform=True, **options).iterator_state.fingerprint,
     ]
-    assert "transform" not in identities[0] and len({item.get("transform") for item in identities}) == 3
+    assert "transform" not in fingerprints[0] and len({item.get("transform") for item in fingerprints}) == 3
 
 
 @pytest.mark.slow
