@@ -206,7 +206,7 @@ LOSSES = {
         "7 of 8 shards",
     ),
     "input": (
-        "sources.list_images.make_one_listing",
+        "sources.list_images.join_listings",
         lambda finish: lambda *arguments: dataclasses.replace(finish(*arguments), num_inputs=203),
         "203 inputs were listed, and 202 examples and 0 dead letters were written",
     ),

@@ -242,7 +242,7 @@ def test_a_run_that_loses_its_lease_before_its_plan_is_whole_removes_nothing_of_
         open_store(server, bucket).write(f"{out}.incomplete/other/plan/plan.json", b"its plan")
         raise RunError("the store was away")
 
-    monkeypatch.setattr(list_images, "make_one_listing", lose_the_lease)
+    monkeypatch.setattr(list_images, "join_listings", lose_the_lease)
     assert prepare(f"{bucket}/in", out, *server.flags) == 1
     existing = objects(server, f"{out}.incomplete")
     assert json.loads(existing[LEASE])["holder"] == "its" and existing["other/plan/plan.json"] == b"its plan"

@@ -361,7 +361,7 @@ def test_a_job_that_is_not_done_fails_the_command_that_waits(in_process, work, e
     in_process.dataflow.work = work
     assert main(no_auth(in_process, "failed", "--wait")) == 1
     error = capsys.readouterr().err
-    assert error.splitlines(keepends=True)[-1].startswith(expected), error
+    assert expected in error.splitlines(keepends=True)[-1], error
     assert in_process.names("failed") == in_process.names("failed.incomplete") == []
 
 

@@ -66,7 +66,7 @@ def call_after_listing(monkeypatch, change) -> None:
         change()
         return listing
 
-    monkeypatch.setattr(list_images, "make_one_listing", join_listings)
+    monkeypatch.setattr(list_images, "join_listings", join_listings)
 
 
 @pytest.mark.slow
