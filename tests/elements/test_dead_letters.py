@@ -1,4 +1,4 @@
-"""Counts of dead letters: the same whatever way they are dealt."""
+"""Tests that counts of dead letters do not depend on how the dead letters are distributed."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,11 +11,11 @@ LETTERS = st.builds(
 
 
 @given(st.lists(LETTERS, unique_by=lambda letter: letter.path, max_size=60), st.lists(st.integers(0, 3), min_size=60, max_size=60))
-def test_the_first_few_are_the_same_however_they_are_dealt(letters, parts):
+def test_first_dead_letters_do_not_depend_on_the_distribution(letters, parts):
     total = DeadLetterCount()
     for part in range(4):
         count = DeadLetterCount()
-        count.add([letter for letter, mine in zip(letters, parts) if mine == part])
+        count.add([letter for letter, assigned in zip(letters, parts) if assigned == part])
         total.merge(count)
     assert total.num == len(letters)
     assert total.first == [letter._replace(thumbnail="") for letter in sorted(letters)[:NUM_SHOWN]]
@@ -24,6 +24,6 @@ def test_the_first_few_are_the_same_however_they_are_dealt(letters, parts):
         assert [letter for letter in total.seen if letter.reason == reason] == seen[:NUM_THUMBNAILS]
 
 
-def test_thumbnails_are_no_part_of_the_lines_that_people_read():
+def test_thumbnails_are_only_in_the_internal_lines():
     letter = DeadLetter("p", "check", "bad_image", "m", "abc")
     assert "abc" not in to_json_lines([letter]) and '"thumbnail": "abc"' in to_json_lines([letter], with_thumbnails=True)

@@ -1,4 +1,4 @@
-"""Labels that disagree where images are alike, of features of every kind."""
+"""Tests of conflicting labels among near-duplicate images, for features of all kinds."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from beam_pipelines.storage.spool import SpoolReader
 from tf_input.dataset_format import Feature
 
 
-def test_each_feature_is_compared_by_itself_and_what_is_not_known_agrees_with_all():
+def test_features_are_compared_separately_and_unknown_labels_never_conflict():
     clusters = np.array([0, 0, 0, 1, 1, 2, 2])
     labels = {
         "tags": [("a",), ("a",), (), ("b",), ("b",), ("a", "b"), ("a", "b")],
@@ -21,12 +21,12 @@ def test_each_feature_is_compared_by_itself_and_what_is_not_known_agrees_with_al
     assert find_conflicts(clusters[:0], str, {"label": []}) == Conflicts(0, {"label": 0})
 
 
-def test_clusters_are_in_the_order_of_their_first_keys_whatever_their_numbers_are():
+def test_clusters_are_ordered_by_their_first_keys():
     members, numbers = order_clusters(np.array([9, 4, 9, 5, 4]), np.array([4, 1, 3, 0, 2]))
     assert members.tolist() == [1, 4, 2, 0] and numbers.tolist() == [0, 0, 1, 1]
 
 
-def test_labels_are_read_of_features_of_every_kind(tmp_path):
+def test_labels_of_all_kinds_of_features_are_read(tmp_path):
     schema = [
         Feature("label", "class_label", label_names=("x", "y")),
         Feature("objects/bbox", "bbox", (None, 4)),

@@ -1,4 +1,4 @@
-"""Values of other features come back as they were, from beside the reference or from the spool, and nothing else is made of bytes."""
+"""Tests that feature values from references and from the spool are decoded unchanged and other bytes are rejected."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ NUMBERS = st.one_of(st.integers(), st.floats(allow_nan=False))
 VALUES = st.dictionaries(
     st.text(max_size=5),
     st.one_of(
-        st.text(max_size=30).map(lambda text: text * 100),  # as large as what is spooled, and quickly drawn
+        st.text(max_size=30).map(lambda text: text * 100),  # as large as spooled values but quick to generate
         NUMBERS,
         st.lists(NUMBERS, max_size=10).map(lambda numbers: (*numbers,) * 50),
         st.lists(st.text(max_size=3), max_size=5).map(tuple),
@@ -45,40 +45,40 @@ def spool(tmp_path: pathlib.Path) -> str:
 
 
 def round_trip(values: list, spool: str) -> tuple[list[bytes], list]:
-    """What they are encoded as, and what comes back, in reverse order."""
+    """Returns the encoded values and the decoded values. Decoding is in reverse order."""
     with value_writer(spool) as writer:
         encoded = [writer.encode(value) for value in values]
     with contextlib.closing(SpoolReader(spool)) as reader:
         return encoded, [decode_values(data, reader) for data in reversed(encoded)][::-1]
 
 
-def test_numbers_of_numpy_keep_their_type(spool):
+def test_numpy_values_keep_their_dtype(spool):
     _, (actual,) = round_trip([{"half": np.float16(1.5), "rows": np.arange(6, dtype=">i2").reshape(2, 3)}], spool)
     assert type(actual["half"]) is np.float16 and actual["half"] == 1.5
     assert actual["rows"].dtype == ">i2" and actual["rows"].tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 @given(values=st.lists(VALUES, max_size=4))
-def test_values_come_back_as_they_were_wherever_they_waited(tmp_path_factory, values):
+def test_inline_and_spooled_values_are_decoded_unchanged(tmp_path_factory, values):
     encoded, decoded = round_trip(values, str(tmp_path_factory.mktemp("spool") / "spool"))
     assert decoded == [value or None for value in values]
     assert all(len(data) <= MAX_INLINE_BYTES + 1 for data in encoded)
 
 
-def test_every_kind_of_value_keeps_its_class(spool):
-    for repeats in (1, 1000):  # inline, and in the spool
+def test_values_of_all_kinds_keep_their_class(spool):
+    for repeats in (1, 1000):  # inline and in the spool
         values = {f"{name} {index}": value for index in range(repeats) for name, value in ALL_KINDS.items()}
         (data,), (actual,) = round_trip([values], spool)
         assert actual == values and [type(item) for item in actual.values()] == [type(entry) for entry in values.values()]
         assert (len(data) < 30) == (repeats > 1) == os.path.exists(spool), repeats
 
 
-def test_no_values_are_no_bytes(spool):
+def test_missing_values_are_empty_bytes(spool):
     assert round_trip([None, {}], spool) == ([b"", b""], [None, None])
-    assert not os.path.exists(spool), "a spool is made for large values alone"
+    assert not os.path.exists(spool), "only large values need a spool"
 
 
-def test_values_at_the_bound_are_inline_and_those_above_it_are_spooled(spool):
+def test_values_up_to_the_limit_are_inline(spool):
     overhead = len(pickle.dumps({"text": "x" * 1000}, protocol=5)) - 1000
     for num_bytes, is_inline in ((MAX_INLINE_BYTES, True), (MAX_INLINE_BYTES + 1, False)):
         (data,), (actual,) = round_trip([{"text": "x" * (num_bytes - overhead)}], spool)
@@ -87,7 +87,7 @@ def test_values_at_the_bound_are_inline_and_those_above_it_are_spooled(spool):
 
 
 class _Command:
-    """What a plan on a disk that others write to could hold."""
+    """An object that would run a command when it is unpickled, as an attacker could put it into a plan."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -97,7 +97,7 @@ class _Command:
 
 
 @pytest.mark.parametrize("is_spooled", [False, True])
-def test_bytes_that_would_run_a_command_are_refused(spool, tmp_path, is_spooled):
+def test_pickled_commands_are_rejected(spool, tmp_path, is_spooled):
     target = tmp_path / "made by a pickle"
     padding = "x" * MAX_INLINE_BYTES * is_spooled
     (data,), _ = round_trip([{"padding": padding, "one": "two"}], spool)
@@ -113,7 +113,7 @@ def test_bytes_that_would_run_a_command_are_refused(spool, tmp_path, is_spooled)
     assert not target.exists()
 
 
-def test_trouble_with_the_spool_of_large_values_fails_the_run_and_refuses_no_input(spool):
+def test_broken_spool_fails_the_run_instead_of_rejecting_the_input(spool):
     (data,), _ = round_trip([{"text": "x" * 9000}], spool)
     (file,) = pathlib.Path(spool).iterdir()
     os.truncate(file, 5000)

@@ -1,4 +1,4 @@
-"""Plain values come back from JSON exactly as they were, and nothing else is made of it."""
+"""Tests that plain values are read back from JSON unchanged, and that other values are rejected."""
 
 import dataclasses
 import json
@@ -121,14 +121,14 @@ WRITTEN = WrittenShard(
 PLAN = Plan(CONFIG, LISTING, {"train": SplitShards(100, 3), "test": SplitShards(1, 1)}, (SpoolRange(2**63 + 1, 0, 9),), "1")
 
 VALUES = {
-    "a configuration with everything set": CONFIG,
-    "a configuration with nothing set": PrepareJob("in", "out", "made"),
-    "a listing": LISTING,
-    "a listing whose source says the splits": dataclasses.replace(LISTING, fractions=None),
-    "a listing that was divided": dataclasses.replace(
+    "configuration with all options": CONFIG,
+    "configuration with default options": PrepareJob("in", "out", "made"),
+    "listing": LISTING,
+    "listing with splits of the source": dataclasses.replace(LISTING, fractions=None),
+    "listing divided into splits": dataclasses.replace(
         LISTING, division=Division(("label",), CONFIG.splits, {"train": 1}, 2, 3, 4, 1, "a", 1, ("test",), Excess("a", "train", 9, Fraction(7, 3), "p7", 5))
     ),
-    "a listing with duplicates": dataclasses.replace(
+    "listing with duplicates": dataclasses.replace(
         LISTING,
         near_duplicates=NearDuplicates(
             *("drop", None, SpoolRange(5, 6, 7), SpoolRange(8, 9, 10), SpoolRange(0, 0, 0), False, 9, 10, 11, 12, 13, 14, 15, "a", 1),
@@ -136,14 +136,14 @@ VALUES = {
         ),
     ),
     "folds": PrepareJob("in", "out", "made", folds=5, group_pattern="^[^/]+"),
-    "a shard": WRITTEN,
-    "a plan": PLAN,
-    "a range of nothing": Range(),
+    "shard": WRITTEN,
+    "plan": PLAN,
+    "empty range": Range(),
 }
 
 
 def classes_in(value: Any) -> list:
-    """The types of a value and of all in it, in order: what `==` does not tell apart."""
+    """Returns the types of a value and of all values in it, because `==` ignores types."""
     if isinstance(value, dict):
         return [type(value), *(classes_in(item) for item in value.items())]
     if isinstance(value, (list, tuple)):
@@ -154,7 +154,7 @@ def classes_in(value: Any) -> list:
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
-def test_values_come_back_exactly_and_give_the_same_bytes_again(value):
+def test_values_are_read_back_and_written_to_the_same_bytes(value):
     data = plain_json.dumps(value)
     actual = plain_json.loads(data, type(value))
     assert actual == value
@@ -162,15 +162,15 @@ def test_values_come_back_exactly_and_give_the_same_bytes_again(value):
     assert plain_json.dumps(actual) == data
 
 
-def test_every_option_is_among_those_that_are_tested():
-    """So that a new one, of a kind that JSON has not, is not forgotten."""
+def test_tested_configurations_set_all_options():
+    """Checks that a new option, whose type JSON may not support, is part of the tests."""
     for config, defaults in ((CONFIG, PrepareJob("", "", "made")), (CONFIG.source, SourceConfig()), (CONFIG.images, ImageConfig())):
         left_out = [field.name for field in dataclasses.fields(config) if getattr(config, field.name) == getattr(defaults, field.name)]
         excluded = ["folds", "group_pattern", "split_folders", "shard_bytes", "follow_links", "exact_only"]
-        assert left_out in (excluded, ["has_images"], ["encoding", "keep_depth"]), "they are excluded by others, or mean nothing beside them"
+        assert left_out in (excluded, ["has_images"], ["encoding", "keep_depth"]), "only options that exclude others"
 
 
-def test_what_is_learned_of_a_loaded_value_is_kept_as_of_any_other():
+def test_loaded_statistics_can_be_merged():
     actual = plain_json.loads(plain_json.dumps(WRITTEN), WrittenShard)
     actual.statistics.merge(STATISTICS)
     twice = ImageStatistics()
@@ -192,19 +192,19 @@ PLAIN = st.recursive(
 
 
 @given(PLAIN)
-def test_whatever_they_are_made_of(value):
+def test_any_nested_plain_values_are_read_back(value):
     actual = plain_json.loads(plain_json.dumps(value), object)
     assert actual == value and classes_in(actual) == classes_in(value)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_numbers_that_json_has_not_are_refused(value):
+def test_infinite_and_nan_numbers_are_rejected(value):
     with pytest.raises(ValueError):
         plain_json.dumps((value,))
 
 
 @pytest.mark.parametrize("value", [b"bytes", np.zeros(2), object(), DeadLetter])
-def test_what_is_no_plain_value_is_refused(value):
+def test_other_types_are_rejected(value):
     with pytest.raises(TypeError, match="not a plain value"):
         plain_json.dumps([value])
 
@@ -228,11 +228,11 @@ def test_what_is_no_plain_value_is_refused(value):
         b'{"": ["a"], "items": []}',
     ],
 )
-def test_what_was_not_written_is_a_value_error(data):
+def test_invalid_data_is_a_value_error(data):
     with pytest.raises(ValueError):
         plain_json.loads(data, PrepareJob)
 
 
-def test_it_is_json_that_others_read_too():
+def test_json_is_readable_by_other_programs():
     fields = json.loads(plain_json.dumps(CONFIG))["fields"]
     assert (fields["name"], fields["seed"], fields["source"]["fields"]["kind"]) == ("flowers", 2**64 - 1, "table")

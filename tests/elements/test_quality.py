@@ -1,4 +1,4 @@
-"""The shuffle quality says what a reader of the shards would meet, and what a true permutation would give."""
+"""Tests that the shuffle quality describes the order of the shards and the expected value of a random permutation."""
 
 import itertools
 import json
@@ -23,7 +23,7 @@ def num_runs(labels: list[int]) -> int:
 
 
 def quality(shards: list[list[int]]) -> dict[str, float | None]:
-    """Of one feature, from the labels of its shards in order."""
+    """Returns the shuffle quality of a feature with the given labels in each shard."""
     qualities = ShuffleQualities()
     for shard in shards:
         qualities.add({"label": LabelSequence.of(np.array(shard))})
@@ -31,17 +31,17 @@ def quality(shards: list[list[int]]) -> dict[str, float | None]:
 
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=20), min_size=1, max_size=8).filter(any))
-def test_runs_go_on_across_shard_borders(shards):
+def test_runs_continue_across_shards(shards):
     labels = [label for shard in shards for label in shard]
     assert quality(shards)["mean_run_length"] == len(labels) / num_runs(labels)
 
 
-def test_a_few_runs_counted_by_hand():
+def test_run_lengths_of_examples():
     cases = [
         ("one record", [[0]], 1.0),
         ("one label", [[3, 3], [3], [3]], 4.0),
         ("a run over three shards", [[0, 1], [1], [1, 0]], 5 / 3),
-        ("a shard without a record, whose inputs were all refused", [[0, 1], [], [1, 0]], 4 / 3),
+        ("an empty shard", [[0, 1], [], [1, 0]], 4 / 3),
         ("no run at the border", [[0, 0], [1, 1]], 2.0),
         ("all different", [[0, 1, 2], [0, 1, 2]], 1.0),
     ]
@@ -50,7 +50,7 @@ def test_a_few_runs_counted_by_hand():
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=4 * WINDOW))
-def test_a_window_counts_the_labels_that_are_in_it(labels):
+def test_windows_count_their_different_labels(labels):
     windows = [labels[start : start + WINDOW] for start in range(0, len(labels) - WINDOW + 1, WINDOW)]
     sequence = LabelSequence.of(np.array(labels))
     assert sequence.num_windows == len(windows)
@@ -58,7 +58,7 @@ def test_a_window_counts_the_labels_that_are_in_it(labels):
     assert (sequence.num_labels, sequence.first, sequence.last) == (len(labels), labels[0], labels[-1])
 
 
-def test_windows_lie_within_shards_and_are_averaged_over_all_of_them():
+def test_windows_are_inside_shards_and_are_averaged():
     name = f"mean_labels_in_{WINDOW}"
     ten = [index % 10 for index in range(WINDOW)]
     cases = [
@@ -66,14 +66,14 @@ def test_windows_lie_within_shards_and_are_averaged_over_all_of_them():
         ("too few in each shard", [[0] * (WINDOW - 1), [1]], None),
         ("one label", [[0] * WINDOW], 1.0),
         ("two windows", [[0] * WINDOW + ten], 5.5),
-        ("two shards, and what is left over", [[0] * WINDOW + [1, 2, 3], ten], 5.5),
+        ("two shards with a remainder", [[0] * WINDOW + [1, 2, 3], ten], 5.5),
     ]
     for case, shards, expected in cases:
         assert quality(shards)[name] == expected, case
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=3))
-def test_the_expected_run_length_is_that_over_all_permutations(label_counts):
+def test_expected_run_length_is_the_mean_over_all_permutations(label_counts):
     labels = [label for label, count in enumerate(label_counts) for _ in range(count)]
     labels = labels[:7]
     runs = [num_runs(list(permutation)) for permutation in itertools.permutations(labels)]
@@ -81,9 +81,9 @@ def test_the_expected_run_length_is_that_over_all_permutations(label_counts):
     assert expected_run_length(Counter(labels).values()) == pytest.approx(len(labels) / mean_runs)
 
 
-def test_the_expected_run_length_agrees_with_simulation():
+def test_expected_run_length_agrees_with_simulation():
     cases = [
-        ("ten classes", [1_000] * 10, 1.11),  # CIFAR-10: FACTS.md
+        ("ten classes", [1_000] * 10, 1.11),  # as in CIFAR-10
         ("two classes", [4_000, 4_000], 2.0),
         ("a rare class", [9_900, 100], None),
         ("many classes", [10] * 500, None),
@@ -98,7 +98,7 @@ def test_the_expected_run_length_agrees_with_simulation():
             assert expected == pytest.approx(rounded, abs=0.005), case
 
 
-def test_records_in_class_order_are_told_from_a_permutation():
+def test_class_order_differs_from_a_random_permutation():
     in_order = np.repeat(np.arange(10), 1_280)
     permuted = np.random.default_rng(0).permutation(in_order)
     cases = [("class order", in_order, 1_280, 1.0), ("a permutation", permuted, 1.11, 10.0)]
@@ -109,14 +109,14 @@ def test_records_in_class_order_are_told_from_a_permutation():
         assert actual[f"mean_labels_in_{WINDOW}"] == pytest.approx(num_in_window, rel=0.01), case
 
 
-def test_where_runs_prove_nothing_it_is_seen():
+def test_inconclusive_run_lengths_are_detected():
     cases = [
         ("each class has one example", [[3, 1, 0, 2]], True),
         ("one class", [[0, 0], [0]], True),
         ("one example", [[0]], True),
         ("two of each class", [[0, 1, 2], [2, 0, 1]], False),
         ("in class order", [[0] * 50, [1] * 50], False),
-        ("a hundred classes, a few of them twice", [[*range(100), 1, 2]], True),
+        ("a hundred classes, two of them twice", [[*range(100), 1, 2]], True),
     ]
     for case, shards, expected in cases:
         actual = quality(shards)
@@ -125,22 +125,22 @@ def test_where_runs_prove_nothing_it_is_seen():
         assert actual["sorted_mean_run_length"] == len(labels) / num_runs(labels), case
 
 
-def test_one_number_stands_for_the_labels_of_an_example():
+def test_labels_of_an_example_are_combined_into_one_number():
     for labels, expected in ([], NO_LABEL), ([7], 7), ([9, 9, 9], 9):
         assert one_label(labels) == expected, labels
     sets = [labels for count in (2, 3) for labels in itertools.combinations(range(6), count)]
     actual = {labels: one_label(labels) for labels in sets}
     assert max(actual.values()) < NO_LABEL and len(set(actual.values())) > 0.8 * len(sets)
-    assert one_label([3, 1, 1, 2]) == one_label([2, 3, 1]) == -212, "in every process"
+    assert one_label([3, 1, 1, 2]) == one_label([2, 3, 1]) == -212, "the number must be equal in every process"
 
 
-HEADS = {
+LABEL_OPTIONS = {
     "one class": ["--label=weather"],
-    "several heads": ["--label=weather", "--label=ground"],
-    "any number of classes": ["--label=tags:multi_label"],
+    "several labels": ["--label=weather", "--label=ground"],
+    "multiple labels": ["--label=tags:multi_label"],
     "objects": ["--label=objects"],
     "all": ["--label=objects", "--label=weather", "--feature=tags:multi_label"],
-    "a class an image": ["--label=name"],
+    "one class per image": ["--label=name"],
     "none": ["--label=none"],
 }
 
@@ -158,12 +158,12 @@ def write_rows(folder):
 
 
 @pytest.mark.slow(0.5)
-@pytest.mark.parametrize("case", HEADS)
-def test_every_head_has_its_quality(case, tmp_path, capsys):
-    """In `statistics.json`, checked against the records, and on the page at the end of a run."""
+@pytest.mark.parametrize("case", LABEL_OPTIONS)
+def test_each_label_has_a_shuffle_quality(case, tmp_path, capsys):
+    """Compares the values in `statistics.json` with the records and with the printed summary."""
     write_rows(tmp_path / "in")
     command = ["prepare", "--input", str(tmp_path / "in/rows.jsonl"), "--output", str(tmp_path / "out"), "--splits=train=1"]
-    assert main([*command, "--num_shards=3", "--name=rows", *HEADS[case]]) == 0
+    assert main([*command, "--num_shards=3", "--name=rows", *LABEL_OPTIONS[case]]) == 0
     printed = capsys.readouterr().out
     schema = json.loads((tmp_path / "out/manifest.json").read_text())["schema"]
     names = sorted(feature["name"] for feature in schema if feature["kind"] == "class_label")
@@ -176,12 +176,12 @@ def test_every_head_has_its_quality(case, tmp_path, capsys):
         for title, key in ((f"mean same-{name} run", "mean_run_length"), ("  sorted by class", "sorted_mean_run_length")):
             assert re.search(rf"^{title} +{actual[name][key]:.2f}$", printed, re.M), (name, printed)
     assert printed.count("  perfect shuffle") == len(names)
-    vain = "train: runs of {} are not informative"
-    assert (vain.format("label") in printed) == (case == "a class an image"), printed
+    not_informative = "train: runs of {} are not informative"
+    assert (not_informative.format("label") in printed) == (case == "one class per image"), printed
 
 
 def labels_of(path, names) -> dict[str, list[int]]:
-    """The labels that stand for the records of a shard."""
+    """Returns the combined label of each record in a shard, by feature."""
     actual = {name: [] for name in names}
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
         example = tf.train.Example.FromString(record)

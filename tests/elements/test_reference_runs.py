@@ -1,4 +1,4 @@
-"""Sorted runs in the spool: any blocks of keys over any runs give each reference to the block of its key, and to no other."""
+"""Tests of sorted runs in the spool: each block reads exactly the references with its keys."""
 
 import contextlib
 import os
@@ -15,12 +15,12 @@ from beam_pipelines.elements.references import PIECE_REFERENCES, ROW, References
 from beam_pipelines.errors import RunError
 from beam_pipelines.storage.spool import SpoolReader
 
-# Few different ones, so that many are equal, and at both ends.
+# The few fixed values make equal keys and keys at both ends likely.
 ORDERS = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 2**48, 2**48 + 1, 2**63, 2**64 - 1]))
 
 
 def make_references(orders: list[int], first: int = 0) -> References:
-    """With keys that count up."""
+    """Returns references with numbered keys."""
     rows = np.zeros(len(orders), ROW)
     rows["order"] = orders
     keys = BinaryColumn.of([f"key {first + index}".encode() for index in range(len(orders))])
@@ -33,8 +33,8 @@ def pairs(references: References) -> list[tuple[int, bytes]]:
 
 
 @pytest.fixture
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of many pieces, of few references."""
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets a small chunk size, so that runs have many chunks."""
     for module in ("references", "reference_runs"):
         monkeypatch.setattr(f"beam_pipelines.elements.{module}.PIECE_REFERENCES", 3)
 
@@ -46,12 +46,12 @@ def new_spool(tmp_path_factory: pytest.TempPathFactory):
         yield directory, reader
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_chunks")
 @given(
     listed=st.lists(st.lists(ORDERS, min_size=1, max_size=30), min_size=1, max_size=3),
     bounds=st.lists(ORDERS, max_size=6, unique=True),
 )
-def test_each_reference_comes_to_the_block_of_its_key_in_the_order_of_the_run(tmp_path_factory, listed, bounds):
+def test_each_reference_is_in_the_block_of_its_key(tmp_path_factory, listed, bounds):
     starts = sorted({0, *bounds})
     blocks: dict[int, list[tuple[int, bytes]]] = {block: [] for block in range(len(starts))}
     num_before = 0
@@ -70,9 +70,9 @@ def test_each_reference_comes_to_the_block_of_its_key_in_the_order_of_the_run(tm
     assert sorted(sum(blocks.values(), [])) == expected
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_chunks")
 @given(orders=st.lists(ORDERS, min_size=1, max_size=30, unique=True), bounds=st.lists(ORDERS, max_size=6, unique=True))
-def test_a_block_reads_at_most_one_piece_more_at_each_end(tmp_path_factory, orders, bounds):
+def test_block_reads_at_most_one_extra_chunk_at_each_end(tmp_path_factory, orders, bounds):
     starts = sorted({0, *bounds})
     with new_spool(tmp_path_factory) as (directory, reader):
         run = write_run([make_references(orders)], directory)
@@ -82,9 +82,9 @@ def test_a_block_reads_at_most_one_piece_more_at_each_end(tmp_path_factory, orde
             assert len(others) <= 2 * 3
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_chunks")
 @given(batches=st.lists(st.lists(ORDERS, max_size=9), min_size=1, max_size=4))
-def test_a_run_is_sorted_and_of_equal_keys_the_first_comes_first(tmp_path_factory, batches):
+def test_run_is_sorted_and_equal_keys_keep_their_order(tmp_path_factory, batches):
     made = [make_references(orders, sum(map(len, batches[:location]))) for location, orders in enumerate(batches)]
     with new_spool(tmp_path_factory) as (directory, reader):
         run = write_run(made, directory)
@@ -94,29 +94,29 @@ def test_a_run_is_sorted_and_of_equal_keys_the_first_comes_first(tmp_path_factor
     assert actual == sorted((pair for item in made for pair in pairs(item)), key=lambda pair: pair[0])
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_chunks")
 @given(orders=st.lists(ORDERS, min_size=1, max_size=30), num=st.integers(1, 40))
-def test_the_smallest_are_at_the_beginning_and_few_more_are_read(tmp_path_factory, orders, num):
+def test_smallest_reads_few_more_references_than_requested(tmp_path_factory, orders, num):
     with new_spool(tmp_path_factory) as (directory, reader):
         actual = read_references(write_run([make_references(orders)], directory).smallest(num), reader)
     assert actual.rows["order"].tolist()[:num] == sorted(orders)[:num]
     assert len(actual) < num + 3
 
 
-def test_what_goes_through_a_runner_is_a_few_bytes_a_thousand_references(tmp_path):
+def test_run_has_a_few_bytes_per_thousand_references(tmp_path):
     run = write_run([make_references(np.random.default_rng(0).integers(0, 2**64, 50_000, np.uint64).tolist())], str(tmp_path))
     num_pieces = -(-50_000 // PIECE_REFERENCES)
     assert (len(run.orders), len(run.offsets)) == (8 * num_pieces, 8 * (num_pieces + 1))
 
 
-def test_a_run_of_nothing_has_no_piece(tmp_path):
+def test_empty_run_has_no_chunks(tmp_path):
     run = write_run([make_references([])], str(tmp_path))
     assert run.num_references == 0
     assert list(run.cut(np.array([0, 5], np.uint64))) == []
 
 
-@pytest.mark.usefixtures("small_pieces")
-def test_pieces_for_shards_are_read_apart_or_joined(tmp_path):
+@pytest.mark.usefixtures("small_chunks")
+def test_chunks_for_shards_can_be_read_separately(tmp_path):
     parts = [make_references(list(range(num)), first) for num, first in ((5, 0), (0, 5), (1, 5), (7, 6))]
     ranges = [(0, 5), (5, 5), (5, 6), (6, 13)]
     chunks = write_chunks(References.concatenate(parts), ranges, str(tmp_path))
@@ -125,18 +125,18 @@ def test_pieces_for_shards_are_read_apart_or_joined(tmp_path):
         assert [pairs(read_references(spool_range, reader)) for spool_range in chunks] == list(map(pairs, parts))
 
 
-def test_a_spool_that_is_gone_cut_off_or_damaged_ends_the_run(tmp_path):
+def test_missing_truncated_or_corrupt_spool_fails_the_run(tmp_path):
     run = write_run([make_references(list(range(5000)))], str(tmp_path))
     (file,) = tmp_path.iterdir()
     data = file.read_bytes()
     ((_, complete),) = run.cut(np.array([0], np.uint64))
     cases = [
-        ("cut off", lambda: os.truncate(file, len(data) - 1), f"{len(data) - 1} of {len(data)} bytes at offset 0"),
-        ("a wrong byte", lambda: file.write_bytes(data[:900] + bytes([data[900] ^ 1]) + data[901:]), "the spool is corrupt at offset 0"),
-        ("gone", file.unlink, "the spool could not be read: No such file"),
+        ("truncated", lambda: os.truncate(file, len(data) - 1), f"{len(data) - 1} of {len(data)} bytes at offset 0"),
+        ("corrupt", lambda: file.write_bytes(data[:900] + bytes([data[900] ^ 1]) + data[901:]), "the spool is corrupt at offset 0"),
+        ("missing", file.unlink, "the spool could not be read: No such file"),
     ]
-    for case, spoil, message in cases:
-        spoil()
+    for case, corrupt, message in cases:
+        corrupt()
         with contextlib.closing(SpoolReader(str(tmp_path))) as reader, pytest.raises(RunError, match=message):
             read_references(complete, reader)
             pytest.fail(case)
@@ -146,7 +146,7 @@ LETTERS = st.builds(DeadLetter, *[st.text(st.characters(exclude_categories=["Cs"
 
 
 @given(runs=st.lists(st.lists(LETTERS, min_size=1, max_size=8), max_size=4), block_bytes=st.integers(1, 200))
-def test_dead_letters_of_several_runs_come_out_sorted(tmp_path_factory, runs, block_bytes):
+def test_dead_letters_of_several_runs_are_merged_in_order(tmp_path_factory, runs, block_bytes):
     with new_spool(tmp_path_factory) as (directory, reader):
         chunks = [write_dead_letters(letters, directory) for letters in runs]
 
@@ -160,7 +160,7 @@ def test_dead_letters_of_several_runs_come_out_sorted(tmp_path_factory, runs, bl
     assert each == [b"".join(map(to_line, sorted(letters))) for letters in runs]
 
 
-def test_lines_that_are_missing_at_the_end_of_a_file_are_not_left_out_without_a_word():
+def test_missing_lines_at_the_end_are_an_error():
     data = b"first\nsecond\n"
     with pytest.raises(RunError, match="6 instead of 13 bytes at offset 0"):
         list(read_lines(lambda offset, num: data[:6][offset : offset + num], len(data), 100))

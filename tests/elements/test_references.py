@@ -1,4 +1,4 @@
-"""References survive their journey as they are, whatever is cut off and joined on the way, and travel small."""
+"""Tests that references are unchanged after packing, slicing and joining, and that packed references are small."""
 
 import itertools
 import threading
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from beam_pipelines.elements.references import PIECE_REFERENCES, ROW, References, BinaryColumn, unpack_chunks, unpack_some
 from beam_pipelines.images.raw_image import RawImage
 
-# Neither half of a surrogate pair, which UTF-8 has no bytes for, nor NUL, which no file name holds.
+# Without surrogates, which UTF-8 cannot encode, and without NUL, which file names cannot contain.
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6)
 RAWS = st.builds(RawImage, st.integers(1, 9), st.integers(1, 9), st.sampled_from([1, 3]), st.booleans())
 TEXTS = ("keys", "paths", "labels", "groups", "values", "strata", "hashes")
@@ -19,20 +19,21 @@ TEXTS = ("keys", "paths", "labels", "groups", "values", "strata", "hashes")
 
 @st.composite
 def references(draw: st.DrawFn) -> References:
-    """With tables of their own, as each batch of a listing has them, and columns without any text."""
+    """Generates references with separate tables, as in each batch of a listing, and possibly with empty columns."""
     num = draw(st.integers(0, 20))
     splits = tuple(draw(st.lists(st.sampled_from(["train", "validation", "test", "ä"]), min_size=1, unique=True)))
     raws = tuple(draw(st.lists(RAWS, max_size=3, unique=True)))
     num_bytes = num * ROW.itemsize
-    rows = np.frombuffer(draw(st.binary(min_size=num_bytes, max_size=num_bytes)), ROW).copy()  # field by field takes ten times as long
+    # Generating each field separately takes ten times as long
+    rows = np.frombuffer(draw(st.binary(min_size=num_bytes, max_size=num_bytes)), ROW).copy()
     rows["split"] %= len(splits)
     rows["raw"] %= len(raws) + 1
-    return References(rows, splits, raws, *(draw(texts_of(num)) for _ in TEXTS))
+    return References(rows, splits, raws, *(draw(binary_columns(num)) for _ in TEXTS))
 
 
 @st.composite
-def texts_of(draw: st.DrawFn, num: int) -> BinaryColumn:
-    """Of up to eight bytes each, or none of any; drawn one by one they take several times as long."""
+def binary_columns(draw: st.DrawFn, num: int) -> BinaryColumn:
+    """Generates a column with up to eight bytes per value, or with empty values. Single values would take longer."""
     lengths = [byte % 9 for byte in draw(st.binary(min_size=num, max_size=num))] if draw(st.booleans()) else [0] * num
     data = draw(st.binary(min_size=sum(lengths), max_size=sum(lengths)))
     ends = [*itertools.accumulate(lengths)]
@@ -40,7 +41,7 @@ def texts_of(draw: st.DrawFn, num: int) -> BinaryColumn:
 
 
 def as_rows(some: References) -> list[tuple]:
-    """What is meant, whatever the tables say it with."""
+    """Returns the references as rows that do not depend on the order of the tables."""
     raws = (None, *some.raws)
     columns = [list(getattr(some, name)) for name in TEXTS]
     return [
@@ -50,7 +51,7 @@ def as_rows(some: References) -> list[tuple]:
 
 
 def make_references(num: int) -> References:
-    """As they come of photographs in class folders: alike but for their shuffle keys."""
+    """Returns references like those of photographs in class folders, which differ mainly in their shuffle keys."""
     rows = np.zeros(num, ROW)
     rows["order"] = np.random.default_rng(0).integers(0, 2**64, num, np.uint64)
     rows["offset"] = -1
@@ -62,14 +63,14 @@ def make_references(num: int) -> References:
 
 @pytest.mark.slow(2)
 @given(references())
-def test_references_unpack_to_what_was_packed(some):
+def test_packed_references_are_unpacked_unchanged(some):
     unpacked = References.unpack(some.pack())
     assert unpacked.rows.dtype == ROW and len(unpacked) == len(some)
     assert unpacked.splits == some.splits and set(unpacked.raws) <= set(some.raws)
     assert as_rows(unpacked) == as_rows(some)
 
 
-def test_the_largest_and_the_smallest_fields_fit():
+def test_extreme_values_of_all_fields_are_kept():
     rows = np.zeros(2, ROW)
     for name in set(ROW.names) - {"split", "raw"}:
         rows[name] = np.iinfo(ROW[name]).min, np.iinfo(ROW[name]).max
@@ -80,37 +81,37 @@ def test_the_largest_and_the_smallest_fields_fit():
     assert [list(getattr(unpacked, name)) for name in TEXTS] == [[b"", b"x" * 100_000]] * 7
 
 
-def test_unpacked_rows_can_be_written_to():
+def test_unpacked_rows_are_writable():
     unpacked = References.unpack(make_references(2).pack())
     unpacked.rows["num_bytes"] = 7
     assert unpacked.rows["num_bytes"].tolist() == [7, 7]
 
 
 @given(references(), st.data())
-def test_take_gives_the_references_at_the_indices(some, data):
+def test_take_selects_references_by_index(some, data):
     indices = data.draw(st.lists(st.integers(0, len(some) - 1)) if len(some) else st.just([]))
     rows = as_rows(some)
     assert as_rows(some.take(np.array(indices, np.int64))) == [rows[index] for index in indices]
 
 
 @given(references(), st.data())
-def test_a_slice_is_what_lies_between_its_ends(some, data):
+def test_slice_selects_a_range(some, data):
     start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(some))] * 2)))
     assert as_rows(some.slice(start, stop)) == as_rows(some)[start:stop]
 
 
 @pytest.mark.slow
 @given(st.lists(references(), max_size=4))
-def test_concatenate_appends_one_to_the_other_whatever_their_tables(batches):
+def test_concatenate_joins_batches_with_different_tables(batches):
     before = [as_rows(batch) for batch in batches]
     joined = References.concatenate(batches)
     assert joined.rows.dtype == ROW
     assert as_rows(joined) == sum(before, [])
-    assert [as_rows(batch) for batch in batches] == before, "what was joined is as it was"
+    assert [as_rows(batch) for batch in batches] == before, "the batches must not change"
     assert len(set(joined.splits)) == len(joined.splits) and len(set(joined.raws)) == len(joined.raws)
 
 
-def test_each_image_may_have_a_size_of_its_own_however_many_there_are():
+def test_joined_references_may_have_many_image_sizes():
     def with_raws(start: int, stop: int) -> References:
         rows = np.zeros(stop - start, ROW)
         rows["raw"] = np.arange(stop - start) + 1
@@ -120,13 +121,13 @@ def test_each_image_may_have_a_size_of_its_own_however_many_there_are():
     joined = References.concatenate([with_raws(0, 40_000), with_raws(30_000, 70_000)])
     assert len(joined) == 80_000 and len(joined.raws) == 70_000
     chunks = [*joined.chunks()]
-    assert max(map(len, chunks)) < 16_000, "a piece has the sizes of its own images alone"
+    assert max(map(len, chunks)) < 16_000, "a chunk has only the sizes of its own images"
     actual = unpack_chunks(b"".join(chunks))
     assert [actual.raws[location - 1].height for location in actual.rows["raw"].tolist()] == [*range(40_000), *range(30_000, 70_000)]
 
 
 @given(st.lists(st.binary(max_size=9), max_size=20), st.data())
-def test_texts_are_a_list_of_bytes(values, data):
+def test_binary_column_behaves_like_a_list_of_bytes(values, data):
     texts = BinaryColumn.of(values)
     start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(values))] * 2)))
     indices = data.draw(st.lists(st.integers(0, len(values) - 1)) if values else st.just([]))
@@ -136,11 +137,11 @@ def test_texts_are_a_list_of_bytes(values, data):
     assert list(BinaryColumn.concatenate([texts.slice(0, start), texts.slice(start, len(values))])) == values
 
 
-# Pieces
+# Chunks
 
 
 @pytest.mark.parametrize("num", [0, 1, PIECE_REFERENCES - 1, PIECE_REFERENCES, PIECE_REFERENCES + 1, 3 * PIECE_REFERENCES])
-def test_pieces_hold_all_references_a_thousand_at_a_time(num):
+def test_chunks_have_a_fixed_number_of_references(num):
     some = make_references(num)
     chunks = list(some.chunks())
     assert len(chunks) == -(-num // PIECE_REFERENCES)
@@ -150,7 +151,7 @@ def test_pieces_hold_all_references_a_thousand_at_a_time(num):
 
 
 @given(st.lists(st.integers(0, 2 * PIECE_REFERENCES), max_size=3), st.data())
-def test_some_of_many_pieces(sizes, data):
+def test_unpack_some_selects_a_range_of_many_chunks(sizes, data):
     batches = [make_references(size) for size in sizes]
     packed, total = b"".join(chunk for batch in batches for chunk in batch.chunks()), sum(sizes)
     start, stop = sorted((data.draw(st.integers(0, total)), data.draw(st.integers(0, total))))
@@ -161,14 +162,14 @@ def test_some_of_many_pieces(sizes, data):
 
 @pytest.mark.slow
 @given(st.lists(references(), max_size=4))
-def test_pieces_of_several_are_joined_like_bytes(batches):
+def test_chunks_of_several_batches_can_be_joined(batches):
     data = b"".join(chunk for batch in batches for chunk in batch.chunks())
     assert as_rows(unpack_chunks(data)) == sum(map(as_rows, batches), [])
 
 
 @pytest.mark.slow
 @given(references().filter(len), references().filter(len), st.data())
-def test_a_piece_with_one_wrong_bit_is_noticed(first, second, data):
+def test_flipped_bit_in_a_chunk_is_detected(first, second, data):
     chunks = b"".join((*first.chunks(), *second.chunks()))
     expected = as_rows(first) + as_rows(second)
     bit = data.draw(st.integers(0, 8 * len(chunks) - 1))
@@ -181,14 +182,14 @@ def test_a_piece_with_one_wrong_bit_is_noticed(first, second, data):
     assert as_rows(actual) == expected
 
 
-def test_a_piece_that_claims_to_hold_none_is_noticed():
+def test_chunk_with_a_count_of_zero_is_rejected():
     first, second = (b"".join(make_references(num).chunks()) for num in (1, 3))
     assert first[4:8] == b"\x01\0\0\0"
     with pytest.raises(ValueError, match="no references"):
         unpack_chunks(first[:4] + bytes(4) + first[8:] + second)
 
 
-def test_a_piece_that_claims_to_hold_more_is_noticed():
+def test_chunk_with_a_too_large_count_is_rejected():
     (chunk,) = make_references(3).chunks()
     with pytest.raises(ValueError, match="3 references instead of 4"):
         unpack_chunks(chunk[:4] + b"\x04" + chunk[5:])
@@ -196,19 +197,19 @@ def test_a_piece_that_claims_to_hold_more_is_noticed():
 
 @pytest.mark.slow
 @given(references().filter(len), st.data())
-def test_a_piece_that_is_cut_off_is_noticed(some, data):
+def test_truncated_chunk_is_rejected(some, data):
     chunks = b"".join(some.chunks())
     with pytest.raises(ValueError, match=r"\d+ references in a piece|references end at byte \d+"):
         unpack_chunks(chunks[: data.draw(st.integers(1, len(chunks) - 1))])
 
 
 def test_packed_references_are_small():
-    # What cannot shrink: 8 bytes of shuffle key; the rest hardly counts.
+    # The 8 bytes of the shuffle key cannot be compressed.
     num = 4096
     assert len(make_references(num).pack()) / num < 12
 
 
-def test_the_same_references_pack_to_the_same_bytes_in_any_thread():
+def test_packing_in_threads_gives_the_same_bytes():
     packed: list[bytes] = []
     threads = [threading.Thread(target=lambda: packed.append(make_references(3000).pack())) for _ in range(4)]
     for thread in threads:
@@ -219,5 +220,5 @@ def test_the_same_references_pack_to_the_same_bytes_in_any_thread():
 
 
 @given(references())
-def test_their_size_in_memory_is_known(some):
+def test_num_bytes_includes_rows_and_columns(some):
     assert some.num_bytes >= len(some) * ROW.itemsize + sum(len(text) for name in TEXTS for text in getattr(some, name))

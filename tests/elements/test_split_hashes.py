@@ -1,4 +1,4 @@
-"""Splits: stable (promise 6), of the asked shares, and unrelated to the shuffle."""
+"""Tests that splits are stable (promise 6), have the given fractions and do not depend on the shuffle."""
 
 import hashlib
 import pathlib
@@ -21,20 +21,20 @@ KEYS = [f"class {index % 10}/{index}.jpg".encode() for index in range(20_000)]
 
 
 def listed_splits(directory: pathlib.Path, keys: list[str], seed: int = 0, groups: dict[str, str] = {}) -> dict[str, str]:
-    """Key -> split, as the listing makes references of inputs."""
+    """Returns the split of each key from references that the listing would make."""
     config = make_config(directory, seed=seed)
     references = make_references([InputRecord(key, key, "c", None, group=groups.get(key, "")) for key in keys], config)
     names = [references.splits[location] for location in references.rows["split"]]
     return dict(zip((key.decode() for key in references.keys), names, strict=True))
 
 
-def test_a_split_depends_on_its_key_alone_not_on_other_examples_nor_the_seed(tmp_path):
+def test_split_depends_only_on_the_key(tmp_path):
     keys = [f"c/{index}.jpg" for index in range(200)]
     everything = listed_splits(tmp_path, keys)
     assert len(everything) == 200 and set(everything.values()) == {"train", "validation"}
     cases = [
-        ("a part of them", keys[50:120], 0),
-        ("one alone", keys[7:8], 0),
+        ("subset", keys[50:120], 0),
+        ("single key", keys[7:8], 0),
         ("another order", keys[::-1], 0),
         ("another seed", keys, 2**64 - 1),
     ]
@@ -42,12 +42,12 @@ def test_a_split_depends_on_its_key_alone_not_on_other_examples_nor_the_seed(tmp
         assert listed_splits(tmp_path, some, seed) == {key: everything[key] for key in some}, case
 
 
-def test_shares_that_are_not_all_are_refused():
+def test_fractions_with_another_sum_than_one_are_rejected():
     with pytest.raises(ValueError, match="instead of 1"):
         hash_bounds({"train": Fraction("0.5"), "test": Fraction("0.4")})
 
 
-def test_what_belongs_together_comes_into_one_split_and_a_group_is_like_a_key(tmp_path):
+def test_groups_stay_in_one_split_and_hash_like_keys(tmp_path):
     keys = [f"c/{index}.jpg" for index in range(400)]
     groups = {key: f"patient {index % 40}" for index, key in enumerate(keys) if index % 3}
     actual = listed_splits(tmp_path, keys, groups=groups)
@@ -61,7 +61,7 @@ def test_what_belongs_together_comes_into_one_split_and_a_group_is_like_a_key(tm
     assert by_group == {group: {split} for group, split in as_keys.items()}
 
 
-def test_the_split_that_a_source_says_is_kept(tmp_path):
+def test_split_of_the_source_is_kept(tmp_path):
     names = ("test", "train", "a fold")
     images = [InputRecord(f"{index}", f"{index}", "c", names[index % 3]) for index in range(30)]
     references = make_references(images, make_config(tmp_path))
@@ -69,19 +69,19 @@ def test_the_split_that_a_source_says_is_kept(tmp_path):
 
 
 def test_splits_are_the_same_in_every_version():
-    # A dataset that grows is prepared again, with whatever version there is then.
+    # A growing dataset must keep its splits when it is prepared by a later version.
     locations = SplitByGroup(NINE_TO_ONE)([f"cat/{index}.jpg".encode() for index in range(100)])
     assert np.flatnonzero(locations).tolist() == [1, 6, 11, 25, 29, 36, 44, 86]
 
 
-def test_a_larger_share_only_takes_examples_in():
+def test_larger_fraction_only_adds_examples():
     small, large = SplitByGroup(NINE_TO_ONE), SplitByGroup({"train": Fraction("0.95"), "validation": Fraction("0.05")})
     moved = Counter(zip(small(KEYS).tolist(), large(KEYS).tolist()))
     assert moved[0, 1] == 0
     assert moved[1, 0] > 0
 
 
-def test_shares_are_right_within_what_chance_allows():
+def test_split_sizes_are_near_the_fractions():
     cases = [
         ("the default", {"train": "0.9", "validation": "0.1"}),
         ("three", {"train": "0.8", "validation": "0.1", "test": "0.1"}),
@@ -100,7 +100,7 @@ def test_shares_are_right_within_what_chance_allows():
 
 
 @given(st.lists(st.binary(), max_size=20), st.lists(st.integers(1, 10**9), min_size=1, max_size=6))
-def test_every_key_has_a_split_by_its_hash_alone(keys, weights):
+def test_split_is_determined_by_the_hash_of_the_key(keys, weights):
     fractions = {f"split{index}": Fraction(weight, sum(weights)) for index, weight in enumerate(weights)}
     locations = SplitByGroup(fractions)(keys)
     assert locations.shape == (len(keys),)
@@ -111,7 +111,7 @@ def test_every_key_has_a_split_by_its_hash_alone(keys, weights):
 
 
 @pytest.mark.parametrize("num_splits", [1, 3])
-def test_the_bounds_between_splits_are_exact(num_splits):
+def test_bounds_between_splits_are_exact(num_splits):
     split = SplitByGroup({name: Fraction(1, num_splits) for name in "abc"[:num_splits]})
     thirds = {0: 0, 2**64 // 3 - 1: 0, 2**64 // 3: 1, 2**65 // 3 - 1: 1, 2**65 // 3: 2, 2**64 - 1: 2}
     for value, location in thirds.items():
@@ -119,8 +119,8 @@ def test_the_bounds_between_splits_are_exact(num_splits):
             assert split([b"key"]).tolist() == [location if num_splits == 3 else 0], value
 
 
-def test_a_split_says_nothing_about_the_place_in_the_shuffle():
-    # With the shuffle's own hash, validation would be the last tenth of the ranks.
+def test_split_and_shuffle_order_are_uncorrelated():
+    # With the hash of the shuffle, the split validation would be the last tenth of the ranks.
     split = SplitByGroup(NINE_TO_ONE)(KEYS)
     for seed in (0, 1, 2**64 - 1):
         ranks = np.argsort(np.argsort(shuffle_orders(seed, KEYS)))

@@ -1,4 +1,4 @@
-"""Statistics are exact, and the same in whatever order batches arrive (promise 2)."""
+"""Tests that statistics are exact and do not depend on the order of batches (promise 2)."""
 
 import copy
 import functools
@@ -54,12 +54,12 @@ STATISTICS = st.builds(
 
 @pytest.mark.slow
 @given(st.lists(STATISTICS, max_size=4), st.randoms(use_true_random=False), st.integers(0, 4))
-def test_the_order_and_the_grouping_of_merges_do_not_matter(parts, random, bound):
+def test_merge_order_and_grouping_do_not_change_the_statistics(parts, random, bound):
     at_once = merge_statistics(parts)
     shuffled = random.sample(parts, len(parts))
     in_groups = merge_statistics([merge_statistics(shuffled[:bound]), merge_statistics(shuffled[bound:])])
     assert in_groups == at_once
-    # Counters take a count of zero for no count; a file does not.
+    # Counters treat a count of zero like a missing count, but a JSON file does not.
     if at_once.num_examples:
         assert in_groups.to_json() == at_once.to_json()
     assert {p: dict(s.labels) for p, s in in_groups.splits.items()} == {p: dict(s.labels) for p, s in at_once.splits.items()}
@@ -67,7 +67,7 @@ def test_the_order_and_the_grouping_of_merges_do_not_matter(parts, random, bound
 
 @pytest.mark.slow
 @given(st.lists(STATISTICS, min_size=1, max_size=3))
-def test_merging_leaves_its_parts_as_they_were(parts):
+def test_merging_does_not_change_the_parts(parts):
     before = copy.deepcopy(parts)
     merged = merge_statistics(parts)
     merged.merge(parts[-1])
@@ -76,7 +76,7 @@ def test_merging_leaves_its_parts_as_they_were(parts):
     assert parts == before
 
 
-def test_merging_adds_up():
+def test_merging_adds_counts():
     first = ImageStatistics({0: SplitStatistics(2, 10, Counter({1: 2})), 1: SplitStatistics(1, 1, Counter({0: 1}))}, {"image": ImageFacts(Counter(png=3))})
     of_second = {"image": ImageFacts(Counter(jpeg=2), Counter(cmyk=1)), "right": ImageFacts(Counter(bmp=2))}
     second = ImageStatistics({0: SplitStatistics(2, 5, Counter({1: 1, 2: 1}))}, of_second)
@@ -90,12 +90,12 @@ def test_merging_adds_up():
     assert merged.to_json()["other_images"]["right"]["formats"] == {"bmp": 2}
 
 
-def test_the_json_names_formats_in_one_order():
+def test_json_lists_formats_in_a_fixed_order():
     parts = [ImageStatistics(images={"image": ImageFacts(Counter({name: 1}))}) for name in ("webp", "jpeg", "png")]
     assert list(merge_statistics(parts).to_json()["images"]["formats"]) == ["jpeg", "png", "webp"]
 
 
-def test_nothing_is_no_statistics():
+def test_empty_statistics_have_no_values():
     nothing = {"num_images": 0, "formats": None, "reencoded": {}, "channels": None, "height": None, "width": None, "bytes": None}
     assert merge_statistics([]).to_json() == {"images": nothing}
     assert PixelSums().to_json() is None
@@ -106,8 +106,8 @@ def test_nothing_is_no_statistics():
 PICTURES = [
     ("tiny", noise(0, 1, 1)),
     ("small", noise(1, 28, 32)),
-    ("the largest that counts whole", noise(2, 128, 128)),
-    ("a little larger", noise(3, 128, 129)),
+    ("largest image with all pixels counted", noise(2, 128, 128)),
+    ("slightly larger", noise(3, 128, 129)),
     ("a photograph", noise(4, 199, 301)),
     ("a strip", noise(5, 1, 20_000)),
     ("black", np.zeros((9, 9, 3), np.uint8)),
@@ -115,26 +115,26 @@ PICTURES = [
 ]
 
 
-def counted(picture: np.ndarray) -> np.ndarray:
-    """float64 [num_pixels, 3]: every pixel of a small image, every fourth of every fourth row of a larger one."""
+def counted_pixels(picture: np.ndarray) -> np.ndarray:
+    """Returns float64 [num_pixels, 3] with all pixels of a small image or every fourth pixel of every fourth row."""
     step = 1 if picture.shape[0] * picture.shape[1] <= 16_384 else 4
     return picture[::step, ::step].reshape(-1, 3).astype(np.float64)
 
 
 @pytest.mark.parametrize("picture", [picture for _, picture in PICTURES], ids=[name for name, _ in PICTURES])
-def test_mean_and_variance_are_numpys_over_the_same_pixels(picture):
+def test_pixel_mean_and_variance_match_numpy(picture):
     sums = PixelSums.of(picture)
     actual = sums.to_json()
-    assert (actual["num_images"], actual["num_pixels"]) == (1, len(counted(picture)))
-    assert actual["mean"] == pytest.approx(counted(picture).mean(axis=0), rel=1e-12)
-    assert actual["variance"] == pytest.approx(counted(picture).var(axis=0), rel=1e-9, abs=1e-12)
+    assert (actual["num_images"], actual["num_pixels"]) == (1, len(counted_pixels(picture)))
+    assert actual["mean"] == pytest.approx(counted_pixels(picture).mean(axis=0), rel=1e-12)
+    assert actual["variance"] == pytest.approx(counted_pixels(picture).var(axis=0), rel=1e-9, abs=1e-12)
 
 
-def test_mean_and_variance_over_many_images_are_numpys_over_all_pixels():
+def test_pixel_mean_and_variance_over_many_images_match_numpy():
     sums, parts = PixelSums(), [PixelSums.of(picture) for _, picture in PICTURES]
     for part in parts:
         sums.merge(part)
-    pixels = np.concatenate([counted(picture) for _, picture in PICTURES])
+    pixels = np.concatenate([counted_pixels(picture) for _, picture in PICTURES])
     actual = sums.to_json()
     assert actual["mean"] == pytest.approx(pixels.mean(axis=0), rel=1e-12)
     assert actual["variance"] == pytest.approx(pixels.var(axis=0), rel=1e-9)
@@ -144,7 +144,7 @@ def test_mean_and_variance_over_many_images_are_numpys_over_all_pixels():
     assert merged == sums
 
 
-def test_sums_are_exact_integers_where_floats_would_round():
+def test_pixel_sums_are_exact_integers():
     sums = PixelSums()
     sums.merge(PixelSums(1, 2**53, (2**53,) * 3, (2**53,) * 3))
     sums.merge(PixelSums(1, 1, (1,) * 3, (1,) * 3))
@@ -156,7 +156,7 @@ def test_sums_are_exact_integers_where_floats_would_round():
 
 
 @given(st.lists(st.lists(st.integers(-(2**40), 2**40)), max_size=5))
-def test_a_range_is_that_of_all_values_however_they_come(batches):
+def test_range_does_not_depend_on_batches(batches):
     merged = functools.reduce(lambda total, values: total.merge(make_range(values)) or total, batches, Range())
     values = [value for batch in batches for value in batch]
     if values:
@@ -171,13 +171,13 @@ def test_a_range_is_that_of_all_values_however_they_come(batches):
 
 
 @given(st.lists(LETTERS, max_size=12), st.integers(0, 12))
-def test_the_first_dead_letters_are_those_that_sort_first(letters, bound):
+def test_first_dead_letters_are_the_smallest(letters, bound):
     count = count_letters(letters[:bound])
     count.merge(count_letters(letters[bound:]))
     assert (count.num, count.first) == (len(letters), [letter._replace(thumbnail="") for letter in sorted(letters)[:5]])
 
 
-def test_dead_letters_are_described_a_line_each():
+def test_dead_letters_are_described_in_one_line_each():
     letters = [DeadLetter(f"cat/{index}.jpg", "check", "bad_image", "0 bytes") for index in range(7)]
     lines = [f"\n  - cat/{index}.jpg: 0 bytes (check)" for index in range(5)]
     cases = [("none", 0, ""), ("two", 2, "".join(lines[:2])), ("seven", 7, "".join(lines) + "\n  - and 2 more")]
@@ -185,8 +185,8 @@ def test_dead_letters_are_described_a_line_each():
         assert count_letters(letters[:num]).describe() == expected, case
 
 
-def test_a_dead_letter_is_described_on_one_line_whatever_its_path_holds():
-    # Else the rest is lost where a worker process hands over its traceback, and a terminal obeys what is in a name.
+def test_control_characters_in_paths_are_escaped():
+    # Worker processes pass on only the last line of a message, and a terminal interprets control characters.
     for case, path in (("a line end", "cat/a\nb.jpg"), ("a return", "cat/a\rb.jpg"), ("an escape", "cat/a\x1b[2Jb.jpg")):
         described = count_letters([DeadLetter(path, "check", "bad_image", "0 bytes")]).describe()
         assert described.removeprefix("\n  - ").isprintable(), case
@@ -196,7 +196,7 @@ def test_a_dead_letter_is_described_on_one_line_whatever_its_path_holds():
 
 
 def any_bits(dtype: str, num: int, seed: int) -> np.ndarray:
-    """Numbers of all magnitudes that there are, NaN and infinities among them."""
+    """Returns numbers of all magnitudes, including NaN and infinities."""
     data = np.random.default_rng(seed).integers(0, 2 if dtype == "bool" else 256, num * np.dtype(dtype).itemsize, np.uint8)
     return np.frombuffer(data.tobytes(), dtype)
 
@@ -209,7 +209,7 @@ def sums_of(parts: list[np.ndarray], num_channels: int = 1) -> TensorSums:
 
 
 @pytest.mark.parametrize("dtype", TENSOR_DTYPES)
-def test_sums_of_tensors_are_exact_in_any_order(dtype):
+def test_tensor_sums_are_exact_in_any_order(dtype):
     parts = [any_bits(dtype, num, seed) for seed, num in enumerate((1, 2, 3, 64, 1000, 7))]
     at_once = sums_of(parts)
     in_groups = sums_of(parts[4:])
@@ -223,26 +223,26 @@ def test_sums_of_tensors_are_exact_in_any_order(dtype):
     assert (actual["min"], actual["max"]) == (finite.min(), finite.max())
     wide = finite.astype(np.longdouble)
     assert actual["mean"] == pytest.approx(float(wide.mean()), rel=1e-12)
-    if dtype != "float64":  # which has squares that are too large for it
+    if dtype != "float64":  # squares of float64 values can overflow
         assert actual["std"] == pytest.approx(float(wide.std()), rel=1e-9)
 
 
-def test_pixels_of_tensors_count_by_channel_and_what_is_not_finite_is_left_out():
+def test_tensor_pixel_statistics_exclude_non_finite_pixels():
     pixels = np.random.default_rng(0).normal(size=(50, 5)).astype(np.float32)
     pixels[3, 1], pixels[9, 4] = np.nan, -np.inf
     sums = sums_of([pixels], 5)
-    kept = np.delete(pixels, [3, 9], axis=0).astype(np.float64)
+    finite = np.delete(pixels, [3, 9], axis=0).astype(np.float64)
     actual = sums.pixels_to_json(5)
     assert (actual["num_images"], actual["num_pixels"], sums.num_not_finite) == (1, 48, 2)
-    np.testing.assert_allclose(actual["mean"], kept.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(actual["variance"], kept.var(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(actual["mean"], finite.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(actual["variance"], finite.var(axis=0), rtol=1e-9)
     nothing = sums_of([np.full(3, np.nan, np.float16)])
     assert nothing.pixels_to_json(1) is None and sums_of([np.zeros(4096, np.uint8)], 2048).pixels_to_json(2048) is None
     assert nothing.to_json() == {"num_examples": 1, "num_values": 0, "num_not_finite": 3, "min": None, "max": None, "mean": None, "std": None}
 
 
 @pytest.mark.parametrize("dtype", ["int64", "float64"])
-def test_what_is_large_and_differs_little_has_its_deviation(dtype):
+def test_deviation_of_large_similar_values_is_accurate(dtype):
     seconds = 1_700_000_000_000 + np.arange(1000, dtype=dtype) % 20
     actual = sums_of([seconds[:300], seconds[300:]]).to_json()
     assert (actual["mean"], actual["std"]) == (1_700_000_000_009.5, pytest.approx(float(np.std(np.arange(20)))))

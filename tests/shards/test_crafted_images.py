@@ -12,7 +12,7 @@ from made_images import encode, jpeg, png, write_files
 MASK = encode(np.zeros((9, 7), np.uint8), "PNG")
 SECOND_HEADER, IN_COLOUR = CORRUPT_PNGS["a second header"], png(1, 8, 8)
 # What Pillow makes of a transparency of more than 256 colours is a ValueError, when it converts the image.
-TRANSPARENT = VALID_PNGS["transparency, above 256"]
+TRANSPARENT = VALID_PNGS["transparency, more than 256 values"]
 
 
 def dead_letters(output) -> dict[str, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Keys that two inputs have: found from the listing alone, all of them, in one split or in two."""
+"""Tests that repeated keys are found from the listing, in one split or in several."""
 
 import io
 import itertools
@@ -27,7 +27,7 @@ INPUTS = st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from("xyz"), s
 
 
 def find(inputs: list[InputRecord], size: int, directory: pathlib.Path, block_references: int = 7, seed: int = 0) -> keys.Collisions:
-    """As GlobalShuffle does it, in runs of a size."""
+    """Returns the key collisions that GlobalShuffle finds in runs of `size` inputs."""
     config = make_config(directory, seed=seed)
     batches = [make_references(inputs[start : start + size], config) for start in range(0, len(inputs), size)]
     splits = sorted({image.split for image in inputs} - {None}) or ["train", "validation"]
@@ -39,7 +39,7 @@ def find(inputs: list[InputRecord], size: int, directory: pathlib.Path, block_re
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(INPUTS, st.integers(1, 9), st.integers(1, 50), st.integers(0, 2**64 - 1), st.randoms(use_true_random=False))
-def test_all_keys_of_several_inputs_are_found_in_whatever_order_they_are_listed(
+def test_all_repeated_keys_are_found_in_any_listing_order(
     tmp_path_factory, rows, size, block_references, seed, shuffler
 ):
     inputs = [InputRecord(key, path, "", split) for key, path, split in rows]
@@ -47,15 +47,16 @@ def test_all_keys_of_several_inputs_are_found_in_whatever_order_they_are_listed(
     collisions = find(inputs, size, tmp_path_factory.mktemp("first"), block_references, seed)
     assert (collisions.num, collisions.counts) == (len(expected), expected)
     for key, named in collisions.inputs.items():
-        mine = [keys.NamedInput(path, split) for element, path, split in rows if element == key]
-        assert len(named) == 2 and named == sorted(named) and not Counter(named) - Counter(mine)
-        assert len({item.split for item in named}) == min(2, len({entry.split for entry in mine})), "two splits are worst, and shown"
+        expected_inputs = [keys.NamedInput(path, split) for element, path, split in rows if element == key]
+        assert len(named) == 2 and named == sorted(named) and not Counter(named) - Counter(expected_inputs)
+        num_splits = min(2, len({entry.split for entry in expected_inputs}))
+        assert len({item.split for item in named}) == num_splits, "inputs in different splits are shown first"
     shuffler.shuffle(inputs)
     again = find(inputs, size + 1, tmp_path_factory.mktemp("again"), 1 << 19, seed)
     assert (again.counts, again.inputs) == (collisions.counts, collisions.inputs)
 
 
-def message_of(inputs: list[InputRecord], directory: pathlib.Path, **source: str | None) -> str:
+def error_message(inputs: list[InputRecord], directory: pathlib.Path, **source: str | None) -> str:
     collisions = find(inputs, 7, directory)
     config = make_config(directory, source=SourceConfig(**{"kind": "table", **source}))
     fractions = None if inputs[0].split else {"train": 1}
@@ -65,20 +66,20 @@ def message_of(inputs: list[InputRecord], directory: pathlib.Path, **source: str
 
 
 @pytest.mark.slow
-def test_a_message_shows_the_first_of_them_and_counts_all(tmp_path):
+def test_message_shows_the_first_keys_and_counts_all(tmp_path):
     inputs = [InputRecord(f"k{index:04d}", f"{half}.jpg", "", None) for index in range(500) for half in "ab"]
     random.Random(1).shuffle(inputs)
-    message = message_of(inputs, tmp_path)
+    message = error_message(inputs, tmp_path)
     assert message.startswith("--input=in: ") and " 500. " in message and "--key_column" in message
     assert message.split("\n")[1:] == [
         *(f"  - 'k{index:04d}': 'a.jpg' and 'b.jpg'" for index in range(keys.NUM_SHOWN)),
         f"  - and {500 - keys.NUM_SHOWN} more",
     ]
     wrapped = RuntimeError(f"UserError: {message} [while running 'Refuse']")
-    assert str(find_user_facing(wrapped)) == message, "whole behind what a runner makes of it"
+    assert str(find_user_facing(wrapped)) == message, "the text of the runner must be removed"
 
 
-def test_what_is_found_by_name_is_bounded_and_does_not_depend_on_the_order(tmp_path):
+def test_number_of_reported_keys_is_limited_and_deterministic(tmp_path):
     inputs = [InputRecord(f"k{index:04d}", f"{half}.jpg", "", None) for index in range(500) for half in "abc"]
     collisions = find(inputs, 70, tmp_path / "first", 100)
     assert (collisions.num, list(collisions.counts)) == (500, [f"k{index:04d}" for index in range(keys.NUM_SHOWN)])
@@ -86,14 +87,14 @@ def test_what_is_found_by_name_is_bounded_and_does_not_depend_on_the_order(tmp_p
     assert find(inputs[::-1], 110, tmp_path / "again", 300) == collisions
 
 
-def test_a_key_that_thousands_of_inputs_have_is_one_of_them(tmp_path):
+def test_key_of_thousands_of_inputs_is_one_collision(tmp_path):
     inputs = [InputRecord("k", f"{index}.jpg", "", None) for index in range(5000)]
     collisions = find([InputRecord("other", "a", "", None), *inputs], 1500, tmp_path, 100)
     assert (collisions.num, collisions.counts) == (1, {"k": 5000})
     assert [item.path for item in collisions.inputs["k"]] == ["0.jpg", "1.jpg"]
 
 
-def test_no_key_of_two_inputs_is_no_collision(tmp_path):
+def test_unique_keys_have_no_collision(tmp_path):
     inputs = [InputRecord(first + second, "a", "", None) for first, second in itertools.product("abcdefgh", repeat=2)]
     assert find(inputs, 9, tmp_path) == keys.Collisions()
 
@@ -112,14 +113,14 @@ def test_no_key_of_two_inputs_is_no_collision(tmp_path):
         ([("k\n\x1b", "a\n", None), ("k\n\x1b", "b\x1b", None)], {}, [r"'k\n\x1b': 'a\n' and 'b\x1b'"]),
     ],
 )
-def test_a_message_says_what_would_do(inputs, source, parts, tmp_path):
-    message = message_of([InputRecord(key, path, "", split) for key, path, split in inputs], tmp_path, **source)
+def test_message_suggests_a_solution(inputs, source, parts, tmp_path):
+    message = error_message([InputRecord(key, path, "", split) for key, path, split in inputs], tmp_path, **source)
     assert all(part in message for part in parts), message
     assert "\n" not in message
 
 
 def write_twice(folder: pathlib.Path, kind: str) -> list[str]:
-    """The same samples, with the same keys, in train and in test. Returns the options of the source."""
+    """Writes the same samples with the same keys to train and test. Returns the options of the source."""
     images = {f"{index:02d}": jpeg(index) for index in range(6)}
     (folder / "in").mkdir()
     for split in ("train", "test"):
@@ -141,22 +142,22 @@ def write_twice(folder: pathlib.Path, kind: str) -> list[str]:
 
 @pytest.mark.slow(1)
 @pytest.mark.parametrize("kind", ["tfrecord", "webdataset", "table"])
-def test_the_same_keys_in_two_splits_are_refused_whatever_the_source(kind, tmp_path, capsys):
+def test_equal_keys_in_two_splits_are_rejected_for_each_source(kind, tmp_path, capsys):
     options = write_twice(tmp_path, kind)
     command = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), *options]
     assert main(command) == 2
     message = capsys.readouterr().err
     assert "once: 6." in message and "--key_column" in message
     assert message.count(" in split 'train'") == message.count(" in split 'test'") == 6 and "Traceback" not in message
-    if kind != "table":  # one image is one image there, and its own place the same in both
+    if kind != "table":  # the table has one file per image, and so equal default keys
         assert main([*command, "--key_column="]) == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("runner", ["in memory", "two processes"])
-def test_keys_of_several_inputs_end_the_run_before_a_shard_is_written(runner, tmp_path, tmp_path_factory, monkeypatch, capsys):
+def test_repeated_keys_fail_the_run_before_a_shard_is_written(runner, tmp_path, tmp_path_factory, monkeypatch, capsys):
     def write(*unused):
-        raise AssertionError("a shard was begun")
+        raise AssertionError("a shard was started")
 
     monkeypatch.setattr(local, "num_cores", lambda: 0)
     monkeypatch.setattr("beam_pipelines.shards.write_shards.finished", write)

@@ -1,4 +1,4 @@
-"""The arithmetic of the global shuffle: a true permutation (promise 1), in shards of equal size, and nothing goes astray."""
+"""Tests that the global shuffle is a permutation (promise 1) in shards of equal size that loses no reference."""
 
 import hashlib
 import itertools
@@ -25,23 +25,23 @@ from made_references import make_config as make_run_config
 from made_references import plan_without_beam
 
 SEEDS = st.integers(0, 2**64 - 1)
-# Neither half of a surrogate pair, which UTF-8 has no bytes for, nor NUL, which no file name holds.
+# Without surrogates, which UTF-8 cannot encode, and without NUL, which file names cannot contain.
 KEYS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).map(str.encode)
 
 
 def full_shuffle_key(seed: int, key: bytes) -> bytes:
-    """BLAKE2b-128(key=seed, example key), as DESIGN.md promises it."""
+    """Returns the BLAKE2b-128 hash of an example key with the seed as hash key, as in the design."""
     return hashlib.blake2b(key, digest_size=16, key=seed.to_bytes(8, "big")).digest()
 
 
-def promised_order(seed: int, keys: Sequence[bytes]) -> list[bytes]:
+def expected_order(seed: int, keys: Sequence[bytes]) -> list[bytes]:
     return sorted(keys, key=lambda key: full_shuffle_key(seed, key))
 
 
 def make_references(keys: Sequence[bytes], seed: int, shift: int = 0) -> References:
-    """References whose `num_bytes` is the key's position and whose path is told from the key.
+    """Returns references whose `num_bytes` is the index of the key and whose path contains the key.
 
-    A `shift` drops the last bits of the orders: what is left sorts alike, but ties, and in few buckets.
+    A `shift` drops the last bits of the shuffle keys, which keeps the order but causes ties in few buckets.
     """
     rows = np.zeros(len(keys), ROW)
     rows["order"] = [int.from_bytes(full_shuffle_key(seed, key)[:8], "big") >> shift for key in keys]
@@ -51,60 +51,60 @@ def make_references(keys: Sequence[bytes], seed: int, shift: int = 0) -> Referen
 
 
 def cut(references: References, bounds: Sequence[int]) -> list[References]:
-    """Batches that begin and end at `bounds`; some may be empty."""
+    """Splits references into batches at `bounds`. Batches may be empty."""
     edges = [0, *sorted(min(bound, len(references)) for bound in bounds), len(references)]
     return [references.slice(begin, end) for begin, end in itertools.pairwise(edges)]
 
 
-# The order
+# Order
 
 
 @given(st.lists(KEYS, unique=True), SEEDS)
-def test_the_order_is_a_permutation_by_the_full_blake2b_128(keys, seed):
+def test_order_is_the_permutation_by_blake2b_128(keys, seed):
     references = make_references(keys, seed)
     ordered, collisions = sort_by_shuffle_key(references, np.arange(len(references)), seed)
     actual = list(ordered.keys)
-    assert actual == promised_order(seed, keys)
-    assert [keys[position] for position in ordered.rows["num_bytes"]] == actual, "rows moved away from their keys"
-    assert [path.removeprefix(b"path/") for path in ordered.paths] == actual, "paths moved away from their keys"
+    assert actual == expected_order(seed, keys)
+    assert [keys[position] for position in ordered.rows["num_bytes"]] == actual, "rows must stay with their keys"
+    assert [path.removeprefix(b"path/") for path in ordered.paths] == actual, "paths must stay with their keys"
     assert not collisions.num
 
 
 @given(st.lists(KEYS, unique=True), SEEDS)
-def test_shuffle_keys_are_blake2b_128_and_orders_their_first_8_bytes(keys, seed):
+def test_shuffle_keys_are_blake2b_128_and_orders_are_the_first_8_bytes(keys, seed):
     digests = [full_shuffle_key(seed, key) for key in keys]
     assert [shuffle_keys.shuffle_key(seed, key) for key in keys] == digests
     assert shuffle_keys.shuffle_orders(seed, keys).tolist() == [int.from_bytes(digest[:8], "big") for digest in digests]
 
 
-def test_the_shuffle_key_is_the_same_in_every_version():
-    # With another one, the same command would write another dataset (promise 2).
+def test_shuffle_key_is_the_same_in_every_version():
+    # With another shuffle key, the same command would write another dataset (promise 2).
     assert shuffle_keys.shuffle_key(7, "Löwe/1.jpg".encode()).hex() == "aefcc7ca37bb41b10a0f3eb377e49da3"
 
 
-def test_buckets_are_the_first_bits():
+def test_buckets_are_the_first_16_bits():
     cases = {0: 0, 2**48 - 1: 0, 2**48: 1, 2**64 - 1: NUM_BUCKETS - 1}
     for order, bucket in cases.items():
         assert shuffle_keys.buckets(np.array([order], np.uint64)).tolist() == [bucket], hex(order)
 
 
 @given(st.integers(1, 60), SEEDS, st.integers(0, 64), st.randoms(use_true_random=False))
-def test_equal_first_64_bits_are_told_apart_by_the_rest(num_keys, seed, shift, random):
+def test_ties_in_the_first_64_bits_are_resolved_by_the_full_key(num_keys, seed, shift, random):
     keys = [f"{index}.jpg".encode() for index in range(num_keys)]
     random.shuffle(keys)
     references = make_references(keys, seed, min(shift, 63))
     if shift == 64:
         references.rows["order"] = 0
     ordered, collisions = sort_by_shuffle_key(references, np.arange(len(references)), seed)
-    assert list(ordered.keys) == promised_order(seed, keys)
-    assert not collisions.num, "keys that tie are two keys"
+    assert list(ordered.keys) == expected_order(seed, keys)
+    assert not collisions.num, "keys with equal first bits are not equal keys"
 
 
 # Shards
 
 
 @given(st.integers(1, 10**12), st.integers(1, 5000), st.data())
-def test_shards_are_equal_give_or_take_one_and_tile_the_ranks(num_inputs, num_shards, data):
+def test_shard_sizes_differ_by_at_most_one_and_cover_all_ranks(num_inputs, num_shards, data):
     num_shards = min(num_shards, num_inputs)
     plan = SplitRanks("train", num_inputs, num_shards, np.zeros(0, np.int64))
     bounds = [plan.first_rank(index) for index in range(num_shards + 1)]
@@ -124,7 +124,7 @@ ORDERS = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=50).map(lambda
 
 
 @given(st.lists(st.tuples(st.sampled_from(["train", "test"]), ORDERS), max_size=5))
-def test_counts_of_parts_add_up(parts):
+def test_counts_of_parts_are_added(parts):
     packed = []
     for split, orders in parts:
         counts = KeyCounts()
@@ -132,19 +132,19 @@ def test_counts_of_parts_add_up(parts):
         packed.append(counts.pack())
     merged = merge_counts(packed)
     for split in {split for split, _ in parts}:
-        mine = np.concatenate([orders for item, orders in parts if item == split])
-        assert merged[split].tolist() == np.bincount(shuffle_keys.buckets(mine), minlength=NUM_BUCKETS).tolist()
+        expected = np.concatenate([orders for item, orders in parts if item == split])
+        assert merged[split].tolist() == np.bincount(shuffle_keys.buckets(expected), minlength=NUM_BUCKETS).tolist()
     assert merged.keys() == {split for split, _ in parts}
 
 
-def test_counts_of_a_bundle_of_few_keys_are_small():
+def test_counts_of_a_small_bundle_are_small():
     counts = KeyCounts()
     counts.add("train", shuffle_keys.shuffle_orders(0, [f"{index}".encode() for index in range(100)]))
     assert sum(map(len, counts.pack().values())) < 1000 < NUM_BUCKETS
 
 
 @given(st.dictionaries(st.sampled_from(["train", "test"]), ORDERS, min_size=1), st.integers(1, 30), st.integers(0, 10**9))
-def test_blocks_tile_the_buckets_and_are_of_about_equal_size(orders, block_references, reference_bytes):
+def test_blocks_cover_the_buckets_and_have_similar_sizes(orders, block_references, reference_bytes):
     counts = {split: np.bincount(shuffle_keys.buckets(of_split), minlength=NUM_BUCKETS) for split, of_split in orders.items()}
     with mock.patch.object(ranks, "BLOCK_REFERENCES", block_references):
         plan = plan_shuffle(counts, dict.fromkeys(counts, 1), reference_bytes)
@@ -154,13 +154,13 @@ def test_blocks_tile_the_buckets_and_are_of_about_equal_size(orders, block_refer
     total = sum(counts.values())
     assert len(bounds) - 1 <= max(ranks.FEW_BLOCKS, -(-int(total.sum()) // block_references), -(-reference_bytes // ranks.BLOCK_BYTES))
     for begin, end in itertools.pairwise(bounds):
-        assert total[begin:end].sum() < 2 * block_references + total[begin:end].max(), "but for what one bucket adds"
+        assert total[begin:end].sum() < 2 * block_references + total[begin:end].max(), "one bucket more is allowed"
     for split, item in plan.splits.items():
         assert item.num_inputs == len(orders[split]) == item.before[-1]
         assert (np.diff(item.before) == counts[split]).all()
 
 
-def test_blocks_grow_with_the_data_and_references_with_many_bytes_make_more_of_them():
+def test_number_of_blocks_grows_with_the_references_and_their_bytes():
     counts = {"train": np.full(NUM_BUCKETS, 1000)}  # 65 million
     for reference_bytes, expected in ((0, 125), (13 << 30, 139), (1 << 50, NUM_BUCKETS)):
         assert len(plan_shuffle(counts, {"train": 1}, reference_bytes).block_bounds) - 1 == expected, reference_bytes
@@ -188,33 +188,33 @@ def test_routing_by_blocks_gives_the_exact_global_order(
     with mock.patch("beam_pipelines.elements.references.PIECE_REFERENCES", 7), mock.patch("beam_pipelines.elements.reference_runs.PIECE_REFERENCES", 7):
         planned, _, _ = plan_without_beam(batches, {"train": num_shards}, config, block_references=block_references)
         written = [read_planned_shard(config, shard) for shard in planned]
-    assert [key for shard in written for key in shard.keys] == promised_order(seed, keys)
+    assert [key for shard in written for key in shard.keys] == expected_order(seed, keys)
     assert {len(shard) for shard in written} <= {num_keys // num_shards, -(-num_keys // num_shards)}
     assert [shard.address.shard_index for shard in planned] == list(range(num_shards))
     for shard in written:
         assert [keys[position] for position in shard.rows["num_bytes"]] == list(shard.keys)
 
 
-def test_many_keys_of_many_batches_and_shards_come_out_in_the_exact_global_order(tmp_path):
-    # Enough keys that most buckets hold one, many more shards than blocks, and shards that end within a block.
+def test_many_batches_and_shards_give_the_exact_global_order(tmp_path):
+    # Most buckets have at most one key, there are more shards than blocks, and shards end inside a block.
     keys = [f"{index}.jpg".encode() for index in range(20_000)]
     batches = cut(make_references(keys, seed=3), range(1_111, 20_000, 1_111))
     config = make_run_config(tmp_path, seed=3)
     planned, _, plan = plan_without_beam(batches, {"train": 777}, config, block_references=400)
     written = [read_planned_shard(config, shard) for shard in planned]
     assert len(plan.block_bounds) - 1 == 50
-    assert [key for shard in written for key in shard.keys] == promised_order(3, keys)
+    assert [key for shard in written for key in shard.keys] == expected_order(3, keys)
     assert {len(shard) for shard in written} == {25, 26}
 
 
-# How many shards
+# Number of shards
 
 
 SPLIT_SIZES = st.dictionaries(st.sampled_from(["train", "validation", "test", "extra"]), st.integers(1, 10**6), min_size=1)
 
 
 @given(SPLIT_SIZES, st.data())
-def test_shards_are_shared_out_in_proportion(num_examples, data):
+def test_shards_are_distributed_in_proportion(num_examples, data):
     total = sum(num_examples.values())
     num_shards = data.draw(st.integers(len(num_examples), min(total, 5000)))
     shares = ranks.share_out(num_shards, num_examples)
@@ -222,18 +222,18 @@ def test_shards_are_shared_out_in_proportion(num_examples, data):
     assert sum(shares.values()) == num_shards
     for split, share in shares.items():
         assert 1 <= share <= num_examples[split], split
-    if all(num_shards * count >= total for count in num_examples.values()):  # none has to be raised to one
+    if all(num_shards * count >= total for count in num_examples.values()):  # every split has at least one shard anyway
         for split, share in shares.items():
             assert abs(share - num_shards * num_examples[split] / total) < 1, split
 
 
-def test_shards_are_shared_out_as_one_would_by_hand():
+def test_distribution_of_shards_to_splits():
     cases = [
         ("even", 10, {"train": 50, "validation": 50}, {"train": 5, "validation": 5}),
         ("nine to one", 16, {"train": 900, "validation": 100}, {"train": 14, "validation": 2}),
         ("a small split gets one", 16, {"train": 9_990, "validation": 10}, {"train": 15, "validation": 1}),
         ("one each", 3, {"train": 998, "validation": 1, "test": 1}, {"train": 1, "validation": 1, "test": 1}),
-        ("one an example", 7, {"train": 4, "validation": 3}, {"train": 4, "validation": 3}),
+        ("one per example", 7, {"train": 4, "validation": 3}, {"train": 4, "validation": 3}),
     ]
     for case, num_shards, num_examples, expected in cases:
         assert ranks.share_out(num_shards, num_examples) == expected, case
@@ -243,15 +243,15 @@ def make_config(**options: object) -> PrepareJob:
     return PrepareJob(input="in", output="out", name="flowers", **options)
 
 
-def test_a_number_of_shards_that_cannot_be_is_refused():
+def test_invalid_number_of_shards_is_rejected():
     by_name: Mapping[str, int] = {"train": 2, "validation": 11}
     cases = [
-        ("fewer than splits", 1, ["--num_shards=1", "2 (one per split: train, validation)", "30 (one per example)"]),
-        ("more than examples", 31, ["--num_shards=31", "30 (one per example)"]),
-        ("more than a split's examples", by_name, ["--num_shards=train=2,validation=11", "at most 10", "'validation'"]),
-        ("a split without a number", {"train": 2}, ["--num_shards=train=2", "each of train, validation"]),
-        ("a split that is not there", {"train": 2, "validation": 1, "test": 1}, ["test=1", "train, validation"]),
-        ("another name", {"train": 2, "valid": 1}, ["valid=1", "train, validation"]),
+        ("fewer than splits", 1, ["--num_shards=1", "train, validation", "30"]),
+        ("more than examples", 31, ["--num_shards=31", "30"]),
+        ("more than the examples of a split", by_name, ["--num_shards=train=2,validation=11", "10", "'validation'"]),
+        ("missing split", {"train": 2}, ["--num_shards=train=2", "each of train, validation"]),
+        ("unknown split", {"train": 2, "validation": 1, "test": 1}, ["test=1", "train, validation"]),
+        ("misspelled split", {"train": 2, "valid": 1}, ["valid=1", "train, validation"]),
     ]
     for case, num_shards, parts in cases:
         with pytest.raises(UserError) as caught:
@@ -262,14 +262,14 @@ def test_a_number_of_shards_that_cannot_be_is_refused():
             assert part in str(caught.value), case
 
 
-def test_shards_by_name_come_in_the_order_of_the_splits():
+def test_shards_by_name_are_in_the_order_of_the_splits():
     config = make_config(num_shards={"validation": 10, "train": 20})
     chosen = ranks.choose_num_shards(config, {"train": 20, "validation": 10}, {"train": 1, "validation": 1})
     assert list(chosen.items()) == [("train", 20), ("validation", 10)]
 
 
 @given(SPLIT_SIZES, st.integers(1, 10**12), st.one_of(st.none(), st.integers(1, 10**10)))
-def test_shards_by_size_keep_to_their_bounds(num_examples, num_bytes, shard_bytes):
+def test_shards_by_size_stay_within_their_bounds(num_examples, num_bytes, shard_bytes):
     sizes = {split: num_bytes for split in num_examples}
     chosen = ranks.choose_num_shards(make_config(shard_bytes=shard_bytes), num_examples, sizes)
     assert list(chosen) == list(num_examples)
@@ -277,26 +277,26 @@ def test_shards_by_size_keep_to_their_bounds(num_examples, num_bytes, shard_byte
         assert 1 <= num_shards <= num_examples[split]
         if num_shards < num_examples[split]:
             assert num_bytes / num_shards <= (shard_bytes or MAX_SHARD_BYTES)
-        if num_shards > 1:  # not more of them than it takes
+        if num_shards > 1:  # one shard fewer would be too large
             smallest = shard_bytes or (MIN_SHARD_BYTES if num_shards <= PREFERRED_SHARDS else MAX_SHARD_BYTES)
             assert num_bytes / (num_shards - 1) > smallest
 
 
-def test_shards_by_size_are_a_few_for_a_small_dataset():
+def test_small_datasets_have_few_shards():
     cases = [
         ("100 KB", 100_000, None, 1),
         ("5 MiB", 5 << 20, None, 5),
         ("1 GiB", 1 << 30, None, 16),
         ("4 GiB", 4 << 30, None, 32),
         ("1 GiB in 100 MB", 1 << 30, 100 * 10**6, 11),
-        ("nothing but empty images", 0, None, 1),
+        ("only empty images", 0, None, 1),
     ]
     for case, num_bytes, shard_bytes, expected in cases:
         config = make_config(shard_bytes=shard_bytes)
         assert ranks.choose_num_shards(config, {"train": 10**6}, {"train": num_bytes}) == {"train": expected}, case
 
 
-# Uniformity. The seeds are fixed, so the outcome is too; the bounds are those that chance would break once in a thousand times.
+# Uniformity. The seeds are fixed, so that the tests are deterministic. Random seeds would fail once in a thousand runs.
 
 
 def ordered_labels(seed: int, num_keys: int) -> tuple[int, ...]:
@@ -317,13 +317,13 @@ def test_every_permutation_is_equally_likely():
     assert_uniform(counts, 24)
 
 
-def test_every_place_is_equally_likely_for_every_key():
+def test_every_position_is_equally_likely_for_every_key():
     orders = [ordered_labels(seed, 12) for seed in range(2_400)]
     for label in range(12):
         assert_uniform(Counter(order.index(label) for order in orders), 12)
 
 
-def test_another_seed_gives_an_unrelated_order_and_the_same_seed_the_same():
+def test_orders_of_different_seeds_are_uncorrelated():
     num_keys = 2_000
     first, again, other = (np.argsort(ordered_labels(seed, num_keys)) for seed in (0, 0, 1))
     assert np.array_equal(first, again)

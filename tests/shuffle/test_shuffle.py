@@ -1,4 +1,4 @@
-"""GlobalShuffle on the local runner, beside what Beam itself offers; and what a runner that loses something is told."""
+"""Tests of GlobalShuffle on the local runner, of Beam's own shuffles, and of runners that lose or repeat elements."""
 
 import itertools
 import random
@@ -40,7 +40,7 @@ def images(keys: Iterable[str], split: str | None = None) -> list[InputRecord]:
 
 
 def run(make_output: Callable[[beam.Pipeline], beam.PCollection]) -> list:
-    """The elements of a PCollection, in the order in which the local runner hands them on."""
+    """Returns the elements of a PCollection in the order in which the local runner passes them on."""
     options = parse_pipeline_options([])
     with beam.Pipeline(runner=choose_engine(options).make_runner(), options=options) as pipeline:
         make_output(pipeline) | "Collect" >> beam.ParDo(_Collect())
@@ -48,7 +48,7 @@ def run(make_output: Callable[[beam.Pipeline], beam.PCollection]) -> list:
 
 
 class _Collect(beam.DoFn):
-    """Keeps what it sees: the local runner's one worker runs in this process."""
+    """Stores all elements. The single worker of the local runner is in this process."""
 
     elements: list = []
 
@@ -60,7 +60,7 @@ class _Collect(beam.DoFn):
 
 
 def global_shuffle(batches: list[list[InputRecord]], num_shards: dict[str, int], config: PrepareJob) -> Plan:
-    """The plan that the local runner makes of runs; the sample, which has images to look at, has tests of its own."""
+    """Returns the plan that the local runner makes from runs. The sample is replaced by fixed numbers of shards."""
     references = [make_references(batch, config) for batch in batches]
     runs = [write_run([batch], config.spool_directory) for batch in references]
     is_given = batches[0][0].split is not None
@@ -85,27 +85,27 @@ def global_shuffle(batches: list[list[InputRecord]], num_shards: dict[str, int],
 
 
 def keys_of(plan: Plan) -> dict[tuple[str, int], list[str]]:
-    """(split, shard index) -> its keys in the plan."""
+    """Returns the keys of each shard in the plan, by split and shard index."""
     return {
         (shard.address.split, shard.address.shard_index): [key.decode() for key in read_planned_shard(plan.config, shard).keys]
         for shard in plan.shards()
     }
 
 
-def promised(keys: Iterable[str], seed: int = 0) -> list[str]:
+def expected_order(keys: Iterable[str], seed: int = 0) -> list[str]:
     return sorted(keys, key=lambda key: shuffle_key(seed, key.encode()))
 
 
-def test_references_come_in_exact_rank_order_in_equal_shards(tmp_path):
+def test_references_are_in_exact_rank_order_in_equal_shards(tmp_path):
     batches = [images(KEYS[start : start + 100]) for start in range(0, len(KEYS), 100)]
     shards = keys_of(global_shuffle(batches, {"train": 7}, make_config(tmp_path, splits=ALL_IN_ONE)))
     assert list(shards) == [("train", index) for index in range(7)]
-    assert sum(shards.values(), []) == promised(KEYS)
+    assert sum(shards.values(), []) == expected_order(KEYS)
     assert {len(keys) for keys in shards.values()} <= {428, 429}
 
 
 @pytest.mark.slow
-def test_the_order_of_the_listing_and_the_size_of_batches_change_nothing(tmp_path, monkeypatch):
+def test_listing_order_and_batch_size_do_not_change_the_plan(tmp_path, monkeypatch):
     config = make_config(tmp_path / "first", splits=ALL_IN_ONE)
     expected = keys_of(global_shuffle([images(KEYS)], {"train": 5}, config))
     shuffled = random.Random(1).sample(KEYS, len(KEYS))
@@ -116,34 +116,34 @@ def test_the_order_of_the_listing_and_the_size_of_batches_change_nothing(tmp_pat
         assert keys_of(global_shuffle(batches, {"train": 5}, config)) == expected, block_references
 
 
-def test_splits_are_ranked_apart(tmp_path):
+def test_splits_are_ranked_separately(tmp_path):
     evens, odds = KEYS[::2], KEYS[1::2]
     batches = [images(evens, "train"), images(odds, "test")]
     shards = keys_of(global_shuffle(batches, {"train": 3, "test": 2}, make_config(tmp_path)))
     for split, expected in (("train", evens), ("test", odds)):
-        assert sum((keys for (item, _), keys in shards.items() if item == split), []) == promised(expected), split
+        assert sum((keys for (item, _), keys in shards.items() if item == split), []) == expected_order(expected), split
 
 
-def test_one_example_and_many_shards_a_block(tmp_path, monkeypatch):
+def test_single_example_and_many_shards_per_block(tmp_path, monkeypatch):
     alone = global_shuffle([images(["0/0"])], {"train": 1}, make_config(tmp_path / "alone", splits=ALL_IN_ONE))
     assert keys_of(alone) == {("train", 0): ["0/0"]}
     monkeypatch.setattr("beam_pipelines.shuffle.ranks.BLOCK_REFERENCES", 1000)
     config = make_config(tmp_path / "many", splits=ALL_IN_ONE)
     shards = keys_of(global_shuffle([images(KEYS[:500]), images(KEYS[500:])], {"train": 100}, config))
-    assert sum(shards.values(), []) == promised(KEYS)
+    assert sum(shards.values(), []) == expected_order(KEYS)
 
 
-def test_another_seed_is_another_order_in_the_same_splits(tmp_path):
+def test_another_seed_changes_the_order_but_not_the_splits(tmp_path):
     actual = {}
     for seed in (0, 7):
         shards = keys_of(global_shuffle([images(KEYS)], {"train": 1, "validation": 1}, make_config(tmp_path / f"{seed}", seed=seed)))
         actual[seed] = shards
-        assert all(keys == promised(keys, seed) for keys in shards.values()), seed
+        assert all(keys == expected_order(keys, seed) for keys in shards.values()), seed
     assert {location: set(keys) for location, keys in actual[0].items()} == {slot: set(keys) for slot, keys in actual[7].items()}
     assert actual[0] != actual[7]
 
 
-def test_keys_of_two_inputs_end_the_run_and_no_plan_is_written(tmp_path):
+def test_repeated_keys_fail_the_run_without_a_plan(tmp_path):
     config = make_config(tmp_path, splits=ALL_IN_ONE)
     with pytest.raises(Exception) as caught:
         global_shuffle([images(KEYS[:9]), images(KEYS[5:11])], {"train": 2}, config)
@@ -153,21 +153,21 @@ def test_keys_of_two_inputs_end_the_run_and_no_plan_is_written(tmp_path):
     assert read_plan(config) is None
 
 
-# What goes wrong on the way
+# Lost and repeated elements
 
 BLOCK_MEDDLERS = {
-    "pieces are lost": lambda chunks: chunks[1:],
-    "pieces are repeated": lambda chunks: [*chunks, chunks[0]],
-    "some are lost and others repeated": lambda chunks: [*chunks[1:], chunks[-1]],
+    "lost chunks": lambda chunks: chunks[1:],
+    "repeated chunks": lambda chunks: [*chunks, chunks[0]],
+    "lost and repeated chunks": lambda chunks: [*chunks[1:], chunks[-1]],
 }
 SHARD_MEDDLERS = {
-    "what a block has is lost": lambda chunks: chunks[1:],
-    "what a block has is repeated": lambda chunks: [*chunks, chunks[-1]],
+    "lost part of a block": lambda chunks: chunks[1:],
+    "repeated part of a block": lambda chunks: [*chunks, chunks[-1]],
 }
 
 
 def shuffle_with(config: PrepareJob, **meddlers: Callable) -> list:
-    sizes = (11, 30, 57)  # so that no two batches have as many of a block
+    sizes = (11, 30, 57)  # batches have different numbers of references in each block
     edges = [0, *itertools.accumulate(sizes)]
     keys = random.Random(0).sample(KEYS, edges[-1])
     batches = [make_references(images(keys[begin:end]), config) for begin, end in itertools.pairwise(edges)]
@@ -175,7 +175,7 @@ def shuffle_with(config: PrepareJob, **meddlers: Callable) -> list:
 
 
 @pytest.mark.parametrize("meddle", BLOCK_MEDDLERS.values(), ids=BLOCK_MEDDLERS)
-def test_a_runner_that_loses_or_repeats_pieces_of_a_block_fails_the_run(tmp_path, meddle):
+def test_lost_or_repeated_chunks_of_a_block_fail_the_run(tmp_path, meddle):
     config = make_config(tmp_path, splits=ALL_IN_ONE)
     assert len(shuffle_with(config)) == 4
     for meddled in range(4):
@@ -185,7 +185,7 @@ def test_a_runner_that_loses_or_repeats_pieces_of_a_block_fails_the_run(tmp_path
 
 
 @pytest.mark.parametrize("meddle", SHARD_MEDDLERS.values(), ids=SHARD_MEDDLERS)
-def test_a_runner_that_loses_or_repeats_what_a_block_has_for_a_shard_fails_the_run(tmp_path, meddle):
+def test_lost_or_repeated_parts_of_a_shard_fail_the_run(tmp_path, meddle):
     config = make_config(tmp_path, splits=ALL_IN_ONE)
     for meddled in range(4):
         with pytest.raises(RunError, match="references arrived.* lost or repeated"):
@@ -193,7 +193,7 @@ def test_a_runner_that_loses_or_repeats_what_a_block_has_for_a_shard_fails_the_r
             pytest.fail(f"shard {meddled}")
 
 
-def test_a_runner_that_loses_all_of_a_block_or_of_a_shard_fails_the_run(tmp_path):
+def test_lost_blocks_or_shards_fail_the_run(tmp_path):
     config = make_config(tmp_path, splits=ALL_IN_ONE)
     lost = make_references(images(KEYS[:100]), config)
     with pytest.raises(RunError, match="lost or repeated"):
@@ -213,12 +213,12 @@ EXPECTED_RUN = expected_run_length([300] * NUM_LABELS)
 
 
 def is_shuffled(keys: list[str]) -> bool:
-    """Within a tenth of what a true permutation gives."""
+    """Returns true if the mean run length is within a tenth of the expected value of a random permutation."""
     assert sorted(keys) == sorted(KEYS)
     return abs(mean_run_length(keys) / EXPECTED_RUN - 1) < 0.1
 
 
-def test_the_global_shuffle_ends_runs_of_same_label_records(tmp_path):
+def test_global_shuffle_breaks_runs_of_equal_labels(tmp_path):
     plan = global_shuffle([images(KEYS)], {"train": 4}, make_config(tmp_path, splits=ALL_IN_ONE))
     assert is_shuffled(sum(keys_of(plan).values(), []))
 
@@ -237,7 +237,7 @@ def beam_random_keys(root: beam.Pipeline) -> beam.PCollection:
     )
 
 
-@pytest.mark.parametrize("beams_own", [beam_reshuffle, beam_random_keys])
-def test_beams_own_shuffles_fail_the_same_test(beams_own):
-    """Why this project has a shuffle of its own. If Beam learns to shuffle, this says so."""
-    assert not is_shuffled(run(beams_own)), mean_run_length(run(beams_own))
+@pytest.mark.parametrize("beam_shuffle", [beam_reshuffle, beam_random_keys])
+def test_shuffles_of_beam_are_not_random_permutations(beam_shuffle):
+    """The project has its own shuffle for this reason. A failure shows that Beam has a random shuffle."""
+    assert not is_shuffled(run(beam_shuffle)), mean_run_length(run(beam_shuffle))
