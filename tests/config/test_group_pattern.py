@@ -1,4 +1,4 @@
-"""Groups that a pattern finds in keys, in time that no pattern makes long."""
+"""Tests of `GroupPattern`, which finds groups in keys in linear time."""
 
 import re
 
@@ -14,18 +14,18 @@ from beam_pipelines.errors import UserError
     st.sampled_from([r"^[^/]+/(p\d+)_", r"p\d+", r"(a|b)+", r"/", r"(?:x|p)(\d)", r"[^/]+$"]),
     st.lists(st.text(alphabet="abp/_12é\n", max_size=12), max_size=8),
 )
-def test_it_finds_what_a_search_finds(pattern, keys):
+def test_find_agrees_with_re_search(pattern, keys):
     matches = [re.search(pattern, key) for key in keys]
     expected = [match[match.re.groups and 1].encode() if match else b"" for match in matches]
-    if not pattern.endswith("$"):  # which Python's also finds before a line's end
+    if not pattern.endswith("$"):  # Python's `$` also matches before a newline at the end
         assert GroupPattern(pattern).find([key.encode() for key in keys]) == expected
 
 
-def test_a_pattern_that_would_take_forever_takes_none():
+def test_catastrophic_pattern_runs_in_linear_time():
     assert GroupPattern(r"^(a+)+$").find([b"a" * 100_000 + b"!"]) == [b""]
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=x)", r"(a)\1", "((a{500}){500}){500}", "a**"])
-def test_what_is_no_pattern_is_one_line(pattern):
+def test_invalid_pattern_raises_one_line_error(pattern):
     with pytest.raises(UserError, match=rf"^--group_pattern={re.escape(pattern)}: .*RE2"):
         GroupPattern(pattern)

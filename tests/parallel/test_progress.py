@@ -1,4 +1,4 @@
-"""Counts of several processes add up, and become bars."""
+"""Tests of progress counts, which are summed over processes and shown as bars."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from beam_pipelines.parallel.progress import Counts, count, read_counts
 from object_stores import reached, shared_server
 
 
-def test_counts_of_every_process_add_up(tmp_path):
+def test_counts_of_all_processes_are_summed(tmp_path):
     directory = str(tmp_path / "progress")
     progress.count(directory, listed=5)
     progress.count(directory, listed=2, listing_done=1)
@@ -28,7 +28,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(pathlib.Path(progress.__file__).parents[2])}
 
 
-def test_a_second_run_in_one_process_counts_from_nothing(tmp_path):
+def test_second_run_in_a_process_counts_from_zero(tmp_path):
     directory = tmp_path / "progress"
     for run in range(2):
         progress.count(str(directory), written=3)
@@ -37,26 +37,26 @@ def test_a_second_run_in_one_process_counts_from_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("function", ["open", "pwrite", "mkdir"])
-def test_a_disk_that_is_full_costs_counts_and_no_run(tmp_path, monkeypatch, function):
-    def full(*unused: object, **options: object) -> None:
+def test_full_disk_loses_counts_but_does_not_fail(tmp_path, monkeypatch, function):
+    def raise_no_space(*unused: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, function, full)
+        patch.setattr(os, function, raise_no_space)
         count(str(tmp_path / "progress"), written=3)
     count(str(tmp_path / "progress"), written=4)
     assert read_counts(str(tmp_path / "progress")).written in (4, 7)
 
 
-def test_nothing_is_counted_where_no_run_is(tmp_path):
+def test_counts_of_missing_directory_are_zero(tmp_path):
     assert read_counts(str(tmp_path / "nowhere")) == Counts()
 
 
-def test_totals_are_shown_only_once_they_are_known():
+def test_total_is_shown_only_after_listing():
     cases = {
         "while listing": (Counts(listed=5), [(5, None), (0, None)]),
-        "while writing what is listed": (Counts(listed=5, written=3), [(5, None), (3, None)]),
-        "while writing": (Counts(listed=9, listing_done=1, dead_letters=2, written=3), [(9, 9), (3, 9)]),
+        "while writing during listing": (Counts(listed=5, written=3), [(5, None), (3, None)]),
+        "while writing after listing": (Counts(listed=9, listing_done=1, dead_letters=2, written=3), [(9, 9), (3, 9)]),
     }
     for case, (counts, expected) in cases.items():
         assert [(stage.done, stage.total) for stage in progress._stages(counts)] == expected, case
@@ -65,22 +65,22 @@ def test_totals_are_shown_only_once_they_are_known():
     assert progress._stages(Counts(dead_letters=2))[1].note == "2 dead letters"
 
 
-def test_workers_that_share_no_disk_count_in_an_object_store(monkeypatch):
+def test_workers_without_shared_disk_count_in_an_object_store(monkeypatch):
     with reached(shared_server("s3")) as server:
         directory = f"{server.make_bucket()}/out.incomplete/progress"
         assert read_counts(directory) == Counts()
         count(directory, written=3)
-        count(directory, written=4, dead_letters=1)  # too soon to be told
+        count(directory, written=4, dead_letters=1)  # too soon after the previous upload
         assert read_counts(directory) == Counts(written=3)
         monkeypatch.setattr(progress, "OBJECT_SECONDS", 0)
         count(directory, written=5)
         assert read_counts(directory) == Counts(written=12, dead_letters=1)
-        progress._objects.clear()  # as another process has none of them
+        progress._objects.clear()  # simulates another process
         count(directory, written=100)
         assert read_counts(directory) == Counts(written=112, dead_letters=1)
 
 
-def test_where_nobody_looks_nothing_is_counted(tmp_path, monkeypatch):
+def test_nothing_is_counted_without_a_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     count("", written=1)
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""What is read ahead comes in order, in bounded number and size, and what goes wrong is raised in its turn."""
+"""Tests that `read_ahead` keeps the order, bounds the bytes in memory and raises errors in order."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ from beam_pipelines.parallel import read_ahead as module
 from beam_pipelines.parallel.read_ahead import NUM_THREADS, read_ahead
 
 
-def test_results_come_in_the_order_of_the_items():
+def test_results_are_in_the_order_of_the_items():
     def slow_at_first(item: int) -> int:
         time.sleep(0.02 if item < 3 else 0)
         return item * item
@@ -18,12 +18,12 @@ def test_results_come_in_the_order_of_the_items():
     assert list(read_ahead(slow_at_first, [])) == []
 
 
-def test_items_are_read_side_by_side():
+def test_items_are_read_concurrently():
     barrier = threading.Barrier(NUM_THREADS, timeout=240)
     assert len(list(read_ahead(lambda item: barrier.wait(), [(item, 1) for item in range(NUM_THREADS)]))) == NUM_THREADS
 
 
-def test_no_more_bytes_wait_than_the_bound(monkeypatch):
+def test_bytes_in_flight_are_bounded(monkeypatch):
     monkeypatch.setattr(module, "MAX_BYTES", 100)
     started: list[int] = []
     for position, _ in enumerate(read_ahead(started.append, [(item, 30) for item in range(50)])):
@@ -31,14 +31,14 @@ def test_no_more_bytes_wait_than_the_bound(monkeypatch):
     assert sorted(started) == list(range(50))
 
 
-def test_one_result_larger_than_the_bound_is_read_alone(monkeypatch):
+def test_result_larger_than_the_bound_is_read_alone(monkeypatch):
     monkeypatch.setattr(module, "MAX_BYTES", 100)
     assert list(read_ahead(lambda item: item, [("a", 1000), ("b", 1000), ("c", 0)])) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("sizes, at_most", [([10] * 60, 10), ([50] * 60, 2), ([0] * 60, 4), ([5] * 30 + [50] * 60, None), ([500] * 60, 1)])
-def test_no_more_bytes_wait_than_the_bound_where_sizes_are_not_known(monkeypatch, sizes, at_most):
-    """A few at first, whose sizes then tell how many; a dead letter has none, and tells nothing."""
+def test_bytes_in_flight_are_bounded_if_sizes_are_unknown(monkeypatch, sizes, at_most):
+    """The first sizes that are measured determine the number of concurrent reads; dead letters have no size."""
     monkeypatch.setattr(module, "MAX_BYTES", 100)
     monkeypatch.setattr(module, "ASSUMED_BYTES", 25)
     started: list[int] = []
@@ -52,7 +52,7 @@ def test_no_more_bytes_wait_than_the_bound_where_sizes_are_not_known(monkeypatch
     for item in results:
         if at_most and item >= 4:
             assert len(started) <= item + 1 + at_most, item
-        if not at_most and item > 30 + 20:  # the largest that has come counts for all that wait
+        if not at_most and item > 30 + 20:  # the largest measured size is assumed for all items in flight
             assert len(started) <= item + 1 + 2, item
     assert sorted(started) == list(range(len(sizes)))
 
@@ -65,13 +65,13 @@ def test_known_and_unknown_sizes_share_the_bound(monkeypatch):
         assert len(started) <= position + 1 + 4
 
 
-def test_no_more_results_wait_than_threads_can_be_kept_busy_with():
+def test_results_in_flight_are_bounded_by_threads():
     started: list[int] = []
     for position, _ in enumerate(read_ahead(started.append, [(item, 0) for item in range(500)])):
         assert len(started) <= position + 1 + 2 * NUM_THREADS
 
 
-def test_what_goes_wrong_is_raised_in_its_turn_and_ends_the_reading():
+def test_error_is_raised_in_order_and_stops_reading():
     started = []
 
     def fail_at_five(item: int) -> int:

@@ -1,4 +1,4 @@
-"""Light processes: answers arrive whole, failures arrive as failures, nothing hangs, and nobody outlives the parent."""
+"""Tests of worker processes: results, failures, their end and `TaskWindow`."""
 
 import os
 import pathlib
@@ -25,14 +25,14 @@ from made_plan import PlannedInput
 
 pytestmark = pytest.mark.xdist_group("waiting")
 
-TIMEOUT = 240  # seconds, for what takes milliseconds: a test that runs into it has found something that hangs
+TIMEOUT = 240  # seconds, for calls that take milliseconds; a test that reaches this limit hangs
 
-# A task is any importable function. `eval` is one: it asks a child what it knows.
+# A task is any importable function. `eval` queries the state of a child process.
 CHILD_MODULES = "sorted(__import__('sys').modules)"
 
 TASKS = '''
-class Picky(Exception):
-    """Pickles, and does not unpickle: its constructor wants two arguments and hands one on."""
+class NotUnpicklable(Exception):
+    """Can be pickled but not unpickled: its constructor needs two arguments, and passes one on."""
 
     def __init__(self, path, reason):
         super().__init__(f"{path}: {reason}")
@@ -44,19 +44,19 @@ class Unpicklable(Exception):
         self.lock = __import__("threading").Lock()
 
 
-def raise_picky():
-    raise Picky("cat/1.jpg", "no such luck")
+def raise_not_unpicklable():
+    raise NotUnpicklable("cat/1.jpg", "no such luck")
 
 
-def return_picky():
-    return Picky("cat/1.jpg", "no such luck")
+def return_not_unpicklable():
+    return NotUnpicklable("cat/1.jpg", "no such luck")
 
 
 def raise_unpicklable():
     raise Unpicklable
 
 
-def raise_ours(name):
+def raise_package_error(name):
     from beam_pipelines import errors
 
     raise getattr(errors, name)(f"a {name} from a child")
@@ -65,7 +65,7 @@ def raise_ours(name):
 
 @pytest.fixture
 def tasks(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The module `TASKS`, for this process and for the children that start from now on."""
+    """Yields the module `TASKS` for this process and for children that start later."""
     write_files(tmp_path / "modules", {"some_tasks.py": TASKS.encode()})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
     monkeypatch.syspath_prepend(tmp_path / "modules")
@@ -77,7 +77,7 @@ def tasks(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[A
 
 @pytest.fixture
 def start() -> Iterator[Callable[[int], WorkerProcesses]]:
-    """Starts pools, and closes them after the test."""
+    """Yields a function that starts a pool; the pools are closed after the test."""
     pools: list[WorkerProcesses] = []
 
     def start(num_processes: int) -> WorkerProcesses:
@@ -91,7 +91,7 @@ def start() -> Iterator[Callable[[int], WorkerProcesses]]:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[WorkerProcesses]:
-    """Two processes that no test harms."""
+    """Yields two processes for tests that do not end them."""
     pool = WorkerProcesses(2)
     yield pool
     pool.close()
@@ -108,14 +108,15 @@ def error_of(future: Future) -> BaseException | None:
 # Answers
 
 
-def test_results_are_those_of_the_function(pool):
+def test_result_is_returned_unchanged(pool):
     cases = [("a number", 7), ("nothing", None), ("bytes", bytes(range(256))), ("text", "é\n\0"), ("3 MB", b"x" * 3_000_000)]
     for case, value in cases:
         assert ask(pool, eval, "value", {"value": value}) == value, case
 
 
-def test_many_tasks_are_each_answered_by_their_own_result_on_every_process(pool, tmp_path):
-    os.mkfifo(tmp_path / "pipe")  # whoever opens one end waits for the other, so the first two tasks are on two processes
+def test_tasks_run_on_all_processes_and_return_their_own_result(pool, tmp_path):
+    # opening one end blocks until the other is opened, so that the first two tasks run in two processes
+    os.mkfifo(tmp_path / "pipe")
     meet = {0: f"open({str(tmp_path / 'pipe')!r}, 'rb').close()", 1: f"open({str(tmp_path / 'pipe')!r}, 'wb').close()"}
     task = "(index, __import__('os').getpid(), eval(meet))"
     futures = [pool.submit(eval, task, {"index": index, "meet": meet.get(index, "None")}) for index in range(200)]
@@ -126,7 +127,7 @@ def test_many_tasks_are_each_answered_by_their_own_result_on_every_process(pool,
     assert os.getpid() not in process_ids
 
 
-def test_what_a_task_prints_does_not_reach_the_answers(start, capfd):
+def test_output_of_tasks_is_redirected_to_stderr(start, capfd):
     pool = start(1)
     assert ask(pool, print, "a stray print") is None
     assert ask(pool, os.write, 1, b"a stray write") == 13
@@ -139,7 +140,7 @@ def test_what_a_task_prints_does_not_reach_the_answers(start, capfd):
     assert captured.out == ""
 
 
-def test_what_tasks_have_in_common_is_unpickled_once():
+def test_shared_value_is_unpickled_once():
     value = {"labels": ["cat", "dog"]}
     pickled = share(value)
     assert shared(pickled) == value
@@ -150,15 +151,15 @@ def test_what_tasks_have_in_common_is_unpickled_once():
 # Failures
 
 
-def test_what_a_task_raises_arrives_with_its_type_and_its_traceback(start, tasks):
+def test_exception_keeps_its_type_and_traceback(start, tasks):
     pool = start(1)
     cases = [
-        ("a bug", (eval, "1 / 0"), ZeroDivisionError, "division by zero"),
+        ("an error of the function", (eval, "1 / 0"), ZeroDivisionError, "division by zero"),
         ("a missing file", (os.stat, "/no/such/file"), FileNotFoundError, "No such file"),
-        ("the user's error", (tasks.raise_ours, "UserError"), UserError, "a UserError from a child"),
-        ("a run's error", (tasks.raise_ours, "RunError"), RunError, "a RunError from a child"),
-        ("a result that is no message", (eval, "lambda: 0"), Exception, "pickle"),
-        ("a function that the child lacks", (eval, "nothing_of_that_name"), NameError, "nothing_of_that_name"),
+        ("a UserError", (tasks.raise_package_error, "UserError"), UserError, "a UserError from a child"),
+        ("a RunError", (tasks.raise_package_error, "RunError"), RunError, "a RunError from a child"),
+        ("a result that cannot be pickled", (eval, "lambda: 0"), Exception, "pickle"),
+        ("an unknown name", (eval, "nothing_of_that_name"), NameError, "nothing_of_that_name"),
     ]
     for case, call, error_type, message in cases:
         error = error_of(pool.submit(*call))
@@ -166,23 +167,23 @@ def test_what_a_task_raises_arrives_with_its_type_and_its_traceback(start, tasks
         assert message in str(error), case
         if error_type is not Exception:
             assert any("Traceback" in note and error_type.__name__ in note for note in error.__notes__), case
-        assert ask(pool, eval, "1 + 1") == 2, f"{case}: the process works on"
+        assert ask(pool, eval, "1 + 1") == 2, f"{case}: the process still works"
 
 
-def test_what_cannot_cross_to_the_parent_fails_its_task_and_hangs_nothing(start, tasks):
+def test_unpicklable_exception_or_result_fails_the_task(start, tasks):
     pool = start(1)
     cases = [
         ("an exception that cannot be pickled", tasks.raise_unpicklable, "it holds a lock"),
-        ("an exception that cannot be unpickled", tasks.raise_picky, "Picky"),
-        ("a result that cannot be unpickled", tasks.return_picky, "Picky"),
+        ("an exception that cannot be unpickled", tasks.raise_not_unpicklable, "NotUnpicklable"),
+        ("a result that cannot be unpickled", tasks.return_not_unpicklable, "NotUnpicklable"),
     ]
     for case, function, message in cases:
         error = pool.submit(function).exception(TIMEOUT)
         assert message in "\n".join([repr(error), *getattr(error, "__notes__", [])]), case
-        assert ask(pool, eval, "1 + 1") == 2, f"{case}: the process works on"
+        assert ask(pool, eval, "1 + 1") == 2, f"{case}: the process still works"
 
 
-def test_a_killed_child_fails_its_task_clearly(start):
+def test_killed_child_fails_its_task(start):
     cases = [
         ("killed", (signal.raise_signal, signal.SIGKILL), "killed"),
         ("crashed", (signal.raise_signal, signal.SIGSEGV), "signal 11"),
@@ -195,7 +196,7 @@ def test_a_killed_child_fails_its_task_clearly(start):
             assert part in str(error), case
 
 
-def test_a_child_that_died_is_replaced_and_the_tasks_behind_it_succeed(start):
+def test_dead_child_is_replaced_and_later_tasks_succeed(start):
     pool = start(1)
     first = ask(pool, os.getpid)
     doomed = pool.submit(os._exit, 1)
@@ -205,10 +206,10 @@ def test_a_child_that_died_is_replaced_and_the_tasks_behind_it_succeed(start):
     second = ask(pool, os.getpid)
     assert second != first
     doomed = pool.submit(signal.raise_signal, signal.SIGKILL)
-    assert "killed" in str(error_of(doomed)) and ask(pool, os.getpid) not in (first, second), "each time"
+    assert "killed" in str(error_of(doomed)) and ask(pool, os.getpid) not in (first, second)
 
 
-def test_children_that_died_while_they_waited_are_replaced_before_the_next_task(start):
+def test_child_that_died_while_idle_is_replaced(start):
     pool = start(2)
     for child in pool._children:
         assert child.is_ready()
@@ -217,7 +218,7 @@ def test_children_that_died_while_they_waited_are_replaced_before_the_next_task(
         assert [ask(pool, eval, "value", {"value": arguments}) for _ in range(5)] == [arguments] * 5
 
 
-def test_children_that_cannot_start_are_one_clear_error_and_no_loop(start, monkeypatch, tmp_path):
+def test_children_that_cannot_start_fail_after_three_attempts(start, monkeypatch, tmp_path):
     log = tmp_path / "starts"
     (tmp_path / "python").write_text(f"#!/bin/sh\necho >> {log}\nexit 7\n")
     (tmp_path / "python").chmod(0o755)
@@ -228,7 +229,7 @@ def test_children_that_cannot_start_are_one_clear_error_and_no_loop(start, monke
     assert len(log.read_text().splitlines()) == 3
 
 
-def test_closing_fails_what_is_at_work_and_what_waits(start):
+def test_closing_fails_running_and_waiting_tasks(start):
     pool = start(1)
     futures = [pool.submit(time.sleep, 3600) for _ in range(3)]
     pool.close()
@@ -237,13 +238,13 @@ def test_closing_fails_what_is_at_work_and_what_waits(start):
     assert all(child.has_ended() for child in pool._children)
 
 
-def test_only_pools_that_are_at_work_are_ended(monkeypatch):
+def test_end_running_tasks_keeps_idle_pools(monkeypatch):
     monkeypatch.setattr(worker_processes, "_pools", {})
     idle, at_work = (worker_processes.worker_processes(number) for number in (1, 2))
     try:
         assert ask(idle, eval, "1") == 1
         deadline = time.monotonic() + TIMEOUT
-        while not idle.is_idle():  # the answer comes a moment before it is noted
+        while not idle.is_idle():  # the result arrives before the pool is marked as idle
             assert time.monotonic() < deadline
         future = at_work.submit(time.sleep, 3600)
         worker_processes.end_running_tasks()
@@ -253,7 +254,7 @@ def test_only_pools_that_are_at_work_are_ended(monkeypatch):
         worker_processes.close_worker_processes()
 
 
-def test_a_closed_pool_leaves_no_file_open(start):
+def test_closed_pool_closes_its_files(start):
     pool = start(2)
     assert [ask(pool, eval, "1") for _ in range(4)] == [1] * 4
     files = [file for child in pool._children for file in (child._process.stdin, child._process.stdout)]
@@ -264,23 +265,23 @@ def test_a_closed_pool_leaves_no_file_open(start):
         time.sleep(0.01)
 
 
-def test_a_task_for_a_closed_pool_fails_clearly_and_does_not_hang(start):
-    # As after Ctrl-C, while a thread of the runner still hands out work.
+def test_submit_to_a_closed_pool_fails(start):
+    # The runner can still submit tasks after Ctrl-C.
     pool = start(2)
     pool.close()
-    time.sleep(0.2)  # whoever serves the tasks has seen the end
+    time.sleep(0.2)  # until the thread of the pool has ended
     with pytest.raises(RunError, match="worker process"):
         pool.submit(eval, "1").result(TIMEOUT)
 
 
-# What a child is
+# Imports and signals
 
 
-def test_a_child_works_without_beam_and_tensorflow(start, tmp_path):
+def test_child_does_not_import_beam_and_tensorflow(start, tmp_path):
     run, pool = PlannedInput(tmp_path, {"cat/1.jpg": jpeg(1), "cat/bad.jpg": b"<html>"}), start(1)
     context, shard = share(run.context), run.shards[0]
-    looked_at = ask(pool, measure_batch, context, (pathlib.Path(run.config.plan_directory) / str(shard.address)).read_bytes())
-    assert sorted(map(type, looked_at), key=str) == [DeadLetter, int]
+    measured = ask(pool, measure_batch, context, (pathlib.Path(run.config.plan_directory) / str(shard.address)).read_bytes())
+    assert sorted(map(type, measured), key=str) == [DeadLetter, int]
     part = ask(pool, write_part, context, shard, ShardPart())
     assert (len(part.index), [letter.path for letter in part.dead_letters]) == (1, ["cat/bad.jpg"])
     modules = ask(pool, eval, CHILD_MODULES)
@@ -289,22 +290,22 @@ def test_a_child_works_without_beam_and_tensorflow(start, tmp_path):
     assert [name for name in modules if name.split(".")[0] in heavy] == []
 
 
-def test_a_child_does_not_import_the_users_main_module(tmp_path):
-    # As multiprocessing would: then a script without `if __name__ == "__main__"` runs once more in each child.
+def test_child_does_not_import_the_main_module(tmp_path):
+    # `multiprocessing` would run a script without `if __name__ == "__main__"` again in each child.
     script = write_files(tmp_path, {"script.py": b"import os\nprint('main')\n" + CALL_ONE}) / "script.py"
     actual = subprocess.run([sys.executable, script], env=child_env(), capture_output=True, text=True, timeout=TIMEOUT)
     assert (actual.stdout.split(), actual.stderr) == (["main", "42"], "")
 
 
-def test_a_child_imports_nothing_from_the_current_folder(start, tmp_path, monkeypatch):
-    # A folder with a queue.py or a struct.py of the user's own is a fine place to type `recordmill` in.
+def test_child_does_not_import_from_the_current_directory(start, tmp_path, monkeypatch):
+    # The user can run `recordmill` in a directory with a queue.py or a struct.py.
     monkeypatch.chdir(write_files(tmp_path, {"queue.py": b"1 / 0", "zstandard.py": b"1 / 0"}))
     pool = start(1)
     assert ask(pool, eval, "6 * 7") == 42
     assert ask(pool, eval, "len(__import__('zstandard').compress(b'x'))") > 0
 
 
-def test_a_child_ignores_the_terminals_interrupt(start):
+def test_child_ignores_sigint(start):
     pool = start(1)
     ask(pool, signal.raise_signal, signal.SIGINT)
     assert ask(pool, eval, "6 * 7") == 42
@@ -336,7 +337,7 @@ time.sleep(3600)
 
 
 def child_env() -> dict[str, str]:
-    """For a fresh Python that finds the package as this one does."""
+    """Returns an environment in which a new Python process finds the package."""
     return {**os.environ, "PYTHONPATH": str(pathlib.Path(beam_pipelines.__file__).parent.parent)}
 
 
@@ -353,17 +354,17 @@ def test_children_end_when_their_parent_is_killed(state, signal_name):
     )
     assert parent.stdout.readline() == "ready\n"
     parent.send_signal(signal.Signals[signal_name])
-    # The children hold their parent's standard error open: it ends when the last of them has ended.
+    # The children inherit standard error of their parent, so that it is closed only after the last child has ended.
     _, errors = parent.communicate(timeout=TIMEOUT)
     assert errors == ""
 
 
 @pytest.mark.slow
-def test_children_end_with_a_parent_that_forgets_them_and_say_nothing():
+def test_children_end_quietly_with_a_parent_that_does_not_close_them():
     scripts = [
         ("idle", CALL_ONE, "42\n"),
         ("at work", CALL_ONE + b"import time; worker_processes(2).submit(time.sleep, 3600); time.sleep(0.2)", "42\n"),
-        ("dead", CALL_ONE + b"import os; print(worker_processes(2).submit(os._exit, 3).exception())", f"42\n{DIED}\n"),
+        ("ended", CALL_ONE + b"import os; print(worker_processes(2).submit(os._exit, 3).exception())", f"42\n{DIED}\n"),
     ]
     for case, script, printed in scripts:
         command = [sys.executable, "-c", script.decode()]
@@ -371,7 +372,7 @@ def test_children_end_with_a_parent_that_forgets_them_and_say_nothing():
         assert (actual.returncode, actual.stdout, actual.stderr) == (0, printed, ""), case
 
 
-def test_there_is_one_pool_of_a_size_and_a_new_one_after_it_was_closed():
+def test_pool_is_shared_by_size_until_it_is_closed():
     try:
         first = worker_processes.worker_processes(1)
         assert worker_processes.worker_processes(1) is first
@@ -389,7 +390,7 @@ def test_there_is_one_pool_of_a_size_and_a_new_one_after_it_was_closed():
 
 
 class ManualPool:
-    """Tasks that are done when the test says so."""
+    """Pool whose tasks are completed by the test."""
 
     def __init__(self) -> None:
         self.futures: dict[Any, Future] = {}
@@ -409,11 +410,11 @@ def manual_pool(monkeypatch: pytest.MonkeyPatch) -> ManualPool:
     return manual
 
 
-def test_a_window_yields_results_in_order_as_soon_as_they_are_ready(manual_pool):
+def test_window_yields_results_in_order(manual_pool):
     window = TaskWindow(2)
     assert [list(window.run(str, index)) for index in range(3)] == [[], [], []]
     manual_pool.futures[1].set_result("one")
-    assert list(window.run(str, 3)) == [], "the first is not done yet"
+    assert list(window.run(str, 3)) == [], "the first task is not done yet"
     manual_pool.futures[0].set_result("zero")
     assert list(window.run(str, 4)) == ["zero", "one"]
     for index in (4, 3, 2):
@@ -422,7 +423,7 @@ def test_a_window_yields_results_in_order_as_soon_as_they_are_ready(manual_pool)
     assert list(window.drain()) == []
 
 
-def test_a_window_waits_where_too_many_tasks_are_in_flight(manual_pool):
+def test_window_bounds_the_tasks_in_flight(manual_pool):
     window = TaskWindow(2)
     yielded: list[int] = []
 
@@ -434,23 +435,23 @@ def test_a_window_waits_where_too_many_tasks_are_in_flight(manual_pool):
     thread = threading.Thread(target=send, daemon=True)
     thread.start()
     for index in range(12):
-        # For each process one at work and one ready, and one that waits to be let in.
+        # one running and one ready task per process, and one that waits to be submitted
         expected = min(5, 12 - index)
         deadline = time.monotonic() + TIMEOUT
         while manual_pool.num_in_flight() < expected and time.monotonic() < deadline:
             time.sleep(0.001)
-        time.sleep(0.005)  # time enough to send too many
+        time.sleep(0.005)  # long enough to submit too many tasks
         assert manual_pool.num_in_flight() == expected, index
         manual_pool.futures[index].set_result(index)
     thread.join(TIMEOUT)
     assert yielded == list(range(12))
 
 
-def test_tasks_that_hold_much_memory_wait_for_one_another(manual_pool):
+def test_tasks_with_large_memory_run_one_after_another(manual_pool):
     window, half = TaskWindow(4), worker_processes.MAX_HELD_BYTES // 2
     for index, memory_bytes in enumerate([half, half, 0]):
         assert list(window.run(str, index, memory_bytes=memory_bytes)) == []
-    for large, first in enumerate(([0, 1, 2], [3]), 3):  # each is larger than all that there may be, and runs alone
+    for large, first in enumerate(([0, 1, 2], [3]), 3):  # each task is larger than the limit and runs alone
         actual = window.run(str, large, memory_bytes=3 * half)
         for index in first:
             assert large not in manual_pool.futures
@@ -461,7 +462,7 @@ def test_tasks_that_hold_much_memory_wait_for_one_another(manual_pool):
     assert list(window.drain()) == [4]
 
 
-def test_a_window_raises_what_a_task_raised_in_its_place(manual_pool):
+def test_window_raises_errors_in_order(manual_pool):
     window = TaskWindow(1)
     list(window.run(str, 0)), list(window.run(str, 1))
     manual_pool.futures[1].set_exception(RunError("the second"))
@@ -472,7 +473,7 @@ def test_a_window_raises_what_a_task_raised_in_its_place(manual_pool):
         next(results)
 
 
-def test_a_window_over_real_processes_keeps_the_order():
+def test_window_keeps_the_order_of_real_processes():
     try:
         window = TaskWindow(2)
         results: list[tuple[int, None]] = []
@@ -484,7 +485,7 @@ def test_a_window_over_real_processes_keeps_the_order():
     assert [index for index, _ in results] == list(range(30))
 
 
-def test_without_processes_a_task_runs_on_the_spot():
+def test_task_runs_in_process_without_worker_processes():
     window = TaskWindow(0)
     assert list(window.run(os.getpid)) == [os.getpid()]
     with pytest.raises(ZeroDivisionError):

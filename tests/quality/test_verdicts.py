@@ -1,4 +1,4 @@
-"""`recordmill quality`: sorted and buffer-shuffled records are told from shuffled ones, and no shuffled ones are called otherwise."""
+"""Tests that `recordmill quality` distinguishes sorted and buffer-shuffled records from shuffled records."""
 
 import io
 import json
@@ -29,7 +29,7 @@ RESHUFFLED = 2_000
 
 
 def quality(capfd: pytest.CaptureFixture, *arguments: object) -> tuple[int, list[dict], str]:
-    """The exit code, what was found of each path, and what was said of a failure."""
+    """Returns the exit code, the report of each path and standard error."""
     capfd.readouterr()
     code = main(["quality", *map(str, arguments), "--json"])
     out, err = capfd.readouterr()
@@ -37,7 +37,7 @@ def quality(capfd: pytest.CaptureFixture, *arguments: object) -> tuple[int, list
 
 
 def write_labels(folder: pathlib.Path, labels: np.ndarray, compression: str = "", **more: list) -> pathlib.Path:
-    """Records of ImageNet's layout, in shards of like size."""
+    """Writes records with the feature names of ImageNet, in shards of equal size."""
     records = [example({"image/encoded": b"\xff\xd8\xff", "image/class/label": int(label)}) for label in labels]
     size = len(records) // NUM_SHARDS
     for shard in range(NUM_SHARDS):
@@ -47,7 +47,7 @@ def write_labels(folder: pathlib.Path, labels: np.ndarray, compression: str = ""
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A dataset whose source has each class in a row."""
+    """Returns a dataset whose source lists the images class by class."""
     folder = tmp_path_factory.mktemp("quality")
     source = write_class_folders(folder / "in", {name: 50 for name in "abcdef"}, 1, 1)
     assert (
@@ -68,7 +68,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.mark.slow(3)
-def test_sorted_and_buffer_shuffled_records_are_told_from_shuffled_ones(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_sorted_and_buffer_shuffled_records_are_detected(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     by_class = np.repeat(np.arange(NUM_CLASSES), NUM // NUM_CLASSES)
     buffered = np.array([*tf.data.Dataset.from_tensor_slices(by_class).shuffle(60, seed=1).as_numpy_iterator()])
     orders = {
@@ -98,7 +98,7 @@ def test_sorted_and_buffer_shuffled_records_are_told_from_shuffled_ones(tmp_path
     assert {"name": "files", "done": NUM_SHARDS, "total": NUM_SHARDS}.items() <= json.loads(err.splitlines()[0])["stages"][0].items()
 
 
-def test_a_prepared_dataset_is_shuffled_and_no_record_of_it_is_read(
+def test_prepared_dataset_is_judged_without_reading_records(
     prepared: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture
 ) -> None:
     copy = shutil.copytree(prepared, tmp_path / "copy")
@@ -115,7 +115,7 @@ def test_a_prepared_dataset_is_shuffled_and_no_record_of_it_is_read(
     assert "mean same-label run" in reported and "correlation with the source order" in reported and reported.endswith(f"{prepared}: shuffled\n")
 
 
-def test_records_in_the_order_of_their_source_are_not_shuffled_whatever_their_labels() -> None:
+def test_records_in_source_order_are_not_shuffled() -> None:
     labels, shards = np.random.default_rng(0).integers(0, 5, NUM), np.repeat(np.arange(4, dtype=np.int32), NUM // 4)
     assert assess(LabelOrder(labels, shards)).verdict == "shuffled"
     assert assess(LabelOrder(labels, shards, np.arange(NUM))).verdict == "not shuffled"
@@ -123,7 +123,8 @@ def test_records_in_the_order_of_their_source_are_not_shuffled_whatever_their_la
 
 
 def _orders(seed: int, num: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Labels of several kinds in the order in which `prepare` would write them with a seed, and their places in the source."""
+    """Yields labels of several kinds in the order in which `prepare` writes them, with their positions in the source.
+    """
     indices = np.argsort(shuffle_orders(seed, [b"%d" % index for index in range(num)]))
     kinds = {
         "ten classes": np.arange(num) * 10 // num,
@@ -136,10 +137,10 @@ def _orders(seed: int, num: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]
 
 
 @pytest.mark.slow(5)
-@pytest.mark.parametrize("most", [measures._MAX_PERMUTED, 0], ids=["999 permutations", "39, as of many records"])
-def test_no_prepared_order_is_called_unshuffled(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a significance of 1 in 1,000, and seeds that are always the same."""
-    monkeypatch.setattr(measures, "_MAX_PERMUTED", most)
+@pytest.mark.parametrize("max_permuted", [measures._MAX_PERMUTED, 0], ids=["999 permutations", "39 permutations, as for many records"])
+def test_prepared_order_is_never_called_unshuffled(max_permuted: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The significance is 1 in 1,000, and the seeds are fixed."""
+    monkeypatch.setattr(measures, "_MAX_PERMUTED", max_permuted)
     num, shards = 200, np.repeat(np.arange(5, dtype=np.int32), 40)
     p_values = []
     for seed in range(25):
@@ -147,23 +148,26 @@ def test_no_prepared_order_is_called_unshuffled(most: int, monkeypatch: pytest.M
             actual = assess(LabelOrder(labels, shards, source), seed)
             assert actual.verdict in ("shuffled", "cannot tell"), (seed, kind, actual)
             p_values += [actual.p_value] if actual.p_value is not None else []
-    assert len(p_values) > 40 and (most == 0 or np.mean(np.array(p_values) <= 0.1) < 0.25), "p-values are those of chance"
+    assert len(p_values) > 40 and (max_permuted == 0 or np.mean(np.array(p_values) <= 0.1) < 0.25), "p-values are those of chance"
     assert assess(LabelOrder(np.arange(num) * 10 // num, shards)).verdict == "not shuffled" and SIGNIFICANCE == 0.001
 
 
 @pytest.mark.parametrize(
-    "labels", [np.arange(50), np.zeros(50, int), np.arange(2), np.zeros(1, int)], ids=["each another", "all one", "two", "one"]
+    "labels",
+    [np.arange(50), np.zeros(50, int), np.arange(2), np.zeros(1, int)],
+    ids=["unique labels", "one label", "two records", "one record"],
 )
-def test_what_chance_could_sort_is_not_judged(labels: np.ndarray) -> None:
+def test_labels_that_cannot_show_an_order_are_not_judged(labels: np.ndarray) -> None:
     actual = assess(LabelOrder(labels, np.zeros(len(labels), np.int32)))
     assert (actual.verdict, actual.p_value) == ("cannot tell", None)
 
 
-def test_records_without_a_label_are_judged_by_their_length(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_records_without_a_label_are_judged_by_length(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 2000, 300)
     for name, some in {"sorted": np.sort(lengths), "shuffled": lengths}.items():
-        records = [bytes(length) if name == "sorted" else example({"tokens": [1] * int(length)}) for length in some]  # of no Example, too
+        # these bytes are not an Example
+        records = [bytes(length) if name == "sorted" else example({"tokens": [1] * int(length)}) for length in some]
         write_records(tmp_path / name / "a.tfrecord", records)
         code, (actual,), _ = quality(capfd, tmp_path / name)
         split = actual["splits"]["all"]
@@ -178,7 +182,7 @@ def test_records_without_a_label_are_judged_by_their_length(tmp_path: pathlib.Pa
 
 
 @pytest.mark.slow(1)
-def test_a_picture_is_drawn_or_the_extra_is_named(
+def test_plot_is_written_or_the_missing_extra_is_named(
     prepared: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "quality.png"
@@ -201,7 +205,7 @@ def test_a_picture_is_drawn_or_the_extra_is_named(
     ],
 )
 @pytest.mark.parametrize("command", ["quality", "inspect"])
-def test_a_hostile_manifest_is_refused_in_one_line(
+def test_invalid_manifest_raises_one_line_error(
     command: str, change: dict, message: str, prepared: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture
 ) -> None:
     (tmp_path / MANIFEST).write_text(json.dumps(json.loads((prepared / MANIFEST).read_text()) | change))
@@ -210,19 +214,19 @@ def test_a_hostile_manifest_is_refused_in_one_line(
     assert message in err and err.count("\n") == 1 and "Traceback" not in err
 
 
-def test_what_is_no_dataset_or_is_damaged_is_refused_in_one_line(
+def test_missing_or_corrupt_dataset_raises_one_line_error(
     prepared: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture
 ) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.tfrecord").write_text("no records\x1b[31m" * 100)
     (tmp_path / "none.tfrecord").touch()
-    corrupt = shutil.copytree(prepared, tmp_path / "damaged")
+    corrupt = shutil.copytree(prepared, tmp_path / "corrupt")
     index = next((corrupt / "index").iterdir())
     index.write_bytes(index.read_bytes()[:-3])
-    lost = shutil.copytree(prepared, tmp_path / "lost")
-    next((lost / "catalog").iterdir()).unlink()
-    other = shutil.copytree(prepared, tmp_path / "other")
-    index, *_, larger = sorted((other / "index").iterdir(), key=lambda path: path.stat().st_size)
+    without_catalog = shutil.copytree(prepared, tmp_path / "without_catalog")
+    next((without_catalog / "catalog").iterdir()).unlink()
+    wrong_index = shutil.copytree(prepared, tmp_path / "wrong_index")
+    index, *_, larger = sorted((wrong_index / "index").iterdir(), key=lambda path: path.stat().st_size)
     shutil.copy(larger, index)
     swapped = shutil.copytree(prepared, tmp_path / "swapped")
     shutil.copy(swapped / "catalog" / larger.name.replace(".idx", ".parquet"), swapped / "catalog" / index.name.replace(".idx", ".parquet"))
@@ -231,17 +235,17 @@ def test_what_is_no_dataset_or_is_damaged_is_refused_in_one_line(
         code, _, err = quality(capfd, prepared, "--label", label)
         assert code == 2 and expected in err and err.count("\n") == 1 and ("did you mean 'label'?" in err) == (label == "lable")
     no_records = (tmp_path / name for name in ("empty", "text.tfrecord", "none.tfrecord", "not-there"))
-    for path in (*no_records, corrupt, lost, other, swapped):
+    for path in (*no_records, corrupt, without_catalog, wrong_index, swapped):
         code, actual, err = quality(capfd, path)
         assert (code, actual) == (2, []) and err.count("\n") == 1 and "\x1b" not in err and "--input" not in err, (path, err)
 
 
 @pytest.mark.slow(4)
 @pytest.mark.parametrize(("write", "options"), [(write_jsonl, ["--label=tags:multi_label"]), (write_coco, [])], ids=["tags", "objects"])
-def test_ours_are_judged_by_catalogs_as_their_records_are(
+def test_verdict_by_catalog_agrees_with_verdict_by_records(
     write: Callable[[pathlib.Path], str], options: list[str], tmp_path: pathlib.Path, capfd: pytest.CaptureFixture
 ) -> None:
-    """Without its manifest a dataset is one of TensorFlow Datasets, whose records are read."""
+    """Without its manifest, a dataset is opened as a TensorFlow Datasets directory, so that its records are read."""
     out, command = tmp_path / "out", ["prepare", "--input", str(tmp_path / "in" / write(tmp_path / "in")), *options]
     assert main([*command, "--output", str(out), "--splits=train=1", "--num_shards=2"]) == 0
     _, (ours,), _ = quality(capfd, out)
@@ -260,7 +264,7 @@ def test_ours_are_judged_by_catalogs_as_their_records_are(
     assert "it has no catalog" in without_catalog["notes"][0] and without_catalog["labels"] == "size, in 16 ranges"
 
 
-def test_damaged_records_and_those_that_are_no_examples_are_told_and_left_out(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_corrupt_and_unparsable_records_are_counted_and_skipped(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     texts = np.random.default_rng(0).permutation(np.repeat([b"a" * 100, b"b" * 100, b"c" * 100], 500))
     records = [example({"image/encoded": b"\xff\xd8\xff", "image/class/text": bytes(text)}) for text in texts]
     path = write_records(tmp_path / "x.tfrecord", [*records, b"no example"])
@@ -279,7 +283,7 @@ def test_damaged_records_and_those_that_are_no_examples_are_told_and_left_out(tm
     assert (code, actual) == (2, []) and err.count("\n") == 1, err
 
 
-def test_the_reason_of_a_verdict_is_told(
+def test_reason_of_a_verdict_is_printed(
     tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture
 ) -> None:
     for labels, code, reason in (
@@ -298,8 +302,8 @@ def test_the_reason_of_a_verdict_is_told(
 
 
 @pytest.mark.slow(1)
-def test_beams_reshuffle_does_not_shuffle_records_that_are_sorted(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
-    """It deals elements to workers, and promises no order: whole bundles stay as they were."""
+def test_reshuffle_of_beam_does_not_shuffle_sorted_records(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    """`Reshuffle` distributes elements among workers without a defined order, so that bundles keep their order."""
     labels = np.repeat(np.arange(10), RESHUFFLED // 10)
     with beam.Pipeline() as pipeline:
         records = [example({"image/encoded": b"\xff\xd8\xff", "image/class/label": int(label)}) for label in labels]
@@ -310,7 +314,7 @@ def test_beams_reshuffle_does_not_shuffle_records_that_are_sorted(tmp_path: path
 
 
 @pytest.mark.slow(3)
-def test_a_dataset_in_a_store(prepared: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quality_and_inspect_read_a_dataset_in_an_object_store(prepared: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     with reached(shared_server("s3")) as server:
         reader = {"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "made", "AWS_SECRET_ACCESS_KEY": "made", "AWS_REGION": "us-east-1"}
         for name, value in reader.items():

@@ -1,4 +1,4 @@
-"""Our reader of examples against protocol buffers themselves."""
+"""Compares `ExampleReader` with the protocol buffers library."""
 
 import pytest
 from hypothesis import given, settings
@@ -50,34 +50,34 @@ def read_by_tensorflow(data: bytes) -> dict:
 
 @settings(max_examples=80, deadline=None)
 @given(FEATURES)
-def test_reads_what_tensorflow_writes(features):
+def test_reads_examples_written_by_tensorflow(features):
     data = serialize(features)
     assert read(data) == features == read_by_tensorflow(data)
 
 
 @settings(max_examples=50, deadline=None)
 @given(FEATURES, FEATURES)
-def test_examples_behind_one_another_are_one(first, second):
+def test_concatenated_examples_are_merged(first, second):
     data = serialize(first) + serialize(second)
     assert read(data) == read_by_tensorflow(data)
 
 
 @settings(max_examples=150, deadline=None)
 @given(FEATURES, st.data())
-def test_whatever_the_bytes_it_reads_them_like_tensorflow_or_refuses_them(features, draw):
+def test_corrupt_example_is_rejected_or_read_as_tensorflow_does(features, draw):
     data = bytearray(serialize(features) or b"\0")
     for _ in range(draw.draw(st.integers(1, 4))):
         data[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.integers(0, 255))
-    check_like_tensorflow(bytes(data))
+    check_reads_like_tensorflow(bytes(data))
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=60))
-def test_any_bytes_at_all(data):
-    check_like_tensorflow(data)
+def test_random_bytes_are_rejected_or_read_as_tensorflow_does(data):
+    check_reads_like_tensorflow(data)
 
 
-def check_like_tensorflow(data: bytes) -> None:
+def check_reads_like_tensorflow(data: bytes) -> None:
     from google.protobuf.message import DecodeError
 
     try:
@@ -94,40 +94,41 @@ def check_like_tensorflow(data: bytes) -> None:
 
 
 def has_unknown_fields(data: bytes) -> bool:
-    """Python's protocol buffers take a map's entry with unknown fields for unknown as a whole; those of C++ do not."""
+    """Returns whether an example has unknown fields: the Python and C++ libraries treat a map entry with such a encode_field
+    differently."""
     example = tf.train.Example.FromString(data)
     num_bytes = example.ByteSize()
     example.DiscardUnknownFields()
     return example.ByteSize() < num_bytes
 
 
-def field(number: int, value: bytes) -> bytes:
+def encode_field(number: int, value: bytes) -> bytes:
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
-def make(feature: bytes) -> bytes:
-    return field(1, field(1, field(1, b"x") + field(2, feature)))
+def make_example(feature: bytes) -> bytes:
+    return encode_field(1, encode_field(1, encode_field(1, b"x") + encode_field(2, feature)))
 
 
 @pytest.mark.parametrize(
     "case, feature, expected",
     [
-        ("unpacked integers", field(3, b"\x08\x05\x08" + varint(-1)), ("int64", [5, -1])),
-        ("packed in two pieces", field(3, field(1, b"\x01\x02") + field(1, b"\x03")), ("int64", [1, 2, 3])),
-        ("packed and not", field(3, field(1, b"\x01") + b"\x08\x02"), ("int64", [1, 2])),
-        ("unpacked floats", field(2, b"\x0d\0\0\x80\x3f\x0d\0\0\0\x40"), ("float", [1.0, 2.0])),
-        ("lists are joined", field(3, field(1, b"\x01")) + field(3, field(1, b"\x02")), ("int64", [1, 2])),
-        ("the last kind counts", field(1, field(1, b"a")) + field(3, field(1, b"\x02")), ("int64", [2])),
-        ("unknown fields", field(9, b"?") + field(3, field(1, b"\x02") + field(7, b"?")), ("int64", [2])),
-        ("nothing", b"", ("", [])),
+        ("unpacked integers", encode_field(3, b"\x08\x05\x08" + varint(-1)), ("int64", [5, -1])),
+        ("packed in two chunks", encode_field(3, encode_field(1, b"\x01\x02") + encode_field(1, b"\x03")), ("int64", [1, 2, 3])),
+        ("packed and unpacked", encode_field(3, encode_field(1, b"\x01") + b"\x08\x02"), ("int64", [1, 2])),
+        ("unpacked floats", encode_field(2, b"\x0d\0\0\x80\x3f\x0d\0\0\0\x40"), ("float", [1.0, 2.0])),
+        ("two lists of one kind", encode_field(3, encode_field(1, b"\x01")) + encode_field(3, encode_field(1, b"\x02")), ("int64", [1, 2])),
+        ("two lists of different kinds", encode_field(1, encode_field(1, b"a")) + encode_field(3, encode_field(1, b"\x02")), ("int64", [2])),
+        ("unknown fields", encode_field(9, b"?") + encode_field(3, encode_field(1, b"\x02") + encode_field(7, b"?")), ("int64", [2])),
+        ("an empty feature", b"", ("", [])),
     ],
 )
-def test_every_form_of_a_list(case, feature, expected):
-    data = make(feature)
+def test_reads_every_encoding_of_a_list(case, feature, expected):
+    data = make_example(feature)
     assert read(data) == read_by_tensorflow(data) == {"x": expected}, case
 
 
-def test_spans_say_where_bytes_lie():
+def test_spans_are_byte_ranges_of_values():
     data = serialize({"image": ("bytes", [b"abc", b"", b"d" * 200]), "label": ("int64", [7])})
     example = ExampleReader(data)
     assert [data[offset : offset + num_bytes] for offset, num_bytes in example.spans("image")] == [
@@ -147,25 +148,25 @@ def test_spans_say_where_bytes_lie():
         ("a huge length", b"\x0a" + varint(2**63) + b"x"),
         ("an integer without an end", b"\x0a" + b"\xff" * 20),
         ("a group", b"\x0b\x0c"),
-        ("field number 0", b"\x02\x00"),
-        ("a name that is not UTF-8", field(1, field(1, field(1, b"\xff")))),
-        ("an entry that is a number", field(1, b"\x08\x01")),
-        ("text", b"<html><body>no example</body></html>"),
+        ("encode_field number 0", b"\x02\x00"),
+        ("a name that is not UTF-8", encode_field(1, encode_field(1, encode_field(1, b"\xff")))),
+        ("an entry that is a number", encode_field(1, b"\x08\x01")),
+        ("an HTML page", b"<html><body>no example</body></html>"),
     ],
 )
-def test_what_is_no_example_is_refused(case, data):
+def test_invalid_example_is_rejected(case, data):
     with pytest.raises(BadExampleError):
         read(data)
 
 
-def test_floats_of_a_wrong_length_are_refused_when_they_are_asked_for():
-    example = ExampleReader(make(field(2, field(1, b"\0\0\0"))))
+def test_float_list_of_wrong_length_is_rejected_on_access():
+    example = ExampleReader(make_example(encode_field(2, encode_field(1, b"\0\0\0"))))
     with pytest.raises(BadExampleError, match="3 bytes"):
         example.values("x")
 
 
-def test_numbers_that_are_not_are_refused_when_they_are_asked_for():
-    example = ExampleReader(make(field(3, b"\x0d\0\0\x80\x3f")))
+def test_integer_list_of_wrong_wire_type_is_rejected_on_access():
+    example = ExampleReader(make_example(encode_field(3, b"\x0d\0\0\x80\x3f")))
     with pytest.raises(BadExampleError, match="wire type 5 at byte "):
         example.values("x")
 
@@ -174,19 +175,19 @@ def test_numbers_that_are_not_are_refused_when_they_are_asked_for():
     "values, message",
     [({"image": ("bytes", [b"a", b"b"]), "label": ("int64", [1])}, "2 images"), ({"image": ("bytes", [b"a"])}, "0 labels")],
 )
-def test_an_index_has_a_row_of_one_image_and_one_label(values, message):
+def test_index_row_needs_one_image_and_one_label(values, message):
     rows, data = IndexRows(make_schema("ant", "bee")), serialize(values)
     with pytest.raises(BadExampleError, match=message):
         rows.of(Record(0, data, b"", b""), ExampleReader(data))
 
 
-def test_much_of_little_is_refused(monkeypatch):
+def test_too_many_values_features_or_lists_are_rejected(monkeypatch):
     monkeypatch.setattr(example_reader, "MAX_VALUES", 10)
     monkeypatch.setattr(example_reader, "MAX_FEATURES", 10)
-    for feature in (field(3, field(1, bytes(11))), field(1, field(1, b"") * 11), field(2, field(1, bytes(44)))):
+    for feature in (encode_field(3, encode_field(1, bytes(11))), encode_field(1, encode_field(1, b"") * 11), encode_field(2, encode_field(1, bytes(44)))):
         with pytest.raises(BadExampleError, match="more than 10"):
-            read(make(feature))
+            read(make_example(feature))
     with pytest.raises(BadExampleError, match="more than 10 features"):
         read(serialize({str(index): ("int64", [1]) for index in range(11)}))
     with pytest.raises(BadExampleError, match="more than 10.*lists"):
-        read(make(field(3, b"") * 1000))
+        read(make_example(encode_field(3, b"") * 1000))

@@ -1,4 +1,4 @@
-"""Serialized examples: TensorFlow reads the values back, and the same example has the same bytes (promise 2)."""
+"""Tests that TensorFlow reads the serialized examples and that equal examples are serialized to equal bytes."""
 
 from typing import Iterator
 
@@ -20,7 +20,7 @@ SCHEMA = (
 IMAGE_ALONE = (Feature("image", "image"),)
 IMAGE_FIRST = (Feature("image", "image"), Feature("weight", "integer"))
 IMAGE_LAST = (Feature("a", "integer"), Feature("b", "text"), Feature("image", "image"))
-# A varint gets another byte at each power of 128; some 20 bytes around the image count too.
+# A varint gets another byte at each power of 128; about 20 more bytes surround the image.
 EDGES = (0, 1, 127, 128, 16_383, 16_384)
 SIZES = st.one_of(st.sampled_from(EDGES), *(st.integers(max(0, edge - 40), edge + 40) for edge in EDGES))
 INT64 = st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([0, 1, 127, 128, -1, -(2**63), 2**63 - 1]))
@@ -50,7 +50,7 @@ def test_tensorflow_reads_the_values_back(example):
         assert list(getattr(feature, expected).value) == [value], name
 
 
-def test_an_image_of_many_bytes_is_read_back():
+def test_large_image_is_read_back():
     import tensorflow as tf
 
     for num_bytes in (2**21 - 1, 2**21, 2**21 - 40, 5 << 20):
@@ -59,7 +59,7 @@ def test_an_image_of_many_bytes_is_read_back():
         assert parsed.features.feature["image"].bytes_list.value[0] == image, num_bytes
 
 
-def test_tensorflow_parses_it_by_the_spec_that_a_reader_uses():
+def test_parse_single_example_reads_encoded_example():
     import tensorflow as tf
 
     spec = {f.name: tf.io.FixedLenFeature([], tf.string if f.kind in ("image", "text") else tf.int64) for f in SCHEMA}
@@ -68,21 +68,21 @@ def test_tensorflow_parses_it_by_the_spec_that_a_reader_uses():
 
 
 @given(examples())
-def test_what_stands_around_the_image_joins_to_the_whole(example):
+def test_encode_around_and_image_join_to_the_example(example):
     schema, image, values = example
     before, after = ExampleEncoder(schema).encode_around(len(image), values, encode_extras(extra_features(schema), values))
     assert before + image + after == ExampleEncoder(schema).encode(image, values)
 
 
 @given(examples())
-def test_the_same_example_has_the_same_bytes(example):
+def test_bytes_are_independent_of_the_order_of_values(example):
     schema, image, values = example
     reversed_values = dict(reversed(values.items()))
     assert ExampleEncoder(schema).encode(image, values) == ExampleEncoder(schema).encode(image, reversed_values)
 
 
-def test_an_example_has_the_same_bytes_in_every_version():
-    # Written out by hand from example.proto: features (1) of map entries (1) of a key (1) and a value (2).
+def test_bytes_are_stable_across_versions():
+    # The bytes follow example.proto: features (1) of map entries (1) of a key (1) and a value (2).
     features = [
         b"\x0a\x06height" + b"\x12\x05" + b"\x1a\x03" + b"\x0a\x01\x03",
         b"\x0a\x05image" + b"\x12\x05" + b"\x0a\x03" + b"\x0a\x01I",
@@ -96,15 +96,15 @@ def test_an_example_has_the_same_bytes_in_every_version():
 
 
 @given(examples())
-def test_features_stand_in_ascending_order(example):
+def test_features_are_stored_in_ascending_order(example):
     schema, image, values = example
     names = list(feature_names(ExampleEncoder(schema).encode(image, values)))
     assert names == sorted(feature.name for feature in schema)
 
 
-def test_a_schema_that_does_not_say_one_order_is_refused():
+def test_schema_with_wrong_order_or_duplicates_is_rejected():
     cases = [
-        ("out of order", SCHEMA[::-1]),
+        ("descending names", SCHEMA[::-1]),
         ("a feature twice", (SCHEMA[0], *SCHEMA)),
         ("the image twice", (SCHEMA[1], SCHEMA[1])),
     ]
@@ -114,12 +114,12 @@ def test_a_schema_that_does_not_say_one_order_is_refused():
         assert str([feature.name for feature in schema]) in str(caught.value), case
 
 
-def test_a_value_that_is_missing_is_named():
+def test_missing_value_raises_key_error():
     with pytest.raises(KeyError, match="^'label'$"):
         ExampleEncoder(SCHEMA).encode(b"", {"height": 1, "width": 1, "key": b""})
 
 
-def test_the_schemas_of_a_run_can_be_encoded():
+def test_schemas_of_prepare_can_be_encoded():
     for check in ("strict", "none"):
         schema = make_schema("a", "b", has_sizes=check == "strict")
         encoded = ExampleEncoder(schema).encode(b"pixels", make_values())
@@ -128,7 +128,7 @@ def test_the_schemas_of_a_run_can_be_encoded():
 
 
 @given(st.lists(st.lists(INT64, max_size=200), min_size=1, max_size=3))
-def test_entries_that_lie_together_are_told_apart(lists):
+def test_split_entries_separates_joined_entries(lists):
     import tensorflow as tf
 
     features = [Feature(f"head {index}", "class_label", (None,)) for index in range(len(lists))]
@@ -140,7 +140,7 @@ def test_entries_that_lie_together_are_told_apart(lists):
     ]
 
 
-def test_varints_are_those_of_protocol_buffers():
+def test_varint_matches_protocol_buffers():
     cases = {0: "00", 1: "01", 127: "7f", 128: "8001", 300: "ac02", 16_383: "ff7f", 16_384: "808001", -1: "ff" * 9 + "01"}
     for value, expected in cases.items():
         assert varint(value).hex() == expected, value
@@ -151,7 +151,7 @@ def make_values() -> dict[str, int | bytes]:
 
 
 def feature_names(example: bytes) -> Iterator[str]:
-    """Names of the features, in the order of their bytes."""
+    """Yields the names of the features in the order of their bytes."""
     length, position = read_varint(example, 1)
     assert position + length == len(example)
     while position < len(example):
@@ -162,7 +162,7 @@ def feature_names(example: bytes) -> Iterator[str]:
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """A varint's value, and where it ends."""
+    """Returns the value of a varint and the position after it."""
     value = shift = 0
     while data[position] & 128:
         value |= (data[position] & 127) << shift
@@ -186,7 +186,7 @@ COLUMNS = {
 
 @settings(max_examples=200, deadline=None)
 @given(st.fixed_dictionaries({}, optional=COLUMNS))
-def test_tensorflow_reads_back_features_of_any_kind_in_pieces(example):
+def test_tensorflow_reads_encoded_chunks_of_any_kind(example):
     import tensorflow as tf
 
     schema = sorted(example, key=lambda feature: feature.name)

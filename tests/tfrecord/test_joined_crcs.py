@@ -1,4 +1,4 @@
-"""CRCs of what is put together are those that the library finds in all its bytes."""
+"""Compares CRCs that are combined from the CRCs of parts with CRCs of the joined bytes."""
 
 import google_crc32c
 import numpy as np
@@ -20,13 +20,13 @@ def _sizes(parts: list[bytes]) -> np.ndarray:
 
 @settings(deadline=None)
 @given(_PARTS)
-def test_of_parts_that_lie_one_behind_the_other(parts: list[bytes]) -> None:
+def test_joined_crc_of_consecutive_parts(parts: list[bytes]) -> None:
     assert joined_crc(_crcs(parts), _sizes(parts)) == google_crc32c.value(b"".join(parts))
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(*[st.binary(max_size=300)] * 3), max_size=8))
-def test_of_inner_parts(chunks: list[tuple[bytes, bytes, bytes]]) -> None:
+def test_inner_crcs_of_chunks(chunks: list[tuple[bytes, bytes, bytes]]) -> None:
     before, inner, behind = (list(parts) for parts in zip(*chunks)) if chunks else ([], [], [])
     actual = inner_crcs(_crcs([b"".join(chunk) for chunk in chunks]), _crcs(before), _sizes(inner), _crcs(behind), _sizes(behind))
     assert actual.tolist() == _crcs(inner).tolist()
@@ -34,13 +34,13 @@ def test_of_inner_parts(chunks: list[tuple[bytes, bytes, bytes]]) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(-(2**50), 2**50)), max_size=8), st.integers(-(2**50), 2**50))
-def test_moving_there_and_back_and_in_two_steps(moves: list[tuple[int, int]], num_bytes: int) -> None:
+def test_moved_is_invertible_and_additive(moves: list[tuple[int, int]], num_bytes: int) -> None:
     crcs, steps = np.array([crc for crc, _ in moves], np.uint32), np.array([step for _, step in moves], np.int64)
     existing = moved(crcs, steps)
     assert moved(existing, -steps).tolist() == crcs.tolist()
     assert moved(existing, num_bytes).tolist() == moved(crcs, steps + num_bytes).tolist()
 
 
-def test_of_megabytes() -> None:
+def test_joined_crc_of_megabytes() -> None:
     parts = [np.random.default_rng(seed).bytes(size) for seed, size in enumerate((5_000_011, 0, 1, 3_333_333))]
     assert joined_crc(_crcs(parts), _sizes(parts)) == google_crc32c.value(b"".join(parts))

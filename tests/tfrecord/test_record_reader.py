@@ -1,4 +1,4 @@
-"""TFRecord files, whole and damaged in every way."""
+"""Tests of reading TFRecord files, both intact and corrupt."""
 
 import gzip
 import io
@@ -38,13 +38,13 @@ def flip(contents: bytes, position: int) -> bytes:
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress, zlib.compress], ids=["plain", "gzip", "zlib"])
-def test_records_of_any_compression(compress):
+def test_reads_plain_and_compressed_records(compress):
     assert data_of(read(compress(write(DATA)))) == DATA
     assert read(compress(b"")) == []
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
-def test_what_tensorflow_writes(tmp_path: pathlib.Path, compression):
+def test_reads_files_written_by_tensorflow(tmp_path: pathlib.Path, compression):
     import tensorflow as tf
 
     path = tmp_path / "x.tfrecord"
@@ -54,36 +54,36 @@ def test_what_tensorflow_writes(tmp_path: pathlib.Path, compression):
     assert data_of(read(path.read_bytes())) == DATA
 
 
-def test_gzip_members_one_behind_the_other():
+def test_reads_consecutive_gzip_members():
     assert data_of(read(gzip.compress(write(DATA)) + gzip.compress(write([b"more"])))) == [*DATA, b"more"]
 
 
-def test_offsets_point_into_the_file():
+def test_offsets_point_to_records_in_the_file():
     contents = write(DATA)
     for record in read(contents):
         start = record.offset + record_reader.HEADER_BYTES
         assert contents[start : start + len(record.data)] == record.data
 
 
-def test_a_record_that_begins_like_zlib_is_not_compressed():
+def test_record_with_zlib_magic_is_not_compressed():
     contents = write([b"x" * 376])
     assert contents[:2] == b"\x78\x01" and not is_compressed(io.BytesIO(contents))
 
 
-def test_damaged_data_cost_one_record():
+def test_corrupt_data_loses_one_record():
     records = read(flip(write(DATA), 12))
     assert data_of(records) == [None, *DATA[1:]]
     assert records[0].offset == 0 and records[0].num_bytes == 16 + len(DATA[0]) and "checksum" in records[0].message
 
 
 @pytest.mark.parametrize("position", [0, 7, 8, 11], ids=["length", "its high byte", "checksum", "its last byte"])
-def test_a_damaged_length_costs_one_record(position):
+def test_corrupt_length_loses_one_record(position):
     records = read(flip(write([b"a" * 100, b"b" * 50, b"c"]), 116 + position))
     assert data_of(records) == [b"a" * 100, None, b"c"]
     assert (records[1].offset, records[1].num_bytes) == (116, 66) and "66 bytes are lost" in records[1].message
 
 
-def test_a_cut_off_file_keeps_what_is_whole():
+def test_truncated_file_keeps_complete_records():
     contents = write(DATA)
     for length in range(1, len(contents)):
         complete = 0
@@ -97,43 +97,43 @@ def test_a_cut_off_file_keeps_what_is_whole():
             assert data_of(read(contents[:length])) == DATA[:complete] + ([] if at_boundary else [None]), length
 
 
-def test_files_behind_a_cut_off_one_are_found():
+def test_records_after_a_truncated_file_are_found():
     assert data_of(read(write([b"a" * 1000])[:500] + write([b"b", b"c"]))) == [None, b"b", b"c"]
 
 
-def test_a_header_across_the_blocks_of_the_search(monkeypatch):
+def test_header_across_two_read_blocks_is_found(monkeypatch):
     monkeypatch.setattr(record_reader, "_READ_BYTES", 64)
     for gap in range(40, 140):
         assert data_of(read(flip(write([b"a" * gap, b"b"]), 0))) == [None, b"b"], gap
 
 
-def test_what_is_no_tfrecord_file():
+def test_other_files_are_rejected():
     for contents in (b"hi", b"<html>" * 1000, bytes(5000), gzip.compress(b"<html>" * 10), b"\x89PNG" * 9):
         with pytest.raises(NoRecordsError):
             read(contents)
 
 
-def frame(length: int) -> bytes:
+def write_header(length: int) -> bytes:
     header = length.to_bytes(8, "little")
     return header + record_reader._CRC.pack(record_reader.masked(record_reader.google_crc32c.value(header)))
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
-def test_an_absurd_length_reserves_nothing(compress):
+def test_huge_length_allocates_no_memory(compress):
     for length in (2**63, 2**40, 2**30 - 1):
-        records = read(compress(write([b"a"]) + frame(length) + b"b" * 100))
+        records = read(compress(write([b"a"]) + write_header(length) + b"b" * 100))
         assert data_of(records) == [b"a", None], length
         assert str(length) in records[1].message
 
 
-def test_a_record_that_is_too_large_is_passed_over(monkeypatch):
+def test_record_above_the_size_limit_is_skipped(monkeypatch):
     monkeypatch.setattr(record_reader, "MAX_FILE_BYTES", 100)
     assert data_of(read(write([b"a" * 101, b"b"]))) == [None, b"b"]
     assert data_of(read(gzip.compress(write([b"b", b"a" * 101, b"b"])))) == [b"b", None]
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zlib.compress], ids=["gzip", "zlib"])
-def test_a_damaged_compressed_file_keeps_what_came_before(compress):
+def test_corrupt_compressed_file_keeps_records_before_the_error(compress):
     import numpy as np
 
     data = [np.random.default_rng(index).bytes(100_000) for index in range(30)]
@@ -142,12 +142,12 @@ def test_a_damaged_compressed_file_keeps_what_came_before(compress):
         read_back = data_of(read(corrupt))
         good = [item for item in read_back if item is not None]
         assert read_back[-1] is None and good[:10] == data[:10] and set(good) < set(data)
-    assert data_of(read(contents[:-1])) == [*data, None]  # the checksum of the whole is cut off
+    assert data_of(read(contents[:-1])) == [*data, None]  # the checksum of the compressed data is cut off
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=6), st.data())
-def test_damage_never_adds_a_record(data, draw):
+def test_corruption_never_adds_a_record(data, draw):
     contents = bytearray(write(data))
     for _ in range(draw.draw(st.integers(1, 3))):
         contents[draw.draw(st.integers(0, len(contents) - 1))] = draw.draw(st.integers(0, 255))
