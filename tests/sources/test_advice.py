@@ -41,10 +41,10 @@ def write_inputs(folder: pathlib.Path) -> None:
 REJECTED = {
     "float32 pixels": (["floats.tfrecord", "--label=none"], "feature:float32"),
     "feature with a reserved name": (["named.tfrecord", "--feature=height:float"], "such as my_height=height"),
-    "misspelled feature in a layout": (["named.tfrecord", "--layout=image=imag"], "layout mapping needs imag; its first 6 records have height"),
+    "misspelled feature in a layout": (["named.tfrecord", "--layout=image=imag"], "layout mapping needs imag; "),
     "one-hot labels in an array": (["arrays.npz"], "such as y:float[3], or multi_hot[3] for a 0 or 1 for each class"),
     "misspelled array": (["arrays.npz", "--label=lable"], "no 'lable'"),
-    "misspelled member": (["samples.tar", "--label=lable"], "--label: no 'lable' in the first 6 samples"),
+    "misspelled member": (["samples.tar", "--label=lable"], "--label: no 'lable'"),
 }
 ACCEPTED = {
     "one-hot labels": ["one_hot.tfrecord"],

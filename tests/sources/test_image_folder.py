@@ -137,7 +137,7 @@ def test_split_folders_option_resolves_mixed_names(tmp_path):
 
 def test_class_may_be_named_train_if_split_folders_is_false(tmp_path):
     make_folder(tmp_path, ["train/1.jpg", "bus/1.jpg"])
-    assert_rejected("unsaid", tmp_path, ["'train' is named like a split and 'bus' is not", "--split_folders=no"])
+    assert_rejected("unsaid", tmp_path, ["'train'", "'bus'", "--split_folders=no"])
     assert Listing(tmp_path, split_folders=False).labels == {"train/1.jpg": "train", "bus/1.jpg": "bus"}
 
 
@@ -367,7 +367,7 @@ def test_rejects_files_and_links_in_place_of_split_and_class_folders(tmp_path):
     assert_rejected("image beside the classes", root, ["'train/1.jpg'", "SPLIT/CLASS/IMAGE"])
     root = make_folder(tmp_path / "link", ["train/cat/1.jpg"])
     (root / "test").symlink_to("train")
-    assert_rejected("link", root, ["split folder 'test' is a link"])
+    assert_rejected("link", root, ["'test' is a link"])
 
 
 def test_input_may_be_a_link(tmp_path, monkeypatch):
@@ -520,7 +520,7 @@ def test_report_of_unexpected_files_has_a_limited_length(tmp_path):
     with pytest.raises(UserError) as caught:
         Listing(root)
     message = str(caught.value)
-    assert "(.txt, .x0000, .x0001, .x0002, .x0003 and 995 more and others)" in message
+    assert "(.txt, .x0000, .x0001, .x0002, .x0003 and 995 more" in message
     assert "'*.x0003' and so on" in message and len(message) < 900 + len(str(root))
 
 

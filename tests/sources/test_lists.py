@@ -155,4 +155,4 @@ def test_remaining_fields_of_a_line_form_a_list(tmp_path):
     (tmp_path / "list.txt").write_text("1.jpg 3 5 8\n2.jpg\n")
     source = SourceConfig("text", labels=(), features=(parse_column("--feature", "ids:integer[]", "text"),))
     listed = list(TextList(PrepareJob(str(tmp_path / "list.txt"), "out", "made", source=source)).list("list.txt"))
-    assert [item.values for item in listed] == [{"ids": (3, 5, 8)}, {"ids": ()}]
+    assert [image.values for image in listed] == [{"ids": (3, 5, 8)}, {"ids": ()}]

@@ -111,7 +111,7 @@ def test_images_of_a_split_without_masks_are_dead_letters(tmp_path):
 
 def test_rejects_folders_if_only_some_are_named_like_splits(tmp_path):
     make_folder(tmp_path, ["images/train/a.jpg", "masks/train/a.png", "images/more/b.jpg", "masks/more/b.png"])
-    with pytest.raises(UserError, match="'train' is named like a split and 'more' is not"):
+    with pytest.raises(UserError, match="'train' .* 'more'"):
         Listing(tmp_path)
     assert set(Listing(tmp_path, split_folders=True).splits.values()) == {"train", "more"}
     assert set(Listing(tmp_path, split_folders=False).splits.values()) == {None}
@@ -198,7 +198,7 @@ def test_rejects_a_mask_folder_that_is_a_link(tmp_path):
     outside = make_folder(tmp_path / "outside", ["a.png"])
     root = make_folder(tmp_path / "in", ["images/a.jpg"])
     (root / "masks").symlink_to(outside)
-    with pytest.raises(UserError, match="'masks' is a link .*--follow_links"):
+    with pytest.raises(UserError, match="'masks' .*--follow_links"):
         Listing(root)
 
 

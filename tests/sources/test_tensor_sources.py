@@ -355,8 +355,8 @@ def test_npy_files_in_tables_and_tars_are_images(tmp_path, capsys, write):
     options = [*write(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits=train=1", "--max_bad_fraction=0.5"]
     assert main(["prepare", *options]) == 0
     reported = capsys.readouterr()
-    assert f"images:       {NUM} of {NUM} came as arrays" in reported.out
-    assert ("--image_column=npy, as the first 8 samples have no image file" in reported.err) == (write is not write_npy_cells)
+    assert f"{NUM} of {NUM} came as arrays" in reported.out
+    assert ("--image_column=npy" in reported.err) == (write is not write_npy_cells)
     dataset = tf_input.open(tmp_path / "out")
     assert (dataset.features["image"].dtype, dataset.features["image"].shape) == ("float32", (None, None, 2))
     order = {element.tobytes(): index for index, element in enumerate(IMAGES)}
@@ -467,8 +467,8 @@ def test_rejects_lists_that_do_not_fit_the_array(tmp_path):
     cases = [
         (lambda: read_array_cell([[1.0, 2.0]], (2, 2)), "has an array of shape .1, 2."),
         (lambda: read_array_cell(["a", "b"], (2,)), "not a list of "),
-        (lambda: read_array_cell([[1], [2, 3]], (2, 2)), "has lists that differ in length"),
-        (lambda: read_tensor_cell([1, 300], column, root), "has lists of int64 with a number that uint8 cannot"),
+        (lambda: read_array_cell([[1], [2, 3]], (2, 2)), "differ in length"),
+        (lambda: read_tensor_cell([1, 300], column, root), "int64 .*uint8"),
         (lambda: resolve_array(parse_column("--feature", "x:tensor", "text"), [[1.0]]), "lists of numbers"),
     ]
     for make, message in cases:

