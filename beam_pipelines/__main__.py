@@ -198,7 +198,7 @@ def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     _print(json.dumps(report.to_json(), indent=1) if arguments.json else report.describe())
     if config.report:  # written last, because writing may fail
         module.write_report(report, config.report)
-    if report.damages:
+    if report.problems:
         raise report.failure()
 
 

@@ -23,7 +23,7 @@ DEFAULT_SPLITS: Mapping[str, Fraction] = {"train": Fraction("0.9"), "validation"
 # The name in `divide` for inputs to which the source assigns no split.
 REST = "rest"
 
-BAD_BOXES = ("refuse", "clip")
+BAD_BOXES = ("reject", "clip")
 DRAWN_ON = ("file", "upright")
 BOX_FORMATS = ("xywh", "xyxy", "cxcywh")
 BOX_UNITS = ("pixels", "relative")
@@ -117,7 +117,7 @@ class SourceConfig:
     first_label_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     label_separator: str | None = None
     defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    bad_boxes: str = "refuse"
+    bad_boxes: str = "reject"
     drawn_on: str | None = None
     box_format: str | None = None
     box_unit: str | None = None

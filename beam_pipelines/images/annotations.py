@@ -79,15 +79,15 @@ def transform_boxes(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_
     Args:
         objects: The objects, which may be empty.
         geometry: The rotation and resizing of the image.
-        bad_boxes: How to handle a box that has no area or is not inside the image. `refuse` raises an error. `clip`
+        bad_boxes: How to handle a box that has no area or is not inside the image. `reject` raises an error. `clip`
             clips the box, and drops the object if no area is left.
         drawn_on: The image that the boxes were drawn on, as in `SourceConfig`.
 
     Raises:
         InvalidInput: `size_mismatch`: the boxes were drawn on another image; `bad_box`: a box is not inside the image.
     """
-    if bad_boxes not in ("refuse", "clip"):
-        raise ValueError(f"bad_boxes={bad_boxes!r} is neither refuse nor clip")
+    if bad_boxes not in ("reject", "clip"):
+        raise ValueError(f"bad_boxes={bad_boxes!r} is neither reject nor clip")
     is_rotated = follows_rotation(objects.image_size, geometry, "boxes were", drawn_on)
     height, width = geometry.source_size if is_rotated else geometry.upright
     sides = np.array([height, width, height, width], np.float64)
@@ -98,7 +98,7 @@ def transform_boxes(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_
     has_area = np.isfinite(result).all(axis=1) & (boxes[:, :2] < boxes[:, 2:]).all(axis=1)
     # One pixel, plus a margin for rounding.
     is_clipped = (np.abs(result - inside) > (1 + 1e-6) / sides).any(axis=1)
-    if bad_boxes == "refuse" and not (has_area & ~is_clipped).all():
+    if bad_boxes == "reject" and not (has_area & ~is_clipped).all():
         index = int(np.argmin(has_area & ~is_clipped))
         raise InvalidInput("bad_box", _describe_box(objects, index, height, width))
     num_kept = int(has_area.sum())

@@ -204,10 +204,10 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
     add(
         "--bad_boxes",
         choices=BAD_BOXES,
-        default="refuse",
-        help="Treatment of boxes that are partly or fully outside their image. refuse: the image becomes a dead "
+        default="reject",
+        help="Treatment of boxes that are partly or fully outside their image. reject: the image becomes a dead "
         "letter. clip: the box is clipped to the image, and removed if nothing of it is left. Only for voc, coco, "
-        "table, tfrecord and webdataset. Default: refuse.",
+        "table, tfrecord and webdataset. Default: reject.",
     )
     add(
         "--drawn_on",

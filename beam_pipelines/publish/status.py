@@ -122,7 +122,7 @@ def _holder(lease: Lease, is_at_work: bool) -> dict[str, Any]:
     if lease.is_detached:
         state = "submitted"
     else:
-        state = "at work" if is_at_work else "ended"
+        state = "running" if is_at_work else "ended"
     return {
         "run_id": lease.run_id,
         "command": lease.command,
@@ -181,7 +181,6 @@ def _describe_analysis_run(run: Mapping[str, Any]) -> Iterator[str]:
 def _describe_holder(run: Mapping[str, Any]) -> Iterator[str]:
     where = f"process {run['process']} on {run['host']}, since {run['started']}"
     title = "run" if run["command"] == "prepare" else run["command"]
-    state = {"at work": "running"}.get(run["state"], run["state"])
-    yield f"{title + ':':<9} {run['run_id']}: {state} ({where})"
+    yield f"{title + ':':<9} {run['run_id']}: {run['state']} ({where})"
     if run["job"]:
         yield f"job:      {run['job']} on {run['engine']}"

@@ -11,7 +11,7 @@ from beam_pipelines.publish.metadata import derived_files
 from beam_pipelines.publish.written_dataset import open_dataset
 from beam_pipelines.storage.files import files_at, open_file
 from beam_pipelines.verify.check_lines import check_dead_letters, check_near_duplicates
-from beam_pipelines.verify.corruption import MAX_DAMAGES, Corruption, is_unrelated_error
+from beam_pipelines.verify.corruption import MAX_PROBLEMS, Corruption, is_unrelated_error
 from tf_input.dataset_format import (
     DEAD_LETTER_THUMBNAILS,
     DEAD_LETTERS,
@@ -40,10 +40,10 @@ def read_manifest(directory: str) -> tuple[Manifest, list[Corruption]]:
         OSError: A store does not return the manifest.
     """
     manifest, is_unchanged = open_dataset(directory)
-    damages = []
+    problems = []
     if not is_unchanged:
-        damages.append(Corruption(MANIFEST, _EDITED))
-    return manifest, damages
+        problems.append(Corruption(MANIFEST, _EDITED))
+    return manifest, problems
 
 
 def check_sizes(directory: str, manifest: Manifest) -> Iterator[Corruption]:
@@ -131,10 +131,10 @@ def _check_contents(directory: str, manifest: Manifest) -> Iterator[Corruption]:
         yield statistics
     else:
         try:
-            damages = [*_check_counts(statistics, manifest), *_check_derived(directory, manifest, statistics)]
+            problems = [*_check_counts(statistics, manifest), *_check_derived(directory, manifest, statistics)]
         except (TypeError, AttributeError, KeyError, ValueError, IndexError, RecursionError) as error:
-            damages = [Corruption(STATISTICS, f"fields are missing or invalid ({type(error).__name__}: {error})")]
-        yield from damages
+            problems = [Corruption(STATISTICS, f"fields are missing or invalid ({type(error).__name__}: {error})")]
+        yield from problems
     yield from _check_dead_letters(directory, manifest)
     if isinstance(statistics, dict) and "duplicates" in statistics:
         yield from _check_near_duplicates(directory, manifest, statistics)
@@ -195,7 +195,7 @@ def _check_lines(directory: str, name: str, check: Callable[[BinaryIO], Iterator
     path = f"{directory}/{name}"
     try:
         with open_file(path) as file:
-            yield from itertools.islice(check(file), MAX_DAMAGES)
+            yield from itertools.islice(check(file), MAX_PROBLEMS)
     except OSError as error:
         yield _unread(path, name, error)
 

@@ -21,7 +21,7 @@ from beam_pipelines.tfrecord.joined_crcs import joined_crc
 from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record, read_records
 from beam_pipelines.verify.check_catalog import FORMATS, check_catalog, check_formats, groups_of, open_catalog, stored_sides
 from beam_pipelines.verify.check_example import ExampleCheck
-from beam_pipelines.verify.corruption import MAX_DAMAGES, Corruption, is_unrelated_error
+from beam_pipelines.verify.corruption import MAX_PROBLEMS, Corruption, is_unrelated_error
 from beam_pipelines.verify.recount import RecordCounter, ShardCounts
 from beam_pipelines.verify.valid_records import ValidRecords
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, Manifest, ShardInfo, catalog_features, decode_index
@@ -50,14 +50,14 @@ class CheckedShard(NamedTuple):
     """The result of the check of one shard.
 
     Attributes:
-        damages: The errors, in the order of the files and of the records in them.
+        problems: The errors, in the order of the files and of the records in them.
         num_examples: The number of valid records.
         keys: A hash of each key, as bytes of uint64 [num_examples].
         groups: A hash of each distinct group, as bytes of uint64 [num_groups].
         counts: The statistics of the records. None if a file of the shard is corrupt.
     """
 
-    damages: list[Corruption]
+    problems: list[Corruption]
     num_examples: int
     keys: bytes
     groups: bytes
@@ -83,32 +83,32 @@ def check_shard(shared_context: bytes, split: str, index: int) -> CheckedShard:
 
 
 def _check(context: VerifyContext, info: ShardInfo, counter: RecordCounter) -> CheckedShard:
-    damages: list[Corruption] = []
+    problems: list[Corruption] = []
     result = ValidRecords()
-    of_shard = _Records(context, info, result, counter).damages()
-    damages += itertools.islice(of_shard, MAX_DAMAGES)
+    of_shard = _Records(context, info, result, counter).problems()
+    problems += itertools.islice(of_shard, MAX_PROBLEMS)
     for _ in of_shard:  # The index and the catalog are checked against all records.
         pass
     index, of_index = _read(context, info.index, info.index_bytes, info.index_crc32c)
-    damages += of_index
+    problems += of_index
     if index is not None:
-        damages += itertools.islice(_check_index(index, result, info), MAX_DAMAGES)
+        problems += itertools.islice(_check_index(index, result, info), MAX_PROBLEMS)
     groups: list[str] = []
     columns: dict[str, list[str | None]] = {}
     if info.catalog:  # `recordmill transform` writes no catalog.
         catalog, of_catalog = _read(context, info.catalog, info.catalog_bytes, info.catalog_crc32c)
-        damages += of_catalog
+        problems += of_catalog
         if not of_catalog:  # A Parquet reader may crash on corrupt bytes.
             table, of_catalog = open_catalog(catalog, info)
-            damages += of_catalog
+            problems += of_catalog
             if table is not None:
-                damages += itertools.islice(check_catalog(table, result, info, context.manifest.schema), MAX_DAMAGES)
+                problems += itertools.islice(check_catalog(table, result, info, context.manifest.schema), MAX_PROBLEMS)
                 columns = {name: table.column(name).to_pylist() for name in FORMATS if name in table.column_names}
-                damages += itertools.islice(check_formats(columns, result, counter.images, info), MAX_DAMAGES)
+                problems += itertools.islice(check_formats(columns, result, counter.images, info), MAX_PROBLEMS)
                 groups = groups_of(table)
-    counts = None if damages else counter.finish(*map(columns.get, FORMATS))
+    counts = None if problems else counter.finish(*map(columns.get, FORMATS))
     hashes = _hashes(result.keys), _hashes([group.encode() for group in groups])
-    return CheckedShard(damages, len(result.rows), *hashes, counts)
+    return CheckedShard(problems, len(result.rows), *hashes, counts)
 
 
 def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tuple[bytes | None, list[Corruption]]:
@@ -143,7 +143,7 @@ class _Records:
         schema = context.manifest.schema
         self._in_catalog = [*stored_sides(schema), *(feature.name for feature in catalog_features(schema).values())]
 
-    def damages(self) -> Iterator[Corruption]:
+    def problems(self) -> Iterator[Corruption]:
         """Reads all records of a shard, yields the errors, and adds the valid records to `found`."""
         info, location, is_complete = self._info, 0, True
         parts = array.array("q")  # CRC-32Cs and sizes of consecutive byte ranges.

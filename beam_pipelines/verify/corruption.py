@@ -7,7 +7,7 @@ from beam_pipelines.errors import printable
 from beam_pipelines.storage.files import is_remote
 
 # The maximum number of reported errors per file. A shard without its first bytes can have a million errors.
-MAX_DAMAGES = 100
+MAX_PROBLEMS = 100
 
 # Error numbers of a disk or a mount that do not indicate a corrupt file.
 _NOT_OF_THE_FILE = frozenset(

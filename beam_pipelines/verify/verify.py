@@ -34,7 +34,7 @@ from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReade
 from beam_pipelines.tfrecord.record_reader import Record, read_records
 from beam_pipelines.verify.check_shard import CheckedShard, VerifyContext, check_shard
 from beam_pipelines.verify.check_statistics import check_statistics
-from beam_pipelines.verify.corruption import MAX_DAMAGES, Corruption
+from beam_pipelines.verify.corruption import MAX_PROBLEMS, Corruption
 from beam_pipelines.verify.recount import ShardCounts, count_all
 from beam_pipelines.verify.check_dataset import (
     Hashes,
@@ -60,26 +60,26 @@ class Report:
     Attributes:
         directory: The directory of the dataset.
         num_shards, num_examples: The expected numbers of shards and of examples.
-        damages: The errors, by file and record.
+        problems: The errors, by file and record.
         num_verified: The number of valid examples. None if no record was read.
     """
 
     directory: str
     num_shards: int
     num_examples: int
-    damages: list[Corruption]
+    problems: list[Corruption]
     num_verified: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report as plain values for JSON."""
         fields = {"shards": self.num_shards, "examples": self.num_examples, "examples_verified": self.num_verified}
-        damages = [damage.to_json() for damage in self.damages]
-        return {"dataset": printable(self.directory), "well": not self.damages, **fields, "damages": damages}
+        problems = [damage.to_json() for damage in self.problems]
+        return {"dataset": printable(self.directory), "ok": not self.problems, **fields, "problems": problems}
 
     def describe(self) -> str:
         """Returns one line for each error, or one line that reports success."""
-        if self.damages:
-            return "\n".join(corruption.describe() for corruption in self.damages)
+        if self.problems:
+            return "\n".join(corruption.describe() for corruption in self.problems)
         examples = f"examples: {self.num_examples:,}, shards: {self.num_shards:,}"
         looked = (
             "metadata and file sizes are intact (records were not read)" if self.num_verified is None else "intact"
@@ -88,9 +88,9 @@ class Report:
 
     def failure(self) -> ProblemsFound:
         """Returns the error that the command raises if files are corrupt."""
-        files = len({corruption.file for corruption in self.damages})
+        files = len({corruption.file for corruption in self.problems})
         reported = f"{printable(self.directory)}: corrupt or missing files: {files:,}"
-        if any(corruption.can_repair for corruption in self.damages) and not is_remote(self.directory):
+        if any(corruption.can_repair for corruption in self.problems) and not is_remote(self.directory):
             reported += f". Run `recordmill repair {printable(self.directory)}` to rebuild shards, indexes and catalogs."
         return ProblemsFound(reported, self.directory)
 
@@ -109,20 +109,20 @@ def run_verify(config: VerifyConfig, options: PipelineOptions) -> Report:
     beam.io.filesystems.FileSystems.set_options(options)  # Beam needs the options to access object stores.
     directory = config.directory if is_remote(config.directory) else os.path.realpath(config.directory)
     try:
-        manifest, damages = read_manifest(directory)
-        damages += check_metadata(directory, manifest)
+        manifest, problems = read_manifest(directory)
+        problems += check_metadata(directory, manifest)
         statistics = read_statistics(directory)
         if config.is_quick:
-            damages += check_sizes(directory, manifest)
+            problems += check_sizes(directory, manifest)
     except OSError as error:
         raise StorageError(f"{printable(directory)} could not be read: {error.strerror or error}") from error
     shards = [info for infos in manifest.splits.values() for info in infos]
-    report = Report(directory, len(shards), sum(info.num_examples for info in shards), damages)
+    report = Report(directory, len(shards), sum(info.num_examples for info in shards), problems)
     if not config.is_quick:
         of_records, num_verified, recounted = _read_records(config, options, directory, manifest)
         if recounted and statistics:
-            of_records += itertools.islice(check_statistics(statistics, recounted), MAX_DAMAGES)
-        report = dataclasses.replace(report, damages=damages + of_records, num_verified=num_verified)
+            of_records += itertools.islice(check_statistics(statistics, recounted), MAX_PROBLEMS)
+        report = dataclasses.replace(report, problems=problems + of_records, num_verified=num_verified)
     return report
 
 
@@ -162,7 +162,7 @@ def _read_records(
         ):
             run_job(pipeline, engine, [directory])
         result = json.loads(files_at(path).read(path))
-        return [Corruption(*fields) for fields in result["damages"]], result["verified"], result["recounted"]
+        return [Corruption(*fields) for fields in result["problems"]], result["verified"], result["recounted"]
 
 
 def _num_processes(engine: Engine, directory: str) -> int:
@@ -197,7 +197,7 @@ def verify(root: beam.Pipeline, context: VerifyContext, path: str, num_processes
         | "GroupHashes" >> beam.GroupByKey()
         | "Compare" >> beam.FlatMap(compare, context)
     )
-    result = checked | "Damages" >> beam.Map(lambda item: (item[0], item[1].damages, item[1].num_examples))
+    result = checked | "Damages" >> beam.Map(lambda item: (item[0], item[1].problems, item[1].num_examples))
     counts = checked | "Counts" >> beam.Map(lambda entry: (entry[0], indices[entry[0]][0], entry[1].counts))
     sides = AsIter(result), AsIter(across), AsIter(counts)
     return root | "AfterAll" >> beam.Impulse() | "Report" >> beam.Map(write_results, *sides, context, path)
@@ -274,7 +274,7 @@ def write_results(
 ) -> None:
     """Writes the results of all shards to a JSON file."""
     shards = sorted(value)
-    damages = [corruption for _, of_shard, _ in shards for corruption in of_shard]
-    recounted = None if damages else count_all(context.manifest, counts, context.decodes)
-    result = {"damages": damages + sorted(across), "verified": sum(num for _, _, num in shards), "recounted": recounted}
+    problems = [corruption for _, of_shard, _ in shards for corruption in of_shard]
+    recounted = None if problems else count_all(context.manifest, counts, context.decodes)
+    result = {"problems": problems + sorted(across), "verified": sum(num for _, _, num in shards), "recounted": recounted}
     write_file(path, json.dumps(result).encode())

@@ -52,7 +52,7 @@ def test_boxes_follow_rotation_and_resizing(height, width, orientation, size, si
         if states_size == "upright, not stated" or image_size == (height, width):  # the size is not enough
             image_size, drawn_on = None if states_size == "upright, not stated" else image_size, "upright"
 
-    placed = transform_boxes(one_box(*map(float, box), image_size=image_size), checked.geometry, "refuse", drawn_on).boxes[0]
+    placed = transform_boxes(one_box(*map(float, box), image_size=image_size), checked.geometry, "reject", drawn_on).boxes[0]
 
     brightness = checked.pixels[..., 0].astype(float) / 255
     ymin, xmin, ymax, xmax = placed * ([checked.height, checked.width] * 2)
@@ -79,10 +79,10 @@ def test_boxes_are_rotated_by_each_orientation():
     }
     for orientation, wanted in expected.items():
         geometry = Geometry((100, 200), orientation, (1, 1))
-        placed = transform_boxes(one_box(*box), geometry, "refuse")
+        placed = transform_boxes(one_box(*box), geometry, "reject")
         np.testing.assert_allclose(placed.boxes, [wanted], atol=1e-7, err_msg=str(orientation))
         relative = one_box(0.1, 0.1, 0.4, 0.6, is_relative=True)
-        np.testing.assert_allclose(transform_boxes(relative, geometry, "refuse").boxes, [wanted], atol=1e-7)
+        np.testing.assert_allclose(transform_boxes(relative, geometry, "reject").boxes, [wanted], atol=1e-7)
 
 
 def test_stated_size_decides_if_boxes_are_rotated():
@@ -96,7 +96,7 @@ def test_stated_size_decides_if_boxes_are_rotated():
         "upright": (on_upright, (200, 100)),
     }
     for case, (box, image_size) in cases.items():
-        placed = transform_boxes(one_box(*box, image_size=image_size), rotated, "refuse")
+        placed = transform_boxes(one_box(*box, image_size=image_size), rotated, "reject")
         np.testing.assert_allclose(placed.boxes, [(0.1, 0.6, 0.6, 0.9)], atol=1e-7, err_msg=case)
     with pytest.raises(InvalidInput, match="drawn on 300 x 50 pixels, .* 200 x 100") as error:
         transform_boxes(one_box(*in_file, image_size=(50, 300)), rotated, "clip")
@@ -107,13 +107,13 @@ def test_stated_size_decides_if_boxes_are_rotated():
 @pytest.mark.parametrize("drawn_on, box", [("file", (10.0, 20.0, 40.0, 120.0)), ("upright", (20.0, 60.0, 120.0, 90.0))])
 def test_drawn_on_overrides_the_stated_size(image_size, drawn_on, box):
     objects = one_box(*box, image_size=image_size)
-    placed = transform_boxes(objects, Geometry((100, 200), 6, (50, 25)), "refuse", drawn_on)
+    placed = transform_boxes(objects, Geometry((100, 200), 6, (50, 25)), "reject", drawn_on)
     np.testing.assert_allclose(placed.boxes, [(0.1, 0.6, 0.6, 0.9)], atol=1e-7)
 
 
 def test_box_one_pixel_outside_is_moved_to_the_edge():
     for case, box in {"counted from 1": (1, 1, 101, 201), "before the edge": (-1, -0.5, 100, 200)}.items():
-        for bad_boxes in ("refuse", "clip"):
+        for bad_boxes in ("reject", "clip"):
             placed = transform_boxes(one_box(*map(float, box)), UPRIGHT, bad_boxes)
             assert (placed.boxes.max(), placed.boxes.min() < 0.011, placed.num_clipped) == (1, True, 0), case
             assert placed.boxes.min() >= 0, case
@@ -140,7 +140,7 @@ def test_bad_boxes_are_rejected_or_clipped(case):
     boxes = (0.0, 0.0, 10.0, 10.0), tuple(map(float, box)), (50.0, 0.0, 100.0, 10.0)
     objects = Objects(boxes, ("cat", "d\ng", "cow"))
     with pytest.raises(InvalidInput) as error:
-        transform_boxes(objects, UPRIGHT, "refuse")
+        transform_boxes(objects, UPRIGHT, "reject")
     assert error.value.reason == "bad_box", case
     assert str(error.value).startswith("box 2 of 3 (d\\ng): x "), case
     assert "200 x 100 pixels" in str(error.value), case
@@ -156,14 +156,14 @@ def test_bad_boxes_are_rejected_or_clipped(case):
 
 def test_relative_boxes_have_the_same_tolerance():
     for case, box in {"a pixel outside": (0.0, 0.0, 1.01, 1.005), "inside": (0.0, 0.0, 1.0, 1.0)}.items():
-        placed = transform_boxes(one_box(*box, is_relative=True), UPRIGHT, "refuse")
+        placed = transform_boxes(one_box(*box, is_relative=True), UPRIGHT, "reject")
         assert placed.boxes.tolist() == [[0, 0, 1, 1]], case
     with pytest.raises(InvalidInput, match="min < max, inside 1 x 1"):
-        transform_boxes(one_box(0, 0, 1.02, 1, is_relative=True), UPRIGHT, "refuse")
+        transform_boxes(one_box(0, 0, 1.02, 1, is_relative=True), UPRIGHT, "reject")
 
 
 def test_image_without_objects_has_no_boxes():
-    placed = transform_boxes(Objects((), ()), UPRIGHT, "refuse")
+    placed = transform_boxes(Objects((), ()), UPRIGHT, "reject")
     assert (placed.boxes.shape, placed.boxes.dtype, placed[1:]) == ((0, 4), np.float32, ((), 0, 0))
 
 

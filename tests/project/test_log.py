@@ -318,7 +318,7 @@ def test_status_shows_an_active_run(source, tmp_path, capsys):
         run = start_prepare(source, tmp_path / "out", gates=tmp_path / "gates")
         gate.wait_for_arrivals(run)
         actual = status(tmp_path / "out", capsys)["run"]
-        assert (actual["state"], actual["process"], actual["engine"]) == ("at work", run.pid, "DirectRunner")
+        assert (actual["state"], actual["process"], actual["engine"]) == ("running", run.pid, "DirectRunner")
         assert main(prepare_arguments(source, tmp_path / "out", "--resume", "--error_json", str(tmp_path / "e.json"))) == 1
         error = json.loads((tmp_path / "e.json").read_text())
         assert (error["kind"], error["retryable"]) == ("busy", True)

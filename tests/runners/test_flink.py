@@ -349,7 +349,7 @@ def test_an_analysis_a_transform_and_what_is_done_with_their_dataset_give_what_t
         capfd.readouterr()
         assert main(["verify", str(here), "--json", *options]) == 1
         actual.append(json.loads(capfd.readouterr().out))
-    assert actual[0] == actual[1] == json.loads((tmp_path / "report.json").read_text()) and {item["file"] for item in actual[0]["damages"]} == {shard.name}
+    assert actual[0] == actual[1] == json.loads((tmp_path / "report.json").read_text()) and {item["file"] for item in actual[0]["problems"]} == {shard.name}
 
 
 @pytest.mark.slow(1)

@@ -572,7 +572,7 @@ def test_status_tells_of_an_analysis_and_of_the_run_that_makes_one(mixed, tmp_pa
         progress.count(f"{working}/progress", analyzed=1234)
         actual, reported = status()
         run = actual["analysis_run"]
-        assert (run["state"], run["stage"], run["process"], run["job"]) == ("at work", "analyze", os.getpid(), "recordmill-made")
+        assert (run["state"], run["stage"], run["process"], run["job"]) == ("running", "analyze", os.getpid(), "recordmill-made")
         assert "analyze:  mine: running" in reported and "job:      recordmill-made on FlinkRunner" in reported and "1,234 examples read" in reported
     assert status()[0]["analysis_run"] is None
     kill_publishing(out, 2)

@@ -30,7 +30,7 @@ from beam_pipelines.verify import check_shard as check_shard_module
 from beam_pipelines.verify.check_example import ExampleCheck
 from beam_pipelines.verify.check_lines import check_dead_letters
 from beam_pipelines.verify.check_shard import VerifyContext, check_shard
-from beam_pipelines.verify.corruption import MAX_DAMAGES, Corruption
+from beam_pipelines.verify.corruption import MAX_PROBLEMS, Corruption
 from beam_pipelines.verify.check_dataset import read_manifest
 from engines import has_go, prism
 from made_images import encode, exif, jpeg, noise, png, write_class_folders, write_files
@@ -90,7 +90,7 @@ def test_a_dataset_is_as_it_was_written_and_stays_untouched(made: pathlib.Path, 
     before = {path: path.stat().st_mtime_ns for path in made.rglob("*")}
     assert verify(capfd, made, "--decode")[:2] == (
         0,
-        {"dataset": str(made), "well": True, "shards": 2, "examples": 12, "examples_verified": 12, "damages": []},
+        {"dataset": str(made), "ok": True, "shards": 2, "examples": 12, "examples_verified": 12, "problems": []},
     )
     assert verify(capfd, made, "--quick")[1]["examples_verified"] is None
     assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
@@ -113,7 +113,7 @@ def test_the_damaged_record_is_named_and_can_be_repaired(copied: pathlib.Path, c
     flip(shard, offsets[2] + 40)
     code, report, err = verify(capfd, copied)
     assert code == 1 and f"recordmill repair {copied}" in err
-    (corruption,) = report["damages"]
+    (corruption,) = report["problems"]
     assert (corruption["file"], corruption["record"], corruption["offset"], corruption["can_repair"]) == (shard.name, 2, offsets[2], True)
     assert main(["repair", str(copied)]) == 0 and verify(capfd, copied)[0] == 0
 
@@ -149,7 +149,7 @@ def test_every_file_is_covered_by_a_checksum(case: str, copied: pathlib.Path, ca
     change, files = CHANGES[case]
     change(copied)
     code, report, _ = verify(capfd, copied, "--quick")
-    assert code == 1 and {corruption["file"] for corruption in report["damages"]} == files
+    assert code == 1 and {corruption["file"] for corruption in report["problems"]} == files
 
 
 def test_the_manifest_lists_all_files_but_itself_the_run_and_those_of_shards(made: pathlib.Path) -> None:
@@ -166,7 +166,7 @@ def test_files_of_shards_that_were_swapped_are_found_by_quick_too(copied: pathli
         data, size = first.read_bytes(), second.stat().st_size
         first.write_bytes(second.read_bytes()[: len(data)].ljust(len(data), b"\0"))
         second.write_bytes(data[:size].ljust(size, b"\0"))
-        actual = {corruption["file"] for corruption in verify(capfd, copied, "--quick")[1]["damages"]}
+        actual = {corruption["file"] for corruption in verify(capfd, copied, "--quick")[1]["problems"]}
         assert actual >= {getattr(item, name), getattr(other, name)}, name
 
 
@@ -214,15 +214,15 @@ def test_statistics_that_differ_from_the_records_are_named_although_their_checks
     assert verify(capfd, copied, "--quick")[0] == 0
     for options, keys in (((), {*FORGED}), (("--decode",), {*FORGED, *FORGED_PIXELS})):
         code, report, _ = verify(capfd, copied, *options)
-        reasons = {corruption["reason"].split(" ", 1)[0]: corruption["reason"] for corruption in report["damages"]}
-        assert code == 1 and reasons.keys() == keys and {corruption["file"] for corruption in report["damages"]} == {STATISTICS}
+        reasons = {corruption["reason"].split(" ", 1)[0]: corruption["reason"] for corruption in report["problems"]}
+        assert code == 1 and reasons.keys() == keys and {corruption["file"] for corruption in report["problems"]} == {STATISTICS}
         assert "7" in reasons["splits.train.label_counts.ant"] and "6" in reasons["splits.train.label_counts.ant"]
 
 
 def test_a_manifest_whose_inputs_do_not_add_up_is_named(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     manifest, _ = read_manifest(str(copied))
     (copied / MANIFEST).write_text(dataclasses.replace(manifest, num_inputs=14).to_json())
-    (corruption,) = verify(capfd, copied, "--quick")[1]["damages"]
+    (corruption,) = verify(capfd, copied, "--quick")[1]["problems"]
     assert corruption["file"] == MANIFEST and "num_inputs is 14" in corruption["reason"] and "12" in corruption["reason"]
 
 
@@ -259,9 +259,9 @@ def test_verify_reports_nothing_for_a_correct_dataset(
     source = write_files(tmp_path / "in", files)
     typed = ["--splits=train=0.6,test=0.4", "--num_shards=2", "--max_bad_fraction=1", *options]
     assert main(["prepare", "--input", str(source), "--output", str(tmp_path / "out"), *typed]) == 0
-    assert verify(capfd, tmp_path / "out")[1]["damages"] == []
+    assert verify(capfd, tmp_path / "out")[1]["problems"] == []
     if "--check=none" not in options:
-        assert verify(capfd, tmp_path / "out", "--decode")[1]["damages"] == []
+        assert verify(capfd, tmp_path / "out", "--decode")[1]["problems"] == []
 
 
 def _offsets(shard: pathlib.Path) -> list[int]:
@@ -282,7 +282,7 @@ def test_every_single_flip_of_a_bit_is_found(tmp_path: pathlib.Path, monkeypatch
     manifest, none = read_manifest(str(out))
     assert not none
     context = share(VerifyContext(str(out), manifest, False, ""))
-    assert check_shard(context, "train", 0).damages == []
+    assert check_shard(context, "train", 0).problems == []
     (info,) = manifest.splits["train"]
     one_record = info.num_bytes // 2
     for name in (info.name, info.index, info.catalog):
@@ -292,7 +292,7 @@ def test_every_single_flip_of_a_bit_is_found(tmp_path: pathlib.Path, monkeypatch
             every_bit = name == info.index or name == info.name and byte <= one_record
             for bit in range(8) if every_bit else [byte % 8]:
                 path.write_bytes(complete[:byte] + bytes([complete[byte] ^ 1 << bit]) + complete[byte + 1 :])
-                assert name in {corruption.file for corruption in check_shard(context, "train", 0).damages}, (name, byte, bit)
+                assert name in {corruption.file for corruption in check_shard(context, "train", 0).problems}, (name, byte, bit)
         path.write_bytes(complete)
     complete = (out / MANIFEST).read_bytes()
     for byte in range(len(complete)):
@@ -317,10 +317,10 @@ def test_what_is_gone_cut_off_or_edited_is_named(copied: pathlib.Path, capfd: py
     (copied / "dead_letters.jsonl").write_text("{}\n")
     code, report, _ = verify(capfd, copied)
     quick = verify(capfd, copied, "--quick")[1]
-    files = {corruption["file"] for corruption in report["damages"]}
+    files = {corruption["file"] for corruption in report["problems"]}
     metadata = {"schema.pbtxt", "label.labels.txt", "statistics.json", "dead_letters.jsonl"}
     assert code == 1 and files == metadata | {item.index, second.name}
-    assert {corruption["file"] for corruption in quick["damages"]} == files
+    assert {corruption["file"] for corruption in quick["problems"]} == files
     assert report["examples_verified"] == 11 and first.name not in files
 
 
@@ -357,13 +357,13 @@ def test_each_line_that_other_commands_read_is_such_as_was_written(tmp_path: pat
         complete = path.read_bytes()
         path.write_text(text, "latin-1")
         code, report, _ = verify(capfd, out, "--quick")
-        corruption = next(item for item in report["damages"] if item["reason"].startswith("line "))  # beside the checksum
+        corruption = next(item for item in report["problems"] if item["reason"].startswith("line "))  # beside the checksum
         assert code == 1 and corruption["file"] == path.name and corruption["reason"].startswith(f"line {number}: ") and reason in corruption["reason"], corruption
         assert corruption["offset"] == sum(map(len, text.splitlines(keepends=True)[: number - 1]))
         path.write_bytes(complete)
     for text in ("[]", "{}"):
         (out / LEAKS).write_text(text)
-        assert LEAKS in {corruption["file"] for corruption in verify(capfd, out, "--quick")[1]["damages"]}
+        assert LEAKS in {corruption["file"] for corruption in verify(capfd, out, "--quick")[1]["problems"]}
 
 
 def test_a_line_of_any_length_is_told_and_the_next_one_is_read() -> None:
@@ -393,7 +393,7 @@ def test_a_key_twice_and_a_group_in_two_splits_are_found(tmp_path: pathlib.Path,
     test = test.__class__(**{**test.__dict__, **forged})
     manifest = Manifest(**{**manifest.__dict__, "splits": {"train": (train,), "test": (test,)}})
     (out / MANIFEST).write_text(manifest.to_json())
-    reported = [corruption["reason"] for corruption in verify(capfd, out)[1]["damages"]]
+    reported = [corruption["reason"] for corruption in verify(capfd, out)[1]["problems"]]
     assert any("'2.png', '4.png', '5.png', '6.png', '9.png' occurs also in out-test" in reason for reason in reported), reported
     assert any("a group is in the splits" in reason for reason in reported), reported
 
@@ -405,7 +405,7 @@ def test_a_group_in_two_splits_is_damage(tmp_path: pathlib.Path, capfd: pytest.C
     monkeypatch.setattr("beam_pipelines.sources.group_counts.GroupCounts.spanning", lambda self: (0, b"", set()))  # else it is refused
     assert main(["prepare", "--input", str(source / "rows.csv"), "--output", str(out), "--num_shards=2"]) == 0
     code, report, _ = verify(capfd, out)
-    (corruption,) = report["damages"]
+    (corruption,) = report["problems"]
     assert code == 1 and "a group is in the splits 'test' and 'train'" in str(corruption)
 
 
@@ -414,7 +414,7 @@ def test_statistics_of_other_types_are_damaged(change: dict | str, copied: pathl
     path = copied / "statistics.json"
     path.write_text(change if isinstance(change, str) else json.dumps(json.loads(path.read_text()) | change))
     code, report, _ = verify(capfd, copied, "--quick")
-    assert code == 1 and {corruption["file"] for corruption in report["damages"]} == {"statistics.json"}
+    assert code == 1 and {corruption["file"] for corruption in report["problems"]} == {"statistics.json"}
 
 
 @pytest.mark.parametrize("value", [5, "\ud800"])
@@ -434,7 +434,7 @@ def test_examples_that_do_not_fit_the_schema_are_named(copied: pathlib.Path, cap
         for record in (b"no example", records[1].replace(b"\x05label", b"\x05table"), *records[2:]):
             writer.write(record)
         writer.flush()
-    reasons = {(corruption.get("record"), corruption["reason"]) for corruption in verify(capfd, copied)[1]["damages"] if corruption["file"] == shard.name}
+    reasons = {(corruption.get("record"), corruption["reason"]) for corruption in verify(capfd, copied)[1]["problems"] if corruption["file"] == shard.name}
     assert {1: {"label", "table"}} == {1: {re.search("feature '(.*?)'", reason)[1] for place, reason in reasons if place == 1}}
     assert any(record == 0 for record, _ in reasons)
 
@@ -481,7 +481,7 @@ def checked(directory: pathlib.Path, num: int = 0, **changes: object) -> list[Co
     shards = list(manifest.splits["train"])
     shards[num] = dataclasses.replace(shards[num], **changes)
     manifest = dataclasses.replace(manifest, splits={"train": tuple(shards)})
-    return check_shard(share(VerifyContext(str(directory), manifest, False, "")), "train", num).damages
+    return check_shard(share(VerifyContext(str(directory), manifest, False, "")), "train", num).problems
 
 
 def replaced_catalog(directory: pathlib.Path, catalog: pa.Table | bytes) -> list[Corruption]:
@@ -530,7 +530,7 @@ def test_who_may_not_read_a_file_is_told_of_no_damage(
     code, report, said = verify(capfd, copied, "--quick")
     assert code == 1
     if number == errno.EIO:
-        assert [corruption["reason"] for corruption in report["damages"]] == [reason]
+        assert [corruption["reason"] for corruption in report["problems"]] == [reason]
         assert [corruption.reason for corruption in checked(copied)] == [reason]
     else:
         assert not report and said.splitlines()[-1].endswith(f"could not be read: {os.strerror(number)}")
@@ -556,13 +556,13 @@ def test_what_cannot_be_read_is_told_file_by_file(copied: pathlib.Path, capfd: p
         (copied / name).unlink()
         (copied / name).mkdir()
     report = verify(capfd, copied)[1]
-    assert {corruption["file"]: corruption["can_repair"] for corruption in report["damages"]} == can_repair
-    assert {corruption["reason"] for corruption in report["damages"]} == {"the file cannot be read: Is a directory"}
+    assert {corruption["file"]: corruption["can_repair"] for corruption in report["problems"]} == can_repair
+    assert {corruption["reason"] for corruption in report["problems"]} == {"the file cannot be read: Is a directory"}
     assert {corruption.file for corruption in checked(copied)} == {item.index, item.catalog}
     assert checked(copied, 1)[0].file == other.name
     (copied / DEAD_LETTER_THUMBNAILS).touch()
     os.truncate(copied / DEAD_LETTER_THUMBNAILS, 2 << 30)  # takes no room
-    actual = {corruption["file"]: corruption["reason"] for corruption in verify(capfd, copied, "--quick")[1]["damages"]}
+    actual = {corruption["file"]: corruption["reason"] for corruption in verify(capfd, copied, "--quick")[1]["problems"]}
     assert f"{2 << 30} bytes" in actual[DEAD_LETTER_THUMBNAILS]
     (copied / other.name).rmdir()
     (copied / other.name).write_bytes(b"<html>" * 9)
@@ -574,8 +574,8 @@ def test_of_many_damages_the_first_are_told_and_the_rest_is_read_all_the_same(tm
     info = write_shard(tmp_path, "made-train.tfrecord-00000-of-00001", [good, *[b"no example"] * (num - 2), good])
     manifest = Manifest("made", 0, (Feature("number", "integer"),), {"train": (info,)}, num, 0, ())
     actual = check_shard(share(VerifyContext(str(tmp_path), manifest, False, "")), "train", 0)
-    assert [corruption.record for corruption in actual.damages if corruption.file == info.name] == [*range(1, MAX_DAMAGES + 1)]
-    assert actual.num_examples == 2 and {corruption.file for corruption in actual.damages} == {info.name, info.index}  # whose rows say other lengths
+    assert [corruption.record for corruption in actual.problems if corruption.file == info.name] == [*range(1, MAX_PROBLEMS + 1)]
+    assert actual.num_examples == 2 and {corruption.file for corruption in actual.problems} == {info.name, info.index}  # whose rows say other lengths
 
 
 @pytest.mark.slow
@@ -591,14 +591,14 @@ def test_tensors_that_differ_in_size_are_verified_and_their_index_made_again(tmp
     assert verify(capfd, out)[0] == 1 and main(["repair", str(out)]) == 0 and verify(capfd, out)[0] == 0
     (out / "statistics.json").write_text("{}")
     (out / "schema.pbtxt").unlink()
-    assert {"statistics.json", "schema.pbtxt"} <= {corruption["file"] for corruption in verify(capfd, out, "--quick")[1]["damages"]}
+    assert {"statistics.json", "schema.pbtxt"} <= {corruption["file"] for corruption in verify(capfd, out, "--quick")[1]["problems"]}
 
 
 def test_a_shard_of_more_records_than_its_index_and_catalog_have_is_told(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     item, other = shards(copied)
     item.write_bytes(item.read_bytes() + other.read_bytes())
     code, report, _ = verify(capfd, copied)
-    assert code == 1 and "12 records instead of 6" in [corruption["reason"] for corruption in report["damages"] if corruption["file"] == item.name]
+    assert code == 1 and "12 records instead of 6" in [corruption["reason"] for corruption in report["problems"] if corruption["file"] == item.name]
 
 
 def test_wrong_use_is_told_in_one_line(made: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
@@ -627,7 +627,7 @@ def test_in_a_store_the_same_is_found(scheme: str, copied: pathlib.Path, capfd: 
         for options, more in (((), (f"--report={report}",)), (("--quick",), ())):
             here, existing = verify(capfd, copied, *options), verify(capfd, url, *options, *more, *server.flags)
             assert here[0] == existing[0] == 1 and existing[1] == here[1] | {"dataset": url}
-            assert not more or json.loads(open_object_store(url).read(report))["damages"] == here[1]["damages"]
+            assert not more or json.loads(open_object_store(url).read(report))["problems"] == here[1]["problems"]
         code, _, err = verify(capfd, f"{url}/nothing", *server.flags)
         assert code == 2 and "is not a dataset" in err and err.count("\n") == 1
 
