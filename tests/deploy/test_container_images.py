@@ -1,4 +1,5 @@
-"""The Dockerfiles of deploy/, read: their bases, users and packages; and `deploy/images.py`, which builds them."""
+"""Tests of the Dockerfiles in deploy/ (base images, users and packages) and of `deploy/images.py`, which builds them.
+"""
 
 import hashlib
 import importlib.util
@@ -29,18 +30,18 @@ def load_images():
 images = load_images()
 BASES = json.loads((DEPLOY / "base_images.json").read_text())
 LOCKS = {DEPLOY / name for name in images.REQUIREMENTS}
-every_image = pytest.mark.parametrize("image", DOCKERFILES)
+for_every_image = pytest.mark.parametrize("image", DOCKERFILES)
 
 
-def test_every_dockerfile_is_of_an_image():
+def test_every_dockerfile_belongs_to_an_image():
     assert {image.folder for image in images.IMAGES.values()} == set(DOCKERFILES)
     for image in images.IMAGES.values():
         assert image.target in {"", *dockerfiles.stages(DOCKERFILES[image.folder])}
 
 
-@every_image
-def test_every_base_comes_with_its_digest(image):
-    """By an argument that has no default: no tag that could be another image tomorrow."""
+@for_every_image
+def test_every_base_image_has_a_digest(image):
+    """The base image is a build argument without a default value, so that no tag is used."""
     actual, asked = dockerfiles.stages(DOCKERFILES[image]), dockerfiles.arguments(DOCKERFILES[image])
     for instructions in actual.values():
         base = instructions[0].value.partition(" AS ")[0]
@@ -49,17 +50,17 @@ def test_every_base_comes_with_its_digest(image):
         assert asked[name[1]] == "" and name[1] in BASES
 
 
-def test_a_digest_is_none_or_one():
+def test_digest_is_valid_or_missing():
     for base in BASES.values():
         assert base["digest"] is None or re.fullmatch(r"sha256:[0-9a-f]{64}", base["digest"]), base
 
 
-def test_bases_have_the_versions_of_what_is_installed():
+def test_base_images_have_the_pinned_versions():
     pins = dict(line.split("==") for line in (DEPLOY / "constraints.txt").read_text().splitlines() if not line.startswith("#"))
     tags = {name: base["image"].rpartition(":")[2] for name, base in BASES.items()}
     assert tags["BEAM_IMAGE"] == pins["apache-beam"]
     assert tags["TENSORFLOW_IMAGE"] == f"{pins['tensorflow']}-gpu"
-    assert tags["SERVING_IMAGE"] == pins["tensorflow"], "a server that is older than the export may not know its operations"
+    assert tags["SERVING_IMAGE"] == pins["tensorflow"], "an older server may lack operations of the export"
     assert {BASES["PYTHON_IMAGE"]["image"].partition("-")[0], "3.11"} == {"python:3.11", "3.11"}
 
 
@@ -68,17 +69,17 @@ def last_user(instructions) -> str:
 
 
 @pytest.mark.parametrize("name", images.IMAGES)
-def test_an_image_runs_as_another_user_than_root(name):
+def test_image_does_not_run_as_root(name):
     folder, target, _ = images.IMAGES[name]
     user = last_user(dockerfiles.stages(DOCKERFILES[folder])[target])
-    if name == "dataflow":  # its Dockerfile says why
+    if name == "dataflow":  # its Dockerfile explains why
         assert user == "0:0"
     else:
-        assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user), "by number: Kubernetes does not know names"
+        assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user), "Kubernetes needs numbers instead of names"
 
 
-@every_image
-def test_an_image_is_given_what_it_copies_and_nothing_else(image):
+@for_every_image
+def test_build_context_has_exactly_the_copied_files(image):
     path = DOCKERFILES[image]
     given = dockerfiles.context(path)
     asked = {**dockerfiles.arguments(path)}
@@ -87,7 +88,7 @@ def test_an_image_is_given_what_it_copies_and_nothing_else(image):
     for values in variants:
         for instructions in dockerfiles.stages(path).values():
             for source in dockerfiles.sources(instructions, values):
-                if source == "deploy/serving/models":  # the user's
+                if source == "deploy/serving/models":  # the models of the user
                     continue
                 actual = {file for file in given if file == source or file.startswith(f"{source}/") or pathlib.PurePath(file).match(source)}
                 assert actual, f"COPY {source}: not in the context"
@@ -97,9 +98,9 @@ def test_an_image_is_given_what_it_copies_and_nothing_else(image):
     assert not [file for file in given if file.endswith((".env", ".pem", ".key"))]
 
 
-@every_image
+@for_every_image
 def test_packages_are_installed_by_hash(image):
-    """Everything but our own package, which lies there."""
+    """Only the project itself is installed without a hash, from the build context."""
     for instruction in dockerfiles.parse(DOCKERFILES[image]):
         for command in re.findall(r"pip install [^&]*", instruction.value if instruction.name == "RUN" else ""):
             is_own = re.search(r" (\.|/src)\s*$", command)
@@ -107,7 +108,7 @@ def test_packages_are_installed_by_hash(image):
 
 
 def read_lock(path: pathlib.Path) -> dict[str, tuple[str, list[str]]]:
-    """Name -> version and hashes."""
+    """Returns the version and the hashes of each package."""
     actual = {}
     for entry in path.read_text().replace("\\\n", " ").splitlines():
         requirement, *hashes = entry.split(" --hash=")
@@ -117,7 +118,7 @@ def read_lock(path: pathlib.Path) -> dict[str, tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("path", sorted(LOCKS), ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_a_lock_has_hashes_and_the_versions_of_the_constraints(path):
+def test_lock_has_hashes_and_the_pinned_versions(path):
     pins = dockerfiles.pinned_versions("3.11")
     locked = read_lock(path)
     for name, (version, hashes) in locked.items():
@@ -129,16 +130,17 @@ def test_a_lock_has_hashes_and_the_versions_of_the_constraints(path):
         wanted = Requirement(text)
         assert wanted.specifier.contains(locked[wanted.name.lower()][0]), text
     wants_tensorflow = "transform" in extras or "tensorflow" in packages
-    assert ("tensorflow" in locked) == wants_tensorflow, "it is larger than all the rest"
+    assert ("tensorflow" in locked) == wants_tensorflow, "TensorFlow would multiply the size of the image"
 
 
-def test_every_lock_is_of_a_dockerfile():
+def test_every_lock_belongs_to_a_dockerfile():
     assert LOCKS == {path for path in DEPLOY.glob("*/requirements*.txt")}
 
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch) -> pathlib.Path:
-    """A commit with bases of which one digest is known, and `docker`, `skopeo` and `buildah` that write down what they are asked."""
+    """Returns a repository with one base image and no digest, for which `docker`, `skopeo` and `buildah` only log their
+    arguments."""
     root, tools = tmp_path / "checkout", tmp_path / "tools"
     (root / "deploy/tf_data_service").mkdir(parents=True)
     for name in ("images.py", "tf_data_service/Dockerfile"):
@@ -169,13 +171,13 @@ def run(root: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess:
 BUILD = ("build", "tf-data-service", "--repository=made.example/a", "--push")
 
 
-def test_without_a_digest_nothing_is_built(checkout):
+def test_build_fails_without_a_digest(checkout):
     done = run(checkout, *BUILD)
     assert done.returncode == 1 and "base_images.json" in done.stderr and "python:3.11" in done.stderr
     assert not (checkout.parent / "asked").exists()
 
 
-def test_digests_are_recorded_and_the_commit_is_built_and_pushed(checkout):
+def test_digests_are_recorded_and_the_commit_is_pushed(checkout):
     digest = f"sha256:{hashlib.sha256(b'manifest').hexdigest()}"
     assert run(checkout, "digests").stdout == f"python:3.11@{digest}\n"
     assert json.loads((checkout / "deploy/base_images.json").read_text())["PYTHON_IMAGE"]["digest"] == digest

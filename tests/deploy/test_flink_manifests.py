@@ -1,4 +1,4 @@
-"""The manifests for Flink on Kubernetes and the images agree with each other, with the command and with the cluster of this machine."""
+"""Tests that the manifests for Flink on Kubernetes agree with the images, the command and `deploy/flink/cluster.py`."""
 
 import re
 
@@ -18,27 +18,27 @@ def documents() -> list[dict]:
     return [item for path in sorted(FLINK.glob("kubernetes/*.yaml")) for item in yaml.safe_load_all(path.read_text())]
 
 
-def only(kind: str) -> dict:
+def document_of_kind(kind: str) -> dict:
     (actual,) = (document for document in documents() if document["kind"] == kind)
     return actual
 
 
 def cluster() -> dict:
-    return only("FlinkDeployment")["spec"]
+    return document_of_kind("FlinkDeployment")["spec"]
 
 
 def pod(part: str) -> dict:
     return cluster()[part]["podTemplate"]["spec"]
 
 
-def submit() -> dict:
-    """The container that submits."""
-    (actual,) = only("Job")["spec"]["template"]["spec"]["containers"]
+def submit_container() -> dict:
+    """Returns the container that submits the job."""
+    (actual,) = document_of_kind("Job")["spec"]["template"]["spec"]["containers"]
     return actual
 
 
-def test_the_manifests_submit_to_the_cluster_that_they_bring_up():
-    command, name, *flags = submit()["command"]
+def test_job_is_submitted_to_the_cluster_of_the_manifests():
+    command, name, *flags = submit_container()["command"]
     assert command == "recordmill"
     arguments, beam_flags = make_parser().parse_known_args([name, *flags])
     options = parse_pipeline_options(beam_flags).get_all_options()
@@ -49,14 +49,14 @@ def test_the_manifests_submit_to_the_cluster_that_they_bring_up():
     assert main["name"] == "flink-main-container"
     assert (options["environment_type"], options["environment_config"]) == ("EXTERNAL", f"localhost:{port}")
     assert workers["args"] == ["--worker_pool"] and port == 50000
-    assert workers["image"] == submit()["image"] != cluster()["image"]
-    assert options["flink_master"] == f"{only('FlinkDeployment')['metadata']['name']}-rest:8081"
+    assert workers["image"] == submit_container()["image"] != cluster()["image"]
+    assert options["flink_master"] == f"{document_of_kind('FlinkDeployment')['metadata']['name']}-rest:8081"
     slots = int(cluster()["flinkConfiguration"]["taskmanager.numberOfTaskSlots"]) * cluster()["taskManager"]["replicas"]
     assert int(options["parallelism"]) == slots
-    assert "disable_logging_submission_environment" in options["experiments"], "staged files lie in the submitting pod alone"
+    assert "disable_logging_submission_environment" in options["experiments"], "staged files are only in the submitting pod"
 
 
-def test_a_job_outlives_a_task_manager_and_a_job_manager():
+def test_job_survives_the_loss_of_a_task_or_job_manager():
     settings = cluster()["flinkConfiguration"]
     assert settings["restart-strategy.type"] == "fixed-delay"
     assert settings["high-availability.type"] == "kubernetes" and cluster()["jobManager"]["replicas"] == 2
@@ -66,12 +66,12 @@ def test_a_job_outlives_a_task_manager_and_a_job_manager():
         assert mount["name"] in {volume["name"] for volume in pod(part)["volumes"]}
 
 
-def test_no_pod_template_is_joined_with_another():
-    """The operator joins lists of containers by place, which would make the workers Flink's container."""
+def test_pod_templates_are_not_merged():
+    """The operator merges lists of containers by index, which would replace Flink's container with the worker pool."""
     assert "podTemplate" not in cluster()
 
 
-def test_beam_is_on_the_class_path_as_on_this_machine():
+def test_beam_is_on_the_class_path_as_in_the_local_cluster():
     settings = cluster()["flinkConfiguration"]
     assert settings["classloader.resolve-order"] == "parent-first"
     copied = [stage.value for stage in dockerfiles.stages(FLINK / "Dockerfile")["flink"] if stage.name == "COPY"]
@@ -79,28 +79,28 @@ def test_beam_is_on_the_class_path_as_on_this_machine():
     jar = f"/build/target/flink-job-server-{version}-class-path.jar"
     assert copied == [f"--from=job_server {jar} /opt/flink/lib/"]
     pom = (FLINK / "job_server" / "pom.xml").read_text()
-    assert "<exclude>org.apache.flink:*</exclude>" in pom, "before Flink's own jar it would bring another version of Flink"
-    assert any(flag.startswith("--environment_cache_millis=") for flag in submit()["command"])
+    assert "<exclude>org.apache.flink:*</exclude>" in pom, "the jar would contain another version of Flink"
+    assert any(flag.startswith("--environment_cache_millis=") for flag in submit_container()["command"])
 
 
-def test_the_grace_of_the_job_is_longer_than_cancelling_takes():
-    assert only("Job")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > engine._STOP_SECONDS
+def test_grace_period_of_the_job_is_longer_than_cancelling():
+    assert document_of_kind("Job")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > engine._STOP_SECONDS
 
 
-def test_the_flink_version_is_the_same_everywhere():
+def test_flink_version_is_the_same_everywhere():
     minor = flink_cluster.FLINK.rpartition(".")[0]
     bases = (FLINK.parent / "base_images.json").read_text()
     assert f'"flink:{flink_cluster.FLINK}-' in bases
     assert cluster()["flinkVersion"] == f"v{minor.replace('.', '_')}"
-    assert f"--flink_version={minor}" in submit()["command"]
+    assert f"--flink_version={minor}" in submit_container()["command"]
     assert f"beam-runners-flink-{minor}<" in (FLINK / "job_server" / "pom.xml").read_text()
 
 
-def test_the_workers_image_has_the_jar_that_is_submitted_with():
+def test_worker_image_has_the_job_server_jar():
     text = (FLINK / "Dockerfile").read_text()
     jars = re.findall(r"^COPY --from=job_server \S+/(\S+) (\S+)$", text, re.MULTILINE)
     assert (flink_cluster.JAR.name, "/opt/flink-job-server.jar") in jars
-    assert "--flink_job_server_jar=/opt/flink-job-server.jar" in submit()["command"]
+    assert "--flink_job_server_jar=/opt/flink-job-server.jar" in submit_container()["command"]
     user = pod("taskManager")["securityContext"]["runAsUser"]
     stages = dockerfiles.stages(FLINK / "Dockerfile")
     for stage in ("flink", "workers"):

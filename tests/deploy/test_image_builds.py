@@ -1,4 +1,4 @@
-"""Every image of deploy/ is built from its Dockerfile, every step of it, on stand-ins for its bases; and what is in it is run."""
+"""Builds every image of deploy/ from its Dockerfile on stand-ins for the base images, and runs the programs in it."""
 
 import contextlib
 import json
@@ -17,11 +17,11 @@ from dockerfiles import DOCKERFILES, ROOT
 from engines import FLINK
 from made_images import write_class_folders
 
-pytestmark = pytest.mark.skipif(bool(standin_images.missing()), reason=standin_images.missing() or "it is all there")
+pytestmark = pytest.mark.skipif(bool(standin_images.missing()), reason=standin_images.missing() or "all tools are installed")
 
 
 def build(name: str) -> str:
-    """The tag of an image that is built now; what has not changed since is not built again."""
+    """Builds an image, using cached layers, and returns its tag."""
     folder, target, arguments = images.IMAGES[name]
     path, tag = DOCKERFILES[folder], f"recordmill-{name}"
     asked = [argument for argument in dockerfiles.arguments(path) if argument.endswith("_IMAGE")]
@@ -38,15 +38,14 @@ def user_of(tag: str) -> str:
 
 
 @pytest.mark.slow(seconds=60)
-def test_dataflow():
+def test_dataflow_image_runs_the_template():
     tag = build("dataflow")
-    said = standin_images.run(tag, "sh", "-c", 'echo "$RECORDMILL_IMAGE" && python /template/main.py --help && pip list')
-    assert said.startswith("made.example/recordmill:1\n") and "tensorflow " not in said and "recordmill " in said
+    printed = standin_images.run(tag, "sh", "-c", 'echo "$RECORDMILL_IMAGE" && python /template/main.py --help && pip list')
+    assert printed.startswith("made.example/recordmill:1\n") and "tensorflow " not in printed and "recordmill " in printed
 
 
 @pytest.mark.slow(seconds=60)
-def test_flink():
-    """Beam is there once, and Flink in the version of the image alone."""
+def test_flink_image_has_beam_without_a_second_flink():
     tag = build("flink")
     assert user_of(tag) == "9999:9999"
     (jar,) = [name for name in standin_images.run(tag, "ls", "/opt/flink/lib").split() if "job-server" in name]
@@ -55,17 +54,17 @@ def test_flink():
 
 
 @pytest.mark.slow(seconds=60)
-def test_flink_workers_prepare_a_dataset_as_their_user():
+def test_flink_worker_image_prepares_a_dataset_as_its_user():
     tag = build("flink-workers")
     assert user_of(tag) == "9999:9999"
     made = "from PIL import Image; import os\nfor i in range(8):\n os.makedirs(f'in/{i % 2}', exist_ok=True)\n"
     made += " Image.new('RGB', (64, 48), (i * 30, 9, 200 - i * 20)).save(f'in/{i % 2}/{i}.png')"
     command = f'cd && id -u && python -c "{made}" && recordmill prepare --input in --output out --check decode && ls out && java -version'
-    said = standin_images.run(tag, "sh", "-c", command)
-    assert said.startswith("9999\n") and "manifest.json" in said
+    printed = standin_images.run(tag, "sh", "-c", command)
+    assert printed.startswith("9999\n") and "manifest.json" in printed
 
 
-# As Flink's own scripts put it together: Flink's jar last.
+# Like the scripts of Flink, this script puts Flink's jar last on the class path.
 START = """\
 libraries=$(ls /opt/flink/lib/*.jar | grep -v flink-dist | sort | tr '\\n' ':')$(ls /opt/flink/lib/flink-dist*.jar)
 options="--add-exports=java.base/sun.net.util=ALL-UNNAMED --add-opens=java.base/sun.nio.ch=ALL-UNNAMED"
@@ -77,19 +76,20 @@ export FLINK_PLUGINS_DIR=/opt/flink/plugins
 if [ "$1" = StandaloneSessionClusterEntrypoint ]; then
   exec $java $options -Xmx600m -cp "$libraries" org.apache.flink.runtime.entrypoint.$1 --configDir /data/conf
 fi
-told=$($java -cp "/opt/flink/bin/bash-java-utils.jar:$libraries" org.apache.flink.runtime.util.bash.BashJavaUtils \\
+parameters=$($java -cp "/opt/flink/bin/bash-java-utils.jar:$libraries" org.apache.flink.runtime.util.bash.BashJavaUtils \\
   GET_TM_RESOURCE_PARAMS --configDir /data/conf | sed -n 's/.*BASH_JAVA_UTILS_EXEC_RESULT://p')
-exec $java $(echo "$told" | sed -n 1p) $options -cp "$libraries" org.apache.flink.runtime.taskexecutor.$1 --configDir /data/conf \\
-  $(echo "$told" | sed -n 2p)
+exec $java $(echo "$parameters" | sed -n 1p) $options -cp "$libraries" org.apache.flink.runtime.taskexecutor.$1 \\
+  --configDir /data/conf $(echo "$parameters" | sed -n 2p)
 """
 
 
 @pytest.mark.slow(seconds=90)
-def test_the_images_of_flink_run_the_job_of_the_manifest_together(tmp_path):
-    """A JobManager and a TaskManager, a pool of workers, and what submits, each in a container of its own, with the manifest's options."""
+def test_flink_images_run_the_job_of_the_manifest(tmp_path):
+    """JobManager, TaskManager, worker pool and submission run in separate containers with the options of the manifest.
+    """
     with socket.socket() as probe:
         if probe.connect_ex(("localhost", 50000)) == 0:
-            pytest.skip("something listens on port 50000 already, which Beam's pool of workers takes")
+            pytest.skip("port 50000, which the worker pool of Beam needs, is already in use")
     flink, workers = build("flink"), build("flink-workers")
     rest, rpc = reserve_port(), reserve_port()
     settings = {item["kind"]: item for item in yaml.safe_load_all((FLINK / "kubernetes/cluster.yaml").read_text())}["FlinkDeployment"]["spec"]
@@ -113,35 +113,35 @@ def test_the_images_of_flink_run_the_job_of_the_manifest_together(tmp_path):
             stack.enter_context(standin_images.running(flink, "sh", "/data/start.sh", name, data=tmp_path, log=log))
         pool = ("/opt/apache/beam/boot", "--worker_pool")
         stack.enter_context(standin_images.running(workers, *pool, data=tmp_path, log=tmp_path / "pool.log"))
-        wait_for_a_task_manager(rest)
+        wait_for_task_manager(rest)
         standin_images.run(workers, *command, data=tmp_path)
     assert (tmp_path / "out/manifest.json").exists()
 
 
-def wait_for_a_task_manager(port: int) -> None:
+def wait_for_task_manager(port: int) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError), urllib.request.urlopen(f"http://localhost:{port}/overview", timeout=5) as answer:
             if json.load(answer)["taskmanagers"]:
                 return
         time.sleep(0.5)
-    raise TimeoutError("no TaskManager came up within 120 s")
+    raise TimeoutError("no TaskManager started within 120 s")
 
 
 @pytest.mark.slow(seconds=60)
-def test_tf_data_service():
+def test_tf_data_service_image_has_its_server():
     tag = build("tf-data-service")
     assert user_of(tag) == "1000:1000"
     assert standin_images.run(tag, "python", "/app/serve.py", "--help").startswith("usage: serve.py")
 
 
 @pytest.mark.slow(seconds=60)
-def test_trainer():
+def test_trainer_image_has_its_program():
     tag = build("trainer")
     assert user_of(tag) == "1000:1000"
     assert standin_images.run(tag, "python", "/app/train.py", "--help").startswith("usage: train.py")
     assert standin_images.run(tag, "python", "-c", "import tf_input, obstore; print(tf_input.__name__)") == "tf_input\n"
 
 
-def test_serving_has_no_stand_in():
-    pytest.skip("TensorFlow Serving comes in no package but its own image: of its Dockerfile test_container_images.py reads what it says")
+def test_serving_image_is_not_built():
+    pytest.skip("TensorFlow Serving is only available as an image; test_container_images.py checks its Dockerfile")

@@ -1,4 +1,5 @@
-"""Every manifest of deploy/: Kubernetes' own schemas, and what a cluster's owner asks of what runs there."""
+"""Tests every manifest of deploy/ against the schemas of Kubernetes and common requirements of cluster administrators.
+"""
 
 import pathlib
 import re
@@ -15,10 +16,10 @@ import yaml
 from dockerfiles import ROOT
 
 PATHS = sorted((ROOT / "deploy").glob("*/kubernetes/*.yaml"))
-OLDEST = "1.31"  # since then a Job's podFailurePolicy is there to stay
-# What others define: the custom resources of Flink's operator, of which the pods alone are checked.
+OLDEST = "1.31"  # the first version in which podFailurePolicy of a Job is stable
+# Custom resources of the Flink operator, of which only the pods are checked.
 CUSTOM = {"flink.apache.org/v1beta1"}
-HOW = ("exec", "grpc", "httpGet", "tcpSocket")  # what a probe asks
+PROBE_KINDS = ("exec", "grpc", "httpGet", "tcpSocket")  # kinds of probes
 
 
 def documents(folder: pathlib.Path) -> list[dict[str, Any]]:
@@ -26,17 +27,16 @@ def documents(folder: pathlib.Path) -> list[dict[str, Any]]:
 
 
 FOLDERS = sorted({path.parent for path in PATHS})
-every_folder = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.parent.name)
+for_every_folder = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.parent.name)
 
 
 class Pods(NamedTuple):
     """Pods of one kind.
-
     Attributes:
-        owner: The manifest that makes them.
-        name: For messages.
-        labels: Of each.
-        spec: Of each.
+        owner: Manifest that creates the pods.
+        name: Name for messages.
+        labels: Labels of each pod.
+        spec: Specification of each pod.
     """
 
     owner: dict[str, Any]
@@ -50,7 +50,7 @@ def pods(folder: pathlib.Path) -> Iterator[Pods]:
         kind, name, spec = document["kind"], document["metadata"]["name"], document.get("spec", {})
         if kind == "FlinkDeployment":
             for part in ("jobManager", "taskManager"):
-                labels = {"app": name, "component": part.lower()}  # as the operator does
+                labels = {"app": name, "component": part.lower()}  # as the operator sets them
                 yield Pods(document, f"{name}/{part}", labels, {**spec[part]["podTemplate"]["spec"], "serviceAccountName": spec["serviceAccount"]})
         if kind in ("Deployment", "StatefulSet", "Job", "CronJob"):
             template = (spec["jobTemplate"]["spec"] if kind == "CronJob" else spec)["template"]
@@ -64,14 +64,14 @@ def jobs(folder: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield document["metadata"]["name"], document["spec"]["jobTemplate"]["spec"] if document["kind"] == "CronJob" else document["spec"]
 
 
-def named(folder: pathlib.Path, kind: str) -> set[str]:
+def names_of_kind(folder: pathlib.Path, kind: str) -> set[str]:
     return {document["metadata"]["name"] for document in documents(folder) if document["kind"] == kind}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [OLDEST, "latest"])
-@every_folder
-def test_kubernetes_takes_it(folder, version):
+@for_every_folder
+def test_manifests_match_the_kubernetes_schemas(folder, version):
     validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate, with Kubernetes' schemas, is not installed")
     version = validate.latest_version() if version == "latest" else version
     for document in documents(folder):
@@ -83,9 +83,9 @@ def test_kubernetes_takes_it(folder, version):
             validate.validate({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "made"}, "spec": spec}, version, strict=True)
 
 
-@every_folder
+@for_every_folder
 def test_pods_run_without_privileges(folder):
-    """As the `restricted` standard of Kubernetes asks."""
+    """The `restricted` Pod Security Standard of Kubernetes requires these settings."""
     for pod in pods(folder):
         context = pod.spec["securityContext"]
         assert context["runAsNonRoot"] is True and context["runAsUser"] > 0, pod.name
@@ -99,9 +99,9 @@ def test_pods_run_without_privileges(folder):
             assert container["securityContext"] == expected, pod.name
 
 
-@every_folder
-def test_a_container_has_a_scratch_folder_of_its_own(folder):
-    """The root file system is read-only, and what is written to a node's disk is bounded."""
+@for_every_folder
+def test_each_container_has_its_own_scratch_directory(folder):
+    """The root file system is read-only, and the size of scratch volumes is limited."""
     for pod in pods(folder):
         scratch = {volume["name"]: volume["emptyDir"] for volume in pod.spec.get("volumes", ()) if "emptyDir" in volume}
         assert all(volume["sizeLimit"] for volume in scratch.values()), pod.name
@@ -114,11 +114,11 @@ def test_a_container_has_a_scratch_folder_of_its_own(folder):
         assert len(set(mounts)) == len(pod.spec["containers"]) and set(mounts) <= set(scratch), pod.name
 
 
-@every_folder
-def test_a_container_says_what_it_needs(folder):
+@for_every_folder
+def test_each_container_declares_its_resources(folder):
     for pod in pods(folder):
         for container in pod.spec["containers"]:
-            if container["name"] == "flink-main-container":  # the operator's own field
+            if container["name"] == "flink-main-container":  # its resources are a field of the operator
                 part = pod.owner["spec"][pod.name.partition("/")[2]]
                 assert {"cpu", "memory", "ephemeralStorage"} == set(part["resource"])
                 continue
@@ -127,25 +127,25 @@ def test_a_container_says_what_it_needs(folder):
             assert resources["limits"]["memory"] == resources["requests"]["memory"], pod.name
 
 
-@every_folder
-def test_a_server_is_probed(folder):
+@for_every_folder
+def test_each_server_has_probes(folder):
     for pod in pods(folder):
         if pod.owner["kind"] in ("Job", "CronJob"):
             continue
         for container in pod.spec["containers"]:
             assert {"readinessProbe", "livenessProbe"} <= set(container), f"{pod.name}: {container['name']}"
-            asked = [{how: container[probe].get(how) for how in HOW} for probe in ("readinessProbe", "livenessProbe")]
-            assert asked[0] != asked[1], f"{pod.name}: a pod that is busy is not restarted"
+            asked = [{how: container[probe].get(how) for how in PROBE_KINDS} for probe in ("readinessProbe", "livenessProbe")]
+            assert asked[0] != asked[1], f"{pod.name}: a busy pod must not be restarted"
 
 
 def grpc_probes() -> list[list[str]]:
-    """The commands of all liveness probes that ask a gRPC server."""
+    """Returns the commands of all liveness probes that call a gRPC server."""
     containers = [container for folder in FOLDERS for pod in pods(folder) for container in pod.spec["containers"]]
     return [item["livenessProbe"]["exec"]["command"] for item in containers if "exec" in item.get("livenessProbe", {})]
 
 
 @pytest.mark.slow(3)
-def test_a_liveness_probe_asks_grpc_and_not_the_kernel():
+def test_liveness_probe_calls_the_grpc_server():
     """A process that hangs still accepts connections."""
     server = grpc.server(futures.ThreadPoolExecutor(1))
     port = server.add_insecure_port("localhost:0")
@@ -163,26 +163,26 @@ def test_a_liveness_probe_asks_grpc_and_not_the_kernel():
     server.stop(None)
 
 
-@every_folder
-def test_a_job_ends_and_is_cleared_away(folder):
+@for_every_folder
+def test_job_ends_and_is_deleted(folder):
     for name, spec in jobs(folder):
         assert spec["activeDeadlineSeconds"] > 0 and spec["ttlSecondsAfterFinished"] > 0, name
         assert spec["backoffLimit"] > 0, name
         (container,) = spec["template"]["spec"]["containers"]
         fail, ignore = spec["podFailurePolicy"]["rules"]
         codes = {"containerName": container["name"], "operator": "In", "values": [2]}
-        assert (fail["action"], fail["onExitCodes"]) == ("FailJob", codes), "exit code 2: again is no better"
+        assert (fail["action"], fail["onExitCodes"]) == ("FailJob", codes), "exit code 2 is not retryable"
         assert (ignore["action"], ignore["onPodConditions"]) == ("Ignore", [{"type": "DisruptionTarget", "status": "True"}])
-        assert spec["template"]["spec"]["restartPolicy"] == "Never", "a policy on failures wants that"
+        assert spec["template"]["spec"]["restartPolicy"] == "Never", "podFailurePolicy requires it"
         words = " ".join([*container.get("command", []), *container.get("args", [])]).split()
-        assert "--resume" in words, "a second try goes on"
+        assert "--resume" in words, "a second attempt resumes"
         for timeout in (word.partition("=")[2] for word in words if word.startswith("--job_timeout=")):
-            assert int(timeout) < spec["activeDeadlineSeconds"], "the command says why it ends"
+            assert int(timeout) < spec["activeDeadlineSeconds"], "the command must report the timeout itself"
 
 
-@every_folder
-def test_what_is_used_is_defined(folder):
-    claims, accounts = named(folder, "PersistentVolumeClaim"), named(folder, "ServiceAccount")
+@for_every_folder
+def test_referenced_resources_are_defined(folder):
+    claims, accounts = names_of_kind(folder, "PersistentVolumeClaim"), names_of_kind(folder, "ServiceAccount")
     for pod in pods(folder):
         assert pod.spec["serviceAccountName"] in accounts, pod.name
         own = {claim["metadata"]["name"] for claim in pod.owner["spec"].get("volumeClaimTemplates", ())}
@@ -194,10 +194,10 @@ def test_what_is_used_is_defined(folder):
             for mount in container.get("volumeMounts", ()):
                 assert mount["name"] in {*volumes, *own}, pod.name
     roles = {(document["roleRef"]["kind"], document["roleRef"]["name"]) for document in documents(folder) if document["kind"] == "RoleBinding"}
-    assert roles == {("Role", name) for name in named(folder, "Role")}
+    assert roles == {("Role", name) for name in names_of_kind(folder, "Role")}
 
 
-def test_a_claim_is_the_same_wherever_it_is_defined():
+def test_a_claim_has_the_same_definition_in_all_folders():
     actual: dict[str, Any] = {}
     for folder in FOLDERS:
         for document in documents(folder):
@@ -210,9 +210,9 @@ def selects(policy: dict[str, Any], labels: dict[str, str]) -> bool:
     return wanted.items() <= labels.items()
 
 
-@every_folder
-def test_no_port_is_open_to_everybody(folder):
-    """Flink's REST interface, a pool of workers and a tf.data service run what whoever reaches them sends."""
+@for_every_folder
+def test_network_policies_restrict_all_pods(folder):
+    """Flink's REST interface, the worker pool and the tf.data service run any code that they receive."""
     policies = [document for document in documents(folder) if document["kind"] == "NetworkPolicy"]
     for policy in policies:
         assert policy["spec"]["policyTypes"] == ["Ingress"]
@@ -224,18 +224,18 @@ def test_no_port_is_open_to_everybody(folder):
         assert any(selects(policy, pod.labels) for pod in pods(folder)), policy["metadata"]["name"]
 
 
-@every_folder
-def test_a_drained_node_does_not_take_all_servers_at_once(folder):
+@for_every_folder
+def test_drained_node_does_not_stop_all_servers(folder):
     budgets = [document for document in documents(folder) if document["kind"] == "PodDisruptionBudget"]
     for pod in pods(folder):
         part = pod.owner["spec"].get(pod.name.partition("/")[2], pod.owner["spec"])
         if pod.owner["kind"] not in ("Job", "CronJob") and part["replicas"] > 1:
             (budget,) = (result for result in budgets if selects(result, pod.labels))
             least = budget["spec"].get("minAvailable", part["replicas"] - budget["spec"].get("maxUnavailable", 0))
-            assert 0 < least < part["replicas"], "neither all at once nor none"
+            assert 0 < least < part["replicas"], "a drained node stops some servers, but not all"
 
 
-def test_every_image_is_one_that_is_built():
+def test_every_image_in_a_manifest_is_built():
     from test_container_images import images
 
     names = {f"REGISTRY/recordmill-{name}:TAG" for name in images.IMAGES}

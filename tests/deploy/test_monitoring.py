@@ -1,4 +1,4 @@
-"""deploy/flink/monitoring: what is shown and what alarms are metrics that there are."""
+"""Tests that the dashboard and the alerts in deploy/flink/monitoring use existing metrics."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ import engines
 FOLDER = pathlib.Path(engines.FLINK, "monitoring")
 exporter = engines.flink_exporter()
 
-# Flink's own, of those that are used here: its page "Metrics", JobManager.
+# Metrics of Flink that are used here, from the section JobManager of its page "Metrics".
 FLINK_METRICS = {
     "flink_jobmanager_job_numRestarts",
     "flink_jobmanager_taskSlotsAvailable",
@@ -27,18 +27,18 @@ FLINK_METRICS = {
 }
 
 
-def test_every_metric_that_is_shown_or_alarms_is_there():
+def test_every_metric_in_dashboard_and_alerts_exists():
     alerts = [rule for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
     panels = json.loads((FOLDER / "dashboard.json").read_text())["panels"]
     expressions = [rule["expr"] for rule in alerts] + [target["expr"] for panel in panels for target in panel["targets"]]
     used = {name for expression in expressions for name in re.findall(r"\b(?:recordmill|flink)_\w+", expression)}
     assert used <= FLINK_METRICS | set(exporter.METRICS)
-    assert set(exporter.METRICS) <= used, "what is exported is looked at"
+    assert set(exporter.METRICS) <= used, "unused metrics"
     for expression in expressions:
         assert expression.count("(") == expression.count(")") and expression.count("{") == expression.count("}"), expression
 
 
-def test_prometheus_asks_where_the_exporter_and_the_reporter_answer():
+def test_prometheus_scrapes_exporter_and_reporter():
     config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
     targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in config["scrape_configs"]}
     assert config["rule_files"] == ["alerts.yml"]
@@ -47,17 +47,17 @@ def test_prometheus_asks_where_the_exporter_and_the_reporter_answer():
     assert targets["recordmill"] == ["localhost:9260"]
 
 
-def test_the_reporter_is_one_that_comes_with_flink():
+def test_reporter_is_part_of_flink():
     jars = list(engines.flink_cluster().LIBRARIES.glob("plugins/metrics-prometheus/*.jar"))
     if not jars:
-        pytest.skip("Flink has not been fetched: python deploy/flink/cluster.py fetch")
+        pytest.skip("Flink is not installed: python deploy/flink/cluster.py fetch")
     name = yaml.safe_load((FOLDER / "flink-conf.yaml").read_text())["metrics.reporter.prom.factory.class"]
     with zipfile.ZipFile(jars[0]) as classes:
         assert f"{name.replace('.', '/')}.class" in classes.namelist()
 
 
 def accumulators(*counters: tuple[str, bytes]) -> dict:
-    """What Flink answers of counters in two steps each."""
+    """Returns Flink's response for counters in two steps each."""
     metrics = [
         {"urn": "beam:metric:user:sum_int64:v1", "payload": payload, "labels": {"NAMESPACE": "recordmill", "NAME": name, "PTRANSFORM": step}}
         for name, payload in counters
@@ -68,7 +68,7 @@ def accumulators(*counters: tuple[str, bytes]) -> dict:
     return {"user-task-accumulators": [{"name": "__metricscontainers", "value": value}, {"name": "another", "value": "1"}]}
 
 
-def test_counters_are_added_over_steps_and_named_as_prometheus_has_them(monkeypatch):
+def test_counters_are_summed_over_steps_and_named_for_prometheus(monkeypatch):
     given = accumulators(("listed", "kgE="), ("dead_letters_bad_image", "Ag=="), ("write_msecs", "kE4="))
     assert exporter.read_counters(given) == {"listed": 292, "dead_letters_bad_image": 4, "write_msecs": 20000}
     answers = {"jobs/overview": {"jobs": [{"name": "n", "jid": "j", "end-time": -1, "tasks": {"scheduled": 3}}]}, "jobs/j/accumulators": given}
@@ -82,8 +82,8 @@ def test_counters_are_added_over_steps_and_named_as_prometheus_has_them(monkeypa
     assert f'recordmill_dead_letters_by_reason_total{{{labels},reason="bad_image"}} 4' in lines
 
 
-def page_of(monkeypatch, names: dict[str, str], **counters: int) -> str:
-    """Returns the metrics of jobs, ID -> name. A job whose ID is `gone` is in the list alone."""
+def metrics_page(monkeypatch, names: dict[str, str], **counters: int) -> str:
+    """Returns the metrics page for jobs, given as names by ID. A job with the ID `gone` is only in the list of jobs."""
     jobs = [{"name": name, "jid": job_id, "end-time": -1, "tasks": {"scheduled": 0}} for job_id, name in names.items()]
 
     def ask(path: str) -> dict:
@@ -100,28 +100,28 @@ def page_of(monkeypatch, names: dict[str, str], **counters: int) -> str:
 @pytest.mark.parametrize(
     "name", ["täglich", 'a "quoted" name', "back\\slash", "\\n", "two\nlines", "日次 🚀", "\ttab", "a}b,c=d"]
 )
-def test_job_names_are_escaped_as_prometheus_reads_them(monkeypatch, name):
-    """Its text format has three escapes: of a backslash, a quotation mark and a line feed."""
-    lines = [line for line in page_of(monkeypatch, {"j": name}).split("\n") if line and not line.startswith("#")]
+def test_job_names_are_escaped_for_prometheus(monkeypatch, name):
+    """The text format of Prometheus has escapes for backslash, quotation mark and newline."""
+    lines = [line for line in metrics_page(monkeypatch, {"j": name}).split("\n") if line and not line.startswith("#")]
     assert len(lines) > 5
     for line in lines:
         label = re.fullmatch(r'\w+\{job_name="((?:[^"\\]|\\["\\n])*)",job_id="j"\} \d+', line)[1]
         assert re.sub(r"\\(.)", lambda escape: {"n": "\n"}.get(escape[1], escape[1]), label) == name
 
 
-def test_a_job_that_is_gone_before_it_is_asked_for_is_left_out(monkeypatch):
-    page = page_of(monkeypatch, {"1": "stays", "gone": "goes"}, listed=3)
+def test_job_that_disappears_is_left_out(monkeypatch):
+    page = metrics_page(monkeypatch, {"1": "stays", "gone": "goes"}, listed=3)
     assert 'job_name="stays"' in page and 'job_name="goes"' not in page
 
 
-def test_seconds_have_all_their_digits(monkeypatch):
-    page = page_of(monkeypatch, {"j": "n"}, write_msecs=1234567891, listed=12345678901234567)
+def test_seconds_have_all_digits(monkeypatch):
+    page = metrics_page(monkeypatch, {"j": "n"}, write_msecs=1234567891, listed=12345678901234567)
     assert {line.rpartition(" ")[2] for line in page.splitlines() if "stage=" in line} == {"1234567.891"}
     assert "} 12345678901234567\n" in page
 
 
 def test_health_does_not_depend_on_flink(monkeypatch):
-    server = exporter.serve(exporter.Flink("localhost:1"), 0)  # where nothing listens
+    server = exporter.serve(exporter.Flink("localhost:1"), 0)  # no server listens on this port
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://localhost:{server.server_port}"
     with contextlib.closing(server.socket):
@@ -132,15 +132,15 @@ def test_health_does_not_depend_on_flink(monkeypatch):
         server.shutdown()
 
 
-def test_alarms_are_raised_when_they_should():
+def test_alerts_are_raised_under_their_conditions():
     promtool = shutil.which("promtool")
     if not promtool:
-        pytest.skip("there is no promtool: GOBIN=… go install github.com/prometheus/prometheus/cmd/promtool@latest")
+        pytest.skip("promtool is not installed: GOBIN=… go install github.com/prometheus/prometheus/cmd/promtool@latest")
     for command in (["check", "config", "prometheus.yml"], ["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]):
         done = subprocess.run([promtool, *command], cwd=FOLDER, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.y*ml")), ids=lambda path: path.name)
-def test_each_file_is_yaml(path):
+def test_file_is_valid_yaml(path):
     assert yaml.safe_load(path.read_text())

@@ -1,4 +1,4 @@
-"""The command line as a user types it: exit codes, one clear line, nothing left behind."""
+"""Tests of the command line: exit codes, one-line error messages, and no files left after an error."""
 
 import json
 import os
@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> pathlib.Path:
-    """A directory to work in, with `flowers/`: two classes of 40 images."""
+    """Changes to a temporary directory that has `flowers/`, two classes of 40 images, and returns its path."""
     write_class_folders(tmp_path / "flowers", {"rose": 40, "tulip": 40})
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -41,10 +41,10 @@ def prepare(*arguments: str) -> int:
 
 
 @pytest.mark.slow
-def test_the_command_in_the_readme(folder):
+def test_prepare_command_of_the_readme(folder):
     run = recordmill("prepare", "--input", "flowers", "--output", "out/flowers", "--splits", "train=0.8,validation=0.2")
     assert run.returncode == 0, run.stderr
-    assert run.stderr == ""  # quiet in a pipe
+    assert run.stderr == ""  # no progress bar, because standard error is a pipe
     for expected in ("examples", "rose", "tulip", "mean same-label run", "dead letters: 0 of 80 inputs", "out/flowers"):
         assert expected in run.stdout, expected
     manifest = dataset_format.read_manifest("out/flowers")
@@ -53,7 +53,7 @@ def test_the_command_in_the_readme(folder):
 
 
 @pytest.mark.slow(11)
-def test_what_the_summary_says_to_type_next_runs(folder, capsys):
+def test_python_code_in_the_summary_runs(folder, capsys):
     assert prepare("--input", "flowers", "--output", "out") == 0
     code = capsys.readouterr().out.split("To read it in Python:\n")[1].replace("\n  ", "\n").strip()
     code += "\nimages, labels = next(iter(train))\nprint(images.shape[1:], images.dtype.name)"
@@ -63,12 +63,12 @@ def test_what_the_summary_says_to_type_next_runs(folder, capsys):
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["prepare", "--help"]])
-def test_help_is_there(arguments):
+def test_help_is_printed(arguments):
     run = recordmill(*arguments)
     assert run.returncode == 0 and "recordmill" in run.stdout and run.stderr == ""
 
 
-def test_help_has_an_example_and_names_every_option_and_its_default():
+def test_prepare_help_has_an_example_all_options_and_defaults():
     text = " ".join(recordmill("prepare", "--help").stdout.split())
     assert "recordmill prepare --input flowers/" in text
     for option in ("name seed splits split_folders num_shards shard_size check max_bad_fraction ignore overwrite").split():
@@ -76,70 +76,70 @@ def test_help_has_an_example_and_names_every_option_and_its_default():
     assert "Default: strict." in text and "Default: 0.01." in text
 
 
-def wrong_calls() -> dict[str, tuple[list[str], str]]:
-    """Name -> (options, what the one line must say)."""
+def invalid_calls() -> dict[str, tuple[list[str], str]]:
+    """Returns a dictionary of options and a part of the expected message by case."""
     given = ["--input", "flowers", "--output", "out"]
     return {
         "no options": ([], "--input, --output"),
         "missing input": (["--input", "nowhere", "--output", "out"], "--input=nowhere: does not exist"),
         "a similar folder": (["--input", "flowres/rose", "--output", "out"], "did you mean 'flowers/rose'?"),
         "a similar folder with another case": (["--input", "Flowers/tulips/", "--output", "out"], "'flowers/tulip'?"),
-        "a similar folder of a pattern": (["--input", "flower/*/a.csv", "--output", "out"], "did you mean 'flowers'?"),
+        "a similar folder for a pattern": (["--input", "flower/*/a.csv", "--output", "out"], "did you mean 'flowers'?"),
         "a similar option for a required one": (["--inptu=flowers", "--output=out"], "did you mean --input?"),
         "a similar option": ([*given, "--spilts", "train=1"], "did you mean --splits?"),
         "an option with a hyphen": ([*given, "--num-shards=2"], "did you mean --num_shards?"),
-        "a similar option of Beam": ([*given, "--direct_num_wokers=2"], "did you mean --direct_num_workers?"),
+        "a similar Beam option": ([*given, "--direct_num_wokers=2"], "did you mean --direct_num_workers?"),
         "a similar choice": ([*given, "--check", "strickt"], "did you mean 'strict'?"),
         "a similar source": ([*given, "--source=image_foldr"], "did you mean 'image_folder'?"),
         "a similar format": ([*given, "--image_format=jpg"], "did you mean 'jpeg'?"),
         "a similar kind": ([*given, "--label=a:multilabel"], "did you mean 'multi_label'?"),
         "a similar runner": ([*given, "--runner=FlnkRunner"], "did you mean 'FlinkRunner'?"),
         "input is a file": (["--input", "flowers/rose/000.jpg", "--output", "out"], "is an image"),
-        "a file for a folder": ([*given[2:], "--source=image_folder", "--input=notes/rose/notes.txt"], "is not a folder"),
+        "a file instead of a folder": ([*given[2:], "--source=image_folder", "--input=notes/rose/notes.txt"], "is not a folder"),
         "an option of another source": ([*given, "--masks"], "--masks: "),
-        "columns of folders": ([*given, "--label=colour"], "--label: class folders have no columns"),
+        "a label column for class folders": ([*given, "--label=colour"], "--label: class folders have no columns"),
         "unknown kind": ([*given, "--label=colour:color"], "--label=colour:color:"),
-        "none and some": ([*given, "--label=none", "--label=a"], "--label=none"),
-        "image size": ([*given, "--image_size=256"], "--image_size=256:"),
-        "no pixels": ([*given, "--image_size=exact=0x9"], "--image_size=exact=0x9:"),
-        "too large": ([*given, "--image_size=exact=99999x9999"], "--image_size=exact=99999x9999 "),
-        "image format": ([*given, "--image_format=tiff"], "--image_format=tiff:"),
-        "image quality": ([*given, "--image_format=png:90"], "--image_format=png:90:"),
-        "too good": ([*given, "--image_format=jpeg:101"], "--image_format=jpeg:101:"),
-        "raw in a format": ([*given, "--image_encoding=raw", "--image_format=png"], "cannot be used together"),
-        "raw of any size": ([*given, "--image_encoding=raw"], "--image_size=exact=32x32"),
-        "class names": ([*given, "--label_names=nowhere.txt"], "--label_names=nowhere.txt: No such file"),
-        "no class names": ([*given, "--label_names=blank.txt"], "--label_names=blank.txt: the file is empty"),
+        "no label and a label": ([*given, "--label=none", "--label=a"], "--label=none"),
+        "an image size without its kind": ([*given, "--image_size=256"], "--image_size=256:"),
+        "an image size of 0": ([*given, "--image_size=exact=0x9"], "--image_size=exact=0x9:"),
+        "an image size above the limit": ([*given, "--image_size=exact=99999x9999"], "--image_size=exact=99999x9999 "),
+        "an unknown image format": ([*given, "--image_format=tiff"], "--image_format=tiff:"),
+        "a quality for PNG": ([*given, "--image_format=png:90"], "--image_format=png:90:"),
+        "a quality above 100": ([*given, "--image_format=jpeg:101"], "--image_format=jpeg:101:"),
+        "raw encoding with a format": ([*given, "--image_encoding=raw", "--image_format=png"], "cannot be used together"),
+        "raw encoding of several sizes": ([*given, "--image_encoding=raw"], "--image_size=exact=32x32"),
+        "a missing file of class names": ([*given, "--label_names=nowhere.txt"], "--label_names=nowhere.txt: No such file"),
+        "an empty file of class names": ([*given, "--label_names=blank.txt"], "--label_names=blank.txt: the file is empty"),
         "a class name twice": ([*given, "--label_names=twice.txt"], "--label_names lists the class 'rose' twice"),
         "a split divided twice": ([*given, "--divide=a,a"], "--divide=a,a: "),
-        "layouts of two sources": ([*given, "--layout=a", "--record_layout=b"], "--layout is for --source=tfrecord"),
+        "layout options of two sources": ([*given, "--layout=a", "--record_layout=b"], "--layout is for --source=tfrecord"),
         "empty input": (["--input", "empty", "--output", "out"], "--input=empty: the folder is empty"),
         "no images": (["--input", "hollow", "--output", "out"], "contains no image"),
         "unknown extension": (["--input", "notes", "--output", "out"], "(.txt): rose/notes.txt"),
-        "a pattern in no folder": (["--input=nowhere/*.csv", *given[2:]], "--input=nowhere/*.csv: folder 'nowhere'"),
-        "a pattern of folders in no folder": (["--input=nowhere/*/a.csv", *given[2:]], "--input=nowhere/*/a.csv: folder 'nowhere'"),
+        "a pattern in a missing folder": (["--input=nowhere/*.csv", *given[2:]], "--input=nowhere/*.csv: folder 'nowhere'"),
+        "a pattern with folders in a missing folder": (["--input=nowhere/*/a.csv", *given[2:]], "--input=nowhere/*/a.csv: folder 'nowhere'"),
         "a pattern that matches folders": (["--input=flowers/*", *given[2:]], "--input=flowers, or"),
-        "a place that is taken": ([*given[:3], "twins", "--overwrite"], "twins.replaced exists"),
-        "a split of bad images": (["--input=spoilt", *given[2:], "--max_bad_fraction=0.5"], "split 'test' would be empty"),
+        "an existing backup of the output": ([*given[:3], "kept", "--overwrite"], "kept.replaced exists"),
+        "a split of corrupt images": (["--input=corrupt", *given[2:], "--max_bad_fraction=0.5"], "split 'test' would be empty"),
         "output exists": (["--input", "flowers", "--output", "taken"], "--output=taken exists"),
-        "overwriting no dataset": ([*given[:3], "taken", "--overwrite"], "--output=taken is not a dataset"),
+        "overwriting another directory": ([*given[:3], "taken", "--overwrite"], "--output=taken is not a dataset"),
         "output in the input": ([*given[:3], "flowers/out"], "contain each other"),
         "input in the output": ([*given[:3], "."], "contain each other"),
         "an unknown store": ([*given[:3], "ftp://host/out"], "--output=ftp://host/out: "),
-        "shares under 1": ([*given, "--splits", "train=0.5,test=0.4"], "add up to 0.9"),
-        "shares over 1": ([*given, "--splits", "train=0.9,test=0.2"], "add up to 1.1"),
+        "shares below 1": ([*given, "--splits", "train=0.5,test=0.4"], "add up to 0.9"),
+        "shares above 1": ([*given, "--splits", "train=0.9,test=0.2"], "add up to 1.1"),
         "share of 0": ([*given, "--splits", "train=1,test=0"], "--splits=test=0"),
         "no shares": ([*given, "--splits", "train"], "--splits=train:"),
         "split twice": ([*given, "--splits", "a=0.5,a=0.5"], "--splits=a=0.5,a=0.5"),
         "empty split": ([*given, "--splits", "train=0.999999,test=0.000001"], "split 'test' would be empty"),
         "more shards than examples": ([*given, "--num_shards", "81"], "--num_shards=81 "),
         "more shards than a split": ([*given, "--num_shards", "train=70,validation=70"], "train=70,validation=70"),
-        "shards of no split": ([*given, "--num_shards", "test=2"], "train, validation"),
+        "shards for an unknown split": ([*given, "--num_shards", "test=2"], "train, validation"),
         "no shards": ([*given, "--num_shards", "0"], "--num_shards=0:"),
         "wrong number of shards": ([*given, "--num_shards", "many"], "--num_shards=many"),
         "wrong size": ([*given, "--shard_size", "12parsecs"], "--shard_size=12parsecs:"),
         "size of 0": ([*given, "--shard_size", "0"], "--shard_size=0"),
-        "both": ([*given, "--shard_size", "1MiB", "--num_shards", "2"], "cannot be used together"),
+        "a number and a size of shards": ([*given, "--shard_size", "1MiB", "--num_shards", "2"], "cannot be used together"),
         "wrong check": ([*given, "--check", "hard"], "--check: invalid choice: 'hard'"),
         "wrong fraction": ([*given, "--max_bad_fraction", "2"], "--max_bad_fraction=2.0"),
         "wrong seed": ([*given, "--seed", "-1"], "--seed=-1:"),
@@ -147,29 +147,29 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "long split": ([*given, "--splits", "a" * 81 + "=1"], "…"),
         "no input": (["--input=", *given[2:]], "--input=: does not exist"),
         "no output": ([*given[:2], "--output="], "--output=: the path is empty"),
-        "a line in a path": (["--input", "a\nb", *given[2:]], "does not exist"),
-        "ignoring nothing": ([*given, "--ignore="], "--ignore=: "),
-        "less than no workers": ([*given, "--direct_num_workers=-2"], "--direct_num_workers=-2"),
+        "a newline in a path": (["--input", "a\nb", *given[2:]], "does not exist"),
+        "an empty pattern to ignore": ([*given, "--ignore="], "--ignore=: "),
+        "a negative number of workers": ([*given, "--direct_num_workers=-2"], "--direct_num_workers=-2"),
         "wrong name": ([*given, "--name", "a/b"], "--name=a/b:"),
-        "no such class, in a new folder": (["--input", "gap", "--output", "new/er/out"], "no image of class 'tulip' in 'tulip/'"),
+        "an empty class and an output in a new folder": (["--input", "gap", "--output", "new/er/out"], "no image of class 'tulip' in 'tulip/'"),
         "output below a file": ([*given[:3], "flowers.txt/out"], "flowers.txt is not a folder"),
         "unknown option": ([*given, "--shards", "2"], "unknown option --shards"),
-        "unknown word": ([*given, "more"], "unknown option more"),
-        "no setup file": ([*given, "--setup_file=no.py"], "/no.py does not exist"),
-        "wrong Beam option": ([*given, "--direct_num_workers", "two"], "--direct_num_workers: invalid int value: 'two'"),
+        "an unknown argument": ([*given, "more"], "unknown option more"),
+        "a missing setup file": ([*given, "--setup_file=no.py"], "/no.py does not exist"),
+        "a wrong value of a Beam option": ([*given, "--direct_num_workers", "two"], "--direct_num_workers: invalid int value: 'two'"),
         "empty class": (["--input", "gap", "--output", "out"], "--ignore='FOLDER'"),
         "two inputs": (["--input=gap", *given], "--input: given twice (gap and flowers)"),
         "two outputs": ([*given, "--output=b"], "--output: given twice (out and b)"),
         "a value twice": ([*given, "--seed", "1", "--seed", "1"], "--seed: given twice (1 and 1)"),
         "a choice twice": ([*given, "--check=none", "--check=strict"], "--check: given twice (none and strict)"),
-        "a source twice": ([*given, "--image_format=png", "--image_format=jpeg"], "--image_format: given twice (png and jpeg)"),
-        "splits twice": (["--input", "split", "--output", "out", "--splits", "a=1"], "splits (train, test)"),
+        "an image format twice": ([*given, "--image_format=png", "--image_format=jpeg"], "--image_format: given twice (png and jpeg)"),
+        "splits of another name than the folders": (["--input", "split", "--output", "out", "--splits", "a=1"], "splits (train, test)"),
     }
 
 
-def write_wrong_inputs() -> None:
+def write_invalid_inputs() -> None:
     here = pathlib.Path(".")
-    for name in ("empty", "hollow/rose", "taken", "gap/tulip", "twins", "twins.replaced"):
+    for name in ("empty", "hollow/rose", "taken", "gap/tulip", "kept", "kept.replaced"):
         (here / name).mkdir(parents=True)
     (here / "blank.txt").write_text("\n \n")
     (here / "twice.txt").write_text("rose\nrose\n")
@@ -178,13 +178,13 @@ def write_wrong_inputs() -> None:
     write_class_folders(here / "gap", {"rose": 3})
     write_class_folders(here / "notes", {"rose": 3})
     (here / "notes/rose/notes.txt").write_text("hello")
-    write_class_folders(here / "spoilt", {"train/rose": 3, "test/rose": 1})
-    (here / "spoilt/test/rose/000.jpg").write_bytes(b"no image")
+    write_class_folders(here / "corrupt", {"train/rose": 3, "test/rose": 1})
+    (here / "corrupt/test/rose/000.jpg").write_bytes(b"no image")
     write_class_folders(here / "split", {"train/rose": 3, "test/rose": 3})
 
 
-def options_of(command: str) -> Iterator[tuple[str, str]]:
-    """Each option with one value, and one that it takes."""
+def single_value_options(command: str) -> Iterator[tuple[str, str]]:
+    """Yields each option of a command that takes one value, together with a valid value."""
     commands = make_parser()._subparsers._group_actions[0].choices
     for action in commands[command]._actions:
         if action.option_strings and action.nargs is None and type(action).__name__ != "_AppendAction":
@@ -192,16 +192,16 @@ def options_of(command: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("command, words", [("prepare", []), ("analyze", ["a"]), ("transform", ["a", "b"]), ("benchmark", ["a"]), ("which", ["a"])])
-def test_no_option_with_one_value_is_replaced_in_silence(command, words, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # where --error_json writes
-    options = list(options_of(command))
+def test_option_given_twice_is_rejected(command, words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # `--error_json` writes here
+    options = list(single_value_options(command))
     assert options
     for option, value in options:
         assert main([command, *words, option, value, f"{option}={value}"]) == 2, option
         assert f"recordmill: {option}: given twice (" in capsys.readouterr().err, option
 
 
-def test_a_home_is_meant_where_a_shell_does_not_say_so(folder, monkeypatch, capsys):
+def test_tilde_is_expanded_to_the_home_directory(folder, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.chdir(folder)
     assert main(["prepare", "--input=~/flowers", "--output=~/out"]) == 0 and main(["verify", "~/out"]) == 0
@@ -209,35 +209,35 @@ def test_a_home_is_meant_where_a_shell_does_not_say_so(folder, monkeypatch, caps
     assert main(["prepare", "--input=~elsewhere/in", "--output=x"]) == 2 and "~elsewhere/in" in capsys.readouterr().err
 
 
-def test_a_separator_that_is_a_tilde_is_no_home(folder):
+def test_tilde_as_separator_is_not_expanded(folder):
     (folder / "tags.csv").write_text("image,tags\n" + "".join(f"{path},big~red\n" for path in sorted(folder.glob("flowers/*/*.jpg"))))
     assert prepare("--input", "tags.csv", "--output", "out", "--label=tags:multi_label", "--label_separator", "~") == 0
     assert (folder / "out/label.labels.txt").read_text().split() == ["big", "red"]
 
 
-def test_options_with_several_values_are_given_as_often_as_there_are(folder):
+def test_repeatable_options_can_be_given_several_times(folder):
     (folder / "flowers/rose/notes.txt").write_text("hello")
     (folder / "flowers/rose/notes.done").write_text("hello")
     assert prepare("--input", "flowers", "--output", "out", "--ignore=*.txt", "--ignore=*.done", "--overwrite", "--overwrite") == 0
 
 
 @pytest.fixture(scope="module")
-def wrong_inputs(tmp_path_factory) -> pathlib.Path:
-    """`flowers/`, and what else the wrong calls name: no call changes any of it."""
+def invalid_inputs(tmp_path_factory) -> pathlib.Path:
+    """Returns a directory with `flowers/` and the other inputs of the invalid calls, which none of them changes."""
     folder = tmp_path_factory.mktemp("wrong")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         write_class_folders(folder / "flowers", {"rose": 40, "tulip": 40})
-        write_wrong_inputs()
+        write_invalid_inputs()
     return folder
 
 
-@pytest.mark.parametrize("case", wrong_calls())
-def test_a_wrong_call_gets_one_clear_line_and_exit_code_2(case, wrong_inputs, monkeypatch, capfd):
-    folder = wrong_inputs
+@pytest.mark.parametrize("case", invalid_calls())
+def test_invalid_call_prints_one_line_and_exits_with_2(case, invalid_inputs, monkeypatch, capfd):
+    folder = invalid_inputs
     monkeypatch.chdir(folder)
     before = sorted(str(path) for path in folder.rglob("*"))
-    arguments, expected = wrong_calls()[case]
+    arguments, expected = invalid_calls()[case]
     assert prepare(*arguments) == 2, case
     output, message = capfd.readouterr()
     assert output == "" and message.startswith("recordmill: ") and expected in message, (case, message)
@@ -246,7 +246,7 @@ def test_a_wrong_call_gets_one_clear_line_and_exit_code_2(case, wrong_inputs, mo
 
 
 @pytest.mark.parametrize("command", make_parser()._actions[-1].choices)
-def test_a_misspelt_command_or_option_gets_the_similar_name(command, capfd):
+def test_misspelled_command_or_option_gets_a_suggestion(command, capfd):
     for arguments, name in (
         ([command[:-1]], f"did you mean {command!r}?"),
         ([command, "--log_fromat=json"], "did you mean --log_format?"),
@@ -257,7 +257,7 @@ def test_a_misspelt_command_or_option_gets_the_similar_name(command, capfd):
         assert name in message and message.count("\n") == 1 and message.count("did you mean") <= 1, message
 
 
-def test_bad_images_are_dead_letters_with_path_stage_and_reason(folder, capsys):
+def test_bad_images_are_dead_letters_with_stage_and_reason(folder, capsys):
     frames = [Image.fromarray(noise(seed)) for seed in range(3)]
     animated = encode(noise(), "GIF", save_all=True, append_images=frames)
     bad = {
@@ -275,22 +275,22 @@ def test_bad_images_are_dead_letters_with_path_stage_and_reason(folder, capsys):
     assert "dead letters: 4 of 84 inputs (see out/dead_letters.jsonl)" in capsys.readouterr().out
 
 
-def test_images_of_every_format_are_stored_as_jpeg_or_png(folder):
+def test_other_image_formats_are_stored_as_jpeg_or_png(folder):
     for image_format in ("png", "gif", "bmp", "webp"):
         (folder / f"flowers/rose/one.{image_format}").write_bytes(encode(noise(), image_format.upper()))
     assert prepare("--input", "flowers", "--output", "out", "--splits", "train=1", "--num_shards", "1") == 0
     import tensorflow as tf
 
-    starts = set()
+    magic_numbers = set()
     for record in tf.data.TFRecordDataset("out/out-train.tfrecord-00000-of-00001").as_numpy_iterator():
         image = tf.train.Example.FromString(record).features.feature["image"].bytes_list.value[0]
-        starts.add(image[:4])
-    assert starts == {b"\xff\xd8\xff\xe0", b"\x89PNG"}
+        magic_numbers.add(image[:4])
+    assert magic_numbers == {b"\xff\xd8\xff\xe0", b"\x89PNG"}
     formats = json.loads((folder / "out/statistics.json").read_text())["images"]["formats"]
     assert formats == {"bmp": 1, "gif": 1, "jpeg": 80, "png": 1, "webp": 1}
 
 
-def test_split_folders_become_the_splits(folder, capsys):
+def test_split_folders_become_splits(folder, capsys):
     write_class_folders(folder / "in", {"train/rose": 5, "train/tulip": 5, "val/rose": 2, "test/tulip": 3})
     assert prepare("--input", "in", "--output", "out") == 0
     manifest = dataset_format.read_manifest("out")
@@ -300,10 +300,10 @@ def test_split_folders_become_the_splits(folder, capsys):
 
 
 @pytest.mark.slow
-def test_shards_in_all_of_each_split_and_by_size(folder):
+def test_shards_by_total_number_by_split_and_by_size(folder):
     cases = {
-        "in all": (["--num_shards", "9"], 9),
-        "of each": (["--num_shards", "train=5,validation=2"], 7),
+        "total": (["--num_shards", "9"], 9),
+        "by split": (["--num_shards", "train=5,validation=2"], 7),
         "by size": (["--shard_size", "10KiB"], None),
     }
     for case, (options, expected) in cases.items():
@@ -316,7 +316,7 @@ def test_shards_in_all_of_each_split_and_by_size(folder):
             assert len(shards) == expected, case
 
 
-def test_without_a_check_images_are_taken_as_they_are(folder):
+def test_images_are_copied_unread_without_a_check(folder):
     (folder / "flowers/rose/odd.jpg").write_bytes(b"not looked into")
     assert prepare("--input", "flowers", "--output", "out", "--check", "none") == 0
     manifest = dataset_format.read_manifest("out")
@@ -324,7 +324,7 @@ def test_without_a_check_images_are_taken_as_they_are(folder):
     assert (manifest.num_inputs, manifest.num_dead_letters) == (81, 0)
 
 
-def test_ignored_files_are_counted_and_said(folder, capsys):
+def test_ignored_files_are_counted_and_reported(folder, capsys):
     (folder / "flowers/rose/notes.txt").write_text("hello")
     (folder / "flowers/.DS_Store").write_text("system")
     (folder / "flowers/README.md").write_text("about flowers")
@@ -335,8 +335,8 @@ def test_ignored_files_are_counted_and_said(folder, capsys):
 
 @pytest.mark.slow(0.9)
 @pytest.mark.parametrize("num_classes", [1, 13])
-def test_a_class_without_a_good_image_is_warned_of_and_stays(folder, capsys, num_classes):
-    """What decides is --max_bad_fraction alone."""
+def test_class_without_valid_images_is_kept_with_a_warning(folder, capsys, num_classes):
+    """Only `--max_bad_fraction` decides whether the run fails."""
     write_files(folder / "flowers", {f"gone{index:02d}/1.jpg": b"no image" for index in range(num_classes)})
     assert prepare("--input", "flowers", "--output", "out") == 2
     assert f"{num_classes} of {80 + num_classes} inputs are dead letters, more than --max_bad_fraction=0.01" in capsys.readouterr().err
@@ -351,7 +351,7 @@ def test_a_class_without_a_good_image_is_warned_of_and_stays(folder, capsys, num
     assert len(names) == len(set(names)) and {f"gone{index:02d}" for index in range(num_classes)} < set(names)
 
 
-def test_a_class_of_another_feature_than_label_is_warned_of_too(folder, capsys):
+def test_warning_names_every_feature_with_an_empty_class(folder, capsys):
     write_files(folder / "photos", {**{f"{index}.jpg": jpeg() for index in range(9)}, "9.jpg": b"no image"})
     rows = "".join(f"{index}.jpg,{'fog' if index == 9 else 'sun'},{'rye|oat' if index == 9 else 'oat'}\n" for index in range(10))
     (folder / "photos/rows.csv").write_text(f"image,sky,crop\n{rows}")
@@ -361,7 +361,7 @@ def test_a_class_of_another_feature_than_label_is_warned_of_too(folder, capsys):
     assert "warning: sky: 1 class has" in reported and "'fog'\n" in reported and "warning: crop: 1 class has" in reported and "'rye'\n" in reported
 
 
-def test_a_second_run_to_the_same_output_is_refused_while_the_first_is_at_work(folder, capsys):
+def test_second_run_to_the_same_output_fails_during_the_first(folder, capsys):
     import fcntl
 
     (folder / "out.incomplete").mkdir()
@@ -375,11 +375,11 @@ def test_a_second_run_to_the_same_output_is_refused_while_the_first_is_at_work(f
     assert prepare("--input", "flowers", "--output", "out") == 0
 
 
-# The command, but for a signal that comes at a known point: as a function is called.
+# Runs the command and sends itself a signal when a given function is called.
 INTERRUPTED = """
 import importlib, os, signal, sys
 from beam_pipelines.__main__ import run
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's is ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
 name, function, number = sys.argv.pop(1).split(":")
 module = importlib.import_module(name)
 original = getattr(module, function)
@@ -393,7 +393,7 @@ run()
 """
 
 
-# Signal, whether what it interrupts has been written, whether that replaces a dataset: all pairs.
+# signal, whether the dataset has already been written, whether it replaces a dataset: all pairs of values
 INTERRUPTS = [
     (signal.SIGINT, False, False),
     (signal.SIGINT, True, True),
@@ -406,13 +406,13 @@ INTERRUPTS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number, is_written, replaces", INTERRUPTS)
-def test_an_interrupt_says_what_is_in_place(folder, number, is_written, replaces):
-    location = "beam_pipelines.publish.summary:describe_dataset" if is_written else "beam_pipelines.launch:resolve_source"
+def test_interrupt_reports_whether_the_output_is_complete(folder, number, is_written, replaces):
+    stop_at = "beam_pipelines.publish.summary:describe_dataset" if is_written else "beam_pipelines.launch:resolve_source"
     given = ["prepare", "--input", "flowers", "--output", "out"]
     if replaces:
         assert main([*given, "--seed=5"]) == 0
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    arguments = ["-c", INTERRUPTED, f"{location}:{number}", *given, "--overwrite"]
+    arguments = ["-c", INTERRUPTED, f"{stop_at}:{number}", *given, "--overwrite"]
     run = forked_python.run(*arguments, env=environment, preloaded=forked_python.BEAM)
     reported = f"{folder / 'out'} is complete." if is_written else "Nothing was written."
     assert (run.returncode, run.stdout, run.stderr) == (128 + number, "", f"recordmill: Interrupted. {reported}\n")
@@ -445,4 +445,4 @@ def test_progress_is_shown_on_a_terminal(tmp_path):
     assert re.search(r"listed .*6000/6000", text) and re.search(r"written .*\d+/6000", text), text[-2000:]
     assert "left" in text
     imported = set(re.findall(r"^import time: .*\| +(\S+)\r$", text, re.MULTILINE))
-    assert "apache_beam" in imported and imported.isdisjoint({"pandas.core", "botocore.session", "google.auth.credentials"}), "nothing of clouds"
+    assert "apache_beam" in imported and imported.isdisjoint({"pandas.core", "botocore.session", "google.auth.credentials"})

@@ -1,4 +1,4 @@
-"""Values as users type them become what they mean, and what can't be is refused by the option, its value, and what would do."""
+"""Tests of parsing option values, and of the errors for invalid values."""
 
 from fractions import Fraction
 
@@ -15,7 +15,7 @@ def make_config(**options: object) -> PrepareConfig:
 
 def test_splits_are_parsed_as_exact_fractions_in_the_given_order():
     cases = [
-        # as floats these add up to 0.9999999999999999 and 1.0000000000000002
+        # the sums of these floats are 0.9999999999999999 and 1.0000000000000002
         ("train=0.1,validation=0.2,test=0.7", [("train", "1/10"), ("validation", "1/5"), ("test", "7/10")]),
         ("a=0.7,b=0.1,c=0.1,d=0.1", [("a", "7/10"), ("b", "1/10"), ("c", "1/10"), ("d", "1/10")]),
         ("b=1/3, a=2/3", [("b", "1/3"), ("a", "2/3")]),
@@ -28,7 +28,7 @@ def test_splits_are_parsed_as_exact_fractions_in_the_given_order():
         assert make_config(splits=parsed).splits == parsed, text
 
 
-def test_splits_that_cannot_be_parsed_are_refused():
+def test_invalid_splits_are_rejected():
     texts = ("", "train", "train=", "=1", "train=x", "train=nan", "train=inf", "train=1/0", "a=0.5,a=0.5", "train=1,")
     for text in texts:
         with pytest.raises(UserError) as caught:
@@ -37,13 +37,13 @@ def test_splits_that_cannot_be_parsed_are_refused():
             assert part in str(caught.value), text
 
 
-def test_numbers_of_shards_are_parsed():
+def test_num_shards_is_parsed():
     cases = {"16": 16, " 16 ": 16, "train=14,validation=2": {"train": 14, "validation": 2}, "a = 1 , b = 2": {"a": 1, "b": 2}}
     for text, expected in cases.items():
         assert parse_num_shards(text) == expected, text
 
 
-def test_numbers_of_shards_that_cannot_be_parsed_are_refused():
+def test_invalid_num_shards_is_rejected():
     for text in ("", "x", "1.5", "-1", "16MiB", "train=", "train=x", "train=1.5", "train=1,train=2", "1,2", "²", "4" * 5000):
         with pytest.raises(UserError) as caught:
             make_config(num_shards=parse_num_shards(text))
@@ -68,7 +68,7 @@ def test_sizes_are_parsed():
         assert parse_size(text) == expected, text
 
 
-def test_sizes_that_cannot_be_parsed_are_refused():
+def test_invalid_sizes_are_rejected():
     for text in ("", "MiB", "12 M", "12MiBs", "-1MiB", "1e3", "1,5GB", "1.GB", "0x10", "0", "0.4B"):
         with pytest.raises(UserError) as caught:
             make_config(shard_bytes=parse_size(text))
