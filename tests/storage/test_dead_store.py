@@ -21,7 +21,7 @@ from object_stores import StoreServer, objects, put, reached, silenced, store_se
 
 pytestmark = pytest.mark.xdist_group("waiting")
 
-# Each signal comes in two of the tests here; what one does to a command is the same for all (see `test_an_interrupt_says_what_is_in_place`).
+# Each signal comes in two of the tests here; what one does to a command is the same for all (see `test_interrupt_reports_whether_the_output_is_complete`).
 
 SECONDS = 120
 NUM_SHARDS = 3
