@@ -1,4 +1,4 @@
-"""Undecodable records of `open_tfrecords`: reported by file and record number, or skipped and counted."""
+"""Tests of undecodable TFRecords, which are reported with file and record number, or skipped and counted."""
 
 import pathlib
 from collections import Counter
@@ -12,9 +12,9 @@ import tf_input
 from made_images import encode, noise
 from made_records import example, write_records
 
-COUNT = 9  # records of each file
+COUNT = 9  # number of records in each file
 IMAGE = encode(noise(0, 40, 40), "PNG")
-BAD = {  # (file, record): the bytes of the image, and a part of the reason
+BAD_IMAGES = {  # (file, record): image bytes, and a part of the error message
     (0, 4): (IMAGE[:200], "PNG"),
     (1, 3): (b"", "empty"),
     (1, 5): (encode(noise(0, 40, 40), "JPEG")[:-200], "JPEG"),
@@ -22,7 +22,9 @@ BAD = {  # (file, record): the bytes of the image, and a part of the reason
 }
 
 
-def write_files(folder: pathlib.Path, compression: str = "", with_keys: bool = True, bad=BAD) -> tf_input.RecordFiles:
+def write_files(
+    folder: pathlib.Path, compression: str = "", with_keys: bool = True, bad=BAD_IMAGES
+) -> tf_input.RecordFiles:
     for file in range(3):
         records = []
         for number in range(COUNT):
@@ -40,8 +42,8 @@ def labels_of(batches: tf.data.Dataset) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 @pytest.mark.parametrize("options", [{"shuffle": False}, {"seed": 1}, {"augment": True}, {"drop_remainder": True}])
-def test_an_undecodable_record_is_reported_with_file_number_and_key(tmp_path, compression, options):
-    for (file, number), (image, reason) in BAD.items():
+def test_error_for_undecodable_record_has_file_number_and_key(tmp_path, compression, options):
+    for (file, number), (image, reason) in BAD_IMAGES.items():
         files = write_files(tmp_path, compression, bad={(file, number): (image, reason)})
         with pytest.raises(tf.errors.InvalidArgumentError) as error:
             list(files.batches(batch_size=4, image_size=8, **options))
@@ -53,14 +55,14 @@ def test_an_undecodable_record_is_reported_with_file_number_and_key(tmp_path, co
 @pytest.mark.slow
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 @pytest.mark.parametrize("options", [{"shuffle": False}, {}, {"augment": True}, {"map_batch": lambda x, y: (x + 1, y)}])
-def test_undecodable_records_are_skipped_in_each_epoch_and_counted_once(tmp_path, compression, options):
+def test_undecodable_records_are_skipped_every_epoch_and_counted_once(tmp_path, compression, options):
     files = write_files(tmp_path, compression, with_keys=False)
     batches = files.batches(batch_size=4, image_size=8, on_error="skip", seed=1, **options)
-    expected = [10 * file + number for file in range(3) for number in range(COUNT) if (file, number) not in BAD]
+    expected = [10 * file + number for file in range(3) for number in range(COUNT) if (file, number) not in BAD_IMAGES]
     for _ in range(2):
         assert sorted(labels_of(batches)) == expected
     actual = {(int(pathlib.Path(item.shard).stem), item.record) for item in files.skipped}
-    assert actual == set(BAD) and len(files.skipped) == len(BAD)
+    assert actual == set(BAD_IMAGES) and len(files.skipped) == len(BAD_IMAGES)
 
 
 @pytest.mark.slow
@@ -74,7 +76,7 @@ def test_identical_undecodable_records_are_counted_separately(tmp_path):
 
 @pytest.mark.slow
 def test_skipping_does_not_change_the_other_examples(tmp_path):
-    bad = {(1, 0): BAD[0, 4], (1, 3): BAD[0, 4]}
+    bad = {(1, 0): BAD_IMAGES[0, 4], (1, 3): BAD_IMAGES[0, 4]}
     images = {}
     for case, on_error in {"bad": "skip", "good": "raise"}.items():
         (tmp_path / case).mkdir()
@@ -87,14 +89,14 @@ def test_skipping_does_not_change_the_other_examples(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_strategy_divides_the_records_among_its_workers(tmp_path):
+def test_strategy_shards_the_records_among_its_workers(tmp_path):
     batches = write_files(tmp_path).batches(batch_size=4, image_size=8, on_error="skip", shuffle=False)
     actual = Counter(label for worker in range(3) for label in labels_of(_AutoShardDataset(batches, 3, worker)))
-    assert len(actual) == 3 * COUNT - len(BAD) and set(actual.values()) == {1}
+    assert len(actual) == 3 * COUNT - len(BAD_IMAGES) and set(actual.values()) == {1}
 
 
 @pytest.mark.slow
-def test_a_batch_without_decodable_records_is_an_error(tmp_path):
-    files = write_files(tmp_path, bad={(1, number): BAD[0, 4] for number in range(COUNT)})
+def test_batch_without_decodable_records_raises_an_error(tmp_path):
+    files = write_files(tmp_path, bad={(1, number): BAD_IMAGES[0, 4] for number in range(COUNT)})
     with pytest.raises(tf.errors.InvalidArgumentError, match="skipped"):
         list(files.batches(batch_size=4, image_size=8, on_error="skip", shuffle=False))

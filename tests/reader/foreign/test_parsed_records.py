@@ -1,4 +1,4 @@
-"""TFRecords that a function of the user's parses: `open_tfrecords(parse=...)`."""
+"""Tests of TFRecords that a user's function parses: `open_tfrecords(parse=...)`."""
 
 import json
 
@@ -10,7 +10,7 @@ import tf_input
 from made_images import noise
 from made_records import example, write_records
 
-COUNT = 70  # more than are looked at
+COUNT = 70  # more records than are inspected to detect the layout
 IMAGES = [noise(index, 3, 4) for index in range(COUNT)]
 
 
@@ -23,7 +23,7 @@ def write(path, most_ids: int = 1, compression: str = "") -> str:
 
 
 def parser(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """As tutorials have it."""
+    """Parses a record with an image of raw pixels and a label, as in tutorials of TensorFlow."""
     features = {
         "picture": tf.io.FixedLenFeature([], tf.string),
         "shape": tf.io.FixedLenFeature([3], tf.int64),
@@ -31,32 +31,31 @@ def parser(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     }
     parsed = tf.io.parse_single_example(serialized, features)
     image = tf.reshape(tf.io.decode_raw(parsed["picture"], tf.uint8), parsed["shape"])
-    if tf.reduce_max(image) > 0:  # of tensors: for AutoGraph
+    if tf.reduce_max(image) > 0:  # a condition on a tensor requires AutoGraph
         image = tf.cast(image, tf.float32) / 255
     else:
         image = tf.zeros_like(image, tf.float32)
     return tf.ensure_shape(image, (3, 4, 3)), parsed["y"]
 
 
-def ids_of(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+def parse_ids(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
     parsed = tf.io.parse_single_example(serialized, {"ids": tf.io.VarLenFeature(tf.int64)})
     return {"ids": tf.sparse.to_dense(parsed["ids"])}
 
 
-def test_names_of_files_come_in_what_tensorflow_and_numpy_have(tmp_path):
-    """Strings of any kind, one by one or together; and what is none of them is refused by name."""
+def test_pattern_can_be_tensor_array_list_or_dataset(tmp_path):
     paths = [write(tmp_path / "a.tfrecord"), write(tmp_path / "b.tfrecord")]
-    given = {
-        "a tensor": tf.constant(paths),
-        "one tensor": tf.constant(f"{tmp_path}/*.tfrecord"),
-        "an array": np.array(paths),
-        "an array of objects": np.array(paths, object),
+    patterns = {
+        "string tensor": tf.constant(paths),
+        "scalar tensor": tf.constant(f"{tmp_path}/*.tfrecord"),
+        "array": np.array(paths),
+        "object array": np.array(paths, object),
         "bytes": [path.encode() for path in paths],
-        "one by one": (path for path in paths),
-        "sorted": sorted(tmp_path.glob("*.tfrecord")),
-        "a dataset": tf.data.Dataset.list_files(paths),
+        "generator": (path for path in paths),
+        "paths": sorted(tmp_path.glob("*.tfrecord")),
+        "dataset": tf.data.Dataset.list_files(paths),
     }
-    for name, pattern in given.items():
+    for name, pattern in patterns.items():
         assert [*tf_input.open_tfrecords(pattern, parse=parser).paths["train"]] == paths, name
     for wrong in (3, None, [3], {"train": paths}, tf.constant([1]), np.array([paths])):
         with pytest.raises(ValueError, match="pattern=.*names of files"):
@@ -67,7 +66,7 @@ def test_names_of_files_come_in_what_tensorflow_and_numpy_have(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_function_says_what_a_batch_is_made_of(tmp_path):
+def test_parse_function_defines_the_elements_of_batches(tmp_path):
     paths = [write(tmp_path / "a.tfrecord"), write(tmp_path / "b.tfrecord")]
     files = tf_input.open_tfrecords(paths, parse=parser, count=True)
     plain = files.batches(batch_size=32, shuffle=False)
@@ -85,16 +84,16 @@ def test_a_function_says_what_a_batch_is_made_of(tmp_path):
     assert model.optimizer.iterations == 2 * (2 * COUNT // 32)
 
 
-def test_what_differs_in_length_is_ragged(tmp_path):
-    files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", 3, "GZIP"), parse=ids_of)
+def test_features_of_varying_length_become_ragged_tensors(tmp_path):
+    files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", 3, "GZIP"), parse=parse_ids)
     assert (files.compression, files.num_examples()) == ("GZIP", None)
     (batch,) = files.batches(batch_size=COUNT, shuffle=False)
     assert batch["ids"].to_list() == [[index] * (1 + index % 3) for index in range(COUNT)]
-    near_duplicates = tf_input.open_tfrecords(write(tmp_path / "b.tfrecord"), parse=ids_of)
-    assert next(iter(near_duplicates.batches(batch_size=COUNT)))["ids"].shape == (COUNT, 1)
+    equal_lengths = tf_input.open_tfrecords(write(tmp_path / "b.tfrecord"), parse=parse_ids)
+    assert next(iter(equal_lengths.batches(batch_size=COUNT)))["ids"].shape == (COUNT, 1)
 
 
-def test_sequences_are_read_by_a_function(tmp_path):
+def test_parse_function_reads_sequence_examples(tmp_path):
     records = []
     for index in range(1, 4):
         frames = [tf.train.Feature(float_list=tf.train.FloatList(value=[index, 0, frame])) for frame in range(index)]
@@ -110,17 +109,17 @@ def test_sequences_are_read_by_a_function(tmp_path):
         )
         return sequences["frames"], context["label"]
 
-    with pytest.raises(ValueError, match="its first 3 records have a tf.train.SequenceExample"):
+    with pytest.raises(ValueError, match="tf.train.SequenceExample"):
         tf_input.open_tfrecords(path)
     ((x, y),) = tf_input.open_tfrecords(path, parse=parse).batches(batch_size=3, shuffle=False)
     assert x.to_list()[1] == [[2, 0, 0], [2, 0, 1]] and y.numpy().tolist() == [1, 2, 3]
 
 
-def test_a_function_that_does_not_fit_is_told_at_once(tmp_path):
+def test_rejects_invalid_parse_functions_and_options(tmp_path):
     path = write(tmp_path / "a.tfrecord")
     cases = [
         (lambda serialized: None, "returned None"),
-        (lambda serialized: (serialized,) * 4, "returned a tuple of 4"),
+        (lambda serialized: (serialized,) * 4, "tuple of 4"),
         (lambda: 1, "too many positional arguments.*"),
         (lambda item: tf.io.parse_single_example(item, {"z": tf.io.FixedLenFeature([], tf.int64)}), "Feature: z .*required.*"),
         (lambda serialized: tf.reshape(tf.io.decode_raw(serialized, tf.uint8), (10**6,)), "function that takes one record"),
@@ -146,20 +145,20 @@ def test_a_function_that_does_not_fit_is_told_at_once(tmp_path):
         tf_input.open_tfrecords(path, parse="raw")
 
 
-@pytest.mark.parametrize("options", [{"parse": parser}, {"layout": "label=y,size=shape"}], ids=["a function", "a layout"])
-def test_that_each_host_reads_all_of_it_is_said(tmp_path, monkeypatch, caplog, options):
-    """But not where a strategy divides it, nor to who is alone."""
+@pytest.mark.parametrize("options", [{"parse": parser}, {"layout": "label=y,size=shape"}], ids=["parse function", "layout"])
+def test_logs_that_each_host_reads_all_records(tmp_path, monkeypatch, caplog, options):
+    """If a distribution strategy divides the data, or if there is only one host, nothing is logged."""
     path = write(tmp_path / "made.tfrecord")
     task = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
 
-    def lines() -> list[str]:
+    def messages() -> list[str]:
         caplog.clear()
         tf_input.open_tfrecords(path, **options).batches(batch_size=2)
         return [record.getMessage() for record in caplog.records if "hosts" in record.getMessage()]
 
-    assert not lines()
+    assert not messages()
     monkeypatch.setenv("TF_CONFIG", json.dumps(task))
-    (line,) = lines()
-    assert line.startswith("TFRecords, train: found 2 hosts from TF_CONFIG")
+    (message,) = messages()
+    assert "2 hosts" in message and "TF_CONFIG" in message
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
-        assert not lines()
+        assert not messages()

@@ -1,4 +1,4 @@
-"""TFRecords as others write them, read without preparing them first."""
+"""Tests of reading TFRecords of other tools without `recordmill prepare`."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def read_all(files: tf_input.RecordFiles, **options) -> list:
 
 @pytest.mark.slow(0.8)
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_each_layout_is_found_and_read(tmp_path, name):
+def test_each_layout_is_detected_and_read(tmp_path, name):
     make, target = LAYOUTS[name]
     path = write(tmp_path / "a.tfrecord", make)
     files = tf_input.open_tfrecords(path)
@@ -83,7 +83,7 @@ def test_each_layout_is_found_and_read(tmp_path, name):
     assert tf_input.open_tfrecords(path, name).features == files.features
 
 
-def test_records_of_numbers_alone_are_what_they_are(tmp_path):
+def test_reads_records_that_contain_only_numbers(tmp_path):
     path = write(tmp_path / "a.tfrecord", lambda index: {"feat1": index, "feat2": [index, -index], "score": index / 2, "label": index % 2})
     for files in (tf_input.open_tfrecords(path), tf_input.open_tfrecords(path, "feat1=feat1,feat2=feat2,score=score,label=label")):
         (x, y), *_ = read_all(files, batch_size=COUNT, image_size=None)
@@ -94,7 +94,7 @@ def test_records_of_numbers_alone_are_what_they_are(tmp_path):
 
 @pytest.mark.slow(1)
 @pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
-def test_compression_is_found_too(tmp_path, compression):
+def test_compression_is_detected(tmp_path, compression):
     path = write(tmp_path / "a.tfrecord", slim, compression)
     for files in (tf_input.open_tfrecords(path), tf_input.open_tfrecords(path, compression=compression)):
         assert files.compression == compression
@@ -102,7 +102,7 @@ def test_compression_is_found_too(tmp_path, compression):
 
 
 @pytest.mark.slow
-def test_the_spec_of_examples_is_that_of_batches(tmp_path):
+def test_example_spec_equals_element_spec_of_batches(tmp_path):
     files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", detection))
     options = {"batch_size": 2, "image_size": 8, "max_objects": 4, "drop_remainder": True}
     spec = files.example_spec(**options)
@@ -110,7 +110,7 @@ def test_the_spec_of_examples_is_that_of_batches(tmp_path):
     assert spec[1]["bbox"] == tf.TensorSpec((2, 4, 4), tf.float32)
 
 
-def test_objects_of_others(tmp_path):
+def test_reads_objects_of_detection_layout(tmp_path):
     files = tf_input.open_tfrecords(write(tmp_path / "a.record", detection))
     assert set(files.features) == {"image", "key", "objects/bbox", "objects/label", "objects/is_crowd"}
     objects = read_all(files, batch_size=COUNT, inputs="key")[0][1]
@@ -121,13 +121,13 @@ def test_objects_of_others(tmp_path):
 
 
 def text_boxes(index: int) -> dict:
-    """As PixelLink has them: one class, a shape that is no shape of pixels."""
-    of_others = {name: value for name, value in detection(index).items() if "class" not in name}
-    return {**of_others, f"{OBJECT}/bbox/label": [1] * (index % 3), "image/shape": [*SIZE, 3]}
+    """Returns PixelLink features: all boxes have the same class, and `image/shape` is not the shape of raw pixels."""
+    other_features = {name: value for name, value in detection(index).items() if "class" not in name}
+    return {**other_features, f"{OBJECT}/bbox/label": [1] * (index % 3), "image/shape": [*SIZE, 3]}
 
 
 @pytest.mark.slow
-def test_boxes_with_a_class_of_their_own(tmp_path):
+def test_reads_boxes_of_text_boxes_layout(tmp_path):
     path = write(tmp_path / "a.tfrecord", text_boxes)
     files = tf_input.open_tfrecords(path)
     assert (files.layout.name, files.targets) == ("text_boxes", ("objects",))
@@ -136,21 +136,21 @@ def test_boxes_with_a_class_of_their_own(tmp_path):
 
 @pytest.mark.slow(1.1)
 @pytest.mark.parametrize(
-    "case, of_image, stored, expected",
+    "case, image_mapping, stored, expected",
     [
-        ("an image with a format", {}, {"shape": [6, 8, 3], "height": 1.5, "depth": b"deep"}, {"shape", "height", "depth"}),
-        ("a shape that is text", {}, {"shape": b"round"}, {"shape"}),
-        ("pixels with sides", {"height": "h", "width": "w", "depth": "d"}, {"shape": b"round"}, {"shape"}),
-        ("pixels with a shape", {"shape": "s"}, {"height": 1.5}, {"height"}),
+        ("encoded image", {}, {"shape": [6, 8, 3], "height": 1.5, "depth": b"deep"}, {"shape", "height", "depth"}),
+        ("text as shape", {}, {"shape": b"round"}, {"shape"}),
+        ("raw pixels with sizes", {"height": "h", "width": "w", "depth": "d"}, {"shape": b"round"}, {"shape"}),
+        ("raw pixels with a shape", {"shape": "s"}, {"height": 1.5}, {"height"}),
     ],
 )
-def test_what_says_nothing_of_pixels_is_a_feature_of_any_name(tmp_path, case, of_image, stored, expected):
+def test_shape_and_size_names_are_ordinary_features_if_not_image_sizes(tmp_path, case, image_mapping, stored, expected):
     sizes = {"s": [*SIZE, 3], "h": SIZE[0], "w": SIZE[1], "d": 3}
 
     def make(index: int) -> dict:
-        return {"image": IMAGES[index].tobytes() if of_image else encoded(index), **sizes, **stored}
+        return {"image": IMAGES[index].tobytes() if image_mapping else encoded(index), **sizes, **stored}
 
-    files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", make), {"image": "image", **of_image, **{name: name for name in stored}})
+    files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", make), {"image": "image", **image_mapping, **{name: name for name in stored}})
     assert set(files.features) == {"image"} | expected, case
     (x, *_), *_ = [batch if isinstance(batch, tuple) else (batch,) for batch in read_all(files, inputs=("image", *expected))]
     np.testing.assert_array_equal(x["image"], IMAGES[:2])
@@ -158,7 +158,7 @@ def test_what_says_nothing_of_pixels_is_a_feature_of_any_name(tmp_path, case, of
         assert np.asarray(x[name]).tolist()[0] == stored[name], (case, name)
 
 
-def test_sides_of_boxes_must_agree(tmp_path):
+def test_rejects_boxes_whose_sides_differ_in_number(tmp_path):
     sides = {f"{OBJECT}/bbox/xmin": np.zeros(3, np.float32)}
     path = write(tmp_path / "a.tfrecord", lambda index: {**detection(index), **(sides if index == 4 else {})})
     with pytest.raises(tf.errors.InvalidArgumentError, match="sides of boxes"):
@@ -166,7 +166,7 @@ def test_sides_of_boxes_must_agree(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_mapping_says_what_is_what(tmp_path):
+def test_mapping_assigns_features(tmp_path):
     def make(index: int) -> dict:
         boxes = np.tile(np.float32([0, 0.5, 1, 1]), index)
         picture = {"picture": encoded(index), "seg": encode_mask(np.full(SIZE, index, np.uint8))}
@@ -186,14 +186,13 @@ def test_a_mapping_says_what_is_what(tmp_path):
     assert y["objects"]["bbox"][4].tolist() == [[0, 0.5, 1, 1]] * 4
 
     unknown = tf_input.open_tfrecords(path, mapping, label_names=("cow", "dog"))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="label_names does not contain"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="label_names"):
         read_all(unknown)
 
 
-def test_weights_of_classes_need_names(tmp_path):
-    """A number that is too large is told from one that nobody can judge."""
+def test_class_weight_and_one_hot_need_class_names(tmp_path):
     path = write(tmp_path / "a.tfrecord", raw)
-    unknown = "the number of classes of label is unknown"
+    unknown = "number of classes"
     cases = [
         ({"class_weight": {0: 2.0}}, "class_weight={0: 2.0}: "),
         ({"class_weight": {"label": {0: 2.0}}}, "class_weight={'label': {0: 2.0}}: "),
@@ -210,7 +209,7 @@ def test_weights_of_classes_need_names(tmp_path):
     np.testing.assert_array_equal(weights, np.where(labels == 1, 2.0, 1.0))
 
 
-def test_class_names_are_names(tmp_path):
+def test_rejects_invalid_label_names(tmp_path):
     path = write(tmp_path / "a.tfrecord", raw)
     for names in ("abc", ["a", "b", "a"], ["a", 1], {"a", "b"}, 3, b"ab", [None]):
         with pytest.raises(ValueError) as caught:
@@ -220,7 +219,7 @@ def test_class_names_are_names(tmp_path):
         assert tf_input.open_tfrecords(path, label_names=names).class_names == ("a", "b")
 
 
-def test_any_number_of_labels_needs_names(tmp_path):
+def test_varying_number_of_labels_needs_label_names(tmp_path):
     path = write(tmp_path / "a.tfrecord", lambda index: {"image": encoded(index), "label": [0, 2][: index % 3]})
     (_, y), *_ = read_all(tf_input.open_tfrecords(path, label_names=tuple("abc")), batch_size=COUNT)
     assert y.tolist() == [[0, 0, 0], [1, 0, 0], [1, 0, 1], [0, 0, 0], [1, 0, 0]]
@@ -229,7 +228,7 @@ def test_any_number_of_labels_needs_names(tmp_path):
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
-def test_no_record_alone_says_how_many_values_there_are(tmp_path, order):
+def test_number_of_values_is_detected_from_several_records(tmp_path, order):
     values = [([1], [b"a"]), ([0, 2], [b"a", b"b"]), ([], [])]
 
     def make(index: int) -> dict:
@@ -246,15 +245,15 @@ def test_no_record_alone_says_how_many_values_there_are(tmp_path, order):
     assert [row.tolist() for row in x["ids"]] == [[], [7], [7]]
 
 
-def test_later_files_are_looked_at_where_the_first_has_few_records(tmp_path):
+def test_layout_detection_reads_several_short_files(tmp_path):
     for index, labels in enumerate([[1], [0, 2], []]):
         write(tmp_path / f"{index}.tfrecord", lambda _: {"image": encoded(0), "label": labels}, count=1)  # noqa: B023
     ((_, y),) = read_all(tf_input.open_tfrecords(tmp_path / "*.tfrecord", label_names=tuple("abc")), batch_size=3)
     assert y.tolist() == [[0, 1, 0], [1, 0, 1], [0, 0, 0]]
 
 
-def test_a_list_says_that_there_is_any_number_of_values(tmp_path):
-    late = 70  # further than anybody looks
+def test_list_in_mapping_allows_any_number_of_values(tmp_path):
+    late = 70  # after the records that are inspected
     path = write(
         tmp_path / "a.tfrecord",
         lambda index: {"image": encoded(0), "label": [0, 2] if index == late else [1], "age": [3] * (1 + index // late)},
@@ -274,7 +273,7 @@ def test_a_list_says_that_there_is_any_number_of_values(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_named_layout_needs_no_objects_in_the_first_records(tmp_path):
+def test_named_layout_needs_no_objects_in_the_first_records(tmp_path):
     bare = {name: value for name, value in detection(0).items() if not name.startswith(OBJECT)}
     for count, layout in ((2, None), (71, "detection")):
         path = write(tmp_path / f"{count}", lambda index: detection(2) if index == count - 1 else bare, count=count)  # noqa: B023
@@ -283,11 +282,11 @@ def test_a_named_layout_needs_no_objects_in_the_first_records(tmp_path):
         objects = read_all(files, batch_size=count, inputs="key")[0][1]
         assert objects["valid"].sum(axis=1).tolist() == [0] * (count - 1) + [2], count
         assert objects["label"][-1].tolist() == [3, 3], count
-    with pytest.raises(ValueError, match="its first 64 records have .*, which is no known layout"):
+    with pytest.raises(ValueError, match="first 64 records .* layout"):
         tf_input.open_tfrecords(path)
 
 
-def test_records_must_agree_in_types(tmp_path):
+def test_rejects_records_with_different_types(tmp_path):
     path = write(tmp_path / "a.tfrecord", lambda index: {"image": encoded(index), "label": index if index else b"ant"})
     with pytest.raises(ValueError, match="label .*bytes and int64 × 1 in label"):
         tf_input.open_tfrecords(path)
@@ -298,17 +297,17 @@ def test_records_must_agree_in_types(tmp_path):
 
 @pytest.mark.slow(1.5)
 @pytest.mark.parametrize("labels", [[0, 3, 1], [0, -1, 1], [[0, 1], [3], []]])
-def test_a_label_without_a_name_is_an_error(tmp_path, labels):
+def test_label_without_a_name_raises_an_error(tmp_path, labels):
     path = write(tmp_path / "a.tfrecord", lambda index: {"image": encoded(index), "label": labels[index]}, count=3)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="label_names has only labels 0 to 2"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="label_names .* 0 to 2"):
         read_all(tf_input.open_tfrecords(path, label_names=tuple("abc")))
     assert len(read_all(tf_input.open_tfrecords(path, label_names=tuple("abc")), targets=(), batch_size=3)) == 1
 
 
 @pytest.mark.slow
-def test_names_are_those_of_objects_only_where_there_is_no_label(tmp_path):
+def test_label_names_apply_to_objects_only_without_a_label_feature(tmp_path):
     path = write(tmp_path / "a.tfrecord", lambda index: {**detection(index), "label": 0})
-    with pytest.raises(tf.errors.InvalidArgumentError, match="label_names has only labels"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="label_names"):
         read_all(tf_input.open_tfrecords(path, label_names=tuple("abc")))
     sides = tuple(f"{OBJECT}/bbox/{side}" for side in ("ymin", "xmin", "ymax", "xmax"))
     mapping = {"image": "image/encoded", "label": "label", "objects/bbox": sides, "objects/label": f"{OBJECT}/class/label"}
@@ -316,14 +315,14 @@ def test_names_are_those_of_objects_only_where_there_is_no_label(tmp_path):
     assert max(y["objects"]["label"].max() for _, y in read) == COUNT
 
 
-def test_a_raw_image_may_be_an_encoded_one(tmp_path):
+def test_raw_layout_can_contain_encoded_images(tmp_path):
     files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", lambda index: {**raw(index), "image_raw": encoded(index)}))
     assert (files.layout.name, files.features["image"].kind) == ("raw", "image")
     np.testing.assert_array_equal(np.concatenate([x for x, _ in read_all(files)]), IMAGES)
 
 
 @pytest.mark.slow
-def test_the_shape_of_pixels(tmp_path):
+def test_shape_of_raw_pixels_can_be_stored_in_several_ways(tmp_path):
     grey = [image[..., 0] for image in IMAGES]
     cases = {
         "integers": [*SIZE, 1],
@@ -339,7 +338,7 @@ def test_the_shape_of_pixels(tmp_path):
 
 
 @pytest.mark.slow
-def test_pixels_that_differ_in_shape_follow_the_image_size(tmp_path):
+def test_raw_pixels_of_different_shapes_are_resized(tmp_path):
     def make(index: int, late: int = 3) -> dict:
         height, width = SIZE if index < late else SIZE[::-1]
         pixels = np.full((height, width, 3), index, np.uint8)
@@ -358,30 +357,30 @@ def test_pixels_that_differ_in_shape_follow_the_image_size(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_can_not_be_read_is_refused_with_what_was_found(tmp_path):
+def test_error_for_unreadable_records_lists_their_features(tmp_path):
     floats = IMAGES[0].astype(np.float32).tobytes()
     image = {"image": "image/encoded"}
     cases = [
         # a record, layout, message
-        ({"x": 1, "y": [b"a", b"b"]}, None, "record has x (int64 × 1), y (bytes × 2), which is no known layout (detection, slim, "),
-        ({}, None, "first record has no features, which is no known layout"),
-        (slim(0), "raw", "raw needs image_raw, height, width, label; its first record has image/class/label (int64"),
+        ({"x": 1, "y": [b"a", b"b"]}, None, "record has x (int64 × 1), y (bytes × 2)"),
+        ({}, None, "no features"),
+        (slim(0), "raw", "raw needs image_raw, height, width, label"),
         (slim(0), "voc", "layout=voc"),
         (slim(0), {}, "layout={}"),
-        (slim(0), {"image": "photo"}, "layout mapping needs photo; its first record has image/class/label"),
-        (raw(0) | {"image_raw": floats}, None, "576 bytes, which do not fit 6x8x3 of uint8. To read them as float32, use the layout image_raw:float32"),
+        (slim(0), {"image": "photo"}, "mapping needs photo"),
+        (raw(0) | {"image_raw": floats}, None, "image_raw:float32"),
         (raw(0) | {"height": 10**15}, None, "'height' has 1 values, [1000000000000000]"),
-        (raw(0) | {"depth": 7}, None, "'image_raw' has 144 bytes, which do not fit 6x8x7 of uint8"),
+        (raw(0) | {"depth": 7}, None, "6x8x7 of uint8"),
         (raw(0) | {"width": -8}, None, "'width' has 1 values, [-8]"),
         (slim(0) | {"image/encoded": b"none"}, None, "image must be a JPEG, PNG, GIF, BMP or WebP"),
         (slim(0) | {"image/encoded": 3}, None, "int64 × 1 in image/encoded"),
         (slim(0) | {"image/class/label": b"dog"}, None, "label_names="),
         (slim(0) | {"w": 2}, {**image, "weight": "w"}, "int64 × 1"),
-        (slim(0) | {"b": 2}, {**image, "objects/bbox": "b"}, "objects/bbox must be floats"),
-        (slim(0), {"image": ("image/encoded", "image/format")}, "image has 2 features, ['image/encoded', 'image/format']"),
-        (slim(0), {**image, "label": "a|b"}, "layout mapping needs a or b; its first record has"),
-        (raw(0), {"image": "image_raw:float32[6,8]"}, "144 bytes, which do not fit 6x8x1 of float32"),
-        (raw(0), {"image": "image_raw:float32"}, "shape=FEATURE to the layout, or write image_raw:float32[28,28,1]"),
+        (slim(0) | {"b": 2}, {**image, "objects/bbox": "b"}, "objects/bbox"),
+        (slim(0), {"image": ("image/encoded", "image/format")}, "['image/encoded', 'image/format']"),
+        (slim(0), {**image, "label": "a|b"}, "mapping needs a or b"),
+        (raw(0), {"image": "image_raw:float32[6,8]"}, "6x8x1 of float32"),
+        (raw(0), {"image": "image_raw:float32"}, "image_raw:float32[28,28,1]"),
     ]
     for index, (record, layout, message) in enumerate(cases):
         path = write_records(tmp_path / f"{index}.tfrecord", [example(record)])
@@ -391,32 +390,32 @@ def test_what_can_not_be_read_is_refused_with_what_was_found(tmp_path):
         assert str(path) in str(caught.value)
 
 
-def test_files_that_can_not_be_read_are_refused(tmp_path):
+def test_rejects_unreadable_files(tmp_path):
     write_files(tmp_path, {"text": b"no records at all, " * 9, "empty": b"", "folder/a": b"", "folder/manifest.json": b"{}"})
     write_records(tmp_path / "no_example", [b"no example"])
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "endless").symlink_to("/dev/zero")
     cases = [
-        ("pipe", ValueError, "pipe is a pipe, a socket or a device"),
-        ("endless", ValueError, "endless is a pipe, a socket or a device"),
-        ("none*", FileNotFoundError, "none*: no such file"),
+        ("pipe", ValueError, "pipe is a pipe"),
+        ("endless", ValueError, "endless is a pipe"),
+        ("missing*", FileNotFoundError, "missing*: "),
         ("text", ValueError, "text is not a TFRecord file"),
         ("empty", ValueError, "no records in"),
         ("folder", ValueError, "folder is a directory"),
-        ("no_example", ValueError, "no_example: its first record is not a tf.train.Example"),
+        ("no_example", ValueError, "no_example: "),
     ]
     for name, error, message in cases:
         with pytest.raises(error) as caught:
             tf_input.open_tfrecords(tmp_path / name)
         assert message in str(caught.value), name
     plain = write(tmp_path / "plain", slim)
-    with pytest.raises(ValueError, match="plain is not a TFRecord file with compression 'GZIP'"):
+    with pytest.raises(ValueError, match="plain .*'GZIP'"):
         tf_input.open_tfrecords(plain, compression="GZIP")
     with pytest.raises(ValueError, match="compression='gzip'"):
         tf_input.open_tfrecords(plain, compression="gzip")
 
 
-def test_what_was_prepared_is_refused(tmp_path):
+def test_rejects_prepared_datasets(tmp_path):
     made = prepare_images(tmp_path, num_images={"ant": 3, "bee": 3})
     shard = next(made.glob("*.tfrecord-*"))
     for pattern in (made, f"{made}/", f"{made}/*.tfrecord-*", [shard]):
@@ -424,25 +423,25 @@ def test_what_was_prepared_is_refused(tmp_path):
             tf_input.open_tfrecords(pattern)
 
 
-def test_the_manifest_of_somebody_else_is_no_hindrance(tmp_path, monkeypatch):
+def test_ignores_manifest_of_other_programs(tmp_path, monkeypatch):
     write(tmp_path / "a.tfrecord", slim)
     (tmp_path / "manifest.json").write_text('{"name": "an app"}')
     monkeypatch.chdir(tmp_path)
     assert tf_input.open_tfrecords("*.tfrecord").layout.name == "slim"
 
 
-def test_files_must_be_compressed_alike(tmp_path):
+def test_rejects_files_with_different_compression(tmp_path):
     for first, second in (("", "GZIP"), ("GZIP", ""), ("", "ZLIB"), ("ZLIB", "GZIP")):
         folder = tmp_path / f"{first}-{second}"
         write(folder / "a.tfrecord", slim, first, count=COUNT)
         write(folder / "b.tfrecord", slim, second)
         write(folder / "c.tfrecord", slim, first, count=0)
-        with pytest.raises(ValueError, match=f"b.tfrecord is not a TFRecord file with compression '{first}'"):
+        with pytest.raises(ValueError, match=f"b.tfrecord .*'{first}'"):
             tf_input.open_tfrecords(folder / "*")
 
 
 @pytest.mark.parametrize("length", [0x8B1F, 0x0178])
-def test_a_length_may_look_like_a_compression(tmp_path, length):
+def test_record_length_is_not_mistaken_for_a_compression_header(tmp_path, length):
     path = tmp_path / "b.tfrecord"
     for padding in range(length):
         record = example({**slim(0), "x": bytes(padding)}) if padding > length - 1200 else b""
@@ -455,12 +454,12 @@ def test_a_length_may_look_like_a_compression(tmp_path, length):
     assert len(tf_input.open_tfrecords(tmp_path / "*.tfrecord").paths["train"]) == 2
 
 
-def test_no_files_are_refused():
+def test_rejects_empty_list_of_files():
     with pytest.raises(ValueError, match=r"pattern=\[\]"):
         tf_input.open_tfrecords([])
 
 
-def test_a_damaged_record_is_found_where_it_is_looked_at(tmp_path):
+def test_corrupt_record_among_the_first_raises_an_error(tmp_path):
     path = pathlib.Path(write(tmp_path / "a.tfrecord", slim))
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(ValueError, match="a.tfrecord: .* first 64 records"):
@@ -468,9 +467,9 @@ def test_a_damaged_record_is_found_where_it_is_looked_at(tmp_path):
 
 
 @pytest.mark.slow
-def test_many_files_are_one_split(tmp_path):
+def test_several_files_are_read_as_one_split(tmp_path):
     for index in range(3):
-        write(tmp_path / f"train-{index}.tfrecord", slim, count=index)  # the first is empty
+        write(tmp_path / f"train-{index}.tfrecord", slim, count=index)  # the first file is empty
     files = tf_input.open_tfrecords(tmp_path / "train-*.tfrecord")
     assert files.paths["train"] == [str(tmp_path / f"train-{index}.tfrecord") for index in range(3)]
     assert sum(len(y) for _, y in read_all(files, inputs="key")) == 3
@@ -482,7 +481,7 @@ def test_many_files_are_one_split(tmp_path):
         files.batches(batch_size=2)
 
 
-def test_examples_are_counted_when_asked(tmp_path):
+def test_counts_examples_if_requested(tmp_path):
     path = write(tmp_path / "a.tfrecord", slim, "GZIP")
     unknown, known = tf_input.open_tfrecords(path), tf_input.open_tfrecords(path, count=True)
     assert (unknown.num_examples(), known.num_examples()) == (None, COUNT)
@@ -492,14 +491,14 @@ def test_examples_are_counted_when_asked(tmp_path):
 
 
 @pytest.mark.slow
-def test_training_shuffles_and_augments(tmp_path):
+def test_training_batches_are_shuffled_and_augmented(tmp_path):
     files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", slim))
     options = {"batch_size": COUNT, "image_size": 4, "augment": True}
     epochs = [[y.numpy().tolist() for _, y in files.batches(**options, seed=seed)] for seed in range(2)]
     assert all(sorted(labels) == list(range(COUNT)) for (labels,) in epochs) and len({str(epoch) for epoch in epochs}) > 1
 
 
-def test_what_needs_an_index_is_refused(tmp_path):
+def test_rejects_options_that_need_an_index(tmp_path):
     write(tmp_path / "a", slim)
     files = tf_input.open_tfrecords(tmp_path / "a")
     cases = {
@@ -518,7 +517,7 @@ def test_what_needs_an_index_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_directory_of_tensorflow_datasets(tmp_path):
+def test_reads_a_directory_of_tensorflow_datasets(tmp_path):
     tfds = pytest.importorskip("tensorflow_datasets", reason="tensorflow_datasets is not installed")
     features = tfds.features
     schema = {
@@ -584,14 +583,14 @@ def test_a_directory_of_tensorflow_datasets(tmp_path):
         assert y["objects"]["valid"][row].sum() == len(item["objects"])
         for name in masks:
             np.testing.assert_array_equal(y[name][row], item[name], err_msg=name)
-    with pytest.raises(ValueError, match="layout='slim': .* is a directory of TensorFlow Datasets"):
+    with pytest.raises(ValueError, match="layout='slim'.*TensorFlow Datasets"):
         tf_input.open_tfrecords(builder.data_path, "slim")
     for option in ({"label_names": ("a", "b")}, {"compression": "GZIP"}):
         with pytest.raises(ValueError, match="label_names and compression"):
             tf_input.open_tfrecords(builder.data_path, **option)
 
 
-def test_an_only_image_of_tensorflow_datasets_is_no_mask(tmp_path):
+def test_single_image_feature_of_tensorflow_datasets_is_not_a_mask(tmp_path):
     info = b'{"name": "a", "splits": [{"name": "train", "shardLengths": ["1"], "filepathTemplate": "a"}]}'
     grey, mapped = ({"shape": {"dimensions": ["-1", "-1", "1"]}, **more} for more in ({}, {"useColormap": True}))
     cases = [
@@ -611,7 +610,7 @@ def test_an_only_image_of_tensorflow_datasets_is_no_mask(tmp_path):
         assert {name: feature.kind for name, feature in actual.items()} == kinds, images
 
 
-def test_a_damaged_directory_of_tensorflow_datasets_is_refused(tmp_path):
+def test_rejects_corrupt_directory_of_tensorflow_datasets(tmp_path):
     info = '{"name": "a", "splits": [{"name": "train", "shardLengths": ["1"], "filepathTemplate": "%s"}]}'
     image = '{"featuresDict": {"features": {"photo": {"image": {}}}}}'
     cases = [
@@ -623,7 +622,7 @@ def test_a_damaged_directory_of_tensorflow_datasets_is_refused(tmp_path):
         (info % "../{SPLIT}", image, "outside the directory"),
         (info % "{NOTHING}", image, "dataset_info.json: KeyError"),
         (info % "a", '{"featuresDict": 3}', "features.json: "),
-        (info % "a", '{"featuresDict": {"features": {"x": {"text": {}}}}}', "features.json has no image feature"),
+        (info % "a", '{"featuresDict": {"features": {"x": {"text": {}}}}}', "features.json"),
     ]
     for index, (dataset_info, features, message) in enumerate(cases):
         files = {"dataset_info.json": dataset_info.encode(), "features.json": features.encode()}

@@ -1,4 +1,5 @@
-"""TFRecords as the tutorials of this field write them, with their own kind of code: read as they lie, and prepared, alike."""
+"""Tests that records written by the code of common tutorials are read directly and after `recordmill prepare` with
+equal results."""
 
 import pathlib
 from typing import Any, Callable, Iterable, Mapping, NamedTuple
@@ -33,7 +34,7 @@ def _float_feature(value):
 
 
 def raw_pixels(index: int, image: np.ndarray | None = None) -> dict:
-    """As `convert_to_records.py` of the MNIST tutorial does."""
+    """Writes the features of `convert_to_records.py` of the MNIST tutorial."""
     image = GREY[index] if image is None else image
     rows, cols, depth = image.shape
     return {
@@ -49,11 +50,11 @@ def one_hot_pixels(index: int) -> dict:
     return {**raw_pixels(index), "label": _float_feature(np.eye(10)[index])}
 
 
-def any_size_pixels(index: int) -> dict:
+def pixels_of_varying_size(index: int) -> dict:
     return raw_pixels(index, np.full((4 + index, 5, 3), 40 * index, np.uint8))
 
 
-def image_and_label_alone(index: int) -> dict:
+def image_and_label_only(index: int) -> dict:
     features = raw_pixels(index)
     return {"image_raw": features["image_raw"], "label": features["label"]}
 
@@ -67,7 +68,7 @@ def name_shape_data(index: int) -> dict:
     }
 
 
-def floats_of_many_sizes(index: int) -> dict:
+def floats_of_varying_size(index: int) -> dict:
     img = np.full((4 + index, 5, 3), 40 * index, np.uint8) / 255.0
     return {
         "name": _bytes_feature(CLASSES[index % 3].encode()),
@@ -86,7 +87,7 @@ def matrix(index: int) -> np.ndarray:
 
 
 def image_and_matrix(index: int) -> dict:
-    """`feature` of an array that is no image, beside one."""
+    """Writes an image and an array that is not an image."""
     array = matrix(index)
     return {
         "feature": _bytes_feature(array.tobytes()),
@@ -125,10 +126,10 @@ CORNERS = [f"{axis}{corner}" for corner in range(1, 5) for axis in "xy"]
 
 
 def text_boxes(index: int) -> dict:
-    """As `convert_to_example` of PixelLink does: an image may have no text at all."""
+    """Writes the features of `convert_to_example` of PixelLink. Images may have no text."""
     count = index % 3
     boxes = {f"image/object/bbox/{side}": _float_feature([value] * count) for side, value in SIDES.items()}
-    corners = {f"image/object/bbox/{name}": _float_feature([location / 8] * count) for location, name in enumerate(CORNERS)}
+    corners = {f"image/object/bbox/{name}": _float_feature([number / 8] * count) for number, name in enumerate(CORNERS)}
     return {
         **minimal_slim(index),
         "image/shape": _int64_feature([8, 6, 3]),
@@ -176,18 +177,17 @@ def label_lists(index: int) -> dict:
 
 
 class Case(NamedTuple):
-    """Records, and what both readers make of them.
+    """Records and the examples that both readers should return.
 
     Attributes:
-        write: The features of one record.
-        images: What is expected.
-        y: Of each record; None: images alone.
-        options: Of `recordmill prepare`, beside the layout.
-        names: `label_names`, for both.
-        layout: For both; None: found by looking.
-        features: What else is read: name -> that of each record.
-        compression: Of the file.
-        image_size: To read with.
+        write: Function that returns the features of a record.
+        images: Expected images.
+        y: Function that returns the expected target of a record, or None if there are only images.
+        names: Value of `label_names`.
+        layout: Layout of the records, or None to detect it.
+        features: Functions that return the expected value of other features of a record, by feature name.
+        compression: Compression of the file.
+        image_size: Image size to read with.
     """
 
     write: Callable[[int], Mapping[str, tf.train.Feature]]
@@ -200,48 +200,61 @@ class Case(NamedTuple):
     image_size: tuple[int, int] | None = None
 
 
-def a_class(index: int) -> Any:
+def class_index(index: int) -> Any:
     return index % 3
 
 
 CASES = {
-    "raw pixels with sizes": Case(raw_pixels, GREY, a_class),
-    "raw pixels with sizes, in GZIP": Case(raw_pixels, GREY, a_class, compression="GZIP"),
+    "raw pixels with sizes": Case(raw_pixels, GREY, class_index),
+    "raw pixels with sizes, GZIP": Case(raw_pixels, GREY, class_index, compression="GZIP"),
     "raw pixels, one-hot": Case(one_hot_pixels, GREY, lambda i: np.eye(10, dtype=np.float32)[i]),
-    "raw pixels of many sizes": Case(
-        any_size_pixels, [np.full((5, 5, 3), 40 * i, np.uint8) for i in range(COUNT)], a_class, image_size=(5, 5)
+    "raw pixels of varying size": Case(
+        pixels_of_varying_size,
+        [np.full((5, 5, 3), 40 * i, np.uint8) for i in range(COUNT)],
+        class_index,
+        image_size=(5, 5),
     ),
-    "raw pixels whose size is known by heart": Case(
-        image_and_label_alone, GREY, a_class, layout="image=image_raw,label=label,height=7,width=5,depth=1"
+    "raw pixels with size in the layout": Case(
+        image_and_label_only, GREY, class_index, layout="image=image_raw,label=label,height=7,width=5,depth=1"
     ),
     "name, shape, data": Case(name_shape_data, COLOUR, None, features={"name": lambda i: CLASSES[i % 3].encode()}),
-    "name, shape, data; the name is the class": Case(
-        name_shape_data, COLOUR, a_class, CLASSES, "image=data,shape=shape,label=name"
+    "name, shape, data with name as label": Case(
+        name_shape_data, COLOUR, class_index, CLASSES, "image=data,shape=shape,label=name"
     ),
     "name, shape, data of floats": Case(
-        floats, [image / 255.0 for image in COLOUR], a_class, CLASSES, "image=data:float64,shape=shape,label=name"
+        floats, [image / 255.0 for image in COLOUR], class_index, CLASSES, "image=data:float64,shape=shape,label=name"
     ),
-    "name, shape, data of floats of many sizes": Case(
-        floats_of_many_sizes,
+    "name, shape, data of floats of varying size": Case(
+        floats_of_varying_size,
         [np.full((5, 5, 3), 40 * i / 255.0, np.float32) for i in range(COUNT)],
-        a_class,
+        class_index,
         CLASSES,
         "image=data:float32,shape=shape,label=name",
         image_size=(5, 5),
     ),
-    "a matrix of floats": Case(
-        image_and_matrix, COLOUR, a_class, layout="image=image,matrix=feature:float64,shape=shape,label=label", features={"matrix": matrix}
+    "float matrix": Case(
+        image_and_matrix,
+        COLOUR,
+        class_index,
+        layout="image=image,matrix=feature:float64,shape=shape,label=label",
+        features={"matrix": matrix},
     ),
-    "feature, shape, label": Case(feature_shape_label, COLOUR, lambda i: np.float32([i >> bit & 1 for bit in range(4)])),
+    "feature, shape, label": Case(
+        feature_shape_label, COLOUR, lambda i: np.float32([i >> bit & 1 for bit in range(4)])
+    ),
     "feature, shape, label of integers": Case(integer_flags, COLOUR, lambda i: np.float32([i == 1, 0, i & 1])),
-    "TF-Slim classification": Case(slim, COLOUR, a_class, CLASSES),
+    "TF-Slim classification": Case(slim, COLOUR, class_index, CLASSES),
     "TF-Slim minimal": Case(minimal_slim, COLOUR, None),
     "text boxes": Case(text_boxes, COLOUR, lambda i: i % 3),
     "object detection": Case(detection, COLOUR, lambda i: i % 3),
     "segmentation": Case(segmentation, COLOUR, lambda i: mask_of(i)[..., np.newaxis]),
     "segmentation of raw masks": Case(raw_masks, COLOUR, lambda i: mask_of(i)[..., np.newaxis]),
     "label lists with shape and file name": Case(
-        label_lists, COLOUR, lambda i: np.float32([1, 0, i % 2]), CLASSES, features={"filename": lambda i: f"{i}.png".encode()}
+        label_lists,
+        COLOUR,
+        lambda i: np.float32([1, 0, i % 2]),
+        CLASSES,
+        features={"filename": lambda i: f"{i}.png".encode()},
     ),
 }
 
@@ -254,13 +267,13 @@ def write_records(path: pathlib.Path, write: Callable[[int], Mapping[str, tf.tra
     return path
 
 
-def examples_of(batches: Iterable) -> dict[bytes, tuple]:
-    """The image's bytes -> (y, features) of each example."""
+def examples_by_image(batches: Iterable) -> dict[bytes, tuple]:
+    """Returns label and features of each example by the bytes of its image."""
     actual = {}
     for batch in batches:
         x, y = batch if isinstance(batch, tuple) else (batch, None)
         x = x if isinstance(x, dict) else {"image": x}
-        if isinstance(y, dict):  # objects, of which the number is told
+        if isinstance(y, dict):  # the number of objects is compared
             np.testing.assert_array_equal(y["bbox"][y["valid"]], np.tile(np.float32([*SIDES.values()]), (np.sum(y["valid"]), 1)))
             y = tf.reduce_sum(tf.cast(y["valid"], tf.int64), axis=1)
         for row, image in enumerate(np.asarray(x["image"])):
@@ -272,11 +285,11 @@ def examples_of(batches: Iterable) -> dict[bytes, tuple]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_records_of_tutorials_are_read_and_prepared(tmp_path, name, capsys):
+def test_tutorial_records_are_read_directly_and_after_prepare(tmp_path, name, capsys):
     case = CASES[name]
     path = write_records(tmp_path / "a.tfrecord", case.write, case.compression)
     names = ["--label_names", str(tmp_path / "labels.txt")] if case.names else []
-    (tmp_path / "labels.txt").write_text("".join(f"{location}:{name}\n" for location, name in enumerate(case.names)))
+    (tmp_path / "labels.txt").write_text("".join(f"{number}:{name}\n" for number, name in enumerate(case.names)))
     command = ["prepare", "--input", str(path), "--output", str(tmp_path / "out"), "--splits=train=1", "--num_shards=1", *names]
     assert main([*command, *(["--layout", case.layout] if case.layout else [])]) == 0
     assert ("layout" in capsys.readouterr().err) == (case.layout is None)
@@ -287,7 +300,7 @@ def test_records_of_tutorials_are_read_and_prepared(tmp_path, name, capsys):
     options = {"image_size": case.image_size or case.images[0].shape[:2], "inputs": inputs, "fit": "stretch", "seed": 1}
     prepared = tf_input.Sequence(tf_input.open(tmp_path / "out"), "train", batch_size=COUNT, **options)
     for dataset in (opened.batches("train", batch_size=4, **options), prepared):
-        actual = examples_of(dataset)
+        actual = examples_by_image(dataset)
         assert actual.keys() == expected.keys(), dataset
         for image, (y, features) in actual.items():
             wanted, index = expected[image]
@@ -305,7 +318,7 @@ def ids_and_label(index: int) -> dict:
 
 
 @pytest.mark.slow
-def test_plain_features_and_ids_without_images(tmp_path):
+def test_records_without_images_are_read_directly_and_after_prepare(tmp_path):
     plain = write_records(tmp_path / "plain.tfrecord", plain_features)
     ids = write_records(tmp_path / "ids.tfrecord", ids_and_label)
     for path, options in ((plain, ["--label=none"]), (ids, [])):
