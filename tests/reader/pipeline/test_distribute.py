@@ -1,4 +1,4 @@
-"""Many hosts: each reads its own part of a split, all of them as many batches, and together they read all."""
+"""Tests of reading with several hosts: hosts read disjoint parts of a split with the same number of batches."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from prepared import prepare_images
 from tf_input.pipeline.distribute import divide_shards
 
 NUM_SHARDS = 6
-BUDGET = 1 << 30  # all is held in memory
+MEMORY_BUDGET = 1 << 30  # the whole split fits in memory
 
 
 @pytest.fixture(scope="module")
@@ -30,25 +30,25 @@ def dataset(tmp_path_factory) -> tf_input.PreparedDataset:
     return tf_input.open(prepare_images(folder, "--num_shards", f"train={NUM_SHARDS},validation=1", image_size=(20, 24)))
 
 
-def names_of(batches: Iterable[tuple]) -> list[int]:
-    """What tells examples apart."""
+def image_hashes(batches: Iterable[tuple]) -> list[int]:
+    """Returns a hash of each image."""
     return [hash(np.asarray(image).tobytes()) for batch in batches for image in batch[0]]
 
 
-def test_whole_shards_are_dealt_out_where_nothing_less_can_be():
+def test_divide_shards_assigns_whole_shards_to_hosts():
     counts = [3, 1, 4, 1, 5]
     parts = [divide_shards("train", counts, (2, index)) for index in range(2)]
     assert [list(part.shards) for part in parts] == [[0, 2, 4], [1, 3]] and {part.count for part in parts} == {2}
-    with pytest.raises(ValueError, match=r"hosts=\(6, 1\): train has 14 examples in 5 shards, too few for 6 hosts"):
+    with pytest.raises(ValueError, match=r"hosts=\(6, 1\): train has 14 examples in 5 shards, .*6 hosts"):
         divide_shards("train", counts, (6, 1))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "shuffle, memory_budget, num_hosts", [(False, 0, 2), ("window", 0, 3), ("exact", 0, 2), (True, BUDGET, 2)]
+    "shuffle, memory_budget, num_hosts", [(False, 0, 2), ("window", 0, 3), ("exact", 0, 2), (True, MEMORY_BUDGET, 2)]
 )
-def test_any_number_of_hosts_reads_the_batches_of_one(dataset, shuffle, memory_budget, num_hosts):
-    """Views and colours too, whatever host draws them; what fills up the last batch weighs nothing."""
+def test_hosts_together_read_the_batches_of_a_single_host(dataset, shuffle, memory_budget, num_hosts):
+    """Crops and colors do not depend on the host. Padding examples of the last batch have weight zero."""
     augment = tf_input.Augmentation(brightness=0.3, hue=0.1)
     options = {"batch_size": 12, "shuffle": shuffle, "seed": 3, "memory_budget": memory_budget, "read_buffer": 30_000}
     options |= {"augment": augment, "image_size": 16, "start_epoch": 1, "start_step": 2}
@@ -57,33 +57,33 @@ def test_any_number_of_hosts_reads_the_batches_of_one(dataset, shuffle, memory_b
     assert {len(host) for host in hosts} == {len(alone)}
     for step, batch in enumerate(alone):
         parts = [host[step] for host in hosts]
-        assert len({len(part[0]) for part in parts}) == 1, "as many rows on each"
-        read = Counter(name for part in parts for name in names_of([part_of(part)]))
-        assert read == Counter(names_of([batch])), step
+        assert len({len(part[0]) for part in parts}) == 1, "all hosts have equally many examples"
+        read = Counter(name for part in parts for name in image_hashes([without_padding(part)]))
+        assert read == Counter(image_hashes([batch])), step
 
 
-def part_of(batch: tuple) -> tuple:
-    """Without what fills it up."""
+def without_padding(batch: tuple) -> tuple:
+    """Returns images and labels of a batch without padding examples."""
     return batch if len(batch) == 2 else (batch[0][batch[2] > 0], batch[1][batch[2] > 0])
 
 
 @pytest.mark.slow
-def test_a_batch_is_filled_up_only_where_hosts_would_have_unlike_parts(dataset):
+def test_last_batch_is_padded_only_if_hosts_cannot_divide_it(dataset):
     num_examples = dataset.num_examples("validation")
-    complete = sorted(names_of(dataset.batches("validation", batch_size=7)))
+    complete = sorted(image_hashes(dataset.batches("validation", batch_size=7)))
     for batch_size, num_hosts in ((4, 2), (1002, 3)):
         parts = [dataset.batches("validation", batch_size=batch_size, hosts=(num_hosts, index)) for index in range(num_hosts)]
-        is_filled = num_examples % batch_size % num_hosts > 0
-        assert all(len(data.element_spec) == 2 + is_filled for data in parts)
+        is_padded = num_examples % batch_size % num_hosts > 0
+        assert all(len(data.element_spec) == 2 + is_padded for data in parts)
         batches = [batch for data in parts for batch in data.as_numpy_iterator()]
-        weights = [batch[2] for batch in batches] if is_filled else [np.ones(num_examples)]
+        weights = [batch[2] for batch in batches] if is_padded else [np.ones(num_examples)]
         assert sum(weight.sum() for weight in weights) == num_examples
-        assert sorted(names_of(map(part_of, batches))) == complete
+        assert sorted(image_hashes(map(without_padding, batches))) == complete
 
 
 @pytest.mark.slow
-def test_weights_and_masks_are_those_of_what_is_no_padding(tmp_path):
-    """Keras' own result on all hosts together is that of one."""
+def test_padding_examples_have_weight_zero(tmp_path):
+    """With these weights, evaluation in Keras returns the same result on several hosts as on a single host."""
     dataset = tf_input.open(prepare_images(tmp_path, "--splits=validation=1", num_images={"ant": 8, "bee": 9}))
     options = {"batch_size": 8, "image_size": 8, "class_weight": {0: 0.5, 1: 2.0}}
     ((_, labels, weights),) = dataset.batches("validation", **{**options, "batch_size": 100}).as_numpy_iterator()
@@ -93,55 +93,57 @@ def test_weights_and_masks_are_those_of_what_is_no_padding(tmp_path):
     assert [[len(batch[1]) for batch in host] for host in hosts] == [[2, 2, 1]] * 4
 
 
-def test_without_targets_it_is_said_that_nothing_tells_padding(dataset, caplog):
+def test_warns_if_padding_cannot_be_marked_without_targets(dataset, caplog):
     num_examples = dataset.num_examples("validation")
     for num_hosts in (next(count for count in range(2, 9) if num_examples % count), 1):
         caplog.clear()
         dataset.batches("validation", batch_size=100 * num_hosts, hosts=(num_hosts, 0), targets=())
-        reported = [message for message in caplog.messages if "validation has no targets" in message]
-        assert len(reported) == (num_hosts > 1)
+        warnings = [message for message in caplog.messages if "validation has no targets" in message]
+        assert len(warnings) == (num_hosts > 1)
 
 
 @pytest.mark.slow
-def test_a_training_goes_on_with_another_number_of_hosts(dataset):
+def test_training_resumes_with_a_different_number_of_hosts(dataset):
     options = {"batch_size": 12, "seed": 1, "image_size": 16, "augment": True, "drop_remainder": True}
     alone = dataset.batches("train", start_epoch=2, **options)
-    complete = [Counter(names_of([batch])) for batch in alone]
+    complete = [Counter(image_hashes([batch])) for batch in alone]
     parts = [dataset.batches("train", start_epoch=2, hosts=(3, index), **options) for index in range(3)]
     first = [list(part.take(3)) for part in parts]
-    then = [list(dataset.batches("train", start_epoch=2, start_step=3, hosts=(2, index), **options)) for index in range(2)]
-    read = [Counter(name for host in hosts for name in names_of([host[step]])) for hosts in (first, then) for step in range(len(hosts[0]))]
+    second = [list(dataset.batches("train", start_epoch=2, start_step=3, hosts=(2, index), **options)) for index in range(2)]
+    read = [Counter(name for host in hosts for name in image_hashes([host[step]])) for hosts in (first, second) for step in range(len(hosts[0]))]
     assert read == complete
     assert dataset.example_spec("train", hosts=(3, 2), **options) == parts[2].element_spec
-    for hosts in ((1, 0), (4, 2)):  # the last of which has weights, of what fills up
+    for hosts in ((1, 0), (4, 2)):  # the last batch of four hosts has weights because it is padded
         given = {**options, "drop_remainder": False, "hosts": hosts}
         assert dataset.example_spec("train", **given) == dataset.batches("train", **given).element_spec, hosts
     assert alone.iterator_state.fingerprint == parts[2].iterator_state.fingerprint
 
 
-def test_hosts_have_to_have_equal_parts(dataset):
-    for memory_budget in (0, BUDGET):
-        with pytest.raises(ValueError, match="batch_size=8 .* 3 hosts.* such as 6"):
+def test_rejects_batch_size_that_hosts_cannot_divide(dataset):
+    for memory_budget in (0, MEMORY_BUDGET):
+        with pytest.raises(ValueError, match="batch_size=8 .* 3 hosts.* 6"):
             dataset.batches("train", batch_size=8, hosts=(3, 1), memory_budget=memory_budget)
 
 
 @pytest.mark.slow(2)
-def test_batches_of_one_of_several_hosts_are_not_divided_again(dataset):
-    """`shard` and TensorFlow's automatic sharding, as `experimental_distribute_dataset` applies it, with datasets derived from the batches too."""
+def test_batches_of_one_host_cannot_be_sharded_again(dataset):
+    """The test covers `shard`, automatic sharding as in `experimental_distribute_dataset`, and datasets that are
+    derived from the batches."""
     derivations = [lambda data: data, lambda data: data.map(lambda *batch: batch).prefetch(2), lambda data: data.repeat(2).unbatch().batch(4)]
     for derive in derivations:
 
         def make(hosts: tuple[int, int] = (1, 0)) -> tf.data.Dataset:
             return derive(dataset.batches("train", batch_size=12, memory_budget=0, seed=0, hosts=hosts))
 
-        part, everything = make((2, 1)), Counter(names_of(make()))
+        part, everything = make((2, 1)), Counter(image_hashes(make()))
         with pytest.raises(ValueError, match=r"hosts=\(2, 1\)"):
             part.shard(2, 1)
         with pytest.raises(tf.errors.NotFoundError, match="hosts_1_0"):
             auto_shard_dataset(part, 2, 1, 2)
-        assert auto_shard_dataset(part, 1, 0, 1).cardinality() == part.cardinality(), "a strategy of this host alone"
+        # A strategy with a single worker reads all batches of its host.
+        assert auto_shard_dataset(part, 1, 0, 1).cardinality() == part.cardinality()
         for divide in (lambda index: auto_shard_dataset(make(), 2, index, 2), lambda index: make().shard(2, index)):
-            parts = [Counter(names_of(divide(index))) for index in range(2)]
+            parts = [Counter(image_hashes(divide(index))) for index in range(2)]
             assert all(parts) and parts[0] + parts[1] == everything
 
 
@@ -152,7 +154,7 @@ def tf_config(kind: str, index: int, cluster: dict = CLUSTER) -> str:
     return json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
 
 
-def test_hosts_are_found(monkeypatch):
+def test_find_hosts_reads_strategies_and_tf_config(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     one_device = tf.distribute.OneDeviceStrategy("CPU:0")
     strategies = [tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0"]), one_device]
@@ -168,11 +170,11 @@ def test_hosts_are_found(monkeypatch):
     for text, expected in cases:
         monkeypatch.setenv("TF_CONFIG", text)
         assert tf_input.find_hosts() == expected, text
-        assert tf_input.find_hosts(strategies[0]) == (1, 0), text  # it trains alone, whatever the variable says
+        assert tf_input.find_hosts(strategies[0]) == (1, 0), text  # a local strategy takes precedence over TF_CONFIG
 
 
-def test_jax_without_is_initialized(monkeypatch):
-    """As in the oldest JAX that is supported."""
+def test_find_hosts_supports_jax_without_is_initialized(monkeypatch):
+    """The oldest supported version of JAX has no `jax.distributed.is_initialized`."""
     monkeypatch.delenv("TF_CONFIG", raising=False)
     jax = types.SimpleNamespace(distributed=types.SimpleNamespace(), process_count=lambda: 4, process_index=lambda: 3)
     for client, expected in ((None, (1, 0)), (object(), (4, 3))):
@@ -182,7 +184,7 @@ def test_jax_without_is_initialized(monkeypatch):
         assert tf_input.find_hosts() == expected
 
 
-def test_hosts_that_cannot_be_found_are_errors(monkeypatch):
+def test_find_hosts_rejects_invalid_tf_config_and_strategies(monkeypatch):
     for text in ("{", "[]", tf_config("worker", 2), tf_config("ps", 0), tf_config("evaluator", 0)):
         monkeypatch.setenv("TF_CONFIG", text)
         with pytest.raises(ValueError, match=re.escape(f"TF_CONFIG={text}: ")):
@@ -197,14 +199,14 @@ def start(code: str, *arguments: object, **variables: str) -> ForkedPython:
 
 
 def finish(*processes: ForkedPython) -> list[dict]:
-    """What each said in its last line."""
+    """Returns the JSON value in the last line of the output of each process."""
     try:
-        said = [process.communicate(timeout=240) for process in processes]
+        outputs = [process.communicate(timeout=240) for process in processes]
     finally:
         for process in processes:
             process.kill()
-    assert all(process.returncode == 0 for process in processes), said[0][1][-3000:]
-    return [json.loads(stdout.splitlines()[-1]) for stdout, _ in said]
+    assert all(process.returncode == 0 for process in processes), outputs[0][1][-3000:]
+    return [json.loads(stdout.splitlines()[-1]) for stdout, _ in outputs]
 
 
 MIRRORED = """
@@ -221,8 +223,8 @@ dataset = tf_input.open(sys.argv[1])
 options = {"batch_size": 8, "seed": 0, "memory_budget": 0}
 
 
-class Names(keras.metrics.Metric):
-    # Sums of images, which tell them apart: of each step, on each replica.
+class PixelSums(keras.metrics.Metric):
+    # Sums of pixels, which identify images, and numbers of images.
     def __init__(self):
         super().__init__()
         self.sum = self.add_weight(name="sum", initializer="zeros", dtype="float32")
@@ -238,7 +240,7 @@ class Names(keras.metrics.Metric):
 
 with strategy.scope():
     model = keras.Sequential([keras.layers.Rescaling(1 / 255), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3)])
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=[Names()], jit_compile=False)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=[PixelSums()], jit_compile=False)
 train = dataset.batches("train", **options)
 history = model.fit(train, epochs=3, verbose=0).history
 evaluation = model.evaluate(dataset.batches("validation", **options), return_dict=True, verbose=0)
@@ -260,13 +262,16 @@ print(json.dumps({
 
 @pytest.mark.slow(3.3)
 def test_mirrored_strategy_reads_each_example_once(dataset):
-    (said,) = finish(start(MIRRORED, dataset.directory))
+    (outputs,) = finish(start(MIRRORED, dataset.directory))
     num_examples = dataset.num_examples("train")
-    assert said["counts"] == [num_examples] * 3 and np.isfinite(said["loss"]).all()
-    assert said["evaluated"] == dataset.num_examples("validation")
-    assert said["next"] == "Position(epoch=3, step=0)"  # the batch from which Keras built the model is of no pass
-    assert said["read"] == sorted(int(np.sum(image)) for images, _ in dataset.batches("train", batch_size=50) for image in images)
-    assert said["hosts"] == [1, 0]
+    assert outputs["counts"] == [num_examples] * 3 and np.isfinite(outputs["loss"]).all()
+    assert outputs["evaluated"] == dataset.num_examples("validation")
+    # the batch that Keras reads to build the model does not count
+    assert outputs["next"] == "Position(epoch=3, step=0)"
+    assert outputs["read"] == sorted(
+        int(np.sum(image)) for images, _ in dataset.batches("train", batch_size=50) for image in images
+    )
+    assert outputs["hosts"] == [1, 0]
 
 
 JAX = """
@@ -279,35 +284,35 @@ import numpy as np
 import tf_input
 
 hosts = tf_input.find_hosts()
-data = tf_input.open(directory).batches("train", batch_size=8, seed=0)  # who reads what is found
-kept = lambda images, labels, weights=None: images if weights is None else images[weights > 0]
-sums = [[int(np.sum(image)) for image in kept(*batch)] for batch in data.as_numpy_iterator()]
+data = tf_input.open(directory).batches("train", batch_size=8, seed=0)  # hosts are detected
+remove_padding = lambda images, labels, weights=None: images if weights is None else images[weights > 0]
+sums = [[int(np.sum(image)) for image in remove_padding(*batch)] for batch in data.as_numpy_iterator()]
 jax.distributed.shutdown()
 print(json.dumps({"hosts": hosts, "sums": sums}))
 """
 
 
 @pytest.mark.slow
-def test_jax_processes_are_found_and_read_disjoint_parts(dataset):
+def test_jax_processes_are_detected_and_read_disjoint_parts(dataset):
     pytest.importorskip("jax", reason="JAX is not installed")
     address = f"localhost:{reserve_port()}"
-    said = finish(*(start(JAX, address, index, dataset.directory) for index in range(2)))
-    assert [item["hosts"] for item in said] == [[2, 0], [2, 1]]
-    assert len(said[0]["sums"]) == len(said[1]["sums"])
-    read = [name for entry in said for batch in entry["sums"] for name in batch]
+    outputs = finish(*(start(JAX, address, index, dataset.directory) for index in range(2)))
+    assert [output["hosts"] for output in outputs] == [[2, 0], [2, 1]]
+    assert len(outputs[0]["sums"]) == len(outputs[1]["sums"])
+    read = [name for output in outputs for batch in output["sums"] for name in batch]
     everything = [int(np.sum(image)) for images, _ in dataset.batches("train", batch_size=50) for image in images]
     assert Counter(read) == Counter(everything)
 
 
-FOUND = """
+DETECT_HOSTS = """
 import hashlib, json, logging
 import tf_input
 
-logging.basicConfig(level=logging.INFO, format="%(message)s")  # what a script shows
+logging.basicConfig(level=logging.INFO, format="%(message)s")
 dataset = tf_input.open(sys.argv[1])
 options = {"batch_size": 8, "seed": 0}
-kept = lambda images, labels, weights=None: images if weights is None else images[weights > 0]
-names = lambda data: [hashlib.md5(image.tobytes()).hexdigest() for batch in data for image in kept(*batch)]
+remove_padding = lambda images, labels, weights=None: images if weights is None else images[weights > 0]
+names = lambda data: [hashlib.md5(image.tobytes()).hexdigest() for batch in data for image in remove_padding(*batch)]
 print(json.dumps({
     "train": names(dataset.as_numpy("train", **options)),
     "validation": names(dataset.as_numpy("validation", **options)),
@@ -318,20 +323,22 @@ print(json.dumps({
 
 
 @pytest.mark.slow
-def test_hosts_are_found_where_nobody_says_which_there_are(dataset):
-    """Two processes of a TF_CONFIG: together they read everything, each once, and each says so."""
+def test_hosts_are_detected_from_tf_config(dataset):
+    """Two processes with a TF_CONFIG read disjoint parts that cover the split, and both log the detected hosts."""
     cluster = {"worker": ["localhost:1", "localhost:2"]}
-    processes = [start(FOUND, dataset.directory, TF_CONFIG=tf_config("worker", index, cluster)) for index in range(2)]
-    said = [process.communicate(timeout=240) for process in processes]
-    assert all(process.returncode == 0 for process in processes), said
-    hosts = [json.loads(stdout.splitlines()[-1]) for stdout, _ in said]
+    processes = [
+        start(DETECT_HOSTS, dataset.directory, TF_CONFIG=tf_config("worker", index, cluster)) for index in range(2)
+    ]
+    outputs = [process.communicate(timeout=240) for process in processes]
+    assert all(process.returncode == 0 for process in processes), outputs
+    hosts = [json.loads(stdout.splitlines()[-1]) for stdout, _ in outputs]
     num_train, num_valid = dataset.num_examples("train"), dataset.num_examples("validation")
     for split, total in (("train", num_train), ("validation", num_valid), ("sequence", num_train)):
         read = [name for host in hosts for name in host[split]]
         assert len(set(read)) == len(read) == total, split
         assert abs(len(hosts[0][split]) - len(hosts[1][split])) <= 1
     assert len(set(hosts[0]["all"])) == num_train and sorted(hosts[0]["all"]) == sorted(hosts[1]["all"])
-    for index, (_, stderr) in enumerate(said):
+    for index, (_, stderr) in enumerate(outputs):
         for split in ("train", "validation"):
             assert f"{split}: found 2 hosts from TF_CONFIG; this is host {index} " in stderr
 
@@ -342,13 +349,13 @@ import tensorflow as tf
 import tf_input
 
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
-dataset, told = tf_input.open(sys.argv[1]), {"error": ""}
+dataset, outputs = tf_input.open(sys.argv[1]), {"error": ""}
 
 
 def read(distributed):
     batches = [[strategy.experimental_local_results(values)[0].numpy() for values in batch] for batch in distributed]
-    kept = [batch[0] if len(batch) == 2 else batch[0][batch[2] > 0] for batch in batches]
-    return [len(images) for images in kept], [int(image.sum()) for images in kept for image in images]
+    images_of_batches = [batch[0] if len(batch) == 2 else batch[0][batch[2] > 0] for batch in batches]
+    return [len(images) for images in images_of_batches], [int(image.sum()) for images in images_of_batches for image in images]
 
 
 with strategy.scope():
@@ -356,33 +363,33 @@ with strategy.scope():
     try:
         strategy.experimental_distribute_dataset(batches())
     except tf.errors.NotFoundError as error:
-        told["error"] = str(error)
-    told["by_strategy"] = read(strategy.experimental_distribute_dataset(batches(hosts=(1, 0))))
-    told["by_function"] = read(strategy.distribute_datasets_from_function(lambda _: batches()))
-print(json.dumps(told))
+        outputs["error"] = str(error)
+    outputs["by_strategy"] = read(strategy.experimental_distribute_dataset(batches(hosts=(1, 0))))
+    outputs["by_function"] = read(strategy.distribute_datasets_from_function(lambda _: batches()))
+print(json.dumps(outputs))
 """
 
 
 @pytest.mark.slow(30)
-def test_multi_worker_strategy_reads_each_example_once_in_batches_of_the_requested_size(dataset):
+def test_multi_worker_strategy_reads_each_example_once(dataset):
     cluster = {"worker": [f"localhost:{reserve_port()}" for _ in range(2)]}
-    said = finish(*(start(MULTI_WORKER, dataset.directory, TF_CONFIG=tf_config("worker", index, cluster)) for index in range(2)))
+    outputs = finish(*(start(MULTI_WORKER, dataset.directory, TF_CONFIG=tf_config("worker", index, cluster)) for index in range(2)))
     everything = Counter(int(np.sum(image)) for images, _ in dataset.batches("train", batch_size=50) for image in images)
-    assert all("hosts_1_0" in item["error"] for item in said)
+    assert all("hosts_1_0" in output["error"] for output in outputs)
     for how in ("by_strategy", "by_function"):
-        sizes = [entry[how][0] for entry in said]
-        assert [sum(of_step) for of_step in zip(*sizes, strict=True)][:-1] == [8] * (dataset.num_examples("train") // 8), how
-        assert Counter(said[0][how][1] + said[1][how][1]) == everything, how
+        sizes = [output[how][0] for output in outputs]
+        assert [sum(step_sizes) for step_sizes in zip(*sizes, strict=True)][:-1] == [8] * (dataset.num_examples("train") // 8), how
+        assert Counter(outputs[0][how][1] + outputs[1][how][1]) == everything, how
 
 
-def test_who_reads_beside_a_training_is_told_apart(dataset, monkeypatch):
+def test_evaluators_and_parameter_servers_are_distinguished(dataset, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", tf_config("evaluator", 0))
-    assert len(names_of(dataset.batches("validation", batch_size=8))) == dataset.num_examples("validation")
+    assert len(image_hashes(dataset.batches("validation", batch_size=8))) == dataset.num_examples("validation")
     monkeypatch.setenv("TF_CONFIG", tf_config("worker", 1))
     with pytest.raises(ValueError, match=r"parameter servers.*hosts="):
         dataset.batches("train", batch_size=8)
-    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():  # it trains alone, whatever the variable says
-        assert len(names_of(dataset.batches("train", batch_size=8))) == dataset.num_examples("train")
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():  # a local strategy takes precedence over TF_CONFIG
+        assert len(image_hashes(dataset.batches("train", batch_size=8))) == dataset.num_examples("train")
     with tf.distribute.experimental.CentralStorageStrategy().scope():
         with pytest.raises(ValueError, match=r"hosts=None: strategy=.*hosts=\(1, 0\)"):
             dataset.batches("train", batch_size=8)

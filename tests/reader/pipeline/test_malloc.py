@@ -1,4 +1,4 @@
-"""Memory that was freed is used again while a dataset is read."""
+"""Tests that freed memory is reused while a dataset is read."""
 
 import sys
 
@@ -7,7 +7,8 @@ import pytest
 import forked_python
 from prepared import prepare_images
 
-# How many pages are new to the process for each piece of a megabyte that is filled and freed: of 256. What lay free of such pieces before is in use.
+# Prints the number of page faults for each block of a megabyte (256 pages) that is allocated and freed.
+# The 64 blocks use up the memory that was free before.
 PROGRAM = """
 import resource, sys
 import tf_input
@@ -15,7 +16,7 @@ import tf_input
 batches = tf_input.open(sys.argv[1]).batches("train", batch_size=4, image_size=16, memory_budget=0)
 for _ in batches:
     pass
-held = [b"x" * (1 << 20) for _ in range(64)]
+blocks = [b"x" * (1 << 20) for _ in range(64)]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(200):
     b"x" * (1 << 20)
@@ -24,8 +25,8 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 200)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="of glibc's malloc")
-def test_freed_memory_is_used_again_and_the_environment_says_otherwise(tmp_path, monkeypatch):
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs malloc of glibc")
+def test_freed_memory_is_reused_unless_the_environment_disables_it(tmp_path, monkeypatch):
     directory = prepare_images(tmp_path)
     assert int(forked_python.run("-c", PROGRAM, directory).stdout) < 32
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", str(1 << 17))

@@ -1,4 +1,4 @@
-"""Splits that are cached in memory."""
+"""Tests of the memory that a cached split needs."""
 
 import os
 import pathlib
@@ -10,8 +10,8 @@ import pytest
 from prepared import prepare_images
 
 SIZE, NUM_IMAGES = (1024, 1024), 64
-DECODED = NUM_IMAGES * SIZE[0] * SIZE[1] * 3
-FIXED = 112 << 20  # of TensorFlow, records and images in flight: it does not grow with the split
+DECODED_BYTES = NUM_IMAGES * SIZE[0] * SIZE[1] * 3
+FIXED_BYTES = 112 << 20  # memory of TensorFlow and of records in flight, which does not grow with the split
 
 LOAD = """
 import gc, sys
@@ -34,12 +34,16 @@ print(peak - before, memory("VmRSS") - before, len(dataset.files.memory_cache))
 
 
 @pytest.mark.slow(20)
-@pytest.mark.skipif(not pathlib.Path("/proc/self/status").exists(), reason="the memory of a process is in /proc")
-def test_a_cached_split_takes_its_decoded_size_once(tmp_path):
-    """The peak and what remains, for several readers with other options for the order and the batches."""
-    made = prepare_images(tmp_path, "--splits=train=1", num_images={"ant": NUM_IMAGES // 2, "bee": NUM_IMAGES // 2}, image_size=SIZE)
+@pytest.mark.skipif(not pathlib.Path("/proc/self/status").exists(), reason="needs /proc to measure memory")
+def test_cached_split_needs_its_decoded_size_once(tmp_path):
+    """The test compares peak and final memory for several readers with different options."""
+    directory = prepare_images(tmp_path, "--splits=train=1", num_images={"ant": NUM_IMAGES // 2, "bee": NUM_IMAGES // 2}, image_size=SIZE)
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    actual = subprocess.run([sys.executable, "-c", LOAD, made], env=environment, capture_output=True, text=True, timeout=240)
+    actual = subprocess.run([sys.executable, "-c", LOAD, directory], env=environment, capture_output=True, text=True, timeout=240)
     assert actual.returncode == 0, actual.stderr[-2000:]
     peak, lasting, num_entries = map(int, actual.stdout.split()[-3:])
-    assert max(peak, lasting) <= DECODED + FIXED and num_entries == 1, (peak / DECODED, lasting / DECODED, num_entries)
+    assert max(peak, lasting) <= DECODED_BYTES + FIXED_BYTES and num_entries == 1, (
+        peak / DECODED_BYTES,
+        lasting / DECODED_BYTES,
+        num_entries,
+    )

@@ -1,4 +1,4 @@
-"""Examples in the hands of others: pickled, in processes that are started anew, in Grain, in torch."""
+"""Tests of random access to examples after pickling, in spawned processes, with Grain, and with PyTorch."""
 
 import concurrent.futures
 import copy
@@ -25,15 +25,15 @@ def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
     return tf_input.open(prepare_images(folder, "--name=flowers", "--num_shards=train=3,validation=1", image_size=SIZE))
 
 
-def assert_same(result: Example, expected: Example) -> None:
-    assert result.keys() == expected.keys()
+def assert_same(actual: Example, expected: Example) -> None:
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
-        np.testing.assert_array_equal(result[name], value, err_msg=name)
-        assert type(result[name]) is type(value), name
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)
+        assert type(actual[name]) is type(value), name
 
 
 def read(examples: Examples, index: int) -> tuple[Example, int]:
-    """In a worker: an example, and how many datasets it has opened."""
+    """Returns an example, and the number of datasets that the worker process has opened."""
     return examples[index], dataset._reopen_once.cache_info().misses
 
 
@@ -43,11 +43,11 @@ def test_examples_can_be_pickled(flowers):
             assert len(again) == len(chosen) and repr(again) == repr(chosen)
             for index in (0, 1, -1):
                 assert_same(again[index], chosen[index])
-    assert len(pickle.dumps(flowers["train"])) < 5000  # how to open it, and nothing of what was read
+    assert len(pickle.dumps(flowers["train"])) < 5000  # the pickle contains the path, but no records
 
 
 @pytest.mark.slow(6)
-def test_a_process_opens_a_dataset_once_however_often_it_is_sent(flowers, quick_spawn):
+def test_worker_process_opens_a_repeatedly_sent_dataset_once(flowers, quick_spawn):
     tasks = [(flowers[split], index) for split in flowers for index in range(17)] + [(flowers["train"][5:9], -1)]
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         for (actual, num_opened), (examples, index) in zip(pool.map(read, *zip(*tasks)), tasks, strict=True):
@@ -56,14 +56,14 @@ def test_a_process_opens_a_dataset_once_however_often_it_is_sent(flowers, quick_
 
 
 @pytest.mark.slow
-def test_a_dataset_that_took_the_place_of_another_is_opened_anew(tmp_path):
-    made = prepare_images(tmp_path / "a")
-    first = tf_input.open(made)["train"]
+def test_replaced_dataset_is_reopened_when_unpickled(tmp_path):
+    directory = prepare_images(tmp_path / "a")
+    first = tf_input.open(directory)["train"]
     assert_same(pickle.loads(pickle.dumps(first))[0], first[0])
-    made.rename(tmp_path / "kept")
-    prepare_images(tmp_path / "b", "--seed=5").rename(made)
-    second = tf_input.open(made)["train"]
-    assert second[0]["key"] != tf_input.open(tmp_path / "kept")["train"][0]["key"]
+    directory.rename(tmp_path / "old")
+    prepare_images(tmp_path / "b", "--seed=5").rename(directory)
+    second = tf_input.open(directory)["train"]
+    assert second[0]["key"] != tf_input.open(tmp_path / "old")["train"][0]["key"]
     assert_same(pickle.loads(pickle.dumps(second))[0], second[0])
 
 
@@ -73,11 +73,12 @@ def test_grain_reads_examples(flowers):
     assert_same(train[17], flowers["train"][17])
     batches = train.shuffle(seed=3).map(lambda example: {"image": example["image"], "key": example["key"]}).batch(8)
     actual = [batches[index] for index in range(len(batches))]
-    assert {item["image"].shape for item in actual} == {(8, *SIZE, 3), (NUM_TRAIN % 8, *SIZE, 3)}
-    keys = [key for entry in actual for key in entry["key"]]
+    assert {batch["image"].shape for batch in actual} == {(8, *SIZE, 3), (NUM_TRAIN % 8, *SIZE, 3)}
+    keys = [key for batch in actual for key in batch["key"]]
     expected = [example["key"] for example in flowers["train"]]
     assert sorted(keys) == sorted(expected) and keys != expected
-    assert [key for element in batches.to_iter_dataset() for key in element["key"]] == keys  # through Grain's threads
+    # reads with the threads of Grain
+    assert [key for batch in batches.to_iter_dataset() for key in batch["key"]] == keys
 
 
 GRAIN_PROGRAM = """
@@ -89,24 +90,24 @@ import tf_input
 from absl import flags
 
 if __name__ == "__main__":
-    flags.FLAGS(sys.argv[:1])  # which Grain's worker processes want to be parsed
+    flags.FLAGS(sys.argv[:1])  # the worker processes of Grain need parsed flags
     multiprocessing.set_executable(sys.argv[2])
     train = grain.MapDataset.source(tf_input.open(sys.argv[1])["train"]).shuffle(seed=3)
     batches = train.to_iter_dataset().batch(8).mp_prefetch(grain.MultiprocessingOptions(num_workers=2))
-    print(*(key for one in batches for key in one["key"]), sep="\\n")
+    print(*(key for batch in batches for key in batch["key"]), sep="\\n")
 """
 
 
 @pytest.mark.slow(10)
-def test_grain_reads_examples_in_processes(flowers, tmp_path, quick_spawn):
+def test_grain_reads_examples_in_worker_processes(flowers, tmp_path, quick_spawn):
     (tmp_path / "program.py").write_text(GRAIN_PROGRAM)
     run = forked_python.run(tmp_path / "program.py", flowers.directory, quick_spawn)
     assert run.returncode == 0, run.stderr
     assert sorted(run.stdout.split()) == sorted(example["key"] for example in flowers["train"])
 
 
-def keys_and_images(examples: list[Example]) -> tuple[list[str], np.ndarray]:
-    """What torch's loader makes of a batch."""
+def collate(examples: list[Example]) -> tuple[list[str], np.ndarray]:
+    """Collates examples into a batch for the data loader of PyTorch."""
     return [example["key"] for example in examples], np.stack([example["image"] for example in examples])
 
 
@@ -115,7 +116,7 @@ def test_torch_reads_examples(flowers, num_workers):
     data = pytest.importorskip("torch.utils.data", reason="needs torch: pip install 'recordmill[backends]'")
     options = {"multiprocessing_context": "spawn"} if num_workers else {}
     loader = data.DataLoader(
-        flowers["train"], batch_size=8, shuffle=True, num_workers=num_workers, collate_fn=keys_and_images, **options
+        flowers["train"], batch_size=8, shuffle=True, num_workers=num_workers, collate_fn=collate, **options
     )
     for _ in range(2):
         keys, images = zip(*loader)

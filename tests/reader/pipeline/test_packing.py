@@ -1,4 +1,4 @@
-"""Batches on their way from Python to TensorFlow: some at a time, and each as it was."""
+"""Tests of sending batches in groups from Python to TensorFlow."""
 
 import shutil
 
@@ -12,33 +12,33 @@ import tf_input
 from prepared import uniform_images
 from tf_input.pipeline.packing import pack, pack_error, together
 
-MANY = 8
+MAX_GROUP = 8
 RECORDS = st.lists(st.binary(max_size=30), max_size=3).map(lambda records: np.array([*records, None], object)[:-1])
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(RECORDS, max_size=30), st.integers(1, 300), st.booleans())
-def test_batches_stay_what_they_are_and_in_their_order(batches, num_bytes, ends_in_an_error):
+def test_groups_keep_batches_and_their_order(batches, num_bytes, ends_in_an_error):
     packed = [pack([0] * 5, [(records, np.arange(len(records)))]) for records in batches]
-    packed += [pack_error(ValueError("damaged"))] * ends_in_an_error
-    asked = []
-    chunks = list(together((asked.append(element) or element for element in packed), num_bytes))
-    assert [entry.tolist() for chunk in chunks for entry in chunk] == [item.tolist() for item in packed]
-    assert all(len(chunk) <= MANY and sum(map(len, chunk[:-1].ravel())) < num_bytes for chunk in chunks)
+    packed += [pack_error(ValueError("corrupt"))] * ends_in_an_error
+    consumed = []
+    chunks = list(together((consumed.append(element) or element for element in packed), num_bytes))
+    assert [batch.tolist() for chunk in chunks for batch in chunk] == [batch.tolist() for batch in packed]
+    assert all(len(chunk) <= MAX_GROUP and sum(map(len, chunk[:-1].ravel())) < num_bytes for chunk in chunks)
     if packed:
         assert len(chunks[0]) == 1 and next(together(iter(packed), num_bytes)).tolist() == [packed[0].tolist()]
-    assert len(asked) == len(packed)
+    assert len(consumed) == len(packed)
 
 
-def test_numbers_go_together_as_well():
+def test_arrays_of_numbers_are_grouped():
     chunks = [chunk.tolist() for chunk in together((np.full(2, number) for number in range(12)), 1000)]
     assert chunks == [[[0, 0]], [[number] * 2 for number in range(1, 9)], [[number] * 2 for number in range(9, 12)]]
 
 
-def test_what_comes_before_any_error_is_delivered():
+def test_batches_before_an_error_are_returned():
     def batches():
         yield from (np.full(2, number) for number in range(3))
-        raise MemoryError("no room")
+        raise MemoryError("out of memory")
 
     chunks = together(batches(), 1000)
     assert [next(chunks).tolist(), next(chunks).tolist()] == [[[0, 0]], [[1, 1], [2, 2]]]
@@ -46,7 +46,7 @@ def test_what_comes_before_any_error_is_delivered():
         next(chunks)
 
 
-def test_what_comes_before_a_damaged_record_is_delivered(tmp_path_factory, tmp_path):
+def test_batches_before_a_corrupt_record_are_returned(tmp_path_factory, tmp_path):
     directory = shutil.copytree(uniform_images(tmp_path_factory), tmp_path / "copy")
     dataset = tf_input.open(directory)
     options = {"batch_size": 2, "memory_budget": 0, "shuffle": False}
@@ -59,5 +59,5 @@ def test_what_comes_before_a_damaged_record_is_delivered(tmp_path_factory, tmp_p
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"{shard.name}: record 11"):
         read.extend(tf_input.open(directory).batches("train", **options).as_numpy_iterator())
     assert len(read) == 5 < len(complete)
-    for item, other in zip(read, complete):
-        np.testing.assert_array_equal(item[0], other[0])
+    for actual, expected in zip(read, complete):
+        np.testing.assert_array_equal(actual[0], expected[0])

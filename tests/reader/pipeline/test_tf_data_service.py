@@ -1,4 +1,4 @@
-"""The tf.data service of `deploy/tf_data_service`: a real dispatcher and real workers, as processes on loopback."""
+"""Tests of the tf.data service in `deploy/tf_data_service` with a dispatcher and workers in local processes."""
 
 import hashlib
 import os
@@ -37,12 +37,12 @@ def service(tmp_path_factory) -> Iterator[Service]:
         yield running
 
 
-def names(data: tf.data.Dataset) -> Counter:
-    """What tells examples apart, and how often each came."""
-    return names_of(data.as_numpy_iterator())
+def count_dataset_examples(data: tf.data.Dataset) -> Counter:
+    """Returns the number of occurrences of each example, identified by image hash and label."""
+    return count_examples(data.as_numpy_iterator())
 
 
-def names_of(batches: Iterable[tuple[np.ndarray, np.ndarray]]) -> Counter:
+def count_examples(batches: Iterable[tuple[np.ndarray, np.ndarray]]) -> Counter:
     return Counter(
         (hashlib.md5(image.tobytes()).hexdigest(), int(label))
         for images, labels in batches
@@ -51,22 +51,22 @@ def names_of(batches: Iterable[tuple[np.ndarray, np.ndarray]]) -> Counter:
 
 
 @pytest.fixture(scope="module")
-def plain(dataset) -> Counter:
-    """The examples as they are read without a service."""
-    return names(dataset.batches("train", batch_size=16, image_size=SIZE, seed=0))
+def expected_examples(dataset) -> Counter:
+    """Examples that are read without a service."""
+    return count_dataset_examples(dataset.batches("train", batch_size=16, image_size=SIZE, seed=0))
 
 
-def test_each_pass_has_every_example_exactly_once(dataset, service, plain):
+def test_each_iteration_reads_every_example_exactly_once(dataset, service, expected_examples):
     options = {"batch_size": 16, "image_size": SIZE, "seed": 0}
-    assert set(plain.values()) == {1}
+    assert set(expected_examples.values()) == {1}
     data = dataset.batches("train", service=service.address, **options)
     assert data.element_spec[0].shape[1:] == (SIZE, SIZE, 3) and data.element_spec[0].dtype == tf.uint8
-    assert not hasattr(data, "iterator_state")  # such an epoch can't be gone on with
+    assert not hasattr(data, "iterator_state")  # an epoch of a service cannot be resumed
     for _ in range(2):
-        assert names(data) == plain
+        assert count_dataset_examples(data) == expected_examples
 
 
-def test_workers_batches_are_joined_so_that_a_pass_has_as_many_as_without_a_service(dataset, service):
+def test_service_returns_as_many_batches_as_local_reading(dataset, service):
     for drop_remainder in (False, True):
         options = {"batch_size": 16, "image_size": SIZE, "drop_remainder": drop_remainder}
         data = dataset.batches("train", service=service.address, **options)
@@ -74,18 +74,18 @@ def test_workers_batches_are_joined_so_that_a_pass_has_as_many_as_without_a_serv
         assert last and [len(labels) for _, labels in data] == [16] * (dataset.num_examples("train") // 16) + [last] * (not drop_remainder)
 
 
-def test_augmentation_runs_on_the_workers(dataset, service, plain):
+def test_augmentation_runs_on_the_workers(dataset, service, expected_examples):
     options = {"batch_size": 16, "image_size": SIZE, "augment": True}
     options |= {"service": service.address, "seed": 0}
-    iterations = [names(dataset.batches("train", start_epoch=epoch, **options)) for epoch in range(2)]
-    labels = Counter(label for _, label in plain.elements())
+    iterations = [count_dataset_examples(dataset.batches("train", start_epoch=epoch, **options)) for epoch in range(2)]
+    labels = Counter(label for _, label in expected_examples.elements())
     for iteration in iterations:
         assert Counter(label for _, label in iteration.elements()) == labels
-        assert len(iteration - plain) > 0.9 * len(plain)
+        assert len(iteration - expected_examples) > 0.9 * len(expected_examples)
     assert iterations[0] != iterations[1]
 
 
-def test_the_trainer_reads_full_batches_of_distinct_examples(dataset, service, plain, monkeypatch):
+def test_trainer_reads_full_batches_of_distinct_examples(dataset, service, expected_examples, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "deploy" / "trainer"))
     import inputs
 
@@ -96,104 +96,109 @@ def test_the_trainer_reads_full_batches_of_distinct_examples(dataset, service, p
     epochs = [[(images.numpy(), labels.numpy()) for images, labels, _ in batches.iterator(epoch)] for epoch in range(2)]
     for epoch in epochs:
         assert [len(labels) for _, labels in epoch] == [16] * batches.num_steps
-        assert names_of(epoch) <= plain
+        assert count_examples(epoch) <= expected_examples
     assert [labels.tolist() for _, labels in epochs[0]] != [labels.tolist() for _, labels in epochs[1]]
 
 
-def test_hosts_have_shards_of_their_own(dataset, service):
+def test_hosts_read_disjoint_shards(dataset, service):
     options = {"batch_size": 3 * 16, "image_size": SIZE, "service": service.address}
     hosts = [list(dataset.batches("train", hosts=(3, index), **options).as_numpy_iterator()) for index in range(3)]
     sizes = [[len(labels) for _, labels in host] for host in hosts]
     shards = [shard.num_examples for shard in dataset.manifest.splits["train"]]
     count = min(sum(shards[index::3]) for index in range(3))
     assert sizes == [[16] * (count // 16) + [count % 16] * (count % 16 > 0)] * 3
-    read = sum(map(names_of, hosts), Counter())
+    read = sum(map(count_examples, hosts), Counter())
     assert set(read.values()) == {1}
     full = dataset.batches("train", hosts=(3, 1), drop_remainder=True, **options)
     assert [len(labels) for _, labels in full] == [16] * (count // 16)
 
 
-def test_functions_run_on_the_workers_if_they_are_of_tensorflow(dataset, service, plain):
+def test_tensorflow_functions_run_on_the_workers(dataset, service, expected_examples):
     options = {"batch_size": 16, "image_size": SIZE, "seed": 0, "service": service.address}
 
     def double(images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return images, 2 * labels
 
     for name in ("map_example", "map_batch"):
-        doubled = names(dataset.batches("train", **{name: double}, **options))
-        assert doubled == Counter({(image, 2 * label): count for (image, label), count in plain.items()}), name
+        doubled = count_dataset_examples(dataset.batches("train", **{name: double}, **options))
+        assert doubled == Counter(
+            {(image, 2 * label): count for (image, label), count in expected_examples.items()}
+        ), name
         python = {name: lambda images, labels: (tf.numpy_function(np.copy, [images], tf.uint8), labels)}
         with pytest.raises(ValueError, match=f"service='{service.address}'.* Python code"):
             dataset.batches("train", **python, **options)
 
 
-def test_workers_read_what_is_chosen_and_as_often(dataset, service):
+def test_workers_read_selected_and_balanced_examples(dataset, service):
     choices = {"where": "label != 'cow'", "balance": {"ant": 0.75, "bee": 0.25}, "start_epoch": 2}
     for shuffle in (True, False):
         options = {"batch_size": 16, "image_size": SIZE, "seed": 0, "shuffle": shuffle, **choices}
         expected = dataset.batches("train", **options)
         data = dataset.batches("train", service=service.address, **options)
-        assert data.cardinality() == expected.cardinality() and names(data) == names(expected), shuffle
+        assert data.cardinality() == expected.cardinality() and count_dataset_examples(data) == count_dataset_examples(
+            expected
+        ), shuffle
 
 
-def test_what_cannot_be_had_from_a_service_is_refused(dataset):
+def test_rejects_options_that_a_service_does_not_support(dataset):
     cases = [
         ({"start_step": 3}, "start_step=3"),
         ({"on_error": "skip"}, "on_error='skip'"),
         ({"shuffle": "exact"}, "shuffle='exact'"),
-        ({"hosts": (41, 0)}, "in 40 shards, too few for 41 hosts"),
-        ({"batch_size": 1000, "drop_remainder": True}, "drop_remainder leaves no batch of 1000"),
+        ({"hosts": (41, 0)}, "40 shards.* 41 hosts"),
+        ({"batch_size": 1000, "drop_remainder": True}, "drop_remainder.* 1000"),
     ]
     for options, message in cases:
         with pytest.raises(ValueError, match=message):
             dataset.batches("train", **{"batch_size": 4, "image_size": SIZE, "service": "grpc://localhost:1", **options})
 
 
-def test_both_workers_take_part(dataset, service):
-    """Each makes a last batch of its own that is not full: without joining, sizes tell who read."""
+def test_both_workers_read_examples(dataset, service):
+    """Without joining, each worker returns an incomplete last batch, so the number of incomplete batches is the number
+    of workers."""
     distribute = tf.data.experimental.service.distribute
     policy = tf.data.experimental.service.ShardingPolicy.DYNAMIC
-    many = []
-    for seed in range(100):  # a pass over so few images may be over before the second one has asked for a shard
+    num_workers = []
+    for seed in range(100):  # an iteration may end before the second worker requests a shard
         config = tf_input.ReadConfig(batch_size=100, image_size=SIZE, seed=seed)
         data = dataset.split_reader("train").read_files(config).apply(distribute(policy, service.address))
         sizes = [len(labels) for _, labels in data]
         assert sum(sizes) == dataset.num_examples("train")
-        many.append(sum(size < 100 for size in sizes))
-        if 2 in many:
+        num_workers.append(sum(size < 100 for size in sizes))
+        if 2 in num_workers:
             break
-    assert 2 in many, many
+    assert 2 in num_workers, num_workers
 
 
 @pytest.fixture(scope="module")
 def long_dataset(tmp_path_factory) -> tf_input.PreparedDataset:
-    """More examples than workers and trainer hold ready: when a pass has just begun, most have not been sent."""
+    """Dataset with more examples than workers and trainer buffer."""
     folder = tmp_path_factory.mktemp("long")
     num_images = {label: 500 for label in NUM_IMAGES}
     return tf_input.open(prepare_images(folder, "--num_shards", "train=6,validation=1", num_images=num_images))
 
 
-def test_workers_that_die_and_come_back_cost_no_step_and_the_next_pass_is_whole(long_dataset, service):
+def test_restarted_workers_change_no_number_of_batches(long_dataset, service):
     options = {"batch_size": 7, "image_size": SIZE, "seed": 0}
-    plain = list(long_dataset.batches("train", **options).as_numpy_iterator())
+    expected_examples = list(long_dataset.batches("train", **options).as_numpy_iterator())
     data = long_dataset.batches("train", service=service.address, **options)
     iterator = data.as_numpy_iterator()
     batches = [next(iterator)]
-    for name, worker in list(service.workers.items()):  # both: it may be one of them that has all shards
+    for name, worker in list(service.workers.items()):  # one of the workers may have all shards
         worker.send_signal(signal.SIGKILL)
         worker.wait()
         service.workers[name] = service.start_worker(name)
     batches += iterator
-    assert [len(labels) for _, labels in batches] == [len(labels) for _, labels in plain]
-    # What they took with them is missing, and others come again in its place.
-    assert set(names_of(batches)) < set(names_of(plain))
-    assert names(data) == names_of(plain)
+    assert [len(labels) for _, labels in batches] == [len(labels) for _, labels in expected_examples]
+    # Examples in the buffers of the workers are lost, and other examples are repeated.
+    assert set(count_examples(batches)) < set(count_examples(expected_examples))
+    assert count_dataset_examples(data) == count_examples(expected_examples)
 
 
-def test_wrong_usage_is_one_line():
+def test_invalid_arguments_print_one_line():
     cases = [
-        ([], "required: dispatcher|worker"),
-        (["worker"], "required: --dispatcher"),
+        ([], "dispatcher|worker"),
+        (["worker"], "--dispatcher"),
         (["worker", "--dispatcher", "grpc://a:1"], "HOST:PORT"),
         (["dispatcher", "--port", "x"], "'x'"),
     ]
@@ -202,7 +207,7 @@ def test_wrong_usage_is_one_line():
         assert run.returncode == 2 and message in run.stderr and run.stderr.count("\n") == 1, (arguments, run.stderr)
 
 
-def test_a_server_stops_when_it_is_asked_to_and_a_taken_port_is_one_line():
+def test_server_stops_on_sigterm_and_reports_a_port_in_use():
     first = start("dispatcher", "--port", "0")
     try:
         port = first.stdout.readline().strip().rpartition(":")[2]
@@ -212,7 +217,7 @@ def test_a_server_stops_when_it_is_asked_to_and_a_taken_port_is_one_line():
             text=True,
             timeout=240,
         )
-        assert (second.returncode, second.stderr) == (1, f"serve.py: --port={port}: Address already in use\n")
+        assert second.returncode == 1 and f"--port={port}: " in second.stderr and second.stderr.count("\n") == 1
         first.send_signal(signal.SIGTERM)
         assert first.wait(timeout=240) == 0
     finally:
@@ -227,7 +232,7 @@ def containers() -> Iterator[tuple[str, dict]]:
                     yield document["metadata"]["name"], container
 
 
-def test_manifests_use_flags_that_there_are(monkeypatch):
+def test_kubernetes_manifests_use_valid_flags(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     import serve
 

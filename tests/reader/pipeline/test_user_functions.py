@@ -1,4 +1,4 @@
-"""The user's functions: called as `Dataset.map` calls them, with the same batches before and after."""
+"""Tests of user functions, which are called like functions of `Dataset.map`."""
 
 import functools
 import json
@@ -29,14 +29,14 @@ def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
 
 @pytest.fixture(scope="module")
 def images(flowers) -> tuple[np.ndarray, np.ndarray]:
-    """Of two batches, with their labels."""
+    """Images and labels of two batches."""
     return arrays(read(flowers, batch_size=2 * BATCH))[0]
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory) -> tf_input.PreparedDataset:
-    """With objects, a weight and a text."""
-    root, lines = tmp_path_factory.mktemp("rows"), []
+def table_dataset(tmp_path_factory) -> tf_input.PreparedDataset:
+    """Dataset with objects, weights and texts."""
+    root, lines = tmp_path_factory.mktemp("table_dataset"), []
     for index in range(COUNT):
         boxes = [[1, 1, 4 + index % 7, 5]] * (index % 3)
         objects = {"bbox": boxes, "categories": ["cat"] * len(boxes)}
@@ -54,17 +54,17 @@ def read(dataset, **options) -> tf.data.Dataset:
 
 
 def arrays(data) -> list:
-    return [tf.nest.map_structure(lambda item: item.numpy(), batch) for batch in data]
+    return [tf.nest.map_structure(lambda tensor: tensor.numpy(), batch) for batch in data]
 
 
-def assert_same(result, expected) -> None:
-    assert len(result) == len(expected)
-    for item, other in zip(result, expected):
-        tf.nest.map_structure(np.testing.assert_array_equal, item, other)
+def assert_same(actual, expected) -> None:
+    assert len(actual) == len(expected)
+    for batch, expected_batch in zip(actual, expected):
+        tf.nest.map_structure(np.testing.assert_array_equal, batch, expected_batch)
 
 
-def each_mapped(data: tf.data.Dataset, function) -> tf.data.Dataset:
-    """Batches, of which each example has passed a function."""
+def map_examples(data: tf.data.Dataset, function) -> tf.data.Dataset:
+    """Returns batches in which the function has been applied to each example."""
     config = ReadConfig(BATCH, map_example=function)
     return allow_state(data.map(tf.autograph.experimental.do_not_convert(lambda *batch: apply_functions(*batch, config))))
 
@@ -79,28 +79,28 @@ def batches_of(parts, make_batch, spec) -> tf.data.Dataset:
             first = tf.nest.flatten(batch, expand_composites=False)[0]
             yield batch, SEED, range(first.nrows() if isinstance(first, tf.RaggedTensor) else len(first))
 
-    rows = tf.TensorSpec([None], tf.int64)
-    return tf.data.Dataset.from_generator(generate, output_signature=(spec, tf.TensorSpec([2], tf.int64), rows))
+    slots = tf.TensorSpec([None], tf.int64)
+    return tf.data.Dataset.from_generator(generate, output_signature=(spec, tf.TensorSpec([2], tf.int64), slots))
 
 
-def scaled(x, y):
+def rescale(x, y):
     return tf.cast(x, tf.float32) / 255, tf.one_hot(y, 2)
 
 
-def in_numpy(x, y):
+def mean_with_numpy(x, y):
     mean = tf.numpy_function(lambda pixels: pixels.mean(axis=(0, 1), dtype=np.float32), [x], tf.float32)
     return tf.ensure_shape(mean, [3]), y
 
 
-def branching(x, y):
-    if y == 0:  # a tensor: AutoGraph makes a tf.cond of it
+def invert_first_class(x, y):
+    if y == 0:  # AutoGraph converts this condition to tf.cond
         x = 255 - x
     return x, y
 
 
 @functools.cache
 def stateful() -> dict[str, Any]:
-    """Objects with state that functions use, made outside the graph of the function that asks for them first."""
+    """Returns objects with state, which are created outside of the graph of the calling function."""
     with tf.init_scope():
         initializer = tf.lookup.KeyValueTensorInitializer(tf.constant([0, 1], tf.int64), tf.constant([5, 7], tf.int64))
         dense = keras.layers.Dense(1, kernel_initializer="ones")
@@ -110,42 +110,42 @@ def stateful() -> dict[str, Any]:
         return {"table": table, "variable": tf.Variable(2, dtype=tf.int64), "dense": dense, "flip": flip, "words": words}
 
 
-def by_a_model(x, y):
+def apply_layer(x, y):
     mean = tf.reduce_mean(tf.cast(x, tf.float32), axis=(0, 1))
     return stateful()["dense"](mean[tf.newaxis])[0], y
 
 
-def by_a_random_layer(x, y):
+def apply_random_layer(x, y):
     flipped = stateful()["flip"](x[tf.newaxis], training=True)[0]
     return tf.reduce_mean(tf.cast(flipped, tf.float32), axis=(0, 1)), y
 
 
-PER_EXAMPLE = {
-    "another dtype": (scaled, lambda x, y: (x.astype(np.float32) / np.float32(255), np.eye(2, dtype=np.float32)[y])),
-    "NumPy": (in_numpy, lambda x, y: (x.mean(axis=(1, 2), dtype=np.float32), y)),
-    "AutoGraph": (branching, lambda x, y: (np.where((y == 0)[:, None, None, None], 255 - x, x), y)),
-    "a dictionary": (lambda x, y: {"image": x}, lambda x, y: {"image": x}),
-    "a list is a tensor": (lambda x, y: (x, [y, y + 1]), lambda x, y: (x, np.stack([y, y + 1], axis=1))),
-    "a weight more": (lambda x, y: (x, y, 0.5), lambda x, y: (x, y, np.full(len(y), 0.5, np.float32))),
-    "a partial": (functools.partial(lambda x, y, by: (x, y * by), by=2), lambda x, y: (x, y * 2)),
-    "a lookup table": (lambda x, y: (x, stateful()["table"].lookup(y)), lambda x, y: (x, np.where(y == 0, 5, np.where(y == 1, 7, -1)))),
-    "a variable": (lambda x, y: (x, y * stateful()["variable"]), lambda x, y: (x, y * 2)),
-    "a random layer": (by_a_random_layer, lambda x, y: (x.mean(axis=(1, 2), dtype=np.float32), y)),
-    "a layer with variables": (by_a_model, lambda x, y: (x.mean(axis=(1, 2), dtype=np.float32).sum(axis=1, keepdims=True), y)),
-    "a layer with a vocabulary": (lambda x, y: (x, stateful()["words"](tf.as_string(y))), lambda x, y: (x, y)),
-    "a tf.function": (tf.function(lambda x, y: (x, y + 1)), lambda x, y: (x, y + 1)),
+EXAMPLE_FUNCTIONS = {
+    "different dtype": (rescale, lambda x, y: (x.astype(np.float32) / np.float32(255), np.eye(2, dtype=np.float32)[y])),
+    "NumPy": (mean_with_numpy, lambda x, y: (x.mean(axis=(1, 2), dtype=np.float32), y)),
+    "AutoGraph": (invert_first_class, lambda x, y: (np.where((y == 0)[:, None, None, None], 255 - x, x), y)),
+    "dictionary": (lambda x, y: {"image": x}, lambda x, y: {"image": x}),
+    "list as tensor": (lambda x, y: (x, [y, y + 1]), lambda x, y: (x, np.stack([y, y + 1], axis=1))),
+    "additional weight": (lambda x, y: (x, y, 0.5), lambda x, y: (x, y, np.full(len(y), 0.5, np.float32))),
+    "partial function": (functools.partial(lambda x, y, by: (x, y * by), by=2), lambda x, y: (x, y * 2)),
+    "lookup table": (lambda x, y: (x, stateful()["table"].lookup(y)), lambda x, y: (x, np.where(y == 0, 5, np.where(y == 1, 7, -1)))),
+    "variable": (lambda x, y: (x, y * stateful()["variable"]), lambda x, y: (x, y * 2)),
+    "random layer": (apply_random_layer, lambda x, y: (x.mean(axis=(1, 2), dtype=np.float32), y)),
+    "layer with variables": (apply_layer, lambda x, y: (x.mean(axis=(1, 2), dtype=np.float32).sum(axis=1, keepdims=True), y)),
+    "layer with vocabulary": (lambda x, y: (x, stateful()["words"](tf.as_string(y))), lambda x, y: (x, y)),
+    "tf.function": (tf.function(lambda x, y: (x, y + 1)), lambda x, y: (x, y + 1)),
 }
 
 
 @pytest.mark.slow(0.5)
-@pytest.mark.parametrize("case", PER_EXAMPLE)
-def test_each_example_passes_the_function(images, case):
-    function, expected = PER_EXAMPLE[case]
-    for length in (None, BATCH) if case == "another dtype" else (None,):  # of a batch, if it is known
+@pytest.mark.parametrize("case", EXAMPLE_FUNCTIONS)
+def test_map_example_is_applied_to_each_example(images, case):
+    function, expected = EXAMPLE_FUNCTIONS[case]
+    for length in (None, BATCH) if case == "different dtype" else (None,):  # batch size, if it is known
         spec = tf.TensorSpec((length, SIZE, SIZE, 3), tf.uint8), tf.TensorSpec((length,), tf.int64)
         parts = slice(0, BATCH), slice(BATCH, 2 * BATCH)
         data = batches_of(parts, lambda part: (images[0][part], images[1][part]), spec)
-        mapped = each_mapped(data, function)
+        mapped = map_examples(data, function)
         actual = arrays(mapped)
         for start, batch in zip((0, BATCH), actual, strict=True):
             wanted = expected(*(image[start : start + BATCH] for image in images))
@@ -155,22 +155,22 @@ def test_each_example_passes_the_function(images, case):
 
 
 @pytest.mark.slow
-def test_functions_with_state_in_batches_and_sequences(flowers):
+def test_functions_with_state_work_in_batches_and_sequences(flowers):
     options = {"batch_size": BATCH, "image_size": SIZE, "seed": 3, "map_example": lambda x, y: (x, stateful()["table"].lookup(y))}
     expected = [np.where(labels == 0, 5, 7) for _, labels in arrays(read(flowers))]
     sequence = tf_input.Sequence(flowers, "train", **options)
-    for result in ([labels for _, labels in arrays(flowers.batches("train", **options))], [sequence[step][1] for step in range(len(sequence))]):
-        np.testing.assert_array_equal(np.concatenate(result), np.concatenate(expected))
+    for actual in ([labels for _, labels in arrays(flowers.batches("train", **options))], [sequence[step][1] for step in range(len(sequence))]):
+        np.testing.assert_array_equal(np.concatenate(actual), np.concatenate(expected))
 
 
 @pytest.mark.slow
-def test_a_batch_passes_the_function_after_its_examples_did(flowers):
+def test_map_batch_is_applied_after_map_example(flowers):
     def swap(x, y):
         return {"first": x[::-1], "mean": tf.reduce_mean(x)}, tf.reverse(y, [0])
 
     plain = arrays(read(flowers))
     for drop_remainder in (False, True):
-        batches = read(flowers, drop_remainder=drop_remainder, map_example=scaled, map_batch=swap)
+        batches = read(flowers, drop_remainder=drop_remainder, map_example=rescale, map_batch=swap)
         actual = arrays(batches)
         assert batches.cardinality() == len(actual) == COUNT // BATCH + (not drop_remainder)
         for (x, y), (inputs, labels) in zip(plain[: len(actual)], actual, strict=True):
@@ -179,24 +179,26 @@ def test_a_batch_passes_the_function_after_its_examples_did(flowers):
             np.testing.assert_array_equal(labels, np.eye(2)[y[::-1]])
     assert batches.element_spec[0]["first"] == tf.TensorSpec((BATCH, SIZE, SIZE, 3), tf.float32)
     options = {"batch_size": BATCH, "image_size": SIZE, "drop_remainder": True}
-    assert flowers.example_spec(map_example=scaled, map_batch=swap, **options) == batches.element_spec
+    assert flowers.example_spec(map_example=rescale, map_batch=swap, **options) == batches.element_spec
 
 
 @pytest.mark.slow
-def test_weights_objects_and_text_pass(rows):
+def test_functions_receive_weights_objects_and_texts(table_dataset):
     options = {"inputs": ("image", "words"), "targets": "objects"}
     functions = {"map_example": lambda x, y, weight: (x, y, weight), "map_batch": lambda *outputs: outputs}
-    assert_same(arrays(read(rows, **options, **functions)), arrays(read(rows, **options)))
+    assert_same(arrays(read(table_dataset, **options, **functions)), arrays(read(table_dataset, **options)))
 
 
 @pytest.mark.slow
-def test_padded_objects_are_those_of_the_batch(rows):
+def test_map_example_receives_objects_padded_as_in_the_batch(table_dataset):
     def cover(x, y, weight):
         assert y["bbox"].shape.as_list() == [None, 4] and weight.shape == ()
         return tf.strings.length(x), {"num": tf.shape(y["valid"])[0], "sum": tf.reduce_sum(y["bbox"])}, weight
 
     options = {"inputs": "words", "targets": "objects"}
-    for (x, y, weight), actual in zip(read(rows, **options), read(rows, map_example=cover, **options), strict=True):
+    for (x, y, weight), actual in zip(
+        read(table_dataset, **options), read(table_dataset, map_example=cover, **options), strict=True
+    ):
         np.testing.assert_array_equal(actual[0], tf.strings.length(x))
         np.testing.assert_array_equal(actual[1]["num"], [y["bbox"].shape[1]] * len(x))
         np.testing.assert_allclose(actual[1]["sum"], tf.reduce_sum(y["bbox"], axis=(1, 2)), rtol=1e-5)
@@ -208,7 +210,7 @@ def draw(x, y, seed):
 
 
 @pytest.mark.slow
-def test_seeds_depend_on_seed_epoch_step_and_place_alone(flowers):
+def test_function_seeds_depend_on_seed_epoch_and_step(flowers):
     options = {"map_example": draw, "map_batch": lambda x, y, seed: (x, tf.random.stateless_uniform([2], seed))}
     data = read(flowers, **options)
     epochs = [arrays(data), arrays(data)]
@@ -222,8 +224,9 @@ def test_seeds_depend_on_seed_epoch_step_and_place_alone(flowers):
 
 
 @pytest.mark.slow
-def test_hosts_draw_the_same_for_examples_and_each_its_own_for_batches(flowers):
-    """A batch function sees the rows of its host alone, so that what it draws for these can be none of what one host would draw."""
+def test_hosts_share_example_seeds_but_not_batch_seeds(flowers):
+    """A batch function receives only the examples of its host, so its random numbers cannot equal those of a single
+    host."""
 
     def draw_rows(x, y, seed):
         return x, tf.random.stateless_uniform(tf.shape(y), seed)
@@ -231,105 +234,118 @@ def test_hosts_draw_the_same_for_examples_and_each_its_own_for_batches(flowers):
     options = {"batch_size": 10, "map_example": draw, "map_batch": draw_rows}
     alone = arrays(read(flowers, hosts=(1, 0), **options))
     hosts = [arrays(read(flowers, hosts=(2, index), **options)) for index in range(2)]
-    for (complete, _), (first, of_first), (second, of_second) in zip(alone, *hosts, strict=True):
+    for (complete, _), (first, first_draws), (second, second_draws) in zip(alone, *hosts, strict=True):
         np.testing.assert_array_equal(np.sort(np.concatenate([first, second]), axis=0), np.sort(complete, axis=0))
-        assert not np.isin(of_second, of_first).any()
+        assert not np.isin(second_draws, first_draws).any()
     assert_same(arrays(read(flowers, hosts=(2, 1), **options, start_step=2)), hosts[1][2:])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("grown, most", [(1, 1 + 4 + 2), (8, 1 + 1 + 2)])
-def test_what_functions_make_ahead_is_bounded_by_the_buffer(flowers, monkeypatch, grown, most):
-    """As many batches as four cores make at a time, two more, and the one that was taken; or fewer where functions make them larger."""
+@pytest.mark.parametrize("growth, max_batches", [(1, 1 + 4 + 2), (8, 1 + 1 + 2)])
+def test_read_buffer_limits_batches_computed_ahead(flowers, monkeypatch, growth, max_batches):
+    """The limit is the number of parallel calls plus two batches and the batch that was read. Larger outputs reduce the
+    limit."""
     monkeypatch.setattr(input_pipeline, "num_cores", lambda: 4)
     batch_bytes, calls = 4 * SIZE * SIZE * 3, []
 
     def count(x, y):
-        return tf.numpy_function(lambda item: calls.append(0) or item, [x], tf.uint8), y
+        return tf.numpy_function(lambda pixels: calls.append(0) or pixels, [x], tf.uint8), y
 
     def grow(x, y):
-        return tf.ensure_shape(tf.tile(x, [1, 1, 1, grown]), [None, SIZE, SIZE, 3 * grown]), y
+        return tf.ensure_shape(tf.tile(x, [1, 1, 1, growth]), [None, SIZE, SIZE, 3 * growth]), y
 
     batches = iter(read(flowers, batch_size=4, map_example=count, map_batch=grow, read_buffer=10 * batch_bytes))
     next(batches)
     num_calls = None
-    while num_calls != len(calls):  # until nothing goes on
+    while num_calls != len(calls):  # wait until no function is running
         num_calls = len(calls)
         time.sleep(0.5)
-    assert num_calls <= 4 * most < COUNT, "examples, four in a batch"
+    assert num_calls <= 4 * max_batches < COUNT, "a batch has four examples"
 
 
-def test_a_seed_that_is_bound_stays(flowers):
+def test_bound_seed_is_not_replaced(flowers):
     bound = functools.partial(draw, seed=tf.constant([1, 2], tf.int64))
     (x, _), *_ = arrays(read(flowers, map_example=bound))
     assert len(np.unique(x, axis=0)) == 1
 
 
-def test_numpy_s_random_numbers_from_a_seed(flowers):
-    """The way to a function that draws with NumPy, and resumes exactly."""
+def test_numpy_function_with_seed_resumes_exactly(flowers):
+    """Functions that use random numbers of NumPy can resume exactly."""
 
     def shift(x, y, seed):
-        def in_numpy(x, seed):
+        def add_noise(x, seed):
             return x + np.random.default_rng(seed.view(np.uint64)).normal()
 
-        return tf.ensure_shape(tf.numpy_function(in_numpy, [x, seed], tf.float64), x.shape), y
+        return tf.ensure_shape(tf.numpy_function(add_noise, [x, seed], tf.float64), x.shape), y
 
     complete = arrays(read(flowers, map_batch=shift))
     assert_same(arrays(read(flowers, map_batch=shift, start_step=2)), complete[2:])
 
 
-def test_a_batch_that_damaged_records_left_short_stays_by_itself():
-    """Also one of which nothing is left, and where shapes are unknown."""
+def test_map_example_supports_short_and_empty_batches():
+    """The test includes a batch without examples, and unknown shapes."""
     data = batches_of([3, 0, 2], lambda size: tf.ones((size, 4)), tf.TensorSpec((None, 4)))
     functions = {
         "known": (lambda x: {"x": x, "sum": tf.reduce_sum(x)}, [(3, 4), (0, 4), (2, 4)]),
         "unknown": (lambda x: {"x": tf.numpy_function(np.copy, [x], tf.float32)}, [(3, 4), (0,), (2, 4)]),
     }
     for case, (function, shapes) in functions.items():
-        assert [batch["x"].shape for batch in each_mapped(data, function)] == shapes, case
+        assert [batch["x"].shape for batch in map_examples(data, function)] == shapes, case
 
 
-def test_features_of_any_length_are_vectors_in_an_example_and_ragged_in_a_batch():
+def test_map_example_receives_ragged_features_as_vectors():
     def make_batch(size):
         return tf.RaggedTensor.from_row_lengths(tf.range(size * (size + 1) // 2), tf.range(1, size + 1))
 
     spec = tf.RaggedTensorSpec([None, None], tf.int32, row_splits_dtype=tf.int32)
     data = batches_of([3, 0, 2], make_batch, spec)
-    same = [batch.to_list() for batch in each_mapped(data, lambda x: x + 1)]
+    same = [batch.to_list() for batch in map_examples(data, lambda x: x + 1)]
     assert same == [[[1], [2, 3], [4, 5, 6]], [], [[1], [2, 3]]]
-    padded = each_mapped(data, lambda x: tf.ensure_shape(tf.pad(x, [[0, 4 - tf.shape(x)[0]]]), [4]))
+    padded = map_examples(data, lambda x: tf.ensure_shape(tf.pad(x, [[0, 4 - tf.shape(x)[0]]]), [4]))
     expected = [[[0, 0, 0, 0], [1, 2, 0, 0], [3, 4, 5, 0]], [], [[0, 0, 0, 0], [1, 2, 0, 0]]]
     assert [batch.numpy().tolist() for batch in padded] == expected
 
 
-WRONG = {
+INVALID_FUNCTIONS = {
     "not a function": ({"map_example": 3}, ValueError, "map_example=3"),
     "not a function of batches": ({"map_batch": "flip"}, ValueError, "map_batch='flip'"),
     "too few parameters": ({"map_example": lambda x: x}, TypeError, r"map_example=.* takes \(x\).* \(x, y\): too many"),
-    "too many": ({"map_batch": lambda x, y, weight: x}, TypeError, "map_batch=.*missing a required argument: 'weight'"),
-    "seed where y comes": ({"map_batch": lambda x, seed: x}, TypeError, r"map_batch=.* takes \(x, seed\).* \(x, y, seed\)"),
+    "too many parameters": (
+        {"map_batch": lambda x, y, weight: x},
+        TypeError,
+        "map_batch=.*missing a required argument: 'weight'",
+    ),
+    "seed instead of y": (
+        {"map_batch": lambda x, seed: x},
+        TypeError,
+        r"map_batch=.* takes \(x, seed\).* \(x, y, seed\)",
+    ),
     "returns nothing": ({"map_example": lambda x, y: None}, ValueError, "map_example=.*returned None"),
-    "a batch of nothing": ({"map_batch": lambda x, y: print(end="")}, ValueError, "map_batch=.*returned None"),
+    "batch function returns nothing": (
+        {"map_batch": lambda x, y: print(end="")},
+        ValueError,
+        "map_batch=.*returned None",
+    ),
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_what_is_no_use_is_said_before_anything_is_read(flowers, case):
-    options, error, message = WRONG[case]
+@pytest.mark.parametrize("case", INVALID_FUNCTIONS)
+def test_rejects_invalid_functions_before_reading(flowers, case):
+    options, error, message = INVALID_FUNCTIONS[case]
     with pytest.raises(error, match=message):
         read(flowers, **options)
 
 
-def test_examples_of_one_batch_that_differ_in_shape_are_refused(flowers):
+def test_rejects_examples_of_different_shapes_in_a_batch(flowers):
     data = read(flowers, shuffle=False, map_example=lambda x, y: (tf.repeat(x, y + 1, axis=0), y))
     with pytest.raises(tf.errors.InvalidArgumentError, match="Cannot batch tensors with different shapes"):
         arrays(data)
 
 
 @pytest.mark.slow
-def test_keras_fits_on_what_the_functions_make(flowers):
+def test_keras_trains_on_mapped_batches(flowers):
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, activation="softmax")])
     model.compile(loss="categorical_crossentropy", jit_compile=False)
-    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
-    means = read(flowers, map_example=scaled, map_batch=lambda x, y: (tf.reduce_mean(x, axis=(1, 2)), y))
+    model.optimizer.build(model.trainable_variables)  # avoids tracing the first step twice
+    means = read(flowers, map_example=rescale, map_batch=lambda x, y: (tf.reduce_mean(x, axis=(1, 2)), y))
     assert np.isfinite(model.fit(means, epochs=2, verbose=0).history["loss"]).all()
