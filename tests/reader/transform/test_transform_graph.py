@@ -1,4 +1,4 @@
-"""A graph that was loaded gives the same in tf.data and in what is served, to the bit."""
+"""Tests that a loaded transform graph returns bit-identical results in tf.data and in a serving function."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from tf_input.transform.transform_graph import TransformGraph
 
 
 class Model(tf.Module):
-    """As a SavedModel of TensorFlow Transform has it: a function of features by name."""
+    """Model with a function of features by name, like a SavedModel of TensorFlow Transform."""
 
     @tf.function(input_signature=[{"x": tf.TensorSpec([None], tf.float32), "y": tf.TensorSpec([None], tf.float32)}])
     def transform_fn(self, inputs):
@@ -17,8 +17,8 @@ class Model(tf.Module):
 
 
 @pytest.mark.slow
-def test_arithmetic_with_constants_rounds_alike(tmp_path):
-    """The optimiser would make x * (1 / 127.5) of a division in what is served, and not in tf.data."""
+def test_arithmetic_with_constants_rounds_equally(tmp_path):
+    """The graph optimizer would replace a division by a multiplication in the serving function, but not in tf.data."""
     tf.saved_model.save(Model(), str(tmp_path))
     graph = TransformGraph(tmp_path)
     x = np.random.default_rng(0).uniform(0, 255, 10_000).astype(np.float32)

@@ -1,4 +1,4 @@
-"""`batches(transform=True)`: what TensorFlow Transform's graph makes of records, read as any dataset is."""
+"""Tests of `batches(transform=True)`, which applies the graph of TensorFlow Transform to records."""
 
 import gc
 import importlib.util
@@ -19,7 +19,7 @@ from tf_input.transform.transform_format import TRANSFORM
 if importlib.util.find_spec("tensorflow_transform") is None:
     pytest.skip("the extra `transform` is not installed", allow_module_level=True)
 
-USERS = """
+CUSTOM_PREPROCESSING = """
 import tensorflow as tf
 import tensorflow_transform as tft
 
@@ -53,13 +53,13 @@ def directory(tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def users(directory, tmp_path_factory) -> pathlib.Path:
-    """The same, with a user's preprocessing, which gives no images."""
-    folder = tmp_path_factory.mktemp("users")
-    (folder / "my.py").write_text(USERS)
-    made = shutil.copytree(directory, folder / "made")
-    analyze(made, "--preprocessing_module", str(folder / "my.py"), "--overwrite")
-    return made
+def custom_dataset(directory, tmp_path_factory) -> pathlib.Path:
+    """Dataset with a user-defined preprocessing function that returns no images."""
+    folder = tmp_path_factory.mktemp("custom_dataset")
+    (folder / "my.py").write_text(CUSTOM_PREPROCESSING)
+    dataset_copy = shutil.copytree(directory, folder / "copy")
+    analyze(dataset_copy, "--preprocessing_module", str(folder / "my.py"), "--overwrite")
+    return dataset_copy
 
 
 @pytest.fixture(scope="session")
@@ -67,33 +67,34 @@ def flowers(directory) -> tf_input.PreparedDataset:
     return tf_input.open(directory)
 
 
-def complete(data: tf_input.PreparedDataset, split: str) -> dict:
-    """All that the SavedModel makes of a split, called as TensorFlow Transform calls it."""
+def transform_split(data: tf_input.PreparedDataset, split: str) -> dict:
+    """Returns all outputs of the SavedModel for a split, called as in TensorFlow Transform."""
     files = [str(data.directory / shard.name) for shard in data.manifest.splits[split]]
     batch = next(iter(tf.data.TFRecordDataset(files).batch(1000)))
     return tf.saved_model.load(str(data.directory / "transform_fn")).transform_fn(parse_examples(batch, data.manifest.schema))
 
 
-def joined(batches) -> list[np.ndarray]:
+def concatenate_batches(batches) -> list[np.ndarray]:
     return [np.concatenate(part) for part in zip(*batches)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("split, memory_budget", [("train", 0), ("validation", 1 << 30)], ids=["from shards", "in memory"])
-def test_batches_are_what_the_whole_graph_gives(flowers, split, memory_budget):
-    expected = complete(flowers, split)
+@pytest.mark.parametrize("split, memory_budget", [("train", 0), ("validation", 1 << 30)], ids=["shards", "memory"])
+def test_batches_equal_outputs_of_the_complete_graph(flowers, split, memory_budget):
+    expected = transform_split(flowers, split)
     options = {"batch_size": 16, "transform": True, "shuffle": False, "memory_budget": memory_budget}
-    images, labels = joined(flowers.as_numpy(split, **options))
+    images, labels = concatenate_batches(flowers.as_numpy(split, **options))
     assert images.dtype == np.float32 and images.shape == (flowers.num_examples(split), SIZE, SIZE, 3)
     assert images.tobytes() == expected["image"].numpy().tobytes()
     assert labels.tolist() == expected["label"].numpy().tolist()
 
 
 @pytest.mark.slow(1)
-def test_images_show_what_they_do_without_a_transform(flowers):
-    """The pixels of `batches(image_size=...)`, minus their mean, by their deviation."""
-    pixels, _ = joined(flowers.as_numpy("train", batch_size=16, image_size=SIZE, shuffle=False))
-    images, _ = joined(flowers.as_numpy("train", batch_size=16, transform=True, shuffle=False))
+def test_transformed_images_are_normalized_pixels(flowers):
+    """The expected values are the pixels of `batches(image_size=...)` minus the mean, divided by the standard
+    deviation."""
+    pixels, _ = concatenate_batches(flowers.as_numpy("train", batch_size=16, image_size=SIZE, shuffle=False))
+    images, _ = concatenate_batches(flowers.as_numpy("train", batch_size=16, transform=True, shuffle=False))
     channels = flowers.transform.channels
     expected = (pixels - np.array(channels["mean"])) / np.sqrt(channels["variance"])
     assert np.abs(images - expected).max() < 1e-5
@@ -102,78 +103,78 @@ def test_images_show_what_they_do_without_a_transform(flowers):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("memory_budget", [0, 1 << 30])
-def test_every_way_of_reading_gives_the_same_batches(flowers, memory_budget):
+def test_sequences_resumed_and_sharded_batches_are_equal(flowers, memory_budget):
     options = {"batch_size": 16, "transform": True, "seed": 3, "memory_budget": memory_budget}
     data = flowers.batches("train", **options)
     first, second = ([batch for batch in data.as_numpy_iterator()] for _ in range(2))
     assert len(first) == len(data) and not np.array_equal(first[0][1], second[0][1])
     sequence = tf_input.Sequence(flowers, "train", **options)
     resumed = list(flowers.as_numpy("train", start_step=2, **options))
-    for result in (sequence[2], resumed[0]):
-        assert [part.tobytes() for part in result] == [part.tobytes() for part in first[2]]
+    for batch in (sequence[2], resumed[0]):
+        assert [part.tobytes() for part in batch] == [part.tobytes() for part in first[2]]
     if memory_budget:
         hosts = [batch for host in range(2) for batch in flowers.as_numpy("train", hosts=(2, host), **options)]
-        count = sum(len(batch[1]) if len(batch) == 2 else int(batch[2].sum()) for batch in hosts)  # without what fills up the last one
+        count = sum(len(batch[1]) if len(batch) == 2 else int(batch[2].sum()) for batch in hosts)  # padding examples are not counted
         assert count == flowers.num_examples("train")
     spec = flowers.example_spec("train", drop_remainder=True, **options)
     assert spec[0].shape == (16, SIZE, SIZE, 3) and data.element_spec[0].shape == (None, SIZE, SIZE, 3)
 
 
 @pytest.mark.slow(6)
-def test_keys_are_the_stored_ones_whatever_the_transform_makes_of_them(flowers, users):
-    """Beside batches, in a past batch, and beside predictions."""
+def test_keys_are_not_changed_by_the_transform(flowers, custom_dataset):
+    """The test compares the keys of batches, of earlier batches, and of predictions."""
     keys = [flower["key"] for flower in flowers["validation"]]
-    for dataset, inputs in ((flowers, "image"), (tf_input.open(users), ("words", "hash"))):
+    for dataset, inputs in ((flowers, "image"), (tf_input.open(custom_dataset), ("words", "hash"))):
         options = {"batch_size": 16, "transform": True, "inputs": inputs}
-        if inputs != "image":  # else `predict` has them
-            batches = [actual for _, actual in dataset.as_numpy("validation", keys=True, **options)]
+        if inputs != "image":  # the keys of image batches are returned by `predict`
+            batches = [batch_keys for _, batch_keys in dataset.as_numpy("validation", keys=True, **options)]
             assert [key.decode() for key in np.concatenate(batches)] == keys
-        batches = [[key.decode() for key in result] for _, result in dataset.as_numpy("train", keys=True, seed=1, **options)]
+        batches = [[key.decode() for key in batch_keys] for _, batch_keys in dataset.as_numpy("train", keys=True, seed=1, **options)]
         assert batches[2] == dataset.which("train", epoch=0, step=2, seed=1, **options)["key"].tolist()
     value = flowers.predict(lambda x: np.tile(x.mean(axis=(1, 2, 3))[:, None], (1, 3)), "validation", batch_size=16, transform=True)
     assert value["key"].tolist() == keys and value["output"].dtype == np.float32 and set(value["predicted"]) == {"ant"}
 
 
 @pytest.mark.slow(1)
-def test_a_position_is_that_of_one_transform(flowers, users):
+def test_iterator_state_identifies_the_transform(flowers, custom_dataset):
     options = {"batch_size": 16, "seed": 3}
     fingerprints = [
         flowers.batches("train", image_size=SIZE, **options).iterator_state.fingerprint,
         flowers.batches("train", transform=True, **options).iterator_state.fingerprint,
-        tf_input.open(users).batches("train", transform=True, **options).iterator_state.fingerprint,
+        tf_input.open(custom_dataset).batches("train", transform=True, **options).iterator_state.fingerprint,
     ]
     assert "transform" not in fingerprints[0] and len({item.get("transform") for item in fingerprints}) == 3
 
 
 @pytest.mark.slow
-def test_functions_weights_and_damage(flowers, tmp_path):
+def test_transform_supports_map_example_class_weight_and_skipping(flowers, tmp_path):
     options = {"batch_size": 16, "transform": True, "memory_budget": 0}
     data = flowers.batches("train", class_weight="balanced", map_example=lambda x, y, w: (x * 0, y, w), **options)
-    images, labels, weights = joined(data.as_numpy_iterator())
+    images, labels, weights = concatenate_batches(data.as_numpy_iterator())
     by_label = flowers.class_weight("train")
     assert not images.any() and np.allclose(weights, [by_label[label] for label in labels])
-    corrupt = shutil.copytree(flowers.directory, tmp_path / "damaged")
+    corrupt = shutil.copytree(flowers.directory, tmp_path / "corrupt")
     shard = corrupt / flowers.manifest.splits["train"][0].name
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1
     shard.write_bytes(data)
     opened = tf_input.open(corrupt)
-    labels = joined(opened.as_numpy("train", on_error="skip", **options))[1]
+    labels = concatenate_batches(opened.as_numpy("train", on_error="skip", **options))[1]
     assert len(labels) == flowers.num_examples("train") - 1 == flowers.num_examples("train") - len(opened.skipped)
 
 
 @pytest.mark.slow
-def test_a_users_features(users):
-    data = tf_input.open(users)
-    expected = complete(data, "train")
+def test_batches_contain_custom_features(custom_dataset):
+    data = tf_input.open(custom_dataset)
+    expected = transform_split(data, "train")
     options = {"batch_size": 1000, "transform": True, "shuffle": False}
     x, y = next(iter(data.batches("train", ragged="ragged", **options)))
     numbers = {"area", "bucket", "class", "hash", "legs", "side"}
-    assert set(x) == {"size", "words", *numbers}, "neither target nor text, and there is no image"
+    assert set(x) == {"size", "words", *numbers}, "targets, texts and images are not inputs"
     for name in numbers:
         assert x[name].numpy().tolist() == expected[name].numpy().tolist(), name
         assert len(set(x[name].numpy())) > 2, name
-    assert max(x["class"].numpy()) >= 2, "beyond the two that are known"
+    assert max(x["class"].numpy()) >= 2, "unknown classes have indices of at least 2"
     assert isinstance(x["words"], tf.RaggedTensor)
     assert x["words"].to_list() == expected["words"].to_list() and max(map(max, x["words"].to_list())) > 3
     assert x["size"].numpy().tobytes() == expected["size"].numpy().tobytes()
@@ -185,17 +186,18 @@ def test_a_users_features(users):
 
 
 @pytest.mark.slow(1)
-def test_who_trains_on_numbers_reads_no_images(users):
-    """Only what the wanted outputs depend on is parsed."""
-    transform = tf_input.open(users).files.transform
+def test_images_are_not_parsed_for_numeric_outputs(custom_dataset):
+    """Only the features that the requested outputs depend on are parsed."""
+    transform = tf_input.open(custom_dataset).files.transform
     assert set(transform.graph.inputs_of(["size", "label"])) == {"height", "label", "width"}
-    assert set(transform.graph.inputs_of(["label"])) == {"label"}, "though a vocabulary is looked up beside it"
+    assert set(transform.graph.inputs_of(["label"])) == {"label"}, "outputs with vocabularies are not needed"
 
 
 @pytest.mark.slow(1)
-def test_assertions_hold_for_what_is_computed(users):
-    """Each output waits for them in TensorFlow Transform's graph; here for those alone whose inputs it has anyway."""
-    graph = tf_input.open(users).files.transform.graph
+def test_assertions_are_evaluated_only_for_needed_inputs(custom_dataset):
+    """In the graph of TensorFlow Transform, every output waits for all assertions. Here, an assertion is evaluated only
+    if its inputs are needed."""
+    graph = tf_input.open(custom_dataset).files.transform.graph
 
     @tf.function(autograph=False)
     def sizes(height):
@@ -206,21 +208,25 @@ def test_assertions_hold_for_what_is_computed(users):
         sizes(tf.constant([1000], tf.int64))
     names = {"height": tf.constant([10**6], tf.int64), "label": tf.constant([1], tf.int64), "image": tf.constant(["x" * 10**6])}
     alone = tf.function(lambda: graph.apply(names, ["label"]), autograph=False)
-    assert alone()["label"].numpy().tolist() == [1], "nothing of what is checked is needed for it"
+    assert alone()["label"].numpy().tolist() == [1], "the assertions do not apply to labels"
 
 
 @pytest.mark.slow
-def test_batches_own_the_tables(users):
-    """Nobody has to keep the dataset for them."""
+def test_batches_keep_lookup_tables_alive(custom_dataset):
+    """The tables stay valid after the dataset object is deleted."""
     options = {"batch_size": 16, "transform": True, "inputs": ("class", "legs", "words"), "shuffle": False}
     iterators = [
-        iter(tf_input.open(users).batches("train", **options)),
-        tf_input.open(users).batches("train", **options).map(lambda x, y: (x, y)).prefetch(1).as_numpy_iterator(),
-        iter(tf_input.open(users).as_numpy("train", **options)),
+        iter(tf_input.open(custom_dataset).batches("train", **options)),
+        tf_input.open(custom_dataset)
+        .batches("train", **options)
+        .map(lambda x, y: (x, y))
+        .prefetch(1)
+        .as_numpy_iterator(),
+        iter(tf_input.open(custom_dataset).as_numpy("train", **options)),
     ]
     gc.collect()
     counts = [sum(len(np.asarray(y)) for _, y in batches) for batches in iterators]
-    assert counts == [tf_input.open(users).num_examples("train")] * 3
+    assert counts == [tf_input.open(custom_dataset).num_examples("train")] * 3
 
 
 @pytest.mark.parametrize(
@@ -237,45 +243,45 @@ def test_batches_own_the_tables(users):
     ids=str,
 )
 @pytest.mark.slow(1)
-def test_options_that_do_not_fit_are_named(flowers, options, expected):
+def test_error_names_options_that_conflict_with_transform(flowers, options, expected):
     with pytest.raises(ValueError, match="^" + expected.replace("(", r"\(")):
         flowers.batches(**{"split": "train", "batch_size": 8, "transform": True, **options})
 
 
 @pytest.mark.slow(1)
-def test_without_a_fitting_transform(flowers, tmp_path):
-    made = shutil.copytree(flowers.directory, tmp_path / "made")
-    text = (made / TRANSFORM).read_text()
+def test_rejects_outdated_invalid_or_missing_transform(flowers, tmp_path):
+    dataset_copy = shutil.copytree(flowers.directory, tmp_path / "copy")
+    text = (dataset_copy / TRANSFORM).read_text()
     cases = [
-        (text.replace(flowers.transform.manifest_sha256, "0" * 64), ValueError, "another version of the data"),
-        ("{}", ValueError, "`recordmill analyze` did not write"),
-        (None, FileNotFoundError, f"{made} has no transform"),
+        (text.replace(flowers.transform.manifest_sha256, "0" * 64), ValueError, "another version"),
+        ("{}", ValueError, "`recordmill analyze`"),
+        (None, FileNotFoundError, str(dataset_copy)),
     ]
     for text, error, message in cases:
-        (made / TRANSFORM).unlink()
+        (dataset_copy / TRANSFORM).unlink()
         if text is not None:
-            (made / TRANSFORM).write_text(text)
-        for ask in (lambda data: data.transform, lambda data: data.batches("train", batch_size=8, transform=True)):
+            (dataset_copy / TRANSFORM).write_text(text)
+        for use in (lambda data: data.transform, lambda data: data.batches("train", batch_size=8, transform=True)):
             with pytest.raises(error) as raised:
-                ask(tf_input.open(made))
+                use(tf_input.open(dataset_copy))
             assert message in str(raised.value), message
-        (made / TRANSFORM).touch()
-    assert len(tf_input.open(made).batches("train", batch_size=8, image_size=SIZE))
+        (dataset_copy / TRANSFORM).touch()
+    assert len(tf_input.open(dataset_copy).batches("train", batch_size=8, image_size=SIZE))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_cached", [False, True])
-def test_a_transform_behind_a_url(flowers, users, tmp_path, monkeypatch, is_cached):
+def test_reads_a_transform_from_a_url(flowers, custom_dataset, tmp_path, monkeypatch, is_cached):
     pytest.importorskip("obstore", reason="needs obstore: pip install 'recordmill[remote]'")
     cache = {"cache_directory": tmp_path / "cache"} if is_cached else {}
     options = {"batch_size": 16, "transform": True, "shuffle": False}
-    for local in (flowers, tf_input.open(users)):
+    for local in (flowers, tf_input.open(custom_dataset)):
         expected = next(iter(local.batches("train", **options)))
         with RangeServer(local.directory) as server:
             for name, value in server.environment("gs").items():
                 monkeypatch.setenv(name, value)
             remote = tf_input.open("gs://bucket", **cache)
-            if local is flowers:  # and one that was taken to another process
+            if local is flowers:  # as another process receives the dataset
                 remote = pickle.loads(pickle.dumps(remote))
             actual = next(iter(remote.batches("train", **options)))
             tf.nest.map_structure(np.testing.assert_array_equal, tf.nest.flatten(actual, True), tf.nest.flatten(expected, True))
@@ -284,7 +290,7 @@ def test_a_transform_behind_a_url(flowers, users, tmp_path, monkeypatch, is_cach
 
 
 @pytest.mark.slow(3)
-def test_parts_of_a_mix_are_transformed(flowers):
+def test_mixture_components_are_transformed(flowers):
     options = {"batch_size": 16, "transform": True, "keys": True, "seed": 0}
     expected = {}
     for (images, labels), keys in flowers.as_numpy("train", **{**options, "shuffle": False}):
@@ -300,14 +306,14 @@ def test_parts_of_a_mix_are_transformed(flowers):
 
 
 @pytest.mark.slow
-def test_a_service_reads_with_tables(users):
-    """The graph's vocabulary travels to the workers."""
+def test_tf_data_service_reads_with_lookup_tables(custom_dataset):
+    """The vocabulary of the graph is sent to the workers."""
     from tensorflow.data.experimental import service
 
     dispatcher = service.DispatchServer(service.DispatcherConfig(port=0))
     worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1], port=0))
     assert worker is not None
-    data, options = tf_input.open(users), {"batch_size": 1000, "transform": True, "inputs": ("key", "words"), "ragged": "ragged"}
+    data, options = tf_input.open(custom_dataset), {"batch_size": 1000, "transform": True, "inputs": ("key", "words"), "ragged": "ragged"}
     actual, expected = (
         next(iter(data.batches("train", shuffle=False, **options, **more)))[0] for more in ({"service": dispatcher.target}, {})
     )
