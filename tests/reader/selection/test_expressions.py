@@ -1,4 +1,4 @@
-"""Conditions over columns: what they mean, and that what they can't mean is said in one line."""
+"""Tests of conditions over columns: their results, and one-line errors for invalid conditions."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ COLUMNS["objects/label"] = COLUMNS["tags"]
         ("width / height > 1", [0, 3]),
         ("-width < -63", [0, 2]),
         ("width in (1, 64.0, -3)", [0, 3]),
-        # What is missing is None.
+        # Missing values are None.
         ("height >= 0", [0, 2, 3]),
         ("not height >= 0", [1]),
         ("height is None", [1]),
@@ -60,7 +60,7 @@ COLUMNS["objects/label"] = COLUMNS["tags"]
         ("reencoded is not None", [1, 3]),
         ("reencoded == None", [0, 2]),
         ("height in (None, 32)", [0, 1]),
-        # Texts, and lists of them.
+        # Texts and lists of texts.
         ("len(path) == 7 and path.lower().endswith('.jpg')", [0, 2]),
         ("path.startswith(('a/', 'c'))", [0, 2, 3]),
         ("'2' in path", [1]),
@@ -74,18 +74,17 @@ COLUMNS["objects/label"] = COLUMNS["tags"]
         ("(width > 1) == (label != 'eel')", [0, 1, 2, 3]),
         ("width < 10000000000000000000000", [0, 1, 2, 3]),
         ("\n label == 'dog'\n", [1]),
-        # Of 32 bits, in which 0.1 is another number.
+        # Columns of float32, which cannot represent 0.1 exactly.
         ("price == 0.1 or price in (0.7, 3)", [0, 1]),
         ("price <= 0.1 or 16.5 <= price", [0, 2]),
         ("price < width and price * 10 >= 6", [1, 2]),
         ("price is None", [3]),
     ],
 )
-def test_a_condition_means_what_it_means_in_python(text, expected):
+def test_condition_selects_expected_rows(text, expected):
     actual = evaluate(text, COLUMNS, len(ROWS))
     assert actual.dtype == bool and actual.shape == (len(ROWS),)
     assert np.flatnonzero(actual).tolist() == expected
-
 
 
 _NUMBERS = st.sampled_from(["width", "3", "64", "width + 1", "width * width - 7", "len(path)", "-width"])
@@ -100,7 +99,7 @@ _CONDITIONS = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(_CONDITIONS)
-def test_any_condition_is_what_python_itself_finds_row_by_row(text):
+def test_condition_equals_evaluation_by_python_for_each_row(text):
     expected = [eval(text, {}, row) for row in ROWS]
     assert evaluate(text, COLUMNS, len(ROWS)).tolist() == expected
 
@@ -112,15 +111,15 @@ def test_any_condition_is_what_python_itself_finds_row_by_row(text):
         ("label == 'kat'", "label has no class 'kat'"),
         ("label in ('cat', 'bird')", "label has no class 'bird'"),
         ("'rad' in tags", "tags has no class 'rad'"),
-        ("label == 3", "label is a string, and 3 a number: they can't be compared; use class names, such as 'cat'"),
-        ("width == 'wide'", "width is a number, and 'wide' a string: they can't be compared"),
-        ("width in ('wide',)", "width is a number, and can't be compared with 'wide'"),
-        ("width in (True,)", "width is a number, and can't be compared with True"),
-        ("label in (3,)", "label is a string, and can't be compared with 3"),
+        ("label == 3", "use class names, such as 'cat'"),
+        ("width == 'wide'", "width is a number, and 'wide' a string"),
+        ("width in ('wide',)", "compared with 'wide'"),
+        ("width in (True,)", "compared with True"),
+        ("label in (3,)", "compared with 3"),
         ("label in width", "'label' in 'width'"),
         ("tags == 'red'", "`'cat' in label`"),
         ("tags in ('red',)", "tags is a list of strings"),
-        ("width < None", "width is a number, and None None: they can't be compared"),
+        ("width < None", "width is a number"),
         ("width is 64", "'is' only works with None"),
         ("width", "a number"),
         ("width and label == 'cat'", "width is a number"),
@@ -147,22 +146,20 @@ def test_any_condition_is_what_python_itself_finds_row_by_row(text):
         ("width == 1 / 0 * " + "9" * 400, "too large"),
     ],
 )
-def test_what_is_no_condition_is_one_line(text, message):
-    columns = {name: column for name, column in COLUMNS.items()}
+def test_invalid_condition_raises_one_line_error(text, message):
     with pytest.raises(ValueError) as caught:
-        evaluate(text, columns, len(ROWS))
-    shown = str(caught.value).removeprefix("where=")
-    assert shown != str(caught.value) and message in shown and "\n" not in shown
-    assert shown.startswith(repr(text))
+        evaluate(text, COLUMNS, len(ROWS))
+    shown = str(caught.value)
+    assert shown.startswith(f"where={text!r}") and message in shown and "\n" not in shown
 
 
-def test_only_the_columns_that_are_named_are_asked_for():
-    asked = []
+def test_only_columns_in_the_condition_are_read():
+    requested = []
 
-    class Asked(dict):
+    class RecordingDict(dict):
         def __getitem__(self, name):
-            asked.append(name)
+            requested.append(name)
             return super().__getitem__(name)
 
-    evaluate("label == 'cat' and width > 1", Asked(COLUMNS), len(ROWS))
-    assert sorted(asked) == ["label", "width"]
+    evaluate("label == 'cat' and width > 1", RecordingDict(COLUMNS), len(ROWS))
+    assert sorted(requested) == ["label", "width"]

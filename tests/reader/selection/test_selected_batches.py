@@ -1,4 +1,4 @@
-"""Batches of chosen examples: the same ones however they are read, in exact numbers, and gone on with exactly."""
+"""Tests of batches of selected examples, which do not depend on the kind of reading and resume exactly."""
 
 import collections
 import json
@@ -20,16 +20,16 @@ from tf_input.training.checkpoint import find_checkpoints
 
 CLASSES = {"ant": 60, "bee": 24, "cow": 6}
 SIZE = 8
-IMAGES = {"inputs": ("image", "key"), "image_size": SIZE}  # without which nothing is held, and a pass begins in half the time
-# Each way in which an epoch is read: orders, from files in windows of few records, or from memory.
-WAYS = {
+IMAGE_OPTIONS = {"inputs": ("image", "key"), "image_size": SIZE}  # splits are cached in memory only if images are read
+# Orders of reading, from files with small windows, or from memory.
+READ_OPTIONS = {
     "window": {"shuffle": "window", "memory_budget": 0, "read_buffer": 20_000},
     "exact": {"shuffle": "exact", "memory_budget": 0},
     "in order": {"shuffle": False, "memory_budget": 0, "read_buffer": 20_000},
-    "held": {"shuffle": True, **IMAGES},
-    "held in order": {"shuffle": False, **IMAGES},
+    "memory": {"shuffle": True, **IMAGE_OPTIONS},
+    "memory in order": {"shuffle": False, **IMAGE_OPTIONS},
 }
-CHOICES = {
+SELECTIONS = {
     "where": {"where": "label in ('ant', 'bee') and record >= 3"},
     "function": {"where": lambda columns: columns["label"] != "ant"},
     "fold": {"fold": (3, (0, 2))},
@@ -43,8 +43,9 @@ CHOICES = {
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> pathlib.Path:
-    """90 images of one size in five shards, in groups of three of a class, with a second class, `head`, beside the first."""
+def directory(tmp_path_factory) -> pathlib.Path:
+    """Dataset of 90 images of the same size in five shards. Each group has three examples of a class. `head` is a
+    second class label."""
     folder = tmp_path_factory.mktemp("chosen")
     rows, files = ["path,label,group,head,age,place"], {}
     for label, count in CLASSES.items():
@@ -53,25 +54,25 @@ def made(tmp_path_factory) -> pathlib.Path:
             files[path] = encode(picture(len(files), (12, 10)), "PNG")
             rows.append(f"{path},{label},{label}-{index // 3},{'even' if index % 2 == 0 else 'odd'},{index / 10},{label} {index % 4}")
     write_files(folder / "source", {**files, "rows.csv": "\n".join(rows).encode()})
-    options = ["--output", str(folder / "made"), "--num_shards", "train=5", "--splits", "train=1", "--feature", "head:class"]
+    options = ["--output", str(folder / "prepared"), "--num_shards", "train=5", "--splits", "train=1", "--feature", "head:class"]
     options += ["--feature", "age:float", "--feature", "place", "--feature", "record=age:float"]
     assert main(["prepare", "--input", str(folder / "source" / "rows.csv"), *options]) == 0
-    return folder / "made"
+    return folder / "prepared"
 
 
 @pytest.fixture(scope="module")
-def dataset(made) -> tf_input.PreparedDataset:
-    return tf_input.open(made)
+def dataset(directory) -> tf_input.PreparedDataset:
+    return tf_input.open(directory)
 
 
 @pytest.fixture(scope="module")
-def catalog(made) -> list[dict[str, Any]]:
-    """A row of each example, in the order of the split."""
-    return [row for path in sorted((made / "catalog").glob("*")) for row in pq.read_table(path).to_pylist()]
+def catalog(directory) -> list[dict[str, Any]]:
+    """Rows of the catalog, one for each example in the order of the split."""
+    return [row for path in sorted((directory / "catalog").glob("*")) for row in pq.read_table(path).to_pylist()]
 
 
 def read(dataset: tf_input.PreparedDataset, **options: Any) -> list[list[str]]:
-    """The keys of a pass, batch by batch."""
+    """Returns the keys of one iteration, batch by batch."""
     data = dataset.batches("train", **{"batch_size": 8, "inputs": "key", "seed": 3, **options})
     return keys_of(data.as_numpy_iterator())
 
@@ -80,16 +81,16 @@ def keys_of(batches: Iterable[Any]) -> list[list[str]]:
     return [[key.decode() for key in (x["key"] if isinstance(x, dict) else x).tolist()] for x, *_ in batches]
 
 
-def flat(batches: list[list[str]]) -> list[str]:
+def flatten(batches: list[list[str]]) -> list[str]:
     return [key for batch in batches for key in batch]
 
 
 def count(batches: list[list[str]]) -> collections.Counter[str]:
-    return collections.Counter(flat(batches))
+    return collections.Counter(flatten(batches))
 
 
 @pytest.mark.slow(2)
-def test_what_is_chosen_is_what_the_catalog_says(dataset, catalog):
+def test_conditions_select_matching_rows_of_the_catalog(dataset, catalog):
     rows = {row["key"]: row for row in catalog}
     cases = {
         "label == 'cow'": lambda row: row["label"] == "cow",
@@ -97,16 +98,16 @@ def test_what_is_chosen_is_what_the_catalog_says(dataset, catalog):
         "group in ('ant-0', 'bee-1') or key.startswith('cow')": lambda row: row["group"] in ("ant-0", "bee-1") or row["key"][:3] == "cow",
         "head == 'odd' and num_bytes > 400 and height > width": lambda row: row["head"] == "odd" and row["num_bytes"] > 400,
         "offset is None and weight is None": lambda row: True,
-        # Numbers and texts of the table, as 32 bits have them; one has the name of another column.
+        # Features of the table, as float32. The feature `record` is named `feature_record` in conditions.
         "age > 0.6 and place.endswith(('1', '3'))": lambda row: int(row["key"][-6:-4]) > 6 and row["place"][-1] in "13",
         "age == 0.6 or feature_record in (0.1, 0.3)": lambda row: int(row["key"][-6:-4]) in (1, 3, 6),
     }
-    for text, meets in cases.items():
-        expected = sorted(key for key, row in rows.items() if meets(row))
-        assert sorted(flat(read(dataset, where=text))) == expected, text
-    # A function of the columns says the same; it may look at any.
-    wanted = np.array([meets(row) for row in catalog])
-    assert sorted(flat(read(dataset, where=lambda columns: wanted & (columns["record"] >= 0)))) == expected
+    for text, condition in cases.items():
+        expected = sorted(key for key, row in rows.items() if condition(row))
+        assert sorted(flatten(read(dataset, where=text))) == expected, text
+    # A function of the columns selects the same examples.
+    wanted = np.array([condition(row) for row in catalog])
+    assert sorted(flatten(read(dataset, where=lambda columns: wanted & (columns["record"] >= 0)))) == expected
     arrays = {}
     read(dataset, where=lambda columns: arrays.update(columns) or columns["label"] == "ant")
     assert arrays["key"].tolist() == [*rows] and arrays["record"].dtype == np.int64 and np.isnan(arrays["weight"]).all()
@@ -114,33 +115,40 @@ def test_what_is_chosen_is_what_the_catalog_says(dataset, catalog):
 
 
 @pytest.mark.slow(1)
-@pytest.mark.parametrize("way", WAYS)
-def test_every_way_reads_the_same_examples_and_any_step_is_where_reading_may_begin(dataset, catalog, way):
+@pytest.mark.parametrize("mode", READ_OPTIONS)
+def test_all_read_modes_select_the_same_examples_and_resume(dataset, catalog, mode):
     sizes = {"oversample": 180, "undersample": 18, "shares": 90, "take": 13}
-    gone_on_with = ("undersample", "all")
-    for case in CHOICES if way == "window" else gone_on_with:
-        options = {**WAYS[way], **CHOICES[case]}
+    resumed_cases = ("undersample", "all")
+    for case in SELECTIONS if mode == "window" else resumed_cases:
+        options = {**READ_OPTIONS[mode], **SELECTIONS[case]}
         data = dataset.batches("train", **{"batch_size": 8, "inputs": "key", "seed": 3, **options})
         epochs = [keys_of(data.as_numpy_iterator()) for _ in range(2)]
-        num_chosen = len(flat(epochs[0]))
+        num_chosen = len(flatten(epochs[0]))
         assert len(data) == len(epochs[0]) and sizes.get(case, num_chosen) == num_chosen, case
         assert f"({num_chosen} examples, chosen from 90)" in repr(data)
-        if case in gone_on_with:
+        if case in resumed_cases:
             assert read(dataset, **options, start_epoch=1, start_step=1) == epochs[1][1:], case
-        # Of which examples a batch is made is known without reading it, and epochs of another way are of the same ones.
-        for other in {way, "in order"}:
-            given = {"batch_size": 8, "image_size": SIZE, "seed": 3, "hosts": (1, 0), **WAYS[other], **CHOICES[case]}
+        # The examples of a batch are known without reading them, and all modes select the same examples.
+        for other in {mode, "in order"}:
+            given = {
+                "batch_size": 8,
+                "image_size": SIZE,
+                "seed": 3,
+                "hosts": (1, 0),
+                **READ_OPTIONS[other],
+                **SELECTIONS[case],
+            }
             config = tf_input.ReadConfig(**given)
             inputs = dataset.split_reader("train").plan(config).open_inputs()
             for epoch, batches in enumerate(epochs):
-                known = [[catalog[number]["key"] for number in inputs.numbers(epoch, step)[0].tolist()] for step in range(len(data))]
-                assert known == batches or other != way and count(known) == count(batches), case
+                planned = [[catalog[number]["key"] for number in inputs.numbers(epoch, step)[0].tolist()] for step in range(len(data))]
+                assert planned == batches or other != mode and count(planned) == count(batches), case
 
 
 @pytest.mark.slow(1)
-@pytest.mark.parametrize("way, case", [("window", "all"), ("window", "undersample"), ("exact", "undersample"), ("held in order", "all")])
-def test_hosts_have_equal_parts_and_all_of_it_together(dataset, way, case):
-    options = {**WAYS[way], **CHOICES[case], "batch_size": 12, "drop_remainder": True}
+@pytest.mark.parametrize("mode, case", [("window", "all"), ("window", "undersample"), ("exact", "undersample"), ("memory in order", "all")])
+def test_hosts_divide_selected_batches_equally(dataset, mode, case):
+    options = {**READ_OPTIONS[mode], **SELECTIONS[case], "batch_size": 12, "drop_remainder": True}
     alone = read(dataset, **options)
     hosts = [read(dataset, **options, hosts=(3, index)) for index in range(3)]
     for step, batch in enumerate(alone):
@@ -149,7 +157,7 @@ def test_hosts_have_equal_parts_and_all_of_it_together(dataset, way, case):
 
 
 @pytest.mark.slow(2)
-def test_choices_are_the_same_whatever_the_seed_and_shares_grow(dataset, catalog):
+def test_subsets_do_not_depend_on_the_seed_and_are_nested(dataset, catalog):
     by_key, read_all = {row["key"]: row for row in catalog}, {"inputs": "key", "shuffle": False}
 
     def chosen(**options: Any) -> set[str]:
@@ -161,17 +169,17 @@ def test_choices_are_the_same_whatever_the_seed_and_shares_grow(dataset, catalog
     subsets = [chosen(subset=share) for share in (0.1, 0.3, 0.7, 1)]
     assert subsets[0] < subsets[1] < subsets[2] < subsets[3] == set(by_key)
     assert abs(len(subsets[2]) - 63) < 20
-    # A subset of some is what the subset of all has of them.
+    # The subset of a selection is the selection of the subset.
     assert chosen(where="label == 'ant'", subset=0.3) == {key for key in subsets[1] if by_key[key]["label"] == "ant"}
     folds = [chosen(fold=(4, (fold,))) for fold in range(4)]
     assert sum(map(len, folds)) == 90 and set().union(*folds) == set(by_key)
     groups = [{by_key[key]["group"] for key in fold} for fold in folds]
-    assert sum(map(len, groups)) == len(set().union(*groups)) == 30, "none is in two folds"
+    assert sum(map(len, groups)) == len(set().union(*groups)) == 30, "no group is in two folds"
     assert chosen(fold=(4, (3, 1, 0))) == folds[0] | folds[1] | folds[3]
 
 
 @pytest.mark.slow
-def test_each_epoch_has_exact_shares_and_all_have_their_turn(dataset):
+def test_balanced_epochs_have_exact_class_counts_and_rotate_examples(dataset):
     options = {"inputs": "key", "batch_size": 6, "shuffle": True, "seed": 1}
     data = dataset.batches("train", **options, balance="undersample")
     epochs = [[key.decode() for keys, *_ in data.as_numpy_iterator() for key in keys.tolist()] for _ in range(10)]
@@ -180,14 +188,14 @@ def test_each_epoch_has_exact_shares_and_all_have_their_turn(dataset):
     assert len({key for keys in epochs for key in keys}) == 90
     other = dataset.batches("train", **{**options, "seed": 2}, balance="undersample")
     assert {key.decode() for keys, *_ in other.as_numpy_iterator() for key in keys.tolist()} != {*epochs[0]}
-    # By another class, where it is the only target; these are read from the catalog.
+    # A single other target determines the classes, which are read from the catalog.
     data = dataset.batches("train", **options, targets="head", where="label == 'bee'", balance={"odd": 0.75, "even": 0.25})
     labels = np.concatenate([labels for _, labels in data.as_numpy_iterator()])
     names = dataset.features["head"].label_names
     assert {names[label]: number for label, number in collections.Counter(labels.tolist()).items()} == {"odd": 18, "even": 6}
 
 
-def test_class_weights_are_of_the_classes_that_are_read(dataset):
+def test_class_weights_are_computed_from_selected_examples(dataset):
     options = {"batch_size": 90, "inputs": "key", "class_weight": "balanced"}
     cases = [
         ({}, {0: 90 / 3 / 60, 1: 90 / 3 / 24, 2: 90 / 3 / 6}),
@@ -202,13 +210,13 @@ def test_class_weights_are_of_the_classes_that_are_read(dataset):
 
 
 @pytest.mark.slow
-def test_a_sequence_and_numpy_arrays_and_example_specs_are_of_the_same(dataset):
-    options = {"batch_size": 8, "image_size": SIZE, "seed": 4, "memory_budget": 0, **CHOICES["all"]}
+def test_sequence_numpy_and_example_spec_use_the_same_selection(dataset):
+    options = {"batch_size": 8, "image_size": SIZE, "seed": 4, "memory_budget": 0, **SELECTIONS["all"]}
     batches = dataset.batches("train", **options)
-    expected = [[item.tobytes() for item in batch] for batch in batches.as_numpy_iterator()]
+    expected = [[part.tobytes() for part in batch] for batch in batches.as_numpy_iterator()]
     sequence = tf_input.Sequence(dataset, "train", workers=2, **options)
-    assert [[element.tobytes() for element in sequence[step]] for step in range(len(sequence))] == expected
-    assert [[entry.tobytes() for entry in batch] for batch in dataset.as_numpy("train", **options)] == expected
+    assert [[part.tobytes() for part in sequence[step]] for step in range(len(sequence))] == expected
+    assert [[part.tobytes() for part in batch] for batch in dataset.as_numpy("train", **options)] == expected
     assert dataset.example_spec("train", **options) == batches.element_spec
 
 
@@ -216,18 +224,18 @@ def make_model() -> keras.Model:
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
-    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
+    model.optimizer.build(model.trainable_variables)  # avoids tracing the first step twice
     return model
 
 
 @pytest.mark.slow
-def test_a_training_goes_on_with_what_was_chosen_and_with_nothing_else(dataset, tmp_path):
+def test_training_resumes_only_with_the_same_selection(dataset, tmp_path):
     options = {"batch_size": 8, "image_size": SIZE, "seed": 4, "where": "label != 'bee'", "balance": "undersample"}
     weights = []
     for stops in (False, True):
         for killed in (True, False) if stops else (False,):
             train, model = dataset.batches("train", **options), make_model()
-            checkpoint = tf_input.Checkpoint(tmp_path / f"backups-{stops}", model, train, save_freq=1)
+            checkpoint = tf_input.Checkpoint(tmp_path / f"checkpoints-{stops}", model, train, save_freq=1)
             for _ in checkpoint.epochs(3):
                 for images, labels in checkpoint.batches():
                     model.train_on_batch(images, labels)
@@ -236,55 +244,57 @@ def test_a_training_goes_on_with_what_was_chosen_and_with_nothing_else(dataset, 
                 if killed and checkpoint.epoch == 1:
                     break
         weights.append(model.get_weights())
-    for entry, other in zip(*weights):
-        np.testing.assert_array_equal(entry, other)
-    assert find_checkpoints(tmp_path / "backups-True")
+    for actual, expected in zip(*weights):
+        np.testing.assert_array_equal(actual, expected)
+    assert find_checkpoints(tmp_path / "checkpoints-True")
     others = {"where": "label != 'ant'", "balance": {"ant": 0.5, "cow": 0.5}, "take": 5, "subset": 0.9}
     for name, value in others.items():
         with pytest.raises(ValueError, match=f"another training: .*{name}=") as caught:
-            tf_input.Checkpoint(tmp_path / "backups-True", make_model(), dataset.batches("train", **{**options, name: value}))
+            tf_input.Checkpoint(tmp_path / "checkpoints-True", make_model(), dataset.batches("train", **{**options, name: value}))
         assert "\n" not in str(caught.value)
-    # Functions of one name: what they choose tells them apart.
-    by = [lambda columns: columns["label"] != "ant", lambda columns: columns["label"] != "cow"]
-    fingerprints = [dataset.batches("train", **{**options, "where": item}).iterator_state.fingerprint for item in by]
+    # Functions of the same name are distinguished by the examples that they select.
+    functions = [lambda columns: columns["label"] != "ant", lambda columns: columns["label"] != "cow"]
+    fingerprints = [
+        dataset.batches("train", **{**options, "where": item}).iterator_state.fingerprint for item in functions
+    ]
     assert fingerprints[0]["where"] == fingerprints[1]["where"] and fingerprints[0]["selection"] != fingerprints[1]["selection"]
 
 
 @pytest.mark.slow
-def test_nothing_but_what_is_chosen_is_read_and_of_the_catalog_the_columns_that_are_named(dataset, catalog):
-    made = tf_input.open(dataset.directory)
-    files, asked = made.files.store.files, []
+def test_reads_only_selected_records_and_needed_catalog_columns(dataset, catalog):
+    reopened = tf_input.open(dataset.directory)
+    files, requested = reopened.files.store.files, []
     for name in ("read_range", "read_into"):
         plain = getattr(files, name)
 
-        def note(path: str, begin: int, size: Any, plain: Any = plain) -> Any:
-            if size != 1:  # a byte shows which file it is
-                asked.append((pathlib.Path(path).name, begin, size if isinstance(size, int) else len(size)))
+        def record_read(path: str, begin: int, size: Any, plain: Any = plain) -> Any:
+            if size != 1:  # reads of one byte only identify the file
+                requested.append((pathlib.Path(path).name, begin, size if isinstance(size, int) else len(size)))
             return plain(path, begin, size)
 
-        setattr(files, name, note)
+        setattr(files, name, record_read)
     options = {"batch_size": 8, "image_size": SIZE, "memory_budget": 0, "seed": 0}
-    made.batches("train", **options, balance="oversample")
-    assert not asked, "labels come from the index"
-    made.batches("train", **options, where="label == 'bee'")
-    assert not asked
-    made.batches("train", **options, where="width >= 10")
-    of_catalogs = sum(size for name, _, size in asked if name.endswith(".parquet"))
-    assert {name.rpartition(".")[2] for name, *_ in asked} == {"parquet"} and of_catalogs > 0
-    asked.clear()
-    made.batches("train", **options, where="width >= 10 and label == 'cow'")
-    assert not asked, "kept"
-    shard = made.manifest.splits["train"][0]
-    sizes = [len(list(made.batches("train", **options, **choice))) and sum(size for *_, size in asked) for choice in ({}, {"take": 4})]
-    assert sizes[0] == sum(shard.num_bytes for shard in made.manifest.splits["train"])
+    reopened.batches("train", **options, balance="oversample")
+    assert not requested, "labels are read from the index"
+    reopened.batches("train", **options, where="label == 'bee'")
+    assert not requested
+    reopened.batches("train", **options, where="width >= 10")
+    catalog_bytes = sum(size for name, _, size in requested if name.endswith(".parquet"))
+    assert {name.rpartition(".")[2] for name, *_ in requested} == {"parquet"} and catalog_bytes > 0
+    requested.clear()
+    reopened.batches("train", **options, where="width >= 10 and label == 'cow'")
+    assert not requested, "columns are cached"
+    shard = reopened.manifest.splits["train"][0]
+    sizes = [len(list(reopened.batches("train", **options, **choice))) and sum(size for *_, size in requested) for choice in ({}, {"take": 4})]
+    assert sizes[0] == sum(shard.num_bytes for shard in reopened.manifest.splits["train"])
     assert sizes[1] - sizes[0] < shard.num_bytes
 
 
 @pytest.mark.slow
-def test_where_records_are_lost_what_is_there_is_chosen_from(made, tmp_path, catalog):
-    """A shard is missing, one is cut short, and one has a damaged record."""
-    copy = shutil.copytree(made, tmp_path / "copy")
-    shards = sorted(copy.glob("made-train*")) or sorted(copy.glob("*.tfrecord-*"))
+def test_selects_from_remaining_records_if_records_are_lost(directory, tmp_path, catalog):
+    """One shard is missing, one shard is truncated, and one shard has a corrupt record."""
+    copy = shutil.copytree(directory, tmp_path / "copy")
+    shards = sorted(copy.glob("prepared-train*")) or sorted(copy.glob("*.tfrecord-*"))
     shards[1].unlink()
     shards[3].write_bytes(shards[3].read_bytes()[:-10])
     contents = bytearray(shards[4].read_bytes())
@@ -294,9 +304,10 @@ def test_where_records_are_lost_what_is_there_is_chosen_from(made, tmp_path, cat
     lost |= {[row["key"] for row in catalog if row["shard"] == shards[3].name][-1], [row["key"] for row in catalog if row["shard"] == shards[4].name][0]}
     dataset = tf_input.open(copy)
     expected = sorted(row["key"] for row in catalog if row["label"] == "ant" and row["key"] not in lost)
-    for way in WAYS.values():
-        assert sorted(flat(read(dataset, **way, where="label == 'ant'", on_error="skip"))) == expected
-    actual = flat(read(dataset, **IMAGES, balance="oversample", on_error="skip"))  # held in memory: of what is there
+    for mode in READ_OPTIONS.values():
+        assert sorted(flatten(read(dataset, **mode, where="label == 'ant'", on_error="skip"))) == expected
+    # balanced in memory among the remaining examples
+    actual = flatten(read(dataset, **IMAGE_OPTIONS, balance="oversample", on_error="skip"))
     counts = collections.Counter(key[:3] for key in actual)
     assert len({*counts.values()}) == 1 and not {*actual} & lost
     with pytest.raises(FileNotFoundError, match="is missing"):
@@ -310,13 +321,13 @@ def edit_manifest(directory: pathlib.Path, change: Callable[[dict[str, Any]], di
     (directory / "manifest.json").write_text(json.dumps(fields))
 
 
-def test_what_cannot_be_chosen_is_one_line(dataset, made, tmp_path, monkeypatch):
+def test_invalid_selection_raises_one_line_error(dataset, directory, tmp_path, monkeypatch):
     cases = [
-        ({"where": "widht > 3"}, "where='widht > 3': there is no column 'widht'; the catalog has key, path, .*did you mean 'width'"),
+        ({"where": "widht > 3"}, "where='widht > 3': .*did you mean 'width'"),
         ({"where": "label == 'cat'"}, "label has no class 'cat'"),
         ({"where": "width > 99"}, "where='width > 99': .*90 examples of train"),
         ({"where": "width > 1", "subset": 1e-9}, "where='width > 1', subset=1e-09: .*90 examples"),
-        ({"where": lambda columns: columns["widht"] > 3}, "there is no column 'widht'"),
+        ({"where": lambda columns: columns["widht"] > 3}, "column 'widht'"),
         ({"where": lambda columns: columns["width"]}, r"int64 \[90\].* bool \[90\]"),
         ({"where": lambda columns: columns["width"][:3] > 1}, r"bool \[3\].* bool \[90\]"),
         ({"balance": {"cat": 1}}, "label has no class 'cat'"),
@@ -331,35 +342,35 @@ def test_what_cannot_be_chosen_is_one_line(dataset, made, tmp_path, monkeypatch)
         with pytest.raises((ValueError, KeyError), match=message) as caught:
             dataset.batches("train", **{"batch_size": 8, "image_size": SIZE, "seed": 0, **options})
         assert "\n" not in str(caught.value)
-    corrupt = shutil.copytree(made, tmp_path / "copy")
+    corrupt = shutil.copytree(directory, tmp_path / "copy")
     catalogs = sorted((corrupt / "catalog").iterdir())
     catalogs[2].write_bytes(b"PAR1" + bytes(100) + b"PAR1")
     for options in ({"where": "width > 1"}, {"subset": 0.5}, {"fold": (2, (1,))}):
-        with pytest.raises(ValueError, match=f"{catalogs[2]}: the catalog is corrupt") as caught:
+        with pytest.raises(ValueError, match=f"{catalogs[2]}: .*corrupt") as caught:
             tf_input.open(corrupt).batches("train", batch_size=8, image_size=SIZE, **options)
         assert "\n" not in str(caught.value)
-    pq.write_table(pq.read_table(made / "catalog" / catalogs[2].name).slice(1), catalogs[2])
+    pq.write_table(pq.read_table(directory / "catalog" / catalogs[2].name).slice(1), catalogs[2])
     edit_manifest(corrupt, lambda shard: {"catalog_bytes": (corrupt / shard["catalog"]).stat().st_size})
-    with pytest.raises(ValueError, match=rf"{catalogs[2]} has \d+ rows, and its shard \d+ records. .*`recordmill repair`"):
+    with pytest.raises(ValueError, match=rf"{catalogs[2]} has \d+ rows.*`recordmill repair`"):
         tf_input.open(corrupt).batches("train", batch_size=8, image_size=SIZE, subset=0.5)
     catalogs[2].unlink()
     with pytest.raises(FileNotFoundError, match=f"catalog {catalogs[2]} is missing"):
         tf_input.open(corrupt).batches("train", batch_size=8, image_size=SIZE, subset=0.5)
-    # Without pyarrow, what the indexes know is enough for classes and numbers.
+    # Without pyarrow, classes and numbers of the index can be used.
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(ImportError, match="reading catalogs needs the package pyarrow: pip install pyarrow"):
-        tf_input.open(made).batches("train", batch_size=8, image_size=SIZE, subset=0.5)
-    assert {key[:3] for key in flat(read(tf_input.open(made), where="label != 'ant'", balance="oversample"))} == {"bee", "cow"}
+    with pytest.raises(ImportError, match="pyarrow: pip install pyarrow"):
+        tf_input.open(directory).batches("train", batch_size=8, image_size=SIZE, subset=0.5)
+    assert {key[:3] for key in flatten(read(tf_input.open(directory), where="label != 'ant'", balance="oversample"))} == {"bee", "cow"}
 
 
-def test_without_catalogs_classes_are_known_by_the_indexes(made, tmp_path):
-    """As after `recordmill transform`."""
-    copy = shutil.copytree(made, tmp_path / "copy")
+def test_classes_are_selected_by_the_index_if_there_is_no_catalog(directory, tmp_path):
+    """Datasets of `recordmill transform` have no catalogs."""
+    copy = shutil.copytree(directory, tmp_path / "copy")
     shutil.rmtree(copy / "catalog")
     edit_manifest(copy, lambda shard: {"catalog": "", "catalog_bytes": 0, "catalog_crc32c": 0})
     dataset = tf_input.open(copy)
-    assert {key[:3] for key in flat(read(dataset, where="label in ('bee', 'cow')"))} == {"bee", "cow"}
-    assert len(flat(read(dataset, balance="oversample", take=30))) > 30
-    for options, message in [({"where": "width > 1"}, "there is no column 'width'; .* has no catalog"), ({"fold": (2, (0,))}, "has no catalog")]:
+    assert {key[:3] for key in flatten(read(dataset, where="label in ('bee', 'cow')"))} == {"bee", "cow"}
+    assert len(flatten(read(dataset, balance="oversample", take=30))) > 30
+    for options, message in [({"where": "width > 1"}, "column 'width'.* has no catalog"), ({"fold": (2, (0,))}, "has no catalog")]:
         with pytest.raises(ValueError, match=message):
             dataset.batches("train", batch_size=8, image_size=SIZE, **options)
