@@ -1,4 +1,4 @@
-"""What many tests of the reader begin with."""
+"""Fixtures of the tests of the reader."""
 
 from typing import Iterator
 
@@ -10,20 +10,21 @@ from prepared import mixed_images, uniform_images
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Images of many sizes, which are never held in memory: 93 in four shards of `train`, 17 in one of `validation`."""
+    """Dataset of images of different sizes, which are never cached in memory. `train` has 93 examples in four shards,
+    and `validation` has 17 examples in one shard."""
     return tf_input.open(mixed_images(tmp_path_factory))
 
 
 @pytest.fixture(scope="module")
 def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Images of 24 x 32 pixels, which are held in memory unless that is forbidden."""
+    """Dataset of images of 24 x 32 pixels, which are cached in memory by default."""
     return tf_input.open(uniform_images(tmp_path_factory))
 
 
 @pytest.fixture
-def no_seed_stays() -> Iterator[None]:
-    """Keras sets TensorFlow's too, on which the orders of other tests' epochs would then depend."""
+def reset_tensorflow_seed() -> Iterator[None]:
+    """Resets the seed of TensorFlow, which `keras.utils.set_random_seed` sets, after the test."""
     yield
-    import tensorflow as tf  # which tests of plain values go without
+    import tensorflow as tf  # not needed by tests without TensorFlow
 
     tf.random.set_seed(None)

@@ -1,4 +1,4 @@
-"""What is served."""
+"""Fixtures of the tests of serving."""
 
 import pytest
 
@@ -8,5 +8,5 @@ from analysed import analysed_images
 
 @pytest.fixture(scope="session")
 def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Images with the graph of an analysis."""
+    """Dataset of images with a transform graph."""
     return tf_input.open(analysed_images(tmp_path_factory))

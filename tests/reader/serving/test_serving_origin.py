@@ -1,4 +1,4 @@
-"""What `export_serving` serves is what the model was trained on: it is found or asked for, and what plainly does not fit is refused."""
+"""Tests that `export_serving` uses the inputs of training and rejects models that do not fit these inputs."""
 
 import pathlib
 import re
@@ -14,18 +14,18 @@ from prepared import mixed_images, prepare_images
 from tf_input.decoding.schema import parse_examples
 from tf_input.mapped_batches import is_other_scale
 
-pytestmark = pytest.mark.usefixtures("no_seed_stays")
+pytestmark = pytest.mark.usefixtures("reset_tensorflow_seed")
 
 
 def train_model(train, *first: keras.layers.Layer) -> keras.Model:
-    """A small network, by the loop that the documentation shows."""
+    """Trains a small network with `fit`, as in the documentation."""
     keras.utils.set_random_seed(1)
     convolution = keras.layers.Conv2D(16, 3, 2, activation="relu")
     rest = [convolution, keras.layers.Flatten(), keras.layers.Dense(3, activation="softmax")]
     model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), *first, *rest])
     accuracy = keras.metrics.SparseCategoricalAccuracy("accuracy")
     model.compile(keras.optimizers.Adam(3e-3), "sparse_categorical_crossentropy", metrics=[accuracy], jit_compile=False)
-    model.optimizer.build(model.trainable_variables)  # as the metric is; else the first step is traced twice
+    model.optimizer.build(model.trainable_variables)  # avoids tracing the first step twice
     model.fit(train, epochs=6, verbose=0)
     return model
 
@@ -38,37 +38,39 @@ def raw_examples(data: tf_input.PreparedDataset, split: str) -> dict[str, np.nda
 
 def served_labels(path: pathlib.Path, images: np.ndarray) -> list[str]:
     loaded = tf.saved_model.load(str(path))
-    return [item.decode() for item in loaded.signatures["serving_default"](image=tf.constant(images))["label"].numpy()]
+    return [
+        label.decode() for label in loaded.signatures["serving_default"](image=tf.constant(images))["label"].numpy()
+    ]
 
 
-WAYS = {
-    "as the section Train shows": {"image_size": SIZE, "augment": tf_input.Augmentation(min_area=0.6)},
+READ_OPTIONS = {
+    "section Train": {"image_size": SIZE, "augment": tf_input.Augmentation(min_area=0.6)},
     "padded": {"image_size": SIZE, "fit": "pad"},
-    "as the section Transform shows": {"transform": True},
+    "section Transform": {"transform": True},
 }
 
 
-# What `export_serving` is told the training read; test_serving.py has other pairs.
-GIVEN = {"as the section Train shows": "Sequence", "padded": "batches", "as the section Transform shows": "options"}
+# How `export_serving` receives the training inputs.
+TRAIN_ARGUMENTS = {"section Train": "Sequence", "padded": "batches", "section Transform": "options"}
 
 
 @pytest.fixture(scope="module")
-def trained(flowers) -> keras.Model:
-    """On uint8, as the section Train shows."""
-    train = flowers.batches("train", batch_size=16, seed=0, **WAYS["as the section Train shows"])
+def trained_model(flowers) -> keras.Model:
+    """Model trained on uint8 images, as in the section Train of the documentation."""
+    train = flowers.batches("train", batch_size=16, seed=0, **READ_OPTIONS["section Train"])
     return train_model(train, flowers.normalization_layer())
 
 
 @pytest.mark.slow(2)
-@pytest.mark.parametrize("how", WAYS)
-def test_the_served_model_is_as_good_as_the_evaluated_one(how, flowers, trained, tmp_path):
-    """On the bytes of the images as they are stored, example by example."""
-    options, given = WAYS[how], GIVEN[how]
+@pytest.mark.parametrize("case", READ_OPTIONS)
+def test_exported_model_predicts_the_same_labels_as_the_model(case, flowers, trained_model, tmp_path):
+    """The test compares the predicted labels of all stored images."""
+    options, given = READ_OPTIONS[case], TRAIN_ARGUMENTS[case]
     reader = tf_input.Sequence if given == "Sequence" else tf_input.PreparedDataset.batches
     train = reader(flowers, "train", batch_size=16, seed=0, **options)
-    model = train_model(train) if options.get("transform") else trained
-    shown = {name: value for name, value in options.items() if name != "augment"}
-    valid = flowers.batches("validation", batch_size=16, **shown)
+    model = train_model(train) if options.get("transform") else trained_model
+    without_augmentation = {name: value for name, value in options.items() if name != "augment"}
+    valid = flowers.batches("validation", batch_size=16, **without_augmentation)
     predicted = [flowers.class_names[label] for label in model.predict(valid, verbose=0).argmax(axis=1)]
     accuracy = model.evaluate(valid, verbose=0, return_dict=True)["accuracy"]
     raw = raw_examples(flowers, "validation")
@@ -79,57 +81,57 @@ def test_the_served_model_is_as_good_as_the_evaluated_one(how, flowers, trained,
         tf_input.export_serving(model, train, tmp_path / "1")
     actual = served_labels(tmp_path / "1", raw["image"])
     assert actual == predicted and len(set(actual)) > 1
-    assert np.mean([item == other for item, other in zip(actual, expected)]) == pytest.approx(accuracy)
+    assert np.mean([label == true_label for label, true_label in zip(actual, expected)]) == pytest.approx(accuracy)
 
 
 @pytest.mark.slow
-def test_one_host_of_several_exports(tmp_path_factory, tmp_path, monkeypatch):
-    """What it wrote is compared with whole batches, into which the hosts need not divide; not with its part of them. Of what was never
-    analysed, for which no transform is asked for."""
-    made = tf_input.open(mixed_images(tmp_path_factory))
+def test_one_of_several_hosts_exports_the_model(tmp_path_factory, tmp_path, monkeypatch):
+    """The export compares complete batches, although the host reads only a part of each batch. The dataset has no
+    transform."""
+    dataset = tf_input.open(mixed_images(tmp_path_factory))
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1", "c:1"]}, "task": {"type": "worker", "index": 1}}')
-    train = made.batches("train", batch_size=6, image_size=SIZE, augment=True, seed=0)
+    train = dataset.batches("train", batch_size=6, image_size=SIZE, augment=True, seed=0)
     assert len(next(iter(train))[0]) == 2
-    tf_input.export_serving(asks([made.normalization_layer()]), train, tmp_path / "1")
-    assert len(served_labels(tmp_path / "1", raw_examples(made, "train")["image"])) == made.num_examples("train")
+    tf_input.export_serving(make_model([dataset.normalization_layer()]), train, tmp_path / "1")
+    assert len(served_labels(tmp_path / "1", raw_examples(dataset, "train")["image"])) == dataset.num_examples("train")
 
 
 @pytest.mark.slow(3)
-def test_images_that_were_held_in_memory_are_served_as_such(tmp_path):
-    """Larger ones than those that are always decoded whole: held, they are sampled from all of their pixels."""
-    made = tf_input.open(prepare_images(tmp_path, num_images={"ant": 6, "bee": 6, "cow": 6}, image_size=(220, 200)))
-    model = asks([made.normalization_layer()])
+def test_serving_resizes_images_as_training_from_memory_or_files(tmp_path):
+    """Images that are cached in memory are resized from all pixels, unlike large images that are read from files."""
+    dataset = tf_input.open(prepare_images(tmp_path, num_images={"ant": 6, "bee": 6, "cow": 6}, image_size=(220, 200)))
+    model = make_model([dataset.normalization_layer()])
     for budget in (1 << 30, 0):
-        train = made.batches("train", batch_size=6, image_size=SIZE, memory_budget=budget, shuffle=False)
+        train = dataset.batches("train", batch_size=6, image_size=SIZE, memory_budget=budget, shuffle=False)
         tf_input.export_serving(model, train, tmp_path / "1", overwrite=True)
-        asked = tf.saved_model.load(str(tmp_path / "1")).signatures["preprocess"]
-        actual = asked(image=tf.constant(raw_examples(made, "train")["image"]))["image"].numpy().astype(int)
+        preprocess = tf.saved_model.load(str(tmp_path / "1")).signatures["preprocess"]
+        actual = preprocess(image=tf.constant(raw_examples(dataset, "train")["image"]))["image"].numpy().astype(int)
         differ = np.abs(actual - np.concatenate([x for x, _ in train.as_numpy_iterator()]))
         assert differ.max() <= (1 if budget else 0)
 
 
-def asks(layers, shape=(SIZE, SIZE, 3), dtype=None) -> keras.Model:
+def make_model(layers, shape=(SIZE, SIZE, 3), dtype=None) -> keras.Model:
     layers = [*layers, keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3, activation="softmax")]
     model = keras.Sequential([keras.Input(shape, dtype=dtype), *layers])
     model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)
     return model
 
 
-def test_nothing_is_guessed(flowers, tmp_path):
-    model, plain = asks([]), {"batch_size": 16, "image_size": SIZE}
+def test_rejects_ambiguous_or_conflicting_training_inputs(flowers, tmp_path):
+    model, plain = make_model([]), {"batch_size": 16, "image_size": SIZE}
     train = flowers.batches("train", **plain)
     changed = flowers.batches("train", **plain, map_batch=lambda x, y: (x / 255, y))
     both = ".*export_serving.* transform=True .* transform=False "
     cases = {
         "a dataset alone": (flowers, {}, f"transform=None: {both}"),
-        "a directory alone": (flowers.directory, {"image_size": SIZE}, f"transform=None: .*{both}"),
-        "what map returned": (train.map(lambda x, y: (255 - x, y)), {}, "`map`.* uint8 values"),
-        "others' batches": (tf.data.Dataset.range(3), {}, both),
-        "something else": (3, {}, f"train=3: {both}"),
-        "said twice": (train, {"transform": False}, "transform=False: train .* transform=False"),
-        "said otherwise": (train, {"image_size": 32}, f"image_size=32: train .* with image_size={SIZE}"),
-        "a function": (changed, {}, "train was read with map_batch=.*"),
-        "how images become square": (flowers, {"transform": False, "image_size": SIZE}, f"fit=None: .* image_size={SIZE} in three"),
+        "directory without options": (flowers.directory, {"image_size": SIZE}, f"transform=None: .*{both}"),
+        "changed by map": (train.map(lambda x, y: (255 - x, y)), {}, "`map`.* uint8 values"),
+        "other tf.data dataset": (tf.data.Dataset.range(3), {}, both),
+        "number": (3, {}, f"train=3: {both}"),
+        "option given twice": (train, {"transform": False}, "transform=False: train .* transform=False"),
+        "conflicting option": (train, {"image_size": 32}, f"image_size=32: train .* with image_size={SIZE}"),
+        "map_batch": (changed, {}, "train was read with map_batch=.*"),
+        "missing fit": (flowers, {"transform": False, "image_size": SIZE}, f"fit=None: .* image_size={SIZE} in three"),
     }
     for case, (given, options, message) in cases.items():
         with pytest.raises(ValueError) as error:
@@ -138,31 +140,53 @@ def test_nothing_is_guessed(flowers, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_a_model_is_plainly_not_made_for_is_refused(flowers, tmp_path):
-    """Each of these answers something for what it was never trained on."""
+def test_rejects_models_that_were_trained_on_other_inputs(flowers, tmp_path):
+    """Each model returns predictions for inputs that differ from its training inputs."""
     plain = {"transform": False, "image_size": SIZE, "fit": "crop"}
-    inner = asks([flowers.normalization_layer()])
+    inner = make_model([flowers.normalization_layer()])
     cases = {
-        "normalised twice": (asks([flowers.normalization_layer()]), {"transform": True}, "standard deviation of .*, which here is 1"),
-        "behind a flip": (asks([keras.layers.RandomFlip(), flowers.normalization_layer()]), {"transform": True}, "'normalization'"),
-        "within a model": (keras.Sequential([keras.Input((SIZE, SIZE, 3)), inner]), {"transform": True}, "'normalization' was adapted to"),
-        "scaled twice": (asks([keras.layers.Rescaling(1 / 255)]), {"transform": True}, "multiplies .* 0.0039.* at most .* already"),
-        "made for normalised images": (
-            asks([keras.layers.Normalization(mean=[0.0] * 3, variance=[1.0] * 3)]), plain, "standard deviation of 1, which here is"
+        "normalized twice": (
+            make_model([flowers.normalization_layer()]),
+            {"transform": True},
+            "standard deviation of .*, which here is 1",
         ),
-        "made for integers": (asks([], dtype="uint8"), {"transform": True}, "float32 .* takes uint8"),
-        "made for another size": (asks([], (32, 32, 3)), plain, r"uint8 \[None, 24, 24, 3\].* takes float32 \[None, 32,"),
+        "normalized after a flip": (
+            make_model([keras.layers.RandomFlip(), flowers.normalization_layer()]),
+            {"transform": True},
+            "'normalization'",
+        ),
+        "normalized in a nested model": (
+            keras.Sequential([keras.Input((SIZE, SIZE, 3)), inner]),
+            {"transform": True},
+            "'normalization' was adapted to",
+        ),
+        "scaled twice": (
+            make_model([keras.layers.Rescaling(1 / 255)]),
+            {"transform": True},
+            "multiplies .* 0.0039.* at most .* already",
+        ),
+        "trained on normalized images": (
+            make_model([keras.layers.Normalization(mean=[0.0] * 3, variance=[1.0] * 3)]),
+            plain,
+            "standard deviation of 1, which here is",
+        ),
+        "trained on integers": (make_model([], dtype="uint8"), {"transform": True}, "float32 .* takes uint8"),
+        "trained on another size": (
+            make_model([], (32, 32, 3)),
+            plain,
+            r"uint8 \[None, 24, 24, 3\].* takes float32 \[None, 32,",
+        ),
     }
     for case, (model, options, message) in cases.items():
         model.compile("adam", "sparse_categorical_crossentropy")
         with pytest.raises(ValueError) as error:
             tf_input.export_serving(model, flowers, tmp_path / "1", **options)
-        assert re.search(f"the model was probably not trained on such inputs.*{message}", str(error.value)), (case, str(error.value))
+        assert re.search(f"not trained on such inputs.*{message}", str(error.value)), (case, str(error.value))
     assert not list(tmp_path.iterdir())
 
 
 def plain_model(*layers, units=1) -> keras.Model:
-    """A model without a layer that rescales its inputs; with one score for two classes."""
+    """Returns a model without a rescaling layer. With one unit, the model has a single score for two classes."""
     keras.utils.set_random_seed(0)
     output = [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(units, activation="sigmoid" if units == 1 else "softmax")]
     model = keras.Sequential([keras.Input((12, 16, 3)), *layers, *output])
@@ -177,8 +201,8 @@ def two_classes(tmp_path_factory) -> tf_input.PreparedDataset:
 
 
 @pytest.mark.slow
-def test_a_model_trained_on_rescaled_batches_is_exported_by_the_advice(two_classes, tmp_path, caplog):
-    """Each way to export it with the wrong inputs fails, and the layer that the message names gives the scores of the training."""
+def test_model_trained_on_rescaled_batches_is_exported_as_advised(two_classes, tmp_path, caplog):
+    """The error names the layer with which the exported model returns the scores of training."""
     train = two_classes.batches("train", batch_size=6, seed=0)
     rescale = lambda x, y: (tf.cast(x, tf.float32) / 255, y)  # noqa: E731
     mapped, model = train.map(rescale), plain_model()
@@ -196,7 +220,7 @@ def test_a_model_trained_on_rescaled_batches_is_exported_by_the_advice(two_class
     served = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"](image=tf.constant(raw))
     actual = two_classes.predict(model, "validation", batch_size=6, map_batch=rescale)
     np.testing.assert_allclose(served["scores"][:, 1:], actual["output"], atol=1e-5)
-    assert actual["predicted"].tolist() == [item.decode() for item in served["label"].numpy()] and not caplog.records
+    assert actual["predicted"].tolist() == [label.decode() for label in served["label"].numpy()] and not caplog.records
     two_classes.predict(model, "validation", batch_size=6)
     assert "map_batch" in caplog.text and "uint8" in caplog.text
     for option in ("map_example", "map_batch"):
@@ -207,12 +231,12 @@ def test_a_model_trained_on_rescaled_batches_is_exported_by_the_advice(two_class
         assert f"{option}=FUNCTION" in caplog.text
 
 
-def test_values_of_another_scale():
-    """Rescaled and centered values need the same step before the model; a change of brightness or contrast is an augmentation."""
+def test_is_other_scale_detects_rescaled_values():
+    """Changes of brightness or contrast are augmentations, which need no preprocessing in serving."""
     image = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), np.uint8)
     values, mean = image.astype(np.float32), np.float32([123.68, 116.779, 103.939])
     others = {
-        "rescaled": values / 255, "rescaled to -1..1": values / 127.5 - 1, "Caffe's mean": values[..., ::-1] - mean,
+        "rescaled": values / 255, "rescaled to -1..1": values / 127.5 - 1, "mean of Caffe": values[..., ::-1] - mean,
         "standardized": (values - values.mean()) / values.std(),
     }  # fmt: skip
     same = {"unchanged": values, "darker": values * 0.6 - 20, "brighter": values + 50, "inverted": 255 - values}
@@ -220,22 +244,22 @@ def test_values_of_another_scale():
 
 
 @pytest.mark.slow
-def test_batches_that_map_did_not_change_are_exported(two_classes, tmp_path):
+def test_exports_with_mapped_batches_whose_images_are_unchanged(two_classes, tmp_path):
     train = two_classes.batches("train", batch_size=6, seed=0)
     model = plain_model(units=2)
     for number, given in enumerate((train.map(lambda x, y: (x, 1 - y)).prefetch(1), train.repeat())):
         tf_input.export_serving(model, given, tmp_path / str(number))
 
 
-def test_statistics_of_a_training_tell_another_range(two_classes, tmp_path, caplog):
-    """A loaded model, of which no call of `map` is known: its first BatchNormalization has seen values of a 255th."""
+def test_batch_normalization_statistics_reveal_another_input_range(two_classes, tmp_path, caplog):
+    """The moving variance of the first BatchNormalization shows that the model was trained on values from 0 to 1."""
     folder, options = tf_input.open(two_classes.directory), {"transform": False, "image_size": (12, 16), "fit": "crop"}
     models = {
         "sequential": plain_model(keras.layers.Conv2D(4, 3), keras.layers.BatchNormalization(), units=2),
         "nested": plain_model(keras.Sequential([keras.layers.Conv2D(4, 3), keras.layers.BatchNormalization()]), units=2),
     }
     for name, model in models.items():
-        normalization = next(flatten_layer for flatten_layer in model._flatten_layers() if isinstance(flatten_layer, keras.layers.BatchNormalization))
+        normalization = next(layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization))
         normalization.moving_variance.assign([0.04] * 4)
         with pytest.raises(ValueError, match=f"{normalization.name}.* standard deviation"):
             tf_input.export_serving(model, folder, tmp_path / name, **options)

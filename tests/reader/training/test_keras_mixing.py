@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tf_input
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_seed_stays")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("reset_tensorflow_seed")]
 
 OPTIONS = {"batch_size": 16, "seed": 0}
 

@@ -14,7 +14,7 @@ import tf_input
 from beam_pipelines.__main__ import main
 from made_images import encode, write_files
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_seed_stays")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("reset_tensorflow_seed")]
 
 SIZE, COUNT, MAX_OBJECTS = 16, 48, 3
 COLOURS = np.array([[220, 40, 40], [40, 220, 40], [40, 40, 220]], np.uint8)

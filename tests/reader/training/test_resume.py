@@ -21,7 +21,7 @@ from resumable_training import BATCH_SIZE, EPOCHS, SAVE_FREQ, SIZE, LoggedModel,
 from tf_input.epochs.iterator_state import IteratorState
 from tf_input.pipeline import input_pipeline
 
-pytestmark = pytest.mark.usefixtures("no_seed_stays")
+pytestmark = pytest.mark.usefixtures("reset_tensorflow_seed")
 
 NUM_BATCHES = 12
 ORDER = "window"
