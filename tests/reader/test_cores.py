@@ -1,4 +1,4 @@
-"""How many cores a process may use."""
+"""Tests of the number of cores that a process may use."""
 
 import os
 import pathlib
@@ -9,8 +9,8 @@ from tf_input import cores
 
 GROUPS = {
     "no quota": ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "max 100000"}, []),
-    "a container's": ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "250000 100000"}, [2.5]),
-    "a slice within another": (
+    "container": ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "250000 100000"}, [2.5]),
+    "nested slice": (
         {"proc/self/cgroup": "0::/a/b", "sys/fs/cgroup/a/b/cpu.max": "max 100000", "sys/fs/cgroup/a/cpu.max": "50000 100000"},
         [0.5],
     ),
@@ -24,13 +24,13 @@ GROUPS = {
         },
         [3.0],
     ),
-    "something else": ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "?"}, []),
+    "invalid quota": ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "?"}, []),
     "no control groups": ({}, []),
 }
 
 
 @pytest.mark.parametrize("case", GROUPS)
-def test_quotas_of_control_groups(tmp_path, case):
+def test_reads_quotas_of_control_groups(tmp_path, case):
     files, expected = GROUPS[case]
     for name, text in files.items():
         path = tmp_path / name
@@ -40,7 +40,7 @@ def test_quotas_of_control_groups(tmp_path, case):
 
 
 @pytest.mark.parametrize("quotas, expected", [([], 4), ([2.5], 3), ([0.2], 1), ([64.0], 4), ([3.0, 1.0], 1)])
-def test_the_least_of_what_is_allowed(monkeypatch, quotas, expected):
+def test_num_cores_is_the_smallest_limit(monkeypatch, quotas, expected):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)))
     monkeypatch.setattr(cores, "quotas", lambda: iter(quotas))
     assert cores.num_cores() == expected

@@ -1,4 +1,4 @@
-"""The contract: what is written is read back, and what is damaged or foreign is refused with the reason."""
+"""Tests of the dataset format: manifests and indexes are written and read, and invalid files are rejected."""
 
 import dataclasses
 import json
@@ -47,7 +47,7 @@ def write_manifest(directory, **changes) -> None:
     (directory / "manifest.json").write_text(json.dumps({k: v for k, v in fields.items() if v is not ...}))
 
 
-def test_a_manifest_is_read_back(tmp_path):
+def test_manifest_round_trip(tmp_path):
     (tmp_path / "manifest.json").write_text(MANIFEST.to_json(), encoding="utf-8")
     manifest = read_manifest(tmp_path)
     assert manifest == MANIFEST
@@ -60,7 +60,7 @@ def test_a_manifest_is_read_back(tmp_path):
 @pytest.mark.parametrize(
     "name", ["", "..", "../x", "a/../../x", "/etc/x", "a//x", "./x", "gs://b/x", "C:\\x", "a\\..\\x", "x\n", "x\x1b[31m", "a/", "a/."]
 )
-def test_a_file_elsewhere_is_refused(tmp_path, name):
+def test_rejects_file_names_outside_of_the_dataset(tmp_path, name):
     fields = json.loads(MANIFEST.to_json())
     for key in ("name", "index", "catalog"):
         shard = {**fields["splits"]["train"]["shards"][0], key: name}
@@ -73,28 +73,28 @@ def test_a_file_elsewhere_is_refused(tmp_path, name):
 
 
 @pytest.mark.parametrize("number", [-1, 2**63, 10**30])
-def test_a_size_that_nothing_can_have_is_refused(tmp_path, number):
+def test_rejects_invalid_sizes(tmp_path, number):
     shard = {**json.loads(MANIFEST.to_json())["splits"]["train"]["shards"][0], "num_examples": number}
     write_manifest(tmp_path, splits={"train": {"shards": [shard]}})
     with pytest.raises(ValueError, match="num_examples is "):
         read_manifest(tmp_path)
 
 
-def test_a_manifest_of_another_version_is_refused_with_both_numbers(tmp_path):
+def test_error_for_other_format_version_has_both_versions(tmp_path):
     write_manifest(tmp_path, format_version=2)
     with pytest.raises(ValueError, match=r"manifest\.json: format version 2 .*version 4"):
         read_manifest(tmp_path)
 
 
-@pytest.mark.parametrize("location", ["empty", "missing", "file"])
-def test_a_directory_without_a_manifest_is_not_a_dataset(location, tmp_path):
+@pytest.mark.parametrize("name", ["empty", "missing", "file"])
+def test_rejects_directories_without_a_manifest(name, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileNotFoundError, match=f"{location} is not a dataset"):
-        read_manifest(tmp_path / location)
+    with pytest.raises(FileNotFoundError, match=f"{name} is not a dataset"):
+        read_manifest(tmp_path / name)
 
 
-def test_in_place_of_a_manifest_its_folder_is_meant(tmp_path):
+def test_path_of_manifest_file_is_rejected(tmp_path):
     write_manifest(tmp_path)
     with pytest.raises(FileNotFoundError) as caught:
         read_manifest(tmp_path / "manifest.json")
@@ -102,7 +102,7 @@ def test_in_place_of_a_manifest_its_folder_is_meant(tmp_path):
     assert str(caught.value).startswith(f"{path} is a file of a dataset. ")
 
 
-def test_a_field_of_another_type_is_refused_by_name(tmp_path):
+def test_error_names_field_of_wrong_type(tmp_path):
     fields = json.loads(MANIFEST.to_json())
     shard = fields["splits"]["train"]["shards"][0]
     cases = [({"splits": {"train": {"shards": [{**shard, name: value}]}}}, f"shards: {name} is") for name, value in (
@@ -121,7 +121,7 @@ def test_a_field_of_another_type_is_refused_by_name(tmp_path):
         read_manifest(tmp_path)
 
 
-def test_a_damaged_manifest_is_refused_by_name(tmp_path):
+def test_error_names_corrupt_manifest(tmp_path):
     cases = {
         "not a manifest": [{"format": "other"}, {"format": ...}],
         "the field 'format_version' is missing": [{"format_version": ...}],
@@ -141,7 +141,7 @@ def test_a_damaged_manifest_is_refused_by_name(tmp_path):
         "files: x: unknown field 'sha'": [{"files": {"x": {"num_bytes": 1, "crc32": 1, "sha": 1}}}],
         "shards: the field 'num_examples' is missing": [{"splits": {"train": {"shards": [{"name": "x"}]}}}],
     }
-    for message, changes in ((message, changes) for message, some in cases.items() for changes in some):
+    for message, changes in ((message, changes) for message, variants in cases.items() for changes in variants):
         write_manifest(tmp_path, **changes)
         with pytest.raises(ValueError, match=rf"manifest\.json: {message}"):
             read_manifest(tmp_path)
@@ -153,41 +153,41 @@ def test_a_damaged_manifest_is_refused_by_name(tmp_path):
             pytest.fail(repr(text))
 
 
-def test_an_unknown_kind_of_feature_is_refused_with_those_that_are_known():
+def test_rejects_unknown_feature_kinds():
     with pytest.raises(ValueError, match="feature 'film' has kind 'video'"):
         Feature("film", "video")
 
 
 @given(ROWS)
-def test_an_index_is_read_back(rows):
+def test_index_round_trip(rows):
     data = encode_index(rows, (7, 2**32 - 1))
     assert list(decode_index(data)) == rows
     assert read_index_header(data[: INDEX_HEADER.size], len(data)) == (len(rows), (7, 2**32 - 1))
 
 
-def test_a_file_that_is_not_the_one_that_was_written_is_rejected_by_name():
+def test_check_file_rejects_changed_files():
     manifest = dataclasses.replace(MANIFEST, files={"statistics.json": FileSum().extended(b"{}").extended(b"\n")})
     manifest.check_file("statistics.json", b"{}\n")
-    manifest.check_file("notes.txt", b"anything")  # not of the dataset
+    manifest.check_file("notes.txt", b"anything")  # files outside the manifest are not checked
     for data in (b"", b"{}", b"{ \n"):
         with pytest.raises(ValueError, match="^statistics.json has "):
             manifest.check_file("statistics.json", data)
 
 
 @given(ROWS, st.integers(1, 30))
-def test_a_truncated_or_extended_index_is_refused(rows, num_bytes):
+def test_rejects_truncated_or_extended_index(rows, num_bytes):
     data = encode_index(rows, (0, 0))
     for corrupt in (data[:-num_bytes], data + bytes(num_bytes)):
         with pytest.raises(ValueError, match=rf"\b({len(corrupt)}|{len(corrupt) - INDEX_HEADER.size}) bytes"):
             decode_index(corrupt)
 
 
-def test_an_index_with_a_wrong_header_is_refused_with_what_was_expected():
+def test_error_for_invalid_index_header_has_expected_values():
     data = encode_index([(0, 10, 100, 1)], (0, 0))
     cases = {
         "magic": b"NOTINDEX" + data[8:],
         "version 1": data[:8] + struct.pack("<I", 1) + data[12:],
-        "bytes a row": data[:12] + struct.pack("<I", 32) + data[16:],
+        "bytes per row": data[:12] + struct.pack("<I", 32) + data[16:],
     }
     for case, corrupt in cases.items():
         with pytest.raises(ValueError, match="b'RMILLIDX', version 4, 24"):
@@ -195,7 +195,7 @@ def test_an_index_with_a_wrong_header_is_refused_with_what_was_expected():
             pytest.fail(case)
 
 
-def test_names_of_files():
+def test_file_names_of_a_dataset():
     assert dataset_format.shard_name("f", "train", 3, 12) == "f-train.tfrecord-00003-of-00012"
     assert dataset_format.index_name("f", "train", 3, 12) == "index/f-train-00003-of-00012.idx"
     assert dataset_format.label_file_name("label") == "label.labels.txt"

@@ -1,4 +1,4 @@
-"""A dataset of folds: one to validate with, and the others together to train with."""
+"""Tests of reading a dataset with folds: one fold is the validation split, and the other folds are the training split."""
 
 import json
 import pathlib
@@ -22,32 +22,32 @@ def directory(tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.mark.slow(3)
-def test_each_fold_validates_what_the_others_train(directory):
-    every = tf_input.open(directory)
-    assert every.splits == ("fold0", "fold1", "fold2")
-    validated = []
+def test_each_fold_is_the_validation_split_of_the_other_folds(directory):
+    all_folds = tf_input.open(directory)
+    assert all_folds.splits == ("fold0", "fold1", "fold2")
+    validation_keys = []
     for fold in range(3):
         data = tf_input.open(directory, fold=(3, fold))
         assert data.splits == ("train", "validation") and (data.num_examples("train"), data.num_examples("validation")) == (20, 10)
         keys = {split: sorted(example["key"] for example in data[split]) for split in data}
-        assert keys["validation"] == sorted(example["key"] for example in every[f"fold{fold}"])
+        assert keys["validation"] == sorted(example["key"] for example in all_folds[f"fold{fold}"])
         assert not set(keys["train"]).intersection(keys["validation"]) and len(set(keys["train"])) == 20
-        validated += keys["validation"]
-        assert data.class_weight() == every.class_weight("fold0"), "classes have their shares everywhere"
+        validation_keys += keys["validation"]
+        assert data.class_weight() == all_folds.class_weight("fold0"), "stratified folds have equal class shares"
         batches = [labels.numpy() for _, labels in data.batches("train", batch_size=5, image_size=8, seed=0)]
         assert np.bincount(np.concatenate(batches)).tolist() == [12, 8]
         assert pickle.loads(pickle.dumps(data)).num_examples("train") == 20
-    assert len(set(validated)) == 30
+    assert len(set(validation_keys)) == 30
 
 
-def test_a_dataset_has_one_kind_of_folds(directory):
-    """Folds of `batches` are of another hash than those of `--folds`."""
+def test_rejects_folds_of_batches_if_the_dataset_has_folds(directory):
+    """Folds of `batches` are computed by another hash than folds of `--folds`."""
     for data, split in ((tf_input.open(directory), "fold0"), (tf_input.open(directory, fold=(3, 1)), "train")):
         with pytest.raises(ValueError, match=r"--folds.*open\(.*fold=\(5, 0\)\)"):
             data.batches(split, batch_size=5, fold=(3, (1, 2)))
 
 
-def test_a_fold_may_be_a_list_or_of_numpy(directory):
+def test_fold_can_be_a_list_or_numpy_integers(directory):
     for fold in ((np.int64(3), np.uint8(1)), [3, 1], (3, np.int64(1))):
         data = tf_input.open(directory, fold=fold)
         assert data.fold == (3, 1) and set(map(type, data.fold)) == {int}, fold
@@ -55,7 +55,7 @@ def test_a_fold_may_be_a_list_or_of_numpy(directory):
         assert iterator_state.fingerprint["dataset"]["fold"] == [3, 1] and data.num_examples("validation") == 10, fold
 
 
-def test_pixels_are_those_of_all_that_is_trained_with(directory):
+def test_pixel_statistics_are_merged_from_the_training_folds(directory):
     splits = tf_input.open(directory).statistics["splits"]
     merged = tf_input.open(directory, fold=(3, 1)).statistics["splits"]["train"]["pixels"]
     parts = [splits[name]["pixels"] for name in ("fold0", "fold2")]
@@ -66,7 +66,7 @@ def test_pixels_are_those_of_all_that_is_trained_with(directory):
     np.testing.assert_allclose(merged["variance"], (nums * (variances + means**2)).sum(0) / nums.sum() - mean**2)
 
 
-def test_which_says_of_a_training_with_a_fold_what_batches_had(directory, tmp_path, capsys):
+def test_which_returns_the_examples_of_a_batch_with_a_fold(directory, tmp_path, capsys):
     options = {"batch_size": 5, "image_size": 8, "seed": 0}
     data = tf_input.open(directory, fold=(3, 1))
     train = data.batches("train", keys=True, **options)
@@ -76,10 +76,10 @@ def test_which_says_of_a_training_with_a_fold_what_batches_had(directory, tmp_pa
     model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)])
     model.compile("sgd", "mse")
     tf_input.Checkpoint(tmp_path, model, data.batches("train", **options)).save()
-    for how in (["--open_fold=3,1", "--batch_size=5", "--seed=0"], ["--checkpoint", str(tmp_path)]):
+    for arguments in (["--open_fold=3,1", "--batch_size=5", "--seed=0"], ["--checkpoint", str(tmp_path)]):
         capsys.readouterr()
-        assert main(["which", str(directory), "--epoch=2", "--step=3", "--json", *how]) == 0
-        assert [load["key"] for load in json.loads(capsys.readouterr().out)["examples"]] == keys
+        assert main(["which", str(directory), "--epoch=2", "--step=3", "--json", *arguments]) == 0
+        assert [example["key"] for example in json.loads(capsys.readouterr().out)["examples"]] == keys
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,6 @@ def test_which_says_of_a_training_with_a_fold_what_batches_had(directory, tmp_pa
         ((2, 0), r"fold0, fold1, fold2.*--folds 2"),
     ],
 )
-def test_folds_that_are_not_there_are_one_line(directory, fold, message):
+def test_rejects_invalid_and_unknown_folds(directory, fold, message):
     with pytest.raises(ValueError, match=message):
         tf_input.open(directory, fold=fold)

@@ -1,4 +1,4 @@
-"""What a newcomer meets: names, signatures, messages, a mapping of splits, and what it looks like when it is printed."""
+"""Tests of public names, signatures, error messages, the mapping of splits, and printed representations."""
 
 import ast
 import dataclasses
@@ -35,47 +35,48 @@ def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
 
 
 @pytest.fixture(scope="module")
-def others(flowers, tmp_path_factory) -> tf_input.RecordFiles:
-    """The records of a split, in files of somebody else."""
-    folder = tmp_path_factory.mktemp("others")
+def record_files(flowers, tmp_path_factory) -> tf_input.RecordFiles:
+    """Records of a split in TFRecord files without a manifest."""
+    folder = tmp_path_factory.mktemp("records")
     for index, shard in enumerate(flowers.manifest.splits["train"]):
         (folder / f"{index}.tfrecord").write_bytes((flowers.directory / shard.name).read_bytes())
     return tf_input.open_tfrecords(folder / "*.tfrecord", {"image": "image", "label": "label"})
 
 
-def functions(flowers: tf_input.PreparedDataset, others: tf_input.RecordFiles) -> dict[str, Callable[..., Any]]:
-    """All that take the options of ReadConfig."""
+def functions(flowers: tf_input.PreparedDataset, record_files: tf_input.RecordFiles) -> dict[str, Callable[..., Any]]:
+    """Returns all functions that have the options of ReadConfig."""
     return {
         "batches": flowers.batches,
         "as_numpy": flowers.as_numpy,
         "example_spec": flowers.example_spec,
-        "RecordFiles.batches": others.batches,
-        "RecordFiles.example_spec": others.example_spec,
+        "RecordFiles.batches": record_files.batches,
+        "RecordFiles.example_spec": record_files.example_spec,
     }
 
 
-def test_options_stand_in_signatures_with_their_types_and_defaults(flowers, others):
+def test_signatures_have_options_with_types_and_defaults(flowers, record_files):
     fields = inspect.signature(ReadConfig).parameters
-    left_out = {*SELECTING, "start_epoch", "start_step", "hosts", "service", "memory_budget", "read_buffer"}  # without an index
-    for case, function in functions(flowers, others).items():
+    # these options need an index
+    missing_options = {*SELECTING, "start_epoch", "start_step", "hosts", "service", "memory_budget", "read_buffer"}
+    for case, function in functions(flowers, record_files).items():
         parameters = list(inspect.signature(function).parameters.values())
         assert [parameter.name for parameter in parameters[:2]] == ["split", "config"], case
-        options = {item.name: item for item in parameters[2:]}
-        assert options.keys() == fields.keys() - (left_out if "RecordFiles" in case else set()), case
+        options = {parameter.name: parameter for parameter in parameters[2:]}
+        assert options.keys() == fields.keys() - (missing_options if "RecordFiles" in case else set()), case
         for name, option in options.items():
             assert option.kind is inspect.Parameter.KEYWORD_ONLY, (case, name)
             assert (option.annotation, option.default) == (fields[name].annotation, fields[name].default), (case, name)
-    for location in (flowers.batches, tf_input.PreparedDataset.batches):
-        shown = " ".join(pydoc.render_doc(location, renderer=pydoc.plaintext).split())  # Python 3.13 prints a parameter to a line
+    for method in (flowers.batches, tf_input.PreparedDataset.batches):
+        shown = " ".join(pydoc.render_doc(method, renderer=pydoc.plaintext).split())  # Python 3.13 prints one parameter per line
         assert "config: tf_input.read_config.ReadConfig | None = None, *, batch_size: int, image_size: " in shown
         assert "seed: int | None = None" in shown and "for `model.fit`" in shown
 
 
-def test_what_type_checkers_see_is_what_there_is():
+def test_read_options_match_read_config():
     assert typing.get_type_hints(ReadOptions) == {field.name: field.type for field in dataclasses.fields(ReadConfig)}
 
 
-def test_a_misspelt_option_is_told_which_was_meant(flowers, others):
+def test_error_for_misspelled_option_suggests_the_correct_one(flowers, record_files):
     cases = {
         "batchsize": "batch_size",
         "img_size": "image_size",
@@ -87,7 +88,7 @@ def test_a_misspelt_option_is_told_which_was_meant(flowers, others):
         "Batch_size": "batch_size",
         "configs": "config",
     }
-    for case, function in functions(flowers, others).items():
+    for case, function in functions(flowers, record_files).items():
         for name, expected in cases.items():
             with pytest.raises(TypeError) as caught:
                 function("train", batch_size=8, image_size=SIZE, **{name: 8})
@@ -113,13 +114,13 @@ def test_a_misspelt_option_is_told_which_was_meant(flowers, others):
         assert str(caught.value) == message
 
 
-def test_options_that_need_an_index_are_still_refused_by_their_names(others):
+def test_error_names_options_that_need_an_index(record_files):
     with pytest.raises(ValueError, match="start_epoch=2 "):
-        others.batches(batch_size=8, image_size=SIZE, start_epoch=2)
+        record_files.batches(batch_size=8, image_size=SIZE, start_epoch=2)
 
 
 @pytest.mark.slow
-def test_a_config_is_given_whole_or_with_changes(flowers, others):
+def test_config_can_be_combined_with_options(flowers, record_files):
     config = ReadConfig(8, image_size=SIZE, seed=3, shuffle=False)
     cases = {
         "options": (None, {"batch_size": 8, "seed": 3, "image_size": SIZE, "shuffle": False}, config),
@@ -129,18 +130,18 @@ def test_a_config_is_given_whole_or_with_changes(flowers, others):
     for case, (given, options, expected) in cases.items():
         for data in (flowers.batches("train", given, **options), flowers.as_numpy("train", config=given, **options)):
             assert data.reading.config == dataclasses.replace(expected, hosts=data.reading.config.hosts), case
-        for source in (flowers, others):
+        for source in (flowers, record_files):
             x, _ = source.example_spec("train", given, **options)
             assert x.shape.as_list() == [None, *SIZE, 3], case
-        data = others.batches("train", given, **options)
+        data = record_files.batches("train", given, **options)
         assert len(next(data.as_numpy_iterator())[0]) == expected.batch_size, case
-    with pytest.raises(TypeError, match="^batch_size is missing"):
+    with pytest.raises(TypeError, match="^batch_size"):
         flowers.batches("train", image_size=SIZE)
     with pytest.raises(TypeError, match="^config=128"):
         flowers.batches("train", 128)
 
 
-RIGHT = """
+VALID_CODE = """
 from typing import Any, assert_type
 
 import numpy as np
@@ -162,7 +163,7 @@ flowers.predict(len, "test", batch_size=8, output="found.csv")
 assert_type(tf_input.find_hosts(), tuple[int, int])
 assert_type(tf_input.__version__, str)
 """
-WRONG = {
+INVALID_LINES = {
     'flowers.batches("train", batchsize=128)': 'Unexpected keyword argument "batchsize" for "batches"',
     'flowers.as_numpy("train", batch_size="128")': 'Argument "batch_size" to "as_numpy" of "PreparedDataset" has incompatible type "str"',
     'flowers.batches("train", batch_size=8, fit="zoom")': 'Argument "fit" to "batches" of "PreparedDataset" has incompatible type',
@@ -176,49 +177,49 @@ WRONG = {
 
 
 @pytest.mark.slow
-def test_a_type_checker_sees_options_and_names(tmp_path):
+def test_mypy_checks_options_and_names(tmp_path):
     pytest.importorskip("mypy", reason="needs mypy: pip install 'recordmill[test]'")
-    (tmp_path / "user.py").write_text(RIGHT + "\n".join(WRONG))
-    # From a folder of its own: what is installed here, with `-e` as `make` does it, is all that it is told of.
+    (tmp_path / "user.py").write_text(VALID_CODE + "\n".join(INVALID_LINES))
+    # The program is in another folder, so that mypy finds only the installed package.
     command = [sys.executable, "-m", "mypy", "--no-error-summary", "user.py"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    errors: dict[str, str] = {}  # the first of each line: what may be of two classes has one of each
+    errors: dict[str, str] = {}  # the first error of each line; overloads and unions have several errors
     for line in run.stdout.splitlines():
-        location, is_error, message = line.partition(": error: ")
+        position, is_error, message = line.partition(": error: ")
         if is_error:
-            errors.setdefault(location, message)
-    first = RIGHT.count("\n") + 1
-    assert list(errors) == [f"user.py:{first + index}" for index in range(len(WRONG))], run.stdout + run.stderr
-    for message, expected in zip(errors.values(), WRONG.values(), strict=True):
+            errors.setdefault(position, message)
+    first = VALID_CODE.count("\n") + 1
+    assert list(errors) == [f"user.py:{first + index}" for index in range(len(INVALID_LINES))], run.stdout + run.stderr
+    for message, expected in zip(errors.values(), INVALID_LINES.values(), strict=True):
         assert message.startswith(expected)
 
 
-def test_public_names():
+def test_public_names_match_their_modules():
     tree = ast.parse((ROOT / "tf_input/__init__.py").read_text())
     (typed,) = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     imports = [node for node in typed.body if isinstance(node, ast.ImportFrom)]
-    homes = {alias.name: node.module for node in imports for alias in node.names}
-    assert homes == {name: f"tf_input.{home}" for name, home in tf_input._HOMES.items()}
-    assert sorted(tf_input.__all__) == sorted(homes) and dir(tf_input) == sorted([*homes, "__version__"])
-    for name, home in homes.items():
-        assert getattr(tf_input, name).__module__ == home, name
+    modules = {alias.name: node.module for node in imports for alias in node.names}
+    assert modules == {name: f"tf_input.{module}" for name, module in tf_input._HOMES.items()}
+    assert sorted(tf_input.__all__) == sorted(modules) and dir(tf_input) == sorted([*modules, "__version__"])
+    for name, module in modules.items():
+        assert getattr(tf_input, name).__module__ == module, name
     with pytest.raises(AttributeError, match="module 'tf_input' has no attribute 'opne'"):
         tf_input.opne
     for package in ("tf_input", "beam_pipelines"):
         assert (ROOT / package / "py.typed").read_text() == ""
 
 
-def test_the_version_is_that_of_the_package(tmp_path):
+def test_version_is_that_of_the_installed_package(tmp_path):
     code = "import sys, tf_input; print(tf_input.__version__, 'tensorflow' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert run.stdout.split() == ["0.1.0", "False"]
     code = "import sys; sys.path = [p for p in sys.path if 'packages' not in p]; import tf_input; print(hasattr(tf_input, '__version__'))"
-    command = [sys.executable, "-S", "-c", code]  # without site-packages nothing is installed, and beside this copy nothing says what is
+    command = [sys.executable, "-S", "-c", code]  # without site-packages, the copy has no metadata
     shutil.copytree(ROOT / "tf_input", tmp_path / "tf_input")
     assert subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env={}).stdout.split() == ["False"]
 
 
-def test_a_dataset_is_a_mapping_of_splits(flowers):
+def test_dataset_is_a_mapping_of_splits(flowers):
     counts = {"train": 93, "validation": 17}
     assert isinstance(flowers, typing.Mapping) and len(flowers) == 2 and list(flowers) == list(flowers.keys()) == list(counts)
     assert {split: len(examples) for split, examples in flowers.items()} == counts
@@ -227,35 +228,36 @@ def test_a_dataset_is_a_mapping_of_splits(flowers):
     assert flowers.get("test") is None and flowers.get("train") is flowers["train"]
     assert [example["key"] for example in flowers["train"][3:5]] == [flowers["train"][3]["key"], flowers["train"][4]["key"]]
     again = tf_input.open(flowers.directory)
-    assert flowers == flowers and flowers != again and len({flowers, again, flowers}) == 2  # each with what it holds
+    # each opened dataset is a distinct object
+    assert flowers == flowers and flowers != again and len({flowers, again, flowers}) == 2
 
 
-def test_an_unknown_split_is_told_which_there_are(flowers, others):
+def test_error_for_unknown_split_lists_splits(flowers, record_files):
     cases = {
         "trian": "split='trian'",
         "valid": "split='valid'",
         "test": "split='test'",
         0: "split=0",
     }
-    others_of_types = ([0], {"test"}, ([0],), np.array(["a", "b"]))  # some of which have no hash, or no one truth
-    cases_of_types = [(others_of_type, f"split={others_of_type!r}") for others_of_type in others_of_types]
-    for split, message in [*cases.items(), *cases_of_types]:
+    unusual_splits = ([0], {"test"}, ([0],), np.array(["a", "b"]))  # values that cannot be hashed or compared
+    unusual_cases = [(split, f"split={split!r}") for split in unusual_splits]
+    for split, message in [*cases.items(), *unusual_cases]:
         assert split not in flowers
         with pytest.raises(KeyError) as caught:
             flowers[split]
         assert caught.value.args[0].startswith(f"{message} ") and "train" in caught.value.args[0]
-        for ask in (flowers.num_examples, flowers.class_weight, lambda name: flowers.batches(name, batch_size=8)):
+        for use in (flowers.num_examples, flowers.class_weight, lambda name: flowers.batches(name, batch_size=8)):
             with pytest.raises(ValueError) as caught:
-                ask(split)
+                use(split)
             assert str(caught.value).startswith(f"{message} ")
-    for split in others_of_types:
+    for split in unusual_splits:
         with pytest.raises(ValueError, match=f"split={re.escape(repr(split))}"):
-            others.num_examples(split)
+            record_files.num_examples(split)
     with pytest.raises(ValueError, match="split='trian' .*did you mean 'train'"):
-        others.num_examples("trian")
+        record_files.num_examples("trian")
 
 
-def test_a_misspelt_feature_is_told_which_was_meant(flowers):
+def test_error_for_misspelled_feature_suggests_the_correct_one(flowers):
     cases = {
         "inputs='imge' .*did you mean 'image'": {"inputs": "imge"},
         "targets='lable' .*did you mean 'label'": {"targets": "lable"},
@@ -270,7 +272,7 @@ def test_a_misspelt_feature_is_told_which_was_meant(flowers):
         flowers.class_weight(target="lable")
 
 
-def test_what_is_printed_of_a_dataset(flowers):
+def test_dataset_prints_splits_and_features(flowers):
     num_bytes = {split: sum((flowers.directory / shard.name).stat().st_size for shard in shards) for split, shards in flowers.manifest.splits.items()}
     expected = f"""\
 flowers at {flowers.directory}
@@ -293,53 +295,53 @@ width    integer"""
     assert repr(flowers["train"]) == "<flowers, train: 93 examples>" and repr(flowers["train"][:1]) == "<flowers, train: 1 example>"
 
 
-def test_names_are_shown_as_they_are_and_do_no_harm(tmp_path):
-    made = tf_input.open(prepare_images(tmp_path, num_images={MARKUP: 6, **dict.fromkeys("abcdefg", 1)}))
-    assert f"8: {MARKUP[:23]}…, a, b, c, d, …" in str(made)
-    shown = made._repr_html_()
+def test_names_are_escaped_when_printed(tmp_path):
+    dataset = tf_input.open(prepare_images(tmp_path, num_images={MARKUP: 6, **dict.fromkeys("abcdefg", 1)}))
+    assert f"8: {MARKUP[:23]}…, a, b, c, d, …" in str(dataset)
+    shown = dataset._repr_html_()
     assert "&lt;img src=x onerror=" in shown and "<img" not in shown
     hostile = (Feature("a\x1b[31m", "class_label", (), ("x\ny", "\u202eabc", "Löwe")), Feature("b&<b>", "float", (None, 3, 4)))
-    changed = dataclasses.replace(made.manifest, name="</div>\r", schema=hostile)
-    other = tf_input.PreparedDataset(made.directory, changed, made.files.source)
+    changed = dataclasses.replace(dataset.manifest, name="</div>\r", schema=hostile)
+    other = tf_input.PreparedDataset(dataset.directory, changed, dataset.files.source)
     text, shown = str(other), other._repr_html_()
     assert "</div>\\r at" in text and "\\x1b[31m" in text and "3: x\\ny, \\u202eabc, Löwe" in text and "any × 3 × 4" in text
-    assert "\n" not in repr(other) and all(item.isprintable() or item == "\n" for item in text)
+    assert "\n" not in repr(other) and all(character.isprintable() or character == "\n" for character in text)
     assert shown.count("</div>") == 1 and "b&amp;&lt;b&gt;" in shown
 
 
-def test_home_is_expanded(flowers, others, monkeypatch, tmp_path):
+def test_home_directory_is_expanded(flowers, record_files, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(flowers.directory.parent))
-    made = tf_input.open(f"~/{flowers.directory.name}")
-    assert made.directory == flowers.directory
-    made = tf_input.open(pathlib.Path("~", flowers.directory.name), cache_directory="~/cache")
-    assert made.cache.parent == flowers.directory.parent / "cache"
-    folder = pathlib.Path(others.paths["train"][0]).parent
+    opened = tf_input.open(f"~/{flowers.directory.name}")
+    assert opened.directory == flowers.directory
+    opened = tf_input.open(pathlib.Path("~", flowers.directory.name), cache_directory="~/cache")
+    assert opened.cache.parent == flowers.directory.parent / "cache"
+    folder = pathlib.Path(record_files.paths["train"][0]).parent
     monkeypatch.setenv("HOME", str(folder))
     for pattern in ("~/*.tfrecord", ["~/0.tfrecord", pathlib.Path("~/1.tfrecord"), folder / "2.tfrecord"]):
         actual = tf_input.open_tfrecords(pattern, {"image": "image", "label": "label"})
-        assert actual.paths == others.paths
+        assert actual.paths == record_files.paths
     assert not (ROOT / "~").exists()
 
 
-def test_batches_say_what_they_are(flowers, others):
+def test_batches_have_descriptive_representations(flowers, record_files):
     options = {"batch_size": 8, "image_size": SIZE}
     spec = f"(TensorSpec(shape=(None, 24, 32, 3), dtype={tf.uint8!r}, name=None), TensorSpec(shape=(None,), dtype={tf.int64!r}, name=None))"
     train = flowers.batches("train", **options)
     assert repr(train) == str(train) == f"<flowers, train: 12 batches of 8, element_spec={spec}>"
     assert repr(flowers.batches("validation", **{**options, "batch_size": 32})).startswith("<flowers, validation: 1 batch of 32, ")
     assert repr(flowers.as_numpy("train", **options)) == f"<NumPy arrays of {train!r}>"
-    assert repr(others.batches(**options)).startswith("<TFRecords, train: an unknown number of batches of 8, element_spec=")
+    assert repr(record_files.batches(**options)).startswith("<TFRecords, train: an unknown number of batches of 8, element_spec=")
     assert repr(flowers.skipped) == "<0 corrupt records>"
-    assert repr(others) == "<RecordFiles, 3 of train; layout mapping: image=image,label=label>"
+    assert repr(record_files) == "<RecordFiles, 3 of train; layout mapping: image=image,label=label>"
 
 
-def test_what_batches_returns_is_told_by_help(flowers):
+def test_help_describes_attributes_of_batches(flowers):
     data = flowers.batches("train", batch_size=8, image_size=SIZE)
     shown = pydoc.render_doc(data, renderer=pydoc.plaintext)
     assert "Attributes:" in shown and "iterator_state: " in shown and "reading: " in shown
     assert "fingerprint" not in type(data).__doc__
 
 
-def test_class_names(flowers, others):
-    assert flowers.class_names == tuple(sorted(CLASSES)) and others.class_names == ()
+def test_class_names_of_datasets_and_record_files(flowers, record_files):
+    assert flowers.class_names == tuple(sorted(CLASSES)) and record_files.class_names == ()
     assert dataset.open is tf_input.open and dataset.PreparedDataset is tf_input.PreparedDataset

@@ -1,4 +1,4 @@
-"""What a model predicts for a split, with the keys of its examples: each once, in their order, as arrays or in a file."""
+"""Tests of `predict`, which returns or writes the predictions of a model for each example of a split in order."""
 
 import csv
 import sys
@@ -26,33 +26,34 @@ def model() -> keras.Model:
 
 
 def expected_columns(dataset: tf_input.PreparedDataset, split: str, model: keras.Model) -> dict[str, list]:
-    """Of the examples one by one, and of the batches of an evaluation."""
+    """Computes the expected columns from single examples and from evaluation batches."""
     names = dataset.class_names
     outputs = np.concatenate([model.predict_on_batch(x) for x, _ in dataset.as_numpy(split, shuffle=False, **OPTIONS)])
-    keys = [item["key"] for item in dataset[split]]
-    labels = [names[entry["label"]] for entry in dataset[split]]
+    keys = [example["key"] for example in dataset[split]]
+    labels = [names[example["label"]] for example in dataset[split]]
     return {"key": keys, "path": keys, "label": labels, "predicted": [names[output.argmax()] for output in outputs], "output": outputs.tolist()}
 
 
 @pytest.mark.slow(2)
-def test_each_example_once_in_the_order_of_the_shards(mixed, model, tmp_path):
+def test_predicts_each_example_once_in_shard_order(mixed, model, tmp_path):
     expected = expected_columns(mixed, "train", model)
     actual = mixed.predict(model, "train", **OPTIONS)
     assert {name: values.tolist() for name, values in actual.items()} == expected and actual["output"].dtype == np.float32
-    for name in ("p.parquet", "p.csv", "p.csv"):  # the second one takes the place of the first
+    for name in ("p.parquet", "p.csv", "p.csv"):  # the second CSV file replaces the first one
         assert mixed.predict(model, "train", output=tmp_path / name, **OPTIONS) is None
     table = pandas.read_parquet(tmp_path / "p.parquet")
     assert {name: [getattr(item, "tolist", lambda: item)() for item in table[name]] for name in table} == expected
     table = pandas.read_csv(tmp_path / "p.csv")
     assert [*table] == ["key", "path", "label", "predicted", "output/0", "output/1", "output/2"]
     assert table[["key", "path", "label", "predicted"]].to_dict("list") == {name: values for name, values in expected.items() if name != "output"}
-    assert (table.iloc[:, 4:].to_numpy(np.float32) == np.array(expected["output"], np.float32)).all(), "to the last bit"
+    # The CSV file has the exact values.
+    assert (table.iloc[:, 4:].to_numpy(np.float32) == np.array(expected["output"], np.float32)).all()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.csv", "p.parquet"]
 
 
 @pytest.mark.slow
 def test_predictions_can_be_sorted_by_key(mixed, model, tmp_path):
-    """They are those of the shard order, whatever the order of the shards; a selection of examples is sorted, too."""
+    """The sorted predictions equal the predictions in shard order, for complete and selected splits."""
     for options in ({}, {"where": "label == 'bee'"}, {"memory_budget": 0}, {"take": 7}):
         by_shard = mixed.predict(model, "train", **OPTIONS, **options)
         by_key = mixed.predict(model, "train", shuffle="key", **OPTIONS, **options)
@@ -66,15 +67,15 @@ def test_predictions_can_be_sorted_by_key(mixed, model, tmp_path):
     assert keys == sorted(keys) and len(keys) == mixed.num_examples("train")
 
 
-def test_what_models_may_give(mixed):
-    """Several outputs in a dictionary or a list, whole maps, numbers, with any function for a model; and several inputs."""
+def test_models_can_have_several_inputs_and_outputs(mixed):
+    """Outputs can be a dictionary or a list, dense or scalar. Any function can be a model."""
 
-    def heads(x):
+    def predict_outputs(x):
         assert type(x["image"]) is np.ndarray and x["key"].dtype == tf.string
         means = x["image"].reshape(len(x["image"]), -1).mean(axis=1)
         return {"label": np.stack([means, -means, 0 * means], axis=1), "mean": tf.constant(means), "map": x["image"][..., :1].astype(np.float16)}
 
-    actual = mixed.predict(heads, "validation", inputs=("image", "key"), **OPTIONS)
+    actual = mixed.predict(predict_outputs, "validation", inputs=("image", "key"), **OPTIONS)
     assert {name: values.shape for name, values in actual.items()} == {
         **dict.fromkeys(("key", "path", "label", "predicted/label", "output/mean"), (17,)),
         **{"output/label": (17, 3), "output/map": (17, *SIZE, 1)},
@@ -84,12 +85,12 @@ def test_what_models_may_give(mixed):
     assert [*lists][3:] == ["output/0", "output/1"] and lists["output/0"].dtype == np.uint8
     image = keras.Input((*SIZE, 3))
     flat = keras.layers.Flatten()(image)
-    two = keras.Model(image, [keras.layers.Dense(1, name="a")(flat), keras.layers.Dense(2, name="b")(flat)])
-    assert [*mixed.predict(two, "validation", targets=(), **OPTIONS)] == ["key", "path", "label", "output/a", "output/b"]
+    two_outputs = keras.Model(image, [keras.layers.Dense(1, name="a")(flat), keras.layers.Dense(2, name="b")(flat)])
+    assert [*mixed.predict(two_outputs, "validation", targets=(), **OPTIONS)] == ["key", "path", "label", "output/a", "output/b"]
 
 
-def test_one_score_for_two_classes_names_the_class(tmp_path, caplog):
-    """As `export_serving` does: by the loss, or by the activation of a model that was not compiled."""
+def test_single_score_for_two_classes_predicts_a_class(tmp_path, caplog):
+    """The decision threshold depends on the loss, or on the activation of an uncompiled model."""
     dataset = tf_input.open(prepare_images(tmp_path, "--splits=test=1", num_images={"ant": 5, "bee": 4}, image_size=SIZE))
     image = keras.Input((*SIZE, 3))
     mean = keras.layers.Rescaling(1 / 255)(keras.layers.GlobalAveragePooling2D()(image))
@@ -99,9 +100,9 @@ def test_one_score_for_two_classes_names_the_class(tmp_path, caplog):
         "not compiled": (0.5, keras.layers.Dense(1, "sigmoid", name="label"), None),
         "unknown": (None, keras.layers.Dense(1, name="label"), None),
     }
-    for name, (limit, head, loss) in models.items():
-        model = keras.Model(image, head(mean))
-        head.bias.assign([-0.1])
+    for name, (limit, layer, loss) in models.items():
+        model = keras.Model(image, layer(mean))
+        layer.bias.assign([-0.1])
         if loss is not None:
             model.compile("adam", loss)
         actual = dataset.predict(model, "test", **OPTIONS)
@@ -115,22 +116,22 @@ def test_one_score_for_two_classes_names_the_class(tmp_path, caplog):
     assert dataset.predict(model, "test", **OPTIONS)["predicted"].tolist() == [None] * 9
 
 
-def test_texts_are_texts_and_of_what_is_no_number_no_class_is_named(mixed, tmp_path):
-    """TensorFlow has texts in bytes, which CSV files had as b'...'; and argmax takes NaN for the largest."""
+def test_texts_are_decoded_and_nan_scores_have_no_predicted_class(mixed, tmp_path):
+    """TensorFlow returns texts as bytes, and `argmax` returns the index of NaN."""
     names = np.array([["ä", "b", "c"]])
 
-    def heads(x):
+    def predict_outputs(x):
         scores = np.eye(3, dtype=np.float32)[np.arange(len(x)) % 3]
         scores[::4, 2] = np.nan
         return {"name": tf.constant(names[0, :2].tolist() * 9)[: len(x)], "names": np.repeat(names, len(x), 0), "label": scores}
 
-    actual = mixed.predict(heads, "validation", **OPTIONS)
+    actual = mixed.predict(predict_outputs, "validation", **OPTIONS)
     assert actual["output/name"].tolist() == (["ä", "b"] * 9)[:10] + (["ä", "b"] * 9)[:7]
     assert actual["output/names"].tolist() == names.tolist() * 17
     assert actual["predicted/label"].tolist()[:6] == [None, "bee", "cow", "ant", None, "cow"]
-    assert "predicted" not in mixed.predict(lambda x: heads(x)["names"], "validation", **OPTIONS)
+    assert "predicted" not in mixed.predict(lambda x: predict_outputs(x)["names"], "validation", **OPTIONS)
     for name in ("p.csv", "p.parquet"):
-        mixed.predict(heads, "validation", output=tmp_path / name, **OPTIONS)
+        mixed.predict(predict_outputs, "validation", output=tmp_path / name, **OPTIONS)
     (first, second, *_) = csv.DictReader((tmp_path / "p.csv").read_text(encoding="utf-8").splitlines())
     assert (first["output/name"], first["output/names/2"], first["predicted/label"]) == ("ä", "c", "")
     assert second["predicted/label"] == "bee"
@@ -140,29 +141,29 @@ def test_texts_are_texts_and_of_what_is_no_number_no_class_is_named(mixed, tmp_p
 
 
 @pytest.mark.slow
-def test_what_is_left_out_is_left_out_of_all_columns(mixed, model, tmp_path):
-    """A part of several hosts, whose last batches are filled up, and damaged records."""
+def test_skipped_examples_are_missing_from_all_columns(mixed, model, tmp_path):
+    """Padding examples of hosts, unselected examples and corrupt records have no predictions."""
     complete = mixed.predict(model, "train", **OPTIONS)
     parts = [mixed.predict(model, "train", hosts=(2, index), **OPTIONS) for index in range(2)]
     assert [len(part["key"]) for part in parts] == [47, 46]
     rows = {key: output.tolist() for part in parts for key, output in zip(part["key"], part["output"])}
-    np.testing.assert_allclose(list(map(rows.get, complete["key"])), complete["output"], rtol=1e-5, atol=1e-4)  # batches of other sizes round sums otherwise
+    np.testing.assert_allclose(list(map(rows.get, complete["key"])), complete["output"], rtol=1e-5, atol=1e-4)  # rounding depends on the batch size
     actual = mixed.predict(model, "train", where="label == 'cow'", take=20, **OPTIONS)
     assert actual["key"].tolist() == [key for key in complete["key"] if key.startswith("cow/")][:20] and set(actual["label"]) == {"cow"}
-    made = prepare_images(tmp_path, "--splits=test=1", num_images={"ant": 9, "bee": 9}, image_size=SIZE)
-    (shard,) = made.glob("*tfrecord*")
+    directory = prepare_images(tmp_path, "--splits=test=1", num_images={"ant": 9, "bee": 9}, image_size=SIZE)
+    (shard,) = directory.glob("*tfrecord*")
     contents = bytearray(shard.read_bytes())
     contents[60] ^= 1
     shard.write_bytes(contents)
-    dataset = tf_input.open(made)
+    dataset = tf_input.open(directory)
     for options in ({}, {"memory_budget": 0}):
         actual = dataset.predict(model, "test", batch_size=7, on_error="skip", **options)
-        keys = pandas.read_parquet(made / "catalog")["key"].tolist()
+        keys = pandas.read_parquet(directory / "catalog")["key"].tolist()
         assert actual["key"].tolist() == keys[1:] == actual["path"].tolist() and len(actual["output"]) == 17
 
 
-def test_names_are_data_whatever_they_look_like(tmp_path, model):
-    """A spreadsheet would compute with some of them; others have commas, quotes and line breaks."""
+def test_special_characters_in_names_are_written_unchanged(tmp_path, model):
+    """Names can look like spreadsheet formulas, or contain commas, quotes and line breaks."""
     keys = ['=cmd|"/C calc"!A0', "+1,2", "@sum(1)", "-3 'é'"]
     names = ["=1+1.png", "-x.png", "@y.png", "z,'\".png"]
     folder = write_files(tmp_path / "in", {name: encode(picture(seed, SIZE), "PNG") for seed, name in enumerate(names)})
@@ -173,7 +174,7 @@ def test_names_are_data_whatever_they_look_like(tmp_path, model):
     dataset.predict(model, "test", batch_size=3, output=tmp_path / "p.csv")
     with open(tmp_path / "p.csv", newline="") as file:
         rows = [*csv.DictReader(file)]
-    assert sorted(row["key"] for row in rows) == sorted(item["key"] for item in dataset["test"]) == sorted(keys)
+    assert sorted(row["key"] for row in rows) == sorted(example["key"] for example in dataset["test"]) == sorted(keys)
     assert {row["path"] for row in rows} == {*names} and {row["label"] for row in rows} == {"x"}
     hostile = np.array(["a\rb", "a\nb", 'a"b,', "a\0b", "", " x", "\u202e", "NaN"], object)
     for name in ("q.csv", "q.parquet"):
@@ -183,8 +184,8 @@ def test_names_are_data_whatever_they_look_like(tmp_path, model):
     assert pandas.read_parquet(tmp_path / "q.parquet")["key"].tolist() == hostile.tolist()
 
 
-def test_what_can_not_be_predicted_is_one_line_and_leaves_no_file(mixed, model, tmp_path, monkeypatch):
-    (tmp_path / "taken.csv").mkdir()
+def test_invalid_options_raise_one_line_errors_and_write_no_file(mixed, model, tmp_path, monkeypatch):
+    (tmp_path / "folder.csv").mkdir()
     cases = {
         "augment=True": {"augment": True},
         "shuffle='exact'": {"shuffle": "exact"},
@@ -198,19 +199,19 @@ def test_what_can_not_be_predicted_is_one_line_and_leaves_no_file(mixed, model, 
         f"output='{tmp_path}/no/p.csv': ": {"output": f"{tmp_path}/no/p.csv"},
         "model=3": {"model": 3},
         "split='tset'": {"split": "tset"},
-        "output: the model returned shape (3,) for 10 examples": {"model": lambda x: np.zeros(3)},
-        "output has 12 x 16 x 3 numbers": {"model": lambda x: x, "output": tmp_path / "p.csv"},
+        "output: the model returned shape (3,)": {"model": lambda x: np.zeros(3)},
+        "output has 12 x 16 x 3 ": {"model": lambda x: x, "output": tmp_path / "p.csv"},
     }
     for message, wrong in cases.items():
         options = {"model": model, "split": "validation", **OPTIONS, **wrong}
         with pytest.raises((ValueError, TypeError, FileNotFoundError)) as caught:
             mixed.predict(options.pop("model"), options.pop("split"), **options)
         assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
-    with pytest.raises(TypeError, match="has no option 'ouput'; did you mean 'output'?"):
+    with pytest.raises(TypeError, match="'ouput'.*'output'"):
         mixed.predict(model, "validation", ouput="p.csv", **OPTIONS)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(ImportError, match="writing Parquet .and not .csv. needs the package pyarrow: pip install pyarrow"):
+    with pytest.raises(ImportError, match="pyarrow: pip install pyarrow"):
         mixed.predict(model, "validation", output=tmp_path / "p.parquet", **OPTIONS)
     mixed.predict(model, "validation", output=tmp_path / "p.csv", **OPTIONS)
     assert (tmp_path / "p.csv").read_text().startswith("key,predicted,output/0,")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.csv", "taken.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.csv", "p.csv"]

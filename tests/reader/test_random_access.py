@@ -1,4 +1,4 @@
-"""Examples by their numbers, against what TensorFlow reads from the shards with no code of ours."""
+"""Tests of access to examples by index, compared with the records that TensorFlow reads from the shards."""
 
 import pathlib
 import shutil
@@ -28,7 +28,7 @@ SOURCES = {
 
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory) -> dict[str, tf_input.PreparedDataset]:
-    """Every kind of feature, in three shards of one split."""
+    """Datasets with all kinds of features. Each dataset has one split with three shards."""
     root, actual = tmp_path_factory.mktemp("accessed"), {}
     for name, (write, options) in SOURCES.items():
         path = root / f"{name}-in"
@@ -44,7 +44,7 @@ def read_with_tensorflow(dataset: tf_input.PreparedDataset) -> list[tf.train.Exa
 
 
 def expected_value(stored: tf.train.Feature, feature: Feature) -> Any:
-    """What a feature's value should be; NumPy's where it is an array."""
+    """Returns the expected value of a feature as a Python value or a NumPy array."""
     if feature.kind == "class_label" and feature.is_ragged and not feature.name.startswith("objects/"):
         hot = np.zeros(len(feature.label_names), np.float32)
         hot[list(stored.int64_list.value)] = 1
@@ -67,7 +67,7 @@ def expected_value(stored: tf.train.Feature, feature: Feature) -> Any:
 
 @pytest.mark.slow(0.8)
 @pytest.mark.parametrize("name", SOURCES)
-def test_each_example_is_what_its_record_holds(datasets, name):
+def test_examples_contain_the_values_of_their_records(datasets, name):
     dataset = datasets[name]
     train, kinds = dataset["train"], set()
     assert len(train) == NUM
@@ -89,24 +89,24 @@ def test_each_example_is_what_its_record_holds(datasets, name):
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_an_example_is_what_a_batch_of_it_has(datasets, name):
-    """Each feature, without the dimension of the batch, and texts and single numbers as Python has them."""
+def test_example_equals_a_batch_of_size_one(datasets, name):
+    """Texts and scalars of examples are Python values."""
     dataset = datasets[name]
-    others = [feature for feature in dataset.features if not feature.startswith("objects/")]
-    names = tuple(others + ["objects"] * (len(others) < len(dataset.features)))
+    features = [feature for feature in dataset.features if not feature.startswith("objects/")]
+    names = tuple(features + ["objects"] * (len(features) < len(dataset.features)))
     size = dataset["train"][0]["image"].shape[:2]
     options = {"batch_size": 1, "image_size": size, "fit": "stretch", "shuffle": False, "targets": (), "inputs": names}
     for batch, example in zip(dataset.as_numpy("train", **options), dataset["train"], strict=True):
         assert example.keys() == batch.keys() == set(names)
         if example["image"].shape[:2] != size:
             continue
-        for value, item in zip(tf.nest.flatten(batch), tf.nest.flatten(example), strict=True):
+        for value, actual in zip(tf.nest.flatten(batch), tf.nest.flatten(example), strict=True):
             expected = value[0].decode() if isinstance(value[0], bytes) else value[0]
-            np.testing.assert_array_equal(item, expected)
-            assert np.shape(item) == np.shape(expected) and (np.shape(item) == () or item.dtype == expected.dtype)
+            np.testing.assert_array_equal(actual, expected)
+            assert np.shape(actual) == np.shape(expected) and (np.shape(actual) == () or actual.dtype == expected.dtype)
 
 
-def test_numbers_and_slices_are_those_of_a_list(datasets):
+def test_indices_and_slices_work_like_those_of_a_list(datasets):
     train = datasets["table"]["train"]
     keys = [example["key"] for example in train]
     assert len(set(keys)) == len(train) == NUM
@@ -118,7 +118,7 @@ def test_numbers_and_slices_are_those_of_a_list(datasets):
     assert train[5:][1:][2]["key"] == keys[8]
 
 
-def test_what_there_is_not_is_refused(datasets):
+def test_rejects_invalid_indices_and_splits(datasets):
     train = datasets["table"]["train"]
     for index in (NUM, -NUM - 1, 10**15):
         with pytest.raises(IndexError, match=f"example {index} .* {NUM}"):
@@ -132,7 +132,7 @@ def test_what_there_is_not_is_refused(datasets):
         datasets["table"]["test"]
 
 
-def test_threads_read_at_the_same_time(datasets):
+def test_threads_can_read_examples_concurrently(datasets):
     train = datasets["table"]["train"]
     expected = [example["image"] for example in train]
     with ThreadPoolExecutor(8) as pool:
@@ -140,13 +140,13 @@ def test_threads_read_at_the_same_time(datasets):
             np.testing.assert_array_equal(example["image"], expected[index % NUM])
 
 
-def test_a_damaged_record_is_refused_by_shard_record_and_offset(datasets, tmp_path):
+def test_error_for_corrupt_record_has_shard_record_and_offset(datasets, tmp_path):
     dataset = datasets["table"]
     copy = pathlib.Path(shutil.copytree(dataset.directory, tmp_path / "copy"))
     shard = copy / dataset.manifest.splits["train"][1].name
     first = dataset.manifest.splits["train"][0].num_examples
     data = bytearray(shard.read_bytes())
-    second = 16 + int.from_bytes(data[:8], "little")  # where the record after the first one begins
+    second = 16 + int.from_bytes(data[:8], "little")  # the offset of the second record
     data[second + 100] ^= 1
     shard.write_bytes(data)
     train = tf_input.open(copy)["train"]
