@@ -1,10 +1,10 @@
-"""What `leaks.json` says of classes."""
+"""Tests of the class statistics in `leaks.json`."""
 
 from beam_pipelines.publish.leaks_file import class_shares
 from tf_input.dataset_format import Feature
 
 
-def test_each_feature_with_classes_has_shares_and_a_class_without_an_example_none():
+def test_class_shares_cover_each_label_and_omit_classes_without_examples():
     counts = {"train": {"ant": 3, "bee": 0}, "test": {"ant": 1, "bee": 0}}
     others = {"train": {"sun": 1, "rain": 1}, "test": {"sun": 0, "rain": 2}}
     splits = {split: {"label_counts": counts[split], "other_label_counts": {"weather": others[split]}} for split in counts}

@@ -1,4 +1,5 @@
-"""The metadata files that others read: TensorFlow Metadata's schema, and what TensorFlow Datasets insists on."""
+"""Tests of the metadata files: the TensorFlow Metadata schema, `dataset_info.json` and `features.json`, and the
+manifest."""
 
 import dataclasses
 import json
@@ -31,14 +32,14 @@ def manifest() -> Manifest:
     kinds = {"height": "integer", "image": "image", "key": "text", "label": "class_label"}
     shards = (
         ShardInfo("x-train.tfrecord-00000-of-00002", 3, 30, 1, "a.idx", 7, 8, "a.parquet", 9, 10),
-        ShardInfo("b", 2, 20, 2, "b.idx", 11, 12),  # as `recordmill transform` writes them: without a catalog
+        ShardInfo("b", 2, 20, 2, "b.idx", 11, 12),  # `recordmill transform` writes shards without a catalog.
     )
     names = {"label": ("ant", "<b>bee</b>")}
     schema = tuple(Feature(name, kind, (), names.get(name, ())) for name, kind in kinds.items())
     return Manifest("x", 0, schema, {"train": shards}, 6, 1)
 
 
-def test_schema_pbtxt_is_a_schema_of_tensorflow_metadata(manifest):
+def test_schema_pbtxt_is_a_valid_tensorflow_metadata_schema(manifest):
     schema = text_format.Parse(metadata.schema_pbtxt(manifest), schema_pb2.Schema())
     features = {feature.name: feature for feature in schema.feature}
     assert {name: schema_pb2.FeatureType.Name(feature.type) for name, feature in features.items()} == {
@@ -53,21 +54,21 @@ def test_schema_pbtxt_is_a_schema_of_tensorflow_metadata(manifest):
         assert feature.presence.min_fraction == 1 and feature.HasField("shape"), name
 
 
-def test_dataset_info_has_lengths_as_text_and_no_key_that_is_not_known(manifest):
+def test_dataset_info_has_only_known_keys_and_text_shard_lengths(manifest):
     info = json.loads(json.dumps(metadata.dataset_info(manifest)))
     assert info["splits"][0]["shardLengths"] == ["3", "2"] and info["splits"][0]["numBytes"] == "50"
     assert set(info) <= {"name", "version", "fileFormat", "splits", "supervisedKeys"}
 
 
-def test_every_kind_of_feature_has_a_word_in_tensorflow_datasets(manifest):
+def test_every_feature_kind_has_a_tensorflow_datasets_class():
     from tf_input.dataset_format import FEATURE_KINDS
 
     for kind in FEATURE_KINDS:
-        item = Manifest("x", 0, (Feature("f", kind, dtype="float64" if kind == "tensor" else ""),), {}, 0, 0)
-        assert "pythonClassName" in metadata.features(item)["featuresDict"]["features"]["f"], kind
+        manifest = Manifest("x", 0, (Feature("f", kind, dtype="float64" if kind == "tensor" else ""),), {}, 0, 0)
+        assert "pythonClassName" in metadata.features(manifest)["featuresDict"]["features"]["f"], kind
 
 
-def test_shards_that_are_not_there_are_no_dataset(tmp_path):
+def test_missing_shards_or_plan_prevent_manifest(tmp_path):
     planned = PlannedInput(tmp_path, {"ant/0.png": png(0), "ant/1.png": png(1)}, num_shards=2)
 
     def write(config: PrepareJob, addresses: Sequence[ShardAddress]) -> None:
@@ -86,20 +87,20 @@ def test_shards_that_are_not_there_are_no_dataset(tmp_path):
     assert not (tmp_path / "out").exists() and not list(tmp_path.rglob("manifest.json"))
 
 
-def test_inputs_that_are_all_refused_make_no_dataset(tmp_path):
+def test_rejects_dataset_if_every_input_is_a_dead_letter(tmp_path):
     images = ImageStatistics()
     images.dead_letters.add([DeadLetter("ant/0.png", "check", "bad_image", "no image")])
     with pytest.raises(UserError, match="^no input .*:\n  - ant/0.png: no image \\(check\\)"):
         check_sums(images, make_listing("ant", num_inputs=1), make_config(tmp_path))
 
 
-def test_a_manifest_survives_its_file(manifest):
+def test_manifest_is_equal_after_json_round_trip(manifest):
     assert Manifest.from_json(manifest.to_json()) == manifest
     text = json.loads(json.dumps(manifest.to_json()))
     assert Manifest.from_json(text) == manifest
 
 
-def test_a_manifest_names_every_file_of_its_shards_with_size_and_checksum(manifest):
+def test_shard_info_lists_each_file_with_size_and_checksum(manifest):
     first, second = manifest.splits["train"]
     assert first.files() == ((first.name, 30, 1), ("a.idx", 7, 8), ("a.parquet", 9, 10))
     assert second.files() == (("b", 20, 2), ("b.idx", 11, 12))
@@ -112,12 +113,12 @@ SECRETS = {
     "a list": ("experiments", ["a=b", "api_key=x1"], ["a=b", "api_key=(hidden)"]),
     "an object": ("labels", {"Password": "x1", "team": "y"}, {"Password": "(hidden)", "team": "y"}),
     "a URL": ("job_endpoint", "https://me:x1@host:8099/a?token=x1&b=c", "https://me:(hidden)@host:8099/a?token=(hidden)&b=c"),
-    "none": ("runner", "FlinkRunner", "FlinkRunner"),
+    "no secret": ("runner", "FlinkRunner", "FlinkRunner"),
     "a number": ("parallelism", 4, 4),
 }
 
 
 @pytest.mark.parametrize("case", SECRETS)
-def test_secrets_are_hidden_wherever_they_are_in_an_option(case):
+def test_hides_secrets_in_pipeline_option_values(case):
     name, value, expected = SECRETS[case]
     assert hide_secrets(name, value) == expected

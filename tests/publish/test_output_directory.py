@@ -1,4 +1,4 @@
-"""The output of a run: whose it is, what a failed run leaves, and how a dataset gets to its place."""
+"""Tests of the output and working directories: ownership, leftovers of failed runs, and publishing a dataset."""
 
 import concurrent.futures
 import contextlib
@@ -30,37 +30,37 @@ def make_config(output: pathlib.Path, run_id: str = "run", **top: Any) -> Prepar
     return PrepareJob(input=".", output=str(output), name="made", run_id=run_id, holder=f"{run_id}'s", **top)
 
 
-def publish_whole(config: PrepareJob, manifest: bytes = b"{}") -> None:
-    """As the last step of its job does."""
+def publish_run(config: PrepareJob, manifest: bytes = b"{}") -> None:
+    """Publishes the output of a run as the last step of its job does."""
     write_files(pathlib.Path(config.working_directory), {"run.json": json.dumps({"run_id": config.run_id}).encode()})
     publish.publish(config, manifest)
 
 
-def names(directory: pathlib.Path) -> list[str]:
+def list_names(directory: pathlib.Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def test_a_run_that_fails_leaves_nothing_not_even_the_folders_on_the_way(tmp_path):
+def test_failed_run_removes_working_directory_and_created_parents(tmp_path):
     with pytest.raises(ZeroDivisionError), working_directory(make_config(tmp_path / "a" / "b" / "out")):
         (tmp_path / "a" / "b" / "out.incomplete" / "half").write_text("")
         1 / 0
-    assert names(tmp_path) == []
+    assert list_names(tmp_path) == []
 
 
-def test_what_a_killed_run_left_is_removed_wherever_it_was_killed(tmp_path):
+def test_removes_leftovers_of_killed_run_at_any_stage(tmp_path):
     killed = {
-        "as it made it": {},
-        "as it wrote the mark": {MARKER: MARKER_TEXT[:9]},
-        "at work": {MARKER: MARKER_TEXT, "half": b""},
+        "after creating the directory": {},
+        "while writing the marker": {MARKER: MARKER_TEXT[:9]},
+        "while writing files": {MARKER: MARKER_TEXT, "half": b""},
     }
     for when, files in killed.items():
         (tmp_path / "out.incomplete" / "spool").mkdir(parents=True) if len(files) == 2 else (tmp_path / "out.incomplete").mkdir()
         for name, data in files.items():
             (tmp_path / "out.incomplete" / name).write_bytes(data)
         with working_directory(make_config(tmp_path / "out")):
-            assert names(tmp_path / "out.incomplete") == [MARKER, LEASE, "run"] and not names(tmp_path / "out.incomplete/run"), when
+            assert list_names(tmp_path / "out.incomplete") == [MARKER, LEASE, "run"] and not list_names(tmp_path / "out.incomplete/run"), when
             assert (tmp_path / "out.incomplete" / MARKER).read_bytes() == MARKER_TEXT, when
-        assert names(tmp_path) == [], when
+        assert list_names(tmp_path) == [], when
 
 
 def snapshot(folder: pathlib.Path) -> dict[str, bytes | None]:
@@ -69,18 +69,18 @@ def snapshot(folder: pathlib.Path) -> dict[str, bytes | None]:
 
 FOREIGN = {
     "notes": ("out.incomplete", {"notes.txt": b"mine"}, "out.incomplete, which the run needs"),
-    "another's mark": ("out.incomplete", {MARKER: b"to do", "notes.txt": b"mine"}, "has files from elsewhere"),
-    "part of a mark": ("out.incomplete", {MARKER: MARKER_TEXT[:9], "notes.txt": b"mine"}, "has files from elsewhere"),
-    "stepped aside": ("out.replaced", {"manifest.json": b"{}"}, "Restore it (`mv "),
-    "notes beside": ("out.replaced", {"notes.txt": b"mine"}, "out.replaced"),
+    "marker of another program": ("out.incomplete", {MARKER: b"to do", "notes.txt": b"mine"}, "has files from elsewhere"),
+    "incomplete marker": ("out.incomplete", {MARKER: MARKER_TEXT[:9], "notes.txt": b"mine"}, "has files from elsewhere"),
+    "replaced dataset": ("out.replaced", {"manifest.json": b"{}"}, "Restore it (`mv "),
+    "notes in out.replaced": ("out.replaced", {"notes.txt": b"mine"}, "out.replaced"),
 }
 
 
 @pytest.mark.slow(0.4)
 @pytest.mark.parametrize("case", FOREIGN)
 @pytest.mark.parametrize("source", ["images", "rubbish"])
-def test_what_no_run_has_put_there_is_refused_in_one_line_and_stays(tmp_path, capsys, monkeypatch, case, source):
-    """Also where the run would have failed; as a user types it."""
+def test_rejects_unexpected_files_and_keeps_them(tmp_path, capsys, monkeypatch, case, source):
+    """The command rejects unexpected files before it reads any input, so the message is the same for corrupt images."""
     name, files, reported = FOREIGN[case]
     write_class_folders(tmp_path / "images", {"a": 2, "b": 2})
     write_files(tmp_path / "rubbish", {"a/1.jpg": b"no image", "b/1.jpg": b"no image"})
@@ -95,80 +95,80 @@ def test_what_no_run_has_put_there_is_refused_in_one_line_and_stays(tmp_path, ca
     assert main(["prepare", "--input", source, "--output", "out", "--overwrite"]) == (0 if source == "images" else 2)
 
 
-def test_a_link_to_a_folder_is_not_taken_for_what_a_run_left(tmp_path):
+def test_rejects_symbolic_link_as_working_directory(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "out.incomplete").symlink_to(tmp_path / "mine")
     with pytest.raises(UserError, match="has files from elsewhere"), working_directory(make_config(tmp_path / "out")):
         pass
-    assert names(tmp_path) == ["mine", "out.incomplete"]
+    assert list_names(tmp_path) == ["mine", "out.incomplete"]
 
 
-def test_what_came_to_the_output_meanwhile_is_left_as_it_is(tmp_path):
+def test_keeps_output_that_appeared_during_the_run(tmp_path):
     config = make_config(tmp_path / "out", is_output_new=True)
     with pytest.raises(RunError, match="/out "), working_directory(config):
         write_files(tmp_path / "out", {"notes.txt": b"mine"})
-        publish_whole(config)
+        publish_run(config)
     assert snapshot(tmp_path) == {"out": None, "out/notes.txt": b"mine"}
 
 
-def test_what_this_very_run_has_published_may_be_replaced_by_its_second_attempt(tmp_path):
+def test_second_attempt_replaces_output_of_same_run(tmp_path):
     config = make_config(tmp_path / "out", is_output_new=True)
     with working_directory(config):
-        publish_whole(config)
-        assert names(tmp_path) == ["out"] and names(tmp_path / "out") == ["manifest.json", "run.json"], "the mark is gone"
-        make_marked(config.scratch_directory)  # the whole job is tried again
+        publish_run(config)
+        assert list_names(tmp_path) == ["out"] and list_names(tmp_path / "out") == ["manifest.json", "run.json"], "the marker is removed"
+        make_marked(config.scratch_directory)  # The runner retries the whole job.
         write_files(pathlib.Path(config.working_directory), {"half": b""})
         publish.publish(config, b"{}")
-    assert names(tmp_path / "out") == ["manifest.json", "run.json"]
+    assert list_names(tmp_path / "out") == ["manifest.json", "run.json"]
 
 
-def test_a_job_whose_command_was_killed_publishes_nothing_once_another_run_has_begun(tmp_path):
+def test_orphaned_job_publishes_nothing_after_another_run_takes_over(tmp_path):
     orphan = make_config(tmp_path / "out", is_output_new=True)
     context = working_directory(orphan)
     context.__enter__()
     write_files(pathlib.Path(orphan.working_directory), {"made-0": b"its own"})
-    os.rename(tmp_path / "out.incomplete", tmp_path / "killed")  # the command's lock goes with it
+    os.rename(tmp_path / "out.incomplete", tmp_path / "killed")  # The lock of the command moves with the directory.
     shutil.copytree(tmp_path / "killed", tmp_path / "out.incomplete")
     with working_directory(other := make_config(tmp_path / "out", "other", is_output_new=True)):
-        assert names(tmp_path / "out.incomplete") == [MARKER, LEASE, "other"]
-        with pytest.raises(OSError):  # wherever the job is: what it writes to is gone
+        assert list_names(tmp_path / "out.incomplete") == [MARKER, LEASE, "other"]
+        with pytest.raises(OSError):  # The directory that the orphaned job writes to was removed.
             (pathlib.Path(orphan.working_directory) / "made-1").write_bytes(b"its own")
         with pytest.raises(RunError, match="another run has taken over"):
             publish.publish(orphan, b"{}")
-        publish_whole(other, b"[]")
+        publish_run(other, b"[]")
     assert (tmp_path / "out" / "manifest.json").read_bytes() == b"[]"
 
 
-def test_a_job_whose_command_was_killed_may_publish_where_nobody_has_taken_over(tmp_path):
+def test_orphaned_job_publishes_if_no_other_run_took_over(tmp_path):
     config = make_config(tmp_path / "out", is_output_new=True)
     with working_directory(config):
         shutil.copytree(tmp_path / "out.incomplete", tmp_path / "killed")
     os.rename(tmp_path / "killed", tmp_path / "out.incomplete")
-    publish_whole(config)
-    assert names(tmp_path) == ["out"]
+    publish_run(config)
+    assert list_names(tmp_path) == ["out"]
 
 
-def test_two_runs_do_not_write_to_one_output(tmp_path, capsys):
+def test_second_run_to_the_same_output_is_rejected(tmp_path, capsys):
     with working_directory(make_config(tmp_path / "out")):
         (tmp_path / "out.incomplete" / "half").write_text("")
         with pytest.raises(BusyError, match="another run is writing"), working_directory(make_config(tmp_path / "out")):
             pass
-        assert names(tmp_path / "out.incomplete") == [MARKER, LEASE, "half", "run"]
+        assert list_names(tmp_path / "out.incomplete") == [MARKER, LEASE, "half", "run"]
         assert main(["status", str(tmp_path / "out")]) == 0
         reported = capsys.readouterr().out
         assert "run:      run: running (process " in reported and "next:" not in reported, reported
 
 
-def test_who_goes_on_where_another_has_come_to_the_end_is_told_so(tmp_path):
-    gone_on = pytest.raises(BusyError, match="--output=.*out: another .*resumed")
-    with gone_on, working_directory(make_config(tmp_path / "out"), ResumePolicy.RESUME):
+def test_resume_is_rejected_if_another_run_has_finished(tmp_path):
+    busy_error = pytest.raises(BusyError, match="--output=.*out: another .*resumed")
+    with busy_error, working_directory(make_config(tmp_path / "out"), ResumePolicy.RESUME):
         pass
-    with working_directory(make_config(tmp_path / "out")):  # which nothing is in the way of
+    with working_directory(make_config(tmp_path / "out")):  # Nothing prevents a run without --resume.
         pass
-    assert names(tmp_path) == []
+    assert list_names(tmp_path) == []
 
 
-def test_what_a_cancelled_job_still_writes_is_waited_for(tmp_path, monkeypatch):
+def test_waits_until_cancelled_job_stops_writing(tmp_path, monkeypatch):
     directory, until = str(tmp_path / "out.incomplete"), time.monotonic() + 0.5
     make_marked(directory)
     left = tmp_path / "out.incomplete" / "left"
@@ -182,7 +182,7 @@ def test_what_a_cancelled_job_still_writes_is_waited_for(tmp_path, monkeypatch):
                 (left / f"{number}").touch()
 
     def remove(path: str, remove: Callable[..., None] = os.rmdir, **options: Any) -> None:
-        """Somebody has just written, as long as they do."""
+        """Waits until another thread has written a file, so that removing the directory fails at first."""
         while time.monotonic() < until and not os.listdir(left):
             pass
         remove(path, **options)
@@ -191,11 +191,11 @@ def test_what_a_cancelled_job_still_writes_is_waited_for(tmp_path, monkeypatch):
     with concurrent.futures.ThreadPoolExecutor() as threads:
         threads.submit(write)
         with own_directory(directory, "--output", "busy"):
-            assert names(tmp_path / "out.incomplete") == [MARKER]
-    assert names(tmp_path) == [] and time.monotonic() > until
+            assert list_names(tmp_path / "out.incomplete") == [MARKER]
+    assert list_names(tmp_path) == [] and time.monotonic() > until
 
 
-def test_a_folder_that_cannot_be_emptied_is_told_in_one_line(tmp_path, monkeypatch):
+def test_reports_folder_that_cannot_be_emptied(tmp_path, monkeypatch):
     directory = str(tmp_path / "out.incomplete")
     make_marked(directory)
     (tmp_path / "out.incomplete" / "left").mkdir()
@@ -206,15 +206,15 @@ def test_a_folder_that_cannot_be_emptied_is_told_in_one_line(tmp_path, monkeypat
         pass
 
 
-def test_a_place_that_is_no_folder_is_told_and_stays(tmp_path):
+def test_rejects_file_in_place_of_working_directory_and_keeps_it(tmp_path):
     (tmp_path / "out.incomplete").write_text("mine")
     with pytest.raises(UserError, match="--output=.*out: .*out.incomplete: File exists"), working_directory(make_config(tmp_path / "out")):
         pass
     remove_directory(str(tmp_path / "out.incomplete"))
-    assert names(tmp_path) == ["out.incomplete"] and (tmp_path / "out.incomplete").read_text() == "mine"
+    assert list_names(tmp_path) == ["out.incomplete"] and (tmp_path / "out.incomplete").read_text() == "mine"
 
 
-def test_files_that_are_not_there_as_they_were_written_are_named_before_any_manifest_is(tmp_path):
+def test_check_files_names_truncated_and_missing_files(tmp_path):
     config = make_config(tmp_path / "out")
     write_files(pathlib.Path(config.working_directory), {"made-0": b"whole", "made-1": b"hal"})
     check_files(config, [("made-0", 5)])
@@ -226,16 +226,16 @@ def test_files_that_are_not_there_as_they_were_written_are_named_before_any_mani
             check_files(config, files)
 
 
-def test_a_run_that_is_done_does_not_remove_what_the_next_one_has_begun(tmp_path):
+def test_finished_run_keeps_working_directory_of_next_run(tmp_path):
     with working_directory(make_config(tmp_path / "out")):
         os.replace(tmp_path / "out.incomplete", tmp_path / "out")
-        (tmp_path / "out.incomplete").mkdir()  # by another run, with --overwrite
+        (tmp_path / "out.incomplete").mkdir()  # Another run with --overwrite creates this directory.
         (tmp_path / "out.incomplete" / "half").write_text("")
-    assert names(tmp_path / "out.incomplete") == ["half"]
+    assert list_names(tmp_path / "out.incomplete") == ["half"]
 
 
 def make_directories(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-    """A finished working directory, and an older output."""
+    """Creates a finished working directory and an older output, and returns both paths."""
     new, output = folder / "out.incomplete", folder / "out"
     for directory, text in ((new, "new"), (output, "old")):
         directory.mkdir()
@@ -243,38 +243,38 @@ def make_directories(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
     return new, output
 
 
-def test_a_dataset_takes_the_place_of_the_old_one(tmp_path):
+def test_publishing_replaces_older_dataset(tmp_path):
     new, output = make_directories(tmp_path)
     publish_directory(new, output)
-    assert (names(tmp_path), (output / "data").read_text()) == (["out"], "new")
+    assert (list_names(tmp_path), (output / "data").read_text()) == (["out"], "new")
 
 
-def test_what_lies_where_the_old_one_steps_aside_is_never_removed(tmp_path):
+def test_publishing_never_removes_existing_replaced_directory(tmp_path):
     new, output = make_directories(tmp_path)
     write_files(tmp_path / "out.replaced", {"notes.txt": b"mine"})
     with pytest.raises(RunError, match="/out.replaced "):
         publish_directory(new, output)
     assert (output / "data").read_text() == "old" and (tmp_path / "out.replaced/notes.txt").read_bytes() == b"mine"
-    os.replace(output, tmp_path / "aside")  # where an attempt was killed between its two renames
+    os.replace(output, tmp_path / "aside")  # An earlier attempt was killed between its two renames.
     publish_directory(new, output)
     assert (output / "data").read_text() == "new" and (tmp_path / "out.replaced/notes.txt").read_bytes() == b"mine"
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_the_old_dataset_steps_back_where_the_new_one_cannot_be_moved(tmp_path, monkeypatch, error):
+def test_restores_old_dataset_if_new_one_cannot_be_moved(tmp_path, monkeypatch, error):
     new, output = make_directories(tmp_path)
     replace = os.replace
 
-    def refuse_the_new_one(source: pathlib.Path, target: pathlib.Path) -> None:
+    def fail_for_new_directory(source: pathlib.Path, target: pathlib.Path) -> None:
         if source == new:
             raise error
         replace(source, target)
 
-    monkeypatch.setattr(publish.os, "replace", refuse_the_new_one)
+    monkeypatch.setattr(publish.os, "replace", fail_for_new_directory)
     with pytest.raises(error):
         publish_directory(new, output)
-    assert (output / "data").read_text() == "old" and names(tmp_path) == ["out", "out.incomplete"]
+    assert (output / "data").read_text() == "old" and list_names(tmp_path) == ["out", "out.incomplete"]
     shutil.rmtree(output)
     with pytest.raises(error):
         publish_directory(new, output)
-    assert names(tmp_path) == ["out.incomplete"]
+    assert list_names(tmp_path) == ["out.incomplete"]

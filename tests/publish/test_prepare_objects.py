@@ -1,4 +1,5 @@
-"""The promises hold in object stores: the same bytes as on disk, all or nothing, and what replaces what."""
+"""Tests of `prepare` with object stores: the same bytes as on disk, atomic publishing, and replacing existing
+datasets."""
 
 import dataclasses
 import errno
@@ -32,13 +33,13 @@ from tf_input.dataset_format import MANIFEST, RUN, Manifest
 pytestmark = pytest.mark.slow
 
 
-# What does not depend on the kind of the store; the two take turns.
-S3_ALONE = pytest.mark.parametrize("server", ["s3"], indirect=True)
-GS_ALONE = pytest.mark.parametrize("server", ["gs"], indirect=True)
+# For tests that do not depend on the kind of the store. The two stores are used in turn.
+S3_ONLY = pytest.mark.parametrize("server", ["s3"], indirect=True)
+GS_ONLY = pytest.mark.parametrize("server", ["gs"], indirect=True)
 
 
-class Broken(Exception):
-    """The worker is gone."""
+class WorkerKilled(Exception):
+    """Stands for a worker that is killed."""
 
 
 @pytest.fixture(scope="module", params=["s3", "gs"])
@@ -53,13 +54,14 @@ def source(tmp_path_factory) -> pathlib.Path:
     write_class_folders(folder, {"ant": 9, "bee": 6})
     (folder / "bee" / "flat.bmp").write_bytes(encode(noise(), "BMP"))
     (folder / "bee" / "large.jpg").write_bytes(encode(noise(2, 300, 400), "JPEG"))
-    (folder / "bee" / "bad4.jpg").write_bytes(b"<html>")  # by its key not one of the 16 that are tried first
+    # The key of this image is not among the 16 keys that are checked first.
+    (folder / "bee" / "bad4.jpg").write_bytes(b"<html>")
     return folder
 
 
 @pytest.fixture(scope="module")
 def prepared(source, tmp_path_factory) -> dict[str, str]:
-    """sha256 of each file of the same dataset, written to disk."""
+    """Returns the SHA-256 of each file of the dataset that `prepare` writes to disk."""
     output = tmp_path_factory.mktemp("prepared") / "out"
     assert prepare(str(source), str(output)) == 0
     return digest({str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()})
@@ -67,7 +69,7 @@ def prepared(source, tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def old(source, tmp_path_factory) -> dict[str, bytes]:
-    """The files of another dataset, which are to be replaced; it has one shard."""
+    """Returns the files of an older dataset with one shard, for tests that replace it."""
     output = tmp_path_factory.mktemp("old") / "out"
     assert prepare(str(source), str(output), *ONE_SHARD, "--seed=5") == 0
     return {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}
@@ -75,11 +77,11 @@ def old(source, tmp_path_factory) -> dict[str, bytes]:
 
 @pytest.fixture
 def bucket(server, source) -> str:
-    """With the source in it, at `in/`."""
+    """Returns a new bucket with the source images below `in/`."""
     return put(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, folder="")
 
 
-# Servers answer some hundred requests a second; each shard is a dozen, and each image two.
+# The test servers answer a few hundred requests a second. A shard takes a dozen requests, and an image two.
 NUM_SHARDS = 3
 ONE_SHARD = ("--splits=train=1", "--num_shards=1")
 
@@ -109,7 +111,7 @@ def digest(files: dict[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items()) if name != RUN}
 
 
-def test_from_a_store_to_a_store_the_bytes_are_those_on_disk_and_the_summary_says_what_is_there(server, bucket, prepared, capsys):
+def test_output_in_store_has_the_same_bytes_as_on_disk(server, bucket, prepared, capsys):
     assert prepare(f"{bucket}/in", f"{bucket}/out", *server.flags) == 0
     printed = capsys.readouterr().out
     assert f"dataset:      {bucket}/out" in printed and "dead letters: 1 of 18 inputs" in printed
@@ -117,8 +119,8 @@ def test_from_a_store_to_a_store_the_bytes_are_those_on_disk_and_the_summary_say
     assert not objects(server, f"{bucket}/out.incomplete")
 
 
-@S3_ALONE
-def test_duplicates_are_found_where_the_spool_is_a_store_too(server, source, bucket, tmp_path, capfd):
+@S3_ONLY
+def test_groups_duplicates_if_spool_is_in_store(server, source, bucket, tmp_path, capfd):
     assert prepare(str(source), str(tmp_path / "out"), "--duplicates=group") == 0
     assert prepare(f"{bucket}/in", f"{bucket}/out", "--duplicates=group", *server.flags) == 0
     on_disk = {str(path.relative_to(tmp_path / "out")): path for path in (tmp_path / "out").rglob("*") if path.is_file()}
@@ -126,12 +128,12 @@ def test_duplicates_are_found_where_the_spool_is_a_store_too(server, source, buc
     assert main(["leaks", f"{bucket}/out", *server.flags]) == 0 and "1 near-duplicate pair, 0 of them" in capfd.readouterr().out
 
 
-@S3_ALONE
-def test_names_of_classes_are_read_from_the_store_that_the_options_lead_to(server, source, tmp_path, capfd):
+@S3_ONLY
+def test_class_names_are_read_from_store_given_by_options(server, source, tmp_path, capfd):
     names = put(server, {"names.txt": b"bee\nant\ncow\n"}, "")
     nowhere = ["--s3_endpoint_url=http://127.0.0.1:9", "--store_timeout=0.2"]
     for option in (f"--label_names={names}/names.txt", f"--label_names=label={names}/names.txt", f"--label_names_from={names}/old"):
-        FileSystems.set_options(parse_pipeline_options([]))  # as where a command begins
+        FileSystems.set_options(parse_pipeline_options([]))  # A command begins without options.
         assert prepare(str(source), str(tmp_path / "out"), option, "--estimate", *server.flags, *nowhere) == 1
         assert "http://127.0.0.1:9 for 0.2 s" in capfd.readouterr().err
     FileSystems.set_options(parse_pipeline_options([]))
@@ -139,8 +141,8 @@ def test_names_of_classes_are_read_from_the_store_that_the_options_lead_to(serve
     assert (tmp_path / "out" / "label.labels.txt").read_text() == "bee\nant\ncow\n"
 
 
-@GS_ALONE
-def test_the_layout_of_tfx_without_a_check_in_place_of_another(server, bucket, old, source, tmp_path):
+@GS_ONLY
+def test_tfx_layout_without_check_replaces_older_dataset(server, bucket, old, source, tmp_path):
     options = ("--output_layout=tfx", "--check=none")
     assert prepare(str(source), str(tmp_path / "out"), *options) == 0
     write_objects(server, f"{bucket}/out", old)
@@ -149,15 +151,15 @@ def test_the_layout_of_tfx_without_a_check_in_place_of_another(server, bucket, o
     assert digest(objects(server, f"{bucket}/out")) == digest({name: path.read_bytes() for name, path in on_disk.items()})
 
 
-@S3_ALONE
-def test_an_estimate_needs_the_listing_alone(server, bucket, capsys):
+@S3_ONLY
+def test_estimate_writes_nothing_to_store(server, bucket, capsys):
     assert main(["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--estimate", *server.flags]) == 0
     assert "images:    18 in 2 classes" in capsys.readouterr().out
     assert not objects(server, f"{bucket}/out")
 
 
-@GS_ALONE
-def test_what_is_there_is_replaced_only_when_asked_and_only_by_what_is_whole(server, bucket, old, prepared, capsys, monkeypatch):
+@GS_ONLY
+def test_overwrite_replaces_only_with_complete_dataset(server, bucket, old, prepared, capsys, monkeypatch):
     out = f"{bucket}/out"
     write_objects(server, out, old)
     assert prepare(f"{bucket}/in", out, *server.flags) == 2
@@ -175,9 +177,9 @@ def test_what_is_there_is_replaced_only_when_asked_and_only_by_what_is_whole(ser
     assert not objects(server, f"{out}.incomplete")
 
 
-@GS_ALONE
-def test_a_failed_run_leaves_no_dataset_and_nothing_that_could_not_be_gone_on_from(server, bucket, prepared, capsys):
-    """With too many dead letters it fails at its end; with a split that stays empty before it has planned anything."""
+@GS_ONLY
+def test_failed_run_leaves_no_dataset_and_can_be_resumed(server, bucket, prepared, capsys):
+    """`prepare` fails at the end with too many dead letters, and before planning if a split would be empty."""
     call = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--name=made", f"--num_shards={NUM_SHARDS}", *server.flags]
     assert main([*call, "--splits=train=0.999999,test=0.000001"]) == 2
     assert "split 'test' would be empty" in capsys.readouterr().err
@@ -189,15 +191,15 @@ def test_a_failed_run_leaves_no_dataset_and_nothing_that_could_not_be_gone_on_fr
     assert digest(objects(server, f"{bucket}/out")) == prepared and not objects(server, f"{bucket}/out.incomplete")
 
 
-def lease_elsewhere(directory: str, holder: str = "its") -> None:
-    """As a command on another machine takes it, just now."""
+def write_foreign_lease(directory: str, holder: str = "its") -> None:
+    """Writes the lease that a command on another machine has just taken."""
     write_lease(directory, dataclasses.replace(make_lease("run", holder), host="elsewhere", boot="another"))
 
 
-@S3_ALONE
-def test_of_two_runs_to_one_output_the_second_says_so(server, bucket, prepared, capsys):
+@S3_ONLY
+def test_reports_another_run_that_writes_to_the_same_output(server, bucket, prepared, capsys):
     out = f"{bucket}/out"
-    lease_elsewhere(f"{out}.incomplete")
+    write_foreign_lease(f"{out}.incomplete")
     for options in ((), ("--overwrite",), ("--restart",)):
         assert prepare(f"{bucket}/in", out, *options, *server.flags) == 1
         error = capsys.readouterr().err
@@ -206,51 +208,51 @@ def test_of_two_runs_to_one_output_the_second_says_so(server, bucket, prepared, 
     assert list(objects(server, f"{out}.incomplete")) == [LEASE] and not objects(server, out)
 
 
-@GS_ALONE
-def test_what_a_command_on_another_machine_has_left_is_waited_for_and_gone_on_from(server, bucket, prepared, capsys, monkeypatch):
+@GS_ONLY
+def test_resume_waits_for_lease_of_another_machine(server, bucket, prepared, capsys, monkeypatch):
     out = f"{bucket}/out"
     monkeypatch.setattr(lease, "LIFE_SECONDS", 2.0)
     monkeypatch.setattr(lease, "_LOOK_SECONDS", 0.1)
-    lease_elsewhere(f"{out}.incomplete")
+    write_foreign_lease(f"{out}.incomplete")
     assert prepare(f"{bucket}/in", out, "--resume", *server.flags) == 0
     assert f"recordmill: --output={out}: waiting for process " in capsys.readouterr().err
     assert digest(objects(server, out)) == prepared and not objects(server, f"{out}.incomplete")
 
 
-@S3_ALONE
-def test_a_run_whose_lease_another_has_taken_writes_no_shard_and_publishes_nothing(server, bucket, capsys, monkeypatch):
+@S3_ONLY
+def test_run_without_its_lease_writes_no_shard_and_publishes_nothing(server, bucket, capsys, monkeypatch):
     out = f"{bucket}/out"
     write_plan = global_shuffle.write_plan
 
     def lose_the_lease(plan: Plan) -> None:
         write_plan(plan)
-        lease_elsewhere(f"{out}.incomplete")
+        write_foreign_lease(f"{out}.incomplete")
 
     monkeypatch.setattr(global_shuffle, "write_plan", lose_the_lease)
     assert prepare(f"{bucket}/in", out, *server.flags) == 1
     assert "another run has taken over this output (process " in capsys.readouterr().err
     assert set(objects(server, out)) <= {MARKER}
-    assert json.loads(objects(server, f"{out}.incomplete")[LEASE])["holder"] == "its", "what is there is the other's"
+    assert json.loads(objects(server, f"{out}.incomplete")[LEASE])["holder"] == "its", "the lease belongs to the other run"
 
 
-@GS_ALONE
-def test_a_run_that_loses_its_lease_before_its_plan_is_whole_removes_nothing_of_the_other(server, bucket, capsys, monkeypatch):
+@GS_ONLY
+def test_run_that_lost_its_lease_keeps_files_of_the_other_run(server, bucket, capsys, monkeypatch):
     out = f"{bucket}/out"
 
     def lose_the_lease(*unused: object) -> None:
-        lease_elsewhere(f"{out}.incomplete")
-        open_store(server, bucket).write(f"{out}.incomplete/other/plan/plan.json", b"its plan")
-        raise RunError("the store was away")
+        write_foreign_lease(f"{out}.incomplete")
+        open_store(server, bucket).write(f"{out}.incomplete/other/plan/plan.json", b"other plan")
+        raise RunError("the store is unavailable")
 
     monkeypatch.setattr(list_images, "join_listings", lose_the_lease)
     assert prepare(f"{bucket}/in", out, *server.flags) == 1
     existing = objects(server, f"{out}.incomplete")
-    assert json.loads(existing[LEASE])["holder"] == "its" and existing["other/plan/plan.json"] == b"its plan"
+    assert json.loads(existing[LEASE])["holder"] == "its" and existing["other/plan/plan.json"] == b"other plan"
 
 
-@S3_ALONE
-def test_what_a_killed_run_left_before_its_plan_was_whole_goes_unasked(server, bucket, prepared):
-    """And what it has half sent is forgotten; Google's store forgets uploads by itself."""
+@S3_ONLY
+def test_removes_leftovers_of_run_killed_before_its_plan(server, bucket, prepared):
+    """The command also aborts incomplete multipart uploads. Google Cloud Storage discards them automatically."""
     out, store = f"{bucket}/out", open_store(server, bucket)
     for name in (MARKER, "made-train.tfrecord-00000-of-00009", "index/made-train-00000-of-00009.idx"):
         store.write(f"{out}/{name}", b"left")
@@ -263,8 +265,8 @@ def test_what_a_killed_run_left_before_its_plan_was_whole_goes_unasked(server, b
     assert not store._client.list_multipart_uploads(Bucket=bucket.removeprefix("s3://")).get("Uploads")
 
 
-@GS_ALONE
-def test_what_no_run_has_put_beside_the_output_is_refused_and_stays(server, bucket, capsys):
+@GS_ONLY
+def test_rejects_unexpected_objects_and_keeps_them(server, bucket, capsys):
     open_store(server, bucket).write(f"{bucket}/out.incomplete/spool/notes.txt", b"mine")
     for source in ("in", "nowhere"):
         assert prepare(f"{bucket}/{source}", f"{bucket}/out", "--overwrite", *server.flags) == 2
@@ -274,16 +276,16 @@ def test_what_no_run_has_put_beside_the_output_is_refused_and_stays(server, buck
     assert not objects(server, f"{bucket}/out")
 
 
-@S3_ALONE
-def test_a_dataset_that_cannot_be_copied_to_its_place_stays_where_it_is_whole(server, bucket, old, prepared, capsys, monkeypatch):
+@S3_ONLY
+def test_complete_dataset_is_kept_if_it_cannot_be_copied(server, bucket, old, prepared, capsys, monkeypatch):
     out = f"{bucket}/out"
     write_objects(server, out, old)
 
-    def break_off(*unused, **options) -> None:
-        raise OSError(errno.EIO, "broken off")
+    def fail_to_copy(*unused, **options) -> None:
+        raise OSError(errno.EIO, "connection lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ObjectStore, "copy_all", break_off)
+        patch.setattr(ObjectStore, "copy_all", fail_to_copy)
         assert prepare(f"{bucket}/in", out, "--overwrite", *server.flags) == 1
     error = capsys.readouterr().err
     assert f"{out} was being replaced and is incomplete: {NUM_SHARDS} of {NUM_SHARDS} shards are complete. " in error, error
@@ -293,22 +295,22 @@ def test_a_dataset_that_cannot_be_copied_to_its_place_stays_where_it_is_whole(se
     assert digest(objects(server, out)) == prepared and not objects(server, f"{out}.incomplete")
 
 
-@S3_ALONE
-def test_overwriting_takes_nothing_that_is_no_dataset(server, bucket, capsys):
+@S3_ONLY
+def test_overwrite_rejects_folder_without_dataset(server, bucket, capsys):
     open_store(server, bucket).write(f"{bucket}/out/thesis.pdf", b"precious")
     assert prepare(f"{bucket}/in", f"{bucket}/out", "--overwrite", *server.flags) == 2
     assert "is not a dataset" in capsys.readouterr().err
     assert objects(server, f"{bucket}/out") == {"thesis.pdf": b"precious"}
 
 
-@GS_ALONE
-def test_paths_within_each_other_are_refused(server, bucket, capsys):
+@GS_ONLY
+def test_rejects_input_and_output_that_contain_each_other(server, bucket, capsys):
     for source, output in ((f"{bucket}/in", f"{bucket}/in/out"), (f"{bucket}/in/bee", f"{bucket}/in"), (bucket, f"{bucket}/o")):
         assert prepare(source, output, *server.flags) == 2
         assert "contain each other" in capsys.readouterr().err
 
 
-def test_a_bucket_that_is_not_there_and_an_empty_input_are_named(server, bucket, source, capsys):
+def test_names_missing_bucket_and_empty_input(server, bucket, source, capsys):
     nowhere = f"{server.scheme}://no-such-bucket-anywhere/out"
     for option, call in (("--input", (nowhere, f"{bucket}/out")), ("--output", (str(source), nowhere))):
         assert prepare(*call, *server.flags) == 2
@@ -318,8 +320,8 @@ def test_a_bucket_that_is_not_there_and_an_empty_input_are_named(server, bucket,
     assert f"--input={bucket}/empty: does not exist" in capsys.readouterr().err
 
 
-@S3_ALONE
-def test_a_store_that_is_busy_now_and_then_changes_nothing(server, bucket, prepared, monkeypatch):
+@S3_ONLY
+def test_bytes_are_equal_after_retried_requests(server, bucket, prepared, monkeypatch):
     with faulty(server) as (proxy, faults):
         monkeypatch.setattr(retries, "_FIRST_DELAY", 0.01)
         faults.choose = lambda method, path, number: (503, 429, "truncate")[number % 3] if number % 7 == 3 else None
@@ -332,7 +334,7 @@ def test_a_store_that_is_busy_now_and_then_changes_nothing(server, bucket, prepa
 
 
 class LastStep(NamedTuple):
-    """What a run's last step, its publishing, was given: what lies in a bucket, by name, and the arguments."""
+    """The state of a bucket before a run publishes: the bucket, its objects by name, and the arguments of `publish`."""
 
     bucket: str
     objects: dict[str, bytes]
@@ -341,33 +343,33 @@ class LastStep(NamedTuple):
 
 @pytest.fixture
 def last_step(server, source, old, monkeypatch, replaces) -> LastStep:
-    bucket, publish_once, noted = server.make_bucket(), publish.publish, []
+    bucket, publish_once, recorded = server.make_bucket(), publish.publish, []
     if replaces:
         write_objects(server, f"{bucket}/out", old)
 
     def publish_twice(*arguments) -> None:
-        noted.append(LastStep(bucket, objects(server, bucket), arguments))
+        recorded.append(LastStep(bucket, objects(server, bucket), arguments))
         publish_once(*arguments)
-        publish_once(*arguments)  # as by a runner that did not hear of its end
+        publish_once(*arguments)  # Retried by a runner that did not receive the first result.
 
     with monkeypatch.context() as patch:
         patch.setattr(publish, "publish", publish_twice)
         assert prepare(str(source), f"{bucket}/out", *ONE_SHARD, *(("--overwrite",) if replaces else ()), *server.flags) == 0
-    return noted[0]
+    return recorded[0]
 
 
 @pytest.fixture(scope="module")
-def prepared_as_one(source, tmp_path_factory) -> dict[str, str]:
-    """sha256 of each file of a dataset of one shard, written to disk."""
+def prepared_one_shard(source, tmp_path_factory) -> dict[str, str]:
+    """Returns the SHA-256 of each file of a dataset with one shard that is written to disk."""
     output = tmp_path_factory.mktemp("as_one") / "out"
     assert prepare(str(source), str(output), *ONE_SHARD) == 0
     return digest({str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()})
 
 
 @pytest.mark.slow(6)
-@pytest.mark.parametrize("server, replaces", [("s3", False), ("gs", True)], indirect=["server"], ids=["s3-new", "gs-in place of another"])
-def test_publishing_that_breaks_off_anywhere_is_completed_by_another_attempt(server, last_step, prepared_as_one, monkeypatch):
-    """The second attempt finds whatever the first one left."""
+@pytest.mark.parametrize("server, replaces", [("s3", False), ("gs", True)], indirect=["server"], ids=["s3-new", "gs-overwrite"])
+def test_second_attempt_completes_publishing_that_failed_at_any_step(server, last_step, prepared_one_shard, monkeypatch):
+    """An attempt that fails at any call to the store is completed by the next attempt."""
     bucket, before, arguments = last_step
     store = open_store(server, bucket)
     for step in itertools.count():
@@ -376,34 +378,34 @@ def test_publishing_that_breaks_off_anywhere_is_completed_by_another_attempt(ser
         calls = itertools.count()
         with monkeypatch.context() as patch:
             for name in ("remove_all", "remove", "copy_all", "write"):
-                patch.setattr(ObjectStore, name, breaking(getattr(ObjectStore, name), calls, step))
+                patch.setattr(ObjectStore, name, fail_at_step(getattr(ObjectStore, name), calls, step))
             try:
                 publish.publish(*arguments)
-            except Broken:
+            except WorkerKilled:
                 pass
             else:
                 break
         publish.publish(*arguments)
         actual = objects(server, f"{bucket}/out")
-        assert digest(actual) == prepared_as_one and not objects(server, f"{bucket}/out.incomplete"), step
+        assert digest(actual) == prepared_one_shard and not objects(server, f"{bucket}/out.incomplete"), step
         assert Manifest.from_json(actual[MANIFEST].decode()).name == "made"
     assert step >= (5 if "out/manifest.json" not in before else 9)
 
 
-def breaking(function: Callable[..., Any], calls: Iterator[int], step: int) -> Callable[..., Any]:
-    """A function that is not called where all such calls have come to a certain number."""
+def fail_at_step(function: Callable[..., Any], calls: Iterator[int], step: int) -> Callable[..., Any]:
+    """Returns `function` with a check that raises `WorkerKilled` at call number `step` of all checked functions."""
 
     def call(*arguments: Any, **options: Any) -> Any:
         if next(calls) == step:
-            raise Broken
+            raise WorkerKilled
         return function(*arguments, **options)
 
     return call
 
 
-@GS_ALONE
-def test_a_dataset_on_disk_is_made_and_repaired_from_a_store(server, bucket, prepared, tmp_path, capsys):
-    """With the options that reach it; what has changed there is named."""
+@GS_ONLY
+def test_prepares_and_repairs_dataset_on_disk_from_images_in_store(server, bucket, prepared, tmp_path, capsys):
+    """`repair` uses the store options, and names inputs that have changed or are missing in the store."""
     output = tmp_path / "out"
     assert prepare(f"{bucket}/in", str(output), *server.flags) == 0
     files = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
@@ -426,9 +428,9 @@ def test_a_dataset_on_disk_is_made_and_repaired_from_a_store(server, bucket, pre
     assert not shards[0].exists()
 
 
-@S3_ALONE
-def test_a_table_on_a_disk_may_name_images_in_a_store(server, bucket, source, tmp_path):
-    """Light processes would not know how to reach it."""
+@S3_ONLY
+def test_csv_file_on_disk_names_images_in_store(server, bucket, source, tmp_path):
+    """The images are read without worker processes, which do not know the store options."""
     rows = [f"{path.relative_to(source)},{path.parent.name}" for path in sorted(source.rglob("*.jpg")) if path.stem != "bad4"]
     (tmp_path / "rows.csv").write_text("\n".join(["image,label", *rows]))
     call = ["prepare", "--input", str(tmp_path / "rows.csv"), "--name=made", f"--num_shards={NUM_SHARDS}"]

@@ -1,4 +1,4 @@
-"""The summary that `prepare` prints at the end."""
+"""Tests of the summary that `prepare` prints at the end."""
 
 import json
 
@@ -20,7 +20,7 @@ from made_images import encode, jpeg, write_files
         (["1", "2", "x"], None),
     ],
 )
-def test_the_mapping_is_printed_if_labels_differ_from_the_numbers_in_class_names(tmp_path, capsys, folders, shown):
+def test_prints_mapping_if_labels_differ_from_numeric_class_names(tmp_path, capsys, folders, shown):
     write_files(tmp_path / "in", {f"{folder}/{index}.jpg": jpeg(index) for folder in folders for index in range(2)})
     assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits=train=1"]) == 0
     printed = capsys.readouterr().out
@@ -28,7 +28,7 @@ def test_the_mapping_is_printed_if_labels_differ_from_the_numbers_in_class_names
 
 
 @pytest.mark.slow
-def test_images_of_16_bits_and_odd_jpegs_are_counted(tmp_path, capsys):
+def test_warns_about_16_bit_images_and_padded_jpegs(tmp_path, capsys):
     deep = encode(np.arange(1024, dtype=np.uint16).reshape(32, 32), "PNG")
     padded = jpeg(1)[:-2] + bytes(40) + b"\xff\xd9"
     files = {f"a/{number}.png": deep for number in range(3)} | {f"b/{number}.jpg": padded for number in range(2)} | {"b/c.jpg": jpeg(2)}
