@@ -1,4 +1,4 @@
-"""Files that are read past the system's cache."""
+"""Tests of files that are read with `O_DIRECT`, bypassing the page cache."""
 
 import errno
 import fcntl
@@ -28,7 +28,7 @@ def files(tmp_path_factory) -> dict[int, pathlib.Path]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_all_bytes_come(files, size):
+def test_reads_all_bytes(files, size):
     with open_direct(str(files[size])) as file:
         assert file.read() == files[size].read_bytes()
         assert file.read(1) == b""
@@ -41,7 +41,7 @@ def test_all_bytes_come(files, size):
     moves=st.lists(st.tuples(st.integers(0, 4 * MIB), st.integers(0, 2 * MIB)), max_size=6),
     whence=st.sampled_from([0, 1, 2]),
 )
-def test_it_reads_from_where_it_is_put(files, size, block, moves, whence):
+def test_seek_and_read_equal_those_of_a_plain_file(files, size, block, moves, whence):
     with mock.patch.object(direct_file, "_BLOCK_BYTES", block), open(files[size], "rb") as plain, open_direct(str(files[size])) as direct:
         for offset, num_bytes in moves:
             where = -min(offset, size) if whence == os.SEEK_END else offset
@@ -49,7 +49,7 @@ def test_it_reads_from_where_it_is_put(files, size, block, moves, whence):
             assert direct.read(num_bytes) == plain.read(num_bytes)
 
 
-def test_what_is_just_written_is_read(tmp_path):
+def test_reads_bytes_that_were_just_written(tmp_path):
     path = tmp_path / "file"
     for content in (b"a" * 5000, b"b" * 5000):
         path.write_bytes(content)
@@ -58,7 +58,7 @@ def test_what_is_just_written_is_read(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="this system has no O_DIRECT")
-def test_it_is_past_the_cache_on_a_disk(files):
+def test_uses_o_direct_on_disk(files):
     try:
         os.close(os.open(files[MIB], os.O_RDONLY | os.O_DIRECT))
     except OSError:
@@ -72,28 +72,28 @@ def _is_direct(descriptor: int) -> bool:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/version"), reason="this system has no /proc")
-def test_a_file_system_that_can_not_is_read_as_ever():
+def test_reads_file_system_without_o_direct():
     with open_direct("/proc/version") as file:
         assert file.read() == pathlib.Path("/proc/version").read_bytes()
 
 
 @pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="this system has no O_DIRECT")
 @pytest.mark.parametrize("refused", [None, errno.EINVAL, errno.EOPNOTSUPP])
-def test_what_a_file_system_refuses_or_gives_in_pieces_comes_all_the_same(files, monkeypatch, refused):
+def test_reads_all_bytes_after_short_or_rejected_direct_reads(files, monkeypatch, refused):
     preadv, path = os.preadv, files[3 * MIB + 5000]
 
-    def reluctant(descriptor, buffers, offset):
+    def limited_preadv(descriptor, buffers, offset):
         if _is_direct(descriptor) and refused and offset:
             raise OSError(refused, os.strerror(refused))
         return preadv(descriptor, [buffers[0][:1_000_001]], offset)
 
     monkeypatch.setattr(direct_file, "_BLOCK_BYTES", MIB)
-    monkeypatch.setattr(os, "preadv", reluctant)
+    monkeypatch.setattr(os, "preadv", limited_preadv)
     with open_direct(str(path)) as file:
         assert file.read() == path.read_bytes()
 
 
-def test_an_error_of_the_disk_is_told_and_nothing_stays_open(files, monkeypatch):
+def test_disk_error_is_raised_and_file_is_closed(files, monkeypatch):
     monkeypatch.setattr(os, "preadv", lambda *unused: (_ for _ in ()).throw(OSError(errno.EIO, os.strerror(errno.EIO))))
     before = len(os.listdir("/dev/fd"))
     with open_direct(str(files[MIB])) as file:
@@ -105,18 +105,18 @@ def test_an_error_of_the_disk_is_told_and_nothing_stays_open(files, monkeypatch)
 
 
 @pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="this system has no O_DIRECT")
-def test_after_an_error_of_the_disk_any_place_can_be_read(files, monkeypatch):
-    """Of what was read ahead nothing is mistaken for anything else."""
-    preadv, path, is_broken = os.preadv, files[3 * MIB + 5000], True
+def test_other_blocks_can_be_read_after_disk_error(files, monkeypatch):
+    """Blocks that were read ahead are not mistaken for other blocks."""
+    preadv, path, is_failing = os.preadv, files[3 * MIB + 5000], True
     block = 1 << 16
 
-    def broken(descriptor, buffers, offset):
-        if is_broken and offset == 20 * block:
+    def failing_preadv(descriptor, buffers, offset):
+        if is_failing and offset == 20 * block:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return preadv(descriptor, buffers, offset)
 
     monkeypatch.setattr(direct_file, "_BLOCK_BYTES", block)
-    monkeypatch.setattr(os, "preadv", broken)
+    monkeypatch.setattr(os, "preadv", failing_preadv)
     data = path.read_bytes()
     with open_direct(str(path)) as file:
         assert file.read(19 * block) == data[: 19 * block]
@@ -127,14 +127,14 @@ def test_after_an_error_of_the_disk_any_place_can_be_read(files, monkeypatch):
         for number in (19, 18, 21, 22, 0, 40):
             file.seek(number * block + 5)
             assert file.read(block - 5) == data[number * block + 5 : (number + 1) * block], number
-        is_broken = False
+        is_failing = False
         file.seek(20 * block)
         assert file.read() == data[20 * block :]
 
 
-def test_where_no_thread_is_to_be_had_a_file_is_read_all_the_same(files):
+def test_reads_file_if_no_thread_can_be_started(files):
     before = len(os.listdir("/dev/fd"))
-    threading.stack_size(1 << 50)  # more than there are addresses
+    threading.stack_size(1 << 50)  # The stack is larger than the address space, so that no thread can be started.
     try:
         with open_direct(str(files[MIB + 1])) as file:
             assert file.read() == files[MIB + 1].read_bytes()
@@ -143,7 +143,7 @@ def test_where_no_thread_is_to_be_had_a_file_is_read_all_the_same(files):
     assert len(os.listdir("/dev/fd")) == before
 
 
-def test_a_file_that_has_become_shorter_ends_where_it_ends(tmp_path, monkeypatch):
+def test_reads_file_that_is_truncated_while_open(tmp_path, monkeypatch):
     monkeypatch.setattr(direct_file, "_BLOCK_BYTES", 1 << 16)
     path, data = tmp_path / "file", os.urandom(3 * MIB)
     path.write_bytes(data)
@@ -153,16 +153,16 @@ def test_a_file_that_has_become_shorter_ends_where_it_ends(tmp_path, monkeypatch
         assert start + file.read() == data[: MIB + 5]
 
 
-def test_what_is_closed_twice_closes_nothing_of_others(files):
+def test_closing_twice_does_not_close_another_file(files):
     raw = open_direct(str(files[MIB])).detach()
     raw.close()
-    other = os.open(files[1], os.O_RDONLY)  # which has its number now
+    other = os.open(files[1], os.O_RDONLY)  # This file reuses the descriptor number of the closed file.
     raw.close()
     assert os.read(other, 1) == files[1].read_bytes()
     os.close(other)
 
 
-def test_what_is_not_there_is_told(tmp_path):
+def test_raises_for_missing_file_and_for_directory(tmp_path):
     with pytest.raises(FileNotFoundError):
         open_direct(str(tmp_path / "none"))
     with pytest.raises(IsADirectoryError):

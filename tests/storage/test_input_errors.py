@@ -1,4 +1,5 @@
-"""What can't be read: a fact about an input is a dead letter, a busy or broken disk or store fails the run, by name."""
+"""Tests of read errors: a permanent error of one input makes a dead letter, and other disk or store errors fail the
+run."""
 
 import contextlib
 import errno
@@ -29,7 +30,7 @@ from tf_input.dataset_format import Feature
 
 
 def read(root: str, path: str, **options) -> object:
-    """What becomes of one input of a root."""
+    """Returns the result of reading one input below `root`, which may be a dead letter."""
     schema = (Feature("image", "image"),)
     listing = make_listing(root=root, schema=schema, targets=(), listed_labels={}, num_inputs=1)
     context = WriteContext(PrepareJob(root, f"{root}/out", "made"), listing)
@@ -38,7 +39,7 @@ def read(root: str, path: str, **options) -> object:
 
 
 @pytest.mark.parametrize("number", sorted(errno.errorcode))
-def test_only_what_a_path_would_say_again_tomorrow_is_a_fact(number):
+def test_only_permanent_errors_of_a_path_are_dead_letters(number):
     error = OSError(number, os.strerror(number))
     everywhere = {"ENOENT", "ENOTDIR", "EISDIR", "ELOOP", "ENAMETOOLONG", "EFBIG", "ENXIO", "ENODEV"}
     for path, facts in (("in/1.jpg", everywhere | {"EACCES", "EPERM"}), ("gs://bucket/1.jpg", everywhere)):
@@ -51,32 +52,32 @@ def test_only_what_a_path_would_say_again_tomorrow_is_a_fact(number):
             assert isinstance(listing_error(error, path, "told"), RunError)
 
 
-def test_what_cannot_be_written_is_named_and_leaves_nothing(tmp_path):
+def test_failed_write_names_file_and_leaves_nothing(tmp_path):
     for write in (lambda path: write_file(path, b"mine"), lambda path: write_chunks(path, [b"mi", b"ne"])):
         with pytest.raises(StorageError, match="^mine.json could not be written: No such file or directory$"):
             write(str(tmp_path / "nowhere" / "mine.json"))
     assert not os.listdir(tmp_path)
 
 
-def test_many_pieces_become_one_file(tmp_path):
+def test_write_chunks_writes_one_file(tmp_path):
     chunks = [bytes([number]) * 400_000 for number in range(7)]
     assert write_chunks(str(tmp_path / "file"), chunks) == 2_800_000
     assert (tmp_path / "file").read_bytes() == b"".join(chunks) and os.listdir(tmp_path) == ["file"]
 
 
-def test_no_file_has_a_name_that_no_file_can_have(tmp_path):
+def test_exists_is_false_for_impossible_file_names(tmp_path):
     for name in ("a\0b", "a" * 300, "file/below"):
         (tmp_path / "file").write_bytes(b"")
         assert not files_at(str(tmp_path)).exists(f"{tmp_path}/{name}"), name
 
 
-def test_an_error_without_a_number_is_no_fact_about_an_image():
+def test_error_without_errno_is_not_a_dead_letter():
     with pytest.raises(RunError, match="1.jpg could not be read: timed out"):
         describe_fact(TimeoutError("timed out"), "in/1.jpg")
-    assert isinstance(listing_error(ValueError("damaged"), "in/a.csv", "told"), UserError)
+    assert isinstance(listing_error(ValueError("corrupt"), "in/a.csv", "told"), UserError)
 
 
-def test_facts_are_dead_letters(tmp_path):
+def test_permanent_read_errors_make_dead_letters(tmp_path):
     write_files(tmp_path, {"a/1.jpg": jpeg(), "file": b""})
     (tmp_path / "loop").symlink_to("loop")
     for path in ("none.jpg", "a", "loop", "file/1.jpg", "a/" + 300 * "x"):
@@ -91,34 +92,34 @@ def test_facts_are_dead_letters(tmp_path):
 
 @contextlib.contextmanager
 def no_free_descriptors() -> Iterator[None]:
-    """The process is at its limit, really."""
+    """Opens files until the process reaches its limit of open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1, hard))
-    lease = []
+    descriptors =  []
     try:
         with contextlib.suppress(OSError):
             while True:
-                lease.append(os.open("/dev/null", os.O_RDONLY))
+                descriptors.append(os.open("/dev/null", os.O_RDONLY))
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for descriptor in lease:
+        for descriptor in descriptors:
             os.close(descriptor)
 
 
-def test_what_says_nothing_about_an_image_is_not_blamed_on_it(tmp_path):
+def test_errors_of_process_or_disk_fail_the_run(tmp_path):
     write_files(tmp_path, {"1.jpg": jpeg()})
     with no_free_descriptors(), pytest.raises(RunError, match="1.jpg could not be read: Too many open files"):
         read(str(tmp_path), "1.jpg")
     with pytest.raises(RunError, match="/proc/self/mem could not be read: Input/output error"):
-        read("/proc/self", "mem")  # a read of it gives EIO, as a broken disk's does
+        read("/proc/self", "mem")  # Reading this file raises EIO, as reading a broken disk does.
     with pytest.raises(RunError, match="1.jpg: the spool could not be read: No such file") as caught:
         read(str(tmp_path), "1.jpg", spool=77, offset=0, num_bytes=9)
-    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value), "it crosses from a light process"
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value), "worker processes return the exception"
 
 
-def test_a_disk_that_fails_fails_the_run_in_one_line(tmp_path, capsys, monkeypatch):
-    """However few of the images it does not give."""
+def test_disk_error_fails_run_with_one_message(tmp_path, capsys, monkeypatch):
+    """A single unreadable image is enough."""
     write_files(tmp_path, {f"{index}.jpg": jpeg(index) for index in range(200)})
     folder = str(tmp_path).lstrip("/")
     rows = [f"{folder}/{index}.jpg,{'ab'[index % 2]}" for index in range(200)] + ["proc/self/mem,a"]
@@ -133,15 +134,15 @@ def test_a_disk_that_fails_fails_the_run_in_one_line(tmp_path, capsys, monkeypat
 
 @pytest.fixture(scope="module", params=["s3", "gs"])
 def proxied(request) -> Iterator[tuple[StoreServer, Faults, str]]:
-    """A server behind a proxy with faults, and a bucket with 2 x 30 images at `in/`."""
+    """Yields a server behind a proxy that injects faults, the faults, and a bucket with 2 x 30 images at `in/`."""
     with faulty(shared_server(request.param)) as (proxied, faults), reached(proxied):
         bucket = put(proxied, {f"in/{label}/{index:02}.jpg": jpeg(index) for label in "ab" for index in range(30)}, "")
         yield proxied, faults, bucket
         faults.choose = lambda method, path, number: None
 
 
-def answering(status: int, *names: str):
-    """The proxy's answer to a read of any of the objects."""
+def answer_reads_with(status: int, *names: str):
+    """Returns a fault function that answers reads of the named objects with `status`."""
 
     def choose(method: str, path: str, number: int) -> int | None:
         return status if method == "GET" and any(path.partition("?")[0].replace("%2F", "/").endswith(name) for name in names) else None
@@ -151,30 +152,30 @@ def answering(status: int, *names: str):
 
 @pytest.mark.slow(3)
 @pytest.mark.parametrize("proxied", ["gs"], indirect=True)
-def test_objects_that_a_store_refuses_do_not_vanish(proxied, capsys):
+def test_denied_objects_fail_the_run_and_missing_ones_are_dead_letters(proxied, capsys):
     server, faults, bucket = proxied
-    call = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--max_bad_fraction=0.5", *server.flags]
-    faults.choose = answering(403, "b/10.jpg", "b/11.jpg")
-    assert main(call) == 1
+    command =  ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--max_bad_fraction=0.5", *server.flags]
+    faults.choose = answer_reads_with(403, "b/10.jpg", "b/11.jpg")
+    assert main(command) == 1
     reported = capsys.readouterr().err.splitlines()[-1]
     assert reported.startswith(f"recordmill: {bucket}/in/b/1"), reported
     assert ".jpg could not be read: access to bucket" in reported or "no Google credentials" in reported, reported
     assert f"{bucket}/out is complete" not in reported and "--resume" in reported, reported
     assert "manifest.json" not in dict(open_object_store(bucket).list(f"{bucket}/out"))
-    faults.choose = answering(404, "b/10.jpg", "b/11.jpg")
-    assert main([*call, "--resume"]) == 0, "that they are not there is a fact about them"
+    faults.choose = answer_reads_with(404, "b/10.jpg", "b/11.jpg")
+    assert main([*command, "--resume"]) == 0, "missing objects are dead letters"
     assert "dead letters: 2 of 60 inputs" in capsys.readouterr().out
 
 
 @pytest.mark.slow(0.3)
 @pytest.mark.parametrize("status", [400, 401, 403, 412, 429, 500, 503])
-def test_only_that_an_object_is_not_there_is_a_fact_about_it(proxied, status):
+def test_only_missing_object_makes_dead_letter(proxied, status):
     server, faults, bucket = proxied
     options = [*server.flags, "--store_timeout=0.5"]
     FileSystems.set_options(parse_pipeline_options(options))
-    faults.choose = answering(status, "a/10.jpg")
+    faults.choose = answer_reads_with(status, "a/10.jpg")
     with pytest.raises(StorageError, match="in/a/10.jpg( could not be read)?: "):
         read(f"{bucket}/in", "a/10.jpg")
-    FileSystems.set_options(parse_pipeline_options(options))  # a store that has not been given up
-    faults.choose = answering(404, "a/10.jpg")
+    FileSystems.set_options(parse_pipeline_options(options))  # New options reset a store that was given up.
+    faults.choose = answer_reads_with(404, "a/10.jpg")
     assert isinstance(read(f"{bucket}/in", "a/10.jpg"), DeadLetter)

@@ -1,4 +1,4 @@
-"""Leases: of two commands one has an output, a command that was killed loses it, and what it left behind publishes nothing."""
+"""Tests of leases: only one command can write to an output, and a killed command loses its lease and cannot publish."""
 
 import dataclasses
 import os
@@ -42,8 +42,8 @@ def directory(server) -> str:
     return f"{server.make_bucket()}/out.incomplete"
 
 
-def elsewhere(holder: str, age: float = 0, **changes: object) -> Lease:
-    """The lease of a command on another machine, renewed so many seconds ago."""
+def foreign_lease(holder: str, age: float = 0, **changes: object) -> Lease:
+    """Returns the lease of a command on another machine that was renewed `age` seconds ago."""
     return dataclasses.replace(make_lease("run", holder), host="elsewhere", boot="another", renewed=time.time() - age, **changes)
 
 
@@ -52,30 +52,30 @@ def hold(directory: str, lease: Lease, is_at_work=NEVER, lost=lambda: None):
 
 
 def put(directory: str, lease: Lease) -> None:
-    """As the other machine does."""
+    """Writes a lease as the other machine does."""
     write_lease(directory, lease)
 
 
-def test_a_command_that_lives_keeps_others_out(directory):
+def test_live_lease_excludes_other_commands(directory):
     with hold(directory, make_lease("run", "mine")):
         assert read_lease(directory).holder == "mine"
         with pytest.raises(BusyError, match=rf"--output=out: another run is writing to it: process {os.getpid()} on "), hold(directory, make_lease("2", "2")):
             pass
         check_lease(directory, "mine")
-    with hold(directory, make_lease("run 2", "its")):  # it was given back
+    with hold(directory, make_lease("run 2", "its")):  # The lease was released.
         assert read_lease(directory).holder == "its"
 
 
-def test_of_two_that_come_at_once_one_is_first(directory):
-    lease, refused, all_tried = [], [], threading.Barrier(6)
+def test_only_one_of_concurrent_commands_gets_the_lease(directory):
+    holders, rejected, all_tried = [], [], threading.Barrier(6)
 
     def take(number: int) -> None:
         try:
             with hold(directory, make_lease("run", str(number))):
-                lease.append(number)
+                holders.append(number)
                 all_tried.wait()
         except BusyError:
-            refused.append(number)
+            rejected.append(number)
             all_tried.wait()
 
     threads = [threading.Thread(target=take, args=(number,)) for number in range(6)]
@@ -83,67 +83,67 @@ def test_of_two_that_come_at_once_one_is_first(directory):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(lease) == 1 and len(refused) == 5
+    assert len(holders) == 1 and len(rejected) == 5
 
 
-def test_a_lease_that_was_not_renewed_runs_out(directory):
-    put(directory, elsewhere("its"))
+def test_lease_expires_if_not_renewed(directory):
+    put(directory, foreign_lease("its"))
     with pytest.raises(BusyError, match=r"if it was killed, its lease expires in (8\d|90) s"), hold(directory, make_lease("2", "mine")):
         pass
-    put(directory, elsewhere("its", age=leases.LIFE_SECONDS + 1))
+    put(directory, foreign_lease("its", age=leases.LIFE_SECONDS + 1))
     with hold(directory, make_lease("2", "mine")):
         with pytest.raises(RunError, match="another run has taken over"):
             check_lease(directory, "its")
 
 
-def test_a_process_of_this_machine_that_is_gone_holds_nothing(directory):
+def test_lease_of_ended_local_process_is_not_live(directory):
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     described = describe_process(process.pid)
     assert described
-    left = dataclasses.replace(make_lease("run", "its"), process_id=process.pid, process=described)
-    assert left.is_live
+    killed = dataclasses.replace(make_lease("run", "its"), process_id=process.pid, process=described)
+    assert killed.is_live
     process.communicate(b"\n")
-    put(directory, left)
+    put(directory, killed)
     with hold(directory, make_lease("2", "mine")):
         pass
     reused = dataclasses.replace(make_lease("run", "its"), process="another one of the same number")
     assert not reused.is_live
 
 
-SAME_NAME = {"another machine": {"boot": "another"}, "another container": {"namespace": "pid:[1]"}}
+SAME_HOST_NAME = {"another machine": {"boot": "another"}, "another container": {"namespace": "pid:[1]"}}
 
 
-@pytest.mark.parametrize("case", SAME_NAME)
-def test_a_process_that_nobody_can_see_here_holds_it_although_the_host_names_are_equal(case):
-    """The number of the process, and when it began, are of another PID namespace."""
-    lease = dataclasses.replace(make_lease("run", "its"), process="not here", **SAME_NAME[case])
+@pytest.mark.parametrize("case", SAME_HOST_NAME)
+def test_lease_of_process_in_other_namespace_is_live(case):
+    """Process id and start time belong to another PID namespace."""
+    lease = dataclasses.replace(make_lease("run", "its"), process="not here", **SAME_HOST_NAME[case])
     assert lease.is_live and not dataclasses.replace(lease, renewed=time.time() - leases.LIFE_SECONDS - 1).is_live
-    assert lease.is_elsewhere == (case == "another machine"), "a lock on a disk is seen in all containers of a machine"
+    assert lease.is_elsewhere == (case == "another machine"), "all containers of a machine see a lock on a disk"
 
 
-def test_on_a_disk_a_lease_of_another_machine_is_a_lock(tmp_path, monkeypatch):
-    """Locks on NFS may be local."""
+def test_lease_of_another_machine_locks_directory_on_disk(tmp_path, monkeypatch):
+    """Locks on NFS may be local, so the lease also counts on a disk."""
     directory = f"{tmp_path}/out.incomplete"
     with pytest.raises(BusyError, match="process .* on elsewhere"), own_directory(directory, "--output=out", "busy", stays=lambda error: True):
-        write_lease(directory, elsewhere("its"))
+        write_lease(directory, foreign_lease("its"))
         assert is_in_use(directory)
         check_elsewhere(directory, "--output=out")
     with pytest.raises(BusyError, match="its lease expires in"), own_directory(directory, "--output=out", "busy"):
-        pytest.fail("it is another machine's")
-    write_lease(directory, elsewhere("its", age=leases.LIFE_SECONDS + 1))
+        pytest.fail("another machine holds the lease")
+    write_lease(directory, foreign_lease("its", age=leases.LIFE_SECONDS + 1))
     assert not is_in_use(directory)
     monkeypatch.setattr(leases, "RENEW_SECONDS", 0.01)
     mine = make_lease("run", "mine")
     with own_directory(directory, "--output=out", "busy"), disk_lease(directory, mine):
         while read_lease(directory).renewed == mine.renewed:
             time.sleep(0.01)
-        write_lease(directory, elsewhere("its"))
+        write_lease(directory, foreign_lease("its"))
         time.sleep(0.1)
-        assert read_lease(directory).holder == "its", "it is not renewed over the lease of another command"
+        assert read_lease(directory).holder == "its", "renewing must not overwrite the lease of another command"
     assert not os.path.exists(directory)
 
 
-def test_who_looks_whether_a_run_is_at_work_makes_no_run_fail(tmp_path):
+def test_checking_for_active_run_makes_no_run_fail(tmp_path):
     directory, end = f"{tmp_path}/out.incomplete", threading.Event()
     os.mkdir(directory)
 
@@ -165,9 +165,9 @@ def test_who_looks_whether_a_run_is_at_work_makes_no_run_fail(tmp_path):
             thread.join()
 
 
-def test_a_submitted_job_holds_it_until_its_engine_says_that_it_has_ended(directory):
-    with hold(directory, dataclasses.replace(make_lease("run", "its", "DataflowRunner", "recordmill-made"), host="elsewhere")) as cached:
-        cached.detach()
+def test_detached_lease_is_live_until_job_has_ended(directory):
+    with hold(directory, dataclasses.replace(make_lease("run", "its", "DataflowRunner", "recordmill-made"), host="elsewhere")) as held:
+        held.detach()
     actual = read_lease(directory)
     assert actual.is_detached and actual.is_live
     asked = []
@@ -179,7 +179,7 @@ def test_a_submitted_job_holds_it_until_its_engine_says_that_it_has_ended(direct
     assert asked == ["recordmill-made"] * 2
 
 
-def test_it_is_renewed_and_who_loses_it_hears_of_it(directory, monkeypatch):
+def test_lease_is_renewed_and_its_loss_is_reported(directory, monkeypatch):
     monkeypatch.setattr(leases, "RENEW_SECONDS", 0.05)
     lost = threading.Event()
     with hold(directory, make_lease("run", "mine"), lost=lost.set):
@@ -187,35 +187,35 @@ def test_it_is_renewed_and_who_loses_it_hears_of_it(directory, monkeypatch):
         while read_lease(directory).renewed == first:
             time.sleep(0.02)
         assert not lost.is_set()
-        put(directory, elsewhere("its"))  # after it has run out: the machine was asleep, say
+        put(directory, foreign_lease("its"))  # The lease has expired, for example because the machine was suspended.
         assert lost.wait(30)
-    assert read_lease(directory).holder == "its", "it is not given back by who has lost it"
+    assert read_lease(directory).holder == "its", "a lost lease must not be released"
 
 
 @pytest.mark.slow
-def test_who_goes_on_waits_for_one_that_may_have_been_killed(directory, monkeypatch, capsys):
+def test_wait_for_lease_waits_until_it_expires(directory, monkeypatch, capsys):
     monkeypatch.setattr(leases, "_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(leases, "LIFE_SECONDS", 1.0)
     wait_for_lease(directory, "--output=out")
     assert capsys.readouterr().err == ""
-    put(directory, elsewhere("its"))
+    put(directory, foreign_lease("its"))
     wait_for_lease(directory, "--output=out")
     assert not read_lease(directory).is_live
     assert capsys.readouterr().err.startswith("recordmill: --output=out: waiting for process ")
-    put(directory, elsewhere("its"))
-    timer = threading.Timer(0.3, put, (directory, elsewhere("its", age=-60)))
+    put(directory, foreign_lease("its"))
+    timer = threading.Timer(0.3, put, (directory, foreign_lease("its", age=-60)))
     timer.start()
     with pytest.raises(BusyError, match="another run is writing to it"):
         wait_for_lease(directory, "--output=out")
 
 
-def test_what_is_half_written_or_gone_is_nobodys(directory, tmp_path):
+def test_incomplete_or_missing_lease_has_no_holder(directory, tmp_path):
     for data in (b"", b"{", b"[1]", b'{"run_id": 1}'):
         (tmp_path / LEASE).write_bytes(data)
         assert read_lease(str(tmp_path)) is None, data
         with pytest.raises(RunError, match="missing"):
             check_lease(str(tmp_path), "mine")
-    check_lease(str(tmp_path / "nowhere"), "")  # of a run without one
+    check_lease(str(tmp_path / "nowhere"), "")  # A run without a lease passes this check.
     with pytest.raises(RunError, match="missing"):
         check_lease(str(tmp_path / "nowhere"), "mine")
     (tmp_path / LEASE).unlink()

@@ -1,4 +1,4 @@
-"""gs:// and s3:// against real servers on loopback: what is read and written, and what happens when requests fail."""
+"""Tests of `gs://` and `s3://` with real servers on loopback: reading, writing, and failing requests."""
 
 import errno
 import itertools
@@ -34,8 +34,8 @@ from beam_pipelines.storage.object_stores.open_object_store import open_object_s
 
 MIB = 1 << 20
 OWN_CHUNK_BYTES = upload.CHUNK_BYTES
-CHUNK_BYTES = 5 * MIB  # in these tests: the smallest that a store takes
-GOOGLE_ATTEMPTS = 3  # of Google's library, in one look; Beam looks for 20 seconds
+CHUNK_BYTES = 5 * MIB  # The smallest chunk that stores accept, for these tests.
+GOOGLE_ATTEMPTS = 3  # Attempts of Google's library in one lookup. Beam retries for 20 seconds.
 ENVIRONMENT = ("AWS_", "GOOGLE_", "GCE_", "STORAGE_EMULATOR_HOST")
 
 
@@ -46,7 +46,7 @@ def server(request: pytest.FixtureRequest) -> StoreServer:
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """Neither the credentials nor the options of whoever runs the tests."""
+    """Removes credentials and options of the user who runs the tests."""
     for name in os.environ:
         if name.startswith(ENVIRONMENT):
             monkeypatch.delenv(name)
@@ -77,7 +77,7 @@ def store(server: StoreServer, bucket: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def faults(server: StoreServer, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
-    """Use with `faulty_store`."""
+    """Yields the faults that the server of `faulty_store` injects."""
     with faulty(server) as (proxied, faults):
         connect(proxied, monkeypatch, bucket)
         yield faults
@@ -94,7 +94,7 @@ def contents(store: ObjectStore, folder: str) -> dict[str, bytes]:
 
 @pytest.mark.slow(0.2)
 @pytest.mark.parametrize("name", ["a", "b/c/d.jpg", "with space", "ü/ñ", "per%20cent", "#hash?query&x=1+2"])
-def test_an_object_of_any_name_is_read_as_it_was_written(store, bucket, name):
+def test_reads_and_writes_objects_with_any_name(store, bucket, name):
     path = f"{bucket}/folder/{name}"
     store.write(path, b"0123456789")
     assert store.read(path) == b"0123456789"
@@ -104,7 +104,7 @@ def test_an_object_of_any_name_is_read_as_it_was_written(store, bucket, name):
     assert not store.exists(path)
 
 
-def test_an_empty_object_is_an_object(store, bucket):
+def test_empty_object_exists_and_can_be_read(store, bucket):
     store.write(f"{bucket}/empty", b"")
     assert store.exists(f"{bucket}/empty")
     assert (store.read(f"{bucket}/empty"), store.size(f"{bucket}/empty")) == (b"", 0)
@@ -115,19 +115,19 @@ def test_an_empty_object_is_an_object(store, bucket):
     ("offset", "num_bytes", "expected"),
     [(0, 10, b"0123456789"), (3, 4, b"3456"), (9, 1, b"9"), (8, 5, b"89"), (10, 1, b""), (50, 5, b""), (4, 0, b"")],
 )
-def test_a_range_ends_with_the_object(store, bucket, offset, num_bytes, expected):
+def test_read_range_ends_at_the_end_of_the_object(store, bucket, offset, num_bytes, expected):
     store.write(f"{bucket}/digits", b"0123456789")
     assert store.read_range(f"{bucket}/digits", offset, num_bytes) == expected
 
 
-def test_an_object_is_read_in_one_request(faulty_store, bucket, faults):
+def test_reads_object_with_one_request(faulty_store, bucket, faults):
     faulty_store.write(f"{bucket}/a", b"a" * 5000)
     faults.seen.clear()
     faulty_store.read(f"{bucket}/a")
     assert [method for method, _, _ in faults.seen] == ["GET"]
 
 
-def test_a_prefix_is_no_object(store, bucket):
+def test_prefix_is_not_an_object(store, bucket):
     store.write(f"{bucket}/folder/a", b"a")
     assert not store.exists(f"{bucket}/folder")
     assert not store.exists(f"{bucket}/fold")
@@ -135,7 +135,7 @@ def test_a_prefix_is_no_object(store, bucket):
         store.read(f"{bucket}/folder")
 
 
-def test_an_object_larger_than_any_image_is_refused(store, bucket, monkeypatch):
+def test_rejects_object_above_the_size_limit(store, bucket, monkeypatch):
     monkeypatch.setattr(s3, "MAX_FILE_BYTES", 9)
     monkeypatch.setattr(gcs, "MAX_FILE_BYTES", 9)
     store.write(f"{bucket}/nine", b"123456789")
@@ -148,7 +148,8 @@ def test_an_object_larger_than_any_image_is_refused(store, bucket, monkeypatch):
 
 @pytest.fixture
 def tree(store: ObjectStore, bucket: str) -> str:
-    """A folder with folders, markers as other tools leave them, and neighbours whose names begin alike."""
+    """Creates folders, empty marker objects as other tools create them, and objects with the same name prefix. Returns
+    the root."""
     names = ("b.jpg", "a/1.jpg", "a/2.jpg", "a/", "c/d/3.jpg", "")
     for name in names:
         store.write(f"{bucket}/root/{name}", b"12")
@@ -158,19 +159,19 @@ def tree(store: ObjectStore, bucket: str) -> str:
 
 
 @pytest.mark.parametrize("end", ["", "/"])
-def test_a_listing_is_of_what_is_below_a_folder(store, tree, end):
+def test_listing_covers_only_the_folder(store, tree, end):
     assert list(store.list(tree + end)) == [("a/1.jpg", 2), ("a/2.jpg", 2), ("b.jpg", 2), ("c/d/3.jpg", 2)]
     assert store.top_level(tree + end) == (["a", "c"], ["b.jpg"])
     assert store.top_level(f"{tree}/a{end}") == ([], ["1.jpg", "2.jpg"])
     assert store.top_level(f"{tree}/none{end}") == ([], [])
 
 
-def test_a_bucket_is_a_folder(store, tree, bucket):
+def test_bucket_can_be_listed_as_a_folder(store, tree, bucket):
     assert store.top_level(bucket) == (["root", "root.incomplete"], ["rooted"])
     assert len(list(store.list(bucket))) == 6
 
 
-def test_a_listing_is_read_page_by_page(faulty_store, bucket, faults, monkeypatch):
+def test_listing_reads_one_page_at_a_time(faulty_store, bucket, faults, monkeypatch):
     monkeypatch.setattr(object_store, "PAGE_OBJECTS", 10)
     names = [f"{index:05d}" for index in range(21)]
     for name in reversed(names):
@@ -185,19 +186,19 @@ def test_a_listing_is_read_page_by_page(faulty_store, bucket, faults, monkeypatc
     assert not list(faulty_store.list(f"{bucket}/many"))
 
 
-def test_removing_a_folder_removes_nothing_else(store, tree, bucket):
+def test_removing_a_folder_keeps_other_objects(store, tree, bucket):
     store.remove_all(tree)
     assert contents(store, bucket) == {"root.incomplete/x.jpg": b"1", "rooted": b"1"}
     store.remove_all(tree)
 
 
-def test_chunks_are_of_a_size_that_stores_take():
+def test_chunk_size_is_accepted_by_stores():
     assert OWN_CHUNK_BYTES >= CHUNK_BYTES and OWN_CHUNK_BYTES % (256 << 10) == 0
 
 
 @pytest.mark.slow(0.2)
 @pytest.mark.parametrize("num_bytes", [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES, 3 * CHUNK_BYTES + 12345])
-def test_a_streamed_object_is_there_when_its_block_has_ended(store, bucket, num_bytes):
+def test_streamed_object_appears_when_the_with_block_ends(store, bucket, num_bytes):
     data = os.urandom(MIB) * (num_bytes // MIB + 1)
     with store.create(f"{bucket}/shard") as file:
         for start in range(0, num_bytes, 3 * MIB):
@@ -207,7 +208,7 @@ def test_a_streamed_object_is_there_when_its_block_has_ended(store, bucket, num_
     assert store.read(f"{bucket}/shard") == data[:num_bytes]
 
 
-def test_one_write_may_be_of_many_chunks(store, bucket):
+def test_one_write_may_span_many_chunks(store, bucket):
     data = os.urandom(MIB) * 17
     with store.create(f"{bucket}/shard") as file:
         assert file.write(memoryview(data)) == len(data)
@@ -217,7 +218,7 @@ def test_one_write_may_be_of_many_chunks(store, bucket):
 @pytest.mark.slow(0.2)
 @pytest.mark.parametrize("num_bytes", [10, CHUNK_BYTES + 10])
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
-def test_an_object_whose_block_fails_is_never_there(store, server, bucket, num_bytes, error):
+def test_streamed_object_is_not_created_if_the_with_block_fails(store, server, bucket, num_bytes, error):
     store.write(f"{bucket}/kept", b"kept")
     for name in ("new", "kept"):
         with pytest.raises(error), store.create(f"{bucket}/{name}") as file:
@@ -227,17 +228,17 @@ def test_an_object_whose_block_fails_is_never_there(store, server, bucket, num_b
     assert unfinished_uploads(server, bucket) == 0
 
 
-def test_unfinished_uploads_are_seen(store, server, bucket):
-    """So that the test before this one and the next ones can fail."""
+def test_unfinished_uploads_are_detected(store, server, bucket):
+    """Verifies that other tests in this module would detect an unfinished upload."""
     if server.scheme == "gs":
-        pytest.skip("the emulator does not show them; what is not finished is not an object there")
+        pytest.skip("the emulator does not list unfinished uploads")
     upload = store._make_upload(f"{bucket}/begun")
     upload.write(b"1" * (CHUNK_BYTES + 1))
     assert unfinished_uploads(server, bucket) == 1
 
 
 def unfinished_uploads(server: StoreServer, bucket: str) -> int:
-    """Those that hold bytes: one that was begun twice, because an answer was lost, holds none."""
+    """Returns the number of unfinished uploads with bytes. An upload that was repeated after a lost answer has none."""
     if server.scheme == "gs":
         return 0
     path = f"/{bucket.partition('://')[2]}"
@@ -249,7 +250,7 @@ def unfinished_uploads(server: StoreServer, bucket: str) -> int:
 
 
 @pytest.mark.slow(1.4)
-def test_a_streamed_object_is_not_held_in_memory(store, bucket):
+def test_streamed_object_is_not_cached_in_memory(store, bucket):
     block = os.urandom(MIB)
     tracemalloc.start()
     try:
@@ -264,7 +265,7 @@ def test_a_streamed_object_is_not_held_in_memory(store, bucket):
 
 
 @pytest.mark.slow
-def test_a_folder_is_copied_and_its_last_object_comes_last(faulty_store, bucket, faults):
+def test_copy_all_copies_the_given_last_object_last(faulty_store, bucket, faults):
     names = ["manifest.json", *(f"shard-{index:02d}" for index in range(40)), "index/a b+c", "z/deep/er"]
     for name in names:
         faulty_store.write(f"{bucket}/new.incomplete/{name}", name.encode())
@@ -277,14 +278,14 @@ def test_a_folder_is_copied_and_its_last_object_comes_last(faulty_store, bucket,
     assert [path for path in writes if "manifest.json" in path] == writes[-1:]
 
 
-def test_nothing_is_copied_without_the_last_object(store, bucket):
+def test_copy_all_copies_nothing_without_the_last_object(store, bucket):
     store.write(f"{bucket}/new.incomplete/shard", b"1")
     with pytest.raises(FileNotFoundError):
         store.copy_all(f"{bucket}/new.incomplete", f"{bucket}/new", "manifest.json")
     assert contents(store, bucket) == {"new.incomplete/shard": b"1"}
 
 
-def test_where_an_object_cannot_be_copied_the_last_one_is_not_and_the_sources_stay(faulty_store, bucket, faults):
+def test_failed_copy_omits_last_object_and_keeps_sources(faulty_store, bucket, faults):
     names = ["manifest.json", "shard-0", "shard-1"]
     for name in names:
         faulty_store.write(f"{bucket}/new.incomplete/{name}", b"1")
@@ -296,7 +297,7 @@ def test_where_an_object_cannot_be_copied_the_last_one_is_not_and_the_sources_st
     assert not faulty_store.exists(f"{bucket}/new/manifest.json")
 
 
-def test_a_large_object_is_copied_in_parts(faulty_store, server, bucket, faults, monkeypatch):
+def test_copies_large_object_in_parts(faulty_store, server, bucket, faults, monkeypatch):
     monkeypatch.setattr(s3, "COPY_BYTES", 5 * MIB)
     data = os.urandom(12 * MIB + 5)
     faulty_store.write(f"{bucket}/old/large", data)
@@ -308,12 +309,12 @@ def test_a_large_object_is_copied_in_parts(faulty_store, server, bucket, faults,
         assert sum("partNumber=" in path for _, path, _ in faults.seen) == 3
         faults.choose = lambda method, path, number: 403 if "partNumber=2" in path else None
         with pytest.raises(PermissionError):
-            faulty_store.copy_all(f"{bucket}/old", f"{bucket}/refused", "manifest.json")
-        assert contents(faulty_store, f"{bucket}/refused") == {} and unfinished_uploads(server, bucket) == 0
+            faulty_store.copy_all(f"{bucket}/old", f"{bucket}/denied", "manifest.json")
+        assert contents(faulty_store, f"{bucket}/denied") == {} and unfinished_uploads(server, bucket) == 0
 
 
 @pytest.mark.parametrize("server", ["s3"], indirect=True)
-def test_an_upload_whose_last_answer_is_lost_is_there(faulty_store, bucket, faults):
+def test_upload_is_complete_if_its_last_answer_is_lost(faulty_store, bucket, faults):
     data = os.urandom(2 * CHUNK_BYTES + 1)
     faults.choose = lambda method, path, number: "lose" if method == "POST" and "uploadId=" in path and not faults.count("lose") else None
     with faulty_store.create(f"{bucket}/shard") as file:
@@ -322,12 +323,12 @@ def test_an_upload_whose_last_answer_is_lost_is_there(faulty_store, bucket, faul
 
 
 def every(nth: int, *faults: int | str) -> Callable[[str, str, int], int | str | None]:
-    """One of the faults, in turn, at every n-th request."""
+    """Returns a fault function that injects the faults in turn at every n-th request."""
     return lambda method, path, number: faults[number // nth % len(faults)] if number % nth == 0 else None
 
 
 def use_all(store: ObjectStore, bucket: str) -> None:
-    """Every operation; what it gives must be right."""
+    """Uses every operation and asserts that its result is correct."""
     data = os.urandom(CHUNK_BYTES + 17)
     for index in range(10):
         store.write(f"{bucket}/new/{index:02d}", b"%d" % index)
@@ -354,11 +355,11 @@ def use_all(store: ObjectStore, bucket: str) -> None:
     assert not list(store.list(bucket))
 
 
-# Each kind of fault on one of the stores, and all kinds on each.
+# Each kind of fault is tested with one of the stores, and all kinds together with both.
 FAULTS = {
     "busy": ("gs", every(3, 503, 429)),
-    "failing": ("s3", every(3, 500, 502, 504)),
-    "broken off": ("gs", every(3, "truncate")),
+    "server error": ("s3", every(3, 500, 502, 504)),
+    "truncated body": ("gs", every(3, "truncate")),
     "answer lost": ("s3", every(3, "lose")),
     "all on s3": ("s3", every(2, 503, "truncate", "lose", 429, 500, 502, 504)),
     "all on gs": ("gs", every(2, 503, "truncate", "lose", 429, 500, 502, 504)),
@@ -367,26 +368,26 @@ FAULTS = {
 
 @pytest.mark.parametrize("server, choose", FAULTS.values(), ids=FAULTS, indirect=["server"])
 @pytest.mark.slow(1)
-def test_all_goes_well_in_the_end_where_requests_fail(faulty_store, server, bucket, faults, choose):
+def test_all_operations_succeed_after_retried_faults(faulty_store, server, bucket, faults, choose):
     faults.choose = choose
     use_all(faulty_store, bucket)
     assert len([fault for _, _, fault in faults.seen if fault is not None]) >= len(faults.seen) // 3
     assert unfinished_uploads(server, bucket) == 0
 
 
-def test_half_a_body_is_never_returned(faulty_store, bucket, faults):
+def test_truncated_body_is_never_returned(faulty_store, bucket, faults):
     data = os.urandom(MIB)
-    faulty_store.write(f"{bucket}/whole", data)
+    faulty_store.write(f"{bucket}/complete", data)
     faults.seen.clear()
     faults.choose = lambda method, path, number: "truncate" if number < 3 else None
-    assert faulty_store.read(f"{bucket}/whole") == data
+    assert faulty_store.read(f"{bucket}/complete") == data
     faults.choose = lambda method, path, number: "truncate" if number < 7 else None
-    assert faulty_store.read_range(f"{bucket}/whole", 5, MIB // 2) == data[5 : 5 + MIB // 2]
+    assert faulty_store.read_range(f"{bucket}/complete", 5, MIB // 2) == data[5 : 5 + MIB // 2]
     assert faults.count("truncate") == 6
 
 
 @pytest.mark.parametrize(("status", "expected"), [(403, PermissionError), (404, FileNotFoundError), (400, OSError)])
-def test_a_refusal_is_not_asked_again(faulty_store, bucket, faults, status, expected):
+def test_client_errors_are_not_retried(faulty_store, bucket, faults, status, expected):
     faults.choose = lambda method, path, number: status
     for use in (
         lambda: faulty_store.read(f"{bucket}/a"),
@@ -402,21 +403,22 @@ def test_a_refusal_is_not_asked_again(faulty_store, bucket, faults, status, expe
 
 @pytest.fixture
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds waited between attempts: the clock of the module alone is advanced, and the requests are real."""
+    """Returns the list of seconds waited between attempts. Only the clock of the module is advanced, and requests are
+    real."""
     waited: list[float] = []
     monkeypatch.setattr(retries, "time", Clock(waited))
     monkeypatch.setattr(retries, "_pause", waited.append)
     return waited
 
 
-def test_a_store_that_stays_busy_is_given_up(faulty_store, bucket, faults, waited):
+def test_gives_up_on_busy_store_after_patience(faulty_store, bucket, faults, waited):
     faults.choose = lambda method, path, number: 503
     with pytest.raises(OSError, match="503"):
         faulty_store.call(f"{bucket}/a", faulty_store._head, patience=1.0)
     assert sum(waited) <= 1 and faults.count(503) == len(waited) + 1 >= 5
 
 
-LOOKS: dict[str, Callable[[ObjectStore, str], Any]] = {
+READS: dict[str, Callable[[ObjectStore, str], Any]] = {
     "read": lambda store, bucket: store.read(f"{bucket}/a"),
     "read a range": lambda store, bucket: store.read_range(f"{bucket}/a", 1, 2),
     "size": lambda store, bucket: store.size(f"{bucket}/a"),
@@ -425,34 +427,34 @@ LOOKS: dict[str, Callable[[ObjectStore, str], Any]] = {
 }
 
 
-@pytest.mark.parametrize("look", LOOKS)
-def test_a_login_page_is_neither_an_object_nor_a_listing(faulty_store, bucket, faults, waited, look):
+@pytest.mark.parametrize("operation", READS)
+def test_login_page_is_rejected_and_retried(faulty_store, bucket, faults, waited, operation):
     faulty_store.write(f"{bucket}/a", b"0123")
-    expected = LOOKS[look](faulty_store, bucket)
+    expected = READS[operation](faulty_store, bucket)
     faults.choose = lambda method, path, number: "login" if faults.count("login") < 2 else None
-    assert LOOKS[look](faulty_store, bucket) == expected and faults.count("login") == 2
+    assert READS[operation](faulty_store, bucket) == expected and faults.count("login") == 2
     faults.choose = lambda method, path, number: "login"
     with pytest.raises(OSError, match=bucket):
-        LOOKS[look](faulty_store, bucket)
+        READS[operation](faulty_store, bucket)
 
 
 @pytest.mark.parametrize("server", ["s3"], indirect=True)
 @pytest.mark.parametrize("change", [{"Contents": []}, {"IsTruncated": True}, {"IsTruncated": None, "KeyCount": None}])
-def test_a_page_of_a_listing_that_is_not_whole_is_asked_for_again(store, bucket, waited, monkeypatch, change):
+def test_incomplete_listing_page_is_retried(store, bucket, waited, monkeypatch, change):
     store.write(f"{bucket}/a", b"a")
-    ask, num_cut = store._client.list_objects_v2, 3
+    ask, num_incomplete = store._client.list_objects_v2, 3
 
-    def cut(**request: Any) -> dict[str, Any]:
-        nonlocal num_cut
-        num_cut -= 1
-        changed = {**ask(**request), **(change if num_cut >= 0 else {})}
+    def list_incompletely(**request: Any) -> dict[str, Any]:
+        nonlocal num_incomplete
+        num_incomplete -= 1
+        changed = {**ask(**request), **(change if num_incomplete >= 0 else {})}
         return {name: value for name, value in changed.items() if value is not None}
 
-    monkeypatch.setattr(store._client, "list_objects_v2", cut)
-    assert list(store.list(bucket)) == [("a", 1)] and num_cut == -1
+    monkeypatch.setattr(store._client, "list_objects_v2", list_incompletely)
+    assert list(store.list(bucket)) == [("a", 1)] and num_incomplete == -1
 
 
-def test_the_delays_double_and_the_waiting_ends_after_two_minutes(faulty_store, bucket, faults, waited, monkeypatch):
+def test_delays_double_and_end_after_two_minutes(faulty_store, bucket, faults, waited, monkeypatch):
     monkeypatch.setattr(retries, "_FIRST_DELAY", 0.2)
     faults.choose = lambda method, path, number: 503
     with pytest.raises(OSError, match="503"):
@@ -462,12 +464,12 @@ def test_the_delays_double_and_the_waiting_ends_after_two_minutes(faulty_store, 
     assert faults.count(503) == len(waited) + 1
 
 
-def test_a_store_that_is_silent_for_too_long_is_given_up_for_all_requests_until_it_answers(faulty_store, bucket, faults, waited):
+def test_silent_store_fails_all_requests_until_it_answers(faulty_store, bucket, faults, waited):
     faulty_store.write(f"{bucket}/a", b"a")
     for _ in range(2):
         faults.seen.clear()
         faults.choose = lambda method, path, number: 503
-        waited.append(1000.0)  # in which nobody has asked
+        waited.append(1000.0)  # No request is sent during this time.
         reported = r"/a: .*http://\S+ for 120 s \(--store_timeout\).*503"
         with pytest.raises(SilentStoreError, match=reported):
             faulty_store.read(f"{bucket}/a")
@@ -475,7 +477,7 @@ def test_a_store_that_is_silent_for_too_long_is_given_up_for_all_requests_until_
         assert num_attempts > 5
         with pytest.raises(SilentStoreError, match="/b: "):
             faulty_store.write(f"{bucket}/b", b"b")
-        assert len(faults.seen) == num_attempts, "it has just been asked"
+        assert len(faults.seen) == num_attempts, "the store was asked recently"
         waited.append(60.0)
         with pytest.raises(OSError, match="--store_timeout"):
             faulty_store.read(f"{bucket}/a")
@@ -485,8 +487,8 @@ def test_a_store_that_is_silent_for_too_long_is_given_up_for_all_requests_until_
         assert faulty_store.read(f"{bucket}/a") == b"a"
 
 
-def test_a_request_that_fails_alone_is_given_up_and_the_store_is_not(faulty_store, bucket, faults, waited, monkeypatch):
-    """Each time that it waits, another request is answered; also by a 404."""
+def test_gives_up_on_failing_request_but_not_on_the_store(faulty_store, bucket, faults, waited, monkeypatch):
+    """Another request is answered during each pause, in half of the cases with 404."""
     faulty_store.write(f"{bucket}/a", b"a")
     faults.choose = lambda method, path, number: 503 if "/hard" in path.replace("%2F", "/") else None
 
@@ -500,7 +502,7 @@ def test_a_request_that_fails_alone_is_given_up_and_the_store_is_not(faulty_stor
     assert not isinstance(caught.value, SilentStoreError) and 80 < sum(waited) <= 120
 
 
-def test_a_store_that_is_told_to_be_waited_for_for_longer_is(bucket, server, waited, monkeypatch):
+def test_store_timeout_option_extends_waiting(bucket, server, waited, monkeypatch):
     with faulty(server) as (proxied, faults):
         for name, value in proxied.environment.items():
             monkeypatch.setenv(name, value)
@@ -511,7 +513,7 @@ def test_a_store_that_is_told_to_be_waited_for_for_longer_is(bucket, server, wai
     assert 800 < sum(waited) <= 900
 
 
-def test_no_request_is_waited_for_in_a_process_that_ends(faulty_store, bucket, faults):
+def test_no_retries_in_a_process_that_ends(faulty_store, bucket, faults):
     faults.choose = lambda method, path, number: 503
     retries.end_waiting()
     try:
@@ -523,7 +525,7 @@ def test_no_request_is_waited_for_in_a_process_that_ends(faulty_store, bucket, f
 
 
 class Clock:
-    """Time that passes by waiting only."""
+    """A clock that advances only by waiting."""
 
     def __init__(self, waited: list[float]):
         self._waited = waited
@@ -535,11 +537,11 @@ class Clock:
 # Conditional writes
 
 
-def test_an_object_is_replaced_only_in_the_version_that_its_writer_knows(store, bucket):
+def test_write_if_replaces_only_the_known_version(store, bucket):
     path = f"{bucket}/folder/a lease"
     with pytest.raises(FileNotFoundError):
         store.read_versioned(path)
-    assert store.write_if(path, b"of nobody", "1234") is None and not store.exists(path)
+    assert store.write_if(path, b"unknown version", "1234") is None and not store.exists(path)
     first = store.write_if(path, b"first", None)
     assert first and store.read_versioned(path) == (b"first", first)
     assert store.write_if(path, b"late", None) is None
@@ -547,7 +549,7 @@ def test_an_object_is_replaced_only_in_the_version_that_its_writer_knows(store, 
     assert second and second != first
     assert store.write_if(path, b"late", first) is None
     assert store.read_versioned(path) == (b"second", second)
-    store.write(path, b"by force")
+    store.write(path, b"unconditional")
     assert store.write_if(path, b"late", second) is None
     store.remove(path)
     assert store.write_if(path, b"late", second) is None and not store.exists(path)
@@ -555,7 +557,7 @@ def test_an_object_is_replaced_only_in_the_version_that_its_writer_knows(store, 
 
 
 @pytest.mark.slow
-def test_of_many_writers_of_one_object_one_is_first(store, bucket):
+def test_only_one_of_concurrent_conditional_writes_succeeds(store, bucket):
     path, version = f"{bucket}/lease", None
     for _ in range(3):
         with ThreadPoolExecutor(16) as pool:
@@ -566,7 +568,7 @@ def test_of_many_writers_of_one_object_one_is_first(store, bucket):
 
 
 @pytest.mark.parametrize("version", [None, "known"])
-def test_a_writer_whose_answer_is_lost_knows_its_own_write(faulty_store, bucket, faults, version):
+def test_write_if_recognizes_its_own_write_after_lost_answer(faulty_store, bucket, faults, version):
     path = f"{bucket}/lease"
     version = version and faulty_store.write_if(path, b"before", None)
     faults.seen.clear()
@@ -575,11 +577,11 @@ def test_a_writer_whose_answer_is_lost_knows_its_own_write(faulty_store, bucket,
     assert faults.count("lose") == 1 and faulty_store.read(path) == b"mine"
 
 
-def test_what_another_wrote_while_an_answer_was_lost_is_another_s(faulty_store, server, bucket, faults, monkeypatch):
+def test_write_if_fails_if_another_wrote_after_lost_answer(faulty_store, server, bucket, faults, monkeypatch):
     path, direct = f"{bucket}/lease", connect(server, monkeypatch, bucket)
 
     def choose(method: str, unused: str, number: int) -> str | None:
-        if number == 1:  # the second attempt comes after somebody else's write
+        if number == 1:  # The second attempt comes after another writer has written.
             direct.write(path, b"theirs")
         return None if number else "lose"
 
@@ -589,13 +591,13 @@ def test_what_another_wrote_while_an_answer_was_lost_is_another_s(faulty_store, 
 
 
 @pytest.mark.parametrize("status", [409, 412])
-def test_a_refused_condition_is_not_asked_again(faulty_store, bucket, faults, status):
+def test_failed_condition_is_not_retried(faulty_store, bucket, faults, status):
     faults.choose = lambda method, path, number: status if number == 0 else None
     assert faulty_store.write_if(f"{bucket}/lease", b"mine", None) is None
     assert [method for method, _, _ in faults.seen[1:]] == ["GET"]
 
 
-def test_a_store_without_conditional_writes_is_named(faulty_store, bucket, faults):
+def test_reports_store_without_conditional_writes(faulty_store, bucket, faults):
     faults.choose = lambda method, path, number: 501
     with pytest.raises(OSError, match="501") as caught:
         faulty_store.write_if(f"{bucket}/lease", b"mine", None)
@@ -603,9 +605,9 @@ def test_a_store_without_conditional_writes_is_named(faulty_store, bucket, fault
     assert len(faults.seen) == 1
 
 
-def test_a_store_that_takes_no_notice_of_conditions_is_named(store, server, bucket, monkeypatch):
+def test_reports_store_that_ignores_conditions(store, server, bucket, monkeypatch):
     if server.scheme == "gs":
-        pytest.skip("there are many stores that speak s3; all that speak gs know conditions")
+        pytest.skip("all stores with the gs protocol support conditions")
     put = store._client.put_object
     monkeypatch.setattr(store, "_keeps_conditions", False)
     monkeypatch.setattr(store._client, "put_object", lambda IfNoneMatch=None, IfMatch=None, **request: put(**request))
@@ -613,22 +615,22 @@ def test_a_store_that_takes_no_notice_of_conditions_is_named(store, server, buck
         store.write_if(f"{bucket}/lease", b"mine", None)
 
 
-def test_a_bucket_that_does_not_exist_has_no_version(store, server):
+def test_conditional_access_to_missing_bucket_raises(store, server):
     for use in (lambda path: store.read_versioned(path), lambda path: store.write_if(path, b"mine", None)):
         with pytest.raises(FileNotFoundError):
             use(f"{server.scheme}://no-such-bucket/lease")
 
 
-def test_uploads_that_a_killed_run_left_are_abandoned(store, server, bucket):
-    begun = [store._make_upload(f"{bucket}/{name}") for name in ("out/a", "out/b/c", "outer")]
-    for item in begun:
-        item.write(b"1" * (CHUNK_BYTES + 1))
-    store.write(f"{bucket}/out/whole", b"1")
+def test_abandon_uploads_aborts_uploads_below_the_folder(store, server, bucket):
+    uploads = [store._make_upload(f"{bucket}/{name}") for name in ("out/a", "out/b/c", "outer")]
+    for upload_writer in uploads:
+        upload_writer.write(b"1" * (CHUNK_BYTES + 1))
+    store.write(f"{bucket}/out/complete", b"1")
     store.abandon_uploads(f"{bucket}/out")
     store.abandon_uploads(f"{bucket}/out")
     assert unfinished_uploads(server, bucket) == (1 if server.scheme == "s3" else 0)
-    begun[2].finish()
-    assert contents(store, bucket) == {"out/whole": b"1", "outer": b"1" * (CHUNK_BYTES + 1)}
+    uploads[2].finish()
+    assert contents(store, bucket) == {"out/complete": b"1", "outer": b"1" * (CHUNK_BYTES + 1)}
 
 
 @pytest.mark.slow
@@ -649,25 +651,25 @@ def test_threads_share_one_store_and_its_connections(faulty_store, bucket, fault
 # check_access
 
 
-def test_a_bucket_that_may_be_listed_is_accessible(store, bucket):
+def test_check_access_accepts_bucket_that_can_be_listed(store, bucket):
     store.check_access(bucket)
     store.check_access(f"{bucket}/a folder/that is not there")
 
 
 def check(path: str, kind: type[Exception] = UserError) -> str:
-    """What is said of a path, on one line; by a StorageError where another time may do."""
+    """Returns the single-line message of the exception that `check_access` raises for `path`."""
     with pytest.raises(kind) as caught:
         open_object_store(path).check_access(path)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-def test_a_bucket_that_does_not_exist_is_named(store, server):
+def test_check_access_names_missing_bucket(store, server):
     path = f"{server.scheme}://no-such-bucket/images"
     assert check(path) == f"{path}: bucket 'no-such-bucket' does not exist"
 
 
-def test_a_bucket_without_permission_is_named(faulty_store, bucket, faults, monkeypatch):
+def test_check_access_names_bucket_without_permission(faulty_store, bucket, faults, monkeypatch):
     if bucket.startswith("gs://"):
         monkeypatch.setattr(faulty_store, "_anonymous", False)
     faults.choose = lambda method, path, number: 403
@@ -675,7 +677,7 @@ def test_a_bucket_without_permission_is_named(faulty_store, bucket, faults, monk
     assert check(f"{bucket}/a").startswith(f"{bucket}/a: access to bucket '{name}' is denied (")
 
 
-def test_google_s_refusal_of_someone_without_credentials_says_so(faulty_store, bucket, faults):
+def test_check_access_reports_missing_google_credentials(faulty_store, bucket, faults):
     if bucket.startswith("s3://"):
         pytest.skip("AWS is not asked without credentials")
     faults.choose = lambda method, path, number: 401
@@ -683,7 +685,7 @@ def test_google_s_refusal_of_someone_without_credentials_says_so(faulty_store, b
 
 
 @pytest.mark.slow
-def test_a_busy_store_is_asked_again_for_a_moment_only(faulty_store, bucket, faults, waited, monkeypatch):
+def test_check_access_retries_busy_store_briefly(faulty_store, bucket, faults, waited, monkeypatch):
     set_check_seconds(monkeypatch, 1.0)
     faults.choose = lambda method, path, number: 503 if number < 2 else None
     faulty_store.check_access(bucket)
@@ -697,8 +699,8 @@ def test_a_busy_store_is_asked_again_for_a_moment_only(faulty_store, bucket, fau
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["silence", 503])
-def test_a_store_whose_first_answer_takes_all_of_the_time_is_asked_again(faulty_store, bucket, faults, monkeypatch, fault):
-    """As where this machine, or that of the store, is busy."""
+def test_check_access_retries_after_slow_first_answer(faulty_store, bucket, faults, monkeypatch, fault):
+    """The machine of the test or of the store may be busy."""
     set_check_seconds(monkeypatch, 1.5)
     if fault != "silence":
         monkeypatch.setattr(retries, "time", BusyClock())
@@ -708,7 +710,7 @@ def test_a_store_whose_first_answer_takes_all_of_the_time_is_asked_again(faulty_
 
 
 class BusyClock:
-    """Of a process that gets a turn every minute."""
+    """A clock of a process that gets CPU time once a minute."""
 
     def __init__(self) -> None:
         self._minutes = itertools.count()
@@ -724,13 +726,13 @@ def closed_port() -> int:
 
 @pytest.fixture
 def silent_listener() -> Iterator[socket.socket]:
-    """The kernel takes connections for it, and nobody ever answers."""
+    """Yields a listener whose connections the kernel accepts and nobody answers."""
     with socket.create_server(("127.0.0.1", 0), backlog=50) as listener:
         yield listener
 
 
 def num_callers(listener: socket.socket) -> int:
-    """The connections that have been made."""
+    """Returns the number of connections that were made."""
     listener.setblocking(False)
     for number in itertools.count():
         try:
@@ -740,18 +742,18 @@ def num_callers(listener: socket.socket) -> int:
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
-def test_a_store_that_is_not_there_is_named(scheme, closed_port, monkeypatch):
+def test_check_access_names_unreachable_store(scheme, closed_port, monkeypatch):
     url = f"http://127.0.0.1:{closed_port}"
-    lead_to(scheme, url, monkeypatch)
+    use_endpoint(scheme, url, monkeypatch)
     set_check_seconds(monkeypatch, 0.5)
     assert check(f"{scheme}://bucket/a", StorageError).startswith(f"{scheme}://bucket/a: {url} ")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
-def test_a_store_that_is_silent_is_asked_twice_and_not_waited_for(scheme, silent_listener, monkeypatch):
+def test_check_access_asks_silent_store_twice(scheme, silent_listener, monkeypatch):
     set_check_seconds(monkeypatch, 0.5)
-    lead_to(scheme, f"http://127.0.0.1:{silent_listener.getsockname()[1]}", monkeypatch)
+    use_endpoint(scheme, f"http://127.0.0.1:{silent_listener.getsockname()[1]}", monkeypatch)
     assert check(f"{scheme}://bucket/a", StorageError).startswith(f"{scheme}://bucket/a: ")
     assert num_callers(silent_listener) == 2
 
@@ -761,47 +763,49 @@ def set_check_seconds(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
         monkeypatch.setattr(module, "CHECK_SECONDS", seconds)
 
 
-def lead_to(scheme: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def use_endpoint(scheme: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if scheme == "gs":
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
     flags = [f"--s3_endpoint_url={url}", "--s3_access_key_id=made", "--s3_secret_access_key=made"]
     FileSystems.set_options(PipelineOptions(flags if scheme == "s3" else []))
 
 
-def test_missing_aws_credentials_are_missed_before_anything_is_sent(silent_listener):
+def test_missing_aws_credentials_are_reported_before_any_request(silent_listener):
     FileSystems.set_options(PipelineOptions([f"--s3_endpoint_url=http://127.0.0.1:{silent_listener.getsockname()[1]}"]))
     assert check("s3://bucket/a").startswith("s3://bucket/a: no AWS credentials were found")
     assert num_callers(silent_listener) == 0
 
 
-class HangingUp(socketserver.BaseRequestHandler):
-    """Counts who calls, and breaks off."""
+class ClosingHandler(socketserver.BaseRequestHandler):
+    """Counts connections and closes them."""
 
     def handle(self) -> None:
         self.server.num_callers += 1
 
 
 @pytest.mark.slow(5)
-def test_google_credentials_are_looked_for_once(tmp_path):
-    """In a process of its own: Google's library remembers. Where the metadata server should be, calls are counted and not answered."""
+def test_google_credentials_are_looked_up_once(tmp_path):
+    """The test needs a new process because Google's library caches the result. A local server in place of the metadata
+    server counts connections."""
     code = (
         "import beam_pipelines.storage.object_stores.gcs as gcs\n"
         "from apache_beam.options.pipeline_options import PipelineOptions\n"
         "print(gcs.GcsStore(PipelineOptions([]))._anonymous)"
     )
     kept = {name: value for name, value in os.environ.items() if name != "NO_GCE_CHECK"}
-    with socketserver.TCPServer(("127.0.0.1", 0), HangingUp) as server:
+    with socketserver.TCPServer(("127.0.0.1", 0), ClosingHandler) as server:
         server.num_callers = 0
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         address = f"127.0.0.1:{server.server_address[1]}"
         environment = {**kept, "HOME": str(tmp_path), "GCE_METADATA_IP": address, "GCE_METADATA_HOST": address}
-        run = forked_python.run("-c", code, cwd=ROOT, env=environment, preloaded=forked_python.BEAM)  # which imports nothing of Google's
+        # The preloaded modules import nothing from Google.
+        run = forked_python.run("-c", code, cwd=ROOT, env=environment, preloaded=forked_python.BEAM)
         server.shutdown()
     assert run.stdout == "True\n", run.stderr
     assert server.num_callers == GOOGLE_ATTEMPTS
 
 
-def test_a_credentials_file_that_does_not_exist_is_named(monkeypatch, tmp_path):
+def test_names_missing_credentials_file(monkeypatch, tmp_path):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
     with pytest.raises(UserError, match=r"GOOGLE_APPLICATION_CREDENTIALS=.*none\.json"):
         open_object_store("gs://bucket/a")
@@ -817,12 +821,12 @@ def test_a_credentials_file_that_does_not_exist_is_named(monkeypatch, tmp_path):
         ("gs://-bucket-/a", "gs://-bucket-/a: Bucket names must"),
     ],
 )
-def test_a_path_that_cannot_be_is_refused(path, message, closed_port, monkeypatch):
-    lead_to(path.partition("://")[0], f"http://127.0.0.1:{closed_port}", monkeypatch)
+def test_rejects_invalid_store_path(path, message, closed_port, monkeypatch):
+    use_endpoint(path.partition("://")[0], f"http://127.0.0.1:{closed_port}", monkeypatch)
     assert re.match(message, check(path))
 
 
-def test_an_endpoint_that_is_no_address_is_refused():
+def test_rejects_invalid_endpoint_url():
     FileSystems.set_options(PipelineOptions(["--s3_endpoint_url=nowhere"]))
     with pytest.raises(UserError, match="nowhere"):
         open_object_store("s3://bucket/a")
@@ -835,7 +839,7 @@ def test_an_endpoint_that_is_no_address_is_refused():
         ("gs://bucket/a", "google.auth", "beam_pipelines.storage.object_stores.gcs", "gcp"),
     ],
 )
-def test_a_missing_extra_is_named(path, module, ours, extra, monkeypatch):
+def test_names_missing_extra(path, module, ours, extra, monkeypatch):
     monkeypatch.setattr("beam_pipelines.storage.object_stores.open_object_store._OPENED", {})
     monkeypatch.delitem(sys.modules, ours, raising=False)
     monkeypatch.delattr(ours, raising=False)

@@ -1,4 +1,4 @@
-"""What is spooled is read back as it was, by another process too, and leaves nothing open behind."""
+"""Tests of the spool: bytes are read back unchanged, in other processes too, and no file stays open."""
 
 import concurrent.futures
 import contextlib
@@ -22,12 +22,12 @@ from tf_input.storage.local_files import LocalFiles
 
 
 def num_open_files(directory: object) -> int:
-    """Of this process, in a directory, deleted ones too."""
+    """Returns the number of open files of this process in a directory, including deleted files."""
     targets = []
     for descriptor in os.listdir("/proc/self/fd"):
         try:
             targets.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-        except FileNotFoundError:  # that of listdir itself
+        except FileNotFoundError:  # The descriptor that `listdir` used is closed.
             pass
     return sum(target.startswith(str(directory)) for target in targets)
 
@@ -37,7 +37,7 @@ def num_open_files(directory: object) -> int:
     st.lists(st.one_of(st.binary(), st.integers(1_000, 3_000_000).map(bytes)), max_size=10),
     st.randoms(use_true_random=False),
 )
-def test_bytes_are_read_back_as_they_were_in_any_order(tmp_path_factory, chunks, random):
+def test_bytes_are_read_back_unchanged_in_any_order(tmp_path_factory, chunks, random):
     directory = str(tmp_path_factory.mktemp("spool"))
     writers = [SpoolWriter(directory), SpoolWriter(directory)]
     pointers = []
@@ -53,26 +53,26 @@ def test_bytes_are_read_back_as_they_were_in_any_order(tmp_path_factory, chunks,
     shutil.rmtree(directory)
 
 
-def test_every_writer_has_a_file_and_an_id_of_its_own(tmp_path):
+def test_every_writer_has_its_own_file_and_id(tmp_path):
     writers = [SpoolWriter(str(tmp_path)) for _ in range(100)]
     assert len({writer.spool for writer in writers}) == len(os.listdir(tmp_path)) == 100
     for writer in writers:
-        assert writer.spool < 2**64, "a row has 64 bits for it"
+        assert writer.spool < 2**64, "a row stores the id in 64 bits"
 
 
-def test_no_file_has_the_id_of_the_original_file(tmp_path, monkeypatch):
+def test_spool_id_is_never_zero(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "urandom", bytes)
     assert SpoolWriter(str(tmp_path)).spool != 0
 
 
-def test_the_spool_directory_is_made_where_it_is_missing_but_not_what_it_should_lie_in(tmp_path):
+def test_writer_creates_spool_directory_but_not_its_parent(tmp_path):
     SpoolWriter(str(tmp_path / "spool"))
     assert len(os.listdir(tmp_path / "spool")) == 1
     with pytest.raises(FileNotFoundError):
         SpoolWriter(str(tmp_path / "removed" / "spool"))
 
 
-def test_what_was_flushed_is_there_for_another_process(tmp_path):
+def test_another_process_can_read_flushed_bytes(tmp_path):
     writer = SpoolWriter(str(tmp_path))
     writer.append(b"before")
     offset = writer.append(b"a small image")
@@ -82,7 +82,7 @@ def test_what_was_flushed_is_there_for_another_process(tmp_path):
     assert subprocess.run([sys.executable, "-c", script, path], capture_output=True).stdout == b"a small image"
 
 
-def test_a_pointer_past_the_end_reads_short_and_one_into_no_file_fails(tmp_path):
+def test_read_past_the_end_is_short_and_missing_file_raises(tmp_path):
     writer = SpoolWriter(str(tmp_path))
     writer.append(b"0123456789")
     writer.flush()
@@ -93,7 +93,7 @@ def test_a_pointer_past_the_end_reads_short_and_one_into_no_file_fails(tmp_path)
     reader.close()
 
 
-def test_a_reader_opens_each_file_once_and_closes_them_all(tmp_path):
+def test_reader_opens_each_file_once_and_closes_all(tmp_path):
     writers = [SpoolWriter(str(tmp_path)) for _ in range(3)]
     for writer in writers:
         writer.append(b"abc")
@@ -106,25 +106,26 @@ def test_a_reader_opens_each_file_once_and_closes_them_all(tmp_path):
     assert num_open_files(tmp_path) == before + 3
     reader.close()
     assert num_open_files(tmp_path) == before
-    with pytest.raises(ValueError, match="reader is closed"):  # else what a thread still reads would stay open
+    # Otherwise a file that a thread still reads would stay open.
+    with pytest.raises(ValueError, match="reader is closed"):
         reader.read(writers[0].spool, 0, 1)
     assert num_open_files(tmp_path) == before
 
 
-def test_a_second_run_in_the_same_process_spools_to_a_file_that_is_there(tmp_path):
-    # A notebook that prepares the same output again, after the first run's spool is gone.
+def test_spool_can_be_recreated_in_the_same_process(tmp_path):
+    # A notebook may prepare the same output again after the spool of the first run was removed.
     directory = str(tmp_path / "spool")
     for run in range(3):
         with own_spool(directory) as writer:
             offset = writer.append(b"an image")
         with contextlib.closing(SpoolReader(directory)) as reader:
             assert reader.read(writer.spool, offset, 8) == b"an image", run
-        assert num_open_files(tmp_path) == 0, "a file that is removed and open keeps its disk space"
+        assert num_open_files(tmp_path) == 0, "an open file keeps its disk space after removal"
         shutil.rmtree(directory)
 
 
-def test_blocks_that_run_side_by_side_have_spools_of_their_own(tmp_path):
-    # As with --direct_running_mode=multi_threading, where bundles run in threads of one process.
+def test_concurrent_threads_have_separate_spools(tmp_path):
+    # With --direct_running_mode=multi_threading, bundles run in threads of one process.
     directory, num_threads = str(tmp_path / "spool"), 4
     barrier = threading.Barrier(num_threads)
 
@@ -141,21 +142,21 @@ def test_blocks_that_run_side_by_side_have_spools_of_their_own(tmp_path):
     assert len({spool for spool, _, _ in actual}) == num_threads
 
 
-def test_a_block_that_fails_leaves_no_file_open(tmp_path):
+def test_no_file_stays_open_if_the_with_block_fails(tmp_path):
     with pytest.raises(ZeroDivisionError), own_spool(str(tmp_path)) as writer:
         writer.append(b"an image")
         1 / 0
     assert num_open_files(tmp_path) == 0
 
 
-def test_a_disk_that_is_full_ends_the_run(tmp_path):
+def test_full_disk_ends_the_run(tmp_path):
     with pytest.raises(RunError, match="the spool could not be written: No space left on device"), own_spool(str(tmp_path)) as writer:
         writer._file.close()
         writer._file = open("/dev/full", "wb", buffering=1 << 20)
-        writer.append(b"an image")  # told of when it leaves the buffer
+        writer.append(b"an image")  # The error is raised when the bytes leave the buffer.
 
 
-def test_what_is_read_whole_is_whole_or_ends_the_run(tmp_path):
+def test_read_exactly_fails_on_short_read_or_missing_file(tmp_path):
     with own_spool(str(tmp_path)) as writer:
         writer.append(b"0123456789")
     with contextlib.closing(SpoolReader(str(tmp_path))) as reader:
@@ -166,7 +167,7 @@ def test_what_is_read_whole_is_whole_or_ends_the_run(tmp_path):
             read_exactly(reader, writer.spool ^ 2, 0, 1)
 
 
-def test_a_reader_of_many_spools_has_few_of_them_open(tmp_path, monkeypatch):
+def test_reader_limits_the_number_of_open_files(tmp_path, monkeypatch):
     monkeypatch.setattr("beam_pipelines.storage.spool.MAX_OPEN", 5)
     writers = [SpoolWriter(str(tmp_path)) for _ in range(23)]
     for number, writer in enumerate(writers):
@@ -180,21 +181,21 @@ def test_a_reader_of_many_spools_has_few_of_them_open(tmp_path, monkeypatch):
     reader.close()
 
 
-def test_a_reader_that_is_closed_while_it_reads_gives_no_bytes_of_another_file(tmp_path, monkeypatch):
-    """Its descriptor's number goes to the next file that is opened: not before the read is done."""
+def test_reader_closed_during_read_returns_no_bytes_of_another_file(tmp_path, monkeypatch):
+    """The descriptor number must not be reused for another file before the read ends."""
     with own_spool(str(tmp_path / "spool")) as writer:
         writer.append(b"mine")
     (tmp_path / "other").write_bytes(b"THEIRS")
     reading, closed, pread = threading.Event(), threading.Event(), os.pread
 
-    def hold(descriptor: int, num_bytes: int, offset: int) -> bytes:
+    def wait_for_close(descriptor: int, num_bytes: int, offset: int) -> bytes:
         reading.set()
         assert closed.wait(60)
         return pread(descriptor, num_bytes, offset)
 
     reader = SpoolReader(str(tmp_path / "spool"))
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        monkeypatch.setattr(os, "pread", hold)
+        monkeypatch.setattr(os, "pread", wait_for_close)
         actual = thread.submit(reader.read, writer.spool, 0, 4)
         assert reading.wait(60)
         reader.close()
@@ -208,7 +209,7 @@ def test_a_reader_that_is_closed_while_it_reads_gives_no_bytes_of_another_file(t
         reader.read(writer.spool, 0, 4)
 
 
-def test_a_closed_reader_holds_no_file_open(tmp_path):
+def test_closed_reader_has_no_open_files(tmp_path):
     with own_spool(str(tmp_path)) as writer:
         writer.append(b"mine")
     reader = SpoolReader(str(tmp_path))
@@ -218,8 +219,8 @@ def test_a_closed_reader_holds_no_file_open(tmp_path):
 
 
 @contextlib.contextmanager
-def no_file_larger_than(num_bytes: int) -> Iterator[None]:
-    """As where a disk is full."""
+def limited_file_size(num_bytes: int) -> Iterator[None]:
+    """Limits the size of files, so that writing fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
     try:
@@ -228,23 +229,23 @@ def no_file_larger_than(num_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_disk_that_takes_no_more_is_told_wherever_it_comes_to_light(tmp_path):
+def test_write_errors_are_reported_by_append_flush_and_close(tmp_path):
     reported = pytest.raises(RunError, match="the spool could not be written: File too large")
     large, small = SpoolWriter(str(tmp_path)), SpoolWriter(str(tmp_path))
-    assert small.append(b"it waits in memory") == 0
-    with no_file_larger_than(5):
+    assert small.append(b"buffered in memory") == 0
+    with limited_file_size(5):
         with reported:
             large.append(bytes(3 << 20))
         for late in (small.flush, small.close):
             with reported:
                 late()
     large.close()
-    gone = pytest.raises(RunError, match="the spool could not be written: No such file")
-    with ObjectSpoolWriter(str(tmp_path / "removed")) as writer, gone:
+    missing =  pytest.raises(RunError, match="the spool could not be written: No such file")
+    with ObjectSpoolWriter(str(tmp_path / "removed")) as writer, missing:
         writer.append(b"mine")
 
 
-def test_a_file_that_reports_no_size_is_read_to_its_end_whatever_was_read_before(tmp_path):
+def test_file_without_reported_size_is_read_to_its_end(tmp_path):
     (tmp_path / "small").write_bytes(b"x")
     (tmp_path / "large").write_bytes(bytes(1 << 20))
     for before in ("small", "large"):
@@ -252,23 +253,23 @@ def test_a_file_that_reports_no_size_is_read_to_its_end_whatever_was_read_before
         assert files_at("/proc").read("/proc/self/mounts") == LocalFiles().read("/proc/self/mounts") == pathlib.Path("/proc/self/mounts").read_bytes()
 
 
-@pytest.mark.parametrize("at_most", [1, 7, 4096])
-def test_reads_that_give_less_than_was_asked_for_change_nothing(tmp_path, monkeypatch, at_most):
-    """As FUSE's may, and those that a signal interrupts: for every reader of files that are not buffered."""
+@pytest.mark.parametrize("max_bytes", [1, 7, 4096])
+def test_short_reads_are_completed(tmp_path, monkeypatch, max_bytes):
+    """FUSE and signals can cause short reads. The test covers every unbuffered reader."""
     data = os.urandom(9000)
     (tmp_path / "file").write_bytes(data)
     (tmp_path / "empty").write_bytes(b"")
     with own_spool(str(tmp_path)) as writer:
         writer.append(data)
     pread = os.pread
-    monkeypatch.setattr(os, "pread", lambda descriptor, num_bytes, offset: pread(descriptor, min(num_bytes, at_most), offset))
+    monkeypatch.setattr(os, "pread", lambda descriptor, num_bytes, offset: pread(descriptor, min(num_bytes, max_bytes), offset))
     files, path = files_at(str(tmp_path)), str(tmp_path / "file")
     assert files.read(path) == data and files.read(str(tmp_path / "empty")) == b""
     assert files.read_range(path, 5, 8000) == data[5:8005] and files.read_range(path, 8990, 100) == data[8990:]
     with contextlib.closing(SpoolReader(str(tmp_path))) as reader:
         assert reader.read(writer.spool, 3, 8000) == data[3:8003]
     preadv, buffer = os.preadv, memoryview(bytearray(8000))
-    monkeypatch.setattr(os, "preadv", lambda descriptor, buffers, offset: preadv(descriptor, [buffers[0][:at_most]], offset))
+    monkeypatch.setattr(os, "preadv", lambda descriptor, buffers, offset: preadv(descriptor, [buffers[0][:max_bytes]], offset))
     assert LocalFiles().read_into(path, 5, buffer) == 8000 and buffer == data[5:8005]
     assert LocalFiles().read_into(path, 8990, buffer) == len(data) - 8990 and buffer[: len(data) - 8990] == data[8990:]
     assert LocalFiles().read_range(path, 5, 8000) == data[5:8005] and LocalFiles().read_range(path, 8990, 100) == data[8990:]

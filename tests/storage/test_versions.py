@@ -1,4 +1,4 @@
-"""Versions of files: which changes are noticed, and where."""
+"""Tests of file versions: a file that changes after its version was recorded is reported."""
 
 import os
 
@@ -14,7 +14,7 @@ from object_stores import put, reached, shared_server
 
 @pytest.fixture(params=["disk", "s3", "gs"])
 def folder(request, tmp_path):
-    """A folder with the file `a` of ten bytes."""
+    """Yields a folder with the file `a` of ten bytes."""
     if request.param == "disk":
         (tmp_path / "a").write_bytes(b"0123456789")
         yield str(tmp_path)
@@ -31,7 +31,7 @@ def remove(path: str) -> None:
     open_object_store(path).remove(path) if "://" in path else os.remove(path)
 
 
-def noted(path: str) -> dict[str, str]:
+def record_version(path: str) -> dict[str, str]:
     versions: dict[str, str] = {}
     with noting_versions(versions), open_file(path):
         pass
@@ -39,9 +39,9 @@ def noted(path: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("change", [rewrite, remove, lambda path: rewrite(path, b"012")])
-def test_a_file_that_has_changed_is_not_read_and_is_named(folder, change):
+def test_pinned_files_reject_changed_file_by_name(folder, change):
     path = f"{folder}/a"
-    versions = noted(path)
+    versions = record_version(path)
     pinned = PinnedFiles(files_at(path), versions)
     assert pinned.read_range(path, 3, 4) == b"3456" and pinned.read_range(path, 8, 4) == b"89"
     check_versions(versions)
@@ -52,7 +52,7 @@ def test_a_file_that_has_changed_is_not_read_and_is_named(folder, change):
         assert error.value.exit_code == 2
 
 
-def test_a_file_that_changes_between_two_looks_of_a_listing_is_named(folder):
+def test_names_file_that_changes_during_listing(folder):
     path = f"{folder}/a"
     with noting_versions({}), pytest.raises(DataError, match="/a "):
         assert input_size(path) == 10
@@ -61,14 +61,14 @@ def test_a_file_that_changes_between_two_looks_of_a_listing_is_named(folder):
 
 
 @pytest.mark.parametrize("folder", ["s3", "gs"], indirect=True)
-def test_an_object_that_is_replaced_while_it_is_read_is_named(folder):
+def test_names_object_that_is_replaced_while_read(folder):
     with open_file(f"{folder}/a") as file:
         rewrite(f"{folder}/a")
         with pytest.raises(DataError, match="/a "):
             file.read(1)
 
 
-def test_nothing_is_noted_unless_somebody_asks(folder):
+def test_versions_are_recorded_only_on_request(folder):
     path = f"{folder}/a"
     input_size(path)
     rewrite(path)
