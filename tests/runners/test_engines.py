@@ -1,4 +1,4 @@
-"""What an engine lacks is said in one clear line before any work; what suits it is settled without being asked."""
+"""Tests of the checks and defaults of each runner: missing requirements are reported before any work."""
 
 import dataclasses
 import http.server
@@ -38,7 +38,7 @@ def folder(tmp_path, monkeypatch) -> pathlib.Path:
 
 @pytest.fixture
 def flink_master() -> Iterator[str]:
-    """What answers like a Flink cluster's REST interface; the checks that follow need no more of one."""
+    """Yields the address of a server that answers like the REST interface of Flink, as far as the checks need."""
 
     class Answer(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -55,8 +55,8 @@ def flink_master() -> Iterator[str]:
     server.shutdown()
 
 
-def refusal(capsys: pytest.CaptureFixture, *options: str, code: int = 2) -> str:
-    """The one line with which a call is refused."""
+def rejection(capsys: pytest.CaptureFixture, *options: str, code: int = 2) -> str:
+    """Runs a command that is rejected with `code`, and returns its single line of error output."""
     returned = main(["prepare", "--input", "flowers", "--output", "out", *options])
     printed = capsys.readouterr()
     assert (returned, printed.out) == (code, ""), printed.err
@@ -65,73 +65,73 @@ def refusal(capsys: pytest.CaptureFixture, *options: str, code: int = 2) -> str:
     return line
 
 
-def test_an_unknown_runner_and_one_that_gives_wrong_results_are_refused(folder, capsys):
+def test_rejects_unknown_and_unsupported_runners(folder, capsys):
     for runner in ("SparkleRunner", "DaskRunner"):
-        line = refusal(capsys, f"--runner={runner}")
+        line = rejection(capsys, f"--runner={runner}")
         assert f"--runner={runner}" in line and "DirectRunner" in line and "FlinkRunner" in line
 
 
-def test_local_paths_are_refused_where_workers_may_not_see_them(folder, capsys):
+def test_rejects_local_paths_without_shared_filesystem(folder, capsys):
     for runner in ("FlinkRunner", "PortableRunner"):
-        line = refusal(capsys, f"--runner={runner}", "--flink_master=localhost:1", *PROCESS)
+        line = rejection(capsys, f"--runner={runner}", "--flink_master=localhost:1", *PROCESS)
         assert "--input=flowers: " in line and "--shared_filesystem" in line, runner
-    assert "gs://" in refusal(capsys, "--runner=DataflowRunner", "--shared_filesystem")
+    assert "gs://" in rejection(capsys, "--runner=DataflowRunner", "--shared_filesystem")
 
 
-def test_a_flink_master_that_does_not_answer_is_named(folder, capsys, flink_master):
+def test_names_flink_master_that_does_not_answer(folder, capsys, flink_master):
     for master, reason, code, expected in (
-        ("localhost:1", "Connection refused", 1, "JobManager"),  # it may be, by the next time
+        ("localhost:1", "Connection refused", 1, "JobManager"),  # The JobManager may be available at the next attempt.
         ("no.such.host:8081", "", 1, "JobManager"),
         ("localhost:x", "", 2, "HOST:PORT"),
         (flink_master + "/no", "", 2, "HOST:PORT"),
     ):
-        line = refusal(capsys, *FLINK, f"--flink_master={master}", code=code)
+        line = rejection(capsys, *FLINK, f"--flink_master={master}", code=code)
         assert f"--flink_master={master}" in line and reason in line and expected in line
 
 
 @needs_java
-def test_a_job_server_that_is_missing_is_named(folder, capsys, flink_master):
-    line = refusal(capsys, *FLINK, f"--flink_master={flink_master}", "--flink_job_server_jar=missing.jar")
+def test_names_missing_job_server_jar(folder, capsys, flink_master):
+    line = rejection(capsys, *FLINK, f"--flink_master={flink_master}", "--flink_job_server_jar=missing.jar")
     assert "--flink_job_server_jar=missing.jar does not exist" in line
 
 
 @needs_java
-def test_a_job_server_that_cannot_be_downloaded_is_named(folder, capsys, flink_master):
+def test_names_job_server_jar_that_cannot_be_downloaded(folder, capsys, flink_master):
     url = f"http://{flink_master}/job-server.jar"
-    line = refusal(capsys, *FLINK, f"--flink_master={flink_master}", f"--flink_job_server_jar={url}")
+    line = rejection(capsys, *FLINK, f"--flink_master={flink_master}", f"--flink_job_server_jar={url}")
     assert url in line and "--flink_job_server_jar" in line
 
 
-def test_without_java_nothing_is_submitted_to_flink(folder, capsys, flink_master, monkeypatch):
+def test_flink_runner_requires_java(folder, capsys, flink_master, monkeypatch):
     monkeypatch.setenv("PATH", str(folder))
     for home in ("", str(folder)):
         monkeypatch.setenv("JAVA_HOME", home)
-        line = refusal(capsys, *FLINK, f"--flink_master={flink_master}")
+        line = rejection(capsys, *FLINK, f"--flink_master={flink_master}")
         assert "java" in line and "Java 11" in line
 
 
-def test_workers_that_would_come_without_this_package_are_refused(folder, capsys, flink_master):
+def test_flink_runner_requires_package_on_workers(folder, capsys, flink_master):
     options = ["--runner=FlinkRunner", f"--flink_master={flink_master}", "--shared_filesystem"]
     for environment in ([], ["--environment_type=DOCKER"]):
-        for half in ([], ["--requirements_file=r.txt"], [f"--setup_file={__file__}"]):
-            line = refusal(capsys, *options, *environment, *half)
+        for package_options in ([], ["--requirements_file=r.txt"], [f"--setup_file={__file__}"]):
+            line = rejection(capsys, *options, *environment, *package_options)
             assert "--sdk_container_image=" in line
 
 
-def test_a_prism_that_is_not_there_is_named(folder, capsys):
-    line = refusal(capsys, "--runner=PrismRunner", "--prism_location=prism")
+def test_names_missing_prism_binary(folder, capsys):
+    line = rejection(capsys, "--runner=PrismRunner", "--prism_location=prism")
     assert "--prism_location=prism does not exist" in line
 
 
-def test_a_prism_that_cannot_be_downloaded_is_named(folder, capsys, monkeypatch):
+def test_names_prism_binary_that_cannot_be_downloaded(folder, capsys, monkeypatch):
     release = "http://localhost:1/releases/"
     monkeypatch.setattr("apache_beam.runners.portability.prism_runner.GITHUB_DOWNLOAD_PREFIX", release)
     monkeypatch.setattr("apache_beam.runners.portability.prism_runner.PrismJobServer.BIN_CACHE", str(folder / "cache"))
-    line = refusal(capsys, "--runner=PrismRunner")
+    line = rejection(capsys, "--runner=PrismRunner")
     assert f"Unable to fetch remote prism binary at {release}" in line and "--prism_location" in line
 
 
-def test_what_dataflow_needs_is_asked_for(folder, capsys):
+def test_dataflow_runner_names_each_missing_option(folder, capsys):
     paths = ["prepare", "--input", "gs://bucket/in", "--output", "gs://bucket/out", "--runner=DataflowRunner"]
     given, needs = [], {"--project": "made", "--region": "europe-west1", "--service_account_email": "a@b", "--max_num_workers": "9"}
     for option, value in (needs | {"--temp_location": "tmp"}).items():
@@ -147,8 +147,8 @@ def test_what_dataflow_needs_is_asked_for(folder, capsys):
     assert "--wait" in capsys.readouterr().err
 
 
-def test_light_processes_work_on_local_files_alone(monkeypatch):
-    monkeypatch.setattr(launch, "resolve_source", lambda config: config)  # which would look into the stores
+def test_worker_processes_are_used_only_for_local_files(monkeypatch):
+    monkeypatch.setattr(launch, "resolve_source", lambda config: config)  # The real function would access the stores.
     monkeypatch.setattr(launch, "is_new", lambda path: True)
     engine = choose_engine(parse_pipeline_options([]))
     for source, output, expected in (("in", "out", True), ("s3://a/in", "out", False), ("in", "s3://a/out", False)):
@@ -157,27 +157,27 @@ def test_light_processes_work_on_local_files_alone(monkeypatch):
         assert job.lists_in_threads == source.startswith("s3"), (source, output)
 
 
-def test_the_run_says_which_options_it_had_but_no_secret():
+def test_run_info_has_options_without_secrets():
     options = parse_pipeline_options(["--s3_access_key_id=AKIA", "--s3_secret_access_key=hush", "--s3_region_name=eu"])
     reported = str(make_run_info(PrepareJob("in", "out", "made"), options, "1a2b"))
     assert "s3_region_name" in reported and "AKIA" not in reported and "hush" not in reported
 
 
-def test_workers_tell_of_warnings_alone_unless_more_is_asked_for():
+def test_workers_log_warnings_by_default():
     for flags, expected in (([], "WARN"), (["--default_sdk_harness_log_level=DEBUG"], "DEBUG")):
         assert parse_pipeline_options(flags).view_as(WorkerOptions).default_sdk_harness_log_level == expected
 
 
-def test_a_flink_job_is_named_by_dataset_output_and_run():
+def test_flink_job_name_has_dataset_output_and_run():
     flink = choose_engine(parse_pipeline_options(["--runner=FlinkRunner"]))
     flink.set_defaults("flowers", output="/data/out", run_id="0123456789abcdef")
     name = flink.options.view_as(GoogleCloudOptions).job_name
     assert name == f"recordmill-flowers-{output_digest('/data/out')}-01234567"
     flink.set_defaults("flowers", output="/data/out", run_id="0123456789abcdef")
-    assert flink.options.view_as(GoogleCloudOptions).job_name.startswith(f"{name}-"), "the user's own name is a prefix"
+    assert flink.options.view_as(GoogleCloudOptions).job_name.startswith(f"{name}-"), "a name given by the user is a prefix"
 
 
-def test_a_job_is_found_by_its_output_whatever_its_dataset_run_and_prefix(tmp_path, monkeypatch):
+def test_find_jobs_matches_jobs_by_output(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path / "out")
     (tmp_path / "out").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -193,7 +193,7 @@ def test_a_job_is_found_by_its_output_whatever_its_dataset_run_and_prefix(tmp_pa
         assert engine.find_jobs("out") == []
 
 
-def test_what_an_engine_says_of_a_job_that_it_did_not_take_or_gave_up_is_one_line():
+def test_engine_errors_are_explained_in_one_line():
     dataflow = choose_engine(parse_pipeline_options(["--runner=DataflowRunner", "--project=made", "--region=made"]))
     flink = choose_engine(parse_pipeline_options(["--runner=FlinkRunner", "--flink_master=made:8081"]))
     java = "java.util.concurrent.TimeoutException: no heartbeat\n\tat org.apache.flink.Task.run(Task.java:1)"
@@ -210,7 +210,7 @@ def test_what_an_engine_says_of_a_job_that_it_did_not_take_or_gave_up_is_one_lin
         assert type(actual) is cls and reported in str(actual) and "\n" not in str(actual), error
 
 
-def test_a_job_is_cancelled_once_its_end_was_seen(monkeypatch):
+def test_cancel_jobs_waits_for_the_end_of_the_job(monkeypatch):
     monkeypatch.setattr(Flink, "poll_seconds", 0)
     flink = choose_engine(parse_pipeline_options(["--runner=FlinkRunner"]))
     mine, other = (Job(name, name, "RUNNING", f"http://made/{name}") for name in ("mine", "other"))

@@ -1,7 +1,5 @@
-"""A real Flink cluster, one for all that is tested on it: `recordmill prepare`, `analyze` and `transform` give what the local runner does.
-
-So they do where parts of the cluster are killed in mid-run.
-"""
+"""Tests with a real Flink cluster that is shared by the whole module: `prepare`, `analyze` and `transform` give the
+same results as the local runner, even if parts of the cluster are killed."""
 
 import contextlib
 import json
@@ -53,12 +51,13 @@ Cluster, ClusterError = flink_cluster.Cluster, flink_cluster.ClusterError
 MISSING = flink_cluster.missing_tools()
 SECONDS = 600
 
-# Code that runs before a command: its watch over the job waits less, and its time is up with a signal.
-IMPATIENT = """
+# Code that runs before a command. The first shortens the waiting times of the job watch, and the second ends the job
+# timeout with a signal.
+SHORT_WAITS = """
 from beam_pipelines.runners import flink_watch
 flink_watch.POLL_SECONDS, flink_watch._PATIENCE, flink_watch._SECONDS_TO_COME_BACK = 0.5, 1, 3
 """
-TIME_IS_UP = """
+TIMEOUT_ON_SIGNAL = """
 import signal
 from beam_pipelines.runners import waiting
 class Timer(waiting.threading.Timer):
@@ -78,14 +77,15 @@ def cluster(tmp_path_factory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def forked_workers(cluster) -> None:
-    """From now on its workers are forked off a process that has imported Beam and TensorFlow: to each that takes seconds."""
+    """Makes later workers of the cluster fork off a process that has imported Beam and TensorFlow, which saves seconds
+    for each."""
     preloaded = (*forked_python.TENSORFLOW, *forked_python.BEAM)
     forked_python.write_command(cluster.folder / "boot", engines.FLINK / "boot.py", f"--cluster={cluster.folder}", preloaded=preloaded)
 
 
 @pytest.fixture(scope="module")
-def submits(cluster, forked_workers) -> Iterator[str]:
-    """The option of a run that submits to the cluster by a job server that is there already: its Java takes seconds to come up."""
+def job_endpoint(cluster, forked_workers) -> Iterator[str]:
+    """Yields the option to submit through a running job server, whose Java process takes seconds to start."""
     server = FlinkJarJobServer(PipelineOptions([*cluster.options, f"--job_port={reserve_port()}"]))
     server.start()
     yield f"--job_endpoint={server.subprocess_cmd_and_endpoint()[1]}"
@@ -94,31 +94,32 @@ def submits(cluster, forked_workers) -> Iterator[str]:
 
 @pytest.fixture
 def start(cluster, forked_workers, source, tmp_path) -> Callable[..., ForkedPython]:
-    """Starts the command on the cluster, with both TaskManagers there."""
+    """Returns a function that starts the command on the cluster with two TaskManagers."""
     cluster.wait_for_task_managers(2)
     return lambda *options, **how: start_prepare(source, tmp_path / "out", *cluster.options, *options, **how)
 
 
 @contextlib.contextmanager
-def held_run(
+def paused_run(
     cluster: Cluster, start: Callable[..., ForkedPython], stage: str, *options: str, before: str = ""
 ) -> Iterator[tuple[ForkedPython, Gate, list[int]]]:
-    """A run, the gate at which its workers wait once they have done something in a stage, and who of them waits there."""
+    """Starts a run and yields it with the gate at which its workers are paused in `stage`, and the ids of the paused
+    workers."""
     with Gate(gates_of(cluster.folder), stage) as gate:
         run = start("--beam_plugin=paused_stages", *options, before=before)
         try:
-            yield run, gate, held_at(cluster, gate, run)
+            yield run, gate, paused_workers(cluster, gate, run)
         finally:
             run.kill()
             run.wait()
 
 
-def held_at(cluster: Cluster, gate: Gate, run: ForkedPython) -> list[int]:
-    """Who waits at a gate: workers of a job that goes on, and is not just being started again."""
+def paused_workers(cluster: Cluster, gate: Gate, run: ForkedPython) -> list[int]:
+    """Returns the ids of the workers that are paused at a gate, once the job is running and not restarting."""
     wait_until(lambda: gate.wait_for_arrivals(run) and latest_job(cluster)["state"] == "RUNNING")
-    reserved = set(gate.wait_for_arrivals(run)) & set(cluster.worker_ids())
-    assert reserved, "none of them is a worker of the cluster"
-    return sorted(reserved)
+    paused = set(gate.wait_for_arrivals(run)) & set(cluster.worker_ids())
+    assert paused, "no paused process is a worker of the cluster"
+    return sorted(paused)
 
 
 def latest_job(cluster: Cluster) -> dict[str, Any]:
@@ -126,7 +127,7 @@ def latest_job(cluster: Cluster) -> dict[str, Any]:
 
 
 def failures(cluster: Cluster) -> list[str]:
-    """What Flink recovered from in its latest job."""
+    """Returns the names of the exceptions from which Flink recovered in its latest job."""
     job = latest_job(cluster)
     assert job["state"] == "FINISHED"
     history = cluster.ask(f"jobs/{job['jid']}/exceptions")["exceptionHistory"]
@@ -135,8 +136,8 @@ def failures(cluster: Cluster) -> list[str]:
 
 @pytest.mark.slow(25)
 @needs_flink
-def test_the_bytes_are_those_of_the_local_runner_with_boxes_and_masks_too_and_prometheus_has_the_counts(cluster, tmp_path):
-    """Of a run with the cluster's options alone."""
+def test_flink_writes_the_same_bytes_and_exports_counters_to_prometheus(cluster, tmp_path):
+    """The run has only the options of the cluster."""
     case = CASES["coco, detection and segmentation"]
     source = tmp_path / "in" / case.write(tmp_path / "in")
     (tmp_path / "in" / "images" / "07.png").write_bytes(b"<!DOCTYPE html>")
@@ -150,7 +151,7 @@ def test_the_bytes_are_those_of_the_local_runner_with_boxes_and_masks_too_and_pr
     assert failures(cluster) == []
 
     job, exporter = latest_job(cluster), engines.flink_exporter()
-    # For three seconds the JobManager tells what it told while the job ran. What publishing took is counted last.
+    # The JobManager caches its answers for three seconds. The duration of publishing is counted last.
     wait_until(lambda: "publish_msecs" in counters(cluster, job))
     counted = counters(cluster, job)
     assert (counted["listed"], counted["written"], counted["dead_letters"]) == (NUM, NUM, 1)
@@ -169,34 +170,35 @@ def test_the_bytes_are_those_of_the_local_runner_with_boxes_and_masks_too_and_pr
 
 
 def counters(cluster: Cluster, job: dict[str, Any]) -> dict[str, int]:
-    """What is counted of a job in Beam's metrics."""
+    """Returns the counters of a job from Beam's metrics."""
     return engines.flink_exporter().read_counters(cluster.ask(f"jobs/{job['jid']}/accumulators"))
 
 
-def as_written(path: pathlib.Path) -> tuple[int, int]:
-    """Of one file, another for each time that it is written."""
+def file_state(path: pathlib.Path) -> tuple[int, int]:
+    """Returns inode and modification time of a file, which change each time the file is written."""
     return path.stat().st_ino, path.stat().st_mtime_ns
 
 
 def finished_shards(directory: pathlib.Path) -> dict[str, tuple[int, int]]:
-    """Shards that are done, all files of theirs."""
+    """Returns the state of all files of the finished shards, by name."""
     locations = [path.stem for path in directory.glob("done/*.json")]
     return {
-        str(path.relative_to(directory)): as_written(path)
+        str(path.relative_to(directory)): file_state(path)
         for path in directory.rglob("made-*")
         if any(path.name.replace(".tfrecord", "").removeprefix("made-").startswith(location) for location in locations)
     }
 
 
 def task_manager_of(cluster: Cluster, worker: int) -> str:
-    """The name of the one that has started a worker, by a command that stands for it."""
+    """Returns the name of the TaskManager that started a worker, found by the arguments of the command that represents
+    the worker."""
 
     def reported(process: psutil.Process) -> list[str]:
-        return [item for item in process.cmdline() if item.startswith(("--id=", "--provision_endpoint="))]
+        return [argument for argument in process.cmdline() if argument.startswith(("--id=", "--provision_endpoint="))]
 
     actual, started = reported(psutil.Process(worker)), set()
     for name, pid in cluster.process_ids().items():
-        with contextlib.suppress(psutil.Error):  # which has ended by itself
+        with contextlib.suppress(psutil.Error):  # The process may have ended.
             for child in psutil.Process(pid).children():
                 with contextlib.suppress(psutil.Error):
                     started |= {name} if reported(child) == actual else set()
@@ -205,12 +207,12 @@ def task_manager_of(cluster: Cluster, worker: int) -> str:
 
 
 def task_managers(cluster: Cluster) -> set[str]:
-    """Names of those that the JobManager counts on."""
-    return {item["id"] for item in cluster.ask("taskmanagers")["taskmanagers"]}
+    """Returns the ids of the TaskManagers that are registered with the JobManager."""
+    return {manager["id"] for manager in cluster.ask("taskmanagers")["taskmanagers"]}
 
 
 def read_until(run: ForkedPython, text: str) -> str:
-    """What a run prints, with the line that has the text."""
+    """Returns the output of a run up to the line that contains `text`."""
     printed = ""
     while text not in printed:
         line = run.stdout.readline()
@@ -221,45 +223,48 @@ def read_until(run: ForkedPython, text: str) -> str:
 
 @pytest.mark.slow(35)
 @needs_flink
-def test_task_managers_that_are_killed_change_nothing_and_cost_no_finished_shard(cluster, submits, start, expected, tmp_path):
-    """One at each stage of a run; after the first one the job lacks a slot for a while, and says so."""
-    printed, has = "", f"--flink_master=localhost:{cluster.rest_port} (TaskManagers: 1, slots: 1, free slots: 0)"
-    with held_run(cluster, start, "listed", submits, before=IMPATIENT) as (run, listed, _), contextlib.ExitStack() as later:
+def test_killed_task_managers_lose_no_finished_shard(cluster, job_endpoint, start, expected, tmp_path):
+    """One TaskManager is killed at each stage. After the first kill the job lacks a slot for a while and reports it."""
+    printed, slots_message = "", f"--flink_master=localhost:{cluster.rest_port} (TaskManagers: 1, slots: 1, free slots: 0)"
+    with paused_run(cluster, start, "listed", job_endpoint, before=SHORT_WAITS) as (run, listed, _), contextlib.ExitStack() as later:
         gates = [listed, *(later.enter_context(Gate(gates_of(cluster.folder), stage)) for stage in ("planned", "written", "finished"))]
         for gate in gates:
-            reserved = held_at(cluster, gate, run)
+            paused = paused_workers(cluster, gate, run)
             done = finished_shards(next((tmp_path / "out.incomplete").glob("*/")))
             assert bool(done) == (gate is gates[-1])
-            cluster.kill(name := task_manager_of(cluster, reserved[0]))
+            cluster.kill(name := task_manager_of(cluster, paused[0]))
             if gate is listed:
                 gate.open()
-                printed += read_until(run, has)
+                printed += read_until(run, slots_message)
                 assert printed.endswith("lower --parallelism.\n")
             cluster.start_task_manager(f"{name}-again")
-            wait_until(lambda: task_managers(cluster) == set(cluster.process_ids()) - {"job-manager"})  # who is lost is known to be
+            # The JobManager has noticed the loss.
+            wait_until(lambda: task_managers(cluster) == set(cluster.process_ids()) - {"job-manager"})
             gate.open()
         printed += finish(run)
-    assert len(failures(cluster)) >= len(gates), "the job was not hit"
+    assert len(failures(cluster)) >= len(gates), "the kills did not affect the job"
     assert "Flink restarted the job (1): " in printed and f"Flink restarted the job ({len(gates)}): " in printed
     assert digest(tmp_path / "out") == expected
-    assert {name: as_written(tmp_path / "out" / name) for name in done} == done
+    assert {name: file_state(tmp_path / "out" / name) for name in done} == done
     assert os.listdir(tmp_path) == ["out"]
 
 
 @pytest.mark.slow(30)
 @needs_flink
-def test_a_run_that_is_ended_stops_its_job_and_can_be_gone_on_from(cluster, submits, start, source, expected, tmp_path):
-    """Each goes on from the one before. Ctrl-C at a terminal goes to the job server too, which is a child of the command."""
+def test_ended_run_cancels_its_job_and_can_be_resumed(cluster, job_endpoint, start, source, expected, tmp_path):
+    """Each run resumes the previous one. Ctrl-C in a terminal also reaches the job server, which is a child of the
+    command."""
     limit = "--job_timeout=3600"
     late = f"{limit} seconds"
     ends = [
         (signal.SIGINT, os.killpg, (), 130, "recordmill: Interrupted. "),
-        (signal.SIGTERM, os.kill, ("--resume", submits), 143, "recordmill: Interrupted. "),
-        (signal.SIGUSR1, os.kill, ("--resume", submits, limit), 1, late),
+        (signal.SIGTERM, os.kill, ("--resume", job_endpoint), 143, "recordmill: Interrupted. "),
+        (signal.SIGUSR1, os.kill, ("--resume", job_endpoint, limit), 1, late),
     ]
     for sent, send, options, code, reported in ends:
-        with held_run(cluster, start, "written", *options, before=TIME_IS_UP) as (run, *_):
-            wait_until(lambda: [*tmp_path.glob("out.incomplete/*/plan/plan.json")])  # which others may still be at
+        with paused_run(cluster, start, "written", *options, before=TIMEOUT_ON_SIGNAL) as (run, *_):
+            # Other workers may still be planning.
+            wait_until(lambda: [*tmp_path.glob("out.incomplete/*/plan/plan.json")])
             send(run.pid, sent)
             printed, _ = run.communicate(timeout=SECONDS)
         assert run.returncode == code, printed[-3000:]
@@ -267,8 +272,8 @@ def test_a_run_that_is_ended_stops_its_job_and_can_be_gone_on_from(cluster, subm
         assert latest_job(cluster)["state"] == "CANCELED"
         assert os.listdir(tmp_path) == ["out.incomplete"]
 
-    # So is one that ends by a fault of the input.
-    run = start("--max_bad_fraction=0", "--resume", submits, before=IMPATIENT)
+    # A run that fails because of its input can be resumed too.
+    run = start("--max_bad_fraction=0", "--resume", job_endpoint, before=SHORT_WAITS)
     printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 2, printed[-3000:]
     assert "recordmill: 2 of 342 inputs are dead letters, more than --max_bad_fraction=0 allows" in printed
@@ -281,16 +286,16 @@ def test_a_run_that_is_ended_stops_its_job_and_can_be_gone_on_from(cluster, subm
 
 @pytest.mark.slow(10)
 @needs_flink
-def test_a_store_that_dies_ends_the_job_however_often_flink_would_try_again(cluster, submits, tmp_path):
+def test_unresponsive_store_ends_job_despite_flink_restarts(cluster, job_endpoint, tmp_path):
     source = write_class_folders(tmp_path / "in", {"ant": 25, "bee": 35})
     prepare_here(source, tmp_path / "local")
     before = "from beam_pipelines.storage.object_stores import store_watch\nstore_watch._LOOK_SECONDS = 1"
     cluster.wait_for_task_managers(2)
     with store_server("s3") as server, reached(server), Gate(gates_of(cluster.folder), "finished") as gate:
         bucket = put(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, "")
-        options = (*cluster.options, submits, *server.flags, "--store_timeout=3", "--beam_plugin=paused_stages")
+        options = (*cluster.options, job_endpoint, *server.flags, "--store_timeout=3", "--beam_plugin=paused_stages")
         run = start_prepare(f"{bucket}/in", f"{bucket}/out", *options, before=before)
-        held_at(cluster, gate, run)
+        paused_workers(cluster, gate, run)
         with silenced(server):
             gate.open()
             printed, _ = run.communicate(timeout=SECONDS)
@@ -302,8 +307,8 @@ def test_a_store_that_dies_ends_the_job_however_often_flink_would_try_again(clus
         assert objects(server, f"{bucket}/out") == digest(tmp_path / "local") and not objects(server, f"{bucket}/out.incomplete")
 
 
-def transformed(directory: pathlib.Path) -> dict[str, np.ndarray]:
-    """All that the transform gives for the training split."""
+def transform_outputs(directory: pathlib.Path) -> dict[str, np.ndarray]:
+    """Returns all outputs of the transform for the training split."""
     manifest = dataset_format.read_manifest(directory)
     paths = [str(directory / shard.name) for shard in manifest.splits["train"]]
     graph = TransformGraph(directory / TRANSFORM_FN)
@@ -314,13 +319,13 @@ def transformed(directory: pathlib.Path) -> dict[str, np.ndarray]:
 
 @pytest.mark.slow(36)
 @needs_flink
-def test_an_analysis_a_transform_and_what_is_done_with_their_dataset_give_what_the_local_runner_does(cluster, submits, tmp_path, capfd):
+def test_other_commands_give_the_same_results_as_local_runner(cluster, job_endpoint, tmp_path, capfd):
     here = prepare_images(tmp_path, "--splits=train=0.8,test=0.2", "--num_shards=4")
     existing = shutil.copytree(here, tmp_path / "flink")
     cluster.wait_for_task_managers(2)
     assert main(["analyze", str(here)]) == 0
-    assert main(["analyze", str(existing), *cluster.options, submits]) == 0
-    outputs, expected = transformed(existing), transformed(here)
+    assert main(["analyze", str(existing), *cluster.options, job_endpoint]) == 0
+    outputs, expected = transform_outputs(existing), transform_outputs(here)
     assert outputs.keys() == expected.keys()
     for name, values in expected.items():
         if values.dtype == object:  # strings
@@ -330,31 +335,31 @@ def test_an_analysis_a_transform_and_what_is_done_with_their_dataset_give_what_t
     for path in (here / TRANSFORM_FN / "assets").iterdir():
         assert (existing / TRANSFORM_FN / "assets" / path.name).read_bytes() == path.read_bytes()
 
-    # And the examples that the same transform makes have the same bytes.
+    # The examples that the same transform writes have the same bytes.
     assert main(["transform", str(here), str(tmp_path / "here2"), "--name=made"]) == 0
-    assert main(["transform", str(here), str(tmp_path / "flink2"), "--name=made", *cluster.options, submits]) == 0
+    assert main(["transform", str(here), str(tmp_path / "flink2"), "--name=made", *cluster.options, job_endpoint]) == 0
     assert digest(tmp_path / "flink2") == digest(tmp_path / "here2")
 
-    # So is an export, and of a damaged record each says where it is.
+    # An export has the same bytes too, and `verify` reports the same corrupt record.
     assert main(["export", str(here), str(tmp_path / "tars"), "--to=webdataset"]) == 0
-    assert main(["export", str(here), str(tmp_path / "flink_tars"), "--to=webdataset", *cluster.options, submits]) == 0
+    assert main(["export", str(here), str(tmp_path / "flink_tars"), "--to=webdataset", *cluster.options, job_endpoint]) == 0
     tars = [{name: entry for name, entry in digest(tmp_path / folder).items() if name.endswith(".tar")} for folder in ("tars", "flink_tars")]
     assert tars[0] == tars[1] and len(tars[0]) == 4
     shard = here / dataset_format.read_manifest(here).splits["train"][1].name
     with open(shard, "r+b") as file:
         file.seek(shard.stat().st_size // 2)
-        file.write(b"damaged")
+        file.write(b"corrupt")
     actual = []
-    for options in ((), (*cluster.options, submits, f"--report={tmp_path / 'report.json'}")):
+    for options in ((), (*cluster.options, job_endpoint, f"--report={tmp_path / 'report.json'}")):
         capfd.readouterr()
         assert main(["verify", str(here), "--json", *options]) == 1
         actual.append(json.loads(capfd.readouterr().out))
-    assert actual[0] == actual[1] == json.loads((tmp_path / "report.json").read_text()) and {item["file"] for item in actual[0]["problems"]} == {shard.name}
+    assert actual[0] == actual[1] == json.loads((tmp_path / "report.json").read_text()) and {problem["file"] for problem in actual[0]["problems"]} == {shard.name}
 
 
 @pytest.mark.slow(1)
 @needs_flink
-def test_a_second_cluster_is_refused_where_one_runs(cluster, tmp_path):
+def test_rejects_second_cluster_in_same_folder_or_on_same_port(cluster, tmp_path):
     again = cluster_command("up", "--folder", str(cluster.folder))
     assert again.returncode == 1 and str(cluster.folder) in again.stderr and again.stderr.count("\n") == 1
     taken = cluster_command("up", "--folder", str(tmp_path), "--rest_port", str(cluster.rest_port))
@@ -365,37 +370,40 @@ def test_a_second_cluster_is_refused_where_one_runs(cluster, tmp_path):
 
 @pytest.mark.slow(20)
 @needs_flink
-def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publishes_nothing(cluster, submits, start, source, tmp_path):
-    """And the next one, which settles splits by what is alike, loses its worker processes while they write shards, which changes nothing."""
+def test_next_command_cancels_orphaned_job(cluster, job_endpoint, start, source, tmp_path):
+    """The next run resolves splits by near-duplicates. Its workers are killed while they write shards, without any
+    effect on the result."""
     near_duplicates = write_files(shutil.copytree(source, tmp_path / "in"), {"bee/same.jpg": (source / "ant/000.jpg").read_bytes()})
-    resolved = ("--duplicates=group", "--stratify", "--splits=train=0.6,test=0.4")
-    prepare_here(near_duplicates, tmp_path / "local", *resolved)
-    with held_run(cluster, start, "planned") as (run, gate, _), Gate(gates_of(cluster.folder), "written") as written:
+    split_options = ("--duplicates=group", "--stratify", "--splits=train=0.6,test=0.4")
+    prepare_here(near_duplicates, tmp_path / "local", *split_options)
+    with paused_run(cluster, start, "planned") as (run, gate, _), Gate(gates_of(cluster.folder), "written") as written:
         orphan = latest_job(cluster)
-        wait_until(lambda: counters(cluster, orphan).get("listed") == 342)  # of a stage that has ended, while another goes on
+        # The counters belong to a stage that has ended while another one is running.
+        wait_until(lambda: counters(cluster, orphan).get("listed") == 342)
         children = psutil.Process(run.pid).children(recursive=True)
         (folder,) = {argument.partition("=")[2] for child in children for argument in child.cmdline() if "java.io.tmpdir" in argument}
         assert os.path.exists(folder)
         run.kill()
         run.wait()
-        assert psutil.wait_procs(children, timeout=60)[1] == [], "a job server outlives its client"
+        assert psutil.wait_procs(children, timeout=60)[1] == [], "the job server must end with its client"
         wait_until(lambda: not os.path.exists(folder))
-        assert cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING", "nobody has told the cluster"
-        options = (*cluster.options, submits, *resolved, "--restart", "--beam_plugin=paused_stages")
+        assert cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING", "the cluster is not notified"
+        options = (*cluster.options, job_endpoint, *split_options, "--restart", "--beam_plugin=paused_stages")
         other = start_prepare(near_duplicates, tmp_path / "out", *options)
         while cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING":
             assert other.poll() is None, other.communicate()
             time.sleep(0.1)
-        gate.open()  # to a job that is being cancelled
-        workers, job = held_at(cluster, written, other), latest_job(cluster)
-        wait_until(lambda: counters(cluster, job).get("dead_letters") == 2)  # which were found as images were hashed
+        gate.open()  # The job is being canceled.
+        workers, job = paused_workers(cluster, written, other), latest_job(cluster)
+        # The dead letters were found when the images were hashed.
+        wait_until(lambda: counters(cluster, job).get("dead_letters") == 2)
         for worker in workers:
             os.kill(worker, signal.SIGKILL)
         written.open()
         printed = finish(other)
     assert f"canceling {orphan['name']}" in printed
     assert cluster.ask(f"jobs/{orphan['jid']}")["state"] == "CANCELED"
-    assert failures(cluster), "the job was not hit"
+    assert failures(cluster), "the kills did not affect the job"
     assert digest(tmp_path / "out") == digest(tmp_path / "local")
     assert (tmp_path / "out" / dataset_format.NEAR_DUPLICATES).read_text().count("\n") == 2
     assert sorted(os.listdir(tmp_path)) == ["in", "local", "out"]
@@ -410,9 +418,9 @@ def wait_until(is_so: Callable[[], bool], seconds: float = 120) -> None:
 
 @pytest.mark.slow(8)
 @needs_flink
-def test_a_job_manager_that_is_killed_is_one_line_with_what_to_do(cluster, submits, start, tmp_path):
-    """It is not started again, so this is the last one of them that submits a job."""
-    with held_run(cluster, start, "written", submits, before=IMPATIENT) as (run, *_):
+def test_killed_job_manager_is_reported_with_advice(cluster, job_endpoint, start, tmp_path):
+    """The JobManager is not restarted, so this is the last test that submits a job."""
+    with paused_run(cluster, start, "written", job_endpoint, before=SHORT_WAITS) as (run, *_):
         cluster.kill("job-manager")
         printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 1, printed[-3000:]
@@ -426,8 +434,8 @@ def test_a_job_manager_that_is_killed_is_one_line_with_what_to_do(cluster, submi
 
 @pytest.mark.slow(2)
 @needs_flink
-def test_no_process_is_left_when_the_cluster_is_down(cluster):
-    """Runs last."""
+def test_stopped_cluster_leaves_no_process(cluster):
+    """This test must run last, because it shuts down the cluster."""
     assert processes_of(cluster.folder)
     assert cluster_command("down", "--folder", str(cluster.folder)).returncode == 0
     assert processes_of(cluster.folder) == []
@@ -435,7 +443,7 @@ def test_no_process_is_left_when_the_cluster_is_down(cluster):
 
 
 @pytest.mark.slow
-def test_what_a_cluster_lacks_is_said_in_one_line(tmp_path):
+def test_missing_java_is_reported_in_one_line(tmp_path):
     cases = [
         ({"PATH": str(tmp_path), "JAVA_HOME": ""}, [], "java was not found"),
         ({"JAVA_HOME": str(tmp_path)}, [], f"{tmp_path}/bin/java was not found"),

@@ -1,4 +1,4 @@
-"""What is told of a job on Flink while it goes on, by what the REST interface answers."""
+"""Tests of the messages about a running Flink job, with a fake of Flink's REST interface."""
 
 import re
 import threading
@@ -11,12 +11,12 @@ from beam_pipelines.parallel import progress
 from beam_pipelines.runners import flink_watch
 from beam_pipelines.runners.flink_watch import JobWatch
 
-LOST = {
+TASK_MANAGER_LOST = {
     "timestamp": 5,
     "exceptionName": "org.apache.flink.runtime.jobmaster.JobMasterException",
     "stacktrace": "org.apache.flink.runtime.jobmaster.JobMasterException: TaskManager with id tm-1 is no longer reachable.\n\tat …",
 }
-OURS = {
+RUN_ERROR = {
     "timestamp": 7,
     "exceptionName": "java.lang.RuntimeException",
     "stacktrace": "java.lang.RuntimeException: Error received from SDK harness\nTraceback (most recent call last):\n"
@@ -24,15 +24,15 @@ OURS = {
 }
 
 
-DIED = {
+WORKER_DIED = {
     "timestamp": 11,
     "exceptionName": "java.lang.Exception",
     "stacktrace": "java.lang.Exception: The user defined 'open()' method caused an exception: java.lang.IllegalStateException: Process died with "
     "exit code 3\n\tat …",
 }
-# Of a task that waits for a worker, as Flink 1.19 gives it, without most of its frames.
+# A task that waits for a worker, as Flink 1.19 reports it, without most of its stack frames.
 TASK = "MapPartition (MapPartition at [1]ListImages/List/ParDo(_List))"
-WAITS = {
+WAITING = {
     "threadName": f"{TASK} (1/2)#0",
     "stringifiedThreadInfo": f'"{TASK} (1/2)#0" Id=229 TIMED_WAITING on java.util.concurrent.CompletableFuture$Signaller@627b5d16\n'
     "\tat java.base@17.0.15/jdk.internal.misc.Unsafe.park(Native Method)\n"
@@ -40,12 +40,12 @@ WAITS = {
     "\tat app//org.apache.beam.runners.fnexecution.control.MapControlClientPool.getClient(MapControlClientPool.java:69)\n"
     "\tat app//org.apache.beam.runners.fnexecution.environment.ExternalEnvironmentFactory.createEnvironment(ExternalEnvironmentFactory.java:122)\n",
 }
-ANOTHERS = {**WAITS, "threadName": "Map (another job's) (1/1)#0"}
-AT_WORK = {"threadName": f"{TASK} (2/2)#0", "stringifiedThreadInfo": "\tat app//org.apache.flink.runtime.operators.BatchTask.run(BatchTask.java:514)\n"}
+OTHER_JOB = {**WAITING, "threadName": "Map (another job's) (1/1)#0"}
+RUNNING = {"threadName": f"{TASK} (2/2)#0", "stringifiedThreadInfo": "\tat app//org.apache.flink.runtime.operators.BatchTask.run(BatchTask.java:514)\n"}
 
 
 class Cluster:
-    """A cluster, as it answers at each look; an exception is raised."""
+    """A fake cluster with settable answers. It raises `error` if one is set."""
 
     def __init__(self) -> None:
         self.job: dict[str, Any] | None = {
@@ -56,7 +56,7 @@ class Cluster:
         }
         self.slots = {"taskmanagers": 1, "slots-total": 1, "slots-available": 0}
         self.failures: list[dict[str, Any]] = []
-        self.threads = {"tm-1": [AT_WORK, ANOTHERS], "tm-2": [AT_WORK]}
+        self.threads = {"tm-1": [RUNNING, OTHER_JOB], "tm-2": [RUNNING]}
         self.error: Exception | None = None
 
     def ask(self, path: str) -> Any:
@@ -80,12 +80,13 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 def watch(cluster, monkeypatch, capsys):
-    """A watch whose time is the test's, as a function: seconds until the next look -> what is said at that."""
+    """Yields a watch with a fake clock, as a function that advances the clock by `seconds` and returns the messages of
+    the next look."""
     now, interrupted = [1000.0], []
     monkeypatch.setattr(flink_watch.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(progress, "_num_restarts", 0)
     watch = JobWatch(cluster.ask, "mine", "the cluster", "the pool's log", interrupted.append)
-    watch._over = looks = VisualHashes()
+    watch._over = looks = LookCounter()
 
     def look(seconds: float = 5) -> list[str]:
         now[0] += seconds
@@ -97,8 +98,8 @@ def watch(cluster, monkeypatch, capsys):
     return look
 
 
-class VisualHashes(threading.Event):
-    """Lets the watch look as often as it may."""
+class LookCounter(threading.Event):
+    """An event that ends the loop of the watch after `left` looks."""
 
     left = 0
 
@@ -108,18 +109,18 @@ class VisualHashes(threading.Event):
 
 
 def matches(messages: list, pattern: str) -> bool:
-    """Whether there is exactly one message, and it contains the pattern, in which parentheses are plain characters."""
+    """Returns whether `messages` is a single message that matches `pattern`, in which parentheses are literal."""
     pattern = pattern.replace("(", r"\(").replace(")", r"\)")
     return len(messages) == 1 and re.search(pattern, str(messages[0])) is not None
 
 
-def test_nothing_is_said_of_a_job_that_runs(watch):
+def test_running_job_gives_no_messages(watch):
     assert [watch() for _ in range(10)] == [[]] * 10
 
 
-def test_who_waits_for_slots_says_so_within_half_a_minute_and_again_when_it_changes(cluster, watch):
+def test_missing_slots_are_reported_soon_and_again_if_they_change(cluster, watch):
     cluster.job["tasks"]["scheduled"] = 2
-    assert [watch(), watch()] == [[], []], "a job that has just come waits for a moment"
+    assert [watch(), watch()] == [[], []], "a new job may wait briefly"
     expected = "2 of 4 tasks .* (TaskManagers: {}, slots: {}, free slots: 0).* --parallelism"
     assert matches(watch(), expected.format(1, 1))
     assert watch() == []
@@ -130,29 +131,29 @@ def test_who_waits_for_slots_says_so_within_half_a_minute_and_again_when_it_chan
     assert watch() == []
 
 
-def test_each_restart_is_said_once_with_what_is_behind_it(cluster, watch):
-    cluster.failures = [LOST]
+def test_each_restart_is_reported_once_with_its_cause(cluster, watch):
+    cluster.failures = [TASK_MANAGER_LOST]
     assert watch() == ["Flink restarted the job (1): TaskManager with id tm-1 is no longer reachable."]
-    cluster.failures = [OURS, LOST]
+    cluster.failures = [RUN_ERROR, TASK_MANAGER_LOST]
     assert watch() == ["Flink restarted the job (2): shard train 1 of 7 could not be written: No space left on device"]
-    cluster.failures.insert(0, {**OURS, "timestamp": 9})
+    cluster.failures.insert(0, {**RUN_ERROR, "timestamp": 9})
     cluster.job["state"] = "FAILED"
-    assert watch() == [], "that was no restart"
+    assert watch() == [], "a failed job is not a restart"
 
 
-def test_who_waits_for_a_worker_says_so_within_half_a_minute_and_gives_up_after_ten(cluster, watch):
-    assert [watch(10), watch(10)] == [[], []], "all are at work"
-    cluster.threads["tm-2"].append(WAITS)
+def test_missing_workers_are_reported_soon_and_fail_after_ten_minutes(cluster, watch):
+    assert [watch(10), watch(10)] == [[], []], "all tasks are running"
+    cluster.threads["tm-2"].append(WAITING)
     cluster.job["tasks"] = {**cluster.job["tasks"], "running": 2}
-    assert [watch(), watch()] == [[], []], "a worker takes a moment to start"
+    assert [watch(), watch()] == [[], []], "starting a worker takes a moment"
     expected = "{} of 4 tasks .* on {}\\. .*the pool's log"
     assert matches(watch(), expected.format(1, "tm-2"))
-    cluster.threads["tm-1"].append(WAITS)
+    cluster.threads["tm-1"].append(WAITING)
     assert matches(watch(10), expected.format(2, "tm-1, tm-2"))
     assert watch(10) == []
-    cluster.threads = {"tm-1": [AT_WORK]}
+    cluster.threads = {"tm-1": [RUNNING]}
     assert matches(watch(10), "started")
-    cluster.threads["tm-1"].append(WAITS)
+    cluster.threads["tm-1"].append(WAITING)
     assert matches(watch(300), expected.format(1, "tm-1"))
     assert watch(500) == watch.interrupted == []
     watch(101)
@@ -160,35 +161,35 @@ def test_who_waits_for_a_worker_says_so_within_half_a_minute_and_gives_up_after_
     assert isinstance(watch.interrupted[0], EngineError)
 
 
-def test_a_worker_that_ends_as_it_starts_again_and_again_is_not_waited_for(cluster, watch):
+def test_fails_if_worker_process_repeatedly_dies_at_start(cluster, watch):
     reported = "The user defined 'open()' method caused an exception: java.lang.IllegalStateException: Process died with exit code 3"
-    for timestamp, failure in enumerate((DIED, DIED, LOST, DIED, DIED), start=1):
+    for timestamp, failure in enumerate((WORKER_DIED, WORKER_DIED, TASK_MANAGER_LOST, WORKER_DIED, WORKER_DIED), start=1):
         cluster.failures.insert(0, {**failure, "timestamp": timestamp})
         (line,) = watch()
-        assert failure is LOST or line == f"Flink restarted the job ({timestamp}): {reported}"
+        assert failure is TASK_MANAGER_LOST or line == f"Flink restarted the job ({timestamp}): {reported}"
     assert watch.interrupted == []
-    cluster.failures.insert(0, {**DIED, "timestamp": 6})
+    cluster.failures.insert(0, {**WORKER_DIED, "timestamp": 6})
     assert watch() == []
     (error,) = watch.interrupted
     expected = "the cluster: .*Process died with exit code 3, 3 times.* the pool's log"
     assert isinstance(error, EngineError) and matches([error], expected)
 
 
-def test_a_job_whose_input_is_at_fault_is_not_tried_again(cluster, watch):
-    cluster.failures = [{**OURS, "stacktrace": OURS["stacktrace"].replace("RunError: shard", "DataError: shard")}]
+def test_data_error_interrupts_job_without_restart(cluster, watch):
+    cluster.failures = [{**RUN_ERROR, "stacktrace": RUN_ERROR["stacktrace"].replace("RunError: shard", "DataError: shard")}]
     assert watch() == []
     (error,) = watch.interrupted
     assert isinstance(error, DataError) and str(error).startswith("shard train 1 of 7")
 
 
-def test_one_that_is_done_is_not_ended_for_what_it_recovered_from(cluster, watch):
-    cluster.failures = [{**OURS, "stacktrace": OURS["stacktrace"].replace("RunError: shard", "DataError: shard")}]
+def test_finished_job_is_not_interrupted_for_recovered_errors(cluster, watch):
+    cluster.failures = [{**RUN_ERROR, "stacktrace": RUN_ERROR["stacktrace"].replace("RunError: shard", "DataError: shard")}]
     watch.over.set()
     assert watch() == ["Flink restarted the job (1): shard train 1 of 7 could not be written: No space left on device"]
     assert watch.interrupted == []
 
 
-def test_a_job_manager_that_does_not_answer_is_waited_for_and_then_given_up(cluster, watch):
+def test_unreachable_job_manager_is_reported_and_later_given_up(cluster, watch):
     assert watch() == []
     cluster.error = ConnectionRefusedError()
     assert watch() == []
@@ -201,7 +202,7 @@ def test_a_job_manager_that_does_not_answer_is_waited_for_and_then_given_up(clus
     assert matches(watch.interrupted, "Connection refused.* 130 seconds")
 
 
-def test_one_that_is_busy_is_waited_for_for_longer(cluster, watch):
+def test_busy_job_manager_is_given_more_time(cluster, watch):
     cluster.error = TimeoutError()
     watch(130)
     assert watch.interrupted == []
@@ -209,9 +210,9 @@ def test_one_that_is_busy_is_waited_for_for_longer(cluster, watch):
     assert len(watch.interrupted) == 1
 
 
-def test_a_cluster_that_has_forgotten_the_job_is_given_up_at_once(cluster, watch):
+def test_fails_immediately_if_cluster_no_longer_knows_the_job(cluster, watch):
     job, cluster.job = cluster.job, None
-    assert watch() == [], "it has not come yet"
+    assert watch() == [], "the job is not submitted yet"
     cluster.job = job
     watch()
     cluster.job = None

@@ -1,4 +1,4 @@
-"""A job server: the port that it is told of, where it listens only some seconds later; and its end, which is its client's at the latest."""
+"""Tests of job servers: the reserved port that a server is given, and its end together with its client."""
 
 import errno
 import os
@@ -23,43 +23,45 @@ from made_images import write_class_folders
 
 pytestmark = pytest.mark.xdist_group("waiting")
 
-IP_LOCAL_PORT_RANGE = 51  # Linux 6.3: out of which ports a socket is given any
+IP_LOCAL_PORT_RANGE = 51  # Socket option since Linux 6.3: the range of ports from which a socket is given one.
 
 
-def error_of_binding(port: int) -> int:
-    """What a socket gets that asks for a port and does not share it; this is what the system asks of a port before it gives it out."""
-    with socket.socket() as item:
-        return pytest.raises(OSError, item.bind, ("localhost", port)).value.errno
+def bind_error(port: int) -> int:
+    """Returns the error number of binding a socket to `port` without sharing it, as the system does before it assigns a
+    port."""
+    with socket.socket() as client:
+        return pytest.raises(OSError, client.bind, ("localhost", port)).value.errno
 
 
-def test_a_reserved_port_is_had_by_a_server_alone_that_asks_for_it():
+def test_reserved_port_can_be_used_only_by_server_that_asks_for_it():
     ports = [reserve_port() for _ in range(20)]
     assert len(set(ports)) == len(ports)
     for port in ports:
-        assert error_of_binding(port) == errno.EADDRINUSE
-        for family, host in ((socket.AF_INET, "localhost"), (socket.AF_INET6, "::")):  # as Beam's, and as Java's
+        assert bind_error(port) == errno.EADDRINUSE
+        # Beam's server uses IPv4, and Java's IPv6.
+        for family, host in ((socket.AF_INET, "localhost"), (socket.AF_INET6, "::")):
             with socket.create_server((host, port), family=family, dualstack_ipv6=family == socket.AF_INET6) as server:
                 with socket.create_connection(("localhost", port)):
                     server.accept()[0].close()
 
 
-def test_a_reserved_port_is_given_to_nobody_who_asks_for_any():
+def test_reserved_port_is_not_assigned_automatically():
     port = reserve_port()
     with socket.create_server(("localhost", 0)) as other:
         for ask, address in ((socket.socket.bind, ("localhost", 0)), (socket.socket.connect, other.getsockname())):
-            with socket.socket() as item:
-                item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with socket.socket() as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
-                    item.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, struct.pack("=I", port | port << 16))
+                    client.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, struct.pack("=I", port | port << 16))
                 except OSError:
                     pytest.skip("this system does not let a socket say out of which ports it is given one")
-                with pytest.raises(OSError) as refused:
-                    ask(item, address)
-                assert refused.value.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL), ask
+                with pytest.raises(OSError) as error_info:
+                    ask(client, address)
+                assert error_info.value.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL), ask
 
 
 @pytest.mark.parametrize("name, runner_class", [("FlinkRunner", FlinkRunner), ("PrismRunner", PrismRunner)])
-def test_a_job_server_is_told_a_reserved_port_or_the_one_that_the_user_wants(name, runner_class, tmp_path):
+def test_job_server_uses_reserved_port_or_the_job_port_option(name, runner_class, tmp_path):
     for flags, expected in (([], None), (["--job_port=7077"], 7077)):
         options = parse_pipeline_options([f"--runner={name}", *flags])
         runner = choose_engine(options).make_runner()
@@ -68,12 +70,12 @@ def test_a_job_server_is_told_a_reserved_port_or_the_one_that_the_user_wants(nam
         runner.default_job_server(options)
         port = options.view_as(JobServerOptions).job_port
         if expected is None:
-            assert error_of_binding(port) == errno.EADDRINUSE
+            assert bind_error(port) == errno.EADDRINUSE
         else:
             assert port == expected
 
 
-def test_the_job_server_is_started_by_the_java_that_was_looked_for(tmp_path, monkeypatch):
+def test_job_server_uses_java_home_or_the_launcher_option(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/opt/java")
     (tmp_path / "server.jar").touch()
     for flags, expected in (([], "/opt/java/bin/java"), (["--job_server_java_launcher=/my/java"], "/my/java")):
@@ -84,7 +86,7 @@ def test_the_job_server_is_started_by_the_java_that_was_looked_for(tmp_path, mon
         assert expected in command and "java" not in command
 
 
-# A client that reads what its server prints, as Beam does; the server is a program that ends for no signal but SIGKILL.
+# The client reads the output of its server as Beam does. The server ends only with SIGKILL.
 CLIENT = """
 import subprocess, sys, time
 server = [sys.executable, "-c", "import os, signal, time; signal.signal(15, signal.SIG_IGN); print(os.getpid(), flush=True); time.sleep(600)"]
@@ -110,9 +112,9 @@ def wait_until(is_so, seconds: float = 60) -> None:
 
 @pytest.mark.slow(3)
 @pytest.mark.parametrize("killed", ["client", "watcher"])
-def test_a_server_ends_with_its_client_however_that_ends(tmp_path, killed):
-    """Killed, or by a signal to the program that watches, as Beam sends it."""
-    folder = tmp_path / "of the client"
+def test_server_ends_with_its_client(tmp_path, killed):
+    """The client is killed, or the watching program receives the signal that Beam sends."""
+    folder = tmp_path / "client"
     (folder / "artifacts").mkdir(parents=True)
     client = subprocess.Popen([sys.executable, "-c", CLIENT, _UNTIL_CLIENT_ENDS, folder], stdout=subprocess.PIPE, text=True)
     try:
@@ -124,7 +126,7 @@ def test_a_server_ends_with_its_client_however_that_ends(tmp_path, killed):
         else:
             os.kill(watcher, signal.SIGINT)
         wait_until(lambda: not (is_alive(watcher) or is_alive(server)))
-        assert folder.exists() == (killed == "watcher"), "the client that lives removes its files itself"
+        assert folder.exists() == (killed == "watcher"), "a live client removes its own files"
     finally:
         client.kill()
         client.wait()
@@ -132,25 +134,25 @@ def test_a_server_ends_with_its_client_however_that_ends(tmp_path, killed):
 
 
 @pytest.mark.slow
-def test_what_beam_makes_for_a_submission_is_gone_with_the_job(tmp_path, monkeypatch):
+def test_temporary_files_of_submission_are_removed_with_the_job(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    made = []
+    created = []
 
     class Runner(TidyRunner, FlinkRunner):
         def run_portable_pipeline(self, *unused):
-            made.extend(path.name for path in tmp_path.rglob("*"))
+            created.extend(path.name for path in tmp_path.rglob("*"))
 
     options = parse_pipeline_options(["--runner=FlinkRunner", "--environment_type=PROCESS", '--environment_config={"command": "/boot"}'])
     pipeline = beam.Pipeline(runner=Runner(), options=options)
     pipeline | beam.Impulse()
     with choose_engine(options).closing(pipeline.runner):
         pipeline.run()
-    assert "submission_environment_dependencies.txt" in made
-    assert os.listdir(tmp_path) == ["beam-requirements-cache"], "which is of use to the next one"
+    assert "submission_environment_dependencies.txt" in created
+    assert os.listdir(tmp_path) == ["beam-requirements-cache"], "the next job uses the cache"
 
 
 @pytest.mark.slow(4)
-def test_a_job_server_that_does_not_start_is_one_line(tmp_path, capsys):
+def test_failing_job_server_is_reported_in_one_line(tmp_path, capsys):
     write_class_folders(tmp_path / "in", {"rose": 2, "tulip": 2})
     (tmp_path / "broken.jar").touch()
     flink = ["--runner=FlinkRunner", "--environment_type=LOOPBACK", f"--flink_job_server_jar={tmp_path}/broken.jar"]

@@ -1,4 +1,5 @@
-"""`--runner=PortableRunner`, by the job service of Beam's own Python engine: the bytes of the local runner, and errors in as few lines."""
+"""Tests of `--runner=PortableRunner` with the job service of Beam's Python runner: the same bytes as the local runner,
+and short errors."""
 
 import contextlib
 from typing import Iterator
@@ -22,18 +23,18 @@ def options() -> Iterator[tuple[str, ...]]:
         service.stop()
 
 
-def ended(run: ForkedPython) -> tuple[int, str]:
+def wait_for_end(run: ForkedPython) -> tuple[int, str]:
     printed, _ = run.communicate(timeout=300)
     return run.returncode, printed
 
 
-def test_a_fault_of_the_input_is_told_in_the_lines_that_matter(source, options, tmp_path):
-    code, printed = ended(start_prepare(source, tmp_path / "out", *options, "--max_bad_fraction=0"))
+def test_input_error_is_reported_in_few_lines(source, options, tmp_path):
+    code, printed = wait_for_end(start_prepare(source, tmp_path / "out", *options, "--max_bad_fraction=0"))
     *_, reported = printed.partition("recordmill: 2 of 342 inputs")
     assert code == 2 and "--max_bad_fraction=0" in reported
     assert "Traceback" not in printed and printed.count("\n") <= 6, printed
 
 
-def test_a_quiet_run_prints_nothing_and_gives_the_same_bytes(source, expected, options, tmp_path):
-    assert ended(start_prepare(source, tmp_path / "out", *options, *OPTIONS, "--quiet")) == (0, "")
+def test_quiet_run_prints_nothing_and_writes_the_same_bytes(source, expected, options, tmp_path):
+    assert wait_for_end(start_prepare(source, tmp_path / "out", *options, *OPTIONS, "--quiet")) == (0, "")
     assert digest(tmp_path / "out") == expected

@@ -1,4 +1,5 @@
-"""Prism, Beam's engine in Go, gives the bytes of the local runner. It is built from its source, of the installed Beam's version."""
+"""Tests of Prism, Beam's runner in Go: the same bytes as the local runner. Prism is built from the source of the
+installed Beam version."""
 
 import os
 import pathlib
@@ -29,27 +30,27 @@ def options() -> tuple[str, ...]:
     return ("--runner=PrismRunner", f"--prism_location={engines.prism()}", "--environment_type=LOOPBACK")
 
 
-def engines_of(run: ForkedPython) -> list[str]:
-    """The ids of its processes that are a Prism, or wait for one."""
+def prism_processes(run: ForkedPython) -> list[str]:
+    """Returns the ids of the child processes of a run that run Prism or wait for it."""
     children = " ".join(map(read, pathlib.Path(f"/proc/{run.pid}/task").glob("*/children"))).split()
     return [child for child in children if "prism" in read(pathlib.Path(f"/proc/{child}/cmdline"))]
 
 
 def read(path: pathlib.Path) -> str:
-    """What a file says of a process or a thread: nothing, if that has ended."""
+    """Returns the text of a file in /proc, or an empty string if the process or thread has ended."""
     try:
         return path.read_text()
     except (FileNotFoundError, ProcessLookupError):
         return ""
 
 
-def test_the_bytes_are_those_of_the_local_runner(source, expected, options, tmp_path):
+def test_prism_writes_the_same_bytes_as_local_runner(source, expected, options, tmp_path):
     assert finish(start_prepare(source, tmp_path / "out", *options, "--quiet")) == ""
     assert digest(tmp_path / "out") == expected
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_so_they_are_of_several_images_in_an_example(options, tmp_path):
+def test_prism_writes_the_same_bytes_with_several_images_per_example(options, tmp_path):
     case = CASES["table csv, pairs"]
     table = tmp_path / "in" / case.write(tmp_path / "in")
     prepare_here(table, tmp_path / "local", *case.options)
@@ -57,16 +58,16 @@ def test_so_they_are_of_several_images_in_an_example(options, tmp_path):
     assert digest(tmp_path / "out") == digest(tmp_path / "local")
 
 
-def test_settled_splits_are_those_of_the_local_runner(source, options, tmp_path):
+def test_prism_resolves_the_same_splits_as_local_runner(source, options, tmp_path):
     source = write_files(shutil.copytree(source, tmp_path / "in"), {"bee/same.jpg": (source / "ant/000.jpg").read_bytes()})
-    divided = ("--stratify", "--group_pattern=^[a-z]+/[a-z]*.?.", "--splits=train=0.6,test=0.4", "--duplicates=group")
-    prepare_here(source, tmp_path / "here", *divided)
-    finish(start_prepare(source, tmp_path / "there", *options, *divided))
+    split_options = ("--stratify", "--group_pattern=^[a-z]+/[a-z]*.?.", "--splits=train=0.6,test=0.4", "--duplicates=group")
+    prepare_here(source, tmp_path / "here", *split_options)
+    finish(start_prepare(source, tmp_path / "there", *options, *split_options))
     assert digest(tmp_path / "there") == digest(tmp_path / "here")
     assert (tmp_path / "here" / "near_duplicates.jsonl").read_text().count("\n") == 2
 
 
-def test_a_fault_of_the_input_is_one_line_and_can_be_gone_on_from(source, expected, options, tmp_path):
+def test_input_error_is_one_message_and_run_can_be_resumed(source, expected, options, tmp_path):
     run = start_prepare(source, tmp_path / "out", *options, "--max_bad_fraction=0")
     printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 2, printed[-3000:]
@@ -79,14 +80,14 @@ def test_a_fault_of_the_input_is_one_line_and_can_be_gone_on_from(source, expect
 
 
 @pytest.mark.parametrize("stage", ["listed", "planned", "written"])
-def test_an_interrupted_run_leaves_nothing_until_its_plan_is_whole(source, options, tmp_path, stage):
+def test_interrupted_run_leaves_nothing_until_plan_is_complete(source, options, tmp_path, stage):
     gates = tmp_path / "gates"
     with Gate(gates, stage) as gate:
         run = start_prepare(source, tmp_path / "out", *options, gates=gates)
         assert gate.wait_for_arrivals(run) == [run.pid]
-        assert engines_of(run)
+        assert prism_processes(run)
         run.send_signal(signal.SIGTERM)
-        while engines_of(run):  # so small a job might be done before it is stopped
+        while prism_processes(run):  # Such a small job may be done before it is stopped.
             time.sleep(0.01)
         gate.open()
         printed, _ = run.communicate(timeout=SECONDS)

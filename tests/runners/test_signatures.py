@@ -1,4 +1,4 @@
-"""What is remembered of Beam's questions is what Beam would find out again."""
+"""Tests that the cached signatures of DoFn methods equal those that Beam computes."""
 
 import inspect
 import types
@@ -19,11 +19,11 @@ class Stateful(beam.DoFn):
         yield element
 
 
-def test_signatures_are_those_of_the_methods():
+def test_cached_signatures_equal_those_of_the_methods():
     remember_signatures()
     for _ in range(2):
-        for item in (Stateful(), beam.DoFn(), core.CallableWrapperDoFn(lambda element, by=2: [element * by]), core.CallableWrapperDoFn(str.split)):
-            methods = [getattr(item, name) for name in dir(item)]
+        for dofn in (Stateful(), beam.DoFn(), core.CallableWrapperDoFn(lambda element, by=2: [element * by]), core.CallableWrapperDoFn(str.split)):
+            methods = [getattr(dofn, name) for name in dir(dofn)]
             methods = [method for method in methods if isinstance(method, types.MethodType)]
             assert len(methods) > 10
             assert [core.get_signature(method) for method in methods] == [inspect.signature(method) for method in methods]
@@ -32,7 +32,7 @@ def test_signatures_are_those_of_the_methods():
         assert userstate.get_dofn_specs(plain) == (set(), set()) and userstate.get_dofn_specs(stateful) == ({Stateful.SEEN}, set())
 
 
-def test_views_of_options_share_their_values():
+def test_views_of_pipeline_options_share_values():
     options = parse_pipeline_options(["--job_name=made"])
     options.view_as(GoogleCloudOptions).job_name = "another"
     options.view_as(StandardOptions).view_as(GoogleCloudOptions).project = "mine"

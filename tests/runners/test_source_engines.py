@@ -1,4 +1,4 @@
-"""What waits in the spool beside an image, or instead of one, has the same bytes however a run is made, and wherever its source lies."""
+"""Tests that sources with spooled data give the same bytes with other engines and with object stores."""
 
 import hashlib
 
@@ -11,16 +11,17 @@ from engines import digest, two_workers
 from made_sources import CASES, MadeCase, made_case
 from object_stores import put, reached, shared_server
 
-# Extras beside images in files of their own, in parts of files, and in spools; several parts to list; columns of every kind. Each goes by one
-# engine and one object store of several: the pairs, and not every source by everything.
+# These sources have additional data in separate files, in byte ranges of files and in spools, several parts to list,
+# and columns of every kind. Each source is tested with one engine and one object store, because every combination would
+# take too long.
 ENGINES = {
-    "coco, detection and segmentation": ("the worker alone", "s3"),
+    "coco, detection and segmentation": ("one worker", "s3"),
     "table csv, pairs": ("two workers", "gs"),
-    "table parquet, embedded pairs": ("the worker alone", "s3"),
+    "table parquet, embedded pairs": ("one worker", "s3"),
     "arrays idx gz, class": ("two workers", "gs"),
-    "webdataset gz, pairs": ("the worker alone", "gs"),
+    "webdataset gz, pairs": ("one worker", "gs"),
     "webdataset, segmentation": ("two workers", "s3"),
-    "tfrecord detection": ("the worker alone", "s3"),
+    "tfrecord detection": ("one worker", "s3"),
 }
 
 
@@ -35,8 +36,8 @@ def prepare(source: str, output: str, *options: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ENGINES)
-def test_another_engine_gives_the_same_bytes(name, made, tmp_path, monkeypatch):
-    if ENGINES[name][0] == "the worker alone":
+def test_other_engine_writes_the_same_bytes(name, made, tmp_path, monkeypatch):
+    if ENGINES[name][0] == "one worker":
         monkeypatch.setattr(local, "num_cores", lambda: 0)
         flags = []
     else:
@@ -47,7 +48,7 @@ def test_another_engine_gives_the_same_bytes(name, made, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ENGINES)
-def test_an_object_store_gives_the_same_bytes(name, made):
+def test_source_in_object_store_gives_the_same_bytes(name, made):
     files = {f"in/{file.relative_to(made.folder)}": file.read_bytes() for file in made.folder.rglob("*") if file.is_file()}
     with reached(shared_server(ENGINES[name][1])) as server:
         bucket = put(server, files, folder="")

@@ -1,4 +1,5 @@
-"""A job that nobody waits for any more is stopped before what it wrote is removed; where it cannot be, all of it stays."""
+"""Tests of waiting for jobs: an abandoned job is stopped before its output is removed, and the output stays if stopping
+fails."""
 
 import concurrent.futures
 import os
@@ -23,7 +24,7 @@ from made_images import write_class_folders
 
 
 class Job:
-    """What an engine's client gives back, with a job that ends as it is told to."""
+    """Stands for a pipeline and its result, with given states and a given end."""
 
     def __init__(self, ending: object, *states: str, cancel_fails: bool = False) -> None:
         self._ending, self._states, self._cancel_fails = ending, list(states), cancel_fails
@@ -34,7 +35,7 @@ class Job:
         return self._states.pop(0) if len(self._states) > 1 else self._states[0]
 
     def run(self) -> "Job":
-        """Of the pipeline; and its runner needs nothing."""
+        """Returns the job, which is its own pipeline result."""
         return self
 
     runner = None
@@ -54,17 +55,17 @@ def wait_for(job: Job, *options: str) -> None:
     run_job(job, choose_engine(parse_pipeline_options(["--runner=PortableRunner", *options])))
 
 
-def test_a_job_that_is_done_is_done():
+def test_wait_returns_if_job_is_done():
     wait_for(Job(PipelineState.DONE, PipelineState.DONE))
 
 
 @pytest.mark.parametrize("state", [PipelineState.FAILED, PipelineState.CANCELLED])
-def test_any_other_end_is_an_error(state):
+def test_failed_or_cancelled_job_raises(state):
     with pytest.raises(RunError, match=state):
         wait_for(Job(state, state))
 
 
-def test_an_interrupted_job_is_cancelled_and_its_end_is_awaited(monkeypatch):
+def test_interrupt_cancels_job_and_waits_for_its_end(monkeypatch):
     monkeypatch.setattr(engine.time, "sleep", lambda seconds: None)
     job = Job(KeyboardInterrupt(), PipelineState.RUNNING, PipelineState.CANCELLING, PipelineState.CANCELLED)
     with pytest.raises(KeyboardInterrupt):
@@ -77,7 +78,7 @@ class BrokenStream(grpc.RpcError):
         self.code = lambda: code
 
 
-def test_a_stream_that_broke_on_this_side_was_interrupted(monkeypatch):
+def test_stream_cancelled_by_client_counts_as_interrupt(monkeypatch):
     monkeypatch.setattr(engine.time, "sleep", lambda seconds: None)
     cases = {grpc.StatusCode.CANCELLED: KeyboardInterrupt, grpc.StatusCode.UNAVAILABLE: BrokenStream}
     for code, expected in cases.items():
@@ -87,7 +88,7 @@ def test_a_stream_that_broke_on_this_side_was_interrupted(monkeypatch):
         assert job.is_cancelled
 
 
-def test_a_job_that_failed_by_itself_is_not_cancelled():
+def test_failed_job_is_not_cancelled():
     job = Job(RuntimeError("failed"), PipelineState.FAILED)
     with pytest.raises(RuntimeError, match="failed"):
         wait_for(job)
@@ -95,15 +96,15 @@ def test_a_job_that_failed_by_itself_is_not_cancelled():
 
 
 @pytest.mark.parametrize("cancel_fails", [True, False])
-def test_a_job_that_cannot_be_stopped_is_said_to_go_on(monkeypatch, cancel_fails):
+def test_reports_job_that_cannot_be_stopped(monkeypatch, cancel_fails):
     monkeypatch.setattr(engine, "_STOP_SECONDS", -1)
     with pytest.raises(StillRunningError, match="the job could not be stopped"):
         wait_for(Job(KeyboardInterrupt(), PipelineState.RUNNING, cancel_fails=cancel_fails))
 
 
-def test_what_such_a_job_has_written_stays(tmp_path: pathlib.Path):
+def test_output_stays_if_job_is_still_running(tmp_path: pathlib.Path):
     config = PrepareJob("in", str(tmp_path / "out"), "made")
-    for error, stays in ((StillRunningError("on it goes"), True), (RunError("over"), False)):
+    for error, stays in ((StillRunningError("still running"), True), (RunError("ended"), False)):
         with pytest.raises(type(error)), working_directory(config):
             pathlib.Path(config.working_directory, "a shard").touch()
             raise error
@@ -112,7 +113,7 @@ def test_what_such_a_job_has_written_stays(tmp_path: pathlib.Path):
 
 @pytest.mark.slow(1.1)
 @pytest.mark.parametrize("is_swallowed", [False, True])
-def test_a_job_that_takes_too_long_is_stopped_and_says_so(monkeypatch, is_swallowed):
+def test_job_timeout_stops_the_job(monkeypatch, is_swallowed):
     monkeypatch.setattr(waiting, "_SECONDS_TO_HEAR", 0.1)
     job = Job(PipelineState.DONE, PipelineState.RUNNING, PipelineState.CANCELLED)
 
@@ -131,12 +132,12 @@ def test_a_job_that_takes_too_long_is_stopped_and_says_so(monkeypatch, is_swallo
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-def test_a_job_that_is_done_in_time_is_not_interrupted_later():
+def test_job_that_ends_in_time_is_not_interrupted_later():
     wait_for(Job(PipelineState.DONE, PipelineState.DONE), "--job_timeout=1")
     time.sleep(1.2)
 
 
-def test_another_thread_than_the_main_one_waits_too_but_for_as_long_as_it_takes():
+def test_job_timeout_is_rejected_outside_the_main_thread():
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         thread.submit(wait_for, Job(PipelineState.DONE, PipelineState.DONE)).result()
         with pytest.raises(UserError, match="--job_timeout=5 .*main thread"):
@@ -144,26 +145,26 @@ def test_another_thread_than_the_main_one_waits_too_but_for_as_long_as_it_takes(
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
 
 
-def test_a_limit_that_is_no_number_of_seconds_is_refused():
+def test_rejects_job_timeout_that_is_not_a_positive_integer():
     for text in ("0", "-1", "1.5", "an hour"):
         with pytest.raises(UserError, match=f"--job_timeout: {text}: "):
             parse_pipeline_options([f"--job_timeout={text}"])
 
 
 class Timer:
-    """One whose time is over when a test says so."""
+    """A timer that fires when a test calls `Timer.fire`."""
 
     def __init__(self, seconds: float, function: Callable[..., None], arguments: list[object]) -> None:
         Timer.fire = lambda: function(*arguments)
 
     def start(self) -> None:
-        """Nothing goes by."""
+        """The test calls `fire` instead of waiting."""
 
     cancel = start
 
 
-def test_the_local_runner_is_stopped_too_and_gone_on_from(tmp_path, monkeypatch, capsys):
-    """Where its plan is whole and its shards are not."""
+def test_job_timeout_stops_local_runner_which_can_be_resumed(tmp_path, monkeypatch, capsys):
+    """The plan is complete when the timeout fires, and the shards are not."""
 
     def write(*unused: object) -> None:
         Timer.fire()
