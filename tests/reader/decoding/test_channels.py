@@ -1,4 +1,4 @@
-"""How many channels images have in batches, and of how many bits: of every kind of PNG and JPEG, wherever they are decoded."""
+"""Tests of the number of channels and the bit depth of images in batches, for every kind of PNG and JPEG."""
 
 import io
 import logging
@@ -22,7 +22,7 @@ DEEP = np.random.default_rng(0).integers(0, 1 << 16, (SIDE, SIDE), dtype=np.uint
 
 
 def picture(seed: int, channels: int) -> np.ndarray:
-    """uint8 [SIDE, SIDE, channels]: soft, as a JPEG keeps it."""
+    """Returns uint8 [SIDE, SIDE, channels] with large uniform cells, which JPEG preserves."""
     blotches = np.random.default_rng(seed).integers(0, 256, (3, 3, channels), dtype=np.uint8)
     return np.repeat(np.repeat(blotches, SIDE // 3, 0), SIDE // 3, 1)
 
@@ -33,8 +33,9 @@ def encode(image: Image.Image | np.ndarray, image_format: str, **options: Any) -
     return file.getvalue()
 
 
-def deep_colours() -> bytes:
-    return cv2.imencode(".png", np.stack([DEEP[::-1], DEEP.T, DEEP], axis=-1))[1].tobytes()  # blue, green, red
+def encode_16_bit_colors() -> bytes:
+    # OpenCV expects blue, green, red.
+    return cv2.imencode(".png", np.stack([DEEP[::-1], DEEP.T, DEEP], axis=-1))[1].tobytes()
 
 
 RGBA = Image.fromarray(picture(0, 4))
@@ -47,7 +48,7 @@ FILES = {
     "rgb.png": encode(picture(4, 3), "PNG"),
     "rgb.jpg": encode(picture(5, 3), "JPEG"),
     "rgba.png": encode(RGBA, "PNG"),
-    "rgb16.png": deep_colours(),
+    "rgb16.png": encode_16_bit_colors(),
     "bits_alpha.png": encode(Image.fromarray(picture(3, 1)[..., 0]).convert("1"), "PNG", transparency=0),
     "palette.png": encode(Image.fromarray(picture(6, 3)).quantize(8), "PNG"),
     "palette_alpha.png": encode(RGBA.convert("RGB").quantize(8), "PNG", transparency=bytes(range(0, 240, 30))),
@@ -62,8 +63,9 @@ def prepare(root: pathlib.Path, files: dict[str, bytes], *options: str) -> tf_in
     return tf_input.open(root / "out")
 
 
-def expected(data: bytes, channels: int) -> np.ndarray:
-    """uint8 [SIDE, SIDE, channels], by Pillow: luma of colours, 255 for no alpha, the upper 8 of 16 bits."""
+def decode_with_pillow(data: bytes, channels: int) -> np.ndarray:
+    """Returns uint8 [SIDE, SIDE, channels] as Pillow decodes it: luma of colors, alpha 255 if there is none, the upper
+    8 of 16 bits."""
     image = Image.open(io.BytesIO(data))
     if image.mode[0] == "I":
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
@@ -78,10 +80,10 @@ def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
 
 @pytest.mark.slow(1.2)
 @pytest.mark.parametrize("channels", [None, 1, 4])
-def test_images_of_every_kind_have_the_channels_that_are_asked_for(mixed, channels):
-    """Held in memory, read one by one, brought to another size, and as arrays by number: the same everywhere."""
+def test_batches_have_the_requested_channels(mixed, channels):
+    """The pixels are the same if images are cached in memory, read one by one, resized, or read as arrays by number."""
     names = [pathlib.PurePath(entry["key"]).name for entry in mixed["train"]]
-    wanted = [expected(FILES[name], channels or 3).astype(int) for name in names]
+    wanted = [decode_with_pillow(FILES[name], channels or 3).astype(int) for name in names]
     cached, read = {}, {"memory_budget": 0, "batch_size": len(names) + 1}
     for options in {None: (cached, read), 1: (cached,), 4: (read,)}[channels]:
         options = {"batch_size": len(names), "shuffle": False, "channels": channels, **options}
@@ -91,58 +93,59 @@ def test_images_of_every_kind_have_the_channels_that_are_asked_for(mixed, channe
             assert np.abs(actual.astype(int) - element).max() <= (6 if "jpg" in name else 2 if channels == 1 else 0), (name, options)
     assert mixed.example_spec("train", **options)[0].shape[1:] == images.shape[1:]
     (by_number, _), *_ = tf_input.Sequence(mixed, "train", **options)
-    np.testing.assert_array_equal(by_number, images)  # where these are held, it reads one by one all the same
+    np.testing.assert_array_equal(by_number, images)  # A sequence reads images one by one even if they are cached.
     if channels is None:
         (as_numpy, _), *_ = mixed.as_numpy("train", **options)
         np.testing.assert_array_equal(as_numpy, images)
     small, _ = next(iter(mixed.batches("train", **{**options, "image_size": SIDE // 2, "augment": True, "seed": 0})))
     assert small.shape[1:] == (SIDE // 2, SIDE // 2, channels or 3)
     if channels is None:
-        np.testing.assert_array_equal(np.stack([item["image"] for item in mixed["train"]]), images)
+        np.testing.assert_array_equal(np.stack([entry["image"] for entry in mixed["train"]]), images)
 
 
 @pytest.mark.slow(2.3)
-def test_a_dataset_of_grey_images_alone_has_one_channel(tmp_path, capsys, caplog):
+def test_dataset_of_gray_images_has_one_channel(tmp_path, capsys, caplog):
     digits = prepare(tmp_path, {name: FILES[name] for name in GREY})
     assert "channels:     1 in batches, " in capsys.readouterr().out
     assert digits.channels == 1 and digits.statistics["images"]["channels"] == {"1": 4, "2": 1}
     names = [pathlib.PurePath(digit["key"]).name for digit in digits["train"]]
-    for name, item in zip(names, digits["train"]):
-        assert np.abs(item["image"].astype(int) - expected(FILES[name], 1)).max() <= 2 * ("jpg" in name), name
-    theirs = tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")
-    assert {their["image"].shape for their in theirs} == {(SIDE, SIDE, 1)}
+    for name, digit in zip(names, digits["train"]):
+        assert np.abs(digit["image"].astype(int) - decode_with_pillow(FILES[name], 1)).max() <= 2 * ("jpg" in name), name
+    tfds_data = tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")
+    assert {tfds_example["image"].shape for tfds_example in tfds_data} == {(SIDE, SIDE, 1)}
     augment = tf_input.Augmentation(brightness=0.5, contrast=0.5, saturation=0.5, hue=0.1)
     with caplog.at_level(logging.WARNING, "tf_input"):
         images, _ = next(iter(digits.batches("train", batch_size=5, image_size=8, augment=augment, seed=0)))
     assert images.shape == (5, 8, 8, 1) and "1 channel, so saturation and hue" in caplog.text
     model = keras.Sequential([keras.Input((SIDE, SIDE, 1)), digits.normalization_layer(), keras.layers.Flatten(), keras.layers.Dense(2)])
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
-    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
+    model.optimizer.build(model.trainable_variables)  # Otherwise the first step would be traced twice.
     model.fit(train := digits.batches("train", batch_size=5), verbose=0)
     tf_input.export_serving(model, train, tmp_path / "served")
     served = tf.saved_model.load(str(tmp_path / "served")).signatures
     actual = served["preprocess"](image=tf.constant([FILES["rgb.png"], FILES["grey.png"]]))["image"].numpy()
-    assert np.abs(actual.astype(int) - np.stack([expected(FILES[name], 1) for name in ("rgb.png", "grey.png")])).max() <= 2
+    assert np.abs(actual.astype(int) - np.stack([decode_with_pillow(FILES[name], 1) for name in ("rgb.png", "grey.png")])).max() <= 2
 
 
 @pytest.mark.slow
-def test_sixteen_bits_are_kept_where_they_are_asked_for(tmp_path, capsys):
+def test_keep_depth_option_keeps_16_bits(tmp_path, capsys):
     files = {name: FILES[name] for name in ("grey16.png", "rgb16.png", "rgb.png", "rgb.jpg", "rgba.png")}
     deep = prepare(tmp_path, files, "--keep_depth")
     assert deep.features["image"].dtype == "uint16"
     by_name = {pathlib.PurePath(entry["key"]).name: entry["image"] for entry in deep["train"]}
-    wide = {name: expected(data, 3).astype(int) * 257 for name, data in files.items()}  # what has 8 bits is stretched
+    # 8-bit values are scaled to 16 bits.
+    wide = {name: decode_with_pillow(data, 3).astype(int) * 257 for name, data in files.items()}
     wide["grey16.png"], wide["rgb16.png"] = np.repeat(DEEP[..., None], 3, -1), np.stack([DEEP, DEEP.T, DEEP[::-1]], -1)
     for name, image in by_name.items():
         assert image.dtype == np.uint16 and np.abs(image.astype(int) - wide[name]).max() <= (6 * 257 if "jpg" in name else 0), name
     for memory_budget in (1 << 30, 0):
         images, _ = next(iter(deep.batches("train", batch_size=5, shuffle=False, memory_budget=memory_budget)))
         assert images.dtype == tf.uint16
-        np.testing.assert_array_equal(images, np.stack([item["image"] for item in deep["train"]]))
+        np.testing.assert_array_equal(images, np.stack([entry["image"] for entry in deep["train"]]))
         half, _ = next(iter(deep.batches("train", batch_size=5, shuffle=False, image_size=6, channels=4, memory_budget=memory_budget)))
         assert half.dtype == tf.uint16 and half.shape == (5, 6, 6, 4)
     stored = {element["key"].numpy().decode(): element["image"] for element in tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")}
-    for member in deep["train"]:  # of a JPEG they do not reach the maximum
+    for member in deep["train"]:  # TensorFlow Datasets and the reader may decode a JPEG slightly differently.
         assert stored[member["key"]].dtype == tf.uint16 and ("jpg" in member["key"] or np.array_equal(stored[member["key"]], member["image"])), member["key"]
     with pytest.raises(ValueError, match="augment=.*uint16 in 3"):
         deep.batches("train", batch_size=5, augment=tf_input.Augmentation(contrast=0.5))
@@ -153,7 +156,7 @@ def test_sixteen_bits_are_kept_where_they_are_asked_for(tmp_path, capsys):
         assert "--keep_depth: " in capsys.readouterr().err, option
 
 
-def test_wrong_channels_are_refused_by_name(mixed, tmp_path):
+def test_rejects_invalid_channels(mixed, tmp_path):
     for channels in (2, 0, "3", True, 1.0):
         with pytest.raises(ValueError, match=f"channels={channels!r} .*RGB"):
             mixed.batches("train", batch_size=2, channels=channels)
@@ -171,7 +174,7 @@ def test_wrong_channels_are_refused_by_name(mixed, tmp_path):
 
 
 @pytest.mark.slow
-def test_pixels_without_a_format_have_those_that_are_asked_for_too(tmp_path):
+def test_raw_pixels_have_the_requested_channels(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (4, 6, 6, 4), dtype=np.uint8)
     np.savez(tmp_path / "a.npz", images=images)
     command = ["prepare", "--input", str(tmp_path / "a.npz"), "--output", str(tmp_path / "out"), "--label=none", "--splits=train=1"]

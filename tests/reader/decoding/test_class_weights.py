@@ -1,4 +1,4 @@
-"""How much classes count: with any number of targets, and beside stored weights."""
+"""Tests of class weights with one or several targets, with masks, and together with stored weights."""
 
 import json
 
@@ -24,7 +24,7 @@ def prepare(tmp_path_factory, *options: str) -> tf_input.PreparedDataset:
 
 @pytest.fixture(scope="module")
 def class_targets(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Two classes and three, and stored weights."""
+    """Returns a dataset with targets of two and of three classes, and with stored weights."""
     return prepare(tmp_path_factory, "--label=weather", "--label=ground", "--label=tags:multi_label")
 
 
@@ -34,13 +34,13 @@ def single(tmp_path_factory) -> tf_input.PreparedDataset:
 
 
 def read(dataset: tf_input.PreparedDataset, **options) -> tuple:
-    """All in one batch; without images, unless they are asked for."""
+    """Returns the whole split as one batch, without images unless `inputs` has them."""
     (batch,) = dataset.batches("train", **{**OPTIONS, "inputs": "key", **options}).as_numpy_iterator()
     return batch
 
 
 @pytest.mark.slow
-def test_one_target_has_a_weight_for_each_example(single):
+def test_one_target_has_one_weight_per_example(single):
     cases = [({"ant": 5.0, 2: 0.25}, [5, 1, 0.25]), ({"label": {"bee": 3}}, [1, 3, 1])]
     cases += [("balanced", list(single.class_weight().values()))]
     for option, table in cases:
@@ -53,7 +53,7 @@ def test_one_target_has_a_weight_for_each_example(single):
 
 
 @pytest.mark.slow
-def test_several_targets_have_weights_of_their_own_times_the_stored_ones(class_targets):
+def test_each_target_has_its_class_weights_times_stored_weights(class_targets):
     two = {"targets": ("weather", "ground")}
     _, y, stored = read(class_targets, **two)
     assert stored.shape == (NUM,) and len(set(stored)) == 2
@@ -70,14 +70,14 @@ def test_several_targets_have_weights_of_their_own_times_the_stored_ones(class_t
 
 
 @pytest.mark.slow
-def test_keras_multiplies_the_loss_of_each_head(class_targets):
+def test_keras_multiplies_the_loss_of_each_output_by_its_weights(class_targets):
     options = {"targets": ("weather", "ground"), "use_weights": False, "class_weight": {"ground": {0: 4.0}, "weather": {1: 0.0}}}
     image = keras.Input((SIZE, SIZE, 3))
     hidden = keras.layers.GlobalAveragePooling2D()(keras.layers.Rescaling(1 / 255)(image))
     outputs = {name: keras.layers.Dense(n, activation="softmax", name=name)(hidden) for name, n in (("weather", 2), ("ground", 3))}
     model = keras.Model(image, outputs)
     model.compile("sgd", dict.fromkeys(outputs, "sparse_categorical_crossentropy"), jit_compile=False)
-    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
+    model.optimizer.build(model.trainable_variables)  # Otherwise the first step would be traced twice.
     data = class_targets.batches("train", **OPTIONS, **options)
     actual = model.evaluate(data, verbose=0, return_dict=True)["loss"]
     x, y, weights = read(class_targets, **options, inputs="image")
@@ -88,7 +88,7 @@ def test_keras_multiplies_the_loss_of_each_head(class_targets):
     assert np.isfinite(model.fit(data, verbose=0).history["loss"]).all()
 
 
-def test_wrong_weights_are_refused(class_targets, single):
+def test_rejects_invalid_class_weights(class_targets, single):
     cases = [
         (single, {"class_weight": "even"}, "class_weight='even'"),
         (single, {"class_weight": {3: 1.0}}, "class_weight: 3 .*label"),
@@ -114,7 +114,7 @@ def test_wrong_weights_are_refused(class_targets, single):
         class_targets.class_weight(target="tags")
 
 
-def test_the_weights_of_a_target_balance_its_classes(class_targets):
+def test_balanced_weights_give_equal_sums_per_class(class_targets):
     counts = json.loads((class_targets.directory / "statistics.json").read_text())["splits"]["train"]["other_label_counts"]
     for name in ("weather", "ground"):
         weights = class_targets.class_weight(target=name)
@@ -124,13 +124,13 @@ def test_the_weights_of_a_target_balance_its_classes(class_targets):
 
 @pytest.fixture(scope="module")
 def masks(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Each example's own class, and 255 elsewhere; beside it a class and a number, and stored weights."""
+    """Returns a dataset with masks of the class and of 255, a class, a number, and stored weights."""
     return prepare(tmp_path_factory, "--label=mask_path:mask", "--label=class", "--label=age:float")
 
 
 @pytest.mark.slow(5)
-def test_classes_of_a_mask_have_weights_pixel_by_pixel(masks):
-    """In every shape of a batch, and as the loss of Keras multiplies them: pixels of weight 0 count for nothing."""
+def test_mask_has_class_weights_per_pixel(masks):
+    """Pixels of weight 0 do not count in the loss of Keras. The weights are correct for every shape of a batch."""
     (name,) = [target for target in masks.targets if masks.features[target].kind == "mask"]
     table = np.ones(256, np.float32)
     table[[3, 255]] = 2.5, 0
@@ -162,10 +162,10 @@ def test_classes_of_a_mask_have_weights_pixel_by_pixel(masks):
 
 
 @pytest.mark.slow
-def test_labels_as_vectors(class_targets, single, masks):
-    numbers_of = {"single": read(single), "heads": read(class_targets)}
+def test_one_hot_option_converts_labels_to_vectors(class_targets, single, masks):
+    numbers_of = {"single": read(single), "several": read(class_targets)}
     for dataset, one_hot, names in ((single, True, ["label"]), (single, "label", ["label"]), (class_targets, True, ["weather", "ground"]), (class_targets, ["ground"], ["ground"])):
-        as_numbers, as_vectors = numbers_of["single" if dataset is single else "heads"], read(dataset, one_hot=one_hot)
+        as_numbers, as_vectors = numbers_of["single" if dataset is single else "several"], read(dataset, one_hot=one_hot)
         numbers, vectors = ({"label": batch[1]} if dataset is single else batch[1] for batch in (as_numbers, as_vectors))
         for name, value in vectors.items():
             expected = np.eye(len(dataset.features[name].label_names), dtype=np.float32)[numbers[name]] if name in names else numbers[name]

@@ -1,4 +1,4 @@
-"""Boxes, maps and pixels follow the part of an image that is seen, to where its pixels come to lie."""
+"""Tests that boxes, masks, dense targets and pixels follow the crop, the flip and the padding of their image."""
 
 import numpy as np
 import pytest
@@ -19,30 +19,30 @@ from tf_input.read_config import Augmentation
 SIZE = (40, 60)
 
 
-def views_of(box, flipped=False, extent=None, image_size=(20, 20), size=SIZE) -> CropGeometry:
+def make_crop(box, flipped=False, extent=None, image_size=(20, 20), size=SIZE) -> CropGeometry:
     extents = None if extent is None else tf.constant([extent])
     return CropGeometry(tf.constant([size]), tf.constant([box]), tf.constant([flipped]), extents, image_size)
 
 
-def test_what_is_seen_of_an_image():
+def test_compute_crops_gives_boxes_extents_and_canvases():
     cases = [
-        # size, image_size, fit, box, extent, frame
+        # Columns: size, image_size, fit, box, extent, canvas.
         ((40, 60), (20, 20), "crop", (0, 10, 40, 40), None, (0, 10 / 60, 1, 50 / 60)),
         ((40, 60), (20, 20), "stretch", (0, 0, 40, 60), None, (0, 0, 1, 1)),
         ((40, 60), (30, 30), "pad", (0, 0, 40, 60), (20, 30), (-0.25, 0, 1.25, 1)),
         ((60, 40), (30, 30), "pad", (0, 0, 60, 40), (30, 20), (0, -0.25, 1, 1.25)),
         ((1, 1000), (10, 10), "pad", (0, 0, 1, 1000), (1, 10), (-4, 0, 6, 1)),
-        ((20, 30), (40, 60), "pad", (0, 0, 20, 30), (40, 60), (0, 0, 1, 1)),  # made larger, too
+        ((20, 30), (40, 60), "pad", (0, 0, 20, 30), (40, 60), (0, 0, 1, 1)),  # The image is enlarged.
     ]
-    for size, image_size, fit, box, extent, frame in cases:
+    for size, image_size, fit, box, extent, canvas in cases:
         crops = compute_crops(tf.constant([size]), image_size, fit)
         case = (size, image_size, fit)
         assert tuple(crops.boxes[0].numpy()) == box, case
         assert (None if crops.extents is None else tuple(crops.extents[0].numpy())) == extent, case
-        np.testing.assert_allclose(crops.canvas_boxes()[0], frame, atol=1e-6, err_msg=str(case))
+        np.testing.assert_allclose(crops.canvas_boxes()[0], canvas, atol=1e-6, err_msg=str(case))
 
 
-def test_an_augmentation_crops_or_leaves_that_to_the_fit():
+def test_augmentation_without_crop_uses_the_fit():
     sizes, seed = tf.constant([SIZE] * 50), tf.constant([3, 0], tf.int64)
     cropped = compute_crops(sizes, (20, 20), "crop", Augmentation(), seed)
     assert len(np.unique(cropped.boxes, axis=0)) > 40
@@ -54,25 +54,26 @@ def test_an_augmentation_crops_or_leaves_that_to_the_fit():
 
 @settings(max_examples=50, deadline=None)
 @given(st.tuples(st.integers(1, 5000), st.integers(1, 5000)), st.tuples(st.integers(1, 600), st.integers(1, 600)))
-def test_an_extent_fills_the_frame_one_way_and_fits_the_other(size, image_size):
+def test_fitting_extent_fills_one_side_of_the_canvas(size, image_size):
     extent = fitting_extents(tf.constant([size]), image_size)[0].numpy()
     assert (extent >= 1).all() and (extent <= image_size).all() and (extent == image_size).any()
     scale = min(image_size[0] / size[0], image_size[1] / size[1])
     assert np.abs(extent - np.maximum(1, np.array(size) * scale)).max() <= 0.51
 
 
-def test_boxes_move_with_the_view():
-    half = (0.25, 0.25, 0.75, 0.75)  # 10, 15, 30, 45 pixels
+def test_boxes_are_moved_with_the_crop():
+    center_box = (0.25, 0.25, 0.75, 0.75)  # In pixels: 10, 15, 30, 45.
     cases = [
-        # view, box, box in the view, valid
-        (views_of((0, 0, 40, 60)), half, half, True),
-        (views_of((10, 15, 20, 30)), half, (0, 0, 1, 1), True),
-        (views_of((0, 0, 40, 30)), half, (0.25, 0.5, 0.75, 1), True),  # its centre is on the edge
-        (views_of((0, 0, 40, 29)), half, (0.25, 15 / 29, 0.75, 1), False),
-        (views_of((0, 0, 40, 60), flipped=True), (0, 0.1, 1, 0.3), (0, 0.7, 1, 0.9), True),
-        (views_of((0, 0, 40, 30), flipped=True), (0.25, 0.25, 0.75, 0.5), (0.25, 0, 0.75, 0.5), True),
-        (views_of((0, 0, 40, 60), extent=(10, 20)), half, (0.375, 0.25, 0.625, 0.75), True),
-        (views_of((0, 0, 40, 60), extent=(20, 10), flipped=True), (0, 0, 1, 0.5), (0, 0.5, 1, 0.75), True),
+        # Columns: crop, box, box within the crop, valid.
+        (make_crop((0, 0, 40, 60)), center_box, center_box, True),
+        (make_crop((10, 15, 20, 30)), center_box, (0, 0, 1, 1), True),
+        # The center of the box is on the edge of the crop.
+        (make_crop((0, 0, 40, 30)), center_box, (0.25, 0.5, 0.75, 1), True),
+        (make_crop((0, 0, 40, 29)), center_box, (0.25, 15 / 29, 0.75, 1), False),
+        (make_crop((0, 0, 40, 60), flipped=True), (0, 0.1, 1, 0.3), (0, 0.7, 1, 0.9), True),
+        (make_crop((0, 0, 40, 30), flipped=True), (0.25, 0.25, 0.75, 0.5), (0.25, 0, 0.75, 0.5), True),
+        (make_crop((0, 0, 40, 60), extent=(10, 20)), center_box, (0.375, 0.25, 0.625, 0.75), True),
+        (make_crop((0, 0, 40, 60), extent=(20, 10), flipped=True), (0, 0, 1, 0.5), (0, 0.5, 1, 0.75), True),
     ]
     for crops, box, expected, valid in cases:
         boxes, seen = move_boxes(tf.ragged.constant([[box]], inner_shape=(4,), ragged_rank=1), crops)
@@ -80,7 +81,7 @@ def test_boxes_move_with_the_view():
         assert seen.to_list() == [[valid]], crops
 
 
-def test_each_box_follows_its_own_image():
+def test_each_box_follows_the_crop_of_its_image():
     crops = CropGeometry(tf.constant([SIZE] * 3), tf.constant([[0, 0, 40, 60], [0, 0, 40, 30], [0, 0, 20, 60]]), None, None, (8, 8))
     boxes = tf.ragged.constant([[[0, 0, 0.5, 0.5]], [], [[0, 0, 0.5, 0.5]] * 2], tf.float32, ragged_rank=1, inner_shape=(4,))
     moved, seen = move_boxes(boxes, crops)
@@ -88,35 +89,36 @@ def test_each_box_follows_its_own_image():
     assert seen.to_list() == [[True], [], [True, True]]
 
 
-VIEWS = {
-    "whole": dict(box=(0, 0, 40, 60)),
-    "a part": dict(box=(3, 5, 30, 41)),
-    "larger": dict(box=(3, 5, 10, 11), image_size=(33, 41)),
-    "mirrored": dict(box=(3, 5, 30, 41), flipped=True),
+CROPS = {
+    "complete image": dict(box=(0, 0, 40, 60)),
+    "crop": dict(box=(3, 5, 30, 41)),
+    "enlarged": dict(box=(3, 5, 10, 11), image_size=(33, 41)),
+    "flipped": dict(box=(3, 5, 30, 41), flipped=True),
     "one pixel": dict(box=(39, 59, 1, 1), image_size=(3, 2)),
-    "to one pixel": dict(box=(0, 0, 40, 60), image_size=(1, 1)),
-    "in a frame": dict(box=(0, 0, 40, 60), extent=(13, 19)),
-    "mirrored in a frame": dict(box=(0, 0, 40, 60), flipped=True, extent=(80, 119), image_size=(81, 130)),
+    "resized to one pixel": dict(box=(0, 0, 40, 60), image_size=(1, 1)),
+    "padded": dict(box=(0, 0, 40, 60), extent=(13, 19)),
+    "flipped and padded": dict(box=(0, 0, 40, 60), flipped=True, extent=(80, 119), image_size=(81, 130)),
 }
 
 
 @pytest.mark.slow(0.2)
-@pytest.mark.parametrize("case", VIEWS)
-def test_pixels_are_seen_as_encoded_images_are(case):
-    crops, pixels = views_of(**VIEWS[case]), picture(seed=0, image_size=SIZE)
+@pytest.mark.parametrize("case", CROPS)
+def test_cropped_pixels_equal_cropped_encoded_images(case):
+    crops, pixels = make_crop(**CROPS[case]), picture(seed=0, image_size=SIZE)
     encoded = tf.constant([encode(pixels, "PNG")])
     expected = decode.decode_boxes(encoded, crops.boxes, crops.image_size, crops.flipped, crops.extents).numpy()[0]
     seen = crop_pixels(tf.constant(pixels[np.newaxis]), crops).numpy()[0]
     assert seen.shape == expected.shape
-    # Beyond the edge of a box there is the rest of the image; a box that is decoded alone repeats its edge.
+    # Resizing a crop of the whole image interpolates beyond the edge of the box. A separately decoded box repeats its
+    # edge.
     assert np.abs(seen - expected).mean() < 0.7 and np.abs(seen - expected).max() < 12
-    np.testing.assert_array_equal(seen.any(axis=-1), expected.any(axis=-1))  # the same frame
+    np.testing.assert_array_equal(seen.any(axis=-1), expected.any(axis=-1))  # The padding is the same.
 
 
-@pytest.mark.parametrize("case", VIEWS)
-def test_averaged_pixels_are_seen_as_averaged_images_are(case):
-    """By the same operations: of pixels in memory, nothing but rounding differs."""
-    crops, pixels = views_of(**VIEWS[case])._replace(antialias=True), picture(seed=0, image_size=SIZE)
+@pytest.mark.parametrize("case", CROPS)
+def test_antialiased_pixels_equal_antialiased_encoded_images(case):
+    """Both use the same operations, so only rounding differs for pixels in memory."""
+    crops, pixels = make_crop(**CROPS[case])._replace(antialias=True), picture(seed=0, image_size=SIZE)
     encoded = tf.constant([encode(pixels, "PNG")])
     expected = decode.decode_boxes(encoded, crops.boxes, crops.image_size, crops.flipped, crops.extents, antialias=True).numpy()[0]
     seen = crop_pixels(tf.constant(pixels[np.newaxis]), crops).numpy()[0]
@@ -128,8 +130,9 @@ STORED = {"raw": ["--image_encoding=raw", "--image_size=exact=240x240"], "png": 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stored", STORED)
-def test_images_that_shrink_are_averaged_if_asked_for_and_warned_of_if_not(stored, tmp_path, caplog):
-    """Lines of two pixels: sampled, they are black or white; averaged, grey. The same pixels, held in memory or not."""
+def test_warns_about_shrunken_images_without_antialias(stored, tmp_path, caplog):
+    """Lines of two pixels become black or white without antialiasing, and gray with it. Cached images give the same
+    pixels."""
     lines = np.zeros((240, 240, 3), np.uint8)
     lines[2::4] = lines[3::4] = 255
     image_format = "JPEG" if stored == "jpeg" else "PNG"
@@ -148,19 +151,19 @@ def test_images_that_shrink_are_averaged_if_asked_for_and_warned_of_if_not(store
             inner = averaged[:, 1:-1, 3:-3]
             assert np.abs(inner - 127).max() <= 4 and not caplog.records, (budget, options)
             sampled = read(budget, **options)
-            is_averaged = stored == "jpeg" and not budget  # decoded at 1/8
+            is_averaged = stored == "jpeg" and not budget  # JPEGs are decoded at 1/8 of their size.
             assert (np.abs(sampled[:, 1:-1, 3:-3] - 127).max() > 60) != is_averaged
             assert bool("antialias=True" in caplog.text and "240 x 240" in caplog.text) != is_averaged
     read(0, image_size=120)
     assert not caplog.records
     data = tf_input.open(tmp_path / "out")
-    fingerprints = [data.batches("test", batch_size=6, image_size=24, seed=0, antialias=item).iterator_state.fingerprint for item in (False, True)]
+    fingerprints = [data.batches("test", batch_size=6, image_size=24, seed=0, antialias=antialias).iterator_state.fingerprint for antialias in (False, True)]
     assert fingerprints[1].pop("antialias") is True and fingerprints[0] == fingerprints[1]
 
 
-@pytest.mark.parametrize("case", VIEWS)
-def test_masks_are_seen_as_encoded_masks_are(case):
-    crops, mask = views_of(**VIEWS[case]), np.random.default_rng(0).integers(0, 256, SIZE, dtype=np.uint8)
+@pytest.mark.parametrize("case", CROPS)
+def test_cropped_masks_equal_cropped_encoded_masks(case):
+    crops, mask = make_crop(**CROPS[case]), np.random.default_rng(0).integers(0, 256, SIZE, dtype=np.uint8)
     expected = decode.decode_mask_boxes(
         tf.constant([encode_mask(mask)]), crops.sizes, crops.boxes, crops.image_size, crops.flipped, crops.extents
     )
@@ -170,17 +173,17 @@ def test_masks_are_seen_as_encoded_masks_are(case):
         np.testing.assert_array_equal(seen, expected)
 
 
-def test_by_how_much_a_jpeg_may_become_smaller():
+def test_scale_ratio_of_jpeg_decoding():
     cases = [
-        # size, image_size, fit, ratio, box
+        # Columns: size, image_size, fit, ratio, box.
         ((80, 120), (40, 40), "crop", 2, (0, 20, 80, 80)),
         ((79, 120), (40, 40), "crop", 1, (0, 20, 79, 79)),
-        ((81, 121), (40, 40), "crop", 2, (0, 20, 80, 82)),  # of 81 rows the last is none of 40 pairs
+        ((81, 121), (40, 40), "crop", 2, (0, 20, 80, 82)),  # The last of 81 rows belongs to none of 40 pairs.
         ((163, 163), (20, 40), "crop", 4, (40, 0, 84, 160)),
         ((3001, 2001), (10, 10), "crop", 8, (504, 0, 2000, 2000)),
         ((803, 1603), (100, 100), "stretch", 8, (0, 0, 800, 1600)),
         ((80, 39), (40, 20), "stretch", 1, (0, 0, 80, 39)),
-        ((80, 163), (40, 40), "pad", 4, (0, 0, 80, 160)),  # to 20 x 40
+        ((80, 163), (40, 40), "pad", 4, (0, 0, 80, 160)),  # The image becomes 20 x 40.
     ]
     for size, image_size, fit, ratio, box in cases:
         crops = compute_crops(tf.constant([size]), image_size, fit, scales=True)
@@ -195,7 +198,7 @@ def test_by_how_much_a_jpeg_may_become_smaller():
     st.sampled_from(["crop", "stretch", "pad", "random"]),
     st.integers(0, 2**40),
 )
-def test_a_smaller_jpeg_has_enough_pixels_and_whole_ones(sizes, image_size, fit, seed):
+def test_scaled_jpeg_crops_are_aligned_and_large_enough(sizes, image_size, fit, seed):
     augmentation, seed = (Augmentation() if fit == "random" else None), tf.constant([seed, 0], tf.int64)
     fit, sizes = "crop" if fit == "random" else fit, np.array(sizes, np.int32)
     plain = compute_crops(tf.constant(sizes), image_size, fit, augmentation, seed)
@@ -210,13 +213,15 @@ def test_a_smaller_jpeg_has_enough_pixels_and_whole_ones(sizes, image_size, fit,
     assert (is_small | (ratios == 8) | (boxes[:, 2:] // ratios < 2 * np.array(wanted) + 2).any(axis=1, keepdims=True)).all()
 
 
-def test_maps_keep_their_resolution():
-    dense_targets = np.arange(24, dtype=np.float32).reshape(1, 4, 6, 1)  # of an image of 40 x 60
-    complete = crop_dense_targets(tf.constant(dense_targets), views_of((0, 0, 40, 60)))
+def test_cropped_dense_targets_keep_their_resolution():
+    # The dense targets belong to an image of 40 x 60.
+    dense_targets = np.arange(24, dtype=np.float32).reshape(1, 4, 6, 1)
+    complete = crop_dense_targets(tf.constant(dense_targets), make_crop((0, 0, 40, 60)))
     np.testing.assert_allclose(complete, dense_targets, atol=1e-4)
-    np.testing.assert_allclose(crop_dense_targets(dense_targets, views_of((0, 0, 40, 60), flipped=True)), dense_targets[:, :, ::-1], atol=1e-4)
-    rows, columns = [0, 0.25, 0.75, 1.25], [0, 0.25, 0.75, 1.25, 1.75, 2.25]  # where the samples of a quarter lie
+    np.testing.assert_allclose(crop_dense_targets(dense_targets, make_crop((0, 0, 40, 60), flipped=True)), dense_targets[:, :, ::-1], atol=1e-4)
+    # Positions of the samples for a quarter of the image.
+    rows, columns = [0, 0.25, 0.75, 1.25], [0, 0.25, 0.75, 1.25, 1.75, 2.25]
     expected = 6 * np.array(rows)[:, np.newaxis] + columns
-    np.testing.assert_allclose(crop_dense_targets(dense_targets, views_of((0, 0, 20, 30)))[0, :, :, 0], expected, atol=1e-4)
-    framed = crop_dense_targets(dense_targets, views_of((0, 0, 40, 60), extent=(10, 20)))[0, :, :, 0].numpy()
+    np.testing.assert_allclose(crop_dense_targets(dense_targets, make_crop((0, 0, 20, 30)))[0, :, :, 0], expected, atol=1e-4)
+    framed = crop_dense_targets(dense_targets, make_crop((0, 0, 40, 60), extent=(10, 20)))[0, :, :, 0].numpy()
     assert not framed[[0, 3]].any() and framed[1:3].all(axis=1).tolist() == [True, True]

@@ -1,4 +1,5 @@
-"""Nothing of what a model is compared with is left out in silence: what boxes, masks and maps are read with is padded, or it is said."""
+"""Tests that objects, masks and dense targets are padded by default in evaluation, and that a crop which loses them
+causes a warning."""
 
 import json
 import logging
@@ -13,9 +14,10 @@ from beam_pipelines.__main__ import main
 from made_images import encode, write_files
 from prepared import picture
 
-SIZE = (30, 40)  # as a camera has it
+SIZE = (30, 40)  # The aspect ratio of a camera.
 NUM_IMAGES = 8
-EDGE, MIDDLE = [0, 10, 6, 20], [15, 5, 25, 25]  # (x, y, width, height) at the left, where a square crop sees nothing; and inside
+# (x, y, width, height) of a box at the left edge, outside a square crop, and of a box in the middle.
+EDGE, MIDDLE = [0, 10, 6, 20], [15, 5, 25, 25]
 
 
 LABELS = ("--label=objects", "--label=mask:mask", "--label=place", "--label=heat:array[3,4,2]")
@@ -27,7 +29,8 @@ def street(tmp_path_factory) -> tf_input.PreparedDataset:
 
 
 def prepare_street(folder: pathlib.Path, *labels: str) -> tf_input.PreparedDataset:
-    """Each image has two objects, a mask, a map and a class, or those of them that are labels; half of the objects lie at its edge."""
+    """Prepares images with two objects each, a mask, a dense target and a class, as far as they are labels. Half of the
+    objects are at the edge."""
     lines = []
     for index in range(NUM_IMAGES):
         mask = np.ones(SIZE, np.uint8)
@@ -43,71 +46,72 @@ def prepare_street(folder: pathlib.Path, *labels: str) -> tf_input.PreparedDatas
     return tf_input.open(folder / "out")
 
 
-def shown(data, **options) -> tf.Tensor:
-    """All of a split: (x, y) of its one batch."""
+def read_batch(data, **options) -> tf.Tensor:
+    """Returns the whole split as one batch."""
     return next(iter(data.batches("test", batch_size=100, image_size=20, **options)))
 
 
-def by_number(data, **options) -> tuple:
-    """The same of a sequence, which makes no pipeline for it."""
+def read_from_sequence(data, **options) -> tuple:
+    """Returns the same batch from a `Sequence`, which builds no input pipeline."""
     return tf_input.Sequence(data, "test", batch_size=100, image_size=20, **options)[0]
 
 
 @pytest.mark.slow(1.2)
-def test_an_evaluation_sees_every_object(street, caplog):
+def test_evaluation_pads_images_and_keeps_every_object(street, caplog):
     count = street.num_examples("test")
-    x, y = shown(street, targets="objects")
+    x, y = read_batch(street, targets="objects")
     assert y["valid"].shape == (count, 2) and np.asarray(y["valid"]).all()
-    assert not np.asarray(x)[:, 0].any() and np.asarray(x)[:, 10].any(axis=(1, 2)).all(), "a frame above and below"
-    _, y = by_number(street, targets="objects")
+    assert not np.asarray(x)[:, 0].any() and np.asarray(x)[:, 10].any(axis=(1, 2)).all(), "padding above and below"
+    _, y = read_from_sequence(street, targets="objects")
     assert y["valid"].all() and y["valid"].shape == (count, 2)
-    assert np.asarray(by_number(street, targets="mask")[1]).mean() == pytest.approx(0.75)  # 15 rows of 20 are the image's
-    assert np.asarray(by_number(street, inputs=("image", "mask"), targets="place")[0]["mask"]).mean() == pytest.approx(0.75)
+    # 15 of 20 rows belong to the image.
+    assert np.asarray(read_from_sequence(street, targets="mask")[1]).mean() == pytest.approx(0.75)
+    assert np.asarray(read_from_sequence(street, inputs=("image", "mask"), targets="place")[0]["mask"]).mean() == pytest.approx(0.75)
     assert not caplog.records
 
 
 @pytest.mark.slow
-def test_what_is_read_without_them_is_cropped_as_ever(street, caplog):
-    plain, cropped = shown(street, targets="place", shuffle=False), by_number(street, targets="place", shuffle=False, fit="crop")
-    for item, other in zip(tf.nest.flatten(plain), tf.nest.flatten(cropped), strict=True):
-        np.testing.assert_array_equal(item, other)
+def test_images_without_objects_or_masks_are_cropped(street, caplog):
+    plain, cropped = read_batch(street, targets="place", shuffle=False), read_from_sequence(street, targets="place", shuffle=False, fit="crop")
+    for value, other in zip(tf.nest.flatten(plain), tf.nest.flatten(cropped), strict=True):
+        np.testing.assert_array_equal(value, other)
     augmented = {"targets": "objects", "augment": True, "seed": 0, "shuffle": False}
-    varied, cropped = shown(street, **augmented), by_number(street, **augmented, fit="crop")
-    for item, other in zip(tf.nest.flatten(varied), tf.nest.flatten(cropped), strict=True):
-        np.testing.assert_array_equal(item, other)
-    assert not caplog.records, "a random crop is meant to leave some out"
-    flipped = by_number(street, targets="objects", augment=tf_input.Augmentation(crop=False), seed=0, shuffle=False)
+    varied, cropped = read_batch(street, **augmented), read_from_sequence(street, **augmented, fit="crop")
+    for value, other in zip(tf.nest.flatten(varied), tf.nest.flatten(cropped), strict=True):
+        np.testing.assert_array_equal(value, other)
+    assert not caplog.records, "a random crop may lose objects without a warning"
+    flipped = read_from_sequence(street, targets="objects", augment=tf_input.Augmentation(crop=False), seed=0, shuffle=False)
     assert np.asarray(flipped[1]["valid"]).all()
 
 
 @pytest.mark.slow
-def test_who_asks_for_a_crop_is_told_once_what_it_loses(street, caplog):
+def test_crop_option_warns_once_about_lost_objects(street, caplog):
     data, count = tf_input.open(street.directory), street.num_examples("test")
-    _, y = shown(data, targets="objects", fit="crop")
+    _, y = read_batch(data, targets="objects", fit="crop")
     assert y["valid"].shape == (count, 1)
     tf_input.Sequence(data, "test", batch_size=100, image_size=20, fit="crop", targets="objects")
-    said = [(record.levelno, record.getMessage()) for record in caplog.records]
-    ((level, lost),) = said
+    logged = [(record.levelno, record.getMessage()) for record in caplog.records]
+    ((level, lost),) = logged
     assert level == logging.WARNING and lost.startswith("test: fit='crop' ")
     assert f" {count} of {2 * count} objects " in lost and "fit='pad'" in lost
     caplog.clear()
     tf_input.Sequence(data, "test", batch_size=100, image_size=20, fit="crop", targets="mask")
     tf_input.Sequence(data, "test", batch_size=100, image_size=20, fit="crop", targets=("mask", "objects"))
-    said = [record.getMessage() for record in caplog.records]
-    assert [item.partition("cuts off ")[2].partition(" in the first")[0] for item in said] == [
+    logged = [record.getMessage() for record in caplog.records]
+    assert [message.partition("cuts off ")[2].partition(" in the first")[0] for message in logged] == [
         "25% of the area of masks and maps",
         f"{count} of {2 * count} objects and 25% of the area of masks and maps",
     ]
     caplog.clear()
     tf_input.open(street.directory).split_reader("test").read_files(tf_input.ReadConfig(4, image_size=20, fit="crop", targets="objects"))
-    assert [record.getMessage() for record in caplog.records] == [lost], "what a service is to read"
+    assert [record.getMessage() for record in caplog.records] == [lost], "a tf.data service logs the same warning"
     caplog.clear()
     data.batches("test", batch_size=4, image_size=(15, 20), fit="crop", targets=("mask", "objects"))
-    assert not caplog.records, "of an image's own proportions nothing is lost"
+    assert not caplog.records, "nothing is lost with the aspect ratio of the images"
 
 
 @pytest.mark.slow
-def test_others_records_are_treated_alike(street, caplog):
+def test_other_tfrecord_files_are_padded_and_warned_about_too(street, caplog):
     files = str(pathlib.Path(street.directory) / street.manifest.splits["test"][0].name)
     copy = pathlib.Path(street.directory).parent / "others.tfrecord"
     copy.write_bytes(pathlib.Path(files).read_bytes())
@@ -122,30 +126,32 @@ def test_others_records_are_treated_alike(street, caplog):
 
 
 @pytest.mark.slow
-def test_a_training_goes_on_whether_the_default_is_said_or_not(street):
+def test_identity_is_equal_with_default_and_explicit_fit(street):
     options = {"batch_size": 2, "image_size": 20, "seed": 0, "targets": "objects"}
     fingerprints = [street.batches("train", **options, **more).iterator_state.fingerprint for more in ({}, {"fit": "pad"}, {"fit": "crop"})]
     assert fingerprints[0] == fingerprints[1] != fingerprints[2]
 
 
 @pytest.mark.slow(3.5)
-def test_an_analysis_that_is_to_crop_is_told_what_it_loses(tmp_path, caplog):
-    """By default it keeps every object, as tests/transform/test_analyze.py shows."""
+def test_analyze_warns_about_objects_lost_by_crop(tmp_path, caplog):
+    """tests/transform/test_analyze.py tests that an analysis keeps every object by default."""
     pytest.importorskip("tensorflow_transform", reason="the extra `transform` is not installed")
-    data = prepare_street(tmp_path, "--label=objects")  # each feature more is a graph more for Beam
+    data = prepare_street(tmp_path, "--label=objects")  # Each additional feature adds a graph for Beam.
     assert main(["analyze", str(data.directory), "--image_size=20", "--fit=crop"]) == 0
     _, y = next(iter(data.batches("test", batch_size=100, transform=True, targets="objects")))
     assert int(np.asarray(y["valid"]).sum()) == data.num_examples("test")
     assert [record.getMessage().split(":")[0] for record in caplog.records if "fit='crop'" in record.getMessage()] == ["train"]
 
 
-COORDINATES = {  # name -> (value of a row, whether it looks like coordinates: (cropped or flipped, only resized))
+# Name -> (value of a row, (warning expected when cropped or flipped, warning expected when only resized)).
+COORDINATES = {
     "landmarks": ([3.0, 4.0, 39.0, 20.0], (True, True)),
-    "keypoints": ([0.1, 0.2, 0.9, 0.5], (True, False)),  # shares of the sides, which resizing does not change
+    # Fractions of the sides do not change when the image is resized.
+    "keypoints": ([0.1, 0.2, 0.9, 0.5], (True, False)),
     "leftEye_x": (12.5, (True, True)),
     "corner_points": ([1, 2, 30, 20], (True, True)),
     "polygon": ([1.0, 2.0, 3.0, 4.0, 30.0, 20.0], (True, True)),
-    "numbers": ([1.0, 10.0, 35.0, 22.0, 9.0, 40.0], (True, True)),  # by their range
+    "numbers": ([1.0, 10.0, 35.0, 22.0, 9.0, 40.0], (True, True)),  # Detected by the range of the values.
     "probabilities": ([0.1, 0.2, 0.3, 0.4], (False, False)),
     "spectrum": ([100.0, 2000.0, 70.0, 3.0], (False, False)),
     "age": (33.0, (False, False)),
@@ -153,7 +159,7 @@ COORDINATES = {  # name -> (value of a row, whether it looks like coordinates: (
 }
 
 
-def test_coordinates_that_stay_where_they_were_are_warned_of(tmp_path, caplog):
+def test_warns_about_coordinates_that_do_not_follow_the_image(tmp_path, caplog):
     rows = []
     for index in range(6):
         write_files(tmp_path / "in", {f"{index}.png": encode(picture(index, SIZE), "PNG")})
@@ -168,7 +174,7 @@ def test_coordinates_that_stay_where_they_were_are_warned_of(tmp_path, caplog):
     data = tf_input.open(tmp_path / "out")
     names = tuple(COORDINATES)
     flip = tf_input.Augmentation(crop=False)
-    ways = {
+    cases = {
         "cropped": ({"augment": True, "image_size": SIZE}, 0),
         "flipped": ({"augment": flip, "image_size": SIZE}, 0),
         "cropped, resized": ({"image_size": 20}, 0),
@@ -176,9 +182,9 @@ def test_coordinates_that_stay_where_they_were_are_warned_of(tmp_path, caplog):
         "resized": ({"image_size": 20, "fit": "stretch"}, 1),
         "": ({"image_size": SIZE}, None),
     }
-    for way, (options, location) in ways.items():
+    for case, (options, index) in cases.items():
         caplog.clear()
         tf_input.Sequence(data, "train", batch_size=2, inputs=("image", *names), targets=(), memory_budget=0, **options)
         actual = {name for name in names if f"'{name}'" in caplog.text}
-        assert actual == {name for name in names if location is not None and COORDINATES[name][1][location]}, (way, caplog.text)
-        assert (way in caplog.text) and (location is None or "fit='stretch'" in caplog.text), way
+        assert actual == {name for name in names if index is not None and COORDINATES[name][1][index]}, (case, caplog.text)
+        assert (case in caplog.text) and (index is None or "fit='stretch'" in caplog.text), case

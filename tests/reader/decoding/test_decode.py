@@ -1,4 +1,5 @@
-"""Every kind of JPEG and PNG becomes 8-bit RGB, a mask keeps its values; a box of an image is what a whole decode gives there."""
+"""Tests of decoding: JPEG and PNG become 8-bit RGB, masks keep their values, and a decoded box equals that box of the
+whole image."""
 
 import io
 
@@ -22,7 +23,7 @@ def save(image: Image.Image, image_format: str, **options) -> bytes:
     return encoded.getvalue()
 
 
-def rgb(grey: np.ndarray) -> np.ndarray:
+def to_rgb(grey: np.ndarray) -> np.ndarray:
     return np.repeat(grey[..., np.newaxis], 3, axis=-1)
 
 
@@ -32,13 +33,14 @@ def test_every_kind_of_png_becomes_8_bit_rgb():
     palette = image.convert("P", palette=Image.Palette.ADAPTIVE)
     cases = {
         "colour": (image, {}, PICTURE),
-        "grey": (image.convert("L"), {}, rgb(grey)),
-        "16-bit grey": (Image.fromarray((grey.astype(np.uint16) << 8) + 0x90), {}, rgb(grey)),  # the lower 8 bits are cut
+        "grey": (image.convert("L"), {}, to_rgb(grey)),
+        # The lower 8 bits are dropped.
+        "16-bit grey": (Image.fromarray((grey.astype(np.uint16) << 8) + 0x90), {}, to_rgb(grey)),
         "alpha": (Image.fromarray(np.dstack([PICTURE, grey])), {}, PICTURE),
-        "grey with alpha": (image.convert("LA"), {}, rgb(grey)),
+        "grey with alpha": (image.convert("LA"), {}, to_rgb(grey)),
         "palette": (palette, {}, np.asarray(palette.convert("RGB"))),
         "palette with alpha": (palette, {"transparency": 3}, np.asarray(palette.convert("RGB"))),
-        "1 bit": (image.convert("1"), {}, rgb(np.asarray(image.convert("1").convert("L")))),
+        "1 bit": (image.convert("1"), {}, to_rgb(np.asarray(image.convert("1").convert("L")))),
     }
     for case, (original, options, expected) in cases.items():
         decoded = decode.decode_image(save(original, "PNG", **options))
@@ -62,7 +64,7 @@ def test_every_kind_of_jpeg_becomes_rgb():
 
 
 @pytest.mark.parametrize("image_format", ["PNG", "JPEG"])
-def test_a_box_is_cut_out_and_resized(image_format):
+def test_boxes_are_cropped_and_resized(image_format):
     boxes = [(0, 0, 40, 60), (8, 16, 16, 16), (3, 5, 30, 41), (39, 59, 1, 1), (0, 0, 1, 60)]
     encoded = encode(PICTURE, image_format)
     complete = decode.decode_image(encoded).numpy()
@@ -71,36 +73,36 @@ def test_a_box_is_cut_out_and_resized(image_format):
         assert (images.shape, images.dtype) == ((len(boxes), *image_size, 3), tf.uint8)
         for (top, left, height, width), image in zip(boxes, images):
             expected = tf.image.resize(complete[top : top + height, left : left + width], image_size)
-            # Of a JPEG with subsampled chroma, a box's edge may differ a little.
+            # For a JPEG with subsampled chroma, the edge of a box may differ slightly.
             difference = np.abs(tf.cast(image, tf.float32) - expected)
             assert difference.max() <= (0.5 if image_format == "PNG" else 20), (top, left, height, width)
             assert difference.mean() <= 2, (top, left, height, width)
 
 
-def test_a_box_of_its_own_size_is_not_changed():
+def test_box_with_the_target_size_is_not_changed():
     images = decode.decode_boxes(tf.constant([encode(PICTURE, "PNG")]), tf.constant([[3, 5, 20, 30]]), (20, 30))
     np.testing.assert_array_equal(images[0], PICTURE[3:23, 5:35])
 
 
-def test_some_are_mirrored():
+def test_selected_images_are_flipped():
     encoded, boxes = tf.fill([3], encode(PICTURE, "PNG")), tf.constant([[0, 0, 40, 60]] * 3)
     images = decode.decode_boxes(encoded, boxes, (40, 60), tf.constant([True, False, True]))
     for image, expected in zip(images, (PICTURE[:, ::-1], PICTURE, PICTURE[:, ::-1]), strict=True):
         np.testing.assert_array_equal(image, expected)
 
 
-def test_a_box_may_lie_in_a_black_frame():
+def test_box_can_be_padded_with_black():
     encoded = tf.fill([2], encode(PICTURE, "PNG"))
     boxes, extents = tf.constant([[0, 0, 40, 60]] * 2), tf.constant([[20, 31], [1, 31]])
     images = decode.decode_boxes(encoded, boxes, (21, 31), tf.constant([True, False]), extents).numpy()
-    np.testing.assert_array_equal(images[0, 20:], 0)  # one row too many lies below
+    np.testing.assert_array_equal(images[0, 20:], 0)  # The padding has one more row below.
     expected = tf.image.resize(PICTURE, (20, 31))[:, ::-1]
     assert np.abs(images[0, :20] - expected.numpy()).max() <= 0.5
     assert images[1, 10].any() and not np.delete(images[1], 10, axis=0).any()
 
 
-def detailed(size: tuple[int, int]) -> np.ndarray:
-    """uint8 [height, width, 3]: detail of every width, as a photograph has it."""
+def detailed_picture(size: tuple[int, int]) -> np.ndarray:
+    """Returns uint8 [height, width, 3] with details of several sizes, as in a photograph."""
     random, layers = np.random.default_rng(0), np.zeros((*size, 3))
     for cell in (3, 6, 12, 48):
         noise = random.integers(0, 256, (-(-size[0] // cell), -(-size[1] // cell), 3), dtype=np.uint8)
@@ -113,11 +115,11 @@ def psnr(image: np.ndarray, expected: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("fit", ["crop", "stretch", "pad"])
-def test_a_large_jpeg_is_decoded_smaller_and_looks_better(fit):
-    for size, ratio in (((601, 451), 4), ((333, 259), 2), ((1003, 1001), 8)):  # with a partial block
-        pixels, image_size = detailed(size), (100, 100)
+def test_large_jpeg_is_decoded_at_reduced_size_with_better_quality(fit):
+    for size, ratio in (((601, 451), 4), ((333, 259), 2), ((1003, 1001), 8)):  # These sizes leave a partial JPEG block.
+        pixels, image_size = detailed_picture(size), (100, 100)
         encoded = tf.constant([encode(pixels, "JPEG", quality=95)])
-        looks = {}
+        psnrs =  {}
         for scales in (False, True):
             crops = compute_crops(tf.constant([size]), image_size, fit, scales=scales)
             image = decode.decode_boxes(encoded, crops.boxes, image_size, None, crops.extents, crops.ratios)[0].numpy()
@@ -125,12 +127,12 @@ def test_a_large_jpeg_is_decoded_smaller_and_looks_better(fit):
             extent = image_size if crops.extents is None else tuple(crops.extents[0].numpy())
             resized = tf.image.resize(pixels[top : top + height, left : left + width], extent, antialias=True)
             gap_top, gap_left = ((100 - side) // 2 for side in extent)
-            looks[scales] = psnr(image[gap_top : gap_top + extent[0], gap_left : gap_left + extent[1]], resized.numpy())
+            psnrs[scales] = psnr(image[gap_top : gap_top + extent[0], gap_left : gap_left + extent[1]], resized.numpy())
         assert crops.ratios.numpy().tolist() == [ratio], size
-        assert looks[True] > max(28, looks[False] + 2), (size, looks)
+        assert psnrs[True] > max(28, psnrs[False] + 2), (size, psnrs)
 
 
-def test_of_all_images_only_jpegs_are_decoded_smaller():
+def test_only_jpegs_are_decoded_at_reduced_size():
     pixels = picture(0, (64, 96))
     encoded = tf.constant([encode(pixels, "PNG"), encode(pixels, "JPEG", quality=95), encode(pixels[..., 0], "JPEG")])
     boxes = tf.constant([[8, 16, 40, 80]] * 3)
@@ -141,7 +143,7 @@ def test_of_all_images_only_jpegs_are_decoded_smaller():
     assert np.abs(images[1] - blocks).max() < 6 < np.abs(images[0] - blocks).max()
 
 
-def test_pixels_are_read_as_they_are():
+def test_raw_pixels_are_read_unchanged():
     for shape in ((4, 5, 3), (4, 5, 1)):
         pixels = np.random.default_rng(0).integers(0, 256, (3, *shape), dtype=np.uint8)
         stored = tf.constant([pixel.tobytes() for pixel in pixels])
@@ -149,7 +151,7 @@ def test_pixels_are_read_as_they_are():
             np.testing.assert_array_equal(read(stored, shape), pixels)
 
 
-def test_pixels_of_another_number_of_bytes_are_an_error():
+def test_raw_pixels_with_wrong_number_of_bytes_raise():
     for stored in ([bytes(12), bytes(13)], [bytes(24)], [b""]):
         with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
             decode.decode_pixels(tf.constant(stored), (2, 2, 3))
@@ -167,7 +169,7 @@ def test_masks_of_8_and_16_bits_keep_their_values():
     np.testing.assert_array_equal(masks[..., 0], [MASK, DEEP_MASK, MASK])
 
 
-def test_a_box_of_a_mask_follows_that_of_its_image():
+def test_mask_boxes_follow_the_boxes_of_their_images():
     encoded, sizes = tf.constant([encode_mask(MASK), encode_mask(DEEP_MASK)]), tf.constant([[4, 6]] * 2)
     boxes, flipped = tf.constant([[1, 2, 2, 3], [0, 0, 4, 6]]), tf.constant([False, True])
     masks = decode.decode_mask_boxes(encoded, sizes, boxes, (4, 6), flipped)[..., 0]
@@ -178,13 +180,13 @@ def test_a_box_of_a_mask_follows_that_of_its_image():
     np.testing.assert_array_equal(framed[1], np.pad(DEEP_MASK, [(1, 1), (0, 0)]))
 
 
-def test_what_is_no_mask_is_an_error():
+def test_invalid_masks_raise():
     palette = Image.fromarray(PICTURE).convert("P", palette=Image.Palette.ADAPTIVE)
     cases = {
-        "a palette": save(palette, "PNG"),
+        "palette": save(palette, "PNG"),
         "colours": encode(PICTURE, "PNG"),
         "1 bit": save(palette.convert("1"), "PNG"),
-        "a JPEG": encode(PICTURE[..., 0], "JPEG"),
+        "JPEG": encode(PICTURE[..., 0], "JPEG"),
         "another size": encode_mask(MASK),
     }
     sizes, boxes = tf.constant([[40, 60]]), tf.constant([[0, 0, 2, 2]])
@@ -198,7 +200,7 @@ def test_what_is_no_mask_is_an_error():
                 pytest.fail(case)
 
 
-def test_a_box_beyond_the_image_is_an_error():
+def test_box_beyond_the_image_raises():
     for image_format in ("PNG", "JPEG"):
         encoded = tf.constant([encode(PICTURE, image_format)])
         for box in ([0, 0, 41, 60], [20, 0, 30, 60], [-1, 0, 10, 10]):
@@ -207,7 +209,7 @@ def test_a_box_beyond_the_image_is_an_error():
                 pytest.fail(f"{image_format} {box}")
 
 
-def test_sizes_are_found_in_the_bytes():
+def test_stored_sizes_are_read_from_encoded_bytes():
     images = [picture(0, (40, 60)), picture(1, (7, 90))[..., 0], picture(2, (1, 1))]
     encoded = [encode(image, image_format) for image in images for image_format in ("JPEG", "PNG", "BMP")]
     sizes = decode.stored_sizes(tf.constant(encoded))
@@ -215,9 +217,9 @@ def test_sizes_are_found_in_the_bytes():
     assert sizes.numpy().tolist() == [list(image.shape[:2]) for image in images for _ in range(3)]
 
 
-def test_the_central_box_has_the_proportions_of_the_target():
+def test_central_box_has_the_aspect_ratio_of_the_target():
     cases = [
-        # image, target, box
+        # Columns: image, target, box.
         ((40, 60), (224, 224), (0, 10, 40, 40)),
         ((60, 40), (224, 224), (10, 0, 40, 40)),
         ((40, 60), (20, 30), (0, 0, 40, 60)),

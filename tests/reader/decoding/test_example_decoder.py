@@ -1,4 +1,5 @@
-"""Images and masks may be decoded before they are asked for, small and large ones in the way that suits them."""
+"""Tests of the example decoder: images and masks decoded in advance give the same results, for small and large
+images."""
 
 import dataclasses
 
@@ -23,10 +24,10 @@ SCHEMA = (
     Feature("mask", "mask"),
     Feature("objects/bbox", "bbox", (None, 4)),
 )
-MARK = (0.25, 0.5, 0.5, 0.75)  # (ymin, xmin, ymax, xmax) of a white rectangle on black, its mask and its box
+MARK = (0.25, 0.5, 0.5, 0.75)  # (ymin, xmin, ymax, xmax) of a white rectangle on black, with the same mask and box.
 
 
-def serialized(num_examples: int, size: tuple[int, int], image_format: str = "PNG") -> tf.Tensor:
+def make_records(num_examples: int, size: tuple[int, int], image_format: str = "PNG") -> tf.Tensor:
     top, left, bottom, right = (round(edge * side) for edge, side in zip(MARK, size * 2))
     marked = np.zeros(size, np.uint8)
     marked[top:bottom, left:right] = 255
@@ -44,7 +45,7 @@ def serialized(num_examples: int, size: tuple[int, int], image_format: str = "PN
     return tf.constant([example(value) for value in values])
 
 
-def decoder_of(stored_size=None, max_size=None, schema=SCHEMA, **options) -> ExampleDecoder:
+def make_decoder(stored_size=None, max_size=None, schema=SCHEMA, **options) -> ExampleDecoder:
     config = ReadConfig(**{"batch_size": 4, "targets": ("mask", "label"), **options})
     return ExampleDecoder(
         parse=lambda records, names: parse_examples(records, schema, names),
@@ -57,33 +58,34 @@ def decoder_of(stored_size=None, max_size=None, schema=SCHEMA, **options) -> Exa
     )
 
 
-@pytest.mark.parametrize("size", [(40, 60), (100, 120)])  # small and not
-def test_what_was_decoded_before_gives_the_same(size):
-    records = serialized(3, size)
+# One size is decoded completely before cropping, and the other is not.
+@pytest.mark.parametrize("size", [(40, 60), (100, 120)])
+def test_decoding_in_advance_gives_the_same_results(size):
+    records = make_records(3, size)
     cases = [{}, {"image_size": 32}, {"image_size": 32, "fit": "pad"}, {"image_size": (30, 50), "augment": True}]
     for options in cases:
-        decoder = decoder_of(size, **options)
+        decoder = make_decoder(size, **options)
         kept = decoder.decode_stored(decoder.parse_batch(records))
         assert (kept["image"].dtype, kept["image"].shape) == (tf.uint8, (3, *size, 3))
         assert (kept["mask"].dtype, kept["mask"].shape) == (decoder.mask_dtype, (3, *size, 1))
         (images, expected), (seen, actual) = decoder(records, SEED), decoder.outputs(kept, SEED)
         assert seen.shape == images.shape and seen.dtype == tf.uint8
         difference = np.abs(seen.numpy().astype(int) - images.numpy())
-        # An edge of a box apart, beyond which there is the rest of an image that was decoded whole.
+        # Only the edge of a box may differ, because an image that was decoded completely continues beyond it.
         assert difference.mean() < 0.7, options
         assert max(size) > 96 or not difference.any(), options
         tf.nest.map_structure(np.testing.assert_array_equal, actual, expected)
 
 
-def test_images_that_differ_are_not_decoded_before():
-    decoder = decoder_of(image_size=32)
+def test_images_of_different_sizes_cannot_be_decoded_in_advance():
+    decoder = make_decoder(image_size=32)
     with pytest.raises(ValueError, match="image: images differ in size"):
-        decoder.decode_stored(decoder.parse_batch(serialized(1, (40, 60))))
+        decoder.decode_stored(decoder.parse_batch(make_records(1, (40, 60))))
 
 
-def test_a_batch_is_decoded_in_graphs_of_any_batch_dimension():
-    records = serialized(4, (40, 60))
-    decoder = decoder_of((40, 60), targets=())
+def test_batches_are_decoded_with_known_and_unknown_batch_size():
+    records = make_records(4, (40, 60))
+    decoder = make_decoder((40, 60), targets=())
     expected = decoder(records)
     data = tf.data.Dataset.from_tensor_slices(records)
     for drop_remainder, counts in ((True, [4]), (False, [3, 1])):
@@ -96,31 +98,31 @@ def test_a_batch_is_decoded_in_graphs_of_any_batch_dimension():
 def num_ratios(decoder: ExampleDecoder) -> int:
     function = tf.function(decoder.__call__, autograph=False)
     graph = function.get_concrete_function(tf.TensorSpec([None], tf.string), SEED).graph.as_graph_def()
-    nodes = [*graph.node, *(node for item in graph.library.function for node in item.node_def)]
+    nodes = [*graph.node, *(node for function_def in graph.library.function for node in function_def.node_def)]
     return len({node.attr["ratio"].i for node in nodes if node.op == "DecodeAndCropJpeg"})
 
 
-def test_only_where_images_may_be_twice_as_large_they_are_decoded_smaller():
+def test_jpegs_are_scaled_only_if_images_may_be_twice_as_large():
     cases = [
-        # decoder, JPEG sizes that it knows
-        (decoder_of(max_size=(500, 500), image_size=224, targets=(), augment=True), 4),
-        (decoder_of(max_size=(375, 500), image_size=224, targets=(), augment=True), 1),
-        (decoder_of(max_size=(375, 500), image_size=224, fit="pad", targets=()), 4),
-        (decoder_of(stored_size=(375, 500), image_size=224, targets=()), 1),
-        (decoder_of(stored_size=(448, 500), image_size=224, targets=()), 4),
-        (decoder_of(stored_size=(64, 64), image_size=16, targets=()), 0),  # decoded whole
-        (decoder_of(image_size=224, targets=()), 4),  # not known
+        # Columns: decoder, number of JPEG scales in its graph.
+        (make_decoder(max_size=(500, 500), image_size=224, targets=(), augment=True), 4),
+        (make_decoder(max_size=(375, 500), image_size=224, targets=(), augment=True), 1),
+        (make_decoder(max_size=(375, 500), image_size=224, fit="pad", targets=()), 4),
+        (make_decoder(stored_size=(375, 500), image_size=224, targets=()), 1),
+        (make_decoder(stored_size=(448, 500), image_size=224, targets=()), 4),
+        (make_decoder(stored_size=(64, 64), image_size=16, targets=()), 0),  # The image is decoded completely.
+        (make_decoder(image_size=224, targets=()), 4),  # The size is not known.
     ]
     for decoder, expected in cases:
         assert num_ratios(decoder) == expected, (decoder.max_size, decoder.stored_size, decoder.config)
 
 
 @pytest.mark.parametrize("size", [(803, 605), (40, 30)])
-def test_masks_and_boxes_stay_on_what_a_smaller_jpeg_shows(size):
+def test_masks_and_boxes_match_jpegs_decoded_at_reduced_size(size):
     image_size = (size[0] // 10, size[1] // 10)
     for options in ({"fit": "stretch"}, {"fit": "pad"}, {"augment": Augmentation(0.7)}):
-        decoder = decoder_of(image_size=image_size, max_size=size, targets=("mask", "objects"), **options)
-        x, y = decoder(serialized(1, size, "JPEG"), SEED)
+        decoder = make_decoder(image_size=image_size, max_size=size, targets=("mask", "objects"), **options)
+        x, y = decoder(make_records(1, size, "JPEG"), SEED)
         bright, marked = x[0, :, :, 0].numpy() > 127, y["mask"][0, :, :, 0].numpy() > 0
         assert bright.any() and (bright != marked).mean() <= 0.03 * (800 / max(size)) ** 0.5, options
         top, left, bottom, right = np.array(y["objects"]["bbox"][0, 0]) * (image_size * 2)
@@ -129,16 +131,17 @@ def test_masks_and_boxes_stay_on_what_a_smaller_jpeg_shows(size):
         np.testing.assert_allclose((top, left, bottom, right), actual, atol=0.75, err_msg=str(options))
 
 
-def test_colours_vary_in_images_alone():
-    records = serialized(4, (40, 60))
-    plain = decoder_of((40, 60))
-    varied = decoder_of((40, 60), augment=Augmentation(crop=False, flip=False, brightness=0.5))
+def test_color_changes_affect_only_images():
+    records = make_records(4, (40, 60))
+    plain = make_decoder((40, 60))
+    varied = make_decoder((40, 60), augment=Augmentation(crop=False, flip=False, brightness=0.5))
     (images, y), (seen, actual) = plain(records), varied(records, SEED)
     assert (seen.dtype, seen.shape) == (tf.uint8, images.shape) and np.abs(seen.numpy().astype(int) - images).mean() > 5
     tf.nest.map_structure(np.testing.assert_array_equal, actual, y)
     np.testing.assert_array_equal(varied(records, SEED)[0], seen)
     grey = dataclasses.replace(SCHEMA[0], kind="pixels", shape=(4, 5, 1))
     pixels = np.arange(100, 120, dtype=np.uint8)
-    decoder = decoder_of((4, 5), schema=(grey,), augment=varied.config.augment, targets=())
+    decoder = make_decoder((4, 5), schema=(grey,), augment=varied.config.augment, targets=())
     seen = tf.reshape(decoder(tf.constant([example({"image": pixels.tobytes()})]), SEED), -1).numpy()
-    assert np.abs(seen.astype(int) - pixels).min() > 2 and (np.diff(seen.astype(int)) >= 0).all()  # brighter or darker
+    # All pixels became brighter, or all became darker.
+    assert np.abs(seen.astype(int) - pixels).min() > 2 and (np.diff(seen.astype(int)) >= 0).all()

@@ -1,4 +1,5 @@
-"""Layers on uint8 batches: normalised by the statistics, augmented in training; saved, loaded. Other backends: `keras_backend_training.py`."""
+"""Tests of Keras layers for uint8 batches: normalization, augmentation, saving and loading. `keras_backend_training.py`
+tests other backends."""
 
 import keras
 import numpy as np
@@ -18,7 +19,7 @@ IMAGE = Feature("image", "image")
 COLORS = Augmentation(flip=False, brightness=0.4, contrast=0.3, saturation=0.6, hue=0.1)
 
 
-def statistics_of(images: np.ndarray) -> dict:
+def make_statistics(images: np.ndarray) -> dict:
     pixels = images.reshape(-1, 3).astype(np.float64)
     facts = {"mean": pixels.mean(axis=0).tolist(), "variance": pixels.var(axis=0).tolist()}
     return {"splits": {"train": {"pixels": facts}}}
@@ -33,17 +34,18 @@ def as_array(value) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_a_dataset_has_mean_0_and_variance_1(tmp_path):
+def test_normalized_dataset_has_mean_0_and_variance_1(tmp_path):
     options = {"num_images": {"a": 30, "b": 30}, "image_size": (16, 16)}
     flowers = tf_input.open(prepare_images(tmp_path, "--splits=train=1", **options))
     layer = normalization_layer(flowers.statistics, flowers.features["image"])
     outputs = np.concatenate([as_array(layer(x)) for x, _ in flowers.batches("train", batch_size=32)])
     assert outputs.dtype == np.float32 and outputs.shape == (60, 16, 16, 3)
-    np.testing.assert_allclose(outputs.mean(axis=(0, 1, 2)), 0, atol=0.02)  # other decoders, another chroma
+    # Other decoders interpolate chroma differently.
+    np.testing.assert_allclose(outputs.mean(axis=(0, 1, 2)), 0, atol=0.02)
     np.testing.assert_allclose(outputs.var(axis=(0, 1, 2)), 1, atol=0.01)
 
 
-def test_grey_pixels_without_a_format(tmp_path):
+def test_normalizes_raw_gray_pixels(tmp_path):
     grey = pictures()[..., 0]
     np.savez(tmp_path / "digits.npz", x=grey, y=np.arange(len(grey)) % 2)
     options = ["--image_encoding=raw", "--splits=train=1", f"--output={tmp_path / 'out'}"]
@@ -56,7 +58,7 @@ def test_grey_pixels_without_a_format(tmp_path):
 
 
 @pytest.mark.slow(3)
-def test_grey_images_in_three_channels_and_colours_in_one(tmp_path):
+def test_normalization_layer_supports_one_or_three_channels(tmp_path):
     files = {f"{label}/{index}.png": encode(picture(index, (16, 16))[..., 0], "PNG") for label in "ab" for index in range(6)}
     command = ["prepare", "--input", str(write_files(tmp_path / "in", files)), "--output", str(tmp_path / "out"), "--splits=train=1"]
     assert main(command) == 0
@@ -67,32 +69,32 @@ def test_grey_images_in_three_channels_and_colours_in_one(tmp_path):
         assert outputs.shape == (12, 16, 16, channels or 1) and abs(outputs.mean()) < 1e-4 and abs(outputs.var() - 1) < 1e-4
     for channels, message in ((4, "'image' .* 4 channels"), (1, "channels=1")):
         with pytest.raises(ValueError, match=message):
-            normalization_layer(statistics_of(pictures()), IMAGE, channels=channels)
+            normalization_layer(make_statistics(pictures()), IMAGE, channels=channels)
 
 
-def test_a_channel_without_variance_becomes_0():
+def test_channel_without_variance_becomes_0():
     images = pictures()
     images[..., 1] = 77
-    outputs = as_array(normalization_layer(statistics_of(images), IMAGE)(images))
+    outputs = as_array(normalization_layer(make_statistics(images), IMAGE)(images))
     assert np.isfinite(outputs).all() and not outputs[..., 1].any()
 
 
-def test_without_statistics_of_these_pixels_there_is_no_layer(tmp_path):
+def test_normalization_layer_requires_pixel_statistics(tmp_path):
     directory = prepare_images(tmp_path, "--splits=train=1", "--check=header", num_images={"a": 4, "b": 4})
     flowers = tf_input.open(directory)
     with pytest.raises(ValueError, match="no image of 'train' .*--check=decode"):
         normalization_layer(flowers.statistics, flowers.features["image"])
     with pytest.raises(ValueError, match="'image' .* 4 channels"):
-        normalization_layer(statistics_of(pictures()), Feature("image", "pixels", (8, 8, 4)))
+        normalization_layer(make_statistics(pictures()), Feature("image", "pixels", (8, 8, 4)))
 
 
 @pytest.mark.slow(0.8)
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
-def test_a_model_with_both_is_saved_loaded_and_exact_enough_in_half_precision(tmp_path, policy):
+def test_model_with_both_layers_can_be_saved_and_loaded(tmp_path, policy):
     images, augmentation = pictures(), Augmentation(brightness=0.2, contrast=0.2, saturation=0.2, hue=0.05)
     keras.config.set_dtype_policy(policy)
     try:
-        first = [augmentation_layer(augmentation, seed=1), normalization_layer(statistics_of(images), IMAGE)]
+        first = [augmentation_layer(augmentation, seed=1), normalization_layer(make_statistics(images), IMAGE)]
         last = [keras.layers.Flatten(), keras.layers.Dense(2)]
         model = keras.Sequential([keras.Input((12, 18, 3), dtype="uint8"), *first, *last])
         normalize = keras.Model(model.inputs, model.layers[1].output)
@@ -112,7 +114,7 @@ def test_a_model_with_both_is_saved_loaded_and_exact_enough_in_half_precision(tm
     assert loaded.layers[0].hue == 0.05
 
 
-def test_images_vary_in_training_alone():
+def test_images_are_augmented_only_in_training():
     images = pictures()
     layer = augmentation_layer(Augmentation(brightness=0.4, contrast=0.3, saturation=0.6, hue=0.1), seed=3)
     for still in (layer(images), layer(images, training=False), keras.Sequential([layer])(images)):
@@ -125,15 +127,15 @@ def test_images_vary_in_training_alone():
     np.testing.assert_allclose(as_array(as_float(images.astype(np.float32), training=True)), first, atol=1e-3)
 
 
-def test_half_of_the_images_are_mirrored():
+def test_half_of_the_images_are_flipped():
     images = np.repeat(pictures(1), 400, axis=0)
-    flipped = as_array(augmentation_layer(Augmentation(), seed=0)(images, training=True))
-    flipped = (flipped == images[:, :, ::-1]).all(axis=(1, 2, 3))
-    assert ((flipped == images).all(axis=(1, 2, 3)) ^ flipped).all() and 160 < flipped.sum() < 240
+    augmented = as_array(augmentation_layer(Augmentation(), seed=0)(images, training=True))
+    is_flipped = (augmented == images[:, :, ::-1]).all(axis=(1, 2, 3))
+    assert ((augmented == images).all(axis=(1, 2, 3)) ^ is_flipped).all() and 160 < is_flipped.sum() < 240
 
 
-def test_colours_change_as_they_do_on_the_cpu():
-    """The layer's own draws, taken again and given to `change_colors`."""
+def test_layer_changes_colors_like_the_input_pipeline():
+    """The test repeats the random draws of the layer and passes them to `change_colors`."""
     for images in (pictures(), pictures()[..., :1]):
         varied = as_array(augmentation_layer(COLORS, seed=5)(images, training=True))
         draws = as_array(keras.random.uniform((5, len(images)), -1, 1, seed=keras.random.SeedGenerator(5)))
@@ -144,23 +146,23 @@ def test_colours_change_as_they_do_on_the_cpu():
             1 + COLORS.contrast * draws[1],
         )
         expected = change_colors(tf.constant(images), ColorChanges(*map(tf.constant, changes))).numpy()
-        assert np.abs(varied - expected).max() < 0.51  # which rounds
+        assert np.abs(varied - expected).max() < 0.51  # `change_colors` rounds its results.
 
 
-def test_wrong_use_is_named():
+def test_rejects_invalid_use_of_layers():
     with pytest.raises(ValueError, match="flip, brightness"):
         augmentation_layer(Augmentation(flip=False))
     with pytest.raises(ValueError, match="hue=0.7"):
         RandomFlipAndColors(hue=0.7)
     with pytest.raises(ValueError, match="4 channels"):
         augmentation_layer(COLORS)(np.zeros((1, 4, 4, 4), np.uint8), training=True)
-    for training in (True, False):  # a model that is served must not differ from one that is trained
+    for training in (True, False):  # A served model must not differ from the trained one.
         with pytest.raises(ValueError, match="'augmentation' .*uint16"):
             augmentation_layer(Augmentation())(np.zeros((1, 4, 4, 3), np.uint16), training=training)
 
 
-def test_numbers_above_half_precision_are_normalised_in_full():
-    """In float16, 65,535 is infinite."""
+def test_normalizes_uint16_with_mixed_float16():
+    """In float16, the number 65,535 is infinite."""
     images = np.full((1, 2, 2, 3), 65535, np.uint16)
     deep = Feature("image", "image", dtype="uint16")
     keras.config.set_dtype_policy("mixed_float16")

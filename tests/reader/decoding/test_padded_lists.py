@@ -1,4 +1,5 @@
-"""Lists of any length in a batch: padded, with a mask, or ragged."""
+"""Tests of lists of different lengths in a batch: padded, padded with a mask, or ragged; and of images padded to one
+size."""
 
 import importlib.util
 import json
@@ -19,7 +20,7 @@ from tf_input.dataset_format import Feature
 NUM = 96
 
 
-def ids_of(index: int) -> list[int]:
+def make_ids(index: int) -> list[int]:
     return [index + 1] * (index % 5)
 
 
@@ -28,8 +29,8 @@ def data(tmp_path_factory) -> tf_input.PreparedDataset:
     folder = tmp_path_factory.mktemp("lists")
     lines = []
     for index in range(NUM):
-        ids = ids_of(index)
-        row = {"key": f"{index:03d}", "ids": ids, "classes": [item % 3 for item in ids], "words": [str(entry) for entry in ids], "y": index % 2}
+        ids = make_ids(index)
+        row = {"key": f"{index:03d}", "ids": ids, "classes": [value % 3 for value in ids], "words": [str(value) for value in ids], "y": index % 2}
         row["tags"] = sorted({"abc"[index % 3], "abc"[index % 2]})
         lines.append(json.dumps(row))
     (folder / "rows.jsonl").write_text("\n".join(lines))
@@ -47,33 +48,33 @@ def by_key(data: tf_input.PreparedDataset, **options) -> dict[str, dict[str, np.
 
 
 @pytest.mark.slow
-def test_padded_by_default(data):
+def test_lists_are_padded_by_default(data):
     inputs = ("key", "ids", "words")
     assert len(actual := by_key(data, inputs=inputs)) == data.num_examples("test")
     for key, values in actual.items():
-        ids = ids_of(int(key))
+        ids = make_ids(int(key))
         assert values["ids"][: len(ids)].tolist() == ids and not values["ids"][len(ids) :].any()
-        assert values["words"].tolist() == [str(item).encode() for item in ids] + [b""] * (len(values["words"]) - len(ids))
-    assert max(len(values["ids"]) for values in actual.values()) == 4, "as the longest of the batch"
+        assert values["words"].tolist() == [str(value).encode() for value in ids] + [b""] * (len(values["words"]) - len(ids))
+    assert max(len(values["ids"]) for values in actual.values()) == 4, "padded to the longest list of the batch"
 
 
-def test_a_mask_leaves_beside_each_list(data):
+def test_mask_option_adds_a_mask_for_each_list(data):
     for key, values in by_key(data, inputs=("key", "ids"), ragged="mask", max_length=3).items():
-        length = min(3, len(ids_of(int(key))))
+        length = min(3, len(make_ids(int(key))))
         assert set(values) == {"key", "ids", "ids_mask"} and values["ids"].shape == (3,)
         assert values["ids_mask"].tolist() == [True] * length + [False] * (3 - length)
     x, _ = data.example_spec("test", batch_size=7, inputs="ids", ragged="mask", max_length=3)
     assert x["ids"].shape.as_list() == [None, 3] and x["ids_mask"].dtype == tf.bool
 
 
-def test_ragged_as_they_are(data):
+def test_ragged_option_gives_ragged_tensors(data):
     for x, y in data.batches("test", batch_size=7, inputs=("key", "ids"), ragged="ragged"):
         assert isinstance(x["ids"], tf.RaggedTensor)
-        assert x["ids"].to_list() == [ids_of(int(key)) for key in x["key"].numpy()]
+        assert x["ids"].to_list() == [make_ids(int(key)) for key in x["key"].numpy()]
 
 
 @pytest.mark.slow
-def test_all_ways_of_reading_give_the_same(data):
+def test_all_ways_of_reading_give_the_same_lists(data):
     options = {"batch_size": 8, "inputs": ("ids", "words"), "ragged": "mask", "seed": 1}
     steps = list(data.batches("train", **options))
     sequence = tf_input.Sequence(data, "train", **options)
@@ -86,10 +87,10 @@ def test_all_ways_of_reading_give_the_same(data):
         assert sum(parts) == x["ids_mask"].numpy().sum()
     x, _ = next(iter(data.as_numpy("train", **options)))
     np.testing.assert_array_equal(x["ids"], steps[0][0]["ids"])
-    assert data["test"][0]["ids"].ndim == 1, "one example is as long as it is"
+    assert data["test"][0]["ids"].ndim == 1, "a single example is not padded"
 
 
-def test_an_empty_batch_has_room_for_one(tmp_path):
+def test_batch_of_empty_lists_is_padded_to_length_one(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"ids": [], "y": 1}\n{"ids": [], "y": 1}\n')
     columns = ("--feature=ids:integer[]", "--label=y:float", "--splits=train=1")
     assert main(["prepare", "--input", str(tmp_path / "rows.jsonl"), "--output", str(tmp_path / "out"), *columns]) == 0
@@ -97,23 +98,23 @@ def test_an_empty_batch_has_room_for_one(tmp_path):
     assert x["ids"].numpy().tolist() == [[0], [0]] and not x["ids_mask"].numpy().any()
 
 
-def test_a_padded_target_weighs_nothing_where_it_has_no_value(data):
+def test_padding_of_targets_has_weight_zero(data):
     options = {"batch_size": 7, "inputs": ("key", "ids"), "targets": "classes", "max_length": 4}
     for x, y, weight in data.batches("test", **options):
         for key, classes, weights in zip(x["key"].numpy(), y.numpy(), weight.numpy()):
-            ids = ids_of(int(key))
-            assert classes[: len(ids)].tolist() == [item % 3 for item in ids]
+            ids = make_ids(int(key))
+            assert classes[: len(ids)].tolist() == [value % 3 for value in ids]
             assert weights.tolist() == [1.0] * len(ids) + [0.0] * (4 - len(ids))
 
 
 @pytest.mark.slow(2)
-def test_models_are_trained_on_lists(data):
-    """A label by an Embedding of the ids, as a tutorial does; and a class for each word."""
+def test_models_can_be_trained_on_lists(data):
+    """One model predicts a label from an embedding of the ids, and another a class for each word."""
     model = keras.Sequential([keras.layers.Embedding(NUM + 1, 8), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(2, "softmax")])
     model.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy", metrics=["accuracy"], jit_compile=False)
     train = data.batches("train", batch_size=16, seed=0, inputs="ids")
-    model.fit(train.repeat(30), verbose=0)  # in an epoch, as each is begun anew
-    assert model.evaluate(train, verbose=0)[1] > 0.7, "a fifth has no ids"
+    model.fit(train.repeat(30), verbose=0)  # One epoch with repeated data is faster than many epochs.
+    assert model.evaluate(train, verbose=0)[1] > 0.7, "a fifth of the examples has no ids"
     tagger = keras.Sequential([keras.layers.Embedding(NUM + 1, 8), keras.layers.Dense(3, "softmax")])
     tagger.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy", weighted_metrics=["accuracy"], jit_compile=False)
     train = data.batches("train", batch_size=16, seed=0, inputs="ids", targets="classes")
@@ -122,14 +123,14 @@ def test_models_are_trained_on_lists(data):
 
 
 @pytest.mark.slow(1.3)
-def test_a_model_of_lists_is_served(data, tmp_path):
-    """Lists filled up, with their lengths; also longer ones than those of the dataset."""
+def test_model_with_lists_can_be_served(data, tmp_path):
+    """Padded lists are served with their lengths, and may be longer than the lists of the dataset."""
     ids = keras.Input([None], dtype="int64", name="ids")
     mask = keras.Input([None], dtype="bool", name="ids_mask")
     embedded = keras.layers.Embedding(NUM + 1, 4)(ids) * keras.ops.cast(mask, "float32")[..., None]
     model = keras.Model({"ids": ids, "ids_mask": mask}, keras.layers.Dense(2, "softmax")(keras.ops.sum(embedded, axis=1)))
     model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)
-    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
+    model.optimizer.build(model.trainable_variables)  # Otherwise the first step would be traced twice.
     train = data.batches("train", batch_size=16, seed=0, inputs="ids", ragged="mask")
     model.fit(train, epochs=1, verbose=0)
     tf_input.export_serving(model, train, tmp_path / "1")
@@ -155,7 +156,7 @@ def preprocessing_fn(inputs):
 
 
 @pytest.mark.slow(1.8)
-def test_a_model_of_lists_behind_a_transform_is_served(data, tmp_path):
+def test_model_with_transformed_lists_can_be_served(data, tmp_path):
     if importlib.util.find_spec("tensorflow_transform") is None:
         pytest.skip("the extra `transform` is not installed")
     out = shutil.copytree(data.directory, tmp_path / "out")
@@ -173,34 +174,35 @@ def test_a_model_of_lists_behind_a_transform_is_served(data, tmp_path):
     raw = {name: tf.constant(values, tf.string if name == "words" else tf.int64) for name, values in raw.items()}
     fed = {name: values.numpy() for name, values in serve["preprocess"](**raw).items()}
     assert fed["twice"].tolist() == [[6, 10, 14, 18, 22, 4], [8, 0, 0, 0, 0, 0]] and fed["twice_mask"].sum(axis=1).tolist() == [6, 1]
-    assert fed["tens"].tolist() == [[0, 20], [10, 0]] and fed["tens_mask"].tolist() == [[True, True], [True, False]], "a list of classes"
+    assert fed["tens"].tolist() == [[0, 20], [10, 0]] and fed["tens_mask"].tolist() == [[True, True], [True, False]], "the feature tags is a list of classes"
     assert fed["letters"].tolist() == [[3], [0]] and fed["letters_mask"].tolist() == [[True], [False]]
     np.testing.assert_allclose(serve["serving_default"](**raw)["scores"].numpy(), model(fed), rtol=1e-5)
 
 
-def test_each_list_has_its_own_length_and_padding(data):
+def test_max_length_and_padding_value_can_differ_by_list(data):
     inputs, lengths = ("key", "ids", "words", "classes"), {"ids": 3, "words": 6}
     padding = {"ids": -1, "words": "<pad>"}
     for key, values in by_key(data, inputs=inputs, max_length=lengths, padding_value=padding, ragged="mask").items():
-        ids = ids_of(int(key))
+        ids = make_ids(int(key))
         assert values["ids"].tolist() == (ids + [-1] * 3)[:3]
-        assert values["words"].tolist() == [str(item).encode() for item in ids] + [b"<pad>"] * (6 - len(ids))
+        assert values["words"].tolist() == [str(value).encode() for value in ids] + [b"<pad>"] * (6 - len(ids))
         assert not values["classes"][len(ids) :].any() and values["ids_mask"].sum() == min(3, len(ids))
     spec = data.example_spec("train", batch_size=7, inputs=inputs, max_length=lengths)[0]
     assert [spec[name].shape[1] for name in inputs[1:]] == [3, 6, None]
     cached = data.batches("train", batch_size=7, inputs=inputs, max_length=lengths, padding_value=padding, seed=0)
     assert cached.iterator_state.fingerprint["max_length"] == lengths and cached.iterator_state.fingerprint["padding_value"] == padding
     plain = data.batches("train", batch_size=7, inputs=inputs, seed=0).iterator_state.fingerprint
-    assert not {"padding_value", "encoded", "antialias"} & set(plain), "a backup of an earlier version fits"
+    assert not {"padding_value", "encoded", "antialias"} & set(plain), "checkpoints of earlier versions must match"
 
 
 @pytest.mark.slow
-def test_examples_come_in_the_order_of_their_keys(tmp_path_factory):
-    """Of records and of a split that is held in memory, on several hosts, of some of the examples, and skipping damage or not."""
+def test_shuffle_by_key_gives_the_order_of_keys(tmp_path_factory):
+    """The order is the same for records, for a split in memory, on several hosts, for selected examples, and if corrupt
+    records are skipped."""
     for directory, size in ((mixed_images(tmp_path_factory), 8), (uniform_images(tmp_path_factory), None)):
         dataset = tf_input.open(directory)
         options = {"batch_size": 8, "image_size": size, "shuffle": "key", "keys": True}
-        every = sorted(item["key"] for item in dataset["train"])
+        every = sorted(entry["key"] for entry in dataset["train"])
 
         def keys(**more):
             return [key.decode() for _, batch in dataset.batches("train", **options, **more) for key in batch.numpy() if key]
@@ -210,7 +212,7 @@ def test_examples_come_in_the_order_of_their_keys(tmp_path_factory):
         parts = [keys(hosts=(2, host)) for host in range(2)]
         assert sorted(parts[0] + parts[1]) == every and sorted(parts[0][:4] + parts[1][:4]) == every[:8]
         data = dataset.batches("train", **options)
-        assert [key for _, batch in data for key in batch.numpy()] == [key for _, batch in data for key in batch.numpy()], "in each epoch"
+        assert [key for _, batch in data for key in batch.numpy()] == [key for _, batch in data for key in batch.numpy()], "the order is the same in each epoch"
         assert dataset.which("train", batch_size=8, image_size=size, shuffle="key", epoch=2, step=1)["key"].tolist() == every[8:16]
     for wrong in ({"balance": "oversample"}, {"service": "grpc://x:1"}):
         with pytest.raises(ValueError, match="shuffle='key'"):
@@ -219,12 +221,12 @@ def test_examples_come_in_the_order_of_their_keys(tmp_path_factory):
         tf_input.mix({"a": (dataset, "train", 1)}, batch_size=4, shuffle="key")
 
 
-def test_images_leave_as_the_bytes_of_their_files(tmp_path_factory):
+def test_encoded_option_gives_the_bytes_of_the_image_files(tmp_path_factory):
     dataset = tf_input.open(mixed_images(tmp_path_factory))
     actual = {}
     for x, y in dataset.as_numpy("validation", batch_size=8, inputs=("image", "key"), encoded=True):
         actual |= {key.decode(): (image, int(label)) for image, key, label in zip(x["image"], x["key"], y)}
-    assert sorted(actual) == sorted(item["key"] for item in dataset["validation"])
+    assert sorted(actual) == sorted(entry["key"] for entry in dataset["validation"])
     for entry in dataset["validation"]:
         image, label = actual[entry["key"]]
         np.testing.assert_array_equal(tf.io.decode_image(image, 3, expand_animations=False), entry["image"])
@@ -236,7 +238,7 @@ def test_images_leave_as_the_bytes_of_their_files(tmp_path_factory):
             dataset.batches("validation", batch_size=8, **options)
 
 
-def test_what_does_not_fit_is_one_line(data):
+def test_rejects_invalid_list_options(data):
     cases = [
         ({"max_length": {"idz": 3}, "inputs": "ids"}, "max_length={'idz': 3}: 'idz'"),
         ({"padding_value": "x", "inputs": "ids"}, "padding_value='x' "),
@@ -256,34 +258,34 @@ def test_what_does_not_fit_is_one_line(data):
 
 
 @pytest.mark.slow(1)
-def test_images_of_different_sizes_lie_unscaled_in_the_middle_of_the_largest(tmp_path_factory):
+def test_image_size_largest_centers_images_without_scaling(tmp_path_factory):
     flowers = tf_input.open(mixed_images(tmp_path_factory))
-    frame = tuple(flowers.statistics["images"][side]["max"] for side in ("height", "width"))
+    canvas = tuple(flowers.statistics["images"][side]["max"] for side in ("height", "width"))
     options = {"batch_size": 8, "image_size": "largest", "shuffle": False, "ragged": "mask"}
     count = 0
     for x, _ in flowers.batches("validation", **options):
-        assert x["image"].shape[1:] == (*frame, 3) and x["image_mask"].shape[1:] == (*frame, 1)
+        assert x["image"].shape[1:] == (*canvas, 3) and x["image_mask"].shape[1:] == (*canvas, 1)
         for image, mask in zip(x["image"].numpy(), x["image_mask"].numpy()[..., 0]):
             stored = flowers["validation"][count]["image"]
             rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
             assert (len(rows), len(columns)) == stored.shape[:2] and mask.sum() == len(rows) * len(columns)
-            assert (rows[0], columns[0]) == ((frame[0] - len(rows)) // 2, (frame[1] - len(columns)) // 2)
-            inside = image[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].astype(int)
-            assert abs(inside - stored).max() <= 3, "a JPEG's chroma at the edges"
+            assert (rows[0], columns[0]) == ((canvas[0] - len(rows)) // 2, (canvas[1] - len(columns)) // 2)
+            content = image[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].astype(int)
+            assert abs(content - stored).max() <= 3, "the chroma of a JPEG differs slightly at the edges"
             assert not image[~mask].any()
             count += 1
     assert count == flowers.num_examples("validation")
     flipped = tf_input.Augmentation(crop=False, flip=True)
     x, _ = next(iter(flowers.batches("validation", augment=flipped, seed=3, **options)))
     assert not x["image"].numpy()[~x["image_mask"].numpy()[..., 0]].any()
-    assert next(iter(flowers.batches("validation", batch_size=8, image_size="largest")))[0].shape[1:] == (*frame, 3)
+    assert next(iter(flowers.batches("validation", batch_size=8, image_size="largest")))[0].shape[1:] == (*canvas, 3)
     for wrong, message in (({"augment": True}, "image_size='largest'"), ({"image_size": "larger"}, "or 'largest'")):
         with pytest.raises(ValueError, match=message):
             flowers.batches("validation", **options | wrong)
 
 
 @pytest.mark.slow
-def test_images_that_fill_their_frame_have_a_mask_that_says_so(tmp_path_factory):
+def test_unpadded_images_have_a_mask_of_true_values(tmp_path_factory):
     data = tf_input.open(uniform_images(tmp_path_factory))
     for options in ({"fit": "pad"}, {"fit": "unscaled", "memory_budget": 0}, {"image_size": "largest"}):
         batches = data.batches("validation", batch_size=4, ragged="mask", **options)
@@ -292,8 +294,8 @@ def test_images_that_fill_their_frame_have_a_mask_that_says_so(tmp_path_factory)
         assert batches.element_spec == data.example_spec("validation", batch_size=4, ragged="mask", **options)
 
 
-def test_what_is_beside_images_counts_in_the_memory_budget(tmp_path):
-    """Vectors, lists and texts: a split is held if all that is read of it has room."""
+def test_memory_budget_includes_all_features(tmp_path):
+    """A split is kept in memory if all features that are read fit the budget, including vectors, lists and texts."""
     schema = [
         Feature("image", "image"),
         Feature("key", "text"),

@@ -1,4 +1,4 @@
-"""Raw bytes of images become the pixels that the reader shows."""
+"""Tests that encoded images are decoded to the same pixels as in the batches of the reader."""
 
 import pathlib
 
@@ -14,17 +14,17 @@ from tf_input.decoding.schema import parse_examples
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> pathlib.Path:
+def directory(tmp_path_factory) -> pathlib.Path:
     return prepare_images(tmp_path_factory.mktemp("raw"), "--splits=train=1", num_images={"a": 12, "b": 12})
 
 
 @pytest.mark.slow(1.8)
 @pytest.mark.parametrize("fit, size", [("crop", 24), ("crop", (10, 31)), ("stretch", (10, 31)), ("pad", 24)])
-def test_the_pixels_are_the_readers_bit_for_bit(made, fit, size):
-    dataset = tf_input.open(made)
-    files = sorted(map(str, made.glob("*.tfrecord-*")))
+def test_decoded_pixels_equal_those_of_batches(directory, fit, size):
+    dataset = tf_input.open(directory)
+    files = sorted(map(str, directory.glob("*.tfrecord-*")))
     records = next(iter(tf.data.TFRecordDataset(files).batch(24)))
-    stored = parse_examples(records, read_manifest(made).schema, ["image"])["image"]
+    stored = parse_examples(records, read_manifest(directory).schema, ["image"])["image"]
     (shown,) = [images for images, _ in dataset.batches("train", batch_size=24, image_size=size, fit=fit, shuffle=False)]
     assert (decode_images(stored, size, fit).numpy() == shown.numpy()).all()
     in_graph = tf.function(lambda images: decode_images(images, size, fit), autograph=False)
@@ -32,7 +32,7 @@ def test_the_pixels_are_the_readers_bit_for_bit(made, fit, size):
     assert in_graph(stored[:0]).shape == (0, *np.broadcast_to(size, 2), 3)
 
 
-def test_bad_options_and_images_are_named(made):
+def test_rejects_invalid_options_and_images(directory):
     images = tf.constant([b"no image"])
     with pytest.raises(ValueError, match="fit='whole' "):
         decode_images(images, 8, "whole")

@@ -1,4 +1,4 @@
-"""What the writer serializes, the reader parses, by one schema."""
+"""Tests that the reader parses the examples that the writer serializes with the same schema."""
 
 import numpy as np
 import pytest
@@ -21,12 +21,12 @@ VALUES = [
 ]
 
 
-def serialized() -> tf.Tensor:
+def make_records() -> tf.Tensor:
     encoder = ExampleEncoder(SCHEMA)
     return tf.constant([encoder.encode(image, values) for image, values in VALUES])
 
 
-def test_every_kind_of_feature_has_a_spec():
+def test_every_feature_kind_has_a_spec():
     dtypes = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
     spec = feature_spec([Feature(kind, kind, dtype="int8" if kind == "tensor" else "") for kind in FEATURE_KINDS])
     assert spec == {kind: tf.io.FixedLenFeature((), dtypes[storage]) for kind, storage in FEATURE_KINDS.items()}
@@ -35,7 +35,8 @@ def test_every_kind_of_feature_has_a_spec():
 def test_every_shape_has_a_spec():
     cases = [
         (Feature("maps", "float", (4, 5, 2)), tf.io.FixedLenFeature((4, 5, 2), tf.float32)),
-        (Feature("pixels", "pixels", (4, 5, 3)), tf.io.FixedLenFeature((), tf.string)),  # one value
+        # Raw pixels are a single value.
+        (Feature("pixels", "pixels", (4, 5, 3)), tf.io.FixedLenFeature((), tf.string)),
         (Feature("heat", "tensor", (None, 5), dtype="float64"), tf.io.FixedLenFeature((), tf.string)),
         (Feature("tags", "class_label", (None,)), tf.io.RaggedFeature(tf.int64)),
         (Feature("objects/bbox", "bbox", (None, 4)), tf.io.RaggedFeature(tf.float32)),
@@ -44,29 +45,29 @@ def test_every_shape_has_a_spec():
         assert feature_spec([feature]) == {feature.name: expected}, feature
 
 
-def test_what_was_serialized_is_parsed():
-    features = parse_examples(serialized(), SCHEMA)
+def test_serialized_examples_are_parsed():
+    features = parse_examples(make_records(), SCHEMA)
     assert list(features["image"].numpy()) == [image for image, _ in VALUES]
     for name in ("height", "key", "label"):
         assert list(features[name].numpy()) == [values[name] for _, values in VALUES], name
     assert set(features) == {feature.name for feature in SCHEMA}
 
 
-def test_only_what_is_wanted_is_parsed():
-    assert list(parse_examples(serialized(), SCHEMA, ["label"])) == ["label"]
+def test_only_requested_features_are_parsed():
+    assert list(parse_examples(make_records(), SCHEMA, ["label"])) == ["label"]
 
 
-def test_an_unknown_feature_is_refused_with_those_that_there_are():
+def test_unknown_features_are_rejected_with_the_known_names():
     with pytest.raises(ValueError, match="no feature weight, mask.* height, image, key, label"):
-        parse_examples(serialized(), SCHEMA, ["label", "weight", "mask"])
+        parse_examples(make_records(), SCHEMA, ["label", "weight", "mask"])
 
 
-def test_a_record_without_a_feature_is_an_error():
+def test_record_without_a_required_feature_raises():
     with pytest.raises(tf.errors.InvalidArgumentError, match="Feature: weight .*required"):
-        parse_examples(serialized(), [*SCHEMA, Feature("weight", "integer")])
+        parse_examples(make_records(), [*SCHEMA, Feature("weight", "integer")])
 
 
-def test_a_record_that_is_no_example_is_an_error():
+def test_record_that_is_not_an_example_raises():
     with pytest.raises(tf.errors.InvalidArgumentError, match="Could not parse"):
         parse_examples(tf.constant([b"no example"]), SCHEMA)
 
@@ -80,12 +81,13 @@ SHAPED = (
 )
 
 
-def test_shapes_are_folded_back():
+def test_values_are_parsed_into_their_shapes():
     boxes = np.arange(12, dtype=np.float32).reshape(3, 4)
     dense_targets = np.arange(6, dtype=np.float32)
     records = [
         example({"maps": dense_targets, "objects/bbox": boxes, "objects/label": [3, 1, 2], "score": 0.5, "words": ["a", "b"]}),
-        example({"maps": -dense_targets, "objects/bbox": [], "score": 2.0, "words": ["c", ""]}),  # no objects at all
+        # The second example has no objects.
+        example({"maps": -dense_targets, "objects/bbox": [], "score": 2.0, "words": ["c", ""]}),
     ]
     for parse in (parse_examples, tf.function(parse_examples)):
         parsed = parse(tf.constant(records), SHAPED)
@@ -98,9 +100,9 @@ def test_shapes_are_folded_back():
         assert parsed["words"].numpy().tolist() == [[b"a", b"b"], [b"c", b""]]
 
 
-def test_values_that_do_not_fill_their_shape_are_an_error():
+def test_wrong_number_of_values_raises():
     cases = [
-        # 6 + 2 values are two boxes, of nobody.
+        # Together, 6 and 2 values would be two boxes.
         ("objects/bbox", (6, 2), "multiple of 4"),
         ("maps", (5,), "maps"),
     ]

@@ -1,4 +1,4 @@
-"""How each kind of label reaches a model: shape, dtype, and the same part of the image."""
+"""Tests of how each kind of label reaches a model: its shape and dtype, and the same crop as its image."""
 
 import json
 import shutil
@@ -40,8 +40,9 @@ SCHEMA = (
 )
 
 
-def values_of(index: int, size: tuple[int, int] = SIZE) -> dict:
-    """An example. Its mask is 1 on the left and 2 on the right; its boxes are the first eighths from the left."""
+def make_values(index: int, size: tuple[int, int] = SIZE) -> dict:
+    """Returns an example. The mask is 1 on the left and 2 on the right, and the boxes are the first eighths from the
+    left."""
     mask = np.where(np.arange(size[1]) < size[1] // 2, 1, 2).astype(np.uint8)
     count = index % 4
     return {
@@ -60,38 +61,38 @@ def values_of(index: int, size: tuple[int, int] = SIZE) -> dict:
         "weight": 1 + index,
         "objects/bbox": [(0, entry / 8, 1, (entry + 1) / 8) for entry in range(count)],
         "objects/label": list(range(count)),
-        "objects/is_crowd": [item % 2 for item in range(count)],
+        "objects/is_crowd": [entry % 2 for entry in range(count)],
     }
 
 
 @pytest.fixture(scope="module")
 def rich(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Every kind of feature; images of one size."""
-    examples = [values_of(index) for index in range(NUM_EXAMPLES)]
+    """Returns a dataset with every kind of feature and images of one size."""
+    examples = [make_values(index) for index in range(NUM_EXAMPLES)]
     statistics = {"mask": {"min": 1, "max": 2}, "splits": {"train": {"label_counts": {"no": 4, "yes": 3}}}}
     sizes = tuple((side, side) for side in SIZE)
     return write_dataset(tmp_path_factory.mktemp("rich"), SCHEMA, {"train": examples}, ("label",), statistics, sizes, 2)
 
 
-def whole_split(dataset: tf_input.PreparedDataset, **options) -> tuple:
-    """One batch, in the order of the shards unless told otherwise."""
+def read_split(dataset: tf_input.PreparedDataset, **options) -> tuple:
+    """Returns the whole split as one batch, in the order of the shards unless `options` change it."""
     (batch,) = dataset.batches("train", **{"batch_size": NUM_EXAMPLES, "shuffle": False, **options})
     return tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)
 
 
-ORDER = [0, 2, 4, 6, 1, 3, 5]  # in two shards
+ORDER = [0, 2, 4, 6, 1, 3, 5]  # The order of the examples in two shards.
 
 
-def test_what_it_says_of_itself(rich):
+def test_dataset_has_features_targets_and_image_size(rich):
     assert rich.features["weather"].label_names == WEATHER
     assert rich.features["heat"].shape == (3, 4, 2)
     assert (rich.targets, rich.class_names, rich.image_size) == (("label",), ("no", "yes"), SIZE)
 
 
 @pytest.mark.slow
-def test_each_kind_has_its_shape_and_dtype(rich):
+def test_each_target_has_its_shape_and_dtype(rich):
     cases = [
-        # target, dtype, shape of one, values
+        # Columns: target, dtype, shape of one value, values.
         ("label", np.int64, (), [index % 2 for index in ORDER]),
         ("weather", np.int64, (), [index % 3 for index in ORDER]),
         ("age", np.float32, (), [index / 2 for index in ORDER]),
@@ -100,11 +101,11 @@ def test_each_kind_has_its_shape_and_dtype(rich):
         ("floors", np.int64, (), [index * 10**10 for index in ORDER]),
         ("key", object, (), [f"k{index}".encode() for index in ORDER]),
     ]
-    _, y = whole_split(rich, targets=[name for name, *_ in cases], use_weights=False)
+    _, y = read_split(rich, targets=[name for name, *_ in cases], use_weights=False)
     for name, dtype, shape, expected in cases:
         assert (y[name].dtype, y[name].shape) == (dtype, (NUM_EXAMPLES, *shape)), name
         np.testing.assert_array_equal(y[name], expected, err_msg=name)
-    _, alone = whole_split(rich, targets="pose", use_weights=False)
+    _, alone = read_split(rich, targets="pose", use_weights=False)
     np.testing.assert_array_equal(alone, y["pose"])
 
 
@@ -117,69 +118,69 @@ def test_each_kind_has_its_shape_and_dtype(rich):
         {"inputs": "key", "targets": ()},
     ],
 )
-def test_the_spec_of_examples_is_that_of_batches(rich, options):
+def test_example_spec_equals_the_spec_of_batches(rich, options):
     options = {"batch_size": 3, **options}
     assert rich.example_spec("train", **options) == rich.batches("train", **options).element_spec
 
 
-def test_any_number_of_labels_is_multi_hot(rich):
-    _, y = whole_split(rich, targets="tags", use_weights=False)
+def test_lists_of_labels_become_multi_hot(rich):
+    _, y = read_split(rich, targets="tags", use_weights=False)
     assert (y.dtype, y.shape) == (np.float32, (NUM_EXAMPLES, len(TAGS)))
     expected = [set([index % 4, 3][: index % 3]) for index in ORDER]
     assert [set(np.flatnonzero(row).tolist()) for row in y] == expected
     assert set(y.reshape(-1).tolist()) == {0.0, 1.0}
 
 
-def test_a_label_beyond_the_classes_is_an_error():
+def test_label_beyond_the_classes_raises():
     for label in (4, -1):
         with pytest.raises(tf.errors.InvalidArgumentError):
             multi_hot(tf.ragged.constant([[0], [label]], tf.int64), 4)
             pytest.fail(str(label))
 
 
-def test_several_targets_and_inputs_are_dictionaries(rich):
-    x, y, weight = whole_split(rich, inputs=("image", "age", "key"), targets=("weather", "tags"))
+def test_several_inputs_and_targets_are_dictionaries(rich):
+    x, y, weight = read_split(rich, inputs=("image", "age", "key"), targets=("weather", "tags"))
     assert (list(x), list(y)) == (["image", "age", "key"], ["weather", "tags"])
     assert (x["image"].shape, x["image"].dtype) == ((NUM_EXAMPLES, *SIZE, 3), np.uint8)
     assert (x["age"].dtype, x["key"].dtype) == (np.float32, object)
     np.testing.assert_array_equal(weight, [1 + index for index in ORDER])
 
 
-def test_weights_come_last_unless_they_are_not_wanted(rich):
-    _, _, weight = whole_split(rich)
+def test_weights_are_last_and_can_be_omitted(rich):
+    _, _, weight = read_split(rich)
     assert (weight.dtype, weight.shape) == (np.float32, (NUM_EXAMPLES,))
-    assert len(whole_split(rich, use_weights=False)) == 2
+    assert len(read_split(rich, use_weights=False)) == 2
 
 
-def test_without_targets_there_is_x_alone(rich):
-    x = whole_split(rich, targets=())
+def test_batches_without_targets_have_only_inputs(rich):
+    x = read_split(rich, targets=())
     assert isinstance(x, np.ndarray) and x.shape == (NUM_EXAMPLES, *SIZE, 3)
 
 
-def test_inputs_may_do_without_images(rich, tmp_path):
-    x, y = whole_split(rich, inputs="pose", targets="age", use_weights=False)
+def test_inputs_may_exclude_images(rich, tmp_path):
+    x, y = read_split(rich, inputs="pose", targets="age", use_weights=False)
     assert (x.shape, y.shape) == ((NUM_EXAMPLES, 3), (NUM_EXAMPLES,))
-    unknown = write_dataset(tmp_path, SCHEMA, {"train": [values_of(index) for index in range(NUM_EXAMPLES)]}, ("age",))
-    np.testing.assert_array_equal(whole_split(unknown, inputs="floors")[1], np.arange(NUM_EXAMPLES) / 2)
+    unknown = write_dataset(tmp_path, SCHEMA, {"train": [make_values(index) for index in range(NUM_EXAMPLES)]}, ("age",))
+    np.testing.assert_array_equal(read_split(unknown, inputs="floors")[1], np.arange(NUM_EXAMPLES) / 2)
     with pytest.raises(ValueError, match="image_size=None: .*--check=none"):
         unknown.batches("train", batch_size=2)
 
 
-def test_pixels_leave_as_they_are_stored(tmp_path):
+def test_raw_pixels_are_returned_unchanged(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (NUM_EXAMPLES, *SIZE, 1), dtype=np.uint8)
     schema = (Feature("image", "pixels", (*SIZE, 1)), Feature("label", "class_label", (), ("a",)))
     examples = [{"image": image.tobytes(), "label": 0} for image in images]
     dataset = write_dataset(tmp_path, schema, {"train": examples}, ("label",))
     assert dataset.image_size == SIZE
-    np.testing.assert_array_equal(whole_split(dataset)[0], images)
-    assert whole_split(dataset, image_size=(6, 8))[0].shape == (NUM_EXAMPLES, 6, 8, 1)
-    flipped, _ = whole_split(dataset, augment=tf_input.Augmentation(crop=False), seed=1)
-    kinds = [(np.array_equal(item, image), np.array_equal(item, image[:, ::-1])) for item, image in zip(flipped, images)]
+    np.testing.assert_array_equal(read_split(dataset)[0], images)
+    assert read_split(dataset, image_size=(6, 8))[0].shape == (NUM_EXAMPLES, 6, 8, 1)
+    flipped, _ = read_split(dataset, augment=tf_input.Augmentation(crop=False), seed=1)
+    kinds = [(np.array_equal(seen, image), np.array_equal(seen, image[:, ::-1])) for seen, image in zip(flipped, images)]
     assert set(kinds) == {(True, False), (False, True)}
 
 
-def test_objects_are_padded_to_the_longest(rich):
-    _, y = whole_split(rich, targets="objects", use_weights=False)
+def test_objects_are_padded_to_the_longest_list(rich):
+    _, y = read_split(rich, targets="objects", use_weights=False)
     assert {name: (value.dtype, value.shape) for name, value in y.items()} == {
         "bbox": (np.float32, (NUM_EXAMPLES, 3, 4)),
         "label": (np.int64, (NUM_EXAMPLES, 3)),
@@ -188,30 +189,30 @@ def test_objects_are_padded_to_the_longest(rich):
     }
     for row, index in enumerate(ORDER):
         count = index % 4
-        assert y["valid"][row].tolist() == [item < count for item in range(3)], index
+        assert y["valid"][row].tolist() == [entry < count for entry in range(3)], index
         assert y["label"][row].tolist() == [entry if entry < count else -1 for entry in range(3)], index
-        assert y["is_crowd"][row].tolist() == [element % 2 if element < count else 0 for element in range(3)], index
-        expected = [[0, member / 8, 1, (member + 1) / 8] for member in range(count)]
+        assert y["is_crowd"][row].tolist() == [entry % 2 if entry < count else 0 for entry in range(3)], index
+        expected = [[0, entry / 8, 1, (entry + 1) / 8] for entry in range(count)]
         assert y["bbox"][row, :count].tolist() == expected, index
         assert not y["bbox"][row, count:].any()
 
 
-def test_there_is_room_for_max_objects(rich):
+def test_objects_are_padded_or_cut_to_max_objects(rich):
     for max_objects in (2, 5):
         options = {"targets": "objects", "max_objects": max_objects, "use_weights": False, "drop_remainder": True}
-        _, y = whole_split(rich, **options)
+        _, y = read_split(rich, **options)
         assert y["bbox"].shape == (NUM_EXAMPLES, max_objects, 4)
-        assert y["label"][ORDER.index(3)].tolist() == [0, 1, 2, -1, -1][:max_objects]  # the first ones are kept
+        assert y["label"][ORDER.index(3)].tolist() == [0, 1, 2, -1, -1][:max_objects]  # The first objects are kept.
         spec = rich.example_spec(batch_size=4, **options)[1]
         assert spec["bbox"] == tf.TensorSpec((4, max_objects, 4), tf.float32)
         assert spec["valid"] == tf.TensorSpec((4, max_objects), tf.bool)
 
 
-def test_what_is_not_seen_leaves_no_gap_and_a_part_may_have_no_examples():
+def test_invisible_objects_are_removed_without_gaps():
     left, right = [0.0, 0.0, 1.0, 0.2], [0.0, 0.8, 1.0, 1.0]
-    boxes = [[right], [], [right, left, right, left]]  # of which the left half is seen, mirrored
+    boxes = [[right], [], [right, left, right, left]]  # The crop shows the left half, flipped.
     for given in (boxes, []):
-        actual = tf.RaggedTensor.from_row_lengths(tf.reshape([*sum(given, [])], (-1, 4)), [len(item) for item in given])
+        actual = tf.RaggedTensor.from_row_lengths(tf.reshape([*sum(given, [])], (-1, 4)), [len(image_boxes) for image_boxes in given])
         labels = actual.with_values(tf.range(tf.shape(actual.values, tf.int64)[0]))
         num_images = len(given)
         seen = CropGeometry(tf.tile([[8, 8]], (num_images, 1)), tf.tile([[0, 0, 8, 4]], (num_images, 1)), tf.fill([num_images], True), None, (8, 8))
@@ -221,31 +222,32 @@ def test_what_is_not_seen_leaves_no_gap_and_a_part_may_have_no_examples():
         assert np.allclose(objects["bbox"][2:], [0, 0.6, 1, 1], atol=1e-6)
 
 
-def test_columns_of_objects_must_agree(tmp_path):
+def test_columns_of_objects_must_have_equal_lengths(tmp_path):
     boxes = tf.ragged.constant([[[0.0] * 4] * 2, []], ragged_rank=1, inner_shape=(4,))
     for labels in ([[1], []], [[1], [1]]):
         with pytest.raises(tf.errors.InvalidArgumentError, match="objects/label and objects/bbox differ in number"):
             pad_objects({"bbox": boxes, "label": tf.ragged.constant(labels, tf.int64)}, None)
-    examples = [{**values_of(index), "objects/label": [1, 2]} for index in (1, 3)]  # with 1 and 3 boxes: 4 of each in the batch
+    # The batch has 4 boxes and 4 labels, but the examples have 1 and 3 boxes.
+    examples = [{**make_values(index), "objects/label": [1, 2]} for index in (1, 3)]
     dataset = write_dataset(tmp_path, SCHEMA, {"train": examples}, ("objects",), None, tuple((side, side) for side in SIZE))
     for options in ({}, {"image_size": 8}):
         with pytest.raises(tf.errors.InvalidArgumentError, match="objects/label and objects/bbox differ in number"):
-            whole_split(dataset, **options)
+            read_split(dataset, **options)
 
 
 @pytest.mark.slow(2)
-def test_masks_boxes_and_maps_show_what_their_image_shows(rich, tmp_path):
-    """Of an image that is red on the left and blue on the right, its mask and its box change where it does."""
+def test_masks_boxes_and_dense_targets_follow_their_image(rich, tmp_path):
+    """The image is red on the left and blue on the right. Its mask and its box change where the color changes."""
     size = (40, 80)
     left = np.arange(size[1]) < 32
     pixels = np.where(left[np.newaxis, :, np.newaxis], [255, 0, 0], [0, 0, 255]).astype(np.uint8).repeat(size[0], axis=0)
     mask = np.tile(np.where(left, 1, 2).astype(np.uint8), (size[0], 1))
     values = {
-        **values_of(1, size),
+        **make_values(1, size),
         "image": encode(pixels, "PNG"),
         "mask": encode_mask(mask),
         "heat": np.tile(left.reshape(1, 20, 4)[:, :, :1], (10, 1, 1)),
-        "objects/bbox": [(0, 0, 1, 0.4)],  # what is red
+        "objects/bbox": [(0, 0, 1, 0.4)],  # The box covers the red part.
     }
     schema = [Feature("heat", "float", (10, 20, 1)) if feature.name == "heat" else feature for feature in SCHEMA]
     raw = [Feature("image", "pixels", (*size, 3)) if feature.name == "image" else feature for feature in schema]
@@ -253,22 +255,23 @@ def test_masks_boxes_and_maps_show_what_their_image_shows(rich, tmp_path):
     sizes, count = ((40, 80), (80, 80)), 20
     still = [{"fit": "crop"}, {"fit": "stretch"}]
     varied = [{"augment": True, "seed": 0}, {"augment": tf_input.Augmentation(crop=False), "fit": "pad", "seed": 0}]
-    for kind, features, item, crops in (("file", schema, values, [*still, varied[0]]), ("pixels", raw, as_pixels, varied)):
-        dataset = write_dataset(tmp_path / kind, features, {"train": [item] * count}, ("mask", "objects", "heat"), None, sizes)
-        for options in crops:
+    for kind, features, example, augmentations in (("file", schema, values, [*still, varied[0]]), ("pixels", raw, as_pixels, varied)):
+        dataset = write_dataset(tmp_path / kind, features, {"train": [example] * count}, ("mask", "objects", "heat"), None, sizes)
+        for options in augmentations:
             options |= {"batch_size": count, "image_size": (32, 32), "use_weights": False, "max_objects": 1}
-            x, y = whole_split(dataset, **options)
+            x, y = read_split(dataset, **options)
             heats = np.asarray(tf.image.resize(y["heat"], (32, 32), "nearest"))[..., 0]
             for index in range(count):
                 objects = {name: column[index] for name, column in y["objects"].items()}
-                check_one_view(x[index], y["mask"][index, :, :, 0], objects, (kind, options))
+                check_targets_match_image(x[index], y["mask"][index, :, :, 0], objects, (kind, options))
                 is_red = x[index, :, :, 0] > 127
                 assert ((heats[index] > 0.5) != is_red).mean() < 0.12, (kind, options)
 
 
-def check_one_view(image: np.ndarray, mask: np.ndarray, objects: dict, case: tuple) -> None:
+def check_targets_match_image(image: np.ndarray, mask: np.ndarray, objects: dict, case: tuple) -> None:
     red, blue = image[:, :, 0] > 127, image[:, :, 2] > 127
-    assert ((mask == 1) != red).mean() <= 1 / 32 and ((mask == 2) != blue).mean() <= 1 / 32, case  # a column of 32
+    # The tolerance is one of 32 columns.
+    assert ((mask == 1) != red).mean() <= 1 / 32 and ((mask == 2) != blue).mean() <= 1 / 32, case
     if objects["valid"][0]:
         rows, columns = np.flatnonzero(red.any(axis=1)), np.flatnonzero(red.any(axis=0))
         expected = [rows[0], columns[0], rows[-1] + 1, columns[-1] + 1]
@@ -277,44 +280,44 @@ def check_one_view(image: np.ndarray, mask: np.ndarray, objects: dict, case: tup
         assert red.mean() < 0.6 and not objects["bbox"].any(), case
 
 
-def test_masks_of_many_classes_are_int32(rich, tmp_path):
+def test_masks_with_many_classes_are_int32(rich, tmp_path):
     shutil.copytree(rich.directory, tmp_path / "copy")
     statistics = json.loads((tmp_path / "copy" / "statistics.json").read_text())
     statistics["mask"]["max"] = 256
     (tmp_path / "copy" / "statistics.json").write_text(json.dumps(statistics))
     sign(tmp_path / "copy")
     for directory, dtype in ((rich.directory, np.uint8), (tmp_path / "copy", np.int32)):
-        _, y = whole_split(tf_input.open(directory), targets="mask", use_weights=False)
+        _, y = read_split(tf_input.open(directory), targets="mask", use_weights=False)
         assert (y.dtype, y.shape) == (dtype, (NUM_EXAMPLES, *SIZE, 1))
         assert set(y.reshape(-1).tolist()) == {1, 2}
 
 
-def test_a_mask_of_another_size_than_its_image_is_an_error(tmp_path):
-    values = {**values_of(1), "mask": encode_mask(np.zeros((13, 16), np.uint8))}
+def test_mask_with_another_size_than_its_image_raises(tmp_path):
+    values = {**make_values(1), "mask": encode_mask(np.zeros((13, 16), np.uint8))}
     dataset = write_dataset(tmp_path, SCHEMA, {"train": [values]}, ("mask",))
     with pytest.raises(tf.errors.InvalidArgumentError, match="a mask differs in size from its image"):
         list(dataset.batches("train", batch_size=1, image_size=8))
 
 
-def test_a_name_that_there_is_not_is_refused_with_those_that_there_are(rich):
+def test_unknown_input_or_target_is_rejected_with_the_known_names(rich):
     known = "age, floors, heat, height, image, key, label, mask, pose, tags, weather, weight, width, objects"
     for option, value in (("inputs", "objects/bbox"), ("inputs", ("image", "depth")), ("targets", "labels")):
         with pytest.raises(ValueError, match=f"{option}='[a-z/]+' .*{known}"):
             rich.batches("train", batch_size=2, **{option: value})
 
 
-def test_class_weights_are_for_one_class_label(rich, tmp_path):
+def test_class_weight_requires_one_target_with_classes(rich, tmp_path):
     assert rich.class_weight() == {0: 7 / 8, 1: 7 / 6}
     for targets in (("tags",), ("label", "weather"), ("objects",), ()):
-        dataset = write_dataset(tmp_path / "-".join(targets), SCHEMA, {"train": [values_of(1)]}, targets)
+        dataset = write_dataset(tmp_path / "-".join(targets), SCHEMA, {"train": [make_values(1)]}, targets)
         with pytest.raises(ValueError, match=f"target with one class.*{targets[0] if targets else 'no target'}"):
             dataset.class_weight()
 
 
 @pytest.mark.slow
-def test_one_seed_gives_the_same_views_of_all_that_is_seen(rich):
+def test_equal_seeds_give_equal_crops_of_images_and_targets(rich):
     options = {"targets": ("mask", "objects"), "augment": True, "image_size": 8}
-    first, same, other = (whole_split(rich, **options, seed=seed) for seed in (1, 1, 2))
-    for item, two in zip(tf.nest.flatten(first), tf.nest.flatten(same)):
-        np.testing.assert_array_equal(item, two)
+    first, same, other = (read_split(rich, **options, seed=seed) for seed in (1, 1, 2))
+    for value, same_value in zip(tf.nest.flatten(first), tf.nest.flatten(same)):
+        np.testing.assert_array_equal(value, same_value)
     assert (first[0] != other[0]).any()

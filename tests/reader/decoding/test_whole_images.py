@@ -1,4 +1,5 @@
-"""A batch of small images is decoded at once, and every other number of them, and size, gives the same in a loop."""
+"""Tests that batches of small images, which are decoded without a loop, equal batches of any size that are decoded in a
+loop."""
 
 import numpy as np
 import pytest
@@ -11,35 +12,36 @@ from tf_input.decoding.uncropped_images import decode_uncropped_images, is_small
 
 SIZE = (20, 30)
 PICTURES = [picture(seed, SIZE) for seed in range(40)]
-ENCODED = [encode(item, "PNG" if index % 3 else "JPEG") for index, item in enumerate(PICTURES)]
+ENCODED = [encode(pixels, "PNG" if index % 3 else "JPEG") for index, pixels in enumerate(PICTURES)]
 
 
 def num_decoders(size: tuple[int, int], batch_size: int | None) -> int:
     function = tf.function(lambda encoded: decode_uncropped_images(encoded, size, batch_size), autograph=False)
     graph = function.get_concrete_function(tf.TensorSpec([None], tf.string)).graph.as_graph_def()
-    nodes = [*graph.node, *(node for item in graph.library.function for node in item.node_def)]
+    nodes = [*graph.node, *(node for function_def in graph.library.function for node in function_def.node_def)]
     return sum(node.op == "DecodeImage" for node in nodes)
 
 
-def test_a_batch_of_small_images_has_a_decoder_each_within_bounds():
+def test_small_images_have_separate_decoders_within_bounds():
     assert is_small(SIZE) and is_small((96, 96)) and not is_small((97, 10)) and not is_small((10, 97))
     cases = [
-        # size, batch_size, decoders
+        # Columns: size, batch_size, decoders.
         (SIZE, None, 1),
         (SIZE, 1, 1),
         (SIZE, 7, 7),
         (SIZE, 128, 128),
-        (SIZE, 257, 1),  # a prime: not in rows
-        (SIZE, 600, 200),  # three rows
+        (SIZE, 257, 1),  # A prime number cannot be split into rows.
+        (SIZE, 600, 200),  # The images are decoded in three rows.
         ((97, 97), 128, 1),
     ]
     for size, batch_size, expected in cases:
         assert num_decoders(size, batch_size) == expected, (size, batch_size)
 
 
-def test_batches_of_any_number_are_the_same(monkeypatch):
-    expected = np.stack([decode.decode_image(item) for item in ENCODED])
-    monkeypatch.setattr("tf_input.decoding.uncropped_images._MAX_UNROLLED", 16)  # so that 32 are two rows
+def test_batches_of_any_size_have_the_same_images(monkeypatch):
+    expected = np.stack([decode.decode_image(encoded) for encoded in ENCODED])
+    # With this limit, 32 images are decoded in two rows.
+    monkeypatch.setattr("tf_input.decoding.uncropped_images._MAX_UNROLLED", 16)
     for batch_size in (None, 12, 32, 40):
         spec = tf.TensorSpec([None], tf.string)
         read = tf.function(lambda encoded: decode_uncropped_images(encoded, SIZE, batch_size), [spec], autograph=False)
@@ -54,7 +56,7 @@ def test_batches_of_any_number_are_the_same(monkeypatch):
             np.testing.assert_array_equal(images, expected[:num_images], err_msg=f"{batch_size} {num_images}")
 
 
-def test_they_must_have_one_size_and_be_images():
+def test_images_of_another_size_and_invalid_images_raise():
     for batch_size in (None, 2, 3):
         read = tf.function(lambda encoded, size: decode_uncropped_images(encoded, size, batch_size), autograph=False)
         other = encode(picture(0, (20, 31)), "PNG")
