@@ -1,9 +1,9 @@
-# Everything is installed into .venv by uv, in a fifth of the time that pip takes: by the uv that there is, else by one in .venv. Where that
-# can't, as it reads no settings of pip, pip does.
+# uv installs all packages into .venv, in a fifth of the time that pip needs. If uv is not installed, it is first installed into .venv. If uv
+# fails, for example because it does not read pip's configuration, pip installs the packages.
 
 UV := $(shell command -v uv 2>/dev/null)
 
-# The system's own Python first: distributions compile it with profiles, which takes a seventh off the tests.
+# Prefers the Python of the distribution, which is compiled with profile-guided optimization: the tests take a seventh less time.
 PYTHON := $(shell for python in /usr/bin/python3.11 python3.11 python3; do \
 	$$python -c 'import $(if $(UV),,ensurepip; import )sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; break; }; done)
 
@@ -13,31 +13,31 @@ INSTALL = uv pip install -q --python .venv/bin/python
 else
 PIP = .venv/bin/python -m pip install -q --disable-pip-version-check
 MAKE_VENV = $(PYTHON) -m venv .venv && $(PIP) uv
-INSTALL = install() { .venv/bin/uv pip install -q --python .venv/bin/python "$$@" || { echo "make: uv failed; once more, with pip"; $(PIP) "$$@"; }; }; install
+INSTALL = install() { .venv/bin/uv pip install -q --python .venv/bin/python "$$@" || { echo "make: uv failed. Trying again with pip."; $(PIP) "$$@"; }; }; install
 endif
 
-# A process more than there are cores, since tests wait too; another one gains nothing. Bytecode is kept, whatever the environment says: each
-# program that a test starts would compile it anew.
+# One process more than there are cores, because tests also wait. More processes are not faster. Bytecode is always written, because otherwise
+# each program that a test starts would compile the modules again.
 PROCESSES = $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))')
 PYTHON_OF_TESTS = PYTHONDONTWRITEBYTECODE= .venv/bin/python -m
 RUN_TESTS = pytest --numprocesses=$(PROCESSES) --dist=loadgroup --no-loadscope-reorder --max-worker-restart=0
 PYTEST = $(PYTHON_OF_TESTS) $(RUN_TESTS)
 
-# The tests run with the versions that deploy/ pins, and the site is built with them.
+# The tests and the documentation use the versions that deploy/ pins.
 CONSTRAINTS_test = -c deploy/constraints.txt
 CONSTRAINTS_docs = -c deploy/constraints.txt
 
 .PHONY: help demo test test-fast test-images test-lowest coverage docs clean
 
 help:
-	@echo "make demo        the main job on real images, and what a global shuffle does for training"
-	@echo "make test        all tests"
-	@echo "make test-fast   those that take no seconds each: for each change"
-	@echo "make test-images builds the images of deploy/ on stand-ins for their bases, and runs them; needs root, buildah, mmdebstrap and Go"
-	@echo "make test-lowest uses each extra with the lowest versions that pyproject.toml declares; takes 10 minutes"
-	@echo "make coverage    lines and branches of both packages that tests do not reach: of all tests, or of TESTS=tests/shuffle"
-	@echo "make docs        the documentation as a site, in site/"
-	@echo "make clean       remove what these made, .venv too"
+	@echo "make demo        prepare a dataset from real images, and show how a global shuffle improves training"
+	@echo "make test        run all tests"
+	@echo "make test-fast   run the tests that take less than a second each"
+	@echo "make test-images build and run the images of deploy/ on stand-ins for their base images; needs root, buildah, mmdebstrap and Go"
+	@echo "make test-lowest test each extra with the lowest versions that pyproject.toml declares; takes 10 minutes"
+	@echo "make coverage    run all tests, or those in TESTS=tests/shuffle, and list the lines and branches that they do not reach"
+	@echo "make docs        build the documentation site in site/"
+	@echo "make clean       delete all files that make created, including .venv"
 
 demo: $(or $(wildcard .venv/test.stamp),.venv/demo.stamp)
 	.venv/bin/python deploy/demo/demo.py
@@ -65,10 +65,10 @@ coverage: .venv/test.stamp
 docs: $(or $(wildcard .venv/test.stamp),.venv/docs.stamp)
 	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build
 
-# A stamp is made last, so without one .venv is new or what an interrupted install left: start afresh.
+# The stamp file is written last. If no stamp exists, .venv is missing or incomplete, and is created again.
 .venv/%.stamp: pyproject.toml setup.py deploy/constraints.txt
-	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or later as python3.11 or python3, and its module venv where there is no uv; found neither" >&2; exit 1; }
-	@echo "Installing recordmill[$*] into .venv; the first time takes some minutes"
+	@test -n "$(PYTHON)" || { echo "make: no suitable Python found. Install Python 3.11 or later as python3.11 or python3, and uv or its module venv." >&2; exit 1; }
+	@echo "Installing recordmill[$*] into .venv. The first time takes some minutes."
 	@$(if $(wildcard .venv/*.stamp),,rm -rf .venv && $(MAKE_VENV))
 	@rm -f .venv/*.stamp
 	@$(INSTALL) -e '.[$*]' $(CONSTRAINTS_$*)

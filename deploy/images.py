@@ -4,7 +4,7 @@
     python deploy/images.py build flink-workers --repository REGISTRY/PROJECT --push
     python deploy/images.py requirements    # update requirements*.txt from pyproject.toml and constraints.txt
 
-It needs only Python and docker or buildah. `requirements` also needs uv. `build` accepts the names in `IMAGES`.
+The program needs only Python and docker or buildah. `requirements` also needs uv. `build` accepts the names in `IMAGES`.
 """
 
 import argparse
@@ -112,7 +112,7 @@ def base_arguments(image: Image) -> list[str]:
 def find_tag() -> str:
     """Returns the checked-out commit as a tag.
 
-    Uncommitted changes are an error, because the tag would not identify them.
+    The working tree must be unchanged, because the tag would not identify uncommitted changes.
 
     Raises:
         ImageError: There is no commit, or the working tree has uncommitted changes.
@@ -167,11 +167,11 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("digests", help="Record the current digests of the tags in base_images.json.")
-    commands.add_parser("requirements", help="Resolve the package versions of the images again.")
-    arguments = commands.add_parser("arguments", help="Print NAME=IMAGE@DIGEST of each base image, for another builder.")
-    arguments.add_argument("image", choices=IMAGES)
+    commands.add_parser("requirements", help="Update the pinned package versions of the images.")
+    arguments = commands.add_parser("arguments", help="Print NAME=IMAGE@DIGEST for each base image of an image, for use with another build tool.")
+    arguments.add_argument("image", choices=IMAGES, help="Image whose base images are printed.")
     add = commands.add_parser("build", help="Build an image.", allow_abbrev=False).add_argument
-    add("image", choices=IMAGES)
+    add("image", choices=IMAGES, help="Image to build.")
     add("--repository", required=True, metavar="REGISTRY/PATH", help="Repository of the image REGISTRY/PATH/recordmill-IMAGE:TAG.")
     add("--tag", metavar="TAG", help="Tag of the image. Default: the commit, which requires an unchanged working tree.")
     add("--tool", choices=("docker", "buildah"), default="docker", help="Program that builds the image. Default: docker.")

@@ -16,7 +16,7 @@ TRAINING_OPTIONS = (
 _EXAMPLE = """\
 examples:
   recordmill which out/flowers --epoch 3 --step 9000 --batch_size 128 --seed 0
-  recordmill which out/flowers --epoch 3 --step 9000 --checkpoint backups --json
+  recordmill which out/flowers --epoch 3 --step 9000 --checkpoint checkpoints --json
 """
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the image with Cloud Build, and from it the Flex Template.
+# Builds the image with Cloud Build, and writes the Flex Template that uses it.
 set -euo pipefail
 
 usage() {

@@ -54,7 +54,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 tag=${TAG:-$(git describe --always)}
 place=(--project="$PROJECT" --region="$REGION")
 
-# The same name as `recordmill prepare --runner=DataflowRunner` gives, so that the two see each other's jobs.
+# `recordmill prepare --runner=DataflowRunner` uses the same job name, so that each detects active jobs of the other.
 data_set=$(tr '[:upper:]' '[:lower:]' <<< "${output##*/}" | tr -cs 'a-z0-9\n' '-')
 data_set=${data_set:0:40}
 data_set=${data_set#-}

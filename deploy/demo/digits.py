@@ -13,7 +13,7 @@ def write_folder(folder: pathlib.Path) -> int:
     """Writes the files `folder/<class>/NNNN.png` and returns the number of images. Existing files are overwritten.
 
     Raises:
-        FileExistsError: The folder contains other files, which would become part of the dataset.
+        FileExistsError: The folder contains files that the demo did not write. They would become part of the dataset.
     """
     images = make_images()
     others = {path.relative_to(folder).as_posix() for path in folder.glob("**/*") if not path.is_dir()} - set(images)

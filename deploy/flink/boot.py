@@ -21,8 +21,8 @@ def main() -> None:
     parser.add_argument("--cluster", help="Folder of the cluster, which identifies the process.")
     parser.add_argument("--id", required=True, help="ID of the worker.")
     parser.add_argument("--provision_endpoint", required=True, help="Address of the provision service of the TaskManager.")
-    parser.add_argument("--logging_endpoint")
-    parser.add_argument("--control_endpoint")
+    parser.add_argument("--logging_endpoint", help="Address of the logging service, if the provision service does not return it.")
+    parser.add_argument("--control_endpoint", help="Address of the control service, if the provision service does not return it.")
     arguments, _ = parser.parse_known_args()
     with grpc.insecure_channel(arguments.provision_endpoint) as channel:
         intercepted = grpc.intercept_channel(channel, WorkerIdInterceptor(arguments.id))

@@ -243,7 +243,7 @@ class Cluster:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("fetch", "up", "status", "down"))
-    parser.add_argument("--folder", type=pathlib.Path, default=CACHE / "flink-cluster", help="Folder for configuration, logs and process IDs.")
+    parser.add_argument("--folder", type=pathlib.Path, default=CACHE / "flink-cluster", help="Folder for configuration, logs and process IDs. Default: %(default)s.")
     parser.add_argument("--rest_port", type=int, default=8081, help="Port of the REST interface. 0 selects a free port. Default: 8081.")
     arguments = parser.parse_args()
     cluster = Cluster(arguments.folder, arguments.rest_port)

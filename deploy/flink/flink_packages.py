@@ -16,8 +16,8 @@ CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / "
 LIBRARIES = CACHE / f"flink-{FLINK}"
 JAR = CACHE / f"flink-job-server-{JOB_SERVER}.jar"
 
-# A hard link to `JAR`. Beam's job server uploads itself (157 MB) with each job, unless its path has such a folder. This
-# cluster already has it on its class path.
+# A hard link to `JAR`. Beam uploads the job server (157 MB) with each job, unless the path contains `gradle/wrapper`. The
+# upload is not needed, because the job server is on the class path of this cluster.
 STAYING_JAR = CACHE / "gradle" / "wrapper" / JAR.name
 
 _POM = pathlib.Path(__file__).resolve().parent / "job_server" / "pom.xml"

@@ -1,6 +1,6 @@
 """Runs a server of a tf.data service, either the dispatcher or a worker.
 
-Workers run only TensorFlow operations. A worker needs only this file, and the same TensorFlow version as the trainer.
+Workers run only TensorFlow operations. The server needs only this file, and the same TensorFlow version as the trainer.
 """
 
 import argparse
@@ -36,11 +36,11 @@ def make_parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = _Parser(prog="serve.py", description=__doc__, epilog=_EXAMPLES, formatter_class=raw, allow_abbrev=False)
     roles = parser.add_subparsers(dest="role", required=True, metavar="dispatcher|worker")
-    add = roles.add_parser("dispatcher", help="Assigns shards to workers.", allow_abbrev=False).add_argument
+    add = roles.add_parser("dispatcher", help="Run the dispatcher, which assigns shards to workers.", allow_abbrev=False).add_argument
     add("--port", type=_port, default=5050, metavar="N", help="Port of the dispatcher. 0 selects a free port. Default: 5050.")
     add("--work_dir", metavar="DIR", help="Directory for a journal, from which a restarted dispatcher resumes. Default: no journal.")
 
-    add = roles.add_parser("worker", help="Reads, decodes and augments images.", allow_abbrev=False).add_argument
+    add = roles.add_parser("worker", help="Run a worker, which reads, decodes and augments images.", allow_abbrev=False).add_argument
     add("--port", type=_port, default=5051, metavar="N", help="Port of the worker. 0 selects a free port. Default: 5051.")
     add("--dispatcher", type=_address, required=True, metavar="HOST:PORT", help="Address of the dispatcher.")
     add(
@@ -97,7 +97,7 @@ def main(argv: list[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *unused: stopped.set())
     try:
-        socket.create_server(("", arguments.port)).close()  # gRPC would share a used port and its requests.
+        socket.create_server(("", arguments.port)).close()  # gRPC would share a port that another server uses, and receive only some of the requests.
     except OSError as error:
         print(f"serve.py: --port={arguments.port}: {os.strerror(error.errno)}", file=sys.stderr)
         return 1

@@ -28,8 +28,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, metavar="DIR", help="Dataset to read.")
     parser.add_argument("--model", default="resnet50", help="Network to train. Default: resnet50.")
-    parser.add_argument("--batch_size", type=int, default=256, metavar="N", help="Batch size. Default: 256.")
-    parser.add_argument("--steps", type=int, default=100, metavar="N", help="Number of steps of each of the two epochs. Default: 100.")
+    parser.add_argument("--batch_size", type=int, default=256, metavar="N", help="Number of images per batch. Default: 256.")
+    parser.add_argument("--steps", type=int, default=100, metavar="N", help="Number of steps in each of the two epochs of a run. Default: 100.")
     arguments = parser.parse_args()
 
     import tensorflow as tf

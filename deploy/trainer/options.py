@@ -1,4 +1,4 @@
-"""Parses the command line of the trainer. It needs neither TensorFlow nor Keras."""
+"""Parses the command line of the trainer, without importing TensorFlow or Keras."""
 
 import argparse
 import dataclasses
@@ -45,31 +45,31 @@ def make_parser() -> argparse.ArgumentParser:
     data = parser.add_argument_group("data").add_argument
     data("--data", required=True, metavar="DIR|URL", help="Directory or URL of the dataset.")
     data("--output", required=True, metavar="DIR", help="Directory for checkpoints/, logs/, model.keras and results.json.")
-    data("--cache_directory", metavar="DIR", help="Local directory in which the first epoch stores the shards of a remote dataset.")
+    data("--cache_directory", metavar="DIR", help="Local directory in which the first epoch stores the shards of a remote dataset. Default: no cache.")
     data("--cache_bytes", type=_count, metavar="N", help="Maximum size of the cache in bytes. Default: the free space of the disk.")
     data("--train_split", metavar="NAME", help="Split for training. Default: the split with a usual name, such as train.")
     data("--eval_split", default="validation", metavar="NAME", help="Split to evaluate after each epoch, or none. Default: validation.")
-    data("--data_service", metavar="grpc://HOST:PORT", help="Address of a tf.data service whose workers read the training split.")
+    data("--data_service", metavar="grpc://HOST:PORT", help="Address of a tf.data service whose workers read the training split. Default: this process reads it.")
 
     model = parser.add_argument_group("model").add_argument
     model("--model", choices=MODELS, default="resnet50", help="Network to train. Default: resnet50.")
-    model("--weights", choices=("none", "imagenet"), default="none", help="Initial weights. imagenet downloads weights. Default: none.")
+    model("--weights", choices=("none", "imagenet"), default="none", help="Initial weights. none: random weights. imagenet: pretrained weights, which are downloaded. Default: none.")
     model("--image_size", type=_count, metavar="N", help="Height and width of the images in pixels. Default: the usual size of the network.")
     model("--dropout", type=_share, default=0.2, metavar="F", help="Dropout rate before the last layer. Default: 0.2.")
 
     add = parser.add_argument_group("training").add_argument
-    add("--epochs", type=_count, default=10, metavar="N", help="Total number of epochs, including the epochs before --resume. Default: 10.")
+    add("--epochs", type=_count, default=10, metavar="N", help="Total number of epochs, including epochs that an interrupted run completed. Default: 10.")
     add("--batch_size", type=_count, default=128, metavar="N", help="Batch size over all replicas. Default: 128.")
     add("--optimizer", choices=tuple(_LEARNING_RATES), default="sgd", help="Optimizer. sgd uses Nesterov momentum 0.9. Default: sgd.")
     rates = ", ".join(f"{rate:g} for {name}" for name, rate in _LEARNING_RATES.items())
     add("--learning_rate", type=_positive, metavar="F", help=f"Peak learning rate for a batch size of 256, scaled to --batch_size. Default: {rates}.")
-    add("--warmup_epochs", type=_not_negative, metavar="F", help="Epochs of linear warmup before the cosine decay. Default: a tenth of --epochs.")
+    add("--warmup_epochs", type=_not_negative, metavar="F", help="Number of epochs in which the learning rate rises to its peak. Default: a tenth of --epochs.")
     add("--weight_decay", type=_not_negative, default=1e-4, metavar="F", help="Weight decay. Default: 0.0001.")
     add("--class_weight", action="store_true", help="Give all classes the same total weight in the loss.")
     yes_or_no = argparse.BooleanOptionalAction
-    add("--augment", action=yes_or_no, default=True, help="Apply random crops and flips. Default: yes.")
-    add("--min_area", type=_share, default=0.25, metavar="F", help="Smallest fraction of an image in a crop. Default: 0.25.")
-    add("--flip", action=yes_or_no, default=True, help="Flip every second image. Not suitable for digits. Default: yes.")
+    add("--augment", action=yes_or_no, default=True, help="Crop and flip images at random. Default: yes.")
+    add("--min_area", type=_share, default=0.25, metavar="F", help="Smallest fraction of an image's area that a random crop keeps. Default: 0.25.")
+    add("--flip", action=yes_or_no, default=True, help="Flip images horizontally with probability 0.5. Not suitable for digits. Default: yes.")
     add("--seed", type=int, default=0, metavar="N", help="Seed of the initial weights, the order and the augmentation. Default: 0.")
     add(
         "--resume",
@@ -78,12 +78,12 @@ def make_parser() -> argparse.ArgumentParser:
         "interruption.",
     )
     add("--save_steps", type=_count, metavar="N", help="Also save a checkpoint after every N steps. Default: only after each epoch.")
-    add("--limit_steps", type=_count, metavar="N", help="Limit each epoch and each evaluation to N steps, for tests.")
+    add("--limit_steps", type=_count, metavar="N", help="Limit each epoch and each evaluation to N steps, for a trial run. Default: no limit.")
 
     machine = parser.add_argument_group("machine").add_argument
-    machine("--mixed_precision", choices=("none", "float16", "bfloat16"), default="none", help="Type for mixed precision. Default: none.")
+    machine("--mixed_precision", choices=("none", "float16", "bfloat16"), default="none", help="Data type for mixed precision. none: train in float32. Default: none.")
     machine("--jit_compile", action="store_true", help="Compile the training step with XLA. Only for one replica.")
-    machine("--steps_per_execution", type=_count, default=10, metavar="N", help="Number of steps in each call. Default: 10.")
+    machine("--steps_per_execution", type=_count, default=10, metavar="N", help="Number of training steps per call from Python. Default: 10.")
     machine(
         "--strategy",
         choices=("none", "mirrored", "multi_worker"),

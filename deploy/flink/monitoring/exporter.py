@@ -20,9 +20,9 @@ from typing import Any, Iterator
 _NAMESPACE = "recordmill"
 _URN = "beam:metric:user:sum_int64:v1"
 _SECONDS_TO_ANSWER = 10
-_COUNTERS = ("listed", "written", "dead_letters", "written_bytes", "retries")  # that are not of one stage or one reason
+_COUNTERS = ("listed", "written", "dead_letters", "written_bytes", "retries")  # The counters that do not belong to a single stage or reason.
 
-# Name -> what it is.
+# Name -> description.
 METRICS = {
     "recordmill_job_running": "1 while the job is running, including restarts.",
     "recordmill_waiting_tasks": "Tasks of the job that wait for a free slot.",
@@ -78,8 +78,8 @@ class Flink:
                 continue
             labels = {"job_name": job["name"], "job_id": job["jid"]}
             values = [("recordmill_job_running", {}, int(job["end-time"] < 0)), ("recordmill_waiting_tasks", {}, job["tasks"]["scheduled"])]
-            # Counters begin with 0: the counts of a worker come all at once, and Prometheus sees an increase only
-            # after a lower value.
+            # Counters start at 0, because a worker reports its counts all at once, and Prometheus detects an increase
+            # only after a lower value.
             counters = dict.fromkeys(_COUNTERS, 0) | read_counters(accumulators)
             values += _named(counters)
             for name, own_labels, value in values:
@@ -134,14 +134,14 @@ def serve(flink: Flink, port: int) -> http.server.ThreadingHTTPServer:
                 elif self.path == "/healthz":
                     status, text = 200, "ok\n"
             except (OSError, ValueError) as error:
-                status, text = 503, f"Flink does not respond: {error}\n"  # sets Prometheus' `up` to 0
+                status, text = 503, f"Flink does not respond: {error}\n"  # Sets `up` in Prometheus to 0.
             self.send_response(status)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.end_headers()
             self.wfile.write(text.encode(errors="replace"))
 
         def log_message(self, *unused: object) -> None:
-            """Quiet."""
+            """Disables the log of requests."""
 
     return http.server.ThreadingHTTPServer(("", port), Handler)
 
