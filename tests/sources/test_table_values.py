@@ -308,7 +308,7 @@ def test_finds_files_in_another_unicode_normal_form(tmp_path: pathlib.Path, on_d
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
 def test_reads_features_and_labels_of_an_npz_file(tmp_path: pathlib.Path, capsys, dtype: str) -> None:
     values = np.arange(NUM * 3).reshape(NUM, 3).astype(dtype)
-    np.savez(tmp_path / "data.npz", features=values, read_labels=np.arange(NUM) % 3, other=np.zeros(NUM))
+    np.savez(tmp_path / "data.npz", features=values, labels=np.arange(NUM) % 3, other=np.zeros(NUM))
     assert prepare(tmp_path, "data.npz") == 0
     actual = {int(entry["key"][0].rpartition(b"#")[2]): entry for entry in read_records(tmp_path)}
     assert {number: (item["features"], item["label"]) for number, item in actual.items()} == {
