@@ -39,7 +39,7 @@ def check_batch(plan: Plan | MixedPlan, epoch: int, step: int) -> None:
             f"step={step} is out of range: an epoch of {plan.share.split} has {plan.num_batches} batches. Pass a "
             "smaller step."
         )
-    if plan.config.seed is None and any(part.kind in ("window", "exact") for part in plan.parts):
+    if plan.config.seed is None and any(part.kind in ("window", "exact") for part in plan.components):
         raise ValueError("seed=None: the order is random without a seed. Pass the seed of the training.")
 
 
@@ -68,7 +68,7 @@ def find_examples(
     records = [record for record in read if record is not None]
     keys = [key.decode("utf-8", "backslashreplace") for key in parse_keys(tf.constant(records, tf.string)).numpy()]
     columns, wanted = catalog.row_columns(), set(keys)
-    reported = {row[0]: row for row in catalog.rows(columns, paths) if row[0] in wanted} if columns else {key: (key,) for key in keys}
-    if missing := [key for key in keys if key not in reported]:
+    rows_by_key = {row[0]: row for row in catalog.rows(columns, paths) if row[0] in wanted} if columns else {key: (key,) for key in keys}
+    if missing := [key for key in keys if key not in rows_by_key]:
         raise catalog.no_row(missing[0])
-    return {name: np.array([reported[key][location] for key in keys], object) for location, name in enumerate((KEY, *columns))}, is_sound
+    return {name: np.array([rows_by_key[key][column] for key in keys], object) for column, name in enumerate((KEY, *columns))}, is_sound

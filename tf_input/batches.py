@@ -123,11 +123,11 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
     return Batches
 
 
-def _read_again(reading: Reading, location: tuple[int, int]) -> tf.data.Dataset:
+def _read_again(reading: Reading, epoch_and_step: tuple[int, int]) -> tf.data.Dataset:
     """Recreates the batches of an unpickled `Batches` object, and sets the epoch and step of its next iteration."""
     dataset, split, config = reading
     data = dataset.batches(config) if split is None else dataset.batches(split, config)
-    data.iterator_state.go_to(*location)
+    data.iterator_state.go_to(*epoch_and_step)
     return data
 
 

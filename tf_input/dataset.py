@@ -239,10 +239,13 @@ class PreparedDataset(Mapping[str, Examples]):
             raise ValueError(f"target={target!r} is not a target of the dataset. {advice}")
         if len(targets) != 1 or class_weights.class_targets(self.features, targets) != [*targets]:
             kinds = {name: self.features[name].kind if name in self.features else name for name in targets}
-            results = [f"{name} ({'any number of classes' if _is_multi_label(self.features.get(name)) else kinds[name]})" for name in targets]
+            descriptions = [
+                f"{name} ({'any number of classes' if _is_multi_label(self.features.get(name)) else kinds[name]})"
+                for name in targets
+            ]
             raise ValueError(
                 "class weights need a target with one class per example: "
-                f"found {', '.join(results) or 'no target'}. Choose such a target with target=..."
+                f"found {', '.join(descriptions) or 'no target'}. Choose such a target with target=..."
             )
         return dict(enumerate(class_weights.balanced(self.features[targets[0]], self.statistics, split)))
 
@@ -381,12 +384,24 @@ class PreparedDataset(Mapping[str, Examples]):
 
     @overload
     def predict(
-        self, model: Any, split: str, config: ReadConfig | None = None, *, output: None = None, **options: Unpack[ReadOptions]
+        self,
+        model: Any,
+        split: str,
+        config: ReadConfig | None = None,
+        *,
+        output: None = None,
+        **options: Unpack[ReadOptions],
     ) -> dict[str, np.ndarray]: ...
 
     @overload
     def predict(
-        self, model: Any, split: str, config: ReadConfig | None = None, *, output: str | os.PathLike[str], **options: Unpack[ReadOptions]
+        self,
+        model: Any,
+        split: str,
+        config: ReadConfig | None = None,
+        *,
+        output: str | os.PathLike[str],
+        **options: Unpack[ReadOptions],
     ) -> None: ...
 
     @named_options(ReadConfig, without=predictions.OF_TRAINING)
@@ -444,8 +459,8 @@ class PreparedDataset(Mapping[str, Examples]):
         config = predictions.prediction_config(make_config(config, options))
         predictions.check_output(model, output)
         batches, of_split = self.batches(split, config), self.split_reader(split)
-        result = predictions.predict(model, batches, of_split.make_decoder(config), of_split.catalog, self)
-        return predictions.collect(result) if output is None else predictions.write(result, output)
+        batches_of_predictions = predictions.predict(model, batches, of_split.make_decoder(config), of_split.catalog, self)
+        return predictions.collect(batches_of_predictions) if output is None else predictions.write(batches_of_predictions, output)
 
     @named_options(ReadConfig, without=("start_epoch", "start_step", "service", "keys"))
     def which(

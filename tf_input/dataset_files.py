@@ -71,8 +71,8 @@ class DatasetFiles:
         path = join(self.directory, STATISTICS)
         data = self._statistics_file
         try:
-            result = json.loads(data)
-            return result if self.fold is None else choose_statistics(result, self.fold)
+            statistics = json.loads(data)
+            return statistics if self.fold is None else choose_statistics(statistics, self.fold)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
@@ -106,9 +106,12 @@ class DatasetFiles:
             ValueError: The dataset is remote, and there is no cache or not enough space.
         """
         shards = self.manifest.splits[split]
-        result = {shard.name: shard.num_bytes for shard in shards} | {shard.index: shard.index_bytes for shard in shards}
-        result |= {shard.catalog: shard.catalog_bytes for shard in shards if has_catalog and shard.catalog}
-        sizes = {join(self.directory, name): num_bytes for name, num_bytes in {**result, STATISTICS: len(self._statistics_file)}.items()}
+        file_sizes = {shard.name: shard.num_bytes for shard in shards} | {shard.index: shard.index_bytes for shard in shards}
+        file_sizes |= {shard.catalog: shard.catalog_bytes for shard in shards if has_catalog and shard.catalog}
+        sizes = {
+            join(self.directory, name): num_bytes
+            for name, num_bytes in {**file_sizes, STATISTICS: len(self._statistics_file)}.items()
+        }
         if self.source.fits_in_cache(sizes):
             return
         if isinstance(self.source, CachedFiles):
@@ -145,14 +148,14 @@ class DatasetFiles:
 
     def side_ranges(self, name: str = IMAGE) -> dict[str, dict[str, Any] | None]:
         """Returns the smallest and largest `height` and `width` of a feature's images; None if sizes are unknown."""
-        result = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
-        return {side: result.get(side) for side in SIDES}
+        image_statistics = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
+        return {side: image_statistics.get(side) for side in SIDES}
 
     def has_jpegs_only(self, name: str = IMAGE) -> bool:
         """Returns whether all images of a feature are JPEGs, or were all re-encoded in one format."""
-        result = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
-        is_given = "format" in (result.get("reencoded") or {})
-        return self.features[name].kind == "image" and (is_given or set(result.get("formats") or {}) <= {"jpeg"})
+        image_statistics = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
+        is_given = "format" in (image_statistics.get("reencoded") or {})
+        return self.features[name].kind == "image" and (is_given or set(image_statistics.get("formats") or {}) <= {"jpeg"})
 
     def mean_size(self, name: str = IMAGE) -> tuple[float, float] | None:
         """Returns the mean (height, width) of the images of a feature; None if it is unknown."""

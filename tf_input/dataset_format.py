@@ -91,8 +91,8 @@ def shard_suffix(shard_index: int, num_shards: int) -> str:
 
 def shard_name(name: str, split: str, shard_index: int, num_shards: int, layout: str = "flat") -> str:
     """Returns the path of a shard within the dataset, in the given directory layout."""
-    index = shard_suffix(shard_index, num_shards)
-    return f"{_TFX_FOLDER}{split}/data_tfrecord-{index}" if layout == "tfx" else f"{name}-{split}.tfrecord-{index}"
+    suffix = shard_suffix(shard_index, num_shards)
+    return f"{_TFX_FOLDER}{split}/data_tfrecord-{suffix}" if layout == "tfx" else f"{name}-{split}.tfrecord-{suffix}"
 
 
 def index_name(name: str, split: str, shard_index: int, num_shards: int) -> str:
@@ -325,10 +325,10 @@ class FileSum:
 
 def sum_of(file: BinaryIO) -> FileSum:
     """Computes the size and the checksum of an open file. The file is read in small blocks."""
-    result = FileSum()
+    file_sum = FileSum()
     while data := file.read(1 << 20):
-        result = result.extended(data)
-    return result
+        file_sum = file_sum.extended(data)
+    return file_sum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -376,8 +376,8 @@ class Manifest:
     def label_names(self) -> tuple[str, ...]:
         """The class names of the feature `label`. Without `label`, the class names of `objects`."""
         features = self.features
-        result = features.get(LABEL) or features.get(f"{OBJECTS}/{LABEL}")
-        return result.label_names if result else ()
+        label = features.get(LABEL) or features.get(f"{OBJECTS}/{LABEL}")
+        return label.label_names if label else ()
 
     def num_examples(self, split: str) -> int:
         """Returns the number of examples in a split."""
@@ -392,12 +392,12 @@ class Manifest:
         """
         self.check_sum(name, FileSum().extended(data))
 
-    def check_sum(self, name: str, result: FileSum) -> None:
+    def check_sum(self, name: str, actual: FileSum) -> None:
         """Checks the size and checksum of a metadata file, like `check_file`."""
         expected = self.files.get(name)
-        if expected not in (None, result):
+        if expected not in (None, actual):
             raise ValueError(
-                f"{name} has {result.num_bytes} bytes with CRC-32 {result.crc32:08x}; {MANIFEST} says {expected.num_bytes} with "
+                f"{name} has {actual.num_bytes} bytes with CRC-32 {actual.crc32:08x}; {MANIFEST} says {expected.num_bytes} with "
                 f"{expected.crc32:08x}. Restore the file, or prepare the dataset again: the same command writes the same bytes."
             )
 
@@ -482,14 +482,14 @@ def _check_types(cls: type, fields: Any, location: str) -> None:
     for field in dataclasses.fields(cls):
         if field.name not in fields:
             continue
-        value, subject = fields[field.name], f"{location}: {field.name}"
+        value, field_location = fields[field.name], f"{location}: {field.name}"
         if field.type in _TYPES:
-            _check_type(value, field.type, subject)
+            _check_type(value, field.type, field_location)
         elif typing.get_origin(field.type) is tuple:
-            _check_type(value, list, subject)
+            _check_type(value, list, field_location)
             of_values = typing.get_args(field.type)[0]
-            for item in value if of_values in _TYPES else ():
-                _check_type(item, of_values, f"a value of {subject}")
+            for member in value if of_values in _TYPES else ():
+                _check_type(member, of_values, f"a value of {field_location}")
 
 
 def _construct(cls: type[_T], fields: Mapping[str, Any], location: str) -> _T:
@@ -507,9 +507,9 @@ def _construct(cls: type[_T], fields: Mapping[str, Any], location: str) -> _T:
     return cls(**fields)
 
 
-def _check_type(value: Any, expected: Any, subject: str) -> None:
+def _check_type(value: Any, expected: Any, location: str) -> None:
     if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
-        raise ValueError(f"{subject} is {value!r:.80}; it must be {_TYPES[expected]}")
+        raise ValueError(f"{location} is {value!r:.80}; it must be {_TYPES[expected]}")
 
 
 def default_channels(statistics: Mapping[str, Any]) -> int:
@@ -519,8 +519,8 @@ def default_channels(statistics: Mapping[str, Any]) -> int:
         statistics: The contents of `statistics.json`.
     """
     images = (statistics.get("images") or {}, *statistics.get("other_images", {}).values())
-    results = {channels for facts in images for channels in facts.get("channels") or ()}
-    return 1 if results and results <= {"1", "2"} else 3
+    stored_channels = {channels for facts in images for channels in facts.get("channels") or ()}
+    return 1 if stored_channels and stored_channels <= {"1", "2"} else 3
 
 
 def input_names(features: Mapping[str, Feature], targets: Collection[str]) -> tuple[str, ...]:
@@ -554,12 +554,12 @@ def training_split(splits: Collection[str]) -> str:
     Raises:
         ValueError: No split or more than one split is for training.
     """
-    results = [name for name in splits if is_training_split(name)]
-    if "train" in results:
+    candidates = [name for name in splits if is_training_split(name)]
+    if "train" in candidates:
         return "train"
-    if len(results) != 1:
+    if len(candidates) != 1:
         raise ValueError(f"no split is the obvious one for training. Name one of {', '.join(splits)}.")
-    return results[0]
+    return candidates[0]
 
 
 def to_json(fields: Mapping[str, Any]) -> str:

@@ -106,9 +106,9 @@ def _with_size(decoder: ExampleDecoder, dataset: DatasetFiles) -> ExampleDecoder
     for name in decoder.unsized:
         ranges = dataset.side_ranges(name).items()
         known = [f"{side}s from {values['min']} to {values['max']}" for side, values in ranges if values]
-        result = f"images have {' and '.join(known)}" if known else "image sizes are unknown after --check=none"
-        prefix = "" if name == IMAGE else f" for {name!r}"
-        raise ValueError(f"image_size=None{prefix}: {result}. Pass a size, such as 224 or (height, width).")
+        known_sizes = f"images have {' and '.join(known)}" if known else "image sizes are unknown after --check=none"
+        for_name = "" if name == IMAGE else f" for {name!r}"
+        raise ValueError(f"image_size=None{for_name}: {known_sizes}. Pass a size, such as 224 or (height, width).")
     return decoder
 
 

@@ -85,7 +85,7 @@ def read_values(examples: Sequence[Stored]) -> dict[str, FieldValues]:
 def find_layout(
     layout: str | Mapping[str, Any] | None,
     seen: Mapping[str, FieldValues],
-    they_have: str,
+    message_start: str,
     *,
     prefers_text: bool,
     needs_label: bool = True,
@@ -96,48 +96,48 @@ def find_layout(
         layout: The user's layout, as for `parse_layout`. None: the first of `LAYOUTS` that matches or, if no feature
             contains bytes, all features under their own names.
         seen: The features of the first records, by name.
-        they_have: The beginning of messages: `its first 64 records have`.
+        message_start: The beginning of messages: `its first 64 records have`.
         prefers_text: Whether to prefer a feature with texts over one with numbers if an item has alternatives.
         needs_label: Whether records must have the layout's label, or that of its objects. Default: True.
 
     Raises:
         ValueError: The layout is invalid, no layout matches, or features are missing.
     """
-    has = f"{they_have} {describe_fields(seen)}"
+    has = f"{message_start} {describe_fields(seen)}"
     if layout is None:
         known = map(parse_layout, LAYOUTS)
-        result = next((member for member in known if not _missing(member, seen, needs_label) and _says_all(member, seen)), None)
-        if result is None and seen and not any("bytes" in entry.storages for entry in seen.values()):
-            result = Layout(VALUES, {name: Item((name,)) for name in sorted(seen)})
-        if result is None:
+        chosen = next((candidate for candidate in known if not _missing(candidate, seen, needs_label) and _matches(candidate, seen)), None)
+        if chosen is None and seen and not any("bytes" in values.storages for values in seen.values()):
+            chosen = Layout(VALUES, {name: Item((name,)) for name in sorted(seen)})
+        if chosen is None:
             raise ValueError(f"{has}, which is no known layout ({', '.join(LAYOUTS)}). {_advise(seen)}")
     else:
-        result = parse_layout(layout)
-        objects = {feature for name, item in result.items.items() if name.startswith(f"{OBJECTS}/") for feature in item.names}
-        come_later = result.name != MAPPING and seen.keys().isdisjoint(objects)  # the first images may have no objects
-        if missing := [names for names in _missing(result, seen, needs_label) if not (come_later and objects.issuperset(names))]:
-            near = difflib.get_close_matches(missing[0][0], seen, n=1) if result.name == MAPPING else ()
+        chosen = parse_layout(layout)
+        objects = {feature for name, item in chosen.items.items() if name.startswith(f"{OBJECTS}/") for feature in item.names}
+        may_come_later = chosen.name != MAPPING and seen.keys().isdisjoint(objects)  # the first images may have no objects
+        if missing := [names for names in _missing(chosen, seen, needs_label) if not (may_come_later and objects.issuperset(names))]:
+            near = difflib.get_close_matches(missing[0][0], seen, n=1) if chosen.name == MAPPING else ()
             needed = ", ".join(map(" or ".join, missing))
             guess = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"layout {result.name} needs {needed}; {has}{guess}")
+            raise ValueError(f"layout {chosen.name} needs {needed}; {has}{guess}")
     items = {}
-    for name, item in result.items.items():
-        existing = [element for element in item.names if element in seen]
-        existing.sort(key=lambda one_value: (not seen[one_value].storages, ("bytes" in seen[one_value].storages) != prefers_text))
-        if existing or not item.is_optional or item.default:
-            items[name] = item._replace(names=tuple(existing[:1] or item.names[-1:]), is_optional=False)
-    return Layout(result.name, items)
+    for name, item in chosen.items.items():
+        stored_names = [name_in_records for name_in_records in item.names if name_in_records in seen]
+        stored_names.sort(key=lambda stored_name: (not seen[stored_name].storages, ("bytes" in seen[stored_name].storages) != prefers_text))
+        if stored_names or not item.is_optional or item.default:
+            items[name] = item._replace(names=tuple(stored_names[:1] or item.names[-1:]), is_optional=False)
+    return Layout(chosen.name, items)
 
 
 def _missing(layout: Layout, seen: Mapping[str, FieldValues], needs_label: bool) -> list[tuple[str, ...]]:
     """Returns the required features that are missing from the records. Each feature is returned as a tuple of its
     possible names."""
-    spared = () if needs_label else (LABEL, f"{OBJECTS}/{LABEL}")
-    needed = [item.names for name, item in layout.items.items() if item.names and not item.is_optional and name not in spared]
+    optional_names = () if needs_label else (LABEL, f"{OBJECTS}/{LABEL}")
+    needed = [item.names for name, item in layout.items.items() if item.names and not item.is_optional and name not in optional_names]
     return [names for names in needed if seen.keys().isdisjoint(names)]
 
 
-def _says_all(layout: Layout, seen: Mapping[str, FieldValues]) -> bool:
+def _matches(layout: Layout, seen: Mapping[str, FieldValues]) -> bool:
     """Returns whether a layout fits the records. The layout "images", which has no label, fits only if the records
     contain no feature that could be a label."""
     return layout.name != "images" or all(name == "image/encoded" or _OF_IMAGES.fullmatch(name) for name in seen)

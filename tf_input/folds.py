@@ -37,8 +37,8 @@ def choose_fold(manifest: Manifest, fold: Fold) -> Manifest:
     """
     names = fold_names(fold)
     others = {split: shards for split, shards in manifest.splits.items() if split not in names}
-    results = [split for split in manifest.splits if split.startswith("fold")]
-    if sorted(results) != sorted(names) or {TRAIN, VALIDATION}.intersection(others):
+    folds = [split for split in manifest.splits if split.startswith("fold")]
+    if sorted(folds) != sorted(names) or {TRAIN, VALIDATION}.intersection(others):
         raise ValueError(
             f"fold={fold!r}: the dataset was not prepared for this; its splits are {', '.join(manifest.splits)}. "
             f"Prepare it with --folds {fold[0]}."

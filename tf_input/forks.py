@@ -32,8 +32,8 @@ class _Fork:
 
 def _has_run() -> bool:
     """Returns whether TensorFlow's runtime was started in this process or its parent, without starting it."""
-    result = context.context_safe()
-    return result is not None and result._initialized  # no public function returns it without starting the runtime
+    tf_context = context.context_safe()
+    return tf_context is not None and tf_context._initialized  # no public function returns it without starting the runtime
 
 
 def check_fork() -> None:

@@ -99,11 +99,11 @@ def compare(batches: tf.data.Dataset, mapped: tf.data.Dataset) -> Difference | N
     return Difference(describe(other), describe(one), other, is_other_scale(one, other), layer)
 
 
-def is_other_scale(item: np.ndarray, other: np.ndarray) -> bool:
+def is_other_scale(array: np.ndarray, other: np.ndarray) -> bool:
     """Returns whether the standard deviations of two arrays differ by a factor of ten or more, or only one array is
     centered around 0."""
-    low, high = sorted(float(values.std(dtype=np.float64)) for values in (item, other))
-    return low > 0 and (low * OTHER_SCALE <= high or _is_centered(item) != _is_centered(other))
+    low, high = sorted(float(values.std(dtype=np.float64)) for values in (array, other))
+    return low > 0 and (low * OTHER_SCALE <= high or _is_centered(array) != _is_centered(other))
 
 
 def _is_centered(values: np.ndarray) -> bool:
@@ -124,15 +124,15 @@ def _first_inputs(data: tf.data.Dataset) -> dict[str, np.ndarray]:
     return {name: item.numpy() for name, item in named.items() if isinstance(item, tf.Tensor)}
 
 
-def _is_same(item: np.ndarray, other: np.ndarray | None) -> bool:
-    return other is not None and item.shape == other.shape and bool((item == other).all())
+def _is_same(array: np.ndarray, other: np.ndarray | None) -> bool:
+    return other is not None and array.shape == other.shape and bool((array == other).all())
 
 
-def _rescaling(item: np.ndarray, other: np.ndarray) -> str:
-    """Returns Python code for a `Rescaling` layer that converts `item` to `other`; "" if no such layer exists."""
-    if item.shape != other.shape or not other.dtype.kind == "f" or not item.std():
+def _rescaling(array: np.ndarray, other: np.ndarray) -> str:
+    """Returns Python code for a `Rescaling` layer that converts `array` to `other`; "" if no such layer exists."""
+    if array.shape != other.shape or not other.dtype.kind == "f" or not array.std():
         return ""
-    before, after = (values.astype(np.float64).reshape(-1) for values in (item, other))
+    before, after = (values.astype(np.float64).reshape(-1) for values in (array, other))
     scale, offset = np.polyfit(before, after, 1)
     if np.abs(before * scale + offset - after).max() > 1e-4 * max(1.0, np.abs(after).max()):
         return ""

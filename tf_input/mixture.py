@@ -24,7 +24,7 @@ from tf_input.decoding import class_weights
 from tf_input.decoding.batch_decoder import BatchDecoder
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.epochs import hosts
-from tf_input.epochs.mixed_order import MixedOrder, epoch_length, part_seed, to_weights
+from tf_input.epochs.mixed_order import MixedOrder, epoch_length, component_seed, to_weights
 from tf_input.epochs.iterator_state import fingerprint_mix
 from tf_input.epochs.share import Share
 from tf_input.forks import check_fork
@@ -54,7 +54,7 @@ _ROUNDED_ROWS = 16  # numbers of examples that are decoded together are rounded 
 _logger = logging.getLogger("tf_input")
 
 
-class _Part(NamedTuple):
+class _Component(NamedTuple):
     dataset: PreparedDataset
     split: str
     share: Fraction
@@ -151,19 +151,22 @@ class Mixture:
             raise ValueError(f"class_names={class_names!r} is invalid. List each class name once, or pass None.")
         self._stop: str | int = int(stop) if is_count else stop
         self._given_names = tuple(class_names or ())
-        self._parts = {name: _to_part(name, part) for name, part in parts.items()}
-        self._weights = to_weights([part.share for part in self._parts.values()])
-        self.features, _ = self._unite([part.dataset.features for part in self._parts.values()])
+        self._components = {name: _to_component(name, component) for name, component in parts.items()}
+        self._weights = to_weights([component.share for component in self._components.values()])
+        self.features, _ = self._unite([component.dataset.features for component in self._components.values()])
 
     def __repr__(self) -> str:
-        parts = [f"{share:.3g} of {name}, {part.split}" for share, (name, part) in zip(self._shares, self._parts.items())]
-        return f"<Mixture: {'; '.join(parts)}>"
+        descriptions = [
+            f"{share:.3g} of {name}, {component.split}"
+            for share, (name, component) in zip(self._shares, self._components.items())
+        ]
+        return f"<Mixture: {'; '.join(descriptions)}>"
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """The class names of all components, for the feature `label` or, without `label`, for `objects`."""
-        result = self.features.get(LABEL) or self.features.get(f"{OBJECTS}/{LABEL}")
-        return result.label_names if result else ()
+        label = self.features.get(LABEL) or self.features.get(f"{OBJECTS}/{LABEL}")
+        return label.label_names if label else ()
 
     @named_options(ReadConfig, without=("service",))
     def batches(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
@@ -190,7 +193,7 @@ class Mixture:
         plan = self.plan(config)
         data = read_plan(plan, self.fingerprint(config, plan))
         data.reading, data.class_names = Reading(self, None, config), self.class_names
-        return as_batches(data, f"mix of {', '.join(self._parts)}", config.batch_size, config.hosts)
+        return as_batches(data, f"mix of {', '.join(self._components)}", config.batch_size, config.hosts)
 
     @named_options(ReadConfig, without=("service",))
     def as_numpy(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> NumpyBatches:
@@ -211,7 +214,7 @@ class Mixture:
                 all hosts are returned.
 
         Returns:
-            Object arrays of str in batch order: `part`, the name of the example's component, and the columns that
+            Object arrays of str in batch order: `component`, the name of the example's component, and the columns that
                 `PreparedDataset.which` returns. A column is None if the catalog of the example's component does not
                 have it.
 
@@ -224,22 +227,26 @@ class Mixture:
         check_batch(plan, epoch, step)
         with plan.open_inputs() as inputs:
             wanted = inputs.numbers(int(epoch), int(step))
-        result, rows = [], []
-        for (name, part), own, (numbers, of_part) in zip(self._parts.items(), plan.parts, wanted):
-            reported, is_sound = part.reader.find_examples(own, numbers)
-            rows.append(of_part[is_sound])
-            nothing = np.full(len(rows[-1]), None, object)
-            named = {f"{LABEL}_{column}" if column == _PART else column: values for column, values in reported.items()}
-            result.append(collections.defaultdict(lambda nothing=nothing: nothing, {_PART: np.full(len(nothing), name, object), **named}))
-        order, columns = np.argsort(np.concatenate(rows)), dict.fromkeys(itertools.chain(*result))
-        return {column: np.concatenate([of_part[column] for of_part in result])[order] for column in columns}
+        all_columns, all_slots = [], []
+        for (name, component), component_plan, (numbers, slots) in zip(self._components.items(), plan.components, wanted):
+            examples, is_sound = component.reader.find_examples(component_plan, numbers)
+            all_slots.append(slots[is_sound])
+            nothing = np.full(len(all_slots[-1]), None, object)
+            named = {f"{LABEL}_{column}" if column == _PART else column: values for column, values in examples.items()}
+            all_columns.append(
+                collections.defaultdict(
+                    lambda nothing=nothing: nothing, {_PART: np.full(len(nothing), name, object), **named}
+                )
+            )
+        order, columns = np.argsort(np.concatenate(all_slots)), dict.fromkeys(itertools.chain(*all_columns))
+        return {column: np.concatenate([component_columns[column] for component_columns in all_columns])[order] for column in columns}
 
     @named_options(ReadConfig, without=("service",))
     def example_spec(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
         """Returns the shapes and dtypes of the batches that `batches` returns. No record is read."""
         config = self.resolve(make_config(config, options))
         self._spec(config)  # raises if the components differ
-        sizes = [part.reader.num_chosen(self._config_of(name, config)) for name, part in self._parts.items()]
+        sizes = [component.reader.num_chosen(self._config_of(name, config)) for name, component in self._components.items()]
         return self._spec(config, self._share(config, sizes).has_padding)
 
     def split_reader(self, split: None) -> "Mixture":
@@ -271,10 +278,10 @@ class Mixture:
         None if there is no seed."""
         if config.seed is None:
             return None
-        results = {
-            name: part.reader.fingerprint(own.config, own) for (name, part), own in zip(self._parts.items(), plan.parts)
+        identities = {
+            name: component.reader.fingerprint(component_plan.config, component_plan) for (name, component), component_plan in zip(self._components.items(), plan.components)
         }
-        return fingerprint_mix(results, config, plan.order.weights, self._stop, self.class_names)
+        return fingerprint_mix(identities, config, plan.order.weights, self._stop, self.class_names)
 
     def plan(self, config: ReadConfig, *, holds: bool = True) -> MixedPlan:
         """Returns the plan, which defines the records of each batch. `holds` and errors are as in
@@ -282,27 +289,30 @@ class Mixture:
         seed, plans = draw_seed() if config.seed is None else config.seed, []
         if not _have_equal_options(self.batch_decoder(config, False).decoders):
             self._spec(dataclasses.replace(config, map_example=None, map_batch=None))  # raises if components differ
-        for name, part in self._parts.items():
+        for name, component in self._components.items():
             with _naming(name):
-                own = dataclasses.replace(self._config_of(name, config), seed=part_seed(seed, name))
-                plans.append(part.reader.plan(part.reader.resolve(own), holds=holds))
+                component_config = dataclasses.replace(self._config_of(name, config), seed=component_seed(seed, name))
+                plans.append(component.reader.plan(component.reader.resolve(component_config), holds=holds))
         sizes = tuple(plan.share.num_examples for plan in plans)
         share = self._share(config, sizes, bool(plans[0].decoder.targets))
-        num_places = share.num_batches * config.batch_size if config.drop_remainder else share.num_examples
-        order = MixedOrder(self._weights, sizes, config.batch_size, num_places)
-        for name, count, share_of in zip(self._parts, order.counts, self._shares):
+        num_slots = share.num_batches * config.batch_size if config.drop_remainder else share.num_examples
+        order = MixedOrder(self._weights, sizes, config.batch_size, num_slots)
+        for name, count, share_of in zip(self._components, order.counts, self._shares):
             if not count:
-                result = f"a share of {share_of:.3g} of the {num_places} examples in an epoch is less than one example"
-                raise ValueError(f"{name}: {result}. Use a larger share, or stop='all'.")
+                problem = f"a share of {share_of:.3g} of the {num_slots} examples in an epoch is less than one example"
+                raise ValueError(f"{name}: {problem}. Use a larger share, or stop='all'.")
         decoder = self.batch_decoder(config, share.has_padding)
         self._warn_of_objects(plans, decoder)
-        parts = [
+        component_plans = [
             dataclasses.replace(
-                plan, decoder=own, share=dataclasses.replace(plan.share, hosts=share.hosts), virtual_shards=functools.partial(order.virtual_shards, number)
+                plan,
+                decoder=component_decoder,
+                share=dataclasses.replace(plan.share, hosts=share.hosts),
+                virtual_shards=functools.partial(order.virtual_shards, number),
             )
-            for number, (plan, own) in enumerate(zip(plans, decoder.decoders))
+            for number, (plan, component_decoder) in enumerate(zip(plans, decoder.decoders))
         ]
-        return MixedPlan(config, seed, order, share, tuple(parts), decoder)
+        return MixedPlan(config, seed, order, share, tuple(component_plans), decoder)
 
     def _share(self, config: ReadConfig, sizes: Sequence[int], has_targets: bool = True) -> Share:
         """Returns the batch slots that this host reads, given the number of examples in each component."""
@@ -312,31 +322,36 @@ class Mixture:
     def batch_decoder(self, config: ReadConfig, has_padding: bool) -> BatchDecoder:
         """Returns the decoder of batches, without reading records. `has_padding` is as in `ExampleDecoder`."""
         decoders = []
-        for name, part in self._parts.items():
+        for name, component in self._components.items():
             with _naming(name):
-                decoders.append(part.reader.make_decoder(self._config_of(name, config)))
+                decoders.append(component.reader.make_decoder(self._config_of(name, config)))
         self._check_compatible(decoders)
         features, numbers = self._unite([decoder.features for decoder in decoders])
         tables = {}
         if config.class_weight is not None:
             counts = self._count_classes(config, decoders, features)
             tables = class_weights.weight_tables(config.class_weight, features, decoders[0].targets, counts, _NAME)
-        weighs = has_padding or any(decoder.has_weights for decoder in decoders)
+        has_weights = has_padding or any(decoder.has_weights for decoder in decoders)
         mask_dtype = max((decoder.mask_dtype for decoder in decoders), key=lambda dtype: dtype.size)
-        changed = {"class_weights": tables, "has_padding": weighs, "mask_dtype": mask_dtype}
-        resolved = [
-            dataclasses.replace(decoder, features=_renamed(decoder.features, features), num_rows=self._most_rows(share, config), **changed)
+        changed = {"class_weights": tables, "has_padding": has_weights, "mask_dtype": mask_dtype}
+        with_changes = [
+            dataclasses.replace(
+                decoder,
+                features=_renamed(decoder.features, features),
+                max_examples=self._max_component_size(share, config),
+                **changed,
+            )
             for decoder, share in zip(decoders, self._shares)
         ]
         has_size = self._are_full(config) and config.on_error == "raise"
         size = config.batch_size // _num_hosts(config) if has_size else None
-        return BatchDecoder(tuple(resolved), tuple(self._parts), tuple(numbers), size)
+        return BatchDecoder(tuple(with_changes), tuple(self._components), tuple(numbers), size)
 
     def _warn_of_objects(self, plans: Sequence[Plan], decoder: BatchDecoder) -> None:
         """Logs the object features that are omitted, because some components do not have these features."""
         if OBJECTS not in (*plans[0].decoder.config.input_names, *plans[0].decoder.targets):
             return
-        for name, plan, own in zip(self._parts, plans, decoder.decoders):
+        for name, plan, own in zip(self._components, plans, decoder.decoders):
             if lost := [feature for feature in plan.decoder.features if feature not in own.features]:
                 _logger.warning("%s: %s are left out, because not all components have them", name, ", ".join(lost))
 
@@ -351,51 +366,51 @@ class Mixture:
     def _are_full(self, config: ReadConfig) -> bool:
         return config.drop_remainder or self._has_full_batches
 
-    def _most_rows(self, share: float, config: ReadConfig) -> int:
+    def _max_component_size(self, share: float, config: ReadConfig) -> int:
         """Returns the largest number of a component's examples in one batch on this host; 1 if it is unknown."""
         if _num_hosts(config) > 1 and not self._are_full(config):  # a last batch may be divided in any way
             return 1
-        most = (config.batch_size * share + len(self._parts)) / _num_hosts(config) + 2
+        most = (config.batch_size * share + len(self._components)) / _num_hosts(config) + 2
         return min(config.batch_size // _num_hosts(config), math.ceil(most / _ROUNDED_ROWS) * _ROUNDED_ROWS)
 
     def _config_of(self, name: str, config: ReadConfig) -> ReadConfig:
         """Returns the options for reading one component as a separate dataset, on one host and from the first epoch."""
-        if (shuffle := self._parts[name].options.get("shuffle", config.shuffle)) == "key":
+        if (shuffle := self._components[name].options.get("shuffle", config.shuffle)) == "key":
             raise ValueError(
                 f"shuffle={shuffle!r} is not available in a mixture. Use True, False, 'window' or 'exact'."
             )
-        num_parts = len(self._parts)
+        num_components = len(self._components)
         alone = {"drop_remainder": False, "start_epoch": 0, "start_step": 0, "hosts": (1, 0), "class_weight": None}
-        alone |= {"memory_budget": config.memory_budget // num_parts, "read_buffer": max(1, config.read_buffer // num_parts)}
-        return dataclasses.replace(config, **alone, map_example=None, map_batch=None, **self._parts[name].options)
+        alone |= {"memory_budget": config.memory_budget // num_components, "read_buffer": max(1, config.read_buffer // num_components)}
+        return dataclasses.replace(config, **alone, map_example=None, map_batch=None, **self._components[name].options)
 
     def _spec(self, config: ReadConfig, has_padding: bool = False) -> Any:
         decoder = self.batch_decoder(config, has_padding)
 
         def decode(records: tf.Tensor, seed: tf.Tensor | None, rows: tf.Tensor) -> Any:
-            return decoder([records] * len(self._parts), seed, [rows] * len(self._parts))
+            return decoder([records] * len(self._components), seed, [rows] * len(self._components))
 
         augment = any(item.config.augment for item in decoder.decoders)
         return file_pipeline.example_spec(decode, dataclasses.replace(config, drop_remainder=False, augment=augment))
 
     def _check_compatible(self, decoders: Sequence[ExampleDecoder]) -> None:
         """Raises ValueError if components have different inputs or targets, or features of different kinds."""
-        for option, result in (
+        for option, names_of_all in (
             ("inputs", [decoder.config.input_names for decoder in decoders]),
             ("targets", [decoder.targets for decoder in decoders]),
         ):
-            if any(set(names) != set(result[0]) for names in result):
-                existing = [f"{part} has {', '.join(names) or 'none'}" for part, names in zip(self._parts, result)]
+            if any(set(names) != set(names_of_all[0]) for names in names_of_all):
+                descriptions = [f"{component} has {', '.join(names) or 'none'}" for component, names in zip(self._components, names_of_all)]
                 raise ValueError(
-                    f"{option}=None: the components differ: {'; '.join(existing)}. Pass {option}=... with names that all "
+                    f"{option}=None: the components differ: {'; '.join(descriptions)}. Pass {option}=... with names that all "
                     "have."
                 )
         names = [*decoders[0].config.input_names, *decoders[0].targets]
         for name in [*names, f"{OBJECTS}/{LABEL}"] if OBJECTS in names else names:
             kinds = [_kind(decoder.features[name]) for decoder in decoders if name in decoder.features]
             if len(set(kinds)) > 1:
-                existing = [f"{part} has {kind}" for part, kind in zip(self._parts, kinds)]
-                raise ValueError(f"{name} must be of one kind in all components: {', '.join(existing)}")
+                descriptions = [f"{component} has {kind}" for component, kind in zip(self._components, kinds)]
+                raise ValueError(f"{name} must be of one kind in all components: {', '.join(descriptions)}")
 
     def _unite(self, features: Sequence[Mapping[str, Feature]]) -> tuple[dict[str, Feature], list[dict[str, tuple[int, ...]]]]:
         """Returns the features that all components share, and the new class indices of the labels in each component.
@@ -404,27 +419,27 @@ class Mixture:
         whose class indices change.
         """
         united = {
-            name: entry
-            for name, entry in features[0].items()
-            if all(name in of_part and _kind(of_part[name]) == _kind(entry) for of_part in features)
+            name: feature
+            for name, feature in features[0].items()
+            if all(name in component_features and _kind(component_features[name]) == _kind(feature) for component_features in features)
         }
         numbers: list[dict[str, tuple[int, ...]]] = [{} for _ in features]
-        head = LABEL if LABEL in united else f"{OBJECTS}/{LABEL}"
-        for name, element in united.items():
-            label_names = [of_part[name].label_names for of_part in features]
-            given = self._given_names if name == head else ()
-            for part, names in zip(self._parts, label_names):
+        class_feature = LABEL if LABEL in united else f"{OBJECTS}/{LABEL}"
+        for name, class_label in united.items():
+            label_names = [component_features[name].label_names for component_features in features]
+            given = self._given_names if name == class_feature else ()
+            for component_name, names in zip(self._components, label_names):
                 if given and (unknown := [item for item in names if item not in given]):
                     raise ValueError(
-                        f"class_names={[*given]!r} does not have the class {unknown[0]!r} of {part}. List the classes "
+                        f"class_names={[*given]!r} does not have the class {unknown[0]!r} of {component_name}. List the classes "
                         "of all components."
                     )
             union = tuple(dict.fromkeys(itertools.chain(given, *label_names)))
-            united[name] = dataclasses.replace(element, label_names=union)
+            united[name] = dataclasses.replace(class_label, label_names=union)
             position = {label: number for number, label in enumerate(union)}
-            for of_part, names in zip(numbers, label_names):
+            for numbers_by_name, names in zip(numbers, label_names):
                 if names != union[: len(names)]:
-                    of_part[name] = tuple(position[label] for label in names)
+                    numbers_by_name[name] = tuple(position[label] for label in names)
         return united, numbers
 
     def _count_classes(
@@ -432,19 +447,19 @@ class Mixture:
     ) -> dict[str, Any] | None:
         """Returns the class counts in the format of `statistics.json`; None if a transform changed the labels."""
         counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-        for (part, given), decoder, share in zip(self._parts.items(), decoders, self._shares):
-            counting = dataclasses.replace(self._config_of(part, config), class_weight="balanced")
+        for (component, given), decoder, share in zip(self._components.items(), decoders, self._shares):
+            counting = dataclasses.replace(self._config_of(component, config), class_weight="balanced")
             facts = given.reader.counted(counting)["splits"][given.split]
             for name in class_weights.class_targets(features, decoder.targets):
                 if decoder.features[name] != given.dataset.features.get(name):
                     return None
-                result = facts["label_counts"] if name == LABEL else facts["other_label_counts"][name]
-                for label, count in result.items():
-                    counts[name][label] += count * share / max(1, sum(result.values()))
+                label_counts = facts["label_counts"] if name == LABEL else facts["other_label_counts"][name]
+                for label, count in label_counts.items():
+                    counts[name][label] += count * share / max(1, sum(label_counts.values()))
         return {"splits": {_NAME: {"label_counts": counts[LABEL], "other_label_counts": counts}}}
 
 
-def _to_part(name: Any, given: Any) -> _Part:
+def _to_component(name: Any, given: Any) -> _Component:
     expected = "Pass (dataset, split, share), and optionally a dictionary of options."
     if not isinstance(name, str) or not name:
         raise ValueError(f"parts: {name!r} is not a name. Use a non-empty string.")
@@ -461,16 +476,16 @@ def _to_part(name: Any, given: Any) -> _Part:
         )
     if not isinstance(share, Real) or isinstance(share, bool) or not 0 < share < float("inf"):
         raise ValueError(f"{name}: share={share!r} is invalid. Pass a number above 0.")
-    own = options[0] if options else {}
-    if not isinstance(own, Mapping):
-        raise ValueError(f"{name}: {own!r} is invalid. Pass options as a dictionary, such as {{'augment': False}}.")
+    component_options = options[0] if options else {}
+    if not isinstance(component_options, Mapping):
+        raise ValueError(f"{name}: {component_options!r} is invalid. Pass options as a dictionary, such as {{'augment': False}}.")
     known = [field.name for field in dataclasses.fields(ReadConfig) if field.name not in _OF_ALL]
-    if unknown := [option for option in own if option not in known]:
-        prefix = "this option must be the same for all components. Pass it to `batches`."
-        prefix = prefix if unknown[0] in _OF_ALL else f"there is no such option{suggest_option(unknown[0], known)}"
-        raise ValueError(f"{name}: {unknown[0]}={own[unknown[0]]!r}: {prefix}")
+    if unknown := [option for option in component_options if option not in known]:
+        problem = "this option must be the same for all components. Pass it to `batches`."
+        problem = problem if unknown[0] in _OF_ALL else f"there is no such option{suggest_option(unknown[0], known)}"
+        raise ValueError(f"{name}: {unknown[0]}={component_options[unknown[0]]!r}: {problem}")
     # From the decimal notation: 0.7 is 7/10, not the nearest binary fraction.
-    return _Part(dataset, split, Fraction(str(share)), own)
+    return _Component(dataset, split, Fraction(str(share)), component_options)
 
 
 @contextlib.contextmanager
@@ -508,8 +523,8 @@ def _renamed(features: Mapping[str, Feature], united: Mapping[str, Feature]) -> 
     """Returns a component's features with the class names of the mixture, without object features that the mixture
     lacks."""
     return {
-        name: dataclasses.replace(item, label_names=united[name].label_names) if name in united else item
-        for name, item in features.items()
+        name: dataclasses.replace(feature, label_names=united[name].label_names) if name in united else feature
+        for name, feature in features.items()
         if name in united or not name.startswith(f"{OBJECTS}/")
     }
 

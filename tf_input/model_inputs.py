@@ -33,8 +33,8 @@ def describe_misfit(model: keras.Model, x: Any) -> str:
         values = x.get(given.name) if isinstance(x, Mapping) else x
         if not isinstance(values, np.ndarray) or values.dtype == object:
             continue
-        result = f"its input would be {values.dtype} {[None, *values.shape[1:]]}"
-        expected = f"{result}, but it takes {given.dtype} {[*given.shape]}. {SAME_OPTIONS}"
+        difference = f"its input would be {values.dtype} {[None, *values.shape[1:]]}"
+        expected = f"{difference}, but it takes {given.dtype} {[*given.shape]}. {SAME_OPTIONS}"
         sides = zip(given.shape[1:], values.shape[1:])
         if len(given.shape) == values.ndim and any(side not in (None, other) for side, other in sides):
             return expected
@@ -42,7 +42,7 @@ def describe_misfit(model: keras.Model, x: Any) -> str:
             return expected
         for layer in _first_layers(model, given):
             if reason := _misfit(layer, values):
-                return f"{result}, and its layer {layer.name!r} {reason}. {SAME_OPTIONS}. {RESCALED}"
+                return f"{difference}, and its layer {layer.name!r} {reason}. {SAME_OPTIONS}. {RESCALED}"
     return _statistics_misfit(model, x)
 
 
@@ -77,9 +77,9 @@ def _misfit(layer: keras.layers.Layer, values: np.ndarray) -> str:
             return f"multiplies values by {scale:g} that are at most {largest:.3g} already"
     if isinstance(layer, keras.layers.Normalization) and values.shape[-1:] == np.shape(layer.mean)[-1:]:
         deviation = np.sqrt(keras.ops.convert_to_numpy(layer.variance)).max()
-        result = values.reshape(-1, values.shape[-1]).std(axis=0, dtype=np.float64).max()
-        if result and not deviation / OTHER_SCALE < result < deviation * OTHER_SCALE:
-            return f"was adapted to a standard deviation of {deviation:.3g}, which here is {result:.3g}"
+        actual_deviation = values.reshape(-1, values.shape[-1]).std(axis=0, dtype=np.float64).max()
+        if actual_deviation and not deviation / OTHER_SCALE < actual_deviation < deviation * OTHER_SCALE:
+            return f"was adapted to a standard deviation of {deviation:.3g}, which here is {actual_deviation:.3g}"
     return ""
 
 
@@ -95,11 +95,11 @@ def _statistics_misfit(model: keras.Model, x: Any) -> str:
     values = np.asarray(keras.ops.convert_to_numpy(seen[0]), np.float64)
     axes = tuple(axis for axis in range(values.ndim) if axis != layer.axis % values.ndim)
     moving = float(np.sqrt(np.mean(keras.ops.convert_to_numpy(layer.moving_variance))))
-    result = float(np.sqrt(np.mean(values.var(axis=axes))))
+    actual_deviation = float(np.sqrt(np.mean(values.var(axis=axes))))
     # The moving variance starts at 1. A smaller variance of inputs is significant only if training has increased it.
-    if result > _OTHER_STATISTICS * moving or moving > 1.5 and 0 < result < moving / _OTHER_STATISTICS:
-        reported = f"its layer {layer.name!r} was trained on a standard deviation of {moving:.3g}"
-        return f"{reported}, which here is {result:.3g}. {SAME_OPTIONS}. {RESCALED}"
+    if actual_deviation > _OTHER_STATISTICS * moving or moving > 1.5 and 0 < actual_deviation < moving / _OTHER_STATISTICS:
+        statistics = f"its layer {layer.name!r} was trained on a standard deviation of {moving:.3g}"
+        return f"{statistics}, which here is {actual_deviation:.3g}. {SAME_OPTIONS}. {RESCALED}"
     return ""
 
 

@@ -84,26 +84,26 @@ def predict(
         outputs = _name_outputs(model, call(x), len(keys))
         for name, values in outputs.items():
             if values.shape[1:] != shapes.setdefault(name, values.shape[1:]):
-                reported = " and then ".join(str(list(shape)) for shape in (shapes[name], values.shape[1:]))
+                differing = " and then ".join(str(list(shape)) for shape in (shapes[name], values.shape[1:]))
                 raise ValueError(
-                    f"{name} has shapes {reported} in one split. Pass max_length=... to pad lists to one length."
+                    f"{name} has shapes {differing} in one split. Pass max_length=... to pad lists to one length."
                 )
         is_example = keys.numpy() != b""  # False for padding examples
         texts = [key.decode("utf-8", "backslashreplace") for key in keys.numpy()[is_example]]
-        results = {KEY: np.array(texts, object)}
+        columns_of_batch = {KEY: np.array(texts, object)}
         known = [_find_row(key, rows, catalog) for key in texts] if columns else []
-        for location, name in enumerate(columns, start=1):
-            results[f"label_{name}" if name in (OUTPUT, PREDICTED) else name] = np.array([row[location] for row in known], object)
+        for column, name in enumerate(columns, start=1):
+            columns_of_batch[f"label_{name}" if name in (OUTPUT, PREDICTED) else name] = np.array([row[column] for row in known], object)
         for name, values in outputs.items():
             if (best := _best(model, name, values[is_example], class_names.get(name, ()), not number)) is not None:
-                results[name.replace(OUTPUT, PREDICTED, 1)] = best
-        yield results | {name: values[is_example] for name, values in outputs.items()}
+                columns_of_batch[name.replace(OUTPUT, PREDICTED, 1)] = best
+        yield columns_of_batch | {name: values[is_example] for name, values in outputs.items()}
 
 
 def collect(parts: Iterable[Columns]) -> Columns:
     """Concatenates the columns of all parts."""
-    results = [*parts]
-    return {name: np.concatenate([part[name] for part in results]) for name in results[0]}
+    all_parts = [*parts]
+    return {name: np.concatenate([part[name] for part in all_parts]) for name in all_parts[0]}
 
 
 def check_output(model: Any, output: str | os.PathLike[str] | None) -> None:
@@ -153,7 +153,7 @@ def _write_csv(parts: Iterable[Columns], path: pathlib.Path) -> None:
     """Writes one column per number. Strings are not escaped, even if a spreadsheet would interpret them as formulas."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        for location, part in enumerate(parts):
+        for part_number, part in enumerate(parts):
             cells: dict[str, Any] = {}
             for name, values in part.items():
                 if values.ndim > 2:
@@ -164,7 +164,7 @@ def _write_csv(parts: Iterable[Columns], path: pathlib.Path) -> None:
                     )
                 texts = values if values.dtype == object else values.astype(str)
                 cells |= {name: texts} if values.ndim == 1 else {f"{name}/{index}": texts[:, index] for index in range(values.shape[1])}
-            if not location:
+            if not part_number:
                 writer.writerow(cells)
             writer.writerows(zip(*(column.tolist() for column in cells.values())))
 
@@ -174,21 +174,21 @@ def _write_parquet(parts: Iterable[Columns], path: pathlib.Path) -> None:
     import pyarrow.parquet as pq
 
     def column(values: np.ndarray) -> pa.Array:
-        result = pa.array(values.reshape(-1), pa.string() if values.dtype == object else None)
+        array = pa.array(values.reshape(-1), pa.string() if values.dtype == object else None)
         for size in reversed(values.shape[1:]):
-            result = pa.FixedSizeListArray.from_arrays(result, size)
-        return result
+            array = pa.FixedSizeListArray.from_arrays(array, size)
+        return array
 
     with contextlib.ExitStack() as stack:
-        writer, cached = None, []
+        writer, tables = None, []
         for part in parts:
-            cached.append(pa.table({name: column(values) for name, values in part.items()}))
-            writer = writer or stack.enter_context(pq.ParquetWriter(path, cached[0].schema))
-            if sum(table.nbytes for table in cached) >= _GROUP_BYTES:
-                writer.write_table(pa.concat_tables(cached))
-                cached.clear()
-        if cached:
-            writer.write_table(pa.concat_tables(cached))
+            tables.append(pa.table({name: column(values) for name, values in part.items()}))
+            writer = writer or stack.enter_context(pq.ParquetWriter(path, tables[0].schema))
+            if sum(table.nbytes for table in tables) >= _GROUP_BYTES:
+                writer.write_table(pa.concat_tables(tables))
+                tables.clear()
+        if tables:
+            writer.write_table(pa.concat_tables(tables))
 
 
 _WRITERS = {".csv": _write_csv, ".parquet": _write_parquet}
@@ -213,16 +213,16 @@ def _name_outputs(model: Any, outputs: Any, num_examples: int) -> Columns:
         names = getattr(model, "output_names", ())
         outputs = dict(zip(names if len(names) == len(outputs) else map(str, range(len(outputs))), outputs))
     if isinstance(outputs, collections.abc.Mapping):
-        results = {f"{OUTPUT}/{name}": _array(value) for name, value in outputs.items()}
+        named = {f"{OUTPUT}/{name}": _array(value) for name, value in outputs.items()}
     else:
-        results = {OUTPUT: _array(outputs)}
-    for name, values in results.items():
+        named = {OUTPUT: _array(outputs)}
+    for name, values in named.items():
         if values.shape[:1] != (num_examples,):
             raise ValueError(
                 f"{name}: the model returned shape {values.shape} for {num_examples} examples. It must return one row "
                 "for each."
             )
-    return results
+    return named
 
 
 def _check_inputs(model: Any, x: Any, dataset: Any) -> None:
@@ -241,11 +241,11 @@ def _check_inputs(model: Any, x: Any, dataset: Any) -> None:
     differences = [(entry.name, entry.difference(dataset)) for entry in [*getattr(dataset, "mapped", ())]]
     scaled = [(name, value) for name, value in differences if value is not None and value.is_other_scale]
     if scaled and all(is_other_scale(result.values, first) for _, result in scaled):  # else the inputs are scaled like one of them
-        name, outcome = scaled[0]
+        name, difference = scaled[0]
         option = "map_batch" if name == "map" else name
         message = "predict: `%s` made %s from other batches, and the model gets %s here. If it was trained on "
         message += "the former, pass the function of `%s` as %s=FUNCTION. %s"
-        _logger.warning(message, name, outcome.actual, describe(first), name, option, RESCALED)
+        _logger.warning(message, name, difference.actual, describe(first), name, option, RESCALED)
 
 
 def _best(model: Any, name: str, values: np.ndarray, names: Sequence[str], is_first: bool) -> np.ndarray | None:
@@ -276,15 +276,15 @@ def _best(model: Any, name: str, values: np.ndarray, names: Sequence[str], is_fi
         best = (values[:, 0] > (0 if from_logits else 0.5)).astype(int)
     else:
         return None
-    result = np.array(names, object)[best]
-    result[np.isnan(values).any(axis=1)] = None  # argmax returns the index of NaN
-    return result
+    best_names = np.array(names, object)[best]
+    best_names[np.isnan(values).any(axis=1)] = None  # argmax returns the index of NaN
+    return best_names
 
 
 def _array(value: Any) -> np.ndarray:
     """Converts a model output to a NumPy array. Values of dtype float16 or bfloat16 become float32."""
-    result = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
-    if result.dtype.kind in "OSU":  # TensorFlow returns strings as bytes
-        texts = [item.decode("utf-8", "backslashreplace") if isinstance(item, bytes) else item for item in result.reshape(-1).tolist()]
-        return np.array(texts, object).reshape(result.shape)
-    return result.astype(np.float32) if result.dtype.kind == "V" or result.dtype == np.float16 else result
+    array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    if array.dtype.kind in "OSU":  # TensorFlow returns strings as bytes
+        texts = [text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text for text in array.reshape(-1).tolist()]
+        return np.array(texts, object).reshape(array.shape)
+    return array.astype(np.float32) if array.dtype.kind == "V" or array.dtype == np.float16 else array

@@ -80,7 +80,7 @@ class Examples:
             return self.find(index)[1]
         if isinstance(index, slice):
             return Examples(self.reader, self._numbers[index])
-        if (position := _position(index)) is None:
+        if (position := _to_index(index)) is None:
             raise TypeError(
                 f"examples[{index!r}] is invalid. Pass a number, a key or a slice, such as examples[17] or "
                 "examples[:100]."
@@ -112,7 +112,7 @@ class Examples:
         return f"<{self.reader.name}: {len(self):,} {'example' if len(self) == 1 else 'examples'}>"
 
 
-def _position(index: Any) -> int | None:
+def _to_index(index: Any) -> int | None:
     """Converts an index to a Python integer. Returns None for booleans, arrays and other values that are not
     integers."""
     try:
@@ -179,14 +179,14 @@ def record_decoder(
 
     def decode_features(serialized: tf.Tensor) -> Mapping[str, tf.Tensor]:
         parsed = parse_examples(serialized, schema)
-        results = {
+        decoded = {
             feature.name: _decode(parsed, feature, mask_dtype, channels)
             for feature in schema
             if feature.name not in of_objects
         }
         if of_objects:
-            results[OBJECTS] = targets.pad_objects({short: parsed[name] for name, short in of_objects.items()}, None)
-        return tf.nest.map_structure(lambda value: value[0], results)
+            decoded[OBJECTS] = targets.pad_objects({short: parsed[name] for name, short in of_objects.items()}, None)
+        return tf.nest.map_structure(lambda value: value[0], decoded)
 
     signature = [tf.TensorSpec([1], tf.string)]
     decode: Callable[[tf.Tensor], dict[str, Any]] | None = None

@@ -125,8 +125,8 @@ class Layout:
     def box_names(self) -> tuple[str, ...]:
         """The names of the features that store boxes: one feature for whole boxes, or four features for the four sides.
         Empty if the records have no boxes."""
-        result = (BBOX,) if BBOX in self.items else tuple(side for side in SIDES if side in self.items)
-        return tuple(self.items[name].name for name in result)
+        keys = (BBOX,) if BBOX in self.items else tuple(side for side in SIDES if side in self.items)
+        return tuple(self.items[name].name for name in keys)
 
 
 def default_targets(names: Iterable[str]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 
-MAX_WHOLE_BYTES = 1 << 30  # size limit of files that are read as a whole
+MAX_FILE_READ_BYTES = 1 << 30  # size limit of files that are read as a whole
 
 _KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"))
 _BLOCK_BYTES = 1 << 20
@@ -51,12 +51,12 @@ def read_regular(path: str) -> bytes:
     time.
 
     Raises:
-        OSError: The file does not exist, is not a regular file, or has more than `MAX_WHOLE_BYTES`.
+        OSError: The file does not exist, is not a regular file, or has more than `MAX_FILE_READ_BYTES`.
     """
     descriptor, status = open_regular(path)
     try:
-        if status.st_size > MAX_WHOLE_BYTES:
-            message = f"{status.st_size} bytes are too many: at most {MAX_WHOLE_BYTES} are allowed"
+        if status.st_size > MAX_FILE_READ_BYTES:
+            message = f"{status.st_size} bytes are too many: at most {MAX_FILE_READ_BYTES} are allowed"
             raise OSError(errno.EFBIG, message, path)
         return read_at(descriptor, status.st_size, 0) if status.st_size else _read_unsized(descriptor, path)
     finally:
@@ -69,6 +69,6 @@ def _read_unsized(descriptor: int, path: str) -> bytes:
     while data := os.pread(descriptor, _BLOCK_BYTES, num_bytes):
         chunks.append(data)
         num_bytes += len(data)
-        if num_bytes > MAX_WHOLE_BYTES:
-            raise OSError(errno.EFBIG, f"more than the allowed {MAX_WHOLE_BYTES} bytes", path)
+        if num_bytes > MAX_FILE_READ_BYTES:
+            raise OSError(errno.EFBIG, f"more than the allowed {MAX_FILE_READ_BYTES} bytes", path)
     return b"".join(chunks)

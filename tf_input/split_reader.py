@@ -72,9 +72,9 @@ class SplitReader:
         if augmentation is not None and augmentation.saturation + augmentation.hue and 1 == (config.channels or self._files.channels):
             message = "%s: images have 1 channel, so saturation and hue have no effect. Use brightness and contrast."
             _logger.warning(message, self.split)
-        result = hosts.hosts_of(self.split) if config.hosts is None else config.hosts
+        resolved_hosts = hosts.hosts_of(self.split) if config.hosts is None else config.hosts
         shuffle = config.order(self.split) is not None if config.shuffle is None else config.shuffle
-        return dataclasses.replace(config, hosts=result, shuffle=shuffle)
+        return dataclasses.replace(config, hosts=resolved_hosts, shuffle=shuffle)
 
     def plan(self, config: ReadConfig, *, holds: bool = True) -> Plan:
         """Returns the plan, which defines the records of each batch. It raises the same errors.
@@ -117,10 +117,10 @@ class SplitReader:
 
     def fingerprint(self, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
         """Returns the values by which a checkpoint recognizes the batches of a training; see `iterator_state.fingerprint`."""
-        resolved = {"shuffle": plan.kind, "num_examples": plan.share.num_examples, "selection": plan.selection and plan.selection.digest}
+        facts = {"shuffle": plan.kind, "num_examples": plan.share.num_examples, "selection": plan.selection and plan.selection.digest}
         if config.transform:
-            resolved["transform"] = self._files.transform.digest
-        return fingerprint(self._files.manifest, self.split, config, {**plan.decoder.resolved_options, **resolved}, self._files.fold)
+            facts["transform"] = self._files.transform.digest
+        return fingerprint(self._files.manifest, self.split, config, {**plan.decoder.resolved_options, **facts}, self._files.fold)
 
     def select(self, config: ReadConfig) -> Selection | None:
         """Returns the selection of records for an epoch; None if an epoch contains each record once. It raises the
@@ -244,15 +244,15 @@ class SplitReader:
     def _warn_of_aliasing(self, decoder: ExampleDecoder, is_cached: bool) -> None:
         """Warns once if images are downscaled by a factor of more than 2 without antialiasing. JPEGs are exempt."""
         for name in () if decoder.config.antialias or self._warned_of_aliasing else decoder.image_names:
-            result, shown = self._files.mean_size(name), decoder.sizes_of(name).shown
-            if result is None or shown is None or not is_cached and self._files.has_jpegs_only(name):
+            stored_size, shown = self._files.mean_size(name), decoder.sizes_of(name).shown
+            if stored_size is None or shown is None or not is_cached and self._files.has_jpegs_only(name):
                 continue
-            if min(stored / side for stored, side in zip(result, shown)) > _MOST_SHRINKING:
+            if min(stored / side for stored, side in zip(stored_size, shown)) > _MOST_SHRINKING:
                 self._warned_of_aliasing = True
                 _logger.warning(
                     "%s: %r has about %.0f x %.0f pixels and is read at %d x %d. PNGs, raw pixels and images that are cached in memory are "
                     "sampled without averaging, which aliases. antialias=True averages; `prepare --image_size` does it once, beforehand",
-                    *(self.split, name, *result, *shown),
+                    *(self.split, name, *stored_size, *shown),
                 )
 
     def _warn_of_crop(self, decoder: ExampleDecoder, config: ReadConfig) -> None:

@@ -4,10 +4,10 @@ Files are written completely or not at all. Failures raise an `OSError`. `input_
 of an input from temporary errors of a disk or object store.
 """
 
-from tf_input.regular_files import MAX_WHOLE_BYTES
+from tf_input.regular_files import MAX_FILE_READ_BYTES
 
 # A serialized tf.train.Example is a protocol buffer, which is limited to 2 GiB.
-MAX_FILE_BYTES = MAX_WHOLE_BYTES
+MAX_FILE_BYTES = MAX_FILE_READ_BYTES
 
 # Default time in seconds without a successful response after which an object store counts as unavailable.
 STORE_TIMEOUT = 120

@@ -164,17 +164,17 @@ class Findings:
         margin = _MARGIN if augmentation is not None and augmentation.crop else 1
         height, width = (math.ceil(item * margin) for item in self.config.height_and_width)
         num_bytes = self.num_examples * height * width * self.channels
-        result = f"images are {self.stored_side:,.0f} pixels on the short side, but only {side} are used"
+        finding = f"images are {self.stored_side:,.0f} pixels on the short side, but only {side} are used"
         if num_bytes <= self.config.memory_budget:
             command = self._prepare(f"{height}x{width}", "--image_size", f"exact={height}x{width}")
             yield (
-                f"{result}; stored in one size (other aspect ratios are stretched), the split takes {num_bytes / 1e6:,.1f} MB "
+                f"{finding}; stored in one size (other aspect ratios are stretched), the split takes {num_bytes / 1e6:,.1f} MB "
                 f"decoded and is cached in memory:\n  {command}"
             )
             return
         stored = math.ceil(side * _MARGIN)
         yield (
-            f"{result}; stored smaller, there is less to read and to decode:\n"
+            f"{finding}; stored smaller, there is less to read and to decode:\n"
             f"  {self._prepare(f'{stored}', '--image_size', f'short={stored}')}"
         )
 

@@ -64,14 +64,14 @@ def run(directory: str, split: str | None, config: ReadConfig, seconds: float) -
 def table(stages: list[Stage]) -> str:
     """Returns a table of the stages, as lines for a terminal."""
     added = [
-        max(0.0, item.cpu_seconds - before)
-        for item, before in zip(stages, [0.0, *(stage.cpu_seconds for stage in stages)])
+        max(0.0, stage_end.cpu_seconds - before)
+        for stage_end, before in zip(stages, [0.0, *(stage.cpu_seconds for stage in stages)])
     ]
-    rows = [_HEADINGS]
+    slots = [_HEADINGS]
     for stage, cpu_seconds, share in zip(stages, added, time_shares(stages)):
-        rows.append((stage.name, f"{stage.images_per_second:,.0f}", f"{cpu_seconds * 1e6:,.0f}", f"{share:.0%}"))
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return "\n".join("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows)
+        slots.append((stage.name, f"{stage.images_per_second:,.0f}", f"{cpu_seconds * 1e6:,.0f}", f"{share:.0%}"))
+    widths = [max(map(len, column)) for column in zip(*slots)]
+    return "\n".join("  ".join([slot[0].ljust(widths[0]), *map(str.rjust, slot[1:], widths[1:])]) for slot in slots)
 
 
 def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
@@ -87,12 +87,12 @@ def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
         return input_pipeline.read_batches(dataclasses.replace(plan, config=plain), make_batch, IteratorState(), prefetch=False, num_iterations=None)
 
     if plan.cached is None:
-        yield "read", read(lambda records, seed, rows: records[0])
-        yield "parse", read(lambda records, seed, rows: plan.decoder.parse_batch(records[0]))
-        yield "decode", read(lambda records, seed, rows: decoder.outputs(decoder.parse_batch(records[0]), rows=rows and rows[0]))
+        yield "read", read(lambda records, seed, slots: records[0])
+        yield "parse", read(lambda records, seed, slots: plan.decoder.parse_batch(records[0]))
+        yield "decode", read(lambda records, seed, slots: decoder.outputs(decoder.parse_batch(records[0]), slots=slots and slots[0]))
     else:
-        yield "gather", read(lambda numbers, seed, rows: plan.look_up(numbers[0]))
-        yield "resize", read(lambda numbers, seed, rows: decoder.outputs(plan.look_up(numbers[0]), rows=rows and rows[0]))
+        yield "gather", read(lambda numbers, seed, slots: plan.look_up(numbers[0]))
+        yield "resize", read(lambda numbers, seed, slots: decoder.outputs(plan.look_up(numbers[0]), slots=slots and slots[0]))
     if plan.config.augment:
         yield "augment", input_pipeline.read_batches(plan, plan.decode, IteratorState(), prefetch=False, num_iterations=None)
     yield "batch", input_pipeline.read_batches(plan, plan.decode, IteratorState(), num_iterations=None)

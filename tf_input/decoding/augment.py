@@ -17,7 +17,7 @@ _COLORS = 1  # folded into a batch's seed, so that colors are independent of cro
 _GROUP = 4  # number of pixels in one matrix row; rows of 3 values are too short to be fast
 
 
-class Rows(NamedTuple):
+class BatchSlots(NamedTuple):
     """The indices of examples in a global batch. Random numbers depend on these indices, so that the number of hosts
     does not change the augmentation.
 
@@ -31,7 +31,7 @@ class Rows(NamedTuple):
 
 
 def random_crops(
-    sizes: tf.Tensor, image_size: tuple[int, int], augmentation: Augmentation, seed: tf.Tensor, rows: Rows | None = None
+    sizes: tf.Tensor, image_size: tuple[int, int], augmentation: Augmentation, seed: tf.Tensor, slots: BatchSlots | None = None
 ) -> tuple[tf.Tensor | None, tf.Tensor | None]:
     """Draws random crop boxes and flips of images, for `decode.decode_boxes`.
 
@@ -40,17 +40,17 @@ def random_crops(
         image_size: The (height, width) to which the boxes will be resized.
         augmentation: The augmentation options.
         seed: The seed, int64 or int32 [2]. Equal seeds give equal results.
-        rows: The indices of these images in the global batch. None: 0 to batch - 1.
+        slots: The indices of these images in the global batch. None: 0 to batch - 1.
 
     Returns:
         The boxes (top, left, height, width), int32 [batch, 4], or None without random crops; and whether to flip each
         image, bool [batch], or None without flips.
     """
     boxes_seed, flip_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
-    boxes = random_boxes(sizes, image_size, augmentation.min_area, boxes_seed, rows) if augmentation.crop else None
+    boxes = random_boxes(sizes, image_size, augmentation.min_area, boxes_seed, slots) if augmentation.crop else None
     if not augmentation.flip:
         return boxes, None
-    return boxes, _draw(tf.shape(sizes)[0], (), flip_seed, rows) < 0.5
+    return boxes, _draw(tf.shape(sizes)[0], (), flip_seed, slots) < 0.5
 
 
 def seed_of(image: str, seed: tf.Tensor) -> tf.Tensor:
@@ -59,7 +59,7 @@ def seed_of(image: str, seed: tf.Tensor) -> tf.Tensor:
 
 
 def random_boxes(
-    sizes: tf.Tensor, image_size: tuple[int, int], min_area: float, seed: tf.Tensor, rows: Rows | None = None
+    sizes: tf.Tensor, image_size: tuple[int, int], min_area: float, seed: tf.Tensor, slots: BatchSlots | None = None
 ) -> tf.Tensor:
     """Draws a crop box of random area, position and aspect ratio in each image, as in https://arxiv.org/abs/1409.4842.
 
@@ -71,7 +71,7 @@ def random_boxes(
         image_size: The (height, width) to which the boxes will be resized.
         min_area: The smallest fraction of an image's area.
         seed: The seed, int64 or int32 [2]. Equal seeds give equal boxes.
-        rows: The indices of these images in the global batch. None: 0 to batch - 1.
+        slots: The indices of these images in the global batch. None: 0 to batch - 1.
 
     Returns:
         The boxes (top, left, height, width) in pixels, int32 [batch, 4].
@@ -79,38 +79,38 @@ def random_boxes(
     shape_seed, chunk_seed, place_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 3))
     num_images, attempts = tf.shape(sizes)[0], (_NUM_ATTEMPTS,)
     height, width = tf.unstack(tf.cast(sizes, tf.float32)[..., tf.newaxis], axis=1)  # [batch, 1] each
-    area = _exact(height * width * _draw(num_images, attempts, shape_seed, rows, min_area, 1.0))
-    log_range = _draw(num_images, attempts, chunk_seed, rows, -math.log(_MAX_STRETCH), math.log(_MAX_STRETCH))
+    area = _exact(height * width * _draw(num_images, attempts, shape_seed, slots, min_area, 1.0))
+    log_range = _draw(num_images, attempts, chunk_seed, slots, -math.log(_MAX_STRETCH), math.log(_MAX_STRETCH))
     aspect = tf.exp(_exact(log_range)) * (image_size[1] / image_size[0])
     extents = tf.stack([tf.sqrt(area / aspect), tf.sqrt(area * aspect)], axis=-1)  # [batch, attempts, 2]
     extents = tf.maximum(tf.cast(tf.round(extents), tf.int32), 1)
     fits = tf.reduce_all(extents <= sizes[:, tf.newaxis], axis=-1)
     first = tf.argmax(tf.cast(fits, tf.int32), axis=1)  # the first that fits; 0 if none does
     extents = tf.gather(extents, first, axis=1, batch_dims=1)  # [batch, 2]
-    indices = _draw(num_images, (2,), place_seed, rows)
-    corners = tf.cast(indices * tf.cast(sizes - extents + 1, tf.float32), tf.int32)
+    fractions = _draw(num_images, (2,), place_seed, slots)
+    corners = tf.cast(fractions * tf.cast(sizes - extents + 1, tf.float32), tf.int32)
     corners = tf.minimum(corners, sizes - extents)  # float32 may round up if a side is long
     boxes = tf.concat([corners, extents], axis=1)
     return tf.where(tf.reduce_any(fits, axis=1, keepdims=True), boxes, central_boxes(sizes, image_size))
 
 
 def _draw(
-    num_images: tf.Tensor, shape: tuple[int, ...], seed: tf.Tensor, rows: Rows | None, least: float = 0.0, most: float = 1.0
+    num_images: tf.Tensor, shape: tuple[int, ...], seed: tf.Tensor, slots: BatchSlots | None, low: float = 0.0, high: float = 1.0
 ) -> tf.Tensor:
     """Returns uniform random numbers for each image, float32 [num_images, *shape]."""
-    if rows is None:
-        return _uniform((num_images, *shape), seed, least, most)
-    return tf.gather(_uniform((rows.count, *shape), seed, least, most), tf.maximum(rows.numbers, 0))
+    if slots is None:
+        return _uniform((num_images, *shape), seed, low, high)
+    return tf.gather(_uniform((slots.count, *shape), seed, low, high), tf.maximum(slots.numbers, 0))
 
 
-def _uniform(shape: tuple[Any, ...], seed: tf.Tensor, least: float, most: float) -> tf.Tensor:
+def _uniform(shape: tuple[Any, ...], seed: tf.Tensor, low: float, high: float) -> tf.Tensor:
     """Returns the same numbers as `tf.random.stateless_uniform`, but uses half as many ops."""
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
     algorithm = tf.random.Algorithm.AUTO_SELECT.value
     numbers = tf.raw_ops.StatelessRandomUniformV2(shape=tf.stack(shape), key=key, counter=counter, alg=algorithm)
-    span = np.float32(most) - np.float32(least)
+    span = np.float32(high) - np.float32(low)
     numbers = numbers if span == 1 else numbers * span
-    return numbers + np.float32(least) if least else numbers
+    return numbers + np.float32(low) if low else numbers
 
 
 def _exact(numbers: tf.Tensor) -> tf.Tensor:
@@ -137,7 +137,7 @@ class ColorChanges(NamedTuple):
     contrast: tf.Tensor | None = None
 
 
-def jitter_colors(images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor, rows: Rows | None = None) -> tf.Tensor:
+def jitter_colors(images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor, slots: BatchSlots | None = None) -> tf.Tensor:
     """Changes the colors of each image at random.
 
     Args:
@@ -145,21 +145,21 @@ def jitter_colors(images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor
             1 (grayscale, without saturation and hue).
         augmentation: The augmentation options. Without color changes, nothing is computed.
         seed: The seed, int64 or int32 [2]. Equal seeds give equal color changes, independently of crops and flips.
-        rows: The indices of these images in the global batch. None: 0 to batch - 1.
+        slots: The indices of these images in the global batch. None: 0 to batch - 1.
 
     Returns:
         The changed images, uint8 of the same shape, rounded and clipped once after all changes.
     """
     if not augmentation.jitters:
         return images
-    return change_colors(images, random_colors(tf.shape(images)[0], augmentation, seed, rows))
+    return change_colors(images, random_colors(tf.shape(images)[0], augmentation, seed, slots))
 
 
-def random_colors(num_images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor, rows: Rows | None = None) -> ColorChanges:
+def random_colors(num_images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor, slots: BatchSlots | None = None) -> ColorChanges:
     """Draws a random color change for each image. Disabling one kind of change does not affect the random numbers of
     the other kinds."""
     seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(_COLORS, seed.dtype))
-    draws = _draw(num_images, (4,), seed, rows, -1.0, 1.0)
+    draws = _draw(num_images, (4,), seed, slots, -1.0, 1.0)
     brightness, contrast, saturation, turn = tf.unstack(draws, axis=1)
     return ColorChanges(
         1 + augmentation.brightness * brightness,

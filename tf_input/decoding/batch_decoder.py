@@ -30,7 +30,7 @@ class BatchDecoder:
     size: int | None = None
 
     def __call__(
-        self, inputs: Sequence[tf.Tensor | Mapping[str, Any]], seed: tf.Tensor | None = None, rows: Sequence[tf.Tensor] | None = None
+        self, inputs: Sequence[tf.Tensor | Mapping[str, Any]], seed: tf.Tensor | None = None, slots: Sequence[tf.Tensor] | None = None
     ) -> Any:
         """Decodes a batch.
 
@@ -38,7 +38,7 @@ class BatchDecoder:
             inputs: For each component, records, string [n], or features from `ExampleDecoder.parse_batch` or
                 `decode_stored`.
             seed: The random seed, as in `ExampleDecoder.outputs`.
-            rows: For each component, batch slots, int64 [n], as in `ExampleDecoder.outputs`. None: a whole batch of a
+            slots: For each component, batch slots, int64 [n], as in `ExampleDecoder.outputs`. None: a whole batch of a
                 split.
 
         Returns:
@@ -48,49 +48,56 @@ class BatchDecoder:
         Raises:
             ValueError: Components return different features.
         """
-        outputs = [self._decode(part, item, seed, rows and rows[part]) for part, item in enumerate(inputs)]
-        return self._join(outputs, rows) if self.names else outputs[0]
+        outputs = [self._decode(component, item, seed, slots and slots[component]) for component, item in enumerate(inputs)]
+        return self._join(outputs, slots) if self.names else outputs[0]
 
     @property
     def num_output_bytes(self) -> int:
         """The approximate size of an example in a batch, in bytes."""
         return max(decoder.num_output_bytes for decoder in self.decoders)
 
-    def join_rows(self, rows: Sequence[tf.Tensor]) -> tf.Tensor:
+    def join_slots(self, slots: Sequence[tf.Tensor]) -> tf.Tensor:
         """Returns the batch slot of each returned example, int64 [batch]."""
-        return tf.gather(tf.concat(rows, axis=0), _order(rows)) if self.names else rows[0]
+        return tf.gather(tf.concat(slots, axis=0), _order(slots)) if self.names else slots[0]
 
-    def _decode(self, part: int, inputs: tf.Tensor | Mapping[str, Any], seed: tf.Tensor | None, rows: tf.Tensor | None) -> Any:
-        parsed = dict(inputs) if isinstance(inputs, Mapping) else self.decoders[part].parse_batch(inputs)
-        for name, numbers in self.labels[part].items():
+    def _decode(self, component: int, inputs: tf.Tensor | Mapping[str, Any], seed: tf.Tensor | None, slots: tf.Tensor | None) -> Any:
+        parsed = dict(inputs) if isinstance(inputs, Mapping) else self.decoders[component].parse_batch(inputs)
+        for name, numbers in self.labels[component].items():
             if name in parsed:
                 parsed[name] = _renumber(parsed[name], numbers)
-        return self.decoders[part].outputs(parsed, seed, rows)
+        return self.decoders[component].outputs(parsed, seed, slots)
 
-    def _join(self, outputs: Sequence[Any], rows: Sequence[tf.Tensor]) -> Any:
-        results = [dict(_leaves(output)) for output in outputs]
-        for name, entry in zip(self.names, results):
-            if differing := sorted(set(entry) ^ set(results[0])):
+    def _join(self, outputs: Sequence[Any], slots: Sequence[tf.Tensor]) -> Any:
+        leaves = [dict(_leaves(output)) for output in outputs]
+        for name, component_leaves in zip(self.names, leaves):
+            if differing := sorted(set(component_leaves) ^ set(leaves[0])):
                 raise ValueError(
-                    f"{self.names[0]} has {', '.join(results[0])}, and {name} has {', '.join(entry)}. All components of a "
+                    f"{self.names[0]} has {', '.join(leaves[0])}, and {name} has {', '.join(component_leaves)}. All components of a "
                     "mixture must "
                     f"have the same features: {differing[0]} is not in both."
                 )
-        order = _order(rows)
-        indices = tf.split(tf.argsort(order), [tf.size(row) for row in rows], num=len(rows))
-        of_objects = {f"{path.removesuffix(VALID)}{LABEL}" for path in results[0] if path.endswith(f"/{VALID}")}
+        order = _order(slots)
+        indices = tf.split(tf.argsort(order), [tf.size(slot) for slot in slots], num=len(slots))
+        of_objects = {f"{path.removesuffix(VALID)}{LABEL}" for path in leaves[0] if path.endswith(f"/{VALID}")}
         joined = [
-            self._join_leaf(path, [item[path] for item in results], indices, order, NO_LABEL if path in of_objects else 0) for path in results[0]
+            self._join_leaf(
+                path,
+                [component_leaves[path] for component_leaves in leaves],
+                indices,
+                order,
+                NO_LABEL if path in of_objects else 0,
+            )
+            for path in leaves[0]
         ]
         return tf.nest.pack_sequence_as(outputs[0], joined)
 
-    def _join_leaf(self, path: str, values: Sequence[Any], locations: Sequence[tf.Tensor], order: tf.Tensor, fill: int) -> Any:
+    def _join_leaf(self, path: str, values: Sequence[Any], indices: Sequence[tf.Tensor], order: tf.Tensor, fill: int) -> Any:
         shapes, dtypes = [entry.shape[1:] for entry in values], {value.dtype for value in values}
         are_ragged = {isinstance(element, tf.RaggedTensor) for element in values}
         if len(dtypes) > 1 or len(are_ragged) > 1 or any(not member.is_compatible_with(shapes[0]) for member in shapes):
-            existing = [f"{name} has {one_value.dtype.name} {[*one_value.shape[1:]]}" for name, one_value in zip(self.names, values)]
+            descriptions = [f"{name} has {value.dtype.name} {[*value.shape[1:]]}" for name, value in zip(self.names, values)]
             raise ValueError(
-                f"{path}: {', '.join(existing)}. All components must have the same type and "
+                f"{path}: {', '.join(descriptions)}. All components must have the same type and "
                 f"shape{_advice(shapes, dtypes)}."
             )
         if True in are_ragged:
@@ -98,12 +105,12 @@ class BatchDecoder:
         if not all(item.is_fully_defined() for item in shapes):
             values = _padded(values, fill)
         shape = [self.size, *(None if len(set(sizes)) > 1 else sizes[0] for sizes in zip(*shapes))]
-        return tf.ensure_shape(tf.dynamic_stitch(locations, values), shape)
+        return tf.ensure_shape(tf.dynamic_stitch(indices, values), shape)
 
 
-def _order(rows: Sequence[tf.Tensor]) -> tf.Tensor:
+def _order(slots: Sequence[tf.Tensor]) -> tf.Tensor:
     """Returns the indices that sort the examples of a batch by slot, with padding last, int32 [batch]."""
-    joined = tf.concat(rows, axis=0)
+    joined = tf.concat(slots, axis=0)
     return tf.argsort(tf.where(joined < 0, joined.dtype.max, joined), stable=True)
 
 

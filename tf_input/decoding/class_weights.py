@@ -15,7 +15,7 @@ def class_targets(features: Mapping[str, Feature], targets: Sequence[str]) -> li
     return [feature.name for feature in chosen if feature.kind == "class_label" and not feature.shape]
 
 
-def weighed(features: Mapping[str, Feature], targets: Sequence[str]) -> list[str]:
+def weighted_targets(features: Mapping[str, Feature], targets: Sequence[str]) -> list[str]:
     """Returns the names of the targets that support class weights: masks, and targets with one class label per
     example."""
     single = class_targets(features, targets)
@@ -51,7 +51,7 @@ def weight_tables(
     """
     if option is None:
         return {}
-    known, given = weighed(features, targets), option
+    known, given = weighted_targets(features, targets), option
     if not known:
         raise ValueError(
             f"class_weight={option!r} needs a target that is a class label or a mask. "

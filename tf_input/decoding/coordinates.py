@@ -25,18 +25,18 @@ def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence
         A message; "" if no feature looks like coordinates.
     """
     changes = _changes(decoder)
-    names = [name for name in decoder.asked_for if is_number_or_list(decoder.features[name])] if changes else []
+    names = [name for name in decoder.feature_names if is_number_or_list(decoder.features[name])] if changes else []
     named = [name for name in names if has_name_of_coordinates(decoder.features[name])]
-    result = named if changes != ["resized"] else []  # relative coordinates do not change when images are only resized
-    if others := [name for name in names if name not in result and (name in named or decoder.features[name].shape)]:
+    unmoved = named if changes != ["resized"] else []  # relative coordinates do not change when images are only resized
+    if others := [name for name in names if name not in unmoved and (name in named or decoder.features[name].shape)]:
         ranges = _ranges(decoder, others, read_sample())
         size = decoder.max_size or decoder.stored_size
-        result = [*result, *(name for name in others if _is_in_pixels(ranges.get(name), name in named, size))]
-    if not result:
+        unmoved = [*unmoved, *(name for name in others if _is_in_pixels(ranges.get(name), name in named, size))]
+    if not unmoved:
         return ""
-    verb = "looks like coordinates and stays" if len(result) == 1 else "look like coordinates and stay"
+    verb = "looks like coordinates and stays" if len(unmoved) == 1 else "look like coordinates and stay"
     return (
-        f"{', '.join(map(repr, result))} {verb} as stored while images are {', '.join(changes)}. Store coordinates as "
+        f"{', '.join(map(repr, unmoved))} {verb} as stored while images are {', '.join(changes)}. Store coordinates as "
         "fractions of the image's width and height (0 to 1) and read with fit='stretch' without augment, or move them "
         "in map_batch."
     )

@@ -66,7 +66,7 @@ def compute_crops(
     augmentation: Augmentation | None = None,
     seed: tf.Tensor | None = None,
     scales: bool = False,
-    rows: augment.Rows | None = None,
+    slots: augment.BatchSlots | None = None,
     leader: CropGeometry | None = None,
 ) -> CropGeometry:
     """Computes the visible part of each image.
@@ -79,7 +79,7 @@ def compute_crops(
         seed: The seed, int64 [2], for an augmentation. Equal seeds give equal results.
         scales: Whether JPEGs much larger than `image_size` are downscaled during decoding. Their boxes then move by
             less than an output pixel, so that their edges are between pixels of the smaller image.
-        rows: The indices of these images in the global batch. None: 0 to batch - 1.
+        slots: The indices of these images in the global batch. None: 0 to batch - 1.
         leader: The crops of other images of the same examples, whose random crops and flips these images share; None:
             independent crops.
     """
@@ -87,7 +87,7 @@ def compute_crops(
     if augmentation is not None and leader is not None:
         boxes, flipped = leader.same_parts(sizes), leader.flipped
     elif augmentation is not None:
-        boxes, flipped = augment.random_crops(sizes, image_size, augmentation, seed, rows)
+        boxes, flipped = augment.random_crops(sizes, image_size, augmentation, seed, slots)
     if augmentation is None or not augmentation.crop:
         boxes = central_boxes(sizes, image_size) if fit == "crop" else tf.concat([tf.zeros_like(sizes), sizes], axis=1)
     extents = fitting_extents(sizes, image_size) if fit in FRAMED else None

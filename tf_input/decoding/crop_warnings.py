@@ -23,7 +23,7 @@ class CropWarnings:
     crops."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._logged_messages: set[str] = set()
 
     def log_warnings(self, split: str, decoder: ExampleDecoder, config: ReadConfig, read_sample: Callable[[], Sequence[bytes]]) -> None:
         """Logs warnings about boxes, masks and dense targets outside a crop, and about features that look like
@@ -38,9 +38,9 @@ class CropWarnings:
         if config.fit == "crop" and decoder.default_fit == "pad" and len(records := read_sample()):
             messages.append(describe_lost(decoder, records))
         for message in messages:
-            if message and (reported := f"{split}: {message}") not in self._told:
-                self._told.add(reported)
-                _logger.warning(reported)
+            if message and (text := f"{split}: {message}") not in self._logged_messages:
+                self._logged_messages.add(text)
+                _logger.warning(text)
 
 
 def read_sample(reader: RecordReader, shards: Sequence[ShardInfo]) -> list[bytes]:

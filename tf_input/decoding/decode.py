@@ -69,13 +69,13 @@ def _keeps_alpha(encoded: tf.Tensor) -> tf.Tensor:
 
 def convert_channels(images: tf.Tensor, channels: int) -> tf.Tensor:
     """Converts the channels of uint8 or uint16 images, [..., height, width, 1, 3 or 4], to 1, 3 or 4."""
-    result, dtype = images.shape[-1], images.dtype
-    if result == channels:
+    num_channels, dtype = images.shape[-1], images.dtype
+    if num_channels == channels:
         return images
     if channels == 1:
         luma = tf.reduce_sum(tf.cast(images[..., :NUM_CHANNELS], tf.float32) * LUMA, axis=-1, keepdims=True)
         return tf.cast(luma + 0.5, dtype)
-    colors = images[..., :NUM_CHANNELS] if result > 1 else tf.repeat(images, NUM_CHANNELS, axis=-1)
+    colors = images[..., :NUM_CHANNELS] if num_channels > 1 else tf.repeat(images, NUM_CHANNELS, axis=-1)
     opaque = tf.fill(tf.shape(images[..., :1]), tf.constant(dtype.max, dtype))
     return tf.concat([colors, opaque], axis=-1) if channels > NUM_CHANNELS else colors
 
@@ -266,9 +266,9 @@ def stored_sizes(encoded: tf.Tensor) -> tf.Tensor:
         The heights and widths in pixels, int32 [batch, 2].
     """
 
-    def size_of(item: tf.Tensor) -> tf.Tensor:
+    def size_of(encoded_image: tf.Tensor) -> tf.Tensor:
         shape = tf.cond(
-            tf.io.is_jpeg(item), lambda: tf.io.extract_jpeg_shape(item), lambda: tf.shape(decode_image(item))
+            tf.io.is_jpeg(encoded_image), lambda: tf.io.extract_jpeg_shape(encoded_image), lambda: tf.shape(decode_image(encoded_image))
         )
         return shape[:2]
 

@@ -51,7 +51,7 @@ class ExampleDecoder:
         class_weights: The weight of each label, for targets with one class label.
         has_padding: Whether batches may contain padding examples, whose weight is 0. Other examples then have weight 1
             by default.
-        num_rows: The largest number of examples that are decoded together; None: this host's part of a batch.
+        max_examples: The largest number of examples that are decoded together; None: this host's part of a batch.
         stored_channels: The default number of channels of encoded images; 1 if all of them are grayscale.
         parse_keys: A function from records to their keys, string [batch]; None if records have no keys.
     """
@@ -67,7 +67,7 @@ class ExampleDecoder:
     others: Mapping[str, ImageSizes] = dataclasses.field(default_factory=dict)
     class_weights: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     has_padding: bool = False
-    num_rows: int | None = None
+    max_examples: int | None = None
     stored_channels: int = decode.NUM_CHANNELS
     parse_keys: Callable[[tf.Tensor], tf.Tensor] | None = None
 
@@ -83,11 +83,11 @@ class ExampleDecoder:
             object.__setattr__(self, "config", dataclasses.replace(self.config, fit=self.default_fit))
         lists.check_lists(self.config, self.targets, self.features, bool(self._framed))
         if any(map(self.changes_geometry, self.image_names)) or self.config.augmentation is not None:
-            feature_checks.check_image(self.config, self.asked_for, self.features)
+            feature_checks.check_image(self.config, self.feature_names, self.features)
             for name in self.image_names:
                 feature_checks.check_colors(self.config, self._channels_of(self.features[name]), self.features[name])
         if self.changes_geometry():
-            feature_checks.check_matrices(self.config, self.asked_for, self.features)
+            feature_checks.check_matrices(self.config, self.feature_names, self.features)
 
     def __call__(self, serialized: tf.Tensor, seed: tf.Tensor | None = None) -> Any:
         """Decodes a batch of records.
@@ -98,10 +98,10 @@ class ExampleDecoder:
         """
         return self.outputs(self.parse_batch(serialized), seed)
 
-    def decode(self, serialized: tf.Tensor, seed: tf.Tensor | None, rows: tf.Tensor) -> Any:
+    def decode(self, serialized: tf.Tensor, seed: tf.Tensor | None, slots: tf.Tensor) -> Any:
         """Decodes records, given their batch slots. The batch slots of the examples are used only if batches may
         contain padding."""
-        return self.outputs(self.parse_batch(serialized), seed, rows if self.has_padding else None)
+        return self.outputs(self.parse_batch(serialized), seed, slots if self.has_padding else None)
 
     def parse_batch(self, serialized: tf.Tensor) -> dict[str, Any]:
         """Parses records, string [batch], to the features that `outputs` needs, by name. Images are not decoded."""
@@ -123,25 +123,25 @@ class ExampleDecoder:
             tf.errors.InvalidArgumentError: An image is corrupt or has another size. Raised when the tensors are
                 computed.
         """
-        return {name: self._whole(name, value) for name, value in parsed.items()}
+        return {name: self._decode_uncropped(name, value) for name, value in parsed.items()}
 
-    def outputs(self, parsed: Mapping[str, Any], seed: tf.Tensor | None = None, rows: tf.Tensor | None = None) -> Any:
+    def outputs(self, parsed: Mapping[str, Any], seed: tf.Tensor | None = None, slots: tf.Tensor | None = None) -> Any:
         """Converts parsed or decoded features to `x`, `(x, y)` or `(x, y, weight)`; with keys, to `(batch, keys)`.
 
         Args:
             parsed: The features of at most `config.batch_size` examples, from `parse_batch` or `decode_stored`.
             seed: The random seed, as in `__call__`.
-            rows: The indices of the examples in the global batch, int64 [batch], negative for padding. None: the
+            slots: The indices of the examples in the global batch, int64 [batch], negative for padding. None: the
                 examples are the first examples of the global batch, without padding.
         """
-        batch = self._batch(parsed, seed, rows)
+        batch = self._batch(parsed, seed, slots)
         if not self.config.keys:
             return batch
-        return batch, tf.where(rows >= 0, parsed[KEYS], "") if self.has_padding else parsed[KEYS]
+        return batch, tf.where(slots >= 0, parsed[KEYS], "") if self.has_padding else parsed[KEYS]
 
-    def _batch(self, parsed: Mapping[str, Any], seed: tf.Tensor | None, rows: tf.Tensor | None) -> Any:
-        parsed = {name: self._whole(name, value) if self._is_list_of_tensors(name) else value for name, value in parsed.items()}
-        drawn = None if rows is None else augment.Rows(rows, self.config.batch_size)
+    def _batch(self, parsed: Mapping[str, Any], seed: tf.Tensor | None, slots: tf.Tensor | None) -> Any:
+        parsed = {name: self._decode_uncropped(name, value) if self._is_list_of_tensors(name) else value for name, value in parsed.items()}
+        drawn = None if slots is None else augment.BatchSlots(slots, self.config.batch_size)
         crops = self._all_crops(parsed, seed, drawn)
         inputs = {name: self._output(name, parsed, crops, seed, drawn) for name in self.config.input_names}
         if self.config.ragged == "mask":
@@ -159,7 +159,7 @@ class ExampleDecoder:
             return x, _one_or_all(y)
         weight = parsed[WEIGHT] if self._reads_weights else tf.ones([_num_examples(parsed)])
         if self.has_padding:
-            weight *= tf.cast(rows >= 0, weight.dtype)
+            weight *= tf.cast(slots >= 0, weight.dtype)
         return x, _one_or_all(y), self._weights(weight, labels, masks)
 
     def _one_hot(self, name: str, value: Any) -> Any:
@@ -225,7 +225,7 @@ class ExampleDecoder:
     def resolved_options(self) -> dict[str, Any]:
         """The reading options in a canonical form. Options that give the same batches become equal."""
         sizes = {name: self.sizes_of(name).shown for name in self.image_names}
-        images = [item for item in map(self.features.get, self.asked_for) if item.kind in IMAGE_KINDS]
+        images = [item for item in map(self.features.get, self.feature_names) if item.kind in IMAGE_KINDS]
         are_usual = all(self._usual_channels(image) == self.config.channels for image in images)
         return {
             "channels": None if are_usual else self.config.channels,
@@ -254,7 +254,7 @@ class ExampleDecoder:
         """The size of a decoded example in bytes, without the contents of lists and strings. None if examples can't be
         cached. Only examples with images, masks or dense targets of equal sizes can be cached.
         """
-        features = [self._settled(self.features[name]) for name in self.asked_for]
+        features = [self._with_static_shape(self.features[name]) for name in self.feature_names]
         stored = [(entry, self.sizes_of(entry.name).stored) for entry in features if entry.kind in STORED_KINDS]
         if (
             self.config.encoded
@@ -273,7 +273,7 @@ class ExampleDecoder:
     def growth(self) -> int:
         """The largest ratio of the memory of lists and strings to their size in records; 0 without lists and
         strings."""
-        features = [self.features[name] for name in self.asked_for]
+        features = [self.features[name] for name in self.feature_names]
         if any(feature.is_ragged and FEATURE_KINDS[feature.kind] != "float" for feature in features):
             return _MOST_GROWTH
         has_any = self.config.keys or any(item.kind == "text" or item.is_ragged or lists.is_list(item) or lists.is_grid(item) for item in features)
@@ -283,7 +283,7 @@ class ExampleDecoder:
     def num_output_bytes(self) -> int:
         """The approximate size of an example in a batch, in bytes. Variable-length lists count as one value."""
         num_bytes = 0
-        for feature in (self.features[name] for name in self.asked_for):
+        for feature in (self.features[name] for name in self.feature_names):
             area = math.prod(self.sizes_of(feature.name).shown or ())
             if depth := self._pixel_bytes(feature):
                 num_bytes += area * depth
@@ -298,7 +298,7 @@ class ExampleDecoder:
     @property
     def unsized(self) -> list[str]:
         """The names of image features whose images are decoded in varying sizes. `image` also stands for its masks."""
-        stored = [entry for entry in map(self.features.get, self.asked_for) if entry.kind in STORED_KINDS or _is_of_any_size(entry)]
+        stored = [entry for entry in map(self.features.get, self.feature_names) if entry.kind in STORED_KINDS or _is_of_any_size(entry)]
         names = dict.fromkeys(item.name if is_other_image(item) else IMAGE for item in stored)
         return [name for name in names if self.sizes_of(name).shown is None]
 
@@ -313,7 +313,7 @@ class ExampleDecoder:
             return "unscaled"
         augmentation = self.config.augmentation
         is_cropped = augmentation is not None and augmentation.crop
-        return "pad" if not is_cropped and any(map(self.is_spatial_target, self.asked_for)) else "crop"
+        return "pad" if not is_cropped and any(map(self.is_spatial_target, self.feature_names)) else "crop"
 
     def is_spatial_target(self, name: str) -> bool:
         """Returns whether a feature is a spatial target: boxes, a mask or a dense target, but not an image."""
@@ -321,7 +321,7 @@ class ExampleDecoder:
         return name != IMAGE and (feature.kind in ("bbox", "mask") or is_dense_target(feature) or self._is_classes(feature))
 
     @functools.cached_property
-    def asked_for(self) -> list[str]:
+    def feature_names(self) -> list[str]:
         """The names of the features that are read."""
         names: list[str] = []
         for name in (*self.config.input_names, *self.targets):
@@ -331,7 +331,7 @@ class ExampleDecoder:
     @functools.cached_property
     def image_names(self) -> tuple[str, ...]:
         """The names of the image features that may be cropped or resized, including `image` if masks or boxes are."""
-        seen = [feature for feature in map(self.features.get, self.asked_for) if depends_on_crop(feature)]
+        seen = [feature for feature in map(self.features.get, self.feature_names) if depends_on_crop(feature)]
         others = sorted(item.name for item in seen if is_other_image(item))
         return (*[IMAGE] * (len(others) < len(seen)), *others)
 
@@ -349,10 +349,10 @@ class ExampleDecoder:
         """Returns whether images are cropped, flipped or resized."""
         augmentation, sizes = self.config.augmentation, self.sizes_of(name)
         moves = augmentation is not None and (augmentation.crop or augmentation.flip)
-        differ = name == IMAGE and any(_is_of_any_size(self._settled(self.features[item])) for item in self.asked_for)
+        differ = name == IMAGE and any(_is_of_any_size(self._with_static_shape(self.features[item])) for item in self.feature_names)
         return name in self.image_names and (moves or differ or sizes.shown != sizes.stored)
 
-    def _settled(self, feature: Feature) -> Feature:
+    def _with_static_shape(self, feature: Feature) -> Feature:
         """Returns the feature. The tensor `image` has a static shape if all images have the same size."""
         if feature.kind != "tensor" or feature.name != IMAGE or self.stored_size is None:
             return feature
@@ -365,7 +365,7 @@ class ExampleDecoder:
 
     def wanted(self) -> list[str]:
         """Returns the names of the features to parse."""
-        names = list(self.asked_for)
+        names = list(self.feature_names)
         for name in self.image_names:
             if self.changes_geometry(name) and self.sizes_of(name).stored is None:
                 names += sides_of(name) if self._states_sizes(name) else [name]
@@ -378,7 +378,7 @@ class ExampleDecoder:
         self,
         parsed: Mapping[str, Any],
         seed: tf.Tensor | None = None,
-        rows: augment.Rows | None = None,
+        slots: augment.BatchSlots | None = None,
         name: str = IMAGE,
         leader: CropGeometry | None = None,
     ) -> CropGeometry | None:
@@ -402,16 +402,18 @@ class ExampleDecoder:
         else:
             sizes = decode.stored_sizes(parsed[name])
         augmentation, seed = self.config.augmentation, self._seed_of(name, seed)
-        crops = compute_crops(sizes, known.shown, self.config.fit, augmentation, seed, self._scales(name), rows, leader)
+        crops = compute_crops(sizes, known.shown, self.config.fit, augmentation, seed, self._scales(name), slots, leader)
         return crops._replace(antialias=self.config.antialias)
 
-    def _all_crops(self, parsed: Mapping[str, Any], seed: tf.Tensor | None, rows: augment.Rows | None) -> dict[str, CropGeometry | None]:
+    def _all_crops(
+        self, parsed: Mapping[str, Any], seed: tf.Tensor | None, slots: augment.BatchSlots | None
+    ) -> dict[str, CropGeometry | None]:
         """Returns the crops of all images by name. Images that are augmented together have the same crops and flips."""
-        results: dict[str, CropGeometry | None] = {}
+        all_crops: dict[str, CropGeometry | None] = {}
         for name in self.image_names:
             leader = self._leader(name)
-            results[name] = self.crops(parsed, seed, rows, name, results.get(leader) if leader != name else None)
-        return results
+            all_crops[name] = self.crops(parsed, seed, slots, name, all_crops.get(leader) if leader != name else None)
+        return all_crops
 
     def _leader(self, name: str) -> str:
         """Returns the name of the image that determines the random crops and flips of the given image."""
@@ -444,7 +446,7 @@ class ExampleDecoder:
         parsed: Mapping[str, Any],
         all_crops: Mapping[str, CropGeometry | None],
         seed: tf.Tensor | None,
-        rows: augment.Rows | None,
+        slots: augment.BatchSlots | None,
     ) -> Any:
         crops = all_crops.get(IMAGE)
         if name == OBJECTS:
@@ -462,9 +464,9 @@ class ExampleDecoder:
         if feature.kind == "tensor":
             return self._tensor(name, parsed, crops)
         if feature.kind in IMAGE_KINDS:
-            return self._colored(self._seen(name, value, all_crops[name]), self._seed_of(name, seed), rows)
+            return self._colored(self._crop_and_decode(name, value, all_crops[name]), self._seed_of(name, seed), slots)
         if feature.kind == "mask":
-            return tf.cast(self._seen(name, value, crops), self.mask_dtype)
+            return tf.cast(self._crop_and_decode(name, value, crops), self.mask_dtype)
         if feature.kind == "class_label" and feature.is_ragged:
             return targets.multi_hot(value, len(feature.label_names))
         if crops is None:
@@ -475,7 +477,7 @@ class ExampleDecoder:
 
     def _tensor(self, name: str, parsed: Mapping[str, Any], crops: CropGeometry | None) -> Any:
         """Returns the values of tensors, cropped to the visible part if they are images or dense targets."""
-        feature, value = self._settled(self.features[name]), self._whole(name, parsed[name])
+        feature, value = self._with_static_shape(self.features[name]), self._decode_uncropped(name, parsed[name])
         if crops is None or not is_dense_target(feature):
             return value
         if _is_of_any_size(feature):
@@ -488,12 +490,12 @@ class ExampleDecoder:
         image = self.features.get(IMAGE)
         return feature.kind == "integer" and image is not None and is_dense_target(image) and feature.shape == (*image.shape[:2], 1)
 
-    def _seen(self, name: str, value: tf.Tensor, crops: CropGeometry | None) -> tf.Tensor:
+    def _crop_and_decode(self, name: str, value: tf.Tensor, crops: CropGeometry | None) -> tf.Tensor:
         """Crops images or masks to their visible parts, and decodes them if necessary."""
         kind, stored = self.features[name].kind, self.sizes_of(name).stored
         if kind == "pixels" or crops is None or kind == "image" and stored and uncropped_images.is_small(stored):
             num_hosts, _ = self.config.hosts or (1, 0)
-            value = self._whole(name, value, self.num_rows or self.config.batch_size // num_hosts)
+            value = self._decode_uncropped(name, value, self.max_examples or self.config.batch_size // num_hosts)
         if crops is None:
             return value
         if value.dtype != tf.string:
@@ -503,15 +505,15 @@ class ExampleDecoder:
         of_images = self._channels_of(self.features[name]), _dtype(self.features[name]), crops.antialias
         return decode.decode_boxes(value, crops.boxes, crops.image_size, crops.flipped, crops.extents, crops.ratios, *of_images)
 
-    def _whole(self, name: str, value: Any, batch_size: int | None = None) -> Any:
+    def _decode_uncropped(self, name: str, value: Any, batch_size: int | None = None) -> Any:
         """Decodes images, masks and tensors without cropping. Tensors of varying shape and features of other kinds are
         unchanged."""
         feature = self.features.get(name)  # None for the shape of a tensor and the size of an image
         if feature is None or feature.kind not in (*STORED_KINDS, "tensor") or value.dtype != tf.string:
             return value
         if feature.kind == "tensor":
-            resolved = self._settled(feature)
-            return value if _is_of_any_size(resolved) or lists.is_grid(resolved) else tensors.decode_tensors(value, resolved)
+            sized = self._with_static_shape(feature)
+            return value if _is_of_any_size(sized) or lists.is_grid(sized) else tensors.decode_tensors(value, sized)
         if feature.kind == "pixels":
             return decode.convert_channels(decode.decode_pixels(value, feature.shape), self._channels_of(feature))
         stored = self.sizes_of(name).stored
@@ -522,11 +524,11 @@ class ExampleDecoder:
         are_grey = self.stored_channels == 1
         return uncropped_images.decode_uncropped_images(value, stored, batch_size, self._channels_of(feature), _dtype(feature), are_grey)
 
-    def _colored(self, images: tf.Tensor, seed: tf.Tensor | None, rows: augment.Rows | None) -> tf.Tensor:
+    def _colored(self, images: tf.Tensor, seed: tf.Tensor | None, slots: augment.BatchSlots | None) -> tf.Tensor:
         augmentation = self.config.augmentation
         if augmentation is None or not augmentation.jitters:
             return images
-        return augment.jitter_colors(images, augmentation, seed, rows)
+        return augment.jitter_colors(images, augmentation, seed, slots)
 
 
 def _dtype(feature: Feature) -> tf.DType:

@@ -26,8 +26,8 @@ def check_names(config: ReadConfig, target_names: Collection[str], features: Map
         _check_images("augment_together", config.augment_together, read)
     if config.channels is not None and not any(feature.kind in ("image", "pixels") for feature in features.values()):
         image = features.get(IMAGE)
-        result = f"there is no {IMAGE!r}" if image is None else f"{IMAGE!r} is a {image.kind} of shape {image.shape}"
-        raise ValueError(f"channels={config.channels} needs images of uint8, and {result}. Use channels=None.")
+        problem = f"there is no {IMAGE!r}" if image is None else f"{IMAGE!r} is a {image.kind} of shape {image.shape}"
+        raise ValueError(f"channels={config.channels} needs images of uint8, and {problem}. Use channels=None.")
     if config.max_objects is not None and OBJECTS not in (*config.input_names, *target_names):
         raise ValueError(
             f"max_objects={config.max_objects}: neither inputs nor targets include {OBJECTS!r}. Add it, or drop "
@@ -86,9 +86,9 @@ def undecoded(config: ReadConfig, features: Mapping[str, Feature]) -> Mapping[st
     images = [name for name, feature in features.items() if feature.kind == "image"]
     names = images if config.encoded is True else [config.encoded] if isinstance(config.encoded, str) else config.encoded
     if not names or (unknown := [name for name in names if name not in images]):
-        result = f"they have {', '.join(images) or 'none'}{suggest_option(unknown[0], images) if names else ''}"
+        advice = f"they have {', '.join(images) or 'none'}{suggest_option(unknown[0], images) if names else ''}"
         raise ValueError(
-            f"encoded={config.encoded!r}: only images that are stored as files can be returned encoded; {result}"
+            f"encoded={config.encoded!r}: only images that are stored as files can be returned encoded; {advice}"
         )
     if set(names) == set(images):
         for name in ("image_size", "fit", "augment", "channels", "antialias"):
@@ -115,8 +115,8 @@ def check_one_hot(config: ReadConfig, class_targets: Sequence[str], features: Ma
         return
     names = config.one_hot_names(class_targets)
     if not names or (unknown := [name for name in names if name not in class_targets]):
-        result = f"there are {', '.join(class_targets) or 'none'}{suggest_option(unknown[0], class_targets) if names else ''}"
-        raise ValueError(f"one_hot={config.one_hot!r}: only targets with one class per example can be one-hot; {result}")
+        advice = f"there are {', '.join(class_targets) or 'none'}{suggest_option(unknown[0], class_targets) if names else ''}"
+        raise ValueError(f"one_hot={config.one_hot!r}: only targets with one class per example can be one-hot; {advice}")
     for name in names:
         if not features[name].label_names:
             raise ValueError(
@@ -142,9 +142,9 @@ def check_image(config: ReadConfig, names: Collection[str], features: Mapping[st
     if not is_decoded and (image is None or image.kind not in STORED_KINDS) and not are_others:
         raise ValueError(f"image_size and augment need images, and there are only {', '.join(features)}. Omit both.")
     if is_decoded and IMAGE in names and augmentation is not None and augmentation.jitters:
-        result = f"a tensor of {image.dtype}" if image.kind == "tensor" else "transformed to float32"
+        image_kind = f"a tensor of {image.dtype}" if image.kind == "tensor" else "transformed to float32"
         raise ValueError(
-            f"augment={augmentation}: color changes need images of uint8, and {IMAGE!r} is {result}. Set brightness, "
+            f"augment={augmentation}: color changes need images of uint8, and {IMAGE!r} is {image_kind}. Set brightness, "
             "contrast, saturation and hue to 0, or change colors in map_batch."
         )
 
@@ -164,9 +164,9 @@ def check_colors(config: ReadConfig, channels: int, image: Feature) -> None:
     if augmentation is None or not augmentation.jitters or image.kind not in IMAGE_KINDS:
         return
     if channels not in (1, 3) or image.dtype:
-        result = f"{image.dtype or 'uint8'} in {channels} channels"
+        image_kind = f"{image.dtype or 'uint8'} in {channels} channels"
         raise ValueError(
-            f"augment={augmentation}: color changes need images of uint8 with 1 or 3 channels; these are of {result}. "
+            f"augment={augmentation}: color changes need images of uint8 with 1 or 3 channels; these are of {image_kind}. "
             "Set "
             "brightness, contrast, saturation and hue to 0."
         )

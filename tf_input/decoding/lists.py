@@ -39,9 +39,9 @@ def check_lists(config: ReadConfig, target_names: Collection[str], features: Map
     Raises:
         ValueError: An option for lists is set but no list is read, or a list can't be returned as requested.
     """
-    asked_for = [name for name in (*config.input_names, *target_names) if name in features]
-    lists = [name for name in asked_for if is_list(features[name])]
-    grids = [name for name in asked_for if is_grid(features[name])]
+    feature_names = [name for name in (*config.input_names, *target_names) if name in features]
+    lists = [name for name in feature_names if is_list(features[name])]
+    grids = [name for name in feature_names if is_grid(features[name])]
     for name in ("ragged", "max_length", "padding_value"):
         is_of_frames = has_frames and name == "ragged" and config.ragged == "mask"
         if not lists and not grids and not is_of_frames and (value := getattr(config, name)) != getattr(ReadConfig, name):
@@ -74,12 +74,12 @@ def check_lists(config: ReadConfig, target_names: Collection[str], features: Map
 
 def _check_grids(config: ReadConfig, grids: Collection[str], target_names: Collection[str], features: Mapping[str, Feature]) -> None:
     for name in grids:
-        result = f"{name!r} has shape {features[name].shape}, with several unknown dimensions"
+        problem = f"{name!r} has shape {features[name].shape}, with several unknown dimensions"
         if config.ragged == "ragged":
-            raise ValueError(f"ragged='ragged': {result}, and must be padded. Use ragged='pad' or ragged='mask'.")
+            raise ValueError(f"ragged='ragged': {problem}, and must be padded. Use ragged='pad' or ragged='mask'.")
         if name in target_names:
             raise ValueError(
-                f"targets={name!r}: {result}, so the loss would include padding. Read it as an input instead."
+                f"targets={name!r}: {problem}, so the loss would include padding. Read it as an input instead."
             )
 
 
@@ -101,8 +101,8 @@ def _check_padding(name: str, value: Any, feature: Feature) -> None:
 def _check_length(name: str, length: int | tuple[int, ...] | None, feature: Feature) -> None:
     """Raises ValueError if the number of given lengths differs from the feature's number of unknown dimensions."""
     if isinstance(length, tuple) and len(length) != feature.shape.count(None):
-        result = f"{name!r} has the shape {feature.shape}, with {feature.shape.count(None)} unknown dimensions"
-        raise ValueError(f"max_length={length!r}: {result}. Pass one length for each of them.")
+        problem = f"{name!r} has the shape {feature.shape}, with {feature.shape.count(None)} unknown dimensions"
+        raise ValueError(f"max_length={length!r}: {problem}. Pass one length for each of them.")
 
 
 def pad(values: tf.RaggedTensor, max_length: int | tuple[int] | None, padding_value: Any = None) -> tf.Tensor:
@@ -124,8 +124,8 @@ def pad(values: tf.RaggedTensor, max_length: int | tuple[int] | None, padding_va
 def mask(values: tf.RaggedTensor, max_length: int | tuple[int] | None) -> tf.Tensor:
     """Returns a mask that is False for the padding that `pad` adds, bool [batch, length]."""
     max_length = one_length(max_length)
-    result = tf.sequence_mask(values.row_lengths(), _length(values, max_length))
-    return tf.ensure_shape(result, (values.shape[0], max_length))
+    is_value = tf.sequence_mask(values.row_lengths(), _length(values, max_length))
+    return tf.ensure_shape(is_value, (values.shape[0], max_length))
 
 
 def one_length(max_length: int | tuple[int, ...] | None) -> int | None:

@@ -27,10 +27,10 @@ def with_inputs(config: ReadConfig, features: Mapping[str, Feature], target_name
     """
     if config.inputs is not None or IMAGE in features:
         return config
-    result = input_names(features, target_names)
-    if not result:
+    inputs = input_names(features, target_names)
+    if not inputs:
         raise ValueError(f"inputs=None: the dataset has no {IMAGE!r}. Choose inputs from {', '.join(features)}.")
-    return dataclasses.replace(config, inputs=result)
+    return dataclasses.replace(config, inputs=inputs)
 
 
 def multi_hot(labels: tf.RaggedTensor, num_classes: int) -> tf.Tensor:
@@ -76,8 +76,8 @@ def pad_objects(
     """
     boxes = columns[BBOX]
     checks = [
-        tf.debugging.assert_equal(item.row_splits, boxes.row_splits, f"{OBJECTS}/{name} and {OBJECTS}/{BBOX} differ in number")
-        for name, item in columns.items()
+        tf.debugging.assert_equal(column.row_splits, boxes.row_splits, f"{OBJECTS}/{name} and {OBJECTS}/{BBOX} differ in number")
+        for name, column in columns.items()
         if name != BBOX
     ]
     with tf.control_dependencies(checks):

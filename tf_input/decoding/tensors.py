@@ -28,10 +28,10 @@ def decode_tensors(stored: tf.Tensor, feature: Feature) -> tf.Tensor | tf.Ragged
     inner = feature.shape[is_ragged:]
     num_bytes = math.prod(inner) * dtype.size
     lengths = tf.strings.length(stored)
-    result = lengths % num_bytes if is_ragged else lengths
+    num_excess_bytes = lengths % num_bytes if is_ragged else lengths
     size = f"{'a multiple of ' * is_ragged}{num_bytes} bytes"
     message = f"{feature.name} must have {size}, for {feature.dtype} in the shape {feature.shape}"
-    with tf.control_dependencies([tf.debugging.assert_equal(result, 0 if is_ragged else num_bytes, message)]):
+    with tf.control_dependencies([tf.debugging.assert_equal(num_excess_bytes, 0 if is_ragged else num_bytes, message)]):
         numbers = tf.io.decode_raw(tf.strings.reduce_join(stored, keepdims=True) if is_ragged else stored, dtype)
     values = tf.reshape(numbers, (-1, *inner))
     if is_ragged:
@@ -91,11 +91,11 @@ def pad_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, sizes: t
 
 def grid_mask(shapes: tf.Tensor, sizes: tf.Tensor, num_dimensions: int) -> tf.Tensor:
     """Returns a mask that is False for the padding of tensors, bool [batch, *sizes]."""
-    is_own: Any = True
+    is_inside: Any = True
     for axis in range(num_dimensions):
-        indices = tf.reshape(tf.range(sizes[axis]), [-1 if item == axis else 1 for item in range(num_dimensions)])
-        is_own &= indices < tf.reshape(shapes[:, axis], [-1, *[1] * num_dimensions])
-    return is_own
+        indices = tf.reshape(tf.range(sizes[axis]), [-1 if dimension == axis else 1 for dimension in range(num_dimensions)])
+        is_inside &= indices < tf.reshape(shapes[:, axis], [-1, *[1] * num_dimensions])
+    return is_inside
 
 
 def crop_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, crops: CropGeometry) -> tf.Tensor:
@@ -117,9 +117,9 @@ def crop_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, crops: 
     given = {name: value for name in _FIELDS if (value := getattr(crops, name)) is not None}
 
     def crop_single(inputs: Mapping[str, Any]) -> tf.Tensor:
-        item = crops._replace(**{name: value[tf.newaxis] for name, value in inputs["crops"].items()})
+        single_crop = crops._replace(**{name: value[tf.newaxis] for name, value in inputs["crops"].items()})
         numbers = decode_tensor(inputs["stored"], inputs["shape"], feature)[tf.newaxis]
-        return of_dtype(crop_pixels(tf.cast(numbers, tf.float32), item), numbers.dtype)[0]
+        return of_dtype(crop_pixels(tf.cast(numbers, tf.float32), single_crop), numbers.dtype)[0]
 
     signature = tf.TensorSpec((*crops.image_size, feature.shape[-1]), tf.as_dtype(feature.dtype))
     return tf.map_fn(crop_single, {"stored": stored, "shape": shapes, "crops": given}, fn_output_signature=signature)

@@ -40,8 +40,8 @@ def decode_uncropped_images(
     shape = (*image_size, channels)
     width = _unrolled_width(batch_size) if batch_size and is_small(image_size) else 1
 
-    def decode_one(entry: tf.Tensor) -> tf.Tensor:
-        return tf.ensure_shape(decode.decode_image(entry, channels, dtype), shape)
+    def decode_one(encoded_image: tf.Tensor) -> tf.Tensor:
+        return tf.ensure_shape(decode.decode_image(encoded_image, channels, dtype), shape)
 
     def decode_row(row: tf.Tensor) -> tf.Tensor:
         return tf.ensure_shape(tf.stack([decode.decode_image(item, channels, dtype) for item in tf.unstack(row)]), (width, *shape))

@@ -127,14 +127,14 @@ class IteratorState:
 
 
 def fingerprint(
-    manifest: Manifest, split: str, config: ReadConfig, resolved: Mapping[str, Any], fold: tuple[int, int] | None = None
+    manifest: Manifest, split: str, config: ReadConfig, resolved_options: Mapping[str, Any], fold: tuple[int, int] | None = None
 ) -> dict[str, Any] | None:
     """Returns the fingerprint of the batches: everything except epoch and step that determines a batch. A training can
     resume from a checkpoint only if the fingerprint in the checkpoint is equal.
 
     Args:
         manifest, split, config: The manifest of the dataset, the name of the split, and the options of reading.
-        resolved: Options with defaults filled in, and further values that determine the batches.
+        resolved_options: Options with defaults filled in, and further values that determine the batches.
         fold: The fold with which the dataset was opened; None without a fold.
 
     Returns:
@@ -147,7 +147,7 @@ def fingerprint(
         del options[name]
     options["augment"] = config.augmentation and dataclasses.asdict(config.augmentation)
     options["inputs"] = config.input_names
-    options |= resolved
+    options |= resolved_options
     if options["shuffle"] != "window":
         del options["read_buffer"]
     if config.augment_together is True:  # compatible with checkpoints from before this option existed
@@ -179,14 +179,14 @@ def fingerprint_mix(
         JSON values by name, as from `fingerprint`. Values that differ between components are stored by component.
     """
     of_dataset = {f"{fact} of {name}": value for name, entry in parts.items() for fact, value in entry["dataset"].items()}
-    results: dict[str, Any] = {"dataset": of_dataset, "weights": [*zip(parts, weights)], "stop": stop, "class_names": class_names}
-    for option in dict.fromkeys(option for part in parts.values() for option in part if option not in results):
+    identity: dict[str, Any] = {"dataset": of_dataset, "weights": [*zip(parts, weights)], "stop": stop, "class_names": class_names}
+    for option in dict.fromkeys(option for part in parts.values() for option in part if option not in identity):
         values = {name: item.get(option) for name, item in parts.items()}
         first = next(iter(values.values()))
         is_same = option not in ("manifest", "split") and all(value == first for value in values.values())
-        results[option] = first if is_same else values
+        identity[option] = first if is_same else values
     of_mix = {name: getattr(config, name) for name in ("seed", "drop_remainder", "class_weight", "map_example", "map_batch")}
-    return json.loads(json.dumps({**results, **of_mix}, default=_comparable))
+    return json.loads(json.dumps({**identity, **of_mix}, default=_comparable))
 
 
 def _comparable(value: Any) -> Any:

@@ -18,9 +18,9 @@ from typing import Sequence
 
 import numpy as np
 
-from tf_input.epochs.windows import NUM_LANES
+from tf_input.epochs.windows import NUM_VIRTUAL_SHARDS
 
-_MOST = 1 << 30  # upper bound of the sum of weights, so that products with them stay below 2 ** 63
+_MAX_SUM = 1 << 30  # upper bound of the sum of weights, so that products with them stay below 2 ** 63
 _GOLDEN = (5**0.5 - 1) / 2
 _NUM_TRIED = 50  # candidates on either side of the golden section
 
@@ -29,18 +29,18 @@ def to_weights(shares: Sequence[Fraction]) -> tuple[int, ...]:
     """Returns integer weights proportional to `shares`. The weights are rounded if their sum would exceed 2 ** 30."""
     scale = math.lcm(*(share.denominator for share in shares))
     weights = [int(share * scale) for share in shares]
-    complete, divisor = sum(weights), math.gcd(*weights)
-    if complete // divisor <= _MOST:
+    total, divisor = sum(weights), math.gcd(*weights)
+    if total // divisor <= _MAX_SUM:
         return tuple(weight // divisor for weight in weights)
-    return tuple(max(1, weight * (_MOST - len(weights)) // complete) for weight in weights)
+    return tuple(max(1, weight * (_MAX_SUM - len(weights)) // total) for weight in weights)
 
 
-def part_seed(seed: int, name: str) -> int:
+def component_seed(seed: int, name: str) -> int:
     """Derives the shuffle seed of a component from the seed of the mixture."""
     return int.from_bytes(hashlib.blake2b(f"{seed}/part/{name}".encode(), digest_size=8).digest(), "big") >> 1
 
 
-def count_parts(weights: Sequence[int], indices: np.ndarray) -> np.ndarray:
+def count_components(weights: Sequence[int], indices: np.ndarray) -> np.ndarray:
     """Returns the number of examples of each component among the first examples of an epoch.
 
     Args:
@@ -52,29 +52,29 @@ def count_parts(weights: Sequence[int], indices: np.ndarray) -> np.ndarray:
     """
     if len(weights) == 1:
         return indices[np.newaxis]
-    middle, complete = len(weights) // 2, sum(weights)
+    middle, total = len(weights) // 2, sum(weights)
     first = sum(weights[:middle])
-    rounds, rest = np.divmod(indices, complete)
-    of_first = rounds * first + (2 * rest * first + complete) // (2 * complete)  # rounded to the nearest integer
-    return np.concatenate([count_parts(weights[:middle], of_first), count_parts(weights[middle:], indices - of_first)])
+    rounds, rest = np.divmod(indices, total)
+    of_first = rounds * first + (2 * rest * first + total) // (2 * total)  # rounded to the nearest integer
+    return np.concatenate([count_components(weights[:middle], of_first), count_components(weights[middle:], indices - of_first)])
 
 
-def find_indices(weights: Sequence[int], part: int, numbers: np.ndarray) -> np.ndarray:
+def find_indices(weights: Sequence[int], component: int, numbers: np.ndarray) -> np.ndarray:
     """Returns the index in the mixture's epoch of each given example of a component. The function is the inverse of
-    `count_parts`.
+    `count_components`.
 
     Args:
         weights: Integer weights proportional to the shares of the components.
-        part: The index of the component.
+        component: The index of the component.
         numbers: The indices of the component's examples, from 0, int64 [n].
     """
     if len(weights) == 1:
         return numbers
-    middle, complete = len(weights) // 2, sum(weights)
-    is_second = part >= middle
-    own = weights[middle:] if is_second else weights[:middle]
-    rounds, rest = np.divmod(find_indices(own, part - middle * is_second, numbers), sum(own))
-    return rounds * complete + -(-((2 * rest + 1) * complete + is_second) // (2 * sum(own))) - 1
+    middle, total = len(weights) // 2, sum(weights)
+    is_second = component >= middle
+    half_weights = weights[middle:] if is_second else weights[:middle]
+    rounds, rest = np.divmod(find_indices(half_weights, component - middle * is_second, numbers), sum(half_weights))
+    return rounds * total + -(-((2 * rest + 1) * total + is_second) // (2 * sum(half_weights))) - 1
 
 
 def epoch_length(weights: Sequence[int], sizes: Sequence[int], stop: str) -> int:
@@ -86,7 +86,7 @@ def epoch_length(weights: Sequence[int], sizes: Sequence[int], stop: str) -> int
         stop: The end of an epoch. "first": the epoch ends when the first component has been read once. "all": the epoch
             ends when every component has been read at least once.
     """
-    ends = [int(find_indices(weights, part, np.array([size - 1]))[0]) + 1 for part, size in enumerate(sizes)]
+    ends = [int(find_indices(weights, component, np.array([size - 1]))[0]) + 1 for component, size in enumerate(sizes)]
     return min(ends) if stop == "first" else max(ends)
 
 
@@ -102,24 +102,24 @@ class MixedOrder:
         weights: Integer weights proportional to the shares of the components.
         sizes: The number of examples of each component in its own epoch.
         batch_size: The number of examples in a global batch.
-        num_places: The number of examples in an epoch of the mixture.
+        num_slots: The number of examples in an epoch of the mixture.
     """
 
     weights: tuple[int, ...]
     sizes: tuple[int, ...]
     batch_size: int
-    num_places: int
+    num_slots: int
 
     @functools.cached_property
     def counts(self) -> tuple[int, ...]:
         """The number of examples of each component in an epoch of the mixture."""
-        return tuple(count_parts(self.weights, np.array([self.num_places]))[:, 0].tolist())
+        return tuple(count_components(self.weights, np.array([self.num_slots]))[:, 0].tolist())
 
     def size(self, step: int) -> int:
         """Returns the number of examples in a batch of an epoch."""
-        return min(self.batch_size, self.num_places - step * self.batch_size)
+        return min(self.batch_size, self.num_slots - step * self.batch_size)
 
-    def rows(self, step: int, hosts: tuple[int, int]) -> list[tuple[np.ndarray, np.ndarray]]:
+    def slots(self, step: int, hosts: tuple[int, int]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Returns the examples of a batch that a host reads.
 
         Args:
@@ -131,31 +131,31 @@ class MixedOrder:
             examples in these slots, counted within the epoch.
         """
         (num_hosts, index), start, size = hosts, step * self.batch_size, self.size(step)
-        begins, ends = count_parts(self.weights, np.array([start, start + size])).T
-        rows = _spread(np.arange(size), step, size, _stride(size))
-        results = []
-        for begin, of_part in zip(begins, np.split(rows, np.cumsum(ends - begins)[:-1])):
-            mine = np.flatnonzero((start + of_part) % num_hosts == index)
-            results.append((of_part[mine], begin + mine))
-        return results
+        begins, ends = count_components(self.weights, np.array([start, start + size])).T
+        batch_slots = _spread(np.arange(size), step, size, _stride(size))
+        slots_and_numbers = []
+        for begin, slots in zip(begins, np.split(batch_slots, np.cumsum(ends - begins)[:-1])):
+            on_this_host = np.flatnonzero((start + slots) % num_hosts == index)
+            slots_and_numbers.append((slots[on_this_host], begin + on_this_host))
+        return slots_and_numbers
 
-    def component_indices(self, part: int, epoch: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def component_indices(self, component: int, epoch: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Converts a component's examples in an epoch of the mixture to pairs (epoch of the component, index in that
         epoch)."""
-        return np.divmod(epoch * self.counts[part] + numbers, self.sizes[part])
+        return np.divmod(epoch * self.counts[component] + numbers, self.sizes[component])
 
-    def virtual_shards(self, part: int, own_epoch: int, component_indices: np.ndarray) -> np.ndarray:
+    def virtual_shards(self, component: int, component_epoch: int, component_indices: np.ndarray) -> np.ndarray:
         """Returns the virtual shard of each given example of a component. The virtual shard depends on the example's
         index in the mixture's epoch."""
-        numbers = (own_epoch * self.sizes[part] + component_indices) % self.counts[part]
-        steps = find_indices(self.weights, part, numbers) // self.batch_size
+        numbers = (component_epoch * self.sizes[component] + component_indices) % self.counts[component]
+        steps = find_indices(self.weights, component, numbers) // self.batch_size
         starts = steps * self.batch_size
-        sizes = np.minimum(self.batch_size, self.num_places - starts)
-        begins = count_parts(self.weights, starts)
+        sizes = np.minimum(self.batch_size, self.num_slots - starts)
+        begins = count_components(self.weights, starts)
         # examples of earlier components in the batch
-        before = (count_parts(self.weights, starts + sizes)[:part] - begins[:part]).sum(axis=0)
-        strides = np.where(sizes == self.batch_size, _stride(self.batch_size), _stride(self.num_places % self.batch_size or 1))
-        return (starts + _spread(before + numbers - begins[part], steps, sizes, strides)) % NUM_LANES
+        before = (count_components(self.weights, starts + sizes)[:component] - begins[:component]).sum(axis=0)
+        strides = np.where(sizes == self.batch_size, _stride(self.batch_size), _stride(self.num_slots % self.batch_size or 1))
+        return (starts + _spread(before + numbers - begins[component], steps, sizes, strides)) % NUM_VIRTUAL_SHARDS
 
 
 def _spread(ranks: np.ndarray, steps: np.ndarray | int, sizes: np.ndarray | int, strides: np.ndarray | int) -> np.ndarray:

@@ -37,11 +37,11 @@ def permuted(key: int, indices: np.ndarray, num_examples: int) -> np.ndarray:
         The indices of the records in the split, int64 [n].
     """
     chunks = indices // _CHUNK
-    result = np.empty_like(indices)
+    permuted_indices = np.empty_like(indices)
     for chunk in np.unique(chunks).tolist():
         is_here = chunks == chunk
-        result[is_here] = _permuted_chunk(key, chunk, num_examples)[indices[is_here] - chunk * _CHUNK]
-    return result
+        permuted_indices[is_here] = _permuted_chunk(key, chunk, num_examples)[indices[is_here] - chunk * _CHUNK]
+    return permuted_indices
 
 
 @functools.lru_cache(8)  # a cache of 1 MB for the whole process

@@ -58,8 +58,8 @@ def cut_runs(counts: Sequence[int], num_bytes: Sequence[int], run_bytes: int) ->
     records, sizes = np.asarray(counts, np.int64), np.asarray(num_bytes, np.int64)
     chunks = np.clip((sizes + run_bytes // 2) // run_bytes, np.minimum(records, 1), records)
     shards = np.repeat(np.arange(len(records)), chunks)
-    index = np.arange(len(shards)) - np.repeat(np.cumsum(chunks) - chunks, chunks)  # of a chunk in its shard
+    chunk_index = np.arange(len(shards)) - np.repeat(np.cumsum(chunks) - chunks, chunks)  # of a chunk in its shard
     of_shard = chunks[shards]
-    firsts, stops = (at * records[shards] // of_shard for at in (index, index + 1))
+    firsts, stops = (at * records[shards] // of_shard for at in (chunk_index, chunk_index + 1))
     lengths = sizes[shards] * (stops - firsts) // np.maximum(records[shards], 1)
     return ShardRuns(stops - firsts, lengths, (np.cumsum(records) - records)[shards] + firsts, shards, firsts)

@@ -52,7 +52,7 @@ class Share:
         """The number of examples of a full batch that this host reads."""
         return local_batch_size(self.batch_size, self.hosts[0])
 
-    def rows(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+    def slots(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the examples of a batch that this host reads.
 
         Args:
@@ -64,11 +64,11 @@ class Share:
         """
         (num_hosts, index), start = self.hosts, step * self.batch_size
         count = min(self.batch_size, self.num_examples - start)
-        rows = np.arange((index - start) % num_hosts, count, num_hosts)
-        indices = start + rows
-        if missing := -(-count // num_hosts) - len(rows):
-            rows = np.concatenate([rows, np.full(missing, PADDING)])
-        return rows, indices
+        slots = np.arange((index - start) % num_hosts, count, num_hosts)
+        indices = start + slots
+        if missing := -(-count // num_hosts) - len(slots):
+            slots = np.concatenate([slots, np.full(missing, PADDING)])
+        return slots, indices
 
 
 def local_batch_size(batch_size: int, num_hosts: int) -> int:

@@ -5,7 +5,7 @@ shuffling is as good as a permutation of the whole split. Each byte of the split
 throughput of long sequential reads.
 
 Virtual shards make the order independent of the number of hosts. The virtual shard of a record is its index in the
-epoch (or in the mixture's epoch) modulo `NUM_LANES`. Each window is divided into byte slices, and each virtual shard
+epoch (or in the mixture's epoch) modulo `NUM_VIRTUAL_SHARDS`. Each window is divided into byte slices, and each virtual shard
 reads the records of one slice. Host i of n reads the records whose index is i modulo n. For most n, the slices of a
 host's virtual shards are adjacent, so that the host reads only 1/n of the window. The record at each index of the epoch
 does not depend on the number of hosts.
@@ -21,8 +21,8 @@ from tf_input.epochs.runs import Runs
 
 # digits of a virtual shard's number; with 2, 4, 8 or 16 hosts, the slices of each host are adjacent
 _RADICES = (2, 2, 2, 2, 3, 2, 2)
-NUM_LANES = int(np.prod(_RADICES))
-_RUNS, _RECORDS, _LANES = 1, 2, 3  # the purposes of hashes, each of which gives independent numbers
+NUM_VIRTUAL_SHARDS = int(np.prod(_RADICES))
+_RUNS, _RECORDS, _SLICES = 1, 2, 3  # the purposes of hashes, each of which gives independent numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class WindowOrder:
         runs: The chunks of the split.
         window_bytes: The approximate size of a window, in bytes.
         key: The key of the epoch, from `epoch_key`; None: the order of the shards.
-        virtual_shards: A function from indices of the epoch to their virtual shards; None: the indices modulo `NUM_LANES`.
+        virtual_shards: A function from indices of the epoch to their virtual shards; None: the indices modulo `NUM_VIRTUAL_SHARDS`.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class WindowOrder:
         window_of = np.searchsorted(edges, ends - runs.num_bytes[order], side="right")
         self._bounds = np.flatnonzero(np.diff(window_of, prepend=-1, append=np.iinfo(np.int64).max))  # of chunks
         self._order = order
-        self._places = np.concatenate([[0], np.cumsum(runs.counts[order])])  # of chunks
-        self._starts = self._places[self._bounds]  # of windows
+        self._chunk_starts = np.concatenate([[0], np.cumsum(runs.counts[order])])  # of chunks
+        self._starts = self._chunk_starts[self._bounds]  # of windows
         self.num_windows = len(self._bounds) - 1
 
     def windows_of(self, indices: np.ndarray) -> np.ndarray:
@@ -80,7 +80,7 @@ class WindowOrder:
         """Returns the window with the given index in the epoch."""
         first, stop = self._bounds[index], self._bounds[index + 1]
         start, count = int(self._starts[index]), int(self._starts[index + 1] - self._starts[index])
-        return Window(index, start, count, self._order[first:stop], self._places[first : stop + 1] - start)
+        return Window(index, start, count, self._order[first:stop], self._chunk_starts[first : stop + 1] - start)
 
     def mix(self, window: Window) -> np.ndarray:
         """Returns the record at each index of a window, int64 [window.count]. Records are numbered as in
@@ -91,11 +91,11 @@ class WindowOrder:
         if self.num_windows == 1:
             return np.argsort(draws, kind="stable")
         slices = self._slice_numbers(window)[self._virtual_shards_of(window)]  # of indices
-        of_record = np.repeat(np.arange(NUM_LANES, dtype=np.uint64), np.bincount(slices, minlength=NUM_LANES))
-        result = np.empty(window.count, np.int64)
+        of_record = np.repeat(np.arange(NUM_VIRTUAL_SHARDS, dtype=np.uint64), np.bincount(slices, minlength=NUM_VIRTUAL_SHARDS))
+        records = np.empty(window.count, np.int64)
         # For each virtual shard in turn: its indices get the records of its slice, mixed.
-        result[np.argsort(slices, kind="stable")] = np.argsort(of_record << np.uint64(56) | draws >> np.uint64(8), kind="stable")
-        return result
+        records[np.argsort(slices, kind="stable")] = np.argsort(of_record << np.uint64(56) | draws >> np.uint64(8), kind="stable")
+        return records
 
     def slices(self, window: Window, hosts: tuple[int, int]) -> list[tuple[int, int]]:
         """Returns the ranges (first, stop) of a window's records that a host reads.
@@ -106,13 +106,13 @@ class WindowOrder:
             window: A window of the epoch.
             hosts: The pair (number of hosts, index of this host).
         """
-        divisor = np.gcd(hosts[0], NUM_LANES)
+        divisor = np.gcd(hosts[0], NUM_VIRTUAL_SHARDS)
         if self._key is None or self.num_windows == 1 or divisor == 1:
             return [(0, window.count)]
         numbers = self._slice_numbers(window)
-        is_wanted = np.zeros(NUM_LANES, bool)
+        is_wanted = np.zeros(NUM_VIRTUAL_SHARDS, bool)
         is_wanted[numbers[hosts[1] % divisor :: divisor]] = True
-        stops = np.cumsum(np.bincount(numbers[self._virtual_shards_of(window)], minlength=NUM_LANES))
+        stops = np.cumsum(np.bincount(numbers[self._virtual_shards_of(window)], minlength=NUM_VIRTUAL_SHARDS))
         edges = np.flatnonzero(np.diff(is_wanted, prepend=False, append=False))
         bounds = np.concatenate([[0], stops])[edges].reshape(-1, 2)
         return [(first, stop) for first, stop in bounds.tolist() if first < stop]
@@ -120,12 +120,12 @@ class WindowOrder:
     def _slice_numbers(self, window: Window) -> np.ndarray:
         """Returns the number of the byte slice that each virtual shard reads in the window, uint8 [NUM_LANES]. This
         dtype sorts fastest."""
-        return _scramble(hashes(self._key, _LANES + (window.index << 8), np.arange(NUM_LANES))).astype(np.uint8)
+        return _scramble(hashes(self._key, _SLICES + (window.index << 8), np.arange(NUM_VIRTUAL_SHARDS))).astype(np.uint8)
 
     def _virtual_shards_of(self, window: Window) -> np.ndarray:
         """Returns the virtual shard of each index in a window, int64 [window.count]."""
         indices = window.start + np.arange(window.count)
-        return indices % NUM_LANES if self._virtual_shards is None else self._virtual_shards(indices)
+        return indices % NUM_VIRTUAL_SHARDS if self._virtual_shards is None else self._virtual_shards(indices)
 
 
 def _scramble(draws: np.ndarray) -> np.ndarray:
@@ -136,9 +136,9 @@ def _scramble(draws: np.ndarray) -> np.ndarray:
     radices are adjacent. Apart from this rule, the order of virtual shards is random. The method is Owen's nested
     scrambling, https://doi.org/10.1007/978-1-4612-2552-2_19, with rotations instead of permutations.
     """
-    left, slices, size = np.arange(NUM_LANES), np.zeros(NUM_LANES, np.int64), 1
+    left, slices, size = np.arange(NUM_VIRTUAL_SHARDS), np.zeros(NUM_VIRTUAL_SHARDS, np.int64), 1
     for radix in _RADICES:
-        turn = (draws[size - 1 + slices % size] >> np.uint64(32)).astype(np.int64) if size < NUM_LANES else 0
+        turn = (draws[size - 1 + slices % size] >> np.uint64(32)).astype(np.int64) if size < NUM_VIRTUAL_SHARDS else 0
         digit = (left + turn) % radix
         left, slices, size = left // radix, slices * radix + digit, size * radix
     return slices
@@ -149,7 +149,7 @@ def _constants() -> tuple[np.uint64, ...]:
     return tuple(np.uint64(item) for item in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 30, 27, 31))
 
 
-def hashes(key: int, subject: int, numbers: np.ndarray) -> np.ndarray:
+def hashes(key: int, purpose: int, numbers: np.ndarray) -> np.ndarray:
     """Hashes each number together with the key and the purpose to 64 bits, with two rounds of SplitMix64.
 
     SplitMix64 is described in https://doi.org/10.1145/2714064.2660195.
@@ -162,5 +162,5 @@ def hashes(key: int, subject: int, numbers: np.ndarray) -> np.ndarray:
         return bits ^ bits >> shifts[2]
 
     with np.errstate(over="ignore"):
-        seed = mix(np.array([key], np.uint64) + np.array([subject], np.uint64) * golden)
+        seed = mix(np.array([key], np.uint64) + np.array([purpose], np.uint64) * golden)
         return mix(seed + numbers.astype(np.uint64) * golden)

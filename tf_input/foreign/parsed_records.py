@@ -91,19 +91,19 @@ class ParsedRecords:
         Raises:
             ValueError: The first records can't be parsed, or the results can't be batched.
         """
-        reported = f"{self.paths['train'][0]}: parse={self.parse!r}"
+        source = f"{self.paths['train'][0]}: parse={self.parse!r}"
         try:
             data = tf.data.Dataset.from_tensor_slices(list(records)).map(_something(self.parse))
             spec = data.element_spec
             shapes = {str([tf.shape(leaf).numpy().tolist() for leaf in _dense(element)]) for element in data}
         except (tf.errors.OpError, TypeError, ValueError) as error:
             lines = getattr(error, "message", str(error)).strip().splitlines() or [type(error).__name__]
-            result = lines[0 if isinstance(error, tf.errors.OpError) else -1].strip()
+            reason = lines[0 if isinstance(error, tf.errors.OpError) else -1].strip()
             raise ValueError(
-                f"{reported} failed: {result[:400]}. Pass a function that takes one record, a string tensor."
+                f"{source} failed: {reason[:400]}. Pass a function that takes one record, a string tensor."
             ) from error
         if isinstance(spec, tuple) and len(spec) > 3:
-            raise ValueError(f"{reported} returned a tuple of {len(spec)}. {_EXPECTED}")
+            raise ValueError(f"{source} returned a tuple of {len(spec)}. {_EXPECTED}")
         return len(shapes) > 1
 
 

@@ -45,7 +45,7 @@ def fill(values: tf.RaggedTensor, default: bytes | int | float, message: str) ->
     return tf.RaggedTensor.from_tensor(filled, row_splits_dtype=values.row_splits.dtype)
 
 
-def positions(flags: tf.Tensor) -> tf.RaggedTensor:
+def class_indices(flags: tf.Tensor) -> tf.RaggedTensor:
     """Converts multi-hot labels, int64 [batch, classes], to class indices."""
     message = "labels must be a 0 or 1 for each class, as in the first records"
     check = tf.debugging.Assert(tf.reduce_all((flags == 0) | (flags == 1)), [message, flags])
@@ -69,7 +69,7 @@ def look_up(names: tuple[str, ...]) -> Callable[[Any], Any]:
 
     def find(texts: tf.Tensor) -> tf.Tensor:
         labels = table.lookup(texts)
-        return _refuse(labels, texts, labels < 0, "label_names does not contain these class names:")
+        return _reject(labels, texts, labels < 0, "label_names does not contain these class names:")
 
     return lambda texts: tf.ragged.map_flat_values(find, texts)
 
@@ -80,12 +80,12 @@ def check_labels(num_classes: int) -> Callable[[Any], Any]:
     def check(labels: tf.Tensor) -> tf.Tensor:
         are_wrong = (labels < 0) | (labels >= num_classes)
         message = f"label_names has only labels 0 to {num_classes - 1}, and not these:"
-        return _refuse(labels, labels, are_wrong, message)
+        return _reject(labels, labels, are_wrong, message)
 
     return lambda labels: tf.ragged.map_flat_values(check, labels)
 
 
-def _refuse(labels: tf.Tensor, result: tf.Tensor, are_wrong: tf.Tensor, message: str) -> tf.Tensor:
-    check = tf.debugging.Assert(~tf.reduce_any(are_wrong), [message, tf.boolean_mask(result, are_wrong)])
+def _reject(labels: tf.Tensor, shown_values: tf.Tensor, is_invalid: tf.Tensor, message: str) -> tf.Tensor:
+    check = tf.debugging.Assert(~tf.reduce_any(is_invalid), [message, tf.boolean_mask(shown_values, is_invalid)])
     with tf.control_dependencies([check]):
         return tf.identity(labels)

@@ -92,7 +92,7 @@ def open_tfrecords(
         )
     pattern = _plain_pattern(pattern)
     if isinstance(pattern, str) and parse is None and tfds_directory.is_tfds_directory(pattern):
-        _refuse_prepared([pattern])  # TensorFlow Datasets can read prepared datasets, too
+        _reject_prepared([pattern])  # TensorFlow Datasets can read prepared datasets, too
         if layout not in (None, "tfds"):
             raise ValueError(
                 f"layout={layout!r}: {pattern} is a directory of TensorFlow Datasets, which defines its own layout. "
@@ -112,11 +112,11 @@ def open_tfrecords(
     paths = _find_files(pattern)
     path, records, compression = _first_records(paths, compression)
     _check_compression(paths, compression)
-    result = find_record_layout(records, path, layout, label_names) if parse is None else None
+    record_layout = find_record_layout(records, path, layout, label_names) if parse is None else None
     counts = {SPLIT: _count(paths, compression)} if count else {}
     if parse is not None:
         return ParsedRecords(paths, parse, compression, counts.get(SPLIT), records)
-    return RecordFiles({SPLIT: paths}, result, compression, counts, _mean_bytes(records))
+    return RecordFiles({SPLIT: paths}, record_layout, compression, counts, _mean_bytes(records))
 
 
 class RecordFiles:
@@ -168,8 +168,8 @@ class RecordFiles:
     def class_names(self) -> tuple[str, ...]:
         """The class names of the feature `label`. Without `label`, the class names of `objects`. Empty if they are
         unknown."""
-        result = self.features.get("label") or self.features.get("objects/label")
-        return result.label_names if result else ()
+        label = self.features.get("label") or self.features.get("objects/label")
+        return label.label_names if label else ()
 
     @property
     def image_size(self) -> tuple[int, int] | None:
@@ -270,16 +270,16 @@ def _plain_pattern(pattern: Any) -> str | list[str]:
     Raises:
         ValueError: The value contains something else.
     """
-    result = pattern
-    if isinstance(result, tf.data.Dataset):
-        result = [*result.as_numpy_iterator()]
-    if isinstance(result, (tf.Tensor, np.ndarray)):
-        result = np.asarray(result).tolist()
-    is_one = isinstance(result, (str, bytes, os.PathLike))
-    ones = [result] if is_one else [*result] if isinstance(result, Iterable) and not isinstance(result, Mapping) else [None]
+    plain = pattern
+    if isinstance(plain, tf.data.Dataset):
+        plain = [*plain.as_numpy_iterator()]
+    if isinstance(plain, (tf.Tensor, np.ndarray)):
+        plain = np.asarray(plain).tolist()
+    is_one = isinstance(plain, (str, bytes, os.PathLike))
+    ones = [plain] if is_one else [*plain] if isinstance(plain, Iterable) and not isinstance(plain, Mapping) else [None]
     if not all(isinstance(entry, (str, bytes, os.PathLike)) for entry in ones):
-        result = " ".join(repr(pattern).split())[:_MAX_SHOWN]
-        raise ValueError(f"pattern={result} is invalid. Pass names of files, or patterns such as 'train-*.tfrecord'.")
+        plain = " ".join(repr(pattern).split())[:_MAX_SHOWN]
+        raise ValueError(f"pattern={plain} is invalid. Pass names of files, or patterns such as 'train-*.tfrecord'.")
     names = [os.path.expanduser(os.fsdecode(item)) for item in ones]
     return names[0] if is_one else names
 
@@ -296,17 +296,17 @@ def _names(label_names: Any) -> tuple[str, ...]:
 
 def _find_files(pattern: str | Sequence[str]) -> list[str]:
     paths = []
-    for item in [pattern] if isinstance(pattern, str) else pattern:
-        result = tf.io.gfile.glob(item)
-        if not result:
-            raise FileNotFoundError(f"{item}: no such file")
-        folders = [path for path in result if tf.io.gfile.isdir(path)]
-        _refuse_prepared([*folders, *dict.fromkeys(os.path.dirname(path) or "." for path in result)])
+    for path_or_pattern in [pattern] if isinstance(pattern, str) else pattern:
+        found_paths = tf.io.gfile.glob(path_or_pattern)
+        if not found_paths:
+            raise FileNotFoundError(f"{path_or_pattern}: no such file")
+        folders = [path for path in found_paths if tf.io.gfile.isdir(path)]
+        _reject_prepared([*folders, *dict.fromkeys(os.path.dirname(path) or "." for path in found_paths)])
         for path in folders:
             raise ValueError(f"{path} is a directory. Pass files, such as {join(path, '*.tfrecord')}")
-        for path in filter(_is_irregular, result):
+        for path in filter(_is_irregular, found_paths):
             raise ValueError(f"{path} is a pipe, a socket or a device. Pass a regular file.")
-        paths += result
+        paths += found_paths
     if not paths:
         raise ValueError("pattern=[] names no file. Pass at least one.")
     return sorted(set(paths))
@@ -317,7 +317,7 @@ def _is_irregular(path: str) -> bool:
     return not is_url(path) and os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
-def _refuse_prepared(directories: Sequence[str]) -> None:
+def _reject_prepared(directories: Sequence[str]) -> None:
     """Rejects prepared datasets, which users should open with `tf_input.open`."""
     for directory in directories:
         path = join(directory, MANIFEST)
@@ -331,9 +331,9 @@ def _first_records(paths: Sequence[str], compression: str | None) -> tuple[str, 
     """Returns the path of the first file with records, the first records, and their compression."""
     first_path, records = "", []
     for path in paths:
-        if (result := _find_compression(path, compression)) is None:
+        if (found_compression := _find_compression(path, compression)) is None:
             continue
-        first_path, compression = first_path or path, result
+        first_path, compression = first_path or path, found_compression
         try:
             for record in tf.data.TFRecordDataset(path, compression).as_numpy_iterator():
                 records.append(record)

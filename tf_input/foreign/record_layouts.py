@@ -45,11 +45,11 @@ class RecordLayout:
         columns = {name: self.columns[name] for name in names}
         stored = {feature.name: feature for column in columns.values() for feature in column.stored}
         parsed = parse_examples(serialized, stored.values())
-        results: dict[str, Any] = {}
-        for name, item in columns.items():
-            value = item.convert(*(parsed[part.name] for part in item.stored))
-            results |= value if isinstance(value, dict) else {name: value}
-        return results
+        columns_by_name: dict[str, Any] = {}
+        for name, column in columns.items():
+            value = column.convert(*(parsed[part.name] for part in column.stored))
+            columns_by_name |= value if isinstance(value, dict) else {name: value}
+        return columns_by_name
 
 
 def find_record_layout(
@@ -66,7 +66,7 @@ def find_record_layout(
     Raises:
         ValueError: A record is not a `tf.train.Example`, or features are missing.
     """
-    they_have = "its first record has" if len(records) == 1 else f"its first {len(records)} records have"
+    message_start = "its first record has" if len(records) == 1 else f"its first {len(records)} records have"
     try:
         examples = [tf.train.Example.FromString(record).features.feature for record in records]
     except DecodeError as error:
@@ -77,17 +77,17 @@ def find_record_layout(
     with contextlib.suppress(DecodeError):
         if any(tf.train.SequenceExample.FromString(record).feature_lists.feature_list for record in records):
             raise ValueError(
-                f"{path}: {they_have} a tf.train.SequenceExample, which layouts do not support. Pass parse=function."
+                f"{path}: {message_start} a tf.train.SequenceExample, which layouts do not support. Pass parse=function."
             )
     stored = [{name: _values(feature) for name, feature in example.items()} for example in examples]
     seen = first_records.read_values(stored)
     try:
-        result = first_records.find_layout(layout, seen, they_have, prefers_text=False)
-        first = _FirstRecords(they_have, result, stored, seen, tuple(label_names))
+        found_layout = first_records.find_layout(layout, seen, message_start, prefers_text=False)
+        first = _FirstRecords(message_start, found_layout, stored, seen, tuple(label_names))
         columns = first.columns()
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    return RecordLayout(result.name, columns, result.targets, f"{result}")
+    return RecordLayout(found_layout.name, columns, found_layout.targets, f"{found_layout}")
 
 
 def _values(feature: tf.train.Feature) -> tuple[str, Sequence[Any]]:
@@ -100,14 +100,14 @@ class _FirstRecords:
     """The layout of records, and the values in the first records.
 
     Attributes:
-        they_have: The beginning of messages about their contents.
+        message_start: The beginning of messages about their contents.
         layout: The layout of the records.
         examples: The stored features of each record.
         seen: The values of all records, by feature name.
         label_names: The class names, if they are known.
     """
 
-    they_have: str
+    message_start: str
     layout: Layout
     examples: Sequence[Stored]
     seen: Mapping[str, FieldValues]
@@ -196,7 +196,7 @@ class _FirstRecords:
             if {len(names)} != seen.counts:
                 raise self._error(LABEL, f"a 0 or 1 for each of the {len(names)} label names", f"{seen} in {item.name}")
             label = Feature(LABEL, "class_label", (None,), names)
-            flags = self._counted(dataclasses.replace(feature, shape=seen.shape), item, "integer", record_columns.positions)
+            flags = self._counted(dataclasses.replace(feature, shape=seen.shape), item, "integer", record_columns.class_indices)
             return dataclasses.replace(flags, feature=label)
         # reading records without a label raises an error
         if seen.counts == {0, 1} and not item.is_list and feature.name == LABEL:
@@ -234,7 +234,7 @@ class _FirstRecords:
         try:
             return NumberReader(self.layout, self._sides, self.examples, self.seen).column(name, item)
         except ValueError as error:
-            raise ValueError(f"{name}: {self.they_have} {error}") from None
+            raise ValueError(f"{name}: {self.message_start} {error}") from None
 
     def _with_default(self, name: str, item: Item, seen: FieldValues) -> FieldValues:
         """Returns the values of a feature with missing values replaced by the default."""
@@ -243,8 +243,8 @@ class _FirstRecords:
         values = seen.values or ([int(item.default)] if item.default.isdecimal() else [item.default.encode()])
         return dataclasses.replace(seen, values=values, counts=frozenset([1]))
 
-    def _error(self, name: str, expected: str, result: str) -> ValueError:
-        return ValueError(f"{name} must be {expected}; {self.they_have} {result}")
+    def _error(self, name: str, expected: str, problem: str) -> ValueError:
+        return ValueError(f"{name} must be {expected}; {self.message_start} {problem}")
 
 
 def _default_of(kind: str, item: Item) -> bytes | int | float:

@@ -138,8 +138,8 @@ class _Stated:
         """Returns a function that encodes raw images of varying size as PNGs, because a batch of raw pixels requires
         equal sizes."""
 
-        def encode_one(item: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-            pixels = tf.reshape(tf.io.decode_raw(item[0], tf.as_dtype(self.dtype)), item[1])
+        def encode_one(data_and_shape: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            pixels = tf.reshape(tf.io.decode_raw(data_and_shape[0], tf.as_dtype(self.dtype)), data_and_shape[1])
             return tf.io.encode_png(tf.transpose(pixels, (1, 2, 0)) if is_planar else pixels, compression=0)
 
         return lambda data, *stated: tf.map_fn(encode_one, (data, self.shapes(data, *stated)), fn_output_signature=tf.string)

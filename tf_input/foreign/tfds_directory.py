@@ -71,8 +71,8 @@ def read_splits(directory: str) -> dict[str, tuple[list[str], int]]:
 
 def _file_name(split: Mapping[str, Any], dataset: str, index: int, count: int) -> str:
     template = split.get("filepathTemplate") or _TEMPLATE
-    location = shard_suffix(index, count)
-    parts = {"SHARD_INDEX": location.partition("-")[0], "NUM_SHARDS": location.rpartition("-")[2], "SHARD_X_OF_Y": location}
+    suffix = shard_suffix(index, count)
+    parts = {"SHARD_INDEX": suffix.partition("-")[0], "NUM_SHARDS": suffix.rpartition("-")[2], "SHARD_X_OF_Y": suffix}
     name = template.format_map({"DATASET": dataset, "SPLIT": split["name"], "FILEFORMAT": "tfrecord", **parts})
     if os.path.basename(name) != name:
         raise ValueError(f"filepathTemplate {template!r} points outside the directory")

@@ -7,7 +7,7 @@ from typing import Any, Iterator, Mapping
 from tf_input import overview
 from tf_input.dataset_format import FORMAT_VERSION, RUN, STATISTICS, Manifest
 from tf_input.overview import Table, printable
-from tf_input.storage.files import NOT_THERE, Files
+from tf_input.storage.files import FILE_MISSING_ERRORS, Files
 from tf_input.storage.paths import join
 
 _NUM_CLASSES, _NUM_SHARDS = 20, 10  # numbers of rows in tables
@@ -34,7 +34,7 @@ class Contents:
         self._statistics = self._read(STATISTICS)
         try:
             self._run = self._read(RUN)
-        except NOT_THERE:  # optional, because it does not affect the examples
+        except FILE_MISSING_ERRORS:  # optional, because it does not affect the examples
             self._run = {}
 
     def describe(self) -> str:
@@ -64,26 +64,26 @@ class Contents:
 
     def _class_counts(self) -> dict[str, dict[str, Mapping[str, int]]]:
         """Returns the number of examples of each class, as a dictionary feature -> split -> class -> number."""
-        results = {}
+        all_counts = {}
         for feature in self._manifest.schema:
             if feature.kind == "class_label":
                 splits = {split: self._statistics["splits"][split] for split in self._manifest.splits}
-                results[feature.name] = {
+                all_counts[feature.name] = {
                     split: item.get("other_label_counts", {}).get(feature.name) or item["label_counts"] for split, item in splits.items()
                 }
-        return results
+        return all_counts
 
     def _images(self) -> Table:
         facts = {"image": self._statistics.get("images", {}), **self._statistics.get("other_images", {})}
         rows = []
-        for name, result in facts.items():
-            if name in self._manifest.features and result.get("bytes"):
-                formats = ", ".join(f"{item} {count:,}" for item, count in (result.get("formats") or {}).items())
+        for name, image_facts in facts.items():
+            if name in self._manifest.features and image_facts.get("bytes"):
+                formats = ", ".join(f"{image_format} {count:,}" for image_format, count in (image_facts.get("formats") or {}).items())
                 rows.append(
                     (
                         printable(name),
                         printable(formats) or "not checked",
-                        *(_range(result.get(side)) for side in ("height", "width", "bytes")),
+                        *(_range(image_facts.get(side)) for side in ("height", "width", "bytes")),
                     )
                 )
         return Table(("images", "formats of the sources", "height", "width", "stored bytes"), rows, 2)
@@ -91,12 +91,19 @@ class Contents:
     def _tensors(self) -> Table:
         rows = []
         for split in self._manifest.splits:
-            for name, result in self._statistics["splits"][split].get("tensors", {}).items():
-                feature, numbers = self._manifest.features[name], [result[item] for item in ("min", "max", "mean", "std")]
+            for name, tensor_facts in self._statistics["splits"][split].get("tensors", {}).items():
+                feature, numbers = self._manifest.features[name], [tensor_facts[fact_name] for fact_name in ("min", "max", "mean", "std")]
                 shape = f"{feature.dtype}[{','.join('?' if side is None else str(side) for side in feature.shape)}]"
                 shown = ("" if number is None else f"{number:,}" if isinstance(number, int) else f"{number:.6g}" for number in numbers)
                 rows.append(
-                    (printable(name), shape, printable(split), f"{result['num_examples']:,}", *shown, f"{result['num_not_finite']:,}")
+                    (
+                        printable(name),
+                        shape,
+                        printable(split),
+                        f"{tensor_facts['num_examples']:,}",
+                        *shown,
+                        f"{tensor_facts['num_not_finite']:,}",
+                    )
                 )
         return Table(("tensors", "", "split", "examples", "min", "max", "mean", "std", "not finite"), rows, 3)
 
@@ -146,27 +153,31 @@ class Contents:
         except ValueError as error:
             raise ValueError(join(self._directory, str(error))) from None
         try:
-            result = json.loads(data)
+            value = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path} is not JSON: {error}") from None
-        if not isinstance(result, dict):
+        if not isinstance(value, dict):
             raise ValueError(f"{path} does not contain a JSON object")
-        return result
+        return value
 
     def _checked(self, make: Any) -> Any:
         try:
             return make()
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            reported = f"{STATISTICS} and {RUN} have unexpected contents ({type(error).__name__}: {error})"
+            problem = f"{STATISTICS} and {RUN} have unexpected contents ({type(error).__name__}: {error})"
             raise ValueError(
-                f"{join(self._directory, reported)}. To find corrupt files, run `recordmill verify`."
+                f"{join(self._directory, problem)}. To find corrupt files, run `recordmill verify`."
             ) from None
 
 
-def _range(result: Mapping[str, Any] | None) -> str:
-    if not result:
+def _range(side_range: Mapping[str, Any] | None) -> str:
+    if not side_range:
         return "unknown"
-    return f"{result['min']:,}" if result["min"] == result["max"] else f"{result['min']:,} to {result['max']:,}, {result['mean']:,.0f} on average"
+    return (
+        f"{side_range['min']:,}"
+        if side_range["min"] == side_range["max"]
+        else f"{side_range['min']:,} to {side_range['max']:,}, {side_range['mean']:,.0f} on average"
+    )
 
 
 def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -61,9 +61,9 @@ def _draw_boxes(draw: ImageDraw.ImageDraw, sides: np.ndarray, objects: Mapping[s
         draw.rectangle((left, top, right, bottom), outline=colour, width=line)
         if 0 <= label < len(names):
             name = printable(names[label])[:_MAX_NAME]
-            location = left, max(0, top - size - line)  # above the box if there is space
-            draw.rectangle(draw.textbbox(location, name, font), fill=colour)
-            draw.text(location, name, "white", font)
+            text_corner = left, max(0, top - size - line)  # above the box if there is space
+            draw.rectangle(draw.textbbox(text_corner, name, font), fill=colour)
+            draw.text(text_corner, name, "white", font)
 
 
 def _colour_of(label: int) -> str:

@@ -32,8 +32,8 @@ def find_examples(where: str, catalog: Catalog) -> list[dict[str, Any]]:
     if not columns:
         raise ValueError(f"where={where!r}: {catalog.described()}")
     numbers = np.flatnonzero(evaluate(where, catalog, catalog.num_examples))
-    result = {"number": numbers.tolist()} | {name: _taken(column, numbers) for name, column in columns.items()}
-    return [dict(zip(result, row)) for row in zip(*result.values())]
+    values_by_column = {"number": numbers.tolist()} | {name: _taken(column, numbers) for name, column in columns.items()}
+    return [dict(zip(values_by_column, row)) for row in zip(*values_by_column.values())]
 
 
 def _taken(column: Any, numbers: np.ndarray) -> list[Any]:
@@ -92,8 +92,8 @@ def _value(value: Any, dataset: "PreparedDataset", name: str) -> str:
     feature = dataset.features.get(name)
     if feature is not None and feature.label_names and isinstance(value, int) and 0 <= value < len(feature.label_names):
         return f"{value} ({printable(feature.label_names[value])})"
-    result = _printable_value(value)
-    return printable(result if isinstance(result, str) else str(result))
+    text = _printable_value(value)
+    return printable(text if isinstance(text, str) else str(text))
 
 
 def _printable_value(value: Any) -> Any:

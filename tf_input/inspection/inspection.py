@@ -68,11 +68,11 @@ def run(directory: str, *, where: str | None, split: str | None, example: str | 
 
 
 def _print_matches(where: str, catalogs: dict[str, Catalog], as_json: bool) -> None:
-    results = {split: find_examples(where, catalog) for split, catalog in catalogs.items()}
+    matches = {split: find_examples(where, catalog) for split, catalog in catalogs.items()}
     if as_json:
-        print(json.dumps({"where": where, "splits": results}, indent=1))
+        print(json.dumps({"where": where, "splits": matches}, indent=1))
         return
-    for split, rows in results.items():
+    for split, rows in matches.items():
         print(f"{printable(split)}: {len(rows):,} of {catalogs[split].num_examples:,} examples")
         names = [name for name in (rows[0] if rows else ()) if any(row[name] not in (None, []) for row in rows)]
         if names:

@@ -39,13 +39,13 @@ def ask(sql: str, catalogs: Mapping[str, Catalog]) -> Answer:
     with duckdb.connect(config={"enable_external_access": "false", "python_enable_replacements": "false"}) as connection:
         connection.register("catalog", table)
         try:
-            result = connection.execute(sql)
-            if result is None:
+            relation = connection.execute(sql)
+            if relation is None:
                 raise ValueError(
                     f"--sql={sql!r} is not a query. Pass one such as: select label, count(*) from catalog group by "
                     "label"
                 )
-            return Answer([column[0] for column in result.description or ()], result.fetchall())
+            return Answer([column[0] for column in relation.description or ()], relation.fetchall())
         except duckdb.Error as error:
             raise ValueError(
                 f"--sql={sql!r} failed: {' '.join(str(error).split())}. The columns of catalog are "

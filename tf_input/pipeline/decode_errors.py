@@ -9,7 +9,6 @@ import abc
 import functools
 from typing import Any, Callable, Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from tf_input.decoding.faults import find_fault
@@ -21,13 +20,13 @@ from tf_input.pipeline.plan import Plan
 FindNumber = Callable[[Sequence[int], int, int], int]
 
 
-def find_number(make_inputs: Callable[[], Inputs], epoch: int, step: int, part: int, row: int) -> int:
+def find_number(make_inputs: Callable[[], Inputs], epoch: int, step: int, component: int, slot: int) -> int:
     """Returns the index of the example in a batch slot. The index refers to the split from which the example was
     read."""
     with make_inputs() as inputs:
-        result = inputs.numbers(epoch, step)
-    numbers, rows = result if isinstance(result, tuple) else result[part]
-    return int(numbers[rows.tolist().index(row)])
+        numbers_and_slots = inputs.numbers(epoch, step)
+    numbers, slots = numbers_and_slots if isinstance(numbers_and_slots, tuple) else numbers_and_slots[component]
+    return int(numbers[slots.tolist().index(slot)])
 
 
 class DecodeErrors(abc.ABC):
@@ -94,14 +93,14 @@ class PackedErrors(DecodeErrors):
     """Finds the undecodable examples of packed batches.
 
     Args:
-        parts: The plans of the components of the batch.
+        components: The plans of the components of the batch.
         find_number: A function that returns the index of an example.
     """
 
-    def __init__(self, parts: Sequence[Plan], find_number: FindNumber) -> None:
+    def __init__(self, components: Sequence[Plan], find_number: FindNumber) -> None:
         super().__init__()
-        self._decoders = [part.decoder for part in parts]
-        self._readers = [part.reader for part in parts]
+        self._decoders = [component.decoder for component in components]
+        self._readers = [component.reader for component in components]
         self._find_number = find_number
 
     def filter(self, inputs: Sequence[tf.Tensor], decodes_each: bool) -> Sequence[tf.Tensor]:
@@ -110,27 +109,27 @@ class PackedErrors(DecodeErrors):
         if not packed[-1]:
             raise ValueError(packed[0].decode())
         note, batch = take_apart(packed, [reader is None for reader in self._readers])
-        for part, (values, rows) in enumerate(batch):
-            if self._readers[part] is not None:
+        for component, (values, slots) in enumerate(batch):
+            if self._readers[component] is not None:
                 are_good = [
                     self.is_good(
                         hash(record),
                         decodes_each,
-                        functools.partial(self._find_fault, note, part, record, row),
-                        functools.partial(self._refuse, note, part, row),
+                        functools.partial(self._find_fault, note, component, record, slot),
+                        functools.partial(self._refuse, note, component, slot),
                     )
-                    for record, row in zip(values, rows.tolist())
+                    for record, slot in zip(values, slots.tolist())
                 ]
-                batch[part] = values[are_good], rows[are_good]
-        check_not_empty(sum(len(rows) for _, rows in batch))
+                batch[component] = values[are_good], slots[are_good]
+        check_not_empty(sum(len(slots) for _, slots in batch))
         return [tf.constant(pack(note, batch))]
 
-    def _find_fault(self, note: Sequence[int], part: int, record: bytes, row: int) -> str:
-        decoder, rows = self._decoders[part], tf.constant([row], tf.int64)
-        return find_fault(decoder, record, lambda records: decoder.decode(records, tf.constant(note, tf.int64), rows))
+    def _find_fault(self, note: Sequence[int], component: int, record: bytes, slot: int) -> str:
+        decoder, slots = self._decoders[component], tf.constant([slot], tf.int64)
+        return find_fault(decoder, record, lambda records: decoder.decode(records, tf.constant(note, tf.int64), slots))
 
-    def _refuse(self, note: Sequence[int], part: int, row: int, fault: str) -> None:
-        self._readers[part].refuse(self._find_number(note, part, row), fault)
+    def _refuse(self, note: Sequence[int], component: int, slot: int, fault: str) -> None:
+        self._readers[component].refuse(self._find_number(note, component, slot), fault)
 
 
 def decode_with_errors(errors: DecodeErrors, decode: Callable[..., Any]) -> Callable[..., Any]:

@@ -58,15 +58,15 @@ def _checked(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, p
             f"hosts={hosts}: {split} has {total} examples{where}, too few for {num_hosts} hosts. Use fewer hosts."
         )
     if len(part.shards) < len(counts):
-        subject = f"shards of its own, {len(part.shards)} of {len(counts)} here"
+        description = f"shards of its own, {len(part.shards)} of {len(counts)} here"
     else:
-        subject = "a part of the order of all records, from all shards"
+        description = "a part of the order of all records, from all shards"
     omitted = total - num_hosts * part.count
-    rest = f"; {omitted} are left out, so that all hosts have the same number of steps" if omitted else ""
+    omission = f"; {omitted} are left out, so that all hosts have the same number of steps" if omitted else ""
     message = "%s on %d hosts: this is host %d. Each host reads %s: %d of %d examples%s"
     # With a fixed order, the same examples are left out in each epoch.
     level = logging.WARNING if omitted and kind is None else logging.INFO
-    _logger.log(level, message, split, num_hosts, index, subject, part.count, total, rest)
+    _logger.log(level, message, split, num_hosts, index, description, part.count, total, omission)
     return part
 
 

@@ -13,18 +13,18 @@ import tensorflow as tf
 
 
 @functools.cache
-def let_go_at_exit() -> None:
+def close_iterators_at_exit() -> None:
     """Registers the release of all tf.data iterators at exit. Call this function before creating iterators that call
     Python."""
-    atexit.register(_let_go)
+    atexit.register(_close_iterators)
 
 
-def _let_go() -> None:
+def _close_iterators() -> None:
     gc.unfreeze()  # `gc.get_objects` does not list frozen objects
     iterators = _with_subclasses(tf.data.Iterator) | _with_subclasses(tf.distribute.DistributedIterator)
-    for result in gc.get_objects():
-        if type(result) in iterators:
-            vars(result).clear()  # TensorFlow has no public method that closes an iterator
+    for iterator in gc.get_objects():
+        if type(iterator) in iterators:
+            vars(iterator).clear()  # TensorFlow has no public method that closes an iterator
 
 
 def _with_subclasses(kind: type) -> set[type]:

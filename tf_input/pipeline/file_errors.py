@@ -31,23 +31,23 @@ class FileErrors(DecodeErrors):
 
     def filter(self, inputs: Sequence[tf.Tensor], decodes_each: bool) -> Sequence[tf.Tensor]:
         """Returns the inputs of the decodable records; see `DecodeErrors.filter`."""
-        records, positions, seed, rows = inputs
+        records, positions, seed, slots = inputs
         are_good = [
             self.is_good(
                 iterator_state,
                 decodes_each,
-                functools.partial(self._find_fault, record, seed, row),
+                functools.partial(self._find_fault, record, seed, slot),
                 functools.partial(self._refuse, iterator_state),
             )
-            for record, iterator_state, row in zip(records.numpy(), positions.numpy().tolist(), rows.numpy().tolist())
+            for record, iterator_state, slot in zip(records.numpy(), positions.numpy().tolist(), slots.numpy().tolist())
         ]
         check_not_empty(sum(are_good))
         indices = np.flatnonzero(are_good)
-        return [tf.gather(records, indices), tf.gather(positions, indices), seed, tf.gather(rows, indices)]
+        return [tf.gather(records, indices), tf.gather(positions, indices), seed, tf.gather(slots, indices)]
 
-    def _find_fault(self, record: bytes, seed: tf.Tensor, row: int) -> str:
-        rows, seed = tf.constant([row], tf.int64), seed if self._decoder.config.augment else None
-        return find_fault(self._decoder, record, lambda records: self._decoder.decode(records, seed, rows))
+    def _find_fault(self, record: bytes, seed: tf.Tensor, slot: int) -> str:
+        slots, seed = tf.constant([slot], tf.int64), seed if self._decoder.config.augment else None
+        return find_fault(self._decoder, record, lambda records: self._decoder.decode(records, seed, slots))
 
     def _refuse(self, iterator_state: int, fault: str) -> None:
         file, record = divmod(iterator_state, RECORDS_PER_FILE)

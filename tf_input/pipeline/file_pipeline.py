@@ -10,7 +10,7 @@ from tf_input.cores import num_cores
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.epochs.share import local_batch_size
 from tf_input.pipeline.decode_errors import decode_with_errors
-from tf_input.pipeline.exit import let_go_at_exit
+from tf_input.pipeline.exit import close_iterators_at_exit
 from tf_input.pipeline.file_errors import RECORDS_PER_FILE, FileErrors
 from tf_input.pipeline.user_functions import allow_state, apply_functions, without_autograph
 from tf_input.read_config import ReadConfig
@@ -44,17 +44,17 @@ def read_files(
     """
     data = read_records(paths, config, split, shuffle_buffer, compression=compression, with_positions=True)
 
-    def decode_records(records: tf.Tensor, positions: tf.Tensor, seed: tf.Tensor, rows: tf.Tensor) -> Any:
+    def decode_records(records: tf.Tensor, positions: tf.Tensor, seed: tf.Tensor, slots: tf.Tensor) -> Any:
         parsed, seed = decoder.parse_batch(records), seed if config.augment else None
-        return rows, decoder.outputs(parsed, seed, None if config.on_error == "raise" else rows)
+        return slots, decoder.outputs(parsed, seed, None if config.on_error == "raise" else slots)
 
-    let_go_at_exit()
+    close_iterators_at_exit()
     decode_batch = decode_with_errors(FileErrors(paths, decoder, skipped), decode_records)
 
     def decode(batch: tuple[tf.Tensor, tf.Tensor], seed: tf.Tensor) -> Any:
         records, positions = batch
-        rows, outputs = decode_batch(records, positions, seed, tf.range(tf.size(records, tf.int64)))
-        return apply_functions(outputs, seed, rows, config)
+        slots, outputs = decode_batch(records, positions, seed, tf.range(tf.size(records, tf.int64)))
+        return apply_functions(outputs, seed, slots, config)
 
     options = tf.data.Options()
     # A `tf.distribute` strategy can't divide the seeds by file. With its default policy, it would then divide the files
@@ -115,7 +115,7 @@ def read_records(
     if shuffles and dealt:
         # shuffled here, because a shuffle buffer would take all remaining files at once
         random.Random(config.seed).shuffle(indices)
-    files: Any = [paths[location] for location in indices]
+    files: Any = [paths[index] for index in indices]
     if with_positions:
         files = files, tf.constant(indices, tf.int64) * RECORDS_PER_FILE
     elif times is not None:

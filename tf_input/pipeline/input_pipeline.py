@@ -15,7 +15,7 @@ from tf_input.epochs.iterator_state import Iteration, IteratorState
 from tf_input.epochs.share import Share
 from tf_input.pipeline.decode_errors import PackedErrors, decode_with_errors, find_number
 from tf_input.pipeline.divided_batches import sharding_policy, source_name
-from tf_input.pipeline.exit import let_go_at_exit
+from tf_input.pipeline.exit import close_iterators_at_exit
 from tf_input.pipeline.malloc import keep_freed_memory
 from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.packing import pack, pack_error, packed_spec, together, unpack
@@ -42,12 +42,12 @@ def read_batches(
     """
     # Everything that the generator references stays in memory until the process ends.
     config, share, make_inputs, seed = plan.config, plan.share, plan.make_inputs, plan.seed
-    are_cached = [part.cached is not None for part in plan.parts]
+    are_cached = [component.cached is not None for component in plan.components]
     count = share.num_batches - config.start_step
     epochs: dict[int, int] = {}  # key of an epoch -> epoch
 
-    def number_of(note: Sequence[int], part: int, row: int) -> int:
-        return find_number(make_inputs, epochs[note[0]], note[1], part, row)
+    def number_of(note: Sequence[int], component: int, slot: int) -> int:
+        return find_number(make_inputs, epochs[note[0]], note[1], component, slot)
 
     def generate() -> Iterator[np.ndarray]:
         """Yields packed batches, each with the random key of its epoch and with its step."""
@@ -56,8 +56,8 @@ def read_batches(
         with make_inputs() as inputs:
             for number in itertools.count() if num_iterations is None else range(num_iterations):
                 current = iterator_state.take(share.num_batches, current) if number else current
-                for index in range(current.step, current.step + current.count):
-                    epoch, step = current.epoch + index // share.num_batches, index % share.num_batches
+                for step_number in range(current.step, current.step + current.count):
+                    epoch, step = current.epoch + step_number // share.num_batches, step_number % share.num_batches
                     try:
                         batch = inputs.batch(epoch, step)
                     except (OSError, ValueError) as error:
@@ -68,18 +68,18 @@ def read_batches(
                     yield pack([key, step], batch)
 
     def decode_packed(packed: tf.Tensor) -> Any:
-        note, inputs, rows = unpack(packed, are_cached)
+        note, inputs, slots = unpack(packed, are_cached)
         inputs = [tf.ensure_shape(item, [plan.static_size]) for item in inputs]
-        return note, rows, decode_batch(inputs, note, None if plan.has_all_rows else rows)
+        return note, slots, decode_batch(inputs, note, None if plan.has_all_slots else slots)
 
     if not all(are_cached):
-        decode_packed = decode_with_errors(PackedErrors(plan.parts, number_of), decode_packed)
+        decode_packed = decode_with_errors(PackedErrors(plan.components, number_of), decode_packed)
 
     def decode(packed: tf.Tensor) -> Any:
-        note, rows, outputs = decode_packed(packed)
-        return apply_functions(outputs, note, plan.batch_decoder.join_rows(rows), config)
+        note, slots, outputs = decode_packed(packed)
+        return apply_functions(outputs, note, plan.batch_decoder.join_slots(slots), config)
 
-    let_go_at_exit()
+    close_iterators_at_exit()
     name = source_name(share.hosts)
     at_once = config.read_buffer >> 8  # 1 MiB by default
     data = tf.data.Dataset.from_generator(lambda: together(generate(), at_once), output_signature=packed_spec(are_cached), name=name)
@@ -154,13 +154,13 @@ def _count_iterations(data: tf.data.Dataset, iterator_state: IteratorState, shar
             return numbers(first, 0)
         return tf.data.Dataset.range(num_iterations or tf.int64.max).flat_map(without_autograph(functools.partial(numbers, first)))
 
-    siblings = tf.data.Dataset.range(1, name=name).flat_map(without_autograph(all_numbers))
-    siblings = siblings.apply(tf.data.experimental.assert_cardinality(data.cardinality()))
+    iteration_numbers = tf.data.Dataset.range(1, name=name).flat_map(without_autograph(all_numbers))
+    iteration_numbers = iteration_numbers.apply(tf.data.experimental.assert_cardinality(data.cardinality()))
     # `synchronous=True`, because TensorFlow otherwise lets stateless functions read ahead.
     if not counting:  # a single batch counts when it is delivered
-        return tf.data.Dataset.zip((data, siblings)).map(without_autograph(lambda batch, _: batch), synchronous=True)
+        return tf.data.Dataset.zip((data, iteration_numbers)).map(without_autograph(lambda batch, _: batch), synchronous=True)
     # The number comes first. Otherwise, a later `prefetch` would count the second batch in time or not, by chance.
-    return tf.data.Dataset.zip((siblings, data)).map(without_autograph(lambda _, batch: batch), synchronous=True)
+    return tf.data.Dataset.zip((iteration_numbers, data)).map(without_autograph(lambda _, batch: batch), synchronous=True)
 
 
 def _is_keras_build() -> bool:

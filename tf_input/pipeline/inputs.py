@@ -95,8 +95,8 @@ class CachedInputs:
 
     def batch(self, epoch: int, step: int) -> Batch:
         """Returns the cache indices of the examples in a batch, and their batch slots."""
-        numbers, rows = self.numbers(epoch, step)
-        return [(np.searchsorted(self._cached, numbers), rows)]
+        numbers, slots = self.numbers(epoch, step)
+        return [(np.searchsorted(self._cached, numbers), slots)]
 
     def take(self, epoch: int, indices: np.ndarray, follows: bool = True) -> np.ndarray:
         """Returns indices of cached examples, int64; see `SplitInputs`."""
@@ -108,8 +108,8 @@ class CachedInputs:
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the indices and the slots of the examples in a batch; see `SplitInputs.numbers`."""
-        rows, indices = self._share.rows(step)
-        return _filled_up(self.numbers_at(epoch, indices), rows, int(self._cached[0])), rows
+        slots, indices = self._share.slots(step)
+        return _pad_numbers(self.numbers_at(epoch, indices), slots, int(self._cached[0])), slots
 
     def numbers_at(self, epoch: int, indices: np.ndarray) -> np.ndarray:
         """Converts indices of an epoch to indices of examples; see `SplitInputs.numbers_at`."""
@@ -161,17 +161,17 @@ class RecordInputs:
 
         Consecutive batches are read ahead. Other batches are read record by record.
         """
-        rows, indices = self._share.rows(step)
+        slots, indices = self._share.slots(step)
         values = self.take(epoch, indices, not step or self._next in (None, (epoch, step)))
         self._next = epoch, step + 1
-        result = _without_corrupt(np.concatenate([values, self.fill(len(rows) - len(indices))]), rows)
-        if not len(result[1]) and not self._may_be_empty:
+        records_and_slots = _without_corrupt(np.concatenate([values, self.fill(len(slots) - len(indices))]), slots)
+        if not len(records_and_slots[1]) and not self._may_be_empty:
             # An empty batch makes the loss NaN, and a missing step would stop other hosts.
             shard, record, offset = self._reader.place(int(self.numbers_at(epoch, indices[:1])[0]))
             first = f"{shard}: record {record}, at byte {offset}"
             message = f"all {len(indices)} records of a batch are corrupt, the first in {first}"
             raise ValueError(message)
-        return [result]
+        return [records_and_slots]
 
     def take(self, epoch: int, indices: np.ndarray, follows: bool) -> np.ndarray:
         """Returns records as an object array of bytes. Consecutive records are read in long chunks."""
@@ -185,8 +185,8 @@ class RecordInputs:
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the indices and the slots of the examples in a batch; see `SplitInputs.numbers`."""
-        rows, indices = self._share.rows(step)
-        return _filled_up(self.numbers_at(epoch, indices), rows, self._reader.first), rows
+        slots, indices = self._share.slots(step)
+        return _pad_numbers(self.numbers_at(epoch, indices), slots, self._reader.first), slots
 
     def numbers_at(self, epoch: int, indices: np.ndarray) -> np.ndarray:
         """Converts indices of an epoch to indices of examples; see `SplitInputs.numbers_at`."""
@@ -214,10 +214,10 @@ class MixedInputs:
 
     def __init__(self, order: MixedOrder, hosts: tuple[int, int], make_parts: Sequence[Callable[[], SplitInputs]]) -> None:
         self._order, self._hosts = order, hosts
-        self._parts: list[SplitInputs] = []
+        self._components: list[SplitInputs] = []
         with contextlib.ExitStack() as opened:
             for make in make_parts:
-                self._parts.append(opened.enter_context(make()))
+                self._components.append(opened.enter_context(make()))
             opened.pop_all()  # all components are open: `__exit__` closes them
         self._next: tuple[int, int] | None = None
 
@@ -225,53 +225,59 @@ class MixedInputs:
         return self
 
     def __exit__(self, *unused: Any) -> None:
-        for part in self._parts:
+        for part in self._components:
             part.__exit__()
 
     def batch(self, epoch: int, step: int) -> Batch:
         """Returns the inputs of each component. Some components may have no examples in the batch. The first component
         provides the padding."""
         follows, self._next = not step or self._next in (None, (epoch, step)), (epoch, step + 1)
-        wanted = self._order.rows(step, self._hosts)
-        padding = -(-self._order.size(step) // self._hosts[0]) - sum(len(rows) for rows, _ in wanted)
-        results = []
-        for part, (inputs, (rows, numbers)) in enumerate(zip(self._parts, wanted)):
-            own_epochs, indices = self._order.component_indices(part, epoch, numbers)
-            taken = [inputs.take(own, indices[own_epochs == own], follows) for own in np.unique(own_epochs).tolist()]
+        wanted = self._order.slots(step, self._hosts)
+        padding = -(-self._order.size(step) // self._hosts[0]) - sum(len(slots) for slots, _ in wanted)
+        batches = []
+        for component, (inputs, (slots, numbers)) in enumerate(zip(self._components, wanted)):
+            component_epochs, indices = self._order.component_indices(component, epoch, numbers)
+            taken = [
+                inputs.take(component_epoch, indices[component_epochs == component_epoch], follows)
+                for component_epoch in np.unique(component_epochs).tolist()
+            ]
             values = np.concatenate([*taken, inputs.fill(padding)])
-            results.append(_without_corrupt(values, np.concatenate([rows, np.full(padding, PADDING)])))
+            batches.append(_without_corrupt(values, np.concatenate([slots, np.full(padding, PADDING)])))
             padding = 0
-        if not any(len(rows) for _, rows in results):
-            num_records = sum(len(rows) for rows, _ in wanted)
+        if not any(len(slots) for _, slots in batches):
+            num_records = sum(len(slots) for slots, _ in wanted)
             raise ValueError(
                 f"all {num_records} records of a batch are corrupt, in all components. `skipped` of their datasets "
                 "names them."
             )
-        return results
+        return batches
 
     def numbers(self, epoch: int, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Returns the examples of each component in a batch: their indices in the split, int64 [n], and their batch
         slots."""
-        results = []
-        for part, (inputs, (rows, numbers)) in enumerate(zip(self._parts, self._order.rows(step, self._hosts))):
-            own_epochs, indices = self._order.component_indices(part, epoch, numbers)
-            taken = [inputs.numbers_at(own, indices[own_epochs == own]) for own in np.unique(own_epochs).tolist()]
-            results.append((np.concatenate([np.zeros(0, np.int64), *taken]), rows))
-        return results
+        numbers_and_slots = []
+        for component, (inputs, (slots, numbers)) in enumerate(zip(self._components, self._order.slots(step, self._hosts))):
+            component_epochs, indices = self._order.component_indices(component, epoch, numbers)
+            taken = [
+                inputs.numbers_at(component_epoch, indices[component_epochs == component_epoch])
+                for component_epoch in np.unique(component_epochs).tolist()
+            ]
+            numbers_and_slots.append((np.concatenate([np.zeros(0, np.int64), *taken]), slots))
+        return numbers_and_slots
 
 
-def _without_corrupt(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _without_corrupt(values: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if values.dtype != object:
-        return values, rows
+        return values, slots
     is_there = [value is not None for value in values.tolist()]  # identity is faster than comparison
     if all(is_there):
-        return values, rows
-    return values[is_there], rows[is_there]
+        return values, slots
+    return values[is_there], slots[is_there]
 
 
-def _filled_up(numbers: np.ndarray, rows: np.ndarray, number: int) -> np.ndarray:
+def _pad_numbers(numbers: np.ndarray, slots: np.ndarray, number: int) -> np.ndarray:
     """Appends one copy of `number` to the indices for each padding slot."""
-    return np.concatenate([numbers, np.full(len(rows) - len(numbers), number)])
+    return np.concatenate([numbers, np.full(len(slots) - len(numbers), number)])
 
 
 def run_bytes(read_buffer: int) -> int:

@@ -101,20 +101,20 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
         with RecordInputs(share, 0, None, reader, read_buffer, may_be_empty=True) as inputs:
             for step in range(share.num_batches):
                 try:
-                    ((records, rows),) = inputs.batch(0, step)
+                    ((records, slots),) = inputs.batch(0, step)
                 except (OSError, ValueError) as error:  # TensorFlow would replace the error by another one
                     failures.append(error)
                     return
-                result = step * size + rows
-                is_good = np.array([location not in bad for location in result.tolist()], bool)
-                indices.append(result[is_good])
+                batch_indices = step * size + slots
+                is_good = np.array([index not in bad for index in batch_indices.tolist()], bool)
+                indices.append(batch_indices[is_good])
                 yield records[is_good]
 
     def find_bad() -> None:
         with RecordInputs(share, 0, None, reader, read_buffer, may_be_empty=True) as inputs:
             for step in range(share.num_batches):
-                ((records, rows),) = inputs.batch(0, step)
-                for record, index in zip(records, (step * size + rows).tolist()):
+                ((records, slots),) = inputs.batch(0, step)
+                for record, index in zip(records, (step * size + slots).tolist()):
                     if fault := find_fault(decoder, record, decode):
                         reader.refuse(int(index if reader.selection is None else reader.selection.numbers[index]), fault)
                         bad.add(index)
@@ -129,19 +129,19 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
     data = tf.data.Dataset.from_generator(read, output_signature=tf.TensorSpec([None], tf.string))
     data = data.map(tf.autograph.experimental.do_not_convert(decode), num_parallel_calls=num_cores())
     try:
-        rows = _collect(data, num_examples)
+        collected = _collect(data, num_examples)
     except tf.errors.InvalidArgumentError:
         find_bad()
         if not bad:
             raise
-        rows = _collect(data, num_examples)
+        collected = _collect(data, num_examples)
     release_arenas()  # of which a split that is cached in memory has no further use
     if failures:
         raise failures[0]
     with tf.device("CPU:0"):
-        values = {name: item.join() for name, item in rows.items()}
-    result = np.concatenate(indices)
-    return CachedExamples(values, result if reader.selection is None else reader.selection.numbers[result], num_bytes)
+        values = {name: chunks.join() for name, chunks in collected.items()}
+    good_indices = np.concatenate(indices)
+    return CachedExamples(values, good_indices if reader.selection is None else reader.selection.numbers[good_indices], num_bytes)
 
 
 class Numbers:
@@ -151,11 +151,13 @@ class Numbers:
     the memory of concatenated chunks.
     """
 
-    def __init__(self, num_rows: int, like: tf.Tensor) -> None:
+    def __init__(self, num_examples: int, like: tf.Tensor) -> None:
         self._dtype, self._shape, self._count = like.dtype, like.shape[1:], 0
         with tf.device("CPU:0"):
-            self._handle = tf.raw_ops.VarHandleOp(dtype=like.dtype, shape=[num_rows, *like.shape[1:]], shared_name=_ANONYMOUS)
-            tf.raw_ops.AssignVariableOp(resource=self._handle, value=tf.raw_ops.Empty(shape=[num_rows, *like.shape[1:]], dtype=like.dtype))
+            self._handle = tf.raw_ops.VarHandleOp(dtype=like.dtype, shape=[num_examples, *like.shape[1:]], shared_name=_ANONYMOUS)
+            tf.raw_ops.AssignVariableOp(
+                resource=self._handle, value=tf.raw_ops.Empty(shape=[num_examples, *like.shape[1:]], dtype=like.dtype)
+            )
 
     def add(self, values: tf.Tensor) -> None:
         """Writes the next rows."""
@@ -167,10 +169,10 @@ class Numbers:
         """Returns the object itself, because its values are already stored in one tensor."""
         return self
 
-    def gather(self, locations: tf.Tensor) -> tf.Tensor:
+    def gather(self, indices: tf.Tensor) -> tf.Tensor:
         """Returns the rows at the given indices."""
-        result = tf.raw_ops.ResourceGather(resource=self._handle, indices=locations, dtype=self._dtype)
-        return tf.ensure_shape(result, [*locations.shape, *self._shape])
+        values = tf.raw_ops.ResourceGather(resource=self._handle, indices=indices, dtype=self._dtype)
+        return tf.ensure_shape(values, [*indices.shape, *self._shape])
 
 
 class _Chunks:
@@ -186,27 +188,27 @@ class _Chunks:
         return tf.concat(self._chunks, axis=0)
 
 
-def _collect(data: tf.data.Dataset, num_rows: int) -> dict[str, Numbers | _Chunks]:
+def _collect(data: tf.data.Dataset, num_examples: int) -> dict[str, Numbers | _Chunks]:
     """Returns the values of all examples by name."""
-    rows: dict[str, Numbers | _Chunks] = {}
+    collected: dict[str, Numbers | _Chunks] = {}
     for chunk in data:
         for name, values in chunk.items():
-            rows.setdefault(name, _rows_of(values, num_rows)).add(values)
-    return rows
+            collected.setdefault(name, _rows_of(values, num_examples)).add(values)
+    return collected
 
 
-def _rows_of(values: tf.Tensor | tf.RaggedTensor, num_rows: int) -> Numbers | _Chunks:
-    """Returns a collector for up to `num_rows` rows of values that have the dtypes and shapes of the given values."""
+def _rows_of(values: tf.Tensor | tf.RaggedTensor, num_examples: int) -> Numbers | _Chunks:
+    """Returns a collector for up to `num_examples` rows of values that have the dtypes and shapes of the given values."""
     is_plain = not isinstance(values, tf.RaggedTensor) and values.dtype != tf.string and math.prod(values.shape[1:])
-    return Numbers(num_rows, values) if is_plain else _Chunks()
+    return Numbers(num_examples, values) if is_plain else _Chunks()
 
 
 def _gather(values: tf.Tensor | tf.RaggedTensor | Numbers, indices: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
     if isinstance(values, Numbers):
         return values.gather(indices)
-    result = tf.gather(values, indices)
+    gathered = tf.gather(values, indices)
     # tf.gather loses the static batch size of ragged tensors
-    if isinstance(result, tf.RaggedTensor) and indices.shape[0] is not None:
-        splits = tf.ensure_shape(result.row_splits, [indices.shape[0] + 1])
-        result = tf.RaggedTensor.from_row_splits(result.values, splits, validate=False)
-    return result
+    if isinstance(gathered, tf.RaggedTensor) and indices.shape[0] is not None:
+        splits = tf.ensure_shape(gathered.row_splits, [indices.shape[0] + 1])
+        gathered = tf.RaggedTensor.from_row_splits(gathered.values, splits, validate=False)
+    return gathered

@@ -23,7 +23,7 @@ class MixedPlan:
         seed: The seed of shuffling and augmentation.
         order: The order of the mixture, which defines the examples of each component in each batch.
         share: The part of each batch that this host reads.
-        parts: The plan of each component.
+        components: The plan of each component.
         batch_decoder: The decoder, which joins the components.
     """
 
@@ -31,10 +31,10 @@ class MixedPlan:
     seed: int
     order: MixedOrder
     share: Share
-    parts: tuple[Plan, ...]
+    components: tuple[Plan, ...]
     batch_decoder: BatchDecoder
 
-    has_all_rows = False  # a component has only some batch slots
+    has_all_slots = False  # a component has only some batch slots
     static_size = None  # the number of a component's examples in a batch varies
 
     @property
@@ -45,12 +45,12 @@ class MixedPlan:
     @property
     def make_inputs(self) -> Callable[[], Inputs]:
         """A function that creates the inputs of the batches, like `Plan.make_inputs`."""
-        return functools.partial(MixedInputs, self.order, self.share.hosts, [part.make_inputs for part in self.parts])
+        return functools.partial(MixedInputs, self.order, self.share.hosts, [component.make_inputs for component in self.components])
 
     def open_inputs(self) -> Inputs:
         """Opens the inputs of the batches, like `Plan.open_inputs`."""
         return self.make_inputs()
 
-    def decode(self, inputs: Sequence[tf.Tensor], seed: tf.Tensor | None, rows: Sequence[tf.Tensor] | None) -> Any:
+    def decode(self, inputs: Sequence[tf.Tensor], seed: tf.Tensor | None, slots: Sequence[tf.Tensor] | None) -> Any:
         """Decodes a batch, like `Plan.decode`."""
-        return self.batch_decoder([part.look_up(item) for part, item in zip(self.parts, inputs)], seed, rows)
+        return self.batch_decoder([component.look_up(item) for component, item in zip(self.components, inputs)], seed, slots)

@@ -24,8 +24,8 @@ def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
         batch: The inputs of the batch.
     """
     records = [values for values, _ in batch if values.dtype == object]
-    cached = [values for values, _ in batch if values.dtype != object]
-    numbers = np.concatenate([note, [len(rows) for _, rows in batch], *(rows for _, rows in batch), *cached]).astype(np.int64)
+    numeric = [values for values, _ in batch if values.dtype != object]
+    numbers = np.concatenate([note, [len(slots) for _, slots in batch], *(slots for _, slots in batch), *numeric]).astype(np.int64)
     if not records:
         return numbers
     padding = -(sum(map(len, records)) + 1) % _ALIGNED
@@ -35,13 +35,13 @@ def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
 
 def take_apart(packed: np.ndarray, are_cached: Sequence[bool]) -> tuple[list[int], Batch]:
     """Unpacks the note and the batch. At least one component must consist of records instead of cached examples."""
-    numbers, num_parts = np.frombuffer(packed[-1], np.int64), len(are_cached)
-    sizes = numbers[NUM_NOTED : NUM_NOTED + num_parts].tolist()
-    rest, batch = iter(np.split(numbers[NUM_NOTED + num_parts :], np.cumsum([*sizes, *itertools.compress(sizes, are_cached)]))), []
-    rows = [next(rest) for _ in sizes]
+    numbers, num_components = np.frombuffer(packed[-1], np.int64), len(are_cached)
+    sizes = numbers[NUM_NOTED : NUM_NOTED + num_components].tolist()
+    rest, batch = iter(np.split(numbers[NUM_NOTED + num_components :], np.cumsum([*sizes, *itertools.compress(sizes, are_cached)]))), []
+    slots = [next(rest) for _ in sizes]
     first = 0
-    for size, is_cached, of_part in zip(sizes, are_cached, rows):
-        batch.append((next(rest) if is_cached else packed[first : first + size], of_part))
+    for size, is_cached, component_slots in zip(sizes, are_cached, slots):
+        batch.append((next(rest) if is_cached else packed[first : first + size], component_slots))
         first += 0 if is_cached else size
     return numbers[:NUM_NOTED].tolist(), batch
 
@@ -102,19 +102,21 @@ def unpack(packed: tf.Tensor, are_cached: Sequence[bool]) -> tuple[tf.Tensor, li
         tf.errors.InvalidArgumentError: An error was packed. Raised when the tensors are computed.
     """
     # Static indices, because a mask would make up a fourth of the graph of a batch.
-    of_records, of_cached = ([part for part, is_cached in enumerate(are_cached) if is_cached is wanted] for wanted in (False, True))
-    numbers, num_parts, records = packed, len(are_cached), []
+    of_records, of_cached = (
+        [component for component, is_cached in enumerate(are_cached) if is_cached is wanted] for wanted in (False, True)
+    )
+    numbers, num_components, records = packed, len(are_cached), []
     if of_records:
         last = packed[-1]
         with tf.control_dependencies([tf.debugging.Assert(tf.not_equal(last, ""), [packed[0]])]):
             numbers = tf.io.decode_raw(last, tf.int64)
-    note, sizes = numbers[:NUM_NOTED], numbers[NUM_NOTED : NUM_NOTED + num_parts]
-    if num_parts == len(of_records) == 1:  # all remaining numbers are its slots
-        return note, [packed[: sizes[0]]], [numbers[NUM_NOTED + num_parts :]]
+    note, sizes = numbers[:NUM_NOTED], numbers[NUM_NOTED : NUM_NOTED + num_components]
+    if num_components == len(of_records) == 1:  # all remaining numbers are its slots
+        return note, [packed[: sizes[0]]], [numbers[NUM_NOTED + num_components :]]
     if of_records:
         of_chunks = tf.gather(sizes, of_records)
         records = tf.split(packed[: tf.reduce_sum(of_chunks)], of_chunks, num=len(of_records))
-    of_chunks = tf.gather(sizes, [*range(num_parts), *of_cached])
-    chunks = tf.split(numbers[NUM_NOTED + num_parts :], of_chunks, num=num_parts + len(of_cached))
-    rows, inputs = chunks[:num_parts], dict(zip([*of_records, *of_cached], [*records, *chunks[num_parts:]]))
-    return note, [inputs[part] for part in range(num_parts)], rows
+    of_chunks = tf.gather(sizes, [*range(num_components), *of_cached])
+    chunks = tf.split(numbers[NUM_NOTED + num_components :], of_chunks, num=num_components + len(of_cached))
+    slots, inputs = chunks[:num_components], dict(zip([*of_records, *of_cached], [*records, *chunks[num_components:]]))
+    return note, [inputs[component] for component in range(num_components)], slots

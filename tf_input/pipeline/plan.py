@@ -81,12 +81,12 @@ class Plan:
         return draw_seed() if self.config.seed is None else self.config.seed
 
     @property
-    def parts(self) -> tuple["Plan", ...]:
+    def components(self) -> tuple["Plan", ...]:
         """The plan itself, as the only component."""
         return (self,)
 
     @property
-    def has_all_rows(self) -> bool:
+    def has_all_slots(self) -> bool:
         """Whether the examples of each batch are complete and in the order of their batch slots."""
         return self.share.hosts[0] == 1 and self.config.on_error == "raise"
 
@@ -118,14 +118,14 @@ class Plan:
         unchanged."""
         return inputs if self.cached is None else self.cached.gather(inputs)
 
-    def decode(self, inputs: Sequence[tf.Tensor], seed: tf.Tensor | None, rows: Sequence[tf.Tensor] | None) -> Any:
+    def decode(self, inputs: Sequence[tf.Tensor], seed: tf.Tensor | None, slots: Sequence[tf.Tensor] | None) -> Any:
         """Decodes the inputs of a batch to `x`, `(x, y)` or `(x, y, weight)`.
 
         Args:
             inputs: For each component, serialized examples, string [n], or indices of cached examples, int64 [n].
             seed, rows: The seed and the batch slots, as in `BatchDecoder`.
         """
-        return self.batch_decoder([self.look_up(item) for item in inputs], seed, rows)
+        return self.batch_decoder([self.look_up(item) for item in inputs], seed, slots)
 
 
 def draw_seed() -> int:

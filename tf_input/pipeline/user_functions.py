@@ -14,7 +14,7 @@ _NUM_PARALLEL = 4  # examples of one batch in parallel; batches are parallel as 
 _ARGUMENTS = ("x", "y", "weight")
 
 
-def apply_functions(outputs: Any, seed: tf.Tensor, rows: tf.Tensor, config: ReadConfig) -> Any:
+def apply_functions(outputs: Any, seed: tf.Tensor, slots: tf.Tensor, config: ReadConfig) -> Any:
     """Applies `map_example` to each example of a batch, and then `map_batch` to the batch.
 
     The functions may change structure, shapes and dtypes, but not the number and order of examples. User functions are
@@ -27,7 +27,7 @@ def apply_functions(outputs: Any, seed: tf.Tensor, rows: tf.Tensor, config: Read
         outputs: A batch `x`, `(x, y)` or `(x, y, weight)`; with `keys`, a pair of that and the keys, which are not
             changed.
         seed: The seed of the batch, int64 [2].
-        rows: The slots of the examples in the global batch, int64 [batch].
+        slots: The slots of the examples in the global batch, int64 [batch].
         config: The options of reading with one or both functions. The results of `map_example` must have one shape
             within a batch, unless the batch contains ragged tensors.
 
@@ -40,7 +40,7 @@ def apply_functions(outputs: Any, seed: tf.Tensor, rows: tf.Tensor, config: Read
     """
     if config.map_example is not None:
         call_example = _caller("map_example", config.map_example, outputs, config.keys)
-        outputs = _call_each(call_example, outputs, _fold_in(seed, _OF_EXAMPLES), rows)
+        outputs = _call_each(call_example, outputs, _fold_in(seed, _OF_EXAMPLES), slots)
     if config.map_batch is not None:
         _, host = config.hosts or (1, 0)
         of_batch = _fold_in(seed, _OF_BATCHES)
@@ -107,7 +107,7 @@ def _fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
     return tf.random.experimental.stateless_fold_in(seed, tf.cast(number, seed.dtype))
 
 
-def _call_each(call: Callable[[Any, tf.Tensor], Any], outputs: Any, seed: tf.Tensor, rows: tf.Tensor) -> Any:
+def _call_each(call: Callable[[Any, tf.Tensor], Any], outputs: Any, seed: tf.Tensor, slots: tf.Tensor) -> Any:
     """Calls a function with each example of a batch, and batches the results.
 
     The examples of the batch are converted to a nested `tf.data.Dataset`. Therefore structures, lists and unknown
@@ -116,8 +116,8 @@ def _call_each(call: Callable[[Any, tf.Tensor], Any], outputs: Any, seed: tf.Ten
     from the next batch into the incomplete batch.
     """
     leaves = tf.nest.flatten(outputs)
-    examples = tf.data.Dataset.from_tensor_slices((rows, outputs))
-    call_one = without_autograph(lambda row, example: call(example, _fold_in(seed, row)))
+    examples = tf.data.Dataset.from_tensor_slices((slots, outputs))
+    call_one = without_autograph(lambda slot, example: call(example, _fold_in(seed, slot)))
     examples = examples.map(call_one, num_parallel_calls=_NUM_PARALLEL, deterministic=True)
     batch = examples.ragged_batch if any(isinstance(leaf, tf.RaggedTensor) for leaf in leaves) else examples.batch
     if leaves[0].shape[0] is not None:

@@ -106,7 +106,7 @@ class Catalog(Mapping[str, Column]):
                     "Run `recordmill repair`."
                 )
             return labels
-        indices = {label: location for location, label in enumerate(names)}
+        indices = {label: index for index, label in enumerate(names)}
         column = next(column for column, feature in self._with_names.items() if feature.name == name)
         return self[column].look_up(lambda label: indices.get(label, -1), -1)
 
@@ -323,19 +323,19 @@ def _to_column(parts: Sequence[Any], names: Sequence[str] | None) -> Column:
         names: The class names; None for a column without classes.
     """
     arrow = import_package("pyarrow")
-    complete = arrow.chunked_array(parts)
-    if arrow.types.is_list(complete.type):
+    column = arrow.chunked_array(parts)
+    if arrow.types.is_list(column.type):
         lengths = [np.diff(part.offsets.to_numpy()) for part in parts]
         return TextLists(np.concatenate(lengths).astype(np.int64), _to_column([part.flatten() for part in parts], names))
-    if arrow.types.is_integer(complete.type) and not complete.null_count:
-        return complete.to_numpy().astype(np.int64)
-    if arrow.types.is_float32(complete.type):
-        return complete.to_numpy()  # missing values become NaN
-    if arrow.types.is_integer(complete.type) or arrow.types.is_floating(complete.type):
-        return complete.cast(arrow.float64(), safe=False).to_numpy()
-    if arrow.types.is_boolean(complete.type):
-        return complete.to_numpy()
-    unified = complete.dictionary_encode().unify_dictionaries()
+    if arrow.types.is_integer(column.type) and not column.null_count:
+        return column.to_numpy().astype(np.int64)
+    if arrow.types.is_float32(column.type):
+        return column.to_numpy()  # missing values become NaN
+    if arrow.types.is_integer(column.type) or arrow.types.is_floating(column.type):
+        return column.cast(arrow.float64(), safe=False).to_numpy()
+    if arrow.types.is_boolean(column.type):
+        return column.to_numpy()
+    unified = column.dictionary_encode().unify_dictionaries()
     codes = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in unified.chunks]
     values = unified.chunk(0).dictionary.to_pylist() if unified.num_chunks else []
     return BinaryColumn(np.concatenate([np.zeros(0, np.int64), *codes]), values, names)

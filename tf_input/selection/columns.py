@@ -30,9 +30,9 @@ class BinaryColumn:
 
     def to_numpy(self) -> np.ndarray:
         """Returns str or None as an object array [n]."""
-        result = np.empty(len(self.values) + 1, object)
-        result[:-1] = self.values
-        return result[self.codes]
+        values = np.empty(len(self.values) + 1, object)
+        values[:-1] = self.values
+        return values[self.codes]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,10 +54,10 @@ class TextLists:
 
     def to_numpy(self) -> np.ndarray:
         """Returns lists of str as an object array [n]."""
-        result, flat = np.empty(len(self.lengths), object), self.texts.to_numpy().tolist()
+        lists, flat = np.empty(len(self.lengths), object), self.texts.to_numpy().tolist()
         stops = np.cumsum(self.lengths)
-        result[:] = [flat[start:stop] for start, stop in zip((stops - self.lengths).tolist(), stops.tolist())]
-        return result
+        lists[:] = [flat[start:stop] for start, stop in zip((stops - self.lengths).tolist(), stops.tolist())]
+        return lists
 
 
 Column = np.ndarray | BinaryColumn | TextLists

@@ -52,14 +52,14 @@ def evaluate(text: str, columns: Mapping[str, Column], num_examples: int) -> np.
         ) from None
     try:
         with np.errstate(all="ignore"):
-            result = _Evaluator(text, columns).value(tree.body)
+            is_match = _Evaluator(text, columns).value(tree.body)
     except RecursionError:
         raise ValueError(f"where={text[:60]!r}... is nested too deeply. Use fewer parentheses.") from None
     except (OverflowError, ZeroDivisionError) as error:
         raise ValueError(f"where={text!r}: {error}") from None
-    if not _is_truth(result):
-        raise ValueError(f"where={text!r} evaluates to {_kind(result)}. Write a condition that is true or false.")
-    return np.array(np.broadcast_to(result, num_examples))
+    if not _is_truth(is_match):
+        raise ValueError(f"where={text!r} evaluates to {_kind(is_match)}. Write a condition that is true or false.")
+    return np.array(np.broadcast_to(is_match, num_examples))
 
 
 class _Evaluator:
@@ -117,8 +117,8 @@ class _Evaluator:
     def _compare(self, left_node: ast.expr, op: ast.cmpop, right_node: ast.expr) -> np.ndarray:
         left = self.value(left_node)
         if isinstance(op, (ast.In, ast.NotIn)):
-            result = self._contains(left_node, left, right_node)
-            return ~result if isinstance(op, ast.NotIn) else result
+            is_match = self._contains(left_node, left, right_node)
+            return ~is_match if isinstance(op, ast.NotIn) else is_match
         right = self.value(right_node)
         is_none = left is None or right is None
         is_equality = isinstance(op, (ast.Eq, ast.NotEq, ast.Is, ast.IsNot))
@@ -127,8 +127,8 @@ class _Evaluator:
                 f"'is' only works with None. Compare {_show(left_node)!r} and {_show(right_node)!r} by == or !="
             )
         if is_none and is_equality:
-            result = _is_missing(right if left is None else left)
-            return ~result if isinstance(op, (ast.NotEq, ast.IsNot)) else result
+            is_match = _is_missing(right if left is None else left)
+            return ~is_match if isinstance(op, (ast.NotEq, ast.IsNot)) else is_match
         if is_none or _kind(left) != _kind(right) or isinstance(left, TextLists) or not is_equality and _is_truth(left):
             shown = f"{_show(left_node)} is {_kind(left)}, and {_show(right_node)} {_kind(right)}"
             named = next((entry.names[0] for entry in (left, right) if isinstance(entry, BinaryColumn) and entry.names), None)
@@ -152,9 +152,9 @@ class _Evaluator:
         if is_equality:
             return np.asarray(compare(lefts, rights), bool)
         is_there = ~(_is_missing(left) | _is_missing(right))
-        result = np.zeros(is_there.shape, bool)
-        result[is_there] = compare(lefts[is_there], rights[is_there])
-        return result
+        is_match = np.zeros(is_there.shape, bool)
+        is_match[is_there] = compare(lefts[is_there], rights[is_there])
+        return is_match
 
     def _contains(self, left_node: ast.expr, left: Any, right_node: ast.expr) -> np.ndarray:
         if isinstance(right_node, (ast.Tuple, ast.List, ast.Set)):
@@ -179,13 +179,13 @@ class _Evaluator:
                 f"{_show(left_node)} is {_kind(left)}; `in` with a tuple needs a column of single values. "
                 "For list columns, write `'cat' in label`."
             )
-        for member in wanted:
-            if member is not None and (not isinstance(member, expected) or isinstance(member, bool) and expected == (int, float)):
-                self._fail(f"{_show(left_node)} is {_kind(left)}, and can't be compared with {member!r}")
+        for constant in wanted:
+            if constant is not None and (not isinstance(constant, expected) or isinstance(constant, bool) and expected == (int, float)):
+                self._fail(f"{_show(left_node)} is {_kind(left)}, and can't be compared with {constant!r}")
         if not isinstance(left, BinaryColumn):
             numbers = np.array([entry for entry in wanted if entry is not None])
-            result = np.isin(left, numbers.astype(np.float32) if left.dtype == np.float32 else numbers)
-            return result | _is_missing(left) if None in wanted else result
+            is_member = np.isin(left, numbers.astype(np.float32) if left.dtype == np.float32 else numbers)
+            return is_member | _is_missing(left) if None in wanted else is_member
         self._check_names(left_node, left, BinaryColumn(np.zeros((), np.int64), [element for element in wanted if element is not None]))
         values = {*wanted}
         return left.look_up(lambda item: item in values, None in wanted)
@@ -193,14 +193,14 @@ class _Evaluator:
     def _constants(self, node: ast.expr) -> list[Any]:
         """Returns the values of a tuple, or a single value as a list."""
         nodes = node.elts if isinstance(node, (ast.Tuple, ast.List, ast.Set)) else [node]
-        results = []
-        for item in nodes:
-            sign, inner = (-1, item.operand) if isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.USub) else (1, item)
+        constants = []
+        for node in nodes:
+            sign, inner = (-1, node.operand) if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else (1, node)
             value = inner.value if isinstance(inner, ast.Constant) else ...
             if not isinstance(value, (str, bool, int, float, type(None))) or sign < 0 and not isinstance(value, (int, float)):
-                self._fail(f"{_show(item)!r} is not a constant. Use numbers and quoted strings.")
-            results.append(-value if sign < 0 else value)
-        return results
+                self._fail(f"{_show(node)!r} is not a constant. Use numbers and quoted strings.")
+            constants.append(-value if sign < 0 else value)
+        return constants
 
     def _check_names(self, node: ast.expr, column: BinaryColumn, constants: BinaryColumn) -> None:
         """Rejects unknown class names. Without this check, a misspelled class name in a condition would silently match
@@ -216,29 +216,29 @@ class _Evaluator:
                 )
 
     def _length(self, node: ast.expr) -> np.ndarray:
-        result = self.value(node)
-        if isinstance(result, TextLists):
-            return result.lengths
+        operand = self.value(node)
+        if isinstance(operand, TextLists):
+            return operand.lengths
         return self._text_of(node).look_up(len, np.nan)
 
     def _text_of(self, node: ast.expr) -> BinaryColumn:
-        if not isinstance(result := self.value(node), BinaryColumn):
-            self._fail(f"{_show(node)} is {_kind(result)}, not a string")
-        return result
+        if not isinstance(operand := self.value(node), BinaryColumn):
+            self._fail(f"{_show(node)} is {_kind(operand)}, not a string")
+        return operand
 
     def _truth(self, node: ast.expr) -> np.ndarray:
-        if not _is_truth(result := self.value(node)):
-            self._fail(f"{_show(node)} is {_kind(result)}, not a condition")
-        return result
+        if not _is_truth(operand := self.value(node)):
+            self._fail(f"{_show(node)} is {_kind(operand)}, not a condition")
+        return operand
 
     def _number(self, node: ast.expr) -> np.ndarray:
-        result = self.value(node)
-        if not isinstance(result, np.ndarray | np.generic) or _is_truth(result):
-            self._fail(f"{_show(node)} is {_kind(result)}, not a number")
-        return result
+        operand = self.value(node)
+        if not isinstance(operand, np.ndarray | np.generic) or _is_truth(operand):
+            self._fail(f"{_show(node)} is {_kind(operand)}, not a number")
+        return operand
 
-    def _fail(self, subject: str) -> NoReturn:
-        raise ValueError(f"where={self._text!r}: {subject}")
+    def _fail(self, message: str) -> NoReturn:
+        raise ValueError(f"where={self._text!r}: {message}")
 
 
 def _is_truth(value: Any) -> bool:

@@ -32,19 +32,19 @@ def select(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[str
     """
     if not config.selects:
         return None
-    left, said = np.arange(catalog.num_examples), []
+    left, descriptions = np.arange(catalog.num_examples), []
 
     def keep(name: str, numbers: np.ndarray) -> np.ndarray:
-        said.append(f"{name}={getattr(config, name)!r}")
+        descriptions.append(f"{name}={getattr(config, name)!r}")
         if not len(numbers):
             raise ValueError(
-                f"{', '.join(said)}: none of the {catalog.num_examples:,} examples of {split} is left. Select less "
+                f"{', '.join(descriptions)}: none of the {catalog.num_examples:,} examples of {split} is left. Select less "
                 "strictly."
             )
         return numbers
 
     if config.where is not None:
-        left = keep("where", left[_meet(config.where, catalog)])
+        left = keep("where", left[_evaluate_where(config.where, catalog)])
     if config.fold is not None:
         num_folds, chosen = config.fold
         folds = catalog.hashes(True, "fold")[left] % np.uint64(num_folds)
@@ -58,23 +58,23 @@ def select(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[str
     return Selection(left, _balance(split, config, catalog, labels, left))
 
 
-def _meet(where: str | Callable[[Mapping[str, np.ndarray]], np.ndarray], catalog: Catalog) -> np.ndarray:
+def _evaluate_where(where: str | Callable[[Mapping[str, np.ndarray]], np.ndarray], catalog: Catalog) -> np.ndarray:
     """Returns whether each example meets a condition, bool [num_examples]."""
     if isinstance(where, str):
         return evaluate(where, catalog, catalog.num_examples)
     arrays = _Arrays(catalog)
     try:
-        result = np.asarray(where(arrays))
+        is_selected = np.asarray(where(arrays))
     except KeyError as error:
         if arrays.missing is None:  # the user's function raised its own KeyError
             raise
         raise ValueError(f"where={where!r}: {error.args[0]}") from None
-    if result.dtype != bool or result.shape != (catalog.num_examples,):
+    if is_selected.dtype != bool or is_selected.shape != (catalog.num_examples,):
         raise ValueError(
-            f"where={where!r} returned {result.dtype} {list(result.shape)}. It must return bool "
+            f"where={where!r} returned {is_selected.dtype} {list(is_selected.shape)}. It must return bool "
             f"[{catalog.num_examples}], one value per example."
         )
-    return result
+    return is_selected
 
 
 class _Arrays(Mapping[str, np.ndarray]):
@@ -103,16 +103,16 @@ class _Arrays(Mapping[str, np.ndarray]):
 def _balance(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[str, Sequence[str]], numbers: np.ndarray) -> Balance:
     option = config.balance
     if len(labels) != 1:
-        result = f"the targets are {', '.join(labels)}" if labels else "no target is a class label"
+        targets_found = f"the targets are {', '.join(labels)}" if labels else "no target is a class label"
         advice = f" Pass for example targets={next(iter(labels))!r}." if labels else ""
-        raise ValueError(f"balance={option!r} needs one target that is a class label: {result}.{advice}")
+        raise ValueError(f"balance={option!r} needs one target that is a class label: {targets_found}.{advice}")
     ((name, names),) = labels.items()
     if isinstance(option, Mapping):
-        for entry in option:
-            if entry not in names:
+        for class_name in option:
+            if class_name not in names:
                 shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
                 raise ValueError(
-                    f"balance={option!r}: {name} has no class {entry!r}. Use one of {shown}{suggest_option(entry, names)}"
+                    f"balance={option!r}: {name} has no class {class_name!r}. Use one of {shown}{suggest_option(class_name, names)}"
                 )
     classes = catalog.labels(name)[numbers]
     if len(without := np.flatnonzero(classes < 0)):

@@ -201,8 +201,8 @@ def _predict(model: keras.Model, x: Any, targets: Sequence[str]) -> dict[str, np
     try:
         predictions = model(x, training=False)
     except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
-        result = tf.nest.map_structure(lambda item: f"{item.dtype} {[None, *item.shape[1:]]}", x)
-        raise ValueError(f"the model can't be called with {result}. Use the options from its training.") from error
+        input_spec = tf.nest.map_structure(lambda item: f"{item.dtype} {[None, *item.shape[1:]]}", x)
+        raise ValueError(f"the model can't be called with {input_spec}. Use the options from its training.") from error
     return name_predictions(model, keras.tree.map_structure(keras.ops.convert_to_numpy, predictions), targets)
 
 
@@ -231,8 +231,8 @@ def _write(
 
     def serve(raw: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         predictions = name_predictions(model, network(read(raw)), targets)
-        results = {name: outputs[name].outputs(values) for name, values in predictions.items()}
-        return _flat(results) if len(results) > 1 else results[targets[0]]
+        served_outputs = {name: outputs[name].outputs(values) for name, values in predictions.items()}
+        return _flat(served_outputs) if len(served_outputs) > 1 else served_outputs[targets[0]]
 
     def preprocess(raw: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         x = read(raw)
@@ -277,15 +277,15 @@ def _check(
     """Checks that the SavedModel gives the same inputs and predictions as the trained model."""
     served = tf.saved_model.load(os.fspath(path))
     raw = {name: tf.constant(values) for name, values in raw.items()}
-    result = served.signatures["preprocess"](**raw)
-    expected = x if isinstance(x, Mapping) else {next(iter(result)): x}
+    served_inputs = served.signatures["preprocess"](**raw)
+    expected = x if isinstance(x, Mapping) else {next(iter(served_inputs)): x}
     for name, values in expected.items():
-        check_inputs(name, result[name].numpy(), values, inputs.rounding)
+        check_inputs(name, served_inputs[name].numpy(), values, inputs.rounding)
     answers, tolerance = served.signatures["serving_default"](**raw), prediction_tolerance(model)
     predictions = name_predictions(model, served.network.serve(tf.nest.map_structure(tf.constant, x)), tuple(outputs))
     answered = predicted
     if inputs.rounding:  # inputs differ within the tolerance, so their predictions do, too
-        seen = {name: result[name] for name in expected} if isinstance(x, Mapping) else next(iter(result.values()))
+        seen = {name: served_inputs[name] for name in expected} if isinstance(x, Mapping) else next(iter(served_inputs.values()))
         again = name_predictions(model, served.network.serve(seen), tuple(outputs))
         answered = {name: again[name].numpy() for name in outputs}
     for name, output in outputs.items():

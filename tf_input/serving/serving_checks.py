@@ -26,53 +26,53 @@ def check_fed(model: keras.Model, x: Any) -> None:
         raise ValueError(f"the model was probably not trained on such inputs: {reason}")
 
 
-def check_inputs(name: str, result: np.ndarray, expected: np.ndarray, rounding: int) -> None:
+def check_inputs(name: str, actual: np.ndarray, expected: np.ndarray, rounding: int) -> None:
     """Compares the inputs that the server computes with the inputs of a training batch.
 
     Args:
         name: The name of the input.
-        result: The values that the server computes.
+        actual: The values that the server computes.
         expected: The values of a training batch.
         rounding: The allowed absolute difference; 0 requires identical bits.
 
     Raises:
         RuntimeError: The values differ.
     """
-    actual_kind, kind = ((item.dtype, item.shape) for item in (result, expected))
+    actual_kind, kind = ((item.dtype, item.shape) for item in (actual, expected))
     if actual_kind != kind:
         raise RuntimeError(
             f"{name!r} is preprocessed differently than in training: it is {actual_kind}, not {kind}; nothing was "
             "written"
         )
     if expected.dtype == object:  # strings
-        is_same, by = bool((result == expected).all()), "is a different string"
+        is_same, by = bool((actual == expected).all()), "is a different string"
     else:
-        is_same = result.tobytes() == expected.tobytes()
-        differ = np.abs(result.astype(np.float64) - expected.astype(np.float64)).max(initial=0)
+        is_same = actual.tobytes() == expected.tobytes()
+        differ = np.abs(actual.astype(np.float64) - expected.astype(np.float64)).max(initial=0)
         is_same, by = is_same or 0 < rounding and differ <= rounding, f"differs by up to {differ:g}"
     if not is_same:
         raise RuntimeError(f"{name!r} is preprocessed differently than in training: it {by}; nothing was written")
 
 
-def check_predictions(subject: str, result: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
+def check_predictions(description: str, actual: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
     """Compares the predictions of a served model with the predictions of the original model.
 
     Args:
-        subject: The name of the predictions, for the message.
-        result: The served predictions.
+        description: The name of the predictions, for the message.
+        actual: The served predictions.
         expected: The predictions of the model.
         tolerance: The allowed difference, as a fraction of the largest prediction.
 
     Raises:
         RuntimeError: The predictions differ by more than the tolerance.
     """
-    result, expected = result.astype(np.float64), expected.astype(np.float64)
+    actual, expected = actual.astype(np.float64), expected.astype(np.float64)
     most = tolerance * max(1e-6, float(np.abs(expected).max(initial=0)))
-    differ = np.abs(result - expected).max(initial=0)
+    differ = np.abs(actual - expected).max(initial=0)
     if not differ <= most:  # `not`, so that NaN is rejected
-        result = f"served {subject} differ from the model's by {differ:g}, more than {most:g}"
+        actual = f"served {description} differ from the model's by {differ:g}, more than {most:g}"
         raise RuntimeError(
-            f"{result}: the model must predict the same value for the same input each time; nothing was written"
+            f"{actual}: the model must predict the same value for the same input each time; nothing was written"
         )
 
 

@@ -49,9 +49,9 @@ class ServingInputs:
         raw = names if self._transform is None else self._transform.graph.inputs_of(names)
         for name in raw:
             if dataset.features[name].shape.count(None) > 1:
-                result = f"{name!r} has different sizes, {dataset.features[name].shape}"
+                problem = f"{name!r} has different sizes, {dataset.features[name].shape}"
                 raise ValueError(
-                    f"inputs={self._any_size.config.input_names!r}: {result}, which a serving signature does not "
+                    f"inputs={self._any_size.config.input_names!r}: {problem}, which a serving signature does not "
                     "support. "
                     "Use tensors of one shape."
                 )
@@ -62,15 +62,15 @@ class ServingInputs:
                 self.specs[name] = tf.TensorSpec([None, *spec.shape], spec.dtype, name)
                 continue
             feature, length = dataset.features[name], f"{name}{_LENGTH_SUFFIX}"
-            result = f"inputs={self._any_size.config.input_names!r} include {name!r}"
+            problem = f"inputs={self._any_size.config.input_names!r} include {name!r}"
             if not lists.is_list(feature) and (feature.kind != "class_label" or name.startswith(f"{OBJECTS}/")):
                 raise ValueError(
-                    f"{result}, which can have any number of values. Use other inputs, or lists of numbers, strings or "
+                    f"{problem}, which can have any number of values. Use other inputs, or lists of numbers, strings or "
                     "classes."
                 )
             if length in dataset.features:
                 raise ValueError(
-                    f"{result}, whose list lengths are served as {length!r}, but a feature has this name already. Use "
+                    f"{problem}, whose list lengths are served as {length!r}, but a feature has this name already. Use "
                     "other inputs."
                 )
             self._lists[name] = length
@@ -101,8 +101,8 @@ class ServingInputs:
         for name, size in _stored_sizes(self.decoder).items():
             sizes = decode.stored_sizes(parsed[name])
             is_same &= tf.reduce_all(sizes == tf.constant(size, sizes.dtype))
-        cached = same_size.decode_stored if self._is_cached else lambda parsed: parsed
-        return tf.cond(is_same, lambda: same_size.outputs(cached(parsed)), lambda: self._any_size.outputs(parsed))
+        decode_stored = same_size.decode_stored if self._is_cached else lambda parsed: parsed
+        return tf.cond(is_same, lambda: same_size.outputs(decode_stored(parsed)), lambda: self._any_size.outputs(parsed))
 
     def sample(self, count: int) -> tuple[dict[str, np.ndarray], Any, Any]:
         """Returns the first examples of the dataset. The examples are a random sample, because the dataset was shuffled
@@ -143,7 +143,7 @@ def _to_lists(values: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
 
 def _of_any_size(decoder: ExampleDecoder) -> ExampleDecoder:
     """Returns the decoder without targets, for images of any size."""
-    alone, encoded = _alone(decoder), _encoded_inputs(decoder)
+    alone, encoded = _without_augmentation(decoder), _encoded_inputs(decoder)
     if not encoded:
         return alone
     others = decoder.others | {name: ImageSizes(decoder.sizes_of(name).shown) for name in encoded if name != IMAGE}
@@ -167,7 +167,7 @@ def _of_same_size(decoder: ExampleDecoder, is_cached: bool) -> ExampleDecoder | 
     resized = [size for name, size in _stored_sizes(decoder).items() if size != decoder.sizes_of(name).shown]
     if not any(is_cached or uncropped_images.is_small(size) for size in resized):
         return None
-    return dataclasses.replace(_alone(decoder), features=_without_sides(decoder))
+    return dataclasses.replace(_without_augmentation(decoder), features=_without_sides(decoder))
 
 
 def _stored_sizes(decoder: ExampleDecoder) -> dict[str, tuple[int, int]]:
@@ -175,7 +175,7 @@ def _stored_sizes(decoder: ExampleDecoder) -> dict[str, tuple[int, int]]:
     return {name: size for name in _encoded_inputs(decoder) if (size := decoder.sizes_of(name).stored) is not None}
 
 
-def _alone(decoder: ExampleDecoder) -> ExampleDecoder:
+def _without_augmentation(decoder: ExampleDecoder) -> ExampleDecoder:
     """Returns the decoder without targets. The decoder converts images to a fixed number of channels, because images in
     requests may have any number."""
     channels = decoder.channels if any(feature.kind in ("image", "pixels") for feature in decoder.features.values()) else None

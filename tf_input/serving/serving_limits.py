@@ -30,16 +30,20 @@ def count_pixels(encoded: tf.Tensor) -> tf.Tensor:
     return tf.map_fn(_pixels_of, encoded, fn_output_signature=tf.int64)
 
 
-def _pixels_of(item: tf.Tensor) -> tf.Tensor:
-    return tf.cond(tf.io.is_jpeg(item), lambda: _product(tf.io.extract_jpeg_shape(item, tf.int64)), lambda: _of_header(item))
+def _pixels_of(encoded_image: tf.Tensor) -> tf.Tensor:
+    return tf.cond(
+        tf.io.is_jpeg(encoded_image),
+        lambda: _product(tf.io.extract_jpeg_shape(encoded_image, tf.int64)),
+        lambda: _of_header(encoded_image),
+    )
 
 
 def _product(shape: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(shape[0] * shape[1], [])
 
 
-def _of_header(item: tf.Tensor) -> tf.Tensor:
-    header = tf.cast(tf.io.decode_raw(item, tf.uint8, fixed_length=_HEADER_BYTES), tf.int64)  # padded or truncated
+def _of_header(encoded_image: tf.Tensor) -> tf.Tensor:
+    header = tf.cast(tf.io.decode_raw(encoded_image, tf.uint8, fixed_length=_HEADER_BYTES), tf.int64)  # padded or truncated
 
     def starts(text: bytes, offset: int = 0) -> tf.Tensor:
         return tf.reduce_all(header[offset : offset + len(text)] == tf.constant(list(text), tf.int64))

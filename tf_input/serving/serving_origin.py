@@ -43,7 +43,7 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
             raise ValueError(f"train={train!r}: a mixture has no single dataset to compare the model with. {expected}")
         _check_result(reading, given)
     elif isinstance(train, (PreparedDataset, str, os.PathLike)):
-        reading = _asked_for(train if isinstance(train, PreparedDataset) else open_dataset(train), given)
+        reading = _read_request(train if isinstance(train, PreparedDataset) else open_dataset(train), given)
     else:
         raise ValueError(f"train={train!r}: {_BOTH_WAYS}")
     _check_raw(reading)
@@ -66,8 +66,8 @@ def _before_map(train: Any) -> Any:
         return train
     if (difference := compare(batches, train)) is None:
         return batches
-    result = f"it has {difference.actual}, but the served model would get {difference.expected}"
-    changed = f"train was made by `map`: {result}"
+    problem = f"it has {difference.actual}, but the served model would get {difference.expected}"
+    changed = f"train was made by `map`: {problem}"
     if difference.layer:
         raise ValueError(
             f"{changed}. Put this step into the model: export_serving(keras.Sequential([{difference.layer}, model]), "
@@ -106,8 +106,8 @@ def check_unmapped(model: Any, train: Any) -> None:
 def _check_result(reading: Reading, given: Mapping[str, Any]) -> None:
     if given:
         name, value = next(iter(given.items()))
-        result = getattr(reading.config, name)
-        raise ValueError(f"{name}={value!r}: train was already read with {name}={result!r}. Omit {name}.")
+        trained_value = getattr(reading.config, name)
+        raise ValueError(f"{name}={value!r}: train was already read with {name}={trained_value!r}. Omit {name}.")
     for name in _FUNCTIONS:
         if (function := getattr(reading.config, name)) is not None:
             raise ValueError(
@@ -118,7 +118,7 @@ def _check_result(reading: Reading, given: Mapping[str, Any]) -> None:
             )
 
 
-def _asked_for(dataset: PreparedDataset, given: Mapping[str, Any]) -> Reading:
+def _read_request(dataset: PreparedDataset, given: Mapping[str, Any]) -> Reading:
     if "transform" not in given:
         raise ValueError(f"transform=None: it is unknown what the model was trained on. {_BOTH_WAYS}")
     sizes = {split: dataset.num_examples(split) for split in dataset.splits}

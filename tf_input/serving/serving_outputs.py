@@ -77,8 +77,8 @@ class ModelOutput:
         num_classes = len(self.label_names)
         shapes = [(num_classes,), *([(1,)] if num_classes == 2 and not self.is_multi_label else [])]
         if tuple(predictions.shape[1:]) not in shapes:
-            result = f"{self.target}: the model predicts shape {predictions.shape[1:]}"
-            raise ValueError(f"{result}. It must predict one value for each of {num_classes} classes.")
+            problem = f"{self.target}: the model predicts shape {predictions.shape[1:]}"
+            raise ValueError(f"{problem}. It must predict one value for each of {num_classes} classes.")
         scores = self.outputs(tf.constant(predictions))["scores"].numpy()
         totals = [] if self.is_multi_label else scores.sum(axis=1)
         if not ((scores >= 0) & (scores <= 1 + 1e-3)).all() or any(abs(total - 1) > 1e-2 for total in totals):
@@ -111,8 +111,8 @@ def make_outputs(
         ValueError: The meaning of a prediction is unknown, or a prediction does not fit its target.
     """
     if set(predictions) != set(targets):
-        result = f"the model predicts {', '.join(predictions)}, and the targets are {', '.join(targets) or 'none'}"
-        raise ValueError(f"{result}. Give the outputs of the model the names of the targets.")
+        problem = f"the model predicts {', '.join(predictions)}, and the targets are {', '.join(targets) or 'none'}"
+        raise ValueError(f"{problem}. Give the outputs of the model the names of the targets.")
     if label_names is not None and len(targets) > 1:
         raise ValueError(
             f"label_names={label_names!r} works only with one target; there are {', '.join(targets)}. Omit label_names."
@@ -124,8 +124,8 @@ def make_outputs(
         names = tuple(label_names or (feature.label_names if is_class else ()))
         is_logits = predicts_logits(model, name) if names and from_logits is None else bool(names) and from_logits
         if is_logits is None:
-            result = f"the loss of the model does not show whether {name} is predicted as logits"
-            raise ValueError(f"from_logits=None: {result}. Pass True or False.")
+            problem = f"the loss of the model does not show whether {name} is predicted as logits"
+            raise ValueError(f"from_logits=None: {problem}. Pass True or False.")
         outputs[name] = ModelOutput(name, names, is_class and feature.is_ragged, is_logits, threshold)
         outputs[name].check(predictions[name])
     return outputs

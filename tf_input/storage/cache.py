@@ -52,20 +52,20 @@ class CachedFiles:
         return CachedFiles, self._arguments
 
     def read(self, path: str) -> bytes:
-        results = []
-        while not results or len(results[-1]) == BLOCK_BYTES:
-            results.append(self.read_range(path, len(results) * BLOCK_BYTES, BLOCK_BYTES))
-        return b"".join(results)
+        blocks = []
+        while not blocks or len(blocks[-1]) == BLOCK_BYTES:
+            blocks.append(self.read_range(path, len(blocks) * BLOCK_BYTES, BLOCK_BYTES))
+        return b"".join(blocks)
 
     def read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
         if num_bytes <= 0:
             return b""
         wanted = [_Part(index, begin, begin + num_bytes) for index in _blocks(begin, begin + num_bytes)]
-        results = {part.index: self._kept(path, part) for part in wanted}
-        missing = [part for part in wanted if results[part.index] is None]
+        blocks = {part.index: self._kept(path, part) for part in wanted}
+        missing = [part for part in wanted if blocks[part.index] is None]
         if missing:
-            results |= self._fetch_and_keep(path, missing) if not self._space.is_full else self._fetch(path, missing)
-        return b"".join(results[part.index] for part in wanted)
+            blocks |= self._fetch_and_keep(path, missing) if not self._space.is_full else self._fetch(path, missing)
+        return b"".join(blocks[part.index] for part in wanted)
 
     def read_into(self, path: str, begin: int, buffer: memoryview) -> int:
         data = self.read_range(path, begin, len(buffer))
@@ -105,7 +105,7 @@ class CachedFiles:
         }
 
     def discard(self, path: str, begin: int, num_bytes: int) -> bool:
-        return any([self._forget(self._block(path, index)) for index in _blocks(begin, begin + num_bytes)])
+        return any([self._drop_block(self._block(path, index)) for index in _blocks(begin, begin + num_bytes)])
 
     def _kept(self, path: str, part: "_Part") -> bytes | None:
         """Returns a part of a cached block, or None if the block is missing or corrupt."""
@@ -126,36 +126,36 @@ class CachedFiles:
             return None
         except OSError:  # a disk error
             pass
-        self._forget(block)
+        self._drop_block(block)
         return None
 
     def _fetch(self, path: str, parts: Sequence["_Part"]) -> dict[int, bytes]:
         """Downloads parts of blocks without caching them."""
-        results = {}
+        blocks = {}
         for group in _adjacent(parts):
             begin = group[0].begin
             data = self.source.read_range(path, begin, group[-1].end - begin)
-            results |= {part.index: data[part.begin - begin : part.end - begin] for part in group}
-        return results
+            blocks |= {part.index: data[part.begin - begin : part.end - begin] for part in group}
+        return blocks
 
     def _fetch_and_keep(self, path: str, parts: Sequence["_Part"]) -> dict[int, bytes]:
         with contextlib.ExitStack() as stack:
             try:
                 # All threads lock blocks in ascending order, which prevents deadlocks.
-                locked = {part.index: stack.enter_context(self._alone(self._block(path, part.index))) for part in parts}
+                locked = {part.index: stack.enter_context(self._lock_block(self._block(path, part.index))) for part in parts}
             except OSError as error:
                 self._space.close(f"{error}")
                 return self._fetch(path, parts)
-            results = {part.index: self._kept(path, part) for part in parts}  # other threads may have stored some
-            for group in _adjacent([part for part in parts if results[part.index] is None]):
+            blocks = {part.index: self._kept(path, part) for part in parts}  # other threads may have stored some
+            for group in _adjacent([part for part in parts if blocks[part.index] is None]):
                 origin = group[0].index * BLOCK_BYTES
                 data = self.source.read_range(path, origin, len(group) * BLOCK_BYTES)
                 for part in group:
                     begin = part.index * BLOCK_BYTES - origin
                     block = data[begin : begin + BLOCK_BYTES]
-                    results[part.index] = block[part.first : part.stop]
+                    blocks[part.index] = block[part.first : part.stop]
                     self._keep(self._block(path, part.index), locked[part.index], block)
-        return results
+        return blocks
 
     def _keep(self, block: str, unfinished: int, data: bytes) -> None:
         try:
@@ -169,7 +169,7 @@ class CachedFiles:
             self._space.close(f"{error}")
 
     @contextlib.contextmanager
-    def _alone(self, block: str) -> Iterator[int]:
+    def _lock_block(self, block: str) -> Iterator[int]:
         """Context manager that creates and locks a temporary file for a block, and removes the file on exit."""
         if not self.folder.is_dir():
             raise FileNotFoundError(f"{self.folder} was removed")
@@ -183,7 +183,7 @@ class CachedFiles:
                     os.unlink(f"{block}{PART}")
             os.close(unfinished)
 
-    def _forget(self, block: str) -> bool:
+    def _drop_block(self, block: str) -> bool:
         self._checked.pop(block, None)
         self._local.forget(block)
         with contextlib.suppress(FileNotFoundError):

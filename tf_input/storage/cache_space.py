@@ -41,7 +41,7 @@ class CacheSpace:
     def __init__(self, folder: pathlib.Path, cache_bytes: int | None) -> None:
         self.is_full = False
         self._directory, self._cache_bytes = folder.parent, cache_bytes
-        self._telling = threading.Lock()
+        self._log_lock = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
         mark = open(folder / _MARK, "ab")
         weakref.finalize(self, mark.close)  # releases the lock together with this object
@@ -64,13 +64,13 @@ class CacheSpace:
             os.ftruncate(unfinished, num_bytes)
             return True
         with self._ledger() as ledger:
-            result = self._take_disk(num_bytes) if self._cache_bytes is None else self._take_share(num_bytes, ledger)
-            if result:  # before the lock is released, so that other processes count the file
+            has_space = self._take_disk(num_bytes) if self._cache_bytes is None else self._take_share(num_bytes, ledger)
+            if has_space:  # before the lock is released, so that other processes count the file
                 os.ftruncate(unfinished, num_bytes)
-        if not result:
+        if not has_space:
             taken = f"open datasets use all {self._cache_bytes:,} bytes of cache_bytes"
             self.close("a twentieth of its disk must stay free" if self._cache_bytes is None else taken)
-        return result
+        return has_space
 
     def fits_in_cache(self, blocks: Mapping[str, int]) -> bool:
         """Returns whether the cache is large enough for all blocks of the dataset.
@@ -100,9 +100,9 @@ class CacheSpace:
 
     def close(self, reason: str) -> None:
         """Stops caching and logs the reason once."""
-        with self._telling:
-            reported, self.is_full = self.is_full, True
-        if not reported:
+        with self._log_lock:
+            was_full, self.is_full = self.is_full, True
+        if not was_full:
             _logger.warning("%s: %s. The cache stores no further data.", self._directory, reason)
 
     def _disk_has(self, num_bytes: int) -> bool:
@@ -125,9 +125,9 @@ class CacheSpace:
                 while total + num_bytes > self._cache_bytes and (oldest := next(removable, None)) is not None:
                     oldest.remove()
                     total -= oldest.num_bytes
-        result = total + num_bytes <= self._cache_bytes
-        os.pwrite(ledger, f"{total + num_bytes * result:<32}".encode(), 0)
-        return result
+        has_space = total + num_bytes <= self._cache_bytes
+        os.pwrite(ledger, f"{total + num_bytes * has_space:<32}".encode(), 0)
+        return has_space
 
     @contextlib.contextmanager
     def _ledger(self) -> Iterator[int]:
@@ -170,8 +170,8 @@ def _kept_of(folder: pathlib.Path) -> Iterator[_Kept]:
         for name in names:
             if name.endswith((BLOCK, PART)):
                 with contextlib.suppress(FileNotFoundError):
-                    result = os.stat(path := os.path.join(root, name))
-                    yield _Kept(opened, result.st_mtime, path, result.st_size)
+                    status = os.stat(path := os.path.join(root, name))
+                    yield _Kept(opened, status.st_mtime, path, status.st_size)
 
 
 @contextlib.contextmanager
@@ -180,13 +180,13 @@ def _unused(directory: pathlib.Path) -> Iterator[Iterator[_Kept]]:
     can open one of these datasets until the context ends.
     """
     with contextlib.ExitStack() as stack:
-        results = []
+        files = []
         for folder in _folders(directory):
             mark = stack.enter_context(open(folder / _MARK, "ab"))
             with contextlib.suppress(BlockingIOError):
                 _lock(mark.fileno(), wait=False)
-                results += _kept_of(folder)
-        yield iter(sorted(results))
+                files += _kept_of(folder)
+        yield iter(sorted(files))
 
 
 def lock_part(path: str) -> int:

@@ -38,23 +38,23 @@ class CorruptRecords:
     """A collection of the corrupt records that were skipped, without duplicates. `len` returns their number."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, int], CorruptRecord] = {}
+        self._records: dict[tuple[str, int], CorruptRecord] = {}
         self._lock = threading.Lock()
 
     def add(self, corrupt: CorruptRecord) -> None:
         """Adds a corrupt record unless the collection contains the record already. The first ten records are logged."""
         with self._lock:
-            if (location := (corrupt.shard, corrupt.record)) in self._found:
+            if (shard_and_record := (corrupt.shard, corrupt.record)) in self._records:
                 return
-            self._found[location] = corrupt
-            count = len(self._found)
+            self._records[shard_and_record] = corrupt
+            count = len(self._records)
         if count <= _NUM_LOGGED:
             more = "; further ones are only counted" if count == _NUM_LOGGED else ""
             _logger.warning("skipped %s%s", corrupt, more)
 
     def __iter__(self) -> Iterator[CorruptRecord]:
         with self._lock:
-            return iter(list(self._found.values()))
+            return iter(list(self._records.values()))
 
     def __repr__(self) -> str:
         return f"<{len(self)} corrupt records>"

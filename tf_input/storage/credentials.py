@@ -57,8 +57,8 @@ def google_options() -> dict[str, Any]:
     if any(os.environ.get(name) for name in _GOOGLE_KEYS):
         return {}
     folder = os.environ.get("CLOUDSDK_CONFIG") or pathlib.Path.home() / ".config" / "gcloud"
-    if (result := pathlib.Path(folder, "application_default_credentials.json")).is_file():
-        return {"application_credentials": os.fspath(result)}
+    if (path := pathlib.Path(folder, "application_default_credentials.json")).is_file():
+        return {"application_credentials": os.fspath(path)}
     return {} if _is_google_machine() else {"skip_signature": True}
 
 

@@ -4,7 +4,7 @@ from typing import Mapping, Protocol, Sequence
 
 from tf_input.storage.fingerprints import Fingerprints
 
-NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # any other OSError may be temporary
+FILE_MISSING_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # any other OSError may be temporary
 
 
 class Files(Protocol):
@@ -12,7 +12,7 @@ class Files(Protocol):
     processes.
 
     If reading fails, the methods raise an `OSError` that names the path. If the file does not exist, the error is one
-    of `NOT_THERE`.
+    of `FILE_MISSING_ERRORS`.
 
     Attributes:
         is_local: Whether the files are on a local disk or a mounted file system, so that other programs can open them.

@@ -87,14 +87,14 @@ class Fingerprints:
             OSError, ReplacedShardError: As in `check`.
         """
         shard, end = self._shards[path], begin + len(data)
-        results = []
+        checksums = []
         if begin == 0 and (length := frame_bytes(bytes(data[:HEADER_BYTES]))) is not None and length <= len(data):
-            results.append((bytes(data[length - CHECKSUM_BYTES : length]), shard.first_crc32c))
+            checksums.append((bytes(data[length - CHECKSUM_BYTES : length]), shard.first_crc32c))
         if end == shard.num_bytes and len(data) >= CHECKSUM_BYTES:
-            results.append((bytes(data[-CHECKSUM_BYTES:]), shard.last_crc32c))
-        if not results and is_first:
-            results.append((read(shard.num_bytes - CHECKSUM_BYTES, CHECKSUM_BYTES), shard.last_crc32c))
-        if any(int.from_bytes(checksum, "little") != expected for checksum, expected in results):
+            checksums.append((bytes(data[-CHECKSUM_BYTES:]), shard.last_crc32c))
+        if not checksums and is_first:
+            checksums.append((read(shard.num_bytes - CHECKSUM_BYTES, CHECKSUM_BYTES), shard.last_crc32c))
+        if any(int.from_bytes(checksum, "little") != expected for checksum, expected in checksums):
             self.check(path, read)
 
 
@@ -103,11 +103,11 @@ def _find_other(shard: ShardInfo, read: ReadRange, last_offset: Callable[[ShardI
     if the file is the expected shard, even if the shard is corrupt. Corrupt records are detected later, when they are
     read.
     """
-    result = read_fingerprint(read, shard.num_bytes)
-    if result is None or result == shard.fingerprint:
+    actual = read_fingerprint(read, shard.num_bytes)
+    if actual is None or actual == shard.fingerprint:
         return ""
-    first = result[0] != shard.first_crc32c
-    location, index = ("first", 0) if first else ("last", 1)
+    first = actual[0] != shard.first_crc32c
+    ordinal, index = ("first", 0) if first else ("last", 1)
     try:
         begin = 0 if first else last_offset(shard)
         num_bytes = frame_bytes(read(begin, HEADER_BYTES)) or FRAME_BYTES
@@ -115,7 +115,7 @@ def _find_other(shard: ShardInfo, read: ReadRange, last_offset: Callable[[ShardI
             return ""
     except ValueError:  # the index belongs to another shard, too
         pass
-    return f"its {location} record has checksum {result[index]:08x} instead of {shard.fingerprint[index]:08x}"
+    return f"its {ordinal} record has checksum {actual[index]:08x} instead of {shard.fingerprint[index]:08x}"
 
 
 def _crc32c(read: ReadRange) -> int:

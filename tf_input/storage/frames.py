@@ -28,7 +28,7 @@ def unframe(chunks: Sequence[bytes], begins: np.ndarray, ends: np.ndarray) -> li
     num_bytes = np.array([len(chunk) for chunk in chunks], np.int64)
     is_there = (begins >= 0) & (ends - begins >= FRAME_BYTES) & (ends <= num_bytes)
     if not is_there.all():  # zeros have wrong checksums, so these records count as corrupt
-        chunks = [chunk if existing else bytes(FRAME_BYTES) for chunk, existing in zip(chunks, is_there.tolist())]
+        chunks = [chunk if is_inside else bytes(FRAME_BYTES) for chunk, is_inside in zip(chunks, is_there.tolist())]
         begins, ends = np.where(is_there, begins, 0), np.where(is_there, ends, FRAME_BYTES)
     extents = list(zip(chunks, begins.tolist(), ends.tolist()))
     lengths = [chunk[begin : begin + LENGTH_BYTES] for chunk, begin, _ in extents]
@@ -67,9 +67,9 @@ def find_corruption(frame: bytes, num_bytes: int) -> str:
     if stated != len(data):
         return f"its length is {stated}, and {len(data)} in the index"
     for name, part, stored in (("length", length, length_checksum), ("data", data, checksum)):
-        result, expected = int(_checksums([part])[0]), int.from_bytes(stored, "little")
-        if result != expected:
-            return f"the checksum of its {name} is {result:08x} instead of {expected:08x}"
+        actual, expected = int(_checksums([part])[0]), int.from_bytes(stored, "little")
+        if actual != expected:
+            return f"the checksum of its {name} is {actual:08x} instead of {expected:08x}"
     return ""
 
 

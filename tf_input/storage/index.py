@@ -6,10 +6,10 @@ import google_crc32c
 import numpy as np
 
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, MANIFEST, IndexRow, ShardInfo, read_index_header
-from tf_input.storage.files import NOT_THERE, Files
+from tf_input.storage.files import FILE_MISSING_ERRORS, Files
 from tf_input.storage.frames import FRAME_BYTES, HEADER_BYTES, frame_bytes
 
-MAX_HELD_BYTES = 1 << 20  # size limit of remote indexes that are read into memory as a whole
+MAX_CACHED_INDEX_BYTES = 1 << 20  # size limit of remote indexes that are read into memory as a whole
 
 _ROW = np.dtype({"names": IndexRow._fields, "formats": ["<u8", "<u8", "<u4", "<i4"], "itemsize": INDEX_ROW.size})
 
@@ -51,7 +51,7 @@ class ShardIndex:
                 num_bytes = len(data)
             else:
                 data = files.read_range(path, 0, INDEX_HEADER.size)
-                num_bytes = _said_bytes(data)
+                num_bytes = _header_bytes(data)
             num_rows, fingerprint = read_index_header(data[: INDEX_HEADER.size], num_bytes)
             if num_rows != shard.num_examples:
                 raise ValueError(
@@ -72,7 +72,7 @@ class ShardIndex:
     def read(cls, path: str, shard: ShardInfo, files: Files) -> "ShardIndex":
         """Opens an index. Local and small indexes are read into memory with a single request."""
         try:
-            is_cached = files.is_local or shard.index_bytes <= MAX_HELD_BYTES
+            is_cached = files.is_local or shard.index_bytes <= MAX_CACHED_INDEX_BYTES
             return cls(path, shard, files.read(path)) if is_cached else cls(path, shard, files=files)
         except FileNotFoundError:
             raise FileNotFoundError(f"index {path} is missing") from None
@@ -140,14 +140,14 @@ class ShardIndex:
         Args:
             records: The indexes of the records in the shard, in ascending order.
         """
-        results = []
+        offsets = []
         wanted = np.asarray(records, np.int64)
         while len(wanted):
             is_near = (np.diff(wanted, prepend=wanted[0]) <= _NEAR_ROWS) & (wanted < wanted[0] + _TOGETHER_ROWS)
             count = len(wanted) if is_near.all() else int(np.argmin(is_near))
-            results.append(self._rows(int(wanted[0]), int(wanted[count - 1]) + 1)[wanted[:count] - wanted[0]])
+            offsets.append(self._rows(int(wanted[0]), int(wanted[count - 1]) + 1)[wanted[:count] - wanted[0]])
             wanted = wanted[count:]
-        return np.minimum(np.concatenate([_NONE, *results]), np.uint64(self._num_bytes)).astype(np.int64)
+        return np.minimum(np.concatenate([_NONE, *offsets]), np.uint64(self._num_bytes)).astype(np.int64)
 
     def _rows(self, first: int, stop: int) -> np.ndarray:
         """Returns the record offsets in consecutive index rows, uint64 [stop - first].
@@ -179,28 +179,28 @@ class ShardIndex:
             CorruptIndexError: The index is corrupt.
             OSError: The shard cannot be read.
         """
-        for item in range(record, max(-1, record - _MAX_STEPS_BACK), -1):
-            begin, end = self.offset(item), self.offset(item + 1) if item + 1 < self._num_rows else self._num_bytes
-            if max(begin, end) > self._num_bytes or end < begin + FRAME_BYTES or bool(item) != bool(begin):
-                raise self._corrupt(f"record {item} is stored from byte {begin} to byte {end} of {self._num_bytes}")
+        for number in range(record, max(-1, record - _MAX_STEPS_BACK), -1):
+            begin, end = self.offset(number), self.offset(number + 1) if number + 1 < self._num_rows else self._num_bytes
+            if max(begin, end) > self._num_bytes or end < begin + FRAME_BYTES or bool(number) != bool(begin):
+                raise self._corrupt(f"record {number} is stored from byte {begin} to byte {end} of {self._num_bytes}")
             try:
                 num_bytes = frame_bytes(read(begin, HEADER_BYTES))
-            except NOT_THERE:  # the index may still be valid
+            except FILE_MISSING_ERRORS:  # the index may still be valid
                 return
             if num_bytes is not None:
                 if begin + num_bytes != end:
                     raise self._corrupt(
-                        f"record {item} ends at byte {end}, but at {begin + num_bytes} according to the shard"
+                        f"record {number} ends at byte {end}, but at {begin + num_bytes} according to the shard"
                     )
                 return
 
-    def _corrupt(self, result: str) -> CorruptIndexError:
+    def _corrupt(self, problem: str) -> CorruptIndexError:
         return CorruptIndexError(
-            f"{self._path} is corrupt, or does not belong to {self._shard_name}: according to it, {result}. {_ADVICE}"
+            f"{self._path} is corrupt, or does not belong to {self._shard_name}: according to it, {problem}. {_ADVICE}"
         )
 
 
-def _said_bytes(header: bytes) -> int:
+def _header_bytes(header: bytes) -> int:
     """Returns the size of an index in bytes, from its header. Missing rows are detected on lookup."""
     if len(header) < INDEX_HEADER.size:
         return len(header)

@@ -9,7 +9,7 @@ import threading
 from typing import Callable, Mapping, Sequence
 
 from tf_input.regular_files import open_regular, read_regular
-from tf_input.storage.files import NOT_THERE
+from tf_input.storage.files import FILE_MISSING_ERRORS
 from tf_input.storage.fingerprints import Fingerprints
 from tf_input.storage.paths import join, local_path
 
@@ -62,7 +62,7 @@ class LocalFiles:
         def size(name: str) -> int | None:
             try:
                 return os.stat(local_path(join(directory, name))).st_size
-            except NOT_THERE:
+            except FILE_MISSING_ERRORS:
                 return None
 
         with concurrent.futures.ThreadPoolExecutor(_NUM_QUESTIONS) as threads:
@@ -114,12 +114,12 @@ class LocalFiles:
     def _read_rest(file: "_OpenFile", begin: int, num_bytes: int, data: bytes) -> bytes:
         """Reads the remaining bytes of a range. A single read may return fewer bytes in FUSE file systems or after a
         signal."""
-        result, begin = [data], begin + len(data)
+        blocks, begin = [data], begin + len(data)
         end = begin - len(data) + num_bytes
         while data and begin < end:
-            result.append(data := os.pread(file.descriptor, end - begin, begin))
+            blocks.append(data := os.pread(file.descriptor, end - begin, begin))
             begin += len(data)
-        return b"".join(result)
+        return b"".join(blocks)
 
 
 class _OpenFile:

@@ -17,7 +17,7 @@ _WEB = ("http", "https")
 _AZURE = ("az", "azure", "adl", "abfs", "abfss")
 SCHEMES = ("gs", "s3", "s3a", *_AZURE, *_WEB)
 
-_PIECE_BYTES = 256 << 10  # larger buffers would be newly allocated each time, which is slow
+_STREAM_CHUNK_BYTES = 256 << 10  # larger buffers would be newly allocated each time, which is slow
 _NUM_REQUESTS = 16  # parallel requests for many files
 # Retries for about five seconds. A store may be busy, but the user may also have misspelled the address.
 _RETRIES = {
@@ -57,7 +57,9 @@ class ObjectStoreFiles(RemoteFiles):
         def read(store: Any, key: str) -> int:
             num_read = 0
             # Copies the response as it arrives. Otherwise, memory would contain it twice, and it may be a whole chunk.
-            for chunk in self._obstore.get(store, key, options={"range": (begin, begin + len(buffer))}).stream(min_chunk_size=_PIECE_BYTES):
+            for chunk in self._obstore.get(store, key, options={"range": (begin, begin + len(buffer))}).stream(
+                min_chunk_size=_STREAM_CHUNK_BYTES
+            ):
                 data = memoryview(chunk)
                 buffer[num_read : num_read + len(data)] = data
                 num_read += len(data)
@@ -70,11 +72,11 @@ class ObjectStoreFiles(RemoteFiles):
             with ThreadPoolExecutor(_NUM_REQUESTS) as threads:
                 return list(threads.map(self._size, [join(directory, name) for name in names]))
         folders = dict.fromkeys(os.path.dirname(join(directory, name)) for name in names)
-        results = {}
+        sizes_by_path = {}
         for folder in folders:
             listed = self._ask(f"{folder}/", lambda store, key: self._obstore.list_with_delimiter(store, key)["objects"])
-            results |= {join(bucket_and_key(folder)[0], item["path"]): item["size"] for item in listed}
-        return [results.get(join(directory, name)) for name in names]
+            sizes_by_path |= {join(bucket_and_key(folder)[0], item["path"]): item["size"] for item in listed}
+        return [sizes_by_path.get(join(directory, name)) for name in names]
 
     def copy_directory(self, path: str, copy: str) -> None:
         if scheme_of(path) in _WEB:

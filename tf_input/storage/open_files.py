@@ -3,7 +3,7 @@
 import os
 
 from tf_input.dataset_format import MANIFEST, Manifest, decode_manifest, not_a_dataset
-from tf_input.storage.files import NOT_THERE, Files
+from tf_input.storage.files import FILE_MISSING_ERRORS, Files
 from tf_input.storage.paths import bucket_and_key, join, scheme_of
 
 
@@ -17,7 +17,7 @@ def open_manifest(directory: str | os.PathLike[str]) -> tuple[Files, Manifest, b
     files, path = open_files(directory), join(directory, MANIFEST)
     try:
         data = files.read(path)
-    except NOT_THERE:
+    except FILE_MISSING_ERRORS:
         raise not_a_dataset(directory) from None
     return files, decode_manifest(data, path), data
 
@@ -39,8 +39,8 @@ def open_files(directory: str | os.PathLike[str]) -> Files:
 
     if scheme in SCHEMES:
         if not bucket_and_key(os.fspath(directory))[0].partition("://")[2]:
-            subject = "server" if scheme in ("http", "https") else "bucket"
-            raise ValueError(f"{directory} names no {subject}. Write for example {scheme}://{subject}/folder.")
+            missing_part = "server" if scheme in ("http", "https") else "bucket"
+            raise ValueError(f"{directory} names no {missing_part}. Write for example {scheme}://{missing_part}/folder.")
         return ObjectStoreFiles()
     from tf_input.storage.other_files import OtherFiles
 

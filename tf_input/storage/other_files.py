@@ -43,12 +43,12 @@ class OtherFiles(RemoteFiles):
             return self._filesystem.cat_file(path, start=begin, end=begin + num_bytes)
 
     def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
-        results = {}
+        details = {}
         for folder in dict.fromkeys(os.path.dirname(join(directory, name)) for name in names):
             with _os_errors(folder), contextlib.suppress(FileNotFoundError):
-                results |= self._filesystem.find(folder, maxdepth=1, detail=True)
+                details |= self._filesystem.find(folder, maxdepth=1, detail=True)
         paths = [self._filesystem._strip_protocol(join(directory, name)) for name in names]
-        return [results[path]["size"] if path in results else None for path in paths]
+        return [details[path]["size"] if path in details else None for path in paths]
 
     def copy_directory(self, path: str, copy: str) -> None:
         with _os_errors(path):

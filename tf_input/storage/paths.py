@@ -9,8 +9,8 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 def scheme_of(path: str | os.PathLike[str]) -> str:
     """Returns the scheme of a URL in lower case, or "" for a local path or a `file://` URL."""
-    result = _SCHEME.match(os.fspath(path))
-    scheme = result[1].lower() if result else ""
+    match = _SCHEME.match(os.fspath(path))
+    scheme = match[1].lower() if match else ""
     return "" if scheme == "file" else scheme
 
 

@@ -150,7 +150,7 @@ def _make_tables() -> np.ndarray:
 
 
 _TABLES = _make_tables()
-_OF_NOTHING = np.uint32(google_crc32c.value(bytes(LENGTH_BYTES)))
+_CRC_OF_ZERO_LENGTH = np.uint32(google_crc32c.value(bytes(LENGTH_BYTES)))
 
 
 def _length_checksums(lengths: np.ndarray) -> np.ndarray:
@@ -158,7 +158,7 @@ def _length_checksums(lengths: np.ndarray) -> np.ndarray:
 
     This vectorized computation is faster than calling `google_crc32c` for each number.
     """
-    values = np.full(len(lengths), _OF_NOTHING)
+    values = np.full(len(lengths), _CRC_OF_ZERO_LENGTH)
     longest = int(lengths.max(initial=0))
     for index in range(-(-longest.bit_length() // 8)):  # zero bytes contribute nothing
         values ^= _TABLES[index, lengths >> np.uint64(8 * index) & np.uint64(0xFF)]

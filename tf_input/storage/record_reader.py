@@ -17,7 +17,7 @@ from tf_input.epochs.runs import Runs, ShardRuns, cut_runs
 from tf_input.epochs.selection import Selection, cut_selection
 from tf_input.storage.arenas import Arena
 from tf_input.storage.corrupt_records import REPAIR, SKIP, CorruptRecord, CorruptRecords
-from tf_input.storage.files import NOT_THERE, Files
+from tf_input.storage.files import FILE_MISSING_ERRORS, Files
 from tf_input.storage.frames import CHECKSUM_BYTES, HEADER_BYTES, find_corruption, unframe
 from tf_input.storage.index import ShardIndex
 from tf_input.storage.record_chunks import RecordChunk, find_ends
@@ -93,7 +93,7 @@ class RecordReader:
         self._index = open_index
         self._corrupt = corrupt
         self.users = Users(files.release) if users is None else users
-        self._looking = threading.Lock()
+        self._parse_lock = threading.Lock()
         self._cuts: dict[int, dict[int, int]] = {}  # offsets of the chunks' first records, by shard and record
         self._cut_locks: collections.defaultdict[int, threading.Lock] = collections.defaultdict(threading.Lock)
         self._starts = np.concatenate([[0], np.cumsum([shard.num_examples for shard in shards], dtype=np.int64)])
@@ -147,11 +147,11 @@ class RecordReader:
             read = [self._read_each(parts[0])]
         finally:
             wait(tasks)  # no thread reads on after an error
-        value = np.empty(len(numbers), object)
-        value[:] = [record for part in [*read, *(task.result() for task in tasks)] for record in part]
-        for index in [location for location, record in enumerate(value) if record is None]:
-            value[index] = self.read_again(int(numbers[index]))
-        return value
+        records = np.empty(len(numbers), object)
+        records[:] = [data for part in [*read, *(task.result() for task in tasks)] for data in part]
+        for index in [index for index, record in enumerate(records) if record is None]:
+            records[index] = self.read_again(int(numbers[index]))
+        return records
 
     def read_runs(self, parts: Sequence[RunPart], arena: Arena) -> RecordChunk:
         """Reads records of chunks, with a single request for each chunk.
@@ -167,17 +167,17 @@ class RecordReader:
         shards = self.runs.shards[[part.run for part in parts]].tolist()
         starts = self.runs.firsts[[part.run for part in parts]].tolist()
         extents = [self._extent(shard, start, part) for shard, start, part in zip(shards, starts, parts)]
-        indices = list(itertools.accumulate((end - begin for begin, end in extents), initial=0))
-        chunk = arena.take(indices[-1])  # may contain old records
-        data = chunk.view
+        offsets = list(itertools.accumulate((end - begin for begin, end in extents), initial=0))
+        memory = arena.take(offsets[-1])  # may contain old records
+        data = memory.view
         sizes = [
             self._read_extent(self._shards[shard].path, begin, data[first:stop])
-            for shard, (begin, _), (first, stop) in zip(shards, extents, itertools.pairwise(indices))
+            for shard, (begin, _), (first, stop) in zip(shards, extents, itertools.pairwise(offsets))
         ]
         # Only one thread at a time parses records. Several threads that take turns would take three times as long.
-        with self._looking:
+        with self._parse_lock:
             edges, lost, num_records = [0], [], 0
-            for number, (part, size, (first, stop)) in enumerate(zip(parts, sizes, itertools.pairwise(indices))):
+            for number, (part, size, (first, stop)) in enumerate(zip(parts, sizes, itertools.pairwise(offsets))):
                 count = part.stop - part.first
                 ends = find_ends(data, first, stop, count) if size == stop - first else None
                 if ends is None:
@@ -187,11 +187,11 @@ class RecordReader:
                 num_records += count
             begins, ends = np.array(edges[:-1], np.int64), np.array(edges[1:], np.int64)
             for number, row in lost:
-                part, first, stop = parts[number], indices[number], indices[number + 1]
+                part, first, stop = parts[number], offsets[number], offsets[number + 1]
                 rows = slice(row, row + part.stop - part.first)
-                result = self._look_up(shards[number], starts[number], part, extents[number][0], stop - first)
-                begins[rows], ends[rows] = (first + item for item in result)
-            return RecordChunk(chunk, begins, ends)
+                extent_bounds = self._look_up(shards[number], starts[number], part, extents[number][0], stop - first)
+                begins[rows], ends[rows] = (first + bound for bound in extent_bounds)
+            return RecordChunk(memory, begins, ends)
 
     def _extent(self, shard: int, start: int, part: RunPart) -> tuple[int, int]:
         """Returns the byte range of the shard that contains the given records of a chunk. The byte range is empty if
@@ -248,8 +248,8 @@ class RecordReader:
         is_apart = (np.diff(shards) != 0) | (begins[1:] - ends[:-1] > _NEAR_BYTES) | (np.diff(begins // _TOGETHER_BYTES) != 0)
         chunks = np.concatenate([[0], np.flatnonzero(is_apart) + 1, [len(wanted)]]).tolist()
         edges = np.concatenate([[0], np.cumsum(ends - begins)])
-        chunk = arena.take(int(edges[-1]))
-        data = chunk.view
+        memory = arena.take(int(edges[-1]))
+        data = memory.view
         tasks = [
             self._threads.submit(
                 self._read_chunk, int(shards[first]), begins[first:stop], ends[first:stop], data[edges[first] : edges[stop]]
@@ -259,7 +259,7 @@ class RecordReader:
         wait(tasks)
         for task in tasks:
             task.result()
-        return RecordChunk(chunk, edges[:-1][indices], edges[1:][indices])
+        return RecordChunk(memory, edges[:-1][indices], edges[1:][indices])
 
     def _read_chunk(self, shard: int, begins: np.ndarray, ends: np.ndarray, target: memoryview) -> None:
         """Reads a byte range of a shard with a single request and copies the records from it to `target`.
@@ -301,8 +301,8 @@ class RecordReader:
                 first, stop = np.searchsorted(self.runs.shards, [shard, shard + 1])
                 firsts = self.runs.firsts[first + 1 : stop].tolist()
                 self._cuts[shard] = dict(zip(firsts, self._index(shard).offsets(firsts).tolist())) if firsts else {}
-        result = self._cuts[shard].get(record)
-        return self._index(shard).extent(record - 1)[1] if result is None else result
+        offset = self._cuts[shard].get(record)
+        return self._index(shard).extent(record - 1)[1] if offset is None else offset
 
     def read_again(self, number: int) -> bytes | None:
         """Reads a corrupt record again. The record may seem corrupt because the record before it or the cached copy is
@@ -321,29 +321,29 @@ class RecordReader:
         if error is None and find_corruption(frame, num_bytes):
             if self._files.discard(self._shards[shard].path, self._index(shard).extent(row)[0], num_bytes):
                 frame, num_bytes, error = self._read_frame(shard, row)  # without the corrupt cached copy
-        if error is not None and not isinstance(error, NOT_THERE):
+        if error is not None and not isinstance(error, FILE_MISSING_ERRORS):
             raise OSError(f"{CorruptRecord(*self.place(number), f'could not be read: {error}')}") from error
         reason = str(error or find_corruption(frame, num_bytes))
         if not reason:
             return frame[HEADER_BYTES:-CHECKSUM_BYTES]
         self._index(shard).check(row, functools.partial(self._files.read_range, self._shards[shard].path))
-        self.refuse(number, reason, is_gone=isinstance(error, NOT_THERE))
+        self.refuse(number, reason, is_missing=isinstance(error, FILE_MISSING_ERRORS))
         return None
 
-    def refuse(self, number: int, reason: str, is_gone: bool = False) -> None:
+    def refuse(self, number: int, reason: str, is_missing: bool = False) -> None:
         """Skips a corrupt record and adds it to the list of skipped records.
 
         Args:
             number: The index of the record in the split.
             reason: A description of the problem.
-            is_gone: Whether the whole shard is missing.
+            is_missing: Whether the whole shard is missing.
 
         Raises:
             ValueError: Corrupt records are not skipped. The message names the shard, the record and the offset.
         """
         corrupt = CorruptRecord(*self.place(number), reason)
         if self._corrupt is None:
-            advice = REPAIR if is_gone else SKIP
+            advice = REPAIR if is_missing else SKIP
             raise ValueError(f"{corrupt}; {advice}")
         self._corrupt.add(corrupt)
 
@@ -357,9 +357,9 @@ class RecordReader:
         return shard, number - int(self._starts[shard])
 
     def _read_each(self, numbers: np.ndarray) -> list[bytes | None]:
-        results = [self._read_frame(*self._find(number)) for number in numbers.tolist()]
-        ends = np.array([num_bytes for _, num_bytes, _ in results], np.int64)
-        return unframe([frame for frame, _, _ in results], np.zeros_like(ends), ends)
+        frames = [self._read_frame(*self._find(number)) for number in numbers.tolist()]
+        ends = np.array([num_bytes for _, num_bytes, _ in frames], np.int64)
+        return unframe([frame for frame, _, _ in frames], np.zeros_like(ends), ends)
 
     def _read_frame(self, shard: int, row: int) -> tuple[bytes, int, OSError | None]:
         """Reads a record with its frame.

@@ -21,7 +21,7 @@ from tf_input.storage.users import Users
 # Local indexes up to this total size are read into memory, and larger indexes row by row. They are not memory-mapped,
 # because a mapped file that is truncated would kill the process (SIGBUS).
 _MAX_LOCAL_BYTES = 256 << 20
-_MAX_HELD_BYTES, _NUM_HELD = 16 << 20, 16  # above this total size, only the 16 latest remote indexes stay in memory
+_MAX_CACHED_INDEX_BYTES, _NUM_CACHED_INDEXES = 16 << 20, 16  # above this total size, only the 16 latest remote indexes stay in memory
 
 
 class Store:
@@ -51,8 +51,8 @@ class Store:
         index_bytes = sum(sizes.values())
         is_cached = index_bytes <= _MAX_LOCAL_BYTES if files.is_local else not files.fits_in_cache(sizes)
         open_index = functools.partial(_open_index, directory, files, is_cached)  # without a reference to the store
-        is_bounded = is_cached and not files.is_local and index_bytes > _MAX_HELD_BYTES
-        self._indexes = functools.lru_cache(_NUM_HELD if is_bounded else None)(open_index)
+        is_bounded = is_cached and not files.is_local and index_bytes > _MAX_CACHED_INDEX_BYTES
+        self._indexes = functools.lru_cache(_NUM_CACHED_INDEXES if is_bounded else None)(open_index)
         last_offset = functools.partial(_last_offset, directory, files)
         files.watch(Fingerprints({join(directory, shard.name): shard for shard in all_shards}, last_offset))
         self._index_locks: collections.defaultdict[str, threading.Lock] = collections.defaultdict(threading.Lock)
@@ -141,14 +141,14 @@ class Store:
         Raises:
             FileNotFoundError, OSError, ValueError: A shard contradicts the manifest, and `on_error` is "raise".
         """
-        results = [
+        files = [
             ShardFile(path, shard.num_bytes, count, count == shard.num_examples)
             for path, shard, count in zip(self.paths(shards, on_error), shards, self.counts(shards, on_error))
         ]
-        if selection is not None and not all(file.is_complete for file in results):
-            selection = selection.keep_first([shard.num_examples for shard in shards], [file.num_examples for file in results])
+        if selection is not None and not all(file.is_complete for file in files):
+            selection = selection.keep_first([shard.num_examples for shard in shards], [file.num_examples for file in files])
         corrupt = self.skipped if on_error == "skip" else None
-        return RecordReader(self.files, results, lambda number: self.index(shards[number]), run_bytes, corrupt, self.users, selection)
+        return RecordReader(self.files, files, lambda number: self.index(shards[number]), run_bytes, corrupt, self.users, selection)
 
     def labels(self, shards: Sequence[ShardInfo]) -> np.ndarray:
         """Returns the labels of all records, int64 [n]. Records that do not have exactly one class get `NO_LABEL`.
@@ -164,9 +164,9 @@ class Store:
         self._indexes.cache_clear()
 
     def _find_sizes(self, shards: Sequence[ShardInfo]) -> list[int | None]:
-        result = self.files.sizes(self._directory, [shard.name for shard in shards])
-        self._sizes.update(zip((shard.name for shard in shards), result))
-        return result
+        sizes = self.files.sizes(self._directory, [shard.name for shard in shards])
+        self._sizes.update(zip((shard.name for shard in shards), sizes))
+        return sizes
 
 
 def _open_index(directory: str | os.PathLike[str], files: Files, is_cached: bool, shard: ShardInfo) -> ShardIndex:

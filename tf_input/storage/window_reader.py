@@ -49,7 +49,7 @@ class WindowReader:
         """Releases all windows and threads without waiting for reads in progress."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._lock.acquire(blocking=False):  # otherwise, another thread still copies records
-            self._let_go_of_all()
+            self._release_all()
             self._lock.release()
 
     def read(self, epoch: int, indices: np.ndarray) -> np.ndarray:
@@ -71,16 +71,16 @@ class WindowReader:
             order = self._order_of(epoch)
             windows = order.windows_of(indices)
             if len(indexes := sorted(set(windows.tolist()))) == 1:
-                result = self._cache(order, indexes[0]).take(indices)
+                records = self._cache(order, indexes[0]).take(indices)
             else:
-                result = np.empty(len(indices), object)
+                records = np.empty(len(indices), object)
                 for index in indexes:
                     is_here = windows == index
-                    result[is_here] = self._cache(order, index).take(indices[is_here])
-        if corrupt := [location for location, record in enumerate(result.tolist()) if record is None]:
+                    records[is_here] = self._cache(order, index).take(indices[is_here])
+        if corrupt := [index for index, data in enumerate(records.tolist()) if data is None]:
             for slot, number in zip(corrupt, self.numbers(epoch, indices[corrupt]).tolist()):
-                result[slot] = self._reader.read_again(number)
-        return result
+                records[slot] = self._reader.read_again(number)
+        return records
 
     def numbers(self, epoch: int, indices: np.ndarray) -> np.ndarray:
         """Converts indexes of an epoch to the indexes of the records in the split, int64 [n].
@@ -89,17 +89,17 @@ class WindowReader:
         """
         with self._lock:
             order, selected = self._order_of(epoch), self._records
-        result, windows = np.empty_like(indices), order.windows_of(indices)
+        numbers, windows = np.empty_like(indices), order.windows_of(indices)
         for index in np.unique(windows).tolist():
             window, is_here = order.window(index), windows == index
             records = order.mix(window)[indices[is_here] - window.start]
             runs = np.searchsorted(window.run_starts, records, side="right") - 1
-            result[is_here] = selected.runs.starts[window.runs[runs]] + records - window.run_starts[runs]
-        return selected.numbers(result)
+            numbers[is_here] = selected.runs.starts[window.runs[runs]] + records - window.run_starts[runs]
+        return selected.numbers(numbers)
 
     def _order_of(self, epoch: int) -> WindowOrder:
         if epoch != self._epoch:
-            self._let_go_of_all()
+            self._release_all()
             self._records = self._reader.of_epoch(epoch)
             self._epoch, self._order = epoch, self._make_order(epoch, self._records.runs)
         return self._order
@@ -110,14 +110,14 @@ class WindowReader:
             return self._cached[index]
         loading = self._cached.get(index) or self._load(order, index)
         for other in [other for other in self._cached if other < index]:
-            self._let_go(self._cached.pop(other))
+            self._release(self._cached.pop(other))
         self._cached = {index: loading, **self._cached}
         for after in range(index + 1, order.num_windows):
             if after in self._cached:
                 continue
             window = order.window(after)
-            cached = sum(item.num_bytes for item in self._cached.values())
-            if after > index + 1 and cached + self._length(order, window) > self._num_bytes:
+            num_cached_bytes = sum(cached_window.num_bytes for cached_window in self._cached.values())
+            if after > index + 1 and num_cached_bytes + self._length(order, window) > self._num_bytes:
                 break
             self._cached[after] = self._load(order, after)
         return loading
@@ -140,17 +140,17 @@ class WindowReader:
         # A task reads several short chunks, as long as there are enough tasks for all threads.
         together = max(1, min(-(-len(parts) // _NUM_REQUESTS), _TOGETHER_BYTES * len(parts) // max(1, num_bytes)))
         chunks = [
-            self._threads.submit(self._records.read_runs, parts[location : location + together], arena)
-            for location in range(0, len(parts), together)
+            self._threads.submit(self._records.read_runs, parts[first_part : first_part + together], arena)
+            for first_part in range(0, len(parts), together)
         ]
         mixed = self._threads.submit(order.mix, window)
         return _Loading(window, slices, chunks, mixed, num_bytes, arena)
 
-    def _let_go_of_all(self) -> None:
+    def _release_all(self) -> None:
         while self._cached:
-            self._let_go(self._cached.popitem()[1])
+            self._release(self._cached.popitem()[1])
 
-    def _let_go(self, loading: "_Loading") -> None:
+    def _release(self, loading: "_Loading") -> None:
         if loading.is_read:  # otherwise, a thread may still write to the arena
             return_arena(loading.arena)
 

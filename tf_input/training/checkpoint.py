@@ -207,10 +207,10 @@ class Checkpoint:
             path.unlink()
 
     def _restore(self, path: pathlib.Path) -> None:
-        result, arrays = read_checkpoint(path)
-        check_fingerprint(path, result["fingerprint"], self._fingerprint)
+        state, arrays = read_checkpoint(path)
+        check_fingerprint(path, state["fingerprint"], self._fingerprint)
         _assign(path, self._variables(), arrays)
-        self.epoch, self.step, self.state = result["epoch"], result["step"], result["state"]
+        self.epoch, self.step, self.state = state["epoch"], state["step"], state["state"]
         self._iterator_state.go_to(self.epoch, self.step)
         print(f"resumed at epoch {self.epoch + 1}, batch {self.step + 1}, from {path}", flush=True)
 
@@ -218,8 +218,12 @@ class Checkpoint:
         """Returns the variables by name. Metrics are not saved, because they start over in each epoch and may not exist
         yet."""
         metrics = {id(metrics_variable) for metrics_variable in self._model.metrics_variables}
-        results = {id(item): item for item in (*self._model.variables, *self._optimizer.variables) if id(item) not in metrics}
-        return dict(zip(stable_names(self._model, [*results.values()]), results.values()))
+        variables_by_id = {
+            id(variable): variable
+            for variable in (*self._model.variables, *self._optimizer.variables)
+            if id(variable) not in metrics
+        }
+        return dict(zip(stable_names(self._model, [*variables_by_id.values()]), variables_by_id.values()))
 
 
 def check_options(directory: str | os.PathLike[str], train: Any, save_freq: int | str, keep: int) -> None:

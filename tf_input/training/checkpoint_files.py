@@ -39,14 +39,14 @@ def read_checkpoint(path: pathlib.Path, with_arrays: bool = True) -> tuple[dict[
         with zipfile.ZipFile(path):  # otherwise NumPy would read other files as other kinds of arrays
             pass
         with np.load(path) as file:
-            result = json.loads(str(file[STATE]))
-            if not isinstance(result, dict) or not isinstance(result["fingerprint"], dict):
+            state = json.loads(str(file[STATE]))
+            if not isinstance(state, dict) or not isinstance(state["fingerprint"], dict):
                 raise ValueError("it does not name its training")
             if not with_arrays:
-                return result, {}
-            if "variables" not in result:
+                return state, {}
+            if "variables" not in state:
                 raise ValueError("an earlier version wrote it, without the names of variables")
-            return result, {name: file[str(index)] for index, name in enumerate(result["variables"])}
+            return state, {name: file[str(index)] for index, name in enumerate(state["variables"])}
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
         raise ValueError(
             f"{path}: the checkpoint is corrupt: {error}. Delete it to resume from the previous checkpoint, if there "
@@ -54,24 +54,24 @@ def read_checkpoint(path: pathlib.Path, with_arrays: bool = True) -> tuple[dict[
         ) from error
 
 
-def check_fingerprint(path: pathlib.Path, existing: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+def check_fingerprint(path: pathlib.Path, stored: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     """Raises ValueError if a checkpoint was saved with different batches than those of `train`."""
-    if existing.get("manifest") != here["manifest"]:
-        before, now = existing.get("dataset") or {}, here["dataset"]
+    if stored.get("manifest") != here["manifest"]:
+        before, now = stored.get("dataset") or {}, here["dataset"]
         changes = [f"{name} was {before.get(name)!r} and is {value!r}" for name, value in now.items() if before.get(name) != value]
-        subject = "; ".join(changes) or "other examples, or another order, with the same number and features"
+        description = "; ".join(changes) or "other examples, or another order, with the same number and features"
         raise ValueError(
-            f"{path}: the dataset has changed since this checkpoint: {subject}. Restore the dataset, or use another "
+            f"{path}: the dataset has changed since this checkpoint: {description}. Restore the dataset, or use another "
             "directory "
             "for a new training."
         )
-    if (existing.get("transform") is None) == (here.get("transform") is None) and existing.get("transform") != here.get("transform"):
+    if (stored.get("transform") is None) == (here.get("transform") is None) and stored.get("transform") != here.get("transform"):
         raise ValueError(
             f"{path}: the transform of the dataset has changed since this checkpoint, because `recordmill analyze` ran "
             "again. Restore the transform, or use another directory for a new training."
         )
-    names = [name for name in {**here, **existing} if existing.get(name) != here.get(name)]
-    differing = [f"{name}={here.get(name)!r} (there {existing.get(name)!r})" for name in names]
+    names = [name for name in {**here, **stored} if stored.get(name) != here.get(name)]
+    differing = [f"{name}={here.get(name)!r} (there {stored.get(name)!r})" for name in names]
     if differing:
         raise ValueError(
             f"{path} is the checkpoint of another training: here {', '.join(differing)}. Use another directory, or "

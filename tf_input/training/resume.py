@@ -69,8 +69,8 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def set_model(self, model: Any) -> None:
         if not isinstance(model, keras.Model):
-            subject = f"{type(model).__module__}.{type(model).__name__}"
-            raise ValueError(f"model={subject} is not a Keras 3 model (`import keras`), but one of Keras 2 (`tf_keras`).")
+            class_name = f"{type(model).__module__}.{type(model).__name__}"
+            raise ValueError(f"model={class_name} is not a Keras 3 model (`import keras`), but one of Keras 2 (`tf_keras`).")
         super().set_model(model)
 
     def _implements_train_batch_hooks(self) -> bool:

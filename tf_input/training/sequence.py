@@ -178,7 +178,7 @@ class _Ahead:
         self._queue: collections.deque[Future] = collections.deque()  # the next batches, in order
         self._lock, self._threads = threading.Lock(), ThreadPoolExecutor(workers, "tf_input")
         self._reader = ThreadPoolExecutor(1, "tf_input")  # one thread, to read long chunks
-        arguments = dataset, split, config, plan.share.has_padding, [_input_spec(part) for part in plan.parts]
+        arguments = dataset, split, config, plan.share.has_padding, [_input_spec(component) for component in plan.components]
         if not use_processes:
             self._decode: Callable[..., Any] = _make_decode(*arguments)
             return
@@ -191,30 +191,30 @@ class _Ahead:
         processes = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _open_in_worker, arguments)
         self._processes, self._decode = processes, lambda *inputs: processes.submit(_decode_in_worker, *inputs).result()
 
-    def __call__(self, location: int) -> Any:
+    def __call__(self, index: int) -> Any:
         with self._lock:
-            num_ahead = self._num_ahead if location == self._next else 0
+            num_ahead = self._num_ahead if index == self._next else 0
             while self._queue and not num_ahead:
                 self._queue.pop().cancel()
-            for other in range(location + len(self._queue), location + 1 + num_ahead):
+            for other in range(index + len(self._queue), index + 1 + num_ahead):
                 epoch, step = divmod(other, self.plan.num_batches)
                 read = self._reader.submit(self._inputs.batch, epoch, step)
                 self._queue.append(self._threads.submit(self._make, epoch, step, read))
-            future, self._next = self._queue.popleft(), location + 1
+            future, self._next = self._queue.popleft(), index + 1
         return future.result()
 
     def _make(self, epoch: int, step: int, read: Future) -> Any:
         batch, note = read.result(), [epoch_key(self.plan.seed, epoch), step]
 
         def decode(batch: Batch) -> Any:
-            inputs = tuple(part.look_up(tf.constant(values)) for part, (values, _) in zip(self.plan.parts, batch))
-            return self._decode(inputs, tuple(tf.constant(rows) for _, rows in batch), tf.constant(note, tf.int64))
+            inputs = tuple(component.look_up(tf.constant(values)) for component, (values, _) in zip(self.plan.components, batch))
+            return self._decode(inputs, tuple(tf.constant(slots) for _, slots in batch), tf.constant(note, tf.int64))
 
         with tf.device("CPU:0"):
             try:
                 outputs = decode(batch)
             except tf.errors.InvalidArgumentError:
-                if all(are_cached := [part.cached is not None for part in self.plan.parts]):
+                if all(are_cached := [component.cached is not None for component in self.plan.components]):
                     raise
                 outputs = self._errors(epoch, step).decode(
                     [tf.constant(pack(note, batch))], lambda packed: decode(take_apart(packed.numpy(), are_cached)[1])
@@ -223,15 +223,22 @@ class _Ahead:
 
     def _errors(self, epoch: int, step: int) -> PackedErrors:
         """Returns the `PackedErrors` of a batch, which report or leave out examples that can't be decoded."""
-        return PackedErrors(self.plan.parts, lambda _, part, row: find_number(self.plan.make_inputs, epoch, step, part, row))
+        return PackedErrors(
+            self.plan.components,
+            lambda _, component, slot: find_number(self.plan.make_inputs, epoch, step, component, slot),
+        )
 
 
-def _input_spec(part: Plan) -> Any:
+def _input_spec(component: Plan) -> Any:
     """Returns the spec of the inputs of a batch: records, or cached examples."""
-    size = part.static_size
-    if part.cached is None:
+    size = component.static_size
+    if component.cached is None:
         return tf.TensorSpec([size], tf.string)
-    return file_pipeline.nothing(tf.TensorSpec([size], tf.int64)).map(tf.autograph.experimental.do_not_convert(part.look_up)).element_spec
+    return (
+        file_pipeline.nothing(tf.TensorSpec([size], tf.int64))
+        .map(tf.autograph.experimental.do_not_convert(component.look_up))
+        .element_spec
+    )
 
 
 def _make_decode(
@@ -243,13 +250,13 @@ def _make_decode(
     """
     decode_batch = dataset.split_reader(split).batch_decoder(config, has_padding)
 
-    def decode(inputs: Any, rows: Any, seed: tf.Tensor) -> Any:
-        outputs = decode_batch(inputs, seed, rows)
-        return apply_functions(outputs, seed, decode_batch.join_rows(rows), config)
+    def decode(inputs: Any, slots: Any, seed: tf.Tensor) -> Any:
+        outputs = decode_batch(inputs, seed, slots)
+        return apply_functions(outputs, seed, decode_batch.join_slots(slots), config)
 
-    def make(inputs: Any, rows: Any, seed: tf.Tensor) -> Any:
+    def make(inputs: Any, slots: Any, seed: tf.Tensor) -> Any:
         # A dataset of one element, because TensorFlow optimizes a `tf.function` differently, with other rounding.
-        data = tf.data.Dataset.from_tensors((inputs, rows, seed)).map(tf.autograph.experimental.do_not_convert(decode))
+        data = tf.data.Dataset.from_tensors((inputs, slots, seed)).map(tf.autograph.experimental.do_not_convert(decode))
         return allow_state(data).get_single_element()
 
     of_rows = tuple(tf.TensorSpec([None], tf.int64) for _ in specs)

@@ -61,12 +61,12 @@ def run(
         dataset = tf_input.open(directory, fold=_fold_of(fingerprint))
         split, config = _find_training(dataset, path, fingerprint)
         config = dataclasses.replace(config, **options)
-    result = dataset.which(split, config, epoch=epoch, step=step)
-    rows = [dict(zip(result, row)) for row in zip(*result.values())]
+    columns = dataset.which(split, config, epoch=epoch, step=step)
+    rows = [dict(zip(columns, row)) for row in zip(*columns.values())]
     if as_json:
         print(json.dumps({"split": split, "epoch": epoch, "step": step, "examples": rows}, indent=1))
         return
-    for row in (result, *(row.values() for row in rows)):
+    for row in (columns, *(row.values() for row in rows)):
         print(*(printable(value or "") for value in row), sep="\t")
 
 

@@ -117,8 +117,8 @@ class TransformGraph:
     def _tensors(self, outputs: Collection[str]) -> dict[str, Any]:
         """Returns outputs by name, as tensors of the function's graph."""
         function = self._function
-        complete = tf.nest.pack_sequence_as(function.structured_outputs, function.outputs, expand_composites=True)
-        return {name: complete[name] for name in outputs}
+        all_outputs = tf.nest.pack_sequence_as(function.structured_outputs, function.outputs, expand_composites=True)
+        return {name: all_outputs[name] for name in outputs}
 
     def _components(self) -> dict[str, list[tf.Tensor]]:
         """Returns the placeholders of each input. A ragged input has several."""
@@ -148,23 +148,23 @@ def _needed(tensors: Collection[tf.Tensor], given: Collection[tf.Tensor]) -> set
         for awaited in waiting.pop().control_inputs:
             if awaited.name not in seen:
                 seen.add(awaited.name)
-                result = _reachable([awaited])
-                if result.keys() & placeholders <= inputs:
-                    waiting += [operation for name, operation in result.items() if name not in needed]
-                    needed |= result
+                reachable = _reachable([awaited])
+                if reachable.keys() & placeholders <= inputs:
+                    waiting += [operation for name, operation in reachable.items() if name not in needed]
+                    needed |= reachable
     return set(needed)
 
 
 def _reachable(operations: Iterable[tf.Operation]) -> dict[str, tf.Operation]:
     """Returns the given operations and all operations on which they depend, by name."""
-    results: dict[str, tf.Operation] = {}
+    reachable: dict[str, tf.Operation] = {}
     waiting = list(operations)
     while waiting:
         operation = waiting.pop()
-        if operation.name not in results:
-            results[operation.name] = operation
+        if operation.name not in reachable:
+            reachable[operation.name] = operation
             waiting += [tensor.op for tensor in operation.inputs]
-    return results
+    return reachable
 
 
 def _keep_constants(nodes: Any) -> None:
@@ -179,10 +179,10 @@ def _keep_constants(nodes: Any) -> None:
     }
     kept = set()
     for node in nodes:
-        for location, name in enumerate(node.input if node.op in _ARITHMETIC else ()):
+        for input_number, name in enumerate(node.input if node.op in _ARITHMETIC else ()):
             if name in constants:
                 kept.add(name)
-                node.input[location] = f"{name}/kept"
+                node.input[input_number] = f"{name}/kept"
     for name in sorted(kept):
         barrier = nodes.add(name=f"{name}/kept", op="PlaceholderWithDefault", input=[name])
         barrier.attr["dtype"].CopyFrom(constants[name].attr["dtype"])

@@ -100,13 +100,13 @@ def find_layout(examples: Iterable[ExampleReader], source: SourceConfig, path: s
         if len(first) == first_records.MAX_RECORDS or num_bytes >= first_records.MAX_BYTES:
             break
     seen = first_records.read_values(first)
-    they_have = "its first record has" if len(first) == 1 else f"its first {len(first)} records have"
+    message_start = "its first record has" if len(first) == 1 else f"its first {len(first)} records have"
     try:
         if source.layout is None and source.features and (not source.has_images or _are_values(seen, source)):
             label = {LABEL: Item((LABEL,))} if LABEL in seen else {}
             stated = record_layouts.Layout(record_layouts.VALUES, label)
         else:
-            stated = first_records.find_layout(source.layout, seen, they_have, prefers_text=True, needs_label=source.labels is None)
+            stated = first_records.find_layout(source.layout, seen, message_start, prefers_text=True, needs_label=source.labels is None)
     except ValueError as error:
         option = "--" if str(error).startswith("layout=") else f"{printable(path)}: "
         raise UserError(f"{option}{printable(str(error))}") from None
@@ -116,23 +116,23 @@ def find_layout(examples: Iterable[ExampleReader], source: SourceConfig, path: s
         try:
             return first_records.common_shape(first_records.record_shapes(stated, sides, item, first), item.is_list)
         except ValueError as error:
-            raise UserError(f"{printable(path)}: {they_have} {printable(str(error))}") from None
+            raise UserError(f"{printable(path)}: {message_start} {printable(str(error))}") from None
 
-    return _layout_of(stated, sides, seen, f"{printable(path)}: {they_have}", source, find_shape)
+    return _layout_of(stated, sides, seen, f"{printable(path)}: {message_start}", source, find_shape)
 
 
 def _layout_of(
     stated: record_layouts.Layout,
     sides: tuple[str, ...],
     seen: Mapping[str, FieldValues],
-    they_have: str,
+    message_start: str,
     source: SourceConfig,
     find_shape: Callable[[Item], tuple[int | None, ...]],
 ) -> Layout:
     items = stated.items
     of_image = (IMAGE, "height", "width") if IMAGE in items else ()  # each example with an image has them
     wants_objects = source.labels is None or any(column.names == (OBJECTS,) for column in source.labels)
-    objects = _objects_of(stated, seen, they_have) if stated.box_names and wants_objects else None
+    objects = _objects_of(stated, seen, message_start) if stated.box_names and wants_objects else None
     columns = {
         name: _column_of(name, item, seen.get(item.name, FieldValues()), find_shape)
         for name, item in items.items()
@@ -168,13 +168,13 @@ def _are_values(seen: Mapping[str, FieldValues], source: SourceConfig) -> bool:
     return source.image_column is None and not any("bytes" in item.storages and name not in named for name, item in seen.items())
 
 
-def _objects_of(stated: record_layouts.Layout, seen: Mapping[str, FieldValues], they_have: str) -> ObjectsLayout:
+def _objects_of(stated: record_layouts.Layout, seen: Mapping[str, FieldValues], message_start: str) -> ObjectsLayout:
     label = stated.items.get(f"{OBJECTS}/{LABEL}")
     has_objects = any(len(seen[name].values) for name in stated.box_names if name in seen)
     if label is None or has_objects and not seen.get(label.name, FieldValues()).values:
         names = "" if label is None else f" in {label.name}"
         raise UserError(
-            f"{they_have} boxes without classes{names}. Use --label none to keep only the images."
+            f"{message_start} boxes without classes{names}. Use --label none to keep only the images."
         )
     others = {name.removeprefix(f"{OBJECTS}/"): item.name for name, item in stated.items.items() if name.startswith(f"{OBJECTS}/")}
     flags = {name: theirs for name, theirs in others.items() if not name.startswith("bbox") and name != LABEL}

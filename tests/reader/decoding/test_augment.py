@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
 from prepared import picture
-from tf_input.decoding.augment import ColorChanges, Rows, change_colors, jitter_colors, random_boxes, random_colors, random_crops
+from tf_input.decoding.augment import ColorChanges, BatchSlots, change_colors, jitter_colors, random_boxes, random_colors, random_crops
 from tf_input.decoding.decode import central_boxes
 from tf_input.read_config import Augmentation
 
@@ -196,9 +196,11 @@ def test_color_changes_depend_only_on_seed_and_index():
 def split_by_hosts(drawn, count: int, part: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the values that `drawn` computes for the whole batch at once, and for `part` rows at a time. `drawn` is
     called with the slice and the row numbers."""
-    complete = drawn(slice(0, count), Rows(tf.range(count, dtype=tf.int64), count))
+    complete = drawn(slice(0, count), BatchSlots(tf.range(count, dtype=tf.int64), count))
     parts = [slice(first, first + part) for first in range(0, count, part)]
-    return complete.numpy(), np.concatenate([drawn(item, Rows(tf.range(item.start, item.stop, dtype=tf.int64), count)) for item in parts])
+    return complete.numpy(), np.concatenate(
+        [drawn(item, BatchSlots(tf.range(item.start, item.stop, dtype=tf.int64), count)) for item in parts]
+    )
 
 
 @pytest.mark.parametrize("number", [2, 5, 33, 51])  # With these seeds, hosts have computed different pixels.

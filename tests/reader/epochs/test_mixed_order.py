@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tf_input.epochs.mixed_order import MixedOrder, count_parts, epoch_length, find_indices, part_seed, to_weights
+from tf_input.epochs.mixed_order import MixedOrder, count_components, epoch_length, find_indices, component_seed, to_weights
 from tf_input.epochs.runs import cut_runs
-from tf_input.epochs.windows import NUM_LANES, WindowOrder
+from tf_input.epochs.windows import NUM_VIRTUAL_SHARDS, WindowOrder
 
 WEIGHTS = st.lists(st.one_of(st.integers(1, 20), st.integers(1, 10**8)), min_size=1, max_size=9).map(tuple)
 
@@ -22,7 +22,7 @@ WEIGHTS = st.lists(st.one_of(st.integers(1, 20), st.integers(1, 10**8)), min_siz
 def test_component_counts_are_proportional_to_weights_at_every_index(weights, start):
     """The error is at most half an example for two components, and one example for up to four components."""
     indices = np.arange(start, start + 200)
-    counts = count_parts(weights, indices)
+    counts = count_components(weights, indices)
     assert (counts.sum(axis=0) == indices).all() and set(np.diff(counts).ravel().tolist()) <= {0, 1}
     error = max(
         abs(count - Fraction(index * weight, sum(weights)))
@@ -33,7 +33,9 @@ def test_component_counts_are_proportional_to_weights_at_every_index(weights, st
     for part, part_counts in enumerate(counts):
         numbers = np.unique(part_counts)[:-1]
         actual = find_indices(weights, part, numbers)
-        assert (count_parts(weights, actual)[part] == numbers).all() and (count_parts(weights, actual + 1)[part] == numbers + 1).all()
+        assert (count_components(weights, actual)[part] == numbers).all() and (
+            count_components(weights, actual + 1)[part] == numbers + 1
+        ).all()
 
 
 @settings(max_examples=60)
@@ -41,7 +43,7 @@ def test_component_counts_are_proportional_to_weights_at_every_index(weights, st
 def test_epoch_length_ends_with_the_first_or_last_component(weights, data):
     sizes = [data.draw(st.integers(1, 1000)) for _ in weights]
     first, last = (epoch_length(weights, sizes, stop) for stop in ("first", "all"))
-    component_counts = {end: count_parts(weights, np.array([end - 1, end])).T.tolist() for end in (first, last)}
+    component_counts = {end: count_components(weights, np.array([end - 1, end])).T.tolist() for end in (first, last)}
     read = [
         [count >= size for count, size in zip(counts, sizes)]
         for end in (first, last)
@@ -52,7 +54,7 @@ def test_epoch_length_ends_with_the_first_or_last_component(weights, data):
     # If the weights are proportional to the sizes, each example is read exactly once.
     total = sum(sizes)
     by_size = to_weights([Fraction(size) for size in sizes])
-    assert epoch_length(by_size, sizes, "all") == total and count_parts(by_size, np.array([total]))[:, 0].tolist() == sizes
+    assert epoch_length(by_size, sizes, "all") == total and count_components(by_size, np.array([total]))[:, 0].tolist() == sizes
 
 
 @settings(max_examples=60)
@@ -63,8 +65,8 @@ def test_hosts_divide_the_slots_of_each_batch(weights, local_size, num_hosts, nu
     assume(all(order.counts))
     seen = [[] for _ in weights]
     for step in range(math.ceil(num_examples / batch_size)):
-        size, hosts = order.size(step), [order.rows(step, (num_hosts, index)) for index in range(num_hosts)]
-        alone = order.rows(step, (1, 0))
+        size, hosts = order.size(step), [order.slots(step, (num_hosts, index)) for index in range(num_hosts)]
+        alone = order.slots(step, (1, 0))
         assert sorted(row for rows, _ in alone for row in rows.tolist()) == list(range(size))
         for part, (rows, numbers) in enumerate(alone):
             seen[part] += numbers.tolist()
@@ -75,7 +77,7 @@ def test_hosts_divide_the_slots_of_each_batch(weights, local_size, num_hosts, nu
                 assert ((step * batch_size + own) % num_hosts == index).all()
                 assert size < batch_size or len(rows) // num_hosts <= len(own) <= -(-len(rows) // num_hosts)
             for own_epoch, index, row in zip(*map(np.ndarray.tolist, order.component_indices(part, epoch, numbers)), rows.tolist()):
-                assert order.virtual_shards(part, own_epoch, np.array([index])).tolist() == [(step * batch_size + row) % NUM_LANES]
+                assert order.virtual_shards(part, own_epoch, np.array([index])).tolist() == [(step * batch_size + row) % NUM_VIRTUAL_SHARDS]
     assert [sorted(numbers) for numbers in seen] == [list(range(count)) for count in order.counts]
 
 
@@ -85,7 +87,7 @@ def test_each_part_of_a_batch_has_proportional_shares(batch_size):
     order = MixedOrder((7, 3), (1000, 1000), batch_size, 10 * batch_size)
     for step in range(10):
         parts = np.zeros(batch_size)
-        parts[order.rows(step, (1, 0))[1][0]] = 1
+        parts[order.slots(step, (1, 0))[1][0]] = 1
         for chunk in np.split(parts, 4 if batch_size % 4 == 0 else 2):
             assert abs(chunk.sum() - 0.3 * len(chunk)) < 3
 
@@ -124,5 +126,5 @@ def test_order_is_the_same_as_in_earlier_versions():
     """Training that resumes with a newer version must read the same batches."""
     order = MixedOrder((7, 3), (20, 9), 8, 28)
     assert order.counts == (20, 8)
-    assert [rows.tolist() for rows, _ in order.rows(1, (1, 0))] == [[1, 6, 3, 0, 5], [2, 7, 4]]
-    assert part_seed(0, "photos") == 8_470_672_113_106_065_116
+    assert [rows.tolist() for rows, _ in order.slots(1, (1, 0))] == [[1, 6, 3, 0, 5], [2, 7, 4]]
+    assert component_seed(0, "photos") == 8_470_672_113_106_065_116

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tf_input.epochs.order import epoch_key, permuted
 from tf_input.epochs.runs import cut_runs
 from tf_input.epochs.share import PADDING, Share
-from tf_input.epochs.windows import NUM_LANES, WindowOrder
+from tf_input.epochs.windows import NUM_VIRTUAL_SHARDS, WindowOrder
 from tf_input.pipeline.inputs import run_bytes, window_bytes
 
 # numbers of records, and bytes per record
@@ -63,7 +63,7 @@ def test_hosts_read_records_once_if_they_divide_the_virtual_shards(shards, run, 
             cached = {record for first, stop in chunks for record in range(first, stop)}
             assert cached.issuperset(mixed[(index - window.start) % num_hosts :: num_hosts].tolist())
             read += cached
-        if NUM_LANES % num_hosts == 0 and order.num_windows > 1:
+        if NUM_VIRTUAL_SHARDS % num_hosts == 0 and order.num_windows > 1:
             assert len(read) == window.count
 
 
@@ -146,7 +146,7 @@ def test_hosts_divide_each_batch_equally(num_examples, local_size, num_hosts, dr
     shares = [Share("train", num_examples, batch_size, drops, (num_hosts, index)) for index in range(num_hosts)]
     assert {share.num_batches for share in shares} == {alone.num_batches}
     for step in range(alone.num_batches):
-        (expected, indices), parts = alone.rows(step), [share.rows(step) for share in shares]
+        (expected, indices), parts = alone.slots(step), [share.slots(step) for share in shares]
         assert len({len(rows) for rows, _ in parts}) == 1
         assert sorted(row for rows, _ in parts for row in rows.tolist() if row != PADDING) == expected.tolist()
         assert sorted(np.concatenate([host_indices for _, host_indices in parts]).tolist()) == indices.tolist()

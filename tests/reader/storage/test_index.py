@@ -10,7 +10,7 @@ import pytest
 from made_shards import flip, write_shard
 from range_server import RangeServer
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, ShardInfo, wrap_index
-from tf_input.storage.index import MAX_HELD_BYTES, CorruptIndexError, ShardIndex
+from tf_input.storage.index import MAX_CACHED_INDEX_BYTES, CorruptIndexError, ShardIndex
 from tf_input.storage.local_files import LocalFiles
 from tf_input.storage.open_files import open_files
 
@@ -131,7 +131,7 @@ def large(tmp_path) -> Iterator[tuple[RangeServer, ShardInfo]]:
     rows = np.zeros(100_000, [("offset", "<u8"), ("rest", "V16")])
     rows["offset"] = np.arange(100_000) * 20
     data = wrap_index(rows.tobytes(), (0, 0))
-    assert len(data) > 2 * MAX_HELD_BYTES
+    assert len(data) > 2 * MAX_CACHED_INDEX_BYTES
     (tmp_path / "large.idx").write_bytes(data)
     with RangeServer(tmp_path) as server:
         yield server, ShardInfo("large", 100_000, 2_000_000, 0, "large.idx", len(data), 0)
