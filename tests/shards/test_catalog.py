@@ -1,4 +1,4 @@
-"""The catalog: beside each shard one row an example, in record order, for whoever reads Parquet."""
+"""Tests of the catalog, which has one row per example in record order in a Parquet file beside each shard."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ from made_images import jpeg, png, write_class_folders, write_files
 from made_sources import CASES, CLASSES, NUM, OBJECTS, ROWS, made_case, write_csv
 from tf_input.dataset_format import Manifest, ShardInfo, read_manifest
 
-# Of every dataset.
+# Columns in the catalog of every dataset.
 COLUMNS = {
     "key": pa.string(),
     "path": pa.string(),
@@ -32,7 +32,7 @@ COLUMNS = {
     "shard": pa.string(),
     "record": pa.int64(),
 }
-# Of one value of a feature.
+# Types of columns for features with a single value, by kind.
 VALUES = {"float": pa.float32(), "integer": pa.int64(), "text": pa.string()}
 
 
@@ -50,7 +50,7 @@ def rows_of(directory: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def records_of(path: pathlib.Path, manifest: Manifest) -> Iterator[dict[str, list]]:
-    """Feature -> values of each record, class labels by name; without any code of ours."""
+    """Yields the values of each feature of each record, with class names, without tf_input."""
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
         stored = tf.train.Example.FromString(record).features.feature
         values = {name: list(getattr(value, value.WhichOneof("kind")).value) if value.WhichOneof("kind") else [] for name, value in stored.items()}
@@ -78,7 +78,7 @@ def records_of(path: pathlib.Path, manifest: Manifest) -> Iterator[dict[str, lis
         "arrays idx gz, class",
     ],
 )
-def test_each_row_says_what_its_record_holds(tmp_path_factory, name):
+def test_rows_match_their_records(tmp_path_factory, name):
     folder, _, output = made_case(tmp_path_factory, name)
     manifest = read_manifest(output)
     labels = [feature for feature in manifest.schema if feature.kind == "class_label"]
@@ -110,38 +110,38 @@ def test_each_row_says_what_its_record_holds(tmp_path_factory, name):
 
 
 @pytest.mark.slow
-def test_where_a_row_says_that_an_image_lies_it_lies(tmp_path_factory):
-    """Bytes that were not encoded again are found there, but for what is compressed."""
-    pointing = {
+def test_path_and_offset_locate_the_image_bytes(tmp_path_factory):
+    """The bytes of an image that was not re-encoded are at its path and offset, except in compressed files."""
+    has_offsets = {
         "image_folder, class": True,
         "table csv, class": True,
         "webdataset, class": True,
         "tfrecord slim gzip, class": False,
         "table parquet, embedded images": False,
     }
-    for name, has_place in pointing.items():
+    for name, has_offset in has_offsets.items():
         _, source, output = made_case(tmp_path_factory, name)
         root = source if source.is_dir() else source.parent
         rows = rows_of(output)
         assert len(rows) == NUM
         for row in rows:
             assert row["reencoded"] is None and (root / row["path"]).is_file(), name
-            if not has_place:
+            if not has_offset:
                 assert row["offset"] is None, name
                 continue
             data = (root / row["path"]).read_bytes()[row["offset"] or 0 :][: row["num_bytes"]]
             assert google_crc32c.value(data) == row["crc32c"], name
 
 
-def test_what_nobody_knows_is_null(tmp_path):
+def test_unknown_values_are_null(tmp_path):
     write_class_folders(tmp_path / "in", {"ant": 3, "bee": 3})
     rows = rows_of(prepare(tmp_path / "in", tmp_path / "out", "--check=none"))
     assert {(*(row[name] for name in ("offset", "height", "width", "format", "reencoded", "group", "weight")),) for row in rows} == {(None,) * 7}
-    rows = rows_of(prepare(tmp_path / "in", tmp_path / "looked", "--check=header"))
+    rows = rows_of(prepare(tmp_path / "in", tmp_path / "checked", "--check=header"))
     assert {(row["height"], row["width"], row["format"]) for row in rows} == {(16, 16, "jpeg")}
 
 
-def test_groups_weights_and_why_an_image_is_encoded_again(tmp_path):
+def test_rows_have_groups_weights_and_the_reason_for_reencoding(tmp_path):
     source = tmp_path / "in" / write_csv(tmp_path / "in")
     options = ["--label=class", "--group=patient", "--splits=train=1", "--image_size=short=8", "--image_format=jpeg:90"]
     rows = {row["path"]: row for row in rows_of(prepare(source, tmp_path / "out", *options))}
@@ -151,14 +151,14 @@ def test_groups_weights_and_why_an_image_is_encoded_again(tmp_path):
         assert row["format"] == "png" and row["reencoded"] and (row["height"], row["width"]) == (8, 8)
 
 
-def test_boxes_have_the_names_of_their_classes(tmp_path):
+def test_rows_have_the_class_names_of_boxes(tmp_path):
     source = tmp_path / "in" / CASES["coco, detection and segmentation"].write(tmp_path / "in")
     rows = rows_of(prepare(source, tmp_path / "out", "--splits=train=1"))
     assert sorted(row["objects/label"] for row in rows) == sorted([name for *_, name in objects] for objects in OBJECTS)
     assert [] in [row["objects/label"] for row in rows]
 
 
-def test_a_feature_with_the_name_of_a_column_has_another_there(tmp_path):
+def test_feature_named_like_a_column_is_renamed(tmp_path):
     write_files(tmp_path / "in", {f"{index}.png": png(index) for index in range(6)})
     lines = [f"{index}.png,{CLASSES[index % 3]},{CLASSES[index % 2]}" for index in range(6)]
     (tmp_path / "in" / "rows.csv").write_text("\n".join(["image,format,label_format", *lines]))
@@ -175,14 +175,14 @@ def test_a_feature_with_the_name_of_a_column_has_another_there(tmp_path):
         assert (row["right_path"], row["image_right_path"]) == (f"from the {index}th", f"{(index + 1) % 6}.png")
 
 
-def test_a_shard_without_an_example_has_a_catalog_without_a_row(tmp_path):
+def test_empty_shard_has_an_empty_catalog(tmp_path):
     write_class_folders(tmp_path / "in", {"ant": 4, "bee": 4})
     (tmp_path / "in" / "ant" / "001.jpg").write_bytes(b"no image")
     options = ["--num_shards=8", "--splits=train=1", "--max_bad_fraction=0.5"]
     output = prepare(tmp_path / "in", tmp_path / "out", *options)
     tables = [pq.read_table(output / shard.catalog) for shard in shards_of(output)]
     assert sorted(map(len, tables)) == [0, *[1] * 7]
-    assert len({str(table.schema) for table in tables}) == 1  # so that they are read as one
+    assert len({str(table.schema) for table in tables}) == 1, "Parquet readers need equal schemas"
     empty = next(shard for shard in shards_of(output) if not shard.num_examples)
     for file, *_ in empty.files():
         kept = (output / file).read_bytes()
@@ -192,11 +192,11 @@ def test_a_shard_without_an_example_has_a_catalog_without_a_row(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_bytes_are_the_same_however_a_shard_is_written(tmp_path):
-    """In two parts by two processes, and at once in one."""
+def test_catalog_bytes_are_equal_with_and_without_worker_processes(tmp_path):
+    """Two processes write the shard in two parts, or one worker writes the whole shard."""
     write_files(tmp_path / "in", {f"{name}/{index}.jpg": jpeg(index) for name in ("ant", "bee") for index in range(300)})
     options = ["--num_shards=1", "--splits=train=1"]
-    runs = {"light processes": [], "one worker": ["--direct_num_workers=2", "--direct_running_mode=multi_threading"]}
+    runs = {"worker processes": [], "one worker": ["--direct_num_workers=2", "--direct_running_mode=multi_threading"]}
     written = {run: prepare(tmp_path / "in", tmp_path / run / "out", *options, *flags) for run, flags in runs.items()}
     processes = [json.loads((output / "run.json").read_text())["options"]["num_processes"] for output in written.values()]
     assert processes[0] > 1 and processes[1] == 0
@@ -204,7 +204,7 @@ def test_the_bytes_are_the_same_however_a_shard_is_written(tmp_path):
     assert first == second
 
 
-def test_pandas_reads_all_catalogs_as_one(tmp_path):
+def test_pandas_reads_all_catalogs_together(tmp_path):
     write_class_folders(tmp_path / "in", {"ant": 20, "bee": 10, "cow": 5})
     output = prepare(tmp_path / "in", tmp_path / "out", "--num_shards=train=3,validation=2")
     catalog = pd.read_parquet(output / "catalog")

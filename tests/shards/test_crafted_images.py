@@ -1,4 +1,4 @@
-"""Images that are made to break a decoder, in each place of a dataset: a dead letter or a line that names the file, never a traceback."""
+"""Tests that crafted images cause dead letters or messages with the file name, and never a traceback."""
 
 import json
 
@@ -11,7 +11,7 @@ from made_images import encode, jpeg, png, write_files
 
 MASK = encode(np.zeros((9, 7), np.uint8), "PNG")
 SECOND_HEADER, IN_COLOUR = CORRUPT_PNGS["a second header"], png(1, 8, 8)
-# What Pillow makes of a transparency of more than 256 colours is a ValueError, when it converts the image.
+# Pillow raises ValueError when it converts an image with more than 256 transparency values.
 TRANSPARENT = VALID_PNGS["transparency, more than 256 values"]
 
 
@@ -22,7 +22,7 @@ def dead_letters(output) -> dict[str, dict[str, str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [[], ["--image_size=exact=8x8"]])
-def test_a_crafted_image_is_a_dead_letter_wherever_it_is(tmp_path, size):
+def test_crafted_image_is_a_dead_letter_in_every_feature(tmp_path, size):
     bad = {"second": SECOND_HEADER, "colour": IN_COLOUR, "none": CORRUPT_PNGS["no palette"], "rows": CORRUPT_PNGS["missing rows"]}
     files = {f"{name}.png": png(number, 9, 7) for number, name in enumerate("abcdefghij")}
     files |= {"mask.png": MASK, "right.png": png(4, 6, 6), "clear.png": TRANSPARENT} | {f"{name}.png": data for name, data in bad.items()}
@@ -41,7 +41,7 @@ def test_a_crafted_image_is_a_dead_letter_wherever_it_is(tmp_path, size):
 
 
 @pytest.mark.slow(2)
-def test_commands_that_look_at_stored_images_end_in_a_line(tmp_path, capsys):
+def test_commands_report_crafted_images_in_the_dataset(tmp_path, capsys):
     files = {f"{label}/{number}.png": png(number, 20, 30) for label in "ab" for number in range(4)}
     crafted = {**CORRUPT_PNGS, **VALID_PNGS, "half": jpeg(1, 64, 64)[:900] + b"\xff\xd9"}
     files |= {f"{'ab'[number % 2]}/x{number}.png": data for number, data in enumerate(crafted.values())}

@@ -1,4 +1,4 @@
-"""Shards without a record, since every input of theirs is a dead letter: whoever reads a dataset passes over them."""
+"""Tests that all readers of a dataset skip empty shards, whose inputs are all dead letters."""
 
 import pathlib
 from collections import Counter
@@ -23,7 +23,7 @@ OPTIONS = ("--splits=train=1", f"--num_shards={NUM_SHARDS}", "--max_bad_fraction
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory) -> pathlib.Path:
-    """The first two shards of eight, one in the middle and the last have no record."""
+    """Returns a dataset with eight shards, of which the first two, the fifth and the last have no records."""
     folder = tmp_path_factory.mktemp("prepared")
     complete = prepare_images(folder, *OPTIONS, num_images={"ant": 17, "bee": 15}, image_size=(20, 24))
     catalogs = sorted((complete / "catalog").iterdir())
@@ -51,14 +51,14 @@ def read(directory: pathlib.Path, **options: Any) -> tf.data.Dataset:
 
 
 def stored_keys(directory: pathlib.Path) -> Counter:
-    """Without any code of the reader."""
+    """Returns the number of records for each key, without tf_input."""
     names = [str(directory / shard.name) for shard in read_manifest(directory).splits["train"]]
     examples = map(tf.train.Example.FromString, tf.data.TFRecordDataset(names).as_numpy_iterator())
     return Counter(example.features.feature["key"].bytes_list.value[0] for example in examples)
 
 
 @pytest.mark.slow
-def test_their_files_are_there_and_their_catalogs_have_the_columns_of_the_others(prepared):
+def test_empty_shards_have_files_and_catalogs_with_the_same_columns(prepared):
     shards = read_manifest(prepared).splits["train"]
     tables = [pq.read_table(prepared / shard.catalog) for shard in shards]
     for index, (shard, table) in enumerate(zip(shards, tables)):
@@ -67,33 +67,33 @@ def test_their_files_are_there_and_their_catalogs_have_the_columns_of_the_others
     assert pq.read_table(prepared / "catalog").num_rows == 16
 
 
-ORDERS = {
-    "as it lies": {"shuffle": False, "memory_budget": 0},
+READ_OPTIONS = {
+    "without shuffling": {"shuffle": False, "memory_budget": 0},
     "window": {"shuffle": "window", "memory_budget": 0},
     "exact": {"shuffle": "exact", "memory_budget": 0},
     "in memory": {"shuffle": True},
-    "damage is left out": {"shuffle": "window", "memory_budget": 0, "on_error": "skip"},
-    "from a later step": {"shuffle": "window", "memory_budget": 0, "start_epoch": 1},
+    "on_error=skip": {"shuffle": "window", "memory_budget": 0, "on_error": "skip"},
+    "from a later epoch": {"shuffle": "window", "memory_budget": 0, "start_epoch": 1},
 }
 
 
 @pytest.mark.slow(0.4)
-@pytest.mark.parametrize("case", ORDERS)
-def test_an_epoch_has_every_example_once(prepared, case):
-    data = read(prepared, **ORDERS[case])
+@pytest.mark.parametrize("case", READ_OPTIONS)
+def test_epoch_has_each_example_once(prepared, case):
+    data = read(prepared, **READ_OPTIONS[case])
     assert keys_of(data.take(int(data.cardinality()))) == stored_keys(prepared)
 
 
-def test_images_of_a_cropped_and_augmented_epoch(prepared):
-    """The first records tell of the images, and the first shard has none."""
+def test_augmented_epoch_has_all_images(prepared):
+    """The reader inspects the first records, although the first shard has none."""
     data = tf_input.open(prepared).batches("train", batch_size=4, image_size=8, augment=True, memory_budget=0)
     assert sum(len(labels) for _, labels in data.take(int(data.cardinality()))) == 16
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("host_count", [2, 4, 8])
-def test_hosts_share_them_out(prepared, host_count):
-    """Each has as many steps as the others; those whose shards are empty too."""
+def test_hosts_read_all_examples_together(prepared, host_count):
+    """All hosts have the same number of steps, including hosts with only empty shards."""
     options = {"memory_budget": 0, "shuffle": "exact", "seed": 1}
     flowers = tf_input.open(prepared)
     actual = Counter()
@@ -103,25 +103,25 @@ def test_hosts_share_them_out(prepared, host_count):
     assert actual == stored_keys(prepared)
 
 
-def test_examples_by_their_numbers(prepared):
+def test_examples_can_be_indexed(prepared):
     examples = tf_input.open(prepared)["train"]
     assert len(examples) == 16
     assert Counter(examples[index]["key"].encode() for index in range(-16, 0)) == stored_keys(prepared)
 
 
-def test_a_sequence_of_keras(prepared):
+def test_keras_sequence_has_full_batches(prepared):
     sequence = tf_input.Sequence(tf_input.open(prepared), "train", batch_size=4, image_size=8, shuffle=True)
     assert [len(labels) for _, labels in (sequence[index] for index in range(len(sequence)))] == [4] * 4
 
 
-def test_files_without_a_manifest(prepared, tmp_path):
+def test_files_without_a_manifest_can_be_read(prepared, tmp_path):
     shards = read_manifest(prepared).splits["train"]
     write_files(tmp_path, {shard.name: (prepared / shard.name).read_bytes() for shard in shards})
     data = tf_input.open_tfrecords(f"{tmp_path}/*-train*").batches(batch_size=3, image_size=8, shuffle=False)
     assert sum(len(labels) for _, labels in data) == 16
 
 
-def test_tensorflow_datasets(prepared):
+def test_tensorflow_datasets_reads_all_examples(prepared):
     builder = tfds.builder_from_directory(str(prepared))
     assert builder.info.splits["train"].num_examples == 16
     assert Counter(entry["key"] for entry in builder.as_dataset(split="train").as_numpy_iterator()) == stored_keys(prepared)
@@ -129,18 +129,18 @@ def test_tensorflow_datasets(prepared):
     assert Counter(item["key"] for part in parts for item in part) == stored_keys(prepared)
 
 
-def test_it_is_a_source_again(prepared, tmp_path):
+def test_dataset_is_a_source(prepared, tmp_path):
     assert main(["prepare", "--input", str(prepared), "--output", str(tmp_path / "out")]) == 0
     assert stored_keys(tmp_path / "out") == stored_keys(prepared)
 
 
 @pytest.mark.slow
-def test_the_benchmark(prepared, capsys):
+def test_benchmark_succeeds(prepared, capsys):
     assert main(["benchmark", str(prepared), "--batch_size=4", "--image_size=8", "--seconds=0.05"]) == 0
 
 
 @pytest.mark.slow(5)
-def test_analyze_and_transform(prepared, tmp_path):
+def test_analyze_and_transform_keep_empty_shards(prepared, tmp_path):
     pytest.importorskip("tensorflow_transform")
     assert main(["analyze", str(prepared), "--image_size=8"]) == 0
     assert main(["transform", str(prepared), str(tmp_path / "out")]) == 0
@@ -151,6 +151,6 @@ def test_analyze_and_transform(prepared, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_tf_data_service(prepared, service):  # noqa: F811
+def test_tf_data_service_reads_all_examples(prepared, service):  # noqa: F811
     data = read(prepared, service=service.address, memory_budget=0)
     assert keys_of(data) == stored_keys(prepared)

@@ -1,4 +1,4 @@
-"""Features without a column in a reference: encoded beside their image, as TensorFlow reads them back."""
+"""Tests that other features are encoded with their image and that TensorFlow reads them back."""
 
 import io
 import pathlib
@@ -20,18 +20,18 @@ from beam_pipelines.storage.spool import SpoolReader
 from made_images import encode, write_files
 from tf_input.dataset_format import Feature
 
-AS_IT_IS = Geometry((40, 60), 1, (40, 60))
-TURNED = Geometry((40, 60), 6, (30, 20))  # by 90 degrees, and made smaller
+UNCHANGED = Geometry((40, 60), 1, (40, 60))
+ROTATED = Geometry((40, 60), 6, (30, 20))  # rotated by 90 degrees and reduced
 NAMES = ("ant", "bee", "cow")
 
 
-def encode_values(root: pathlib.Path, schema: list[Feature], values: dict, geometry: Geometry | None = AS_IT_IS) -> Extras:
+def encode_values(root: pathlib.Path, schema: list[Feature], values: dict, geometry: Geometry | None = UNCHANGED) -> Extras:
     spool = SpoolReader(str(root / "spool"))
     return ExtrasEncoder(schema, str(root), SourceConfig()).encode(values, geometry, files_at(str(root)), spool)
 
 
-def parsed(extras: Extras) -> dict[str, Any]:
-    """The features, from entries that make an example of their own."""
+def parse(extras: Extras) -> dict[str, Any]:
+    """Returns the features of an example that consists only of the encoded entries."""
     size = len(extras.entries)
     varint = bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14])
     example = tf.train.Example.FromString(b"\x0a" + varint + extras.entries)
@@ -62,38 +62,38 @@ def npy(array: np.ndarray) -> bytes:
 )
 def test_values_are_read_back(tmp_path, feature, value, expected, labels):
     extras = encode_values(tmp_path, [Feature("image", "image"), feature], {feature.name: value}, None)
-    assert parsed(extras) == {feature.name: expected}
+    assert parse(extras) == {feature.name: expected}
     assert extras.labels == ({} if labels is None else {feature.name: labels})
 
 
-def test_a_reference_has_columns_for_the_rest(tmp_path):
+def test_features_in_reference_columns_are_not_encoded(tmp_path):
     schema = [Feature("height", "integer"), Feature("image", "image"), Feature("key", "text"), Feature("label", "class_label", (), NAMES)]
     assert ExtrasEncoder(schema, str(tmp_path), SourceConfig()).features == ()
 
 
-def test_an_array_is_read_from_its_file(tmp_path):
+def test_array_is_read_from_its_file(tmp_path):
     values = np.arange(24, dtype=np.float64).reshape(2, 3, 4) / 7
     write_files(tmp_path, {"maps/1.npy": npy(values), "all.bin": b"xx" + npy(values) + b"yy"})
     feature = Feature("heat", "float", (2, 3, 4))
     for part in (FilePart("maps/1.npy"), FilePart("all.bin", 2, len(npy(values)))):
-        actual = parsed(encode_values(tmp_path, [feature], {"heat": part}))
+        actual = parse(encode_values(tmp_path, [feature], {"heat": part}))
         np.testing.assert_array_equal(actual["heat"], values.astype(np.float32).ravel())
 
 
-def test_a_mask_follows_its_image(tmp_path):
+def test_mask_follows_its_image(tmp_path):
     mask = np.zeros((40, 60), np.uint8)
-    mask[:20, 30:] = 7  # the upper right quarter
+    mask[:20, 30:] = 7  # upper right quarter
     write_files(tmp_path, {"1.png": encode(mask, "PNG")})
-    extras = encode_values(tmp_path, [Feature("mask", "mask")], {"mask": FilePart("1.png")}, TURNED)
-    (encoded,) = parsed(extras)["mask"]
+    extras = encode_values(tmp_path, [Feature("mask", "mask")], {"mask": FilePart("1.png")}, ROTATED)
+    (encoded,) = parse(extras)["mask"]
     stored = tf.io.decode_png(encoded).numpy()[..., 0]
     expected = np.zeros((30, 20), np.uint8)
-    expected[15:, 10:] = 7  # a quarter turn clockwise: now the lower right one
+    expected[15:, 10:] = 7  # lower right quarter, after a clockwise rotation
     np.testing.assert_array_equal(stored, expected)
     assert extras.mask_values == (0, 7)
 
 
-def test_objects_are_flat_lists_beside_each_other(tmp_path):
+def test_objects_become_flat_lists(tmp_path):
     schema = [
         Feature("objects/bbox", "bbox", (None, 4)),
         Feature("objects/is_crowd", "integer", (None,)),
@@ -101,24 +101,24 @@ def test_objects_are_flat_lists_beside_each_other(tmp_path):
     ]
     objects = Objects(((0, 0, 20, 30), (10, 15, 40, 60)), ("cow", "ant"), {"is_crowd": (0, 1)}, (40, 60))
     extras = encode_values(tmp_path, schema, {"objects": objects})
-    actual = parsed(extras)
+    actual = parse(extras)
     assert actual["objects/bbox"] == [0, 0, 0.5, 0.5, 0.25, 0.25, 1, 1]
     assert (actual["objects/label"], actual["objects/is_crowd"]) == ([2, 0], [0, 1])
     assert extras.labels == {"objects/label": [2, 0]} and (extras.num_dropped_boxes, extras.num_clipped_boxes) == (0, 0)
 
 
 @pytest.mark.parametrize(
-    "size, is_guessed", [(None, True), ((0, 0), True), ((40, 60), True), ((60, 40), False)]  # TURNED is 40 x 60 in its file
+    "size, is_guessed", [(None, True), ((0, 0), True), ((40, 60), True), ((60, 40), False)]  # the file has 40 x 60
 )
-def test_images_that_exif_rotates_are_counted_unless_their_size_proves_the_upright_image(tmp_path, size, is_guessed):
+def test_unproven_box_orientation_of_rotated_images_is_counted(tmp_path, size, is_guessed):
     boxes = Objects(((0.1, 0.1, 0.5, 0.5),), ("ant",), image_size=size, is_relative=True)
     schema = [Feature("image", "image"), Feature("objects/bbox", "bbox", (None, 4)), Feature("objects/label", "class_label", (None,), NAMES)]
-    assert encode_values(tmp_path, schema, {"objects": boxes}, TURNED).is_turn_guessed is is_guessed
+    assert encode_values(tmp_path, schema, {"objects": boxes}, ROTATED).is_turn_guessed is is_guessed
     assert not encode_values(tmp_path, schema, {"objects": boxes._replace(image_size=None)}).is_turn_guessed
-    assert not encode_values(tmp_path, schema, {"objects": boxes._replace(boxes=(), labels=())}, TURNED).is_turn_guessed
+    assert not encode_values(tmp_path, schema, {"objects": boxes._replace(boxes=(), labels=())}, ROTATED).is_turn_guessed
 
 
-def test_clipped_objects_are_counted_and_those_outside_left_out_with_all_they_have(tmp_path):
+def test_clipped_and_dropped_boxes_are_counted(tmp_path):
     schema = [
         Feature("objects/bbox", "bbox", (None, 4)),
         Feature("objects/is_crowd", "integer", (None,)),
@@ -126,20 +126,20 @@ def test_clipped_objects_are_counted_and_those_outside_left_out_with_all_they_ha
     ]
     objects = Objects(((-20, 0, 20, 30), (50, 70, 60, 80), (0, 0, 4, 6)), NAMES, {"is_crowd": (1, 2, 3)})
     encoder, spool = ExtrasEncoder(schema, str(tmp_path), SourceConfig(bad_boxes="clip")), SpoolReader(str(tmp_path / "spool"))
-    extras = encoder.encode({"objects": objects}, AS_IT_IS, files_at(str(tmp_path)), spool)
-    actual = parsed(extras)
+    extras = encoder.encode({"objects": objects}, UNCHANGED, files_at(str(tmp_path)), spool)
+    actual = parse(extras)
     assert (actual["objects/label"], actual["objects/is_crowd"], len(actual["objects/bbox"])) == ([0, 2], [1, 3], 8)
     assert (extras.num_dropped_boxes, extras.num_clipped_boxes) == (1, 1)
     with pytest.raises(InvalidInput, match="box 1 of 3"):
         encode_values(tmp_path, schema, {"objects": objects})
 
 
-def test_outlines_become_a_mask_of_the_objects_classes(tmp_path):
+def test_polygons_become_a_class_mask(tmp_path):
     schema = [Feature("mask", "mask"), Feature("objects/bbox", "bbox", (None, 4)), Feature("objects/label", "class_label", (None,), NAMES)]
     regions = Regions(("cow",), ([[0, 0, 30, 0, 30, 20, 0, 20]],), (40, 60))
     values = {"mask": regions, "objects": Objects(((0, 0, 20, 30),), ("cow",))}
     extras = encode_values(tmp_path, schema, values)
-    mask = tf.io.decode_png(parsed(extras)["mask"][0]).numpy()[..., 0]
+    mask = tf.io.decode_png(parse(extras)["mask"][0]).numpy()[..., 0]
     assert set(np.unique(mask)) == {0, 3} and mask[10, 15] == 3 and mask[30, 45] == 0
 
 
@@ -152,7 +152,7 @@ def test_outlines_become_a_mask_of_the_objects_classes(tmp_path):
         (Feature("heat", "float", (2, 2)), FilePart("web.html", 3, 50), InvalidInput),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path, schema, value, error):
+def test_invalid_values_are_rejected(tmp_path, schema, value, error):
     write_files(tmp_path, {"web.html": b"<html>"})
     with pytest.raises(error):
         encode_values(tmp_path, [schema], {schema.name: value})

@@ -1,4 +1,4 @@
-"""One read, shown from outside: which files a run opens, what it asks a store for, what it writes, and what goes through the runner."""
+"""Tests that a run reads each input once, and how much a run requests, writes and passes through the runner."""
 
 import collections
 import contextlib
@@ -24,7 +24,7 @@ from made_images import encode, jpeg, noise, write_files
 from object_stores import faulty, put, reached, shared_server
 from tf_input.dataset_format import read_manifest
 
-# Said to every Python process of a run before anything else: it notes which files are opened by name, and which large packages it imports.
+# Loaded by each Python process of a run before other code. Records opened files and imports of large packages.
 NOTES = "RECORDMILL_TEST_NOTES"
 SITECUSTOMIZE = f"""
 import os, sys
@@ -46,7 +46,7 @@ NUM_IMAGES = 150
 
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory) -> pathlib.Path:
-    """Files of a photograph's size in class folders, about 80 KB each; some that are re-encoded, some that are refused."""
+    """Returns class folders of files with about 80 KB, including files that are re-encoded or rejected."""
     folder = tmp_path_factory.mktemp("photographs")
     files = {f"{'ant' if seed % 2 else 'bee'}/{seed:03d}.jpg": jpeg(seed, 240, 320) for seed in range(NUM_IMAGES)}
     files |= {f"ant/flat{seed}.bmp": encode(noise(seed, 20, 20), "BMP") for seed in range(3)} | {"bee/page.jpg": b"<!DOCTYPE html>"}
@@ -54,7 +54,7 @@ def photographs(tmp_path_factory) -> pathlib.Path:
 
 
 def run(command: list[str | os.PathLike], source: pathlib.Path, output: pathlib.Path, *options: str, **environment: str) -> None:
-    """`recordmill prepare`, in a process of its own, by way of another command."""
+    """Runs `recordmill prepare` in a separate process, started by `command`."""
     arguments = [sys.executable, "-m", "beam_pipelines", "prepare", "--input", source, "--output", output, *options]
     done = subprocess.run(
         [*command, *arguments],
@@ -67,7 +67,7 @@ def run(command: list[str | os.PathLike], source: pathlib.Path, output: pathlib.
 
 
 def check_opened(opened: collections.Counter, source: pathlib.Path) -> None:
-    """Each file of the source once, but for the sample, which was looked at before."""
+    """Checks that each file of the source was opened once, and files of the sample twice."""
     files = {str(path) for path in source.rglob("*.*")}
     counts = collections.Counter(opened[path] for path in files)
     assert counts == {1: len(files) - MIN_SAMPLE, 2: MIN_SAMPLE}
@@ -76,15 +76,15 @@ def check_opened(opened: collections.Counter, source: pathlib.Path) -> None:
 OPTIONS = ("--num_shards=train=3,validation=1", "--max_bad_fraction=0.1")
 
 
-def note(folder: pathlib.Path) -> dict[str, str]:
-    """The environment of a run whose Python processes write their notes into a folder."""
+def recording_environment(folder: pathlib.Path) -> dict[str, str]:
+    """Returns environment variables that make the Python processes of a run write their records to a folder."""
     write_files(folder / "site", {"sitecustomize.py": SITECUSTOMIZE.encode()})
     (folder / "notes").mkdir()
     return {"PYTHONPATH": f"{folder / 'site'}{os.pathsep}{TEST_PATH}", NOTES: str(folder / "notes")}
 
 
-def check_notes(folder: pathlib.Path, source: pathlib.Path, by_light_ones: int) -> None:
-    """Each file was opened once, and light processes, which import no Beam, opened so many of them."""
+def check_records(folder: pathlib.Path, source: pathlib.Path, by_worker_processes: int) -> None:
+    """Checks that files were opened once, and how many of them by worker processes without Beam."""
     opened, actual = collections.Counter(), 0
     for path in (folder / "notes").iterdir():
         lines = path.read_text().splitlines()
@@ -93,17 +93,17 @@ def check_notes(folder: pathlib.Path, source: pathlib.Path, by_light_ones: int) 
         actual += 0 if "import apache_beam" in lines else sum(here[name] for name in here if name.startswith(f"{source}/"))
         assert "import tensorflow" not in lines
     check_opened(opened, source)
-    assert actual == by_light_ones
+    assert actual == by_worker_processes
 
 
 @pytest.mark.slow(5)
-def test_two_workers_open_each_file_once(photographs, tmp_path):
-    run([], photographs, tmp_path / "out", *OPTIONS, "--direct_num_workers=2", "--direct_running_mode=multi_processing", **note(tmp_path))
-    check_notes(tmp_path, photographs, by_light_ones=0)
+def test_two_beam_workers_open_each_file_once(photographs, tmp_path):
+    run([], photographs, tmp_path / "out", *OPTIONS, "--direct_num_workers=2", "--direct_running_mode=multi_processing", **recording_environment(tmp_path))
+    check_records(tmp_path, photographs, by_worker_processes=0)
 
 
 class Traced(NamedTuple):
-    """What all processes of a run asked of the kernel: files opened, by name; bytes written, by the name of the file."""
+    """System calls of all processes of a run: numbers of opened files and of written bytes, by file name."""
 
     opened: collections.Counter
     written: collections.Counter
@@ -120,27 +120,27 @@ def can_trace() -> bool:
     return program is not None and subprocess.run([program, "-f", "-o", os.devnull, "true"], capture_output=True).returncode == 0
 
 
-class LightRun(NamedTuple):
-    """Where the notes and the dataset of a run lie that light processes have read for; and its trace, where processes may be traced."""
+class RecordedRun(NamedTuple):
+    """The folder of a run with worker processes, and the system calls of the run if strace works."""
 
     folder: pathlib.Path
     traced: Traced | None
 
 
 @pytest.fixture(scope="module")
-def light_run(photographs, tmp_path_factory) -> LightRun:
-    folder = tmp_path_factory.mktemp("light")
+def recorded_run(photographs, tmp_path_factory) -> RecordedRun:
+    folder = tmp_path_factory.mktemp("recorded")
     if not can_trace():
-        run([], photographs, folder / "out", *OPTIONS, **note(folder))
-        return LightRun(folder, None)
-    return LightRun(folder, trace(photographs, folder, *OPTIONS, **note(folder)))
+        run([], photographs, folder / "out", *OPTIONS, **recording_environment(folder))
+        return RecordedRun(folder, None)
+    return RecordedRun(folder, trace(photographs, folder, *OPTIONS, **recording_environment(folder)))
 
 
 def trace(source: pathlib.Path, folder: pathlib.Path, *options: str, **environment: str) -> Traced:
-    """One file of the trace a process, so that no line is cut in two by another's."""
+    """Runs `recordmill prepare` with strace and returns the system calls. Each process has a separate trace file."""
     (folder / "trace").mkdir()
     command = ["strace", "-ff", "-qq", "-y", "-s", "0", "--seccomp-bpf", "-e", f"trace={_CALLS}", "-e", "signal=none"]
-    # A path is an argument that -s 0 would cut off: -y names it with the descriptor that comes of it.
+    # With -s 0, paths in arguments are truncated. With -y, the path follows the returned file descriptor.
     run([*command, "-o", folder / "trace" / "t"], source, folder / "out", *options, **environment)
     opened, written = collections.Counter(), collections.Counter()
     for path in (folder / "trace").iterdir():
@@ -153,26 +153,26 @@ def trace(source: pathlib.Path, folder: pathlib.Path, *options: str, **environme
 
 
 @pytest.mark.slow(4)
-def test_each_file_is_opened_once_by_light_processes_which_are_light(light_run, photographs):
-    """They read all images, the sample too."""
-    check_notes(light_run.folder, photographs, by_light_ones=sum(1 for _ in photographs.rglob("*.*")) + MIN_SAMPLE)
+def test_worker_processes_open_each_file_once_without_importing_beam(recorded_run, photographs):
+    """Worker processes read all images, including the sample."""
+    check_records(recorded_run.folder, photographs, by_worker_processes=sum(1 for _ in photographs.rglob("*.*")) + MIN_SAMPLE)
 
 
-def test_the_kernel_is_asked_for_each_file_once_and_for_no_more_bytes_than_the_dataset_has(light_run, photographs):
-    """Plan, spool, progress and what is done are counted too."""
-    if light_run.traced is None:
-        pytest.skip("strace is not installed, or may not trace processes here")
-    check_opened(light_run.traced.opened, photographs)
-    output = light_run.folder / "out"
-    of_output = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
+def test_run_opens_each_file_once_and_writes_little_more_than_the_dataset(recorded_run, photographs):
+    """The written bytes include the plan, the spool, the progress and the records of finished shards."""
+    if recorded_run.traced is None:
+        pytest.skip("strace cannot trace processes here")
+    check_opened(recorded_run.traced.opened, photographs)
+    output = recorded_run.folder / "out"
+    output_bytes = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
     written = collections.Counter()
-    for path, num_bytes in light_run.traced.written.items():
+    for path, num_bytes in recorded_run.traced.written.items():
         if path.startswith(str(output)):
             written[path.removeprefix(f"{output}.incomplete/").partition("/")[2].partition("/")[0]] += num_bytes
-    assert of_output > 10**7 and sum(written.values()) >= of_output, written
-    assert sum(written.values()) <= 1.01 * of_output, written
-    # References alone are in the spool, and none of the images: sorted when they are listed, and again as they are planned.
-    assert 0 < written["spool"] <= 256 * (NUM_IMAGES + 4) < of_output / 100, written
+    assert output_bytes > 10**7 and sum(written.values()) >= output_bytes, written
+    assert sum(written.values()) <= 1.01 * output_bytes, written
+    # The spool has only references, which are sorted once during the listing and once during planning.
+    assert 0 < written["spool"] <= 256 * (NUM_IMAGES + 4) < output_bytes / 100, written
 
 
 NUM_OBJECTS, NUM_SHARDS = 120, 3
@@ -191,27 +191,27 @@ def test_each_object_is_fetched_once(scheme):
         seen = [(method, path) for method, path, _ in faults.seen[before:]]
     gets = collections.Counter(path for method, path in seen if method == "GET" and re.search(r"in(/|%2F)[ab](/|%2F)\d{3}\.jpg", path))
     assert collections.Counter(gets.values()) == {1: NUM_OBJECTS - MIN_SAMPLE, 2: MIN_SAMPLE}
-    # Listings, the plan, the spool, what is done: some for each shard, whatever the number of images.
+    # Listings, the plan, the spool and records of finished shards need a number of requests per shard, not per image.
     others = [path for method, path in seen if method in ("GET", "HEAD") and path not in gets]
     assert len(others) <= 25 * NUM_SHARDS, collections.Counter(others).most_common(20)
 
 
-# What goes through the runner, of few and of many images.
+# Traffic through the runner, for few and for many images
 NUM_RECORDS = (3_000, 9_000)
-MAX_BYTES = 64 * 20_000  # of histograms of keys mostly, which have as many buckets whatever the number of images
+MAX_BYTES = 64 * 20_000  # mostly key histograms, whose number of buckets is fixed
 MAX_BYTES_OF_IMAGE = 2
 
 
 @contextlib.contextmanager
-def kept_results(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """The results of the pipelines that the command runs."""
+def record_results(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Context manager that returns the results of the pipelines that the command runs."""
     results, wait_for_end = [], waiting.wait_for_end
     monkeypatch.setattr(waiting, "wait_for_end", lambda result: (results.append(result), wait_for_end(result))[1])
     yield results
 
 
 class Shuffled(NamedTuple):
-    """Bytes that the local runner had to hold: of PCollections between its stages, in its GroupByKeys, as side inputs."""
+    """Bytes in the local runner: in PCollections between stages, in GroupByKeys and in side inputs."""
 
     between: list[int]
     grouped: list[int]
@@ -235,7 +235,7 @@ def shuffled(monkeypatch) -> Shuffled:
 
 
 def write_records(path: pathlib.Path, num: int) -> pathlib.Path:
-    """A file with so many images of four pixels: a real listing of them, in one part."""
+    """Writes a file with `num` images of four pixels, which is listed in one part."""
     records = np.zeros(num, [("label", "u1"), ("image", "u1", (2, 2))])
     records["label"], records["image"] = np.arange(num) % 10, np.arange(num)[:, None, None] % 251
     path.write_bytes(records.tobytes())
@@ -251,7 +251,7 @@ def prepare_records(folder: pathlib.Path, num: int, *options: str) -> None:
 
 
 def element_counts(infos: Any) -> dict[str, int]:
-    """PCollection -> its elements, as the workers counted them."""
+    """Returns the number of elements of each PCollection, as counted by the workers."""
     counts: collections.Counter = collections.Counter()
     for info in infos:
         if info.urn == monitoring_infos.ELEMENT_COUNT_URN:
@@ -260,27 +260,29 @@ def element_counts(infos: Any) -> dict[str, int]:
 
 
 @pytest.mark.slow
-def test_what_goes_through_the_runner_is_a_fraction_of_the_images(tmp_path, monkeypatch, shuffled):
-    reserved, moved = {}, {}
+def test_traffic_through_the_local_runner_is_small(tmp_path, monkeypatch, shuffled):
+    side_input_bytes, moved_bytes = {}, {}
     for num in NUM_RECORDS:
         for sizes in shuffled:
             sizes.clear()
-        with kept_results(monkeypatch) as results:
+        with record_results(monkeypatch) as results:
             prepare_records(tmp_path, num)
-        infos = [info for of_stage in results[0]._monitoring_infos_by_stage.values() for info in of_stage]
+        infos = [info for stage_infos in results[0]._monitoring_infos_by_stage.values() for info in stage_infos]
         counts = element_counts(infos)
         assert len(counts) > 20 and max(counts.values()) >= 16, counts
         assert max(counts.values()) <= 0.02 * num, counts
-        reserved[num], moved[num] = sum(shuffled.side_inputs), sum(shuffled.between) + sum(shuffled.grouped)
+        side_input_bytes[num] = sum(shuffled.side_inputs)
+        moved_bytes[num] = sum(shuffled.between) + sum(shuffled.grouped)
     few, many = NUM_RECORDS
-    assert 0 < moved[many] <= MAX_BYTES and moved[many] - moved[few] <= MAX_BYTES_OF_IMAGE * (many - few), moved
-    # Histograms too; their counts compress a little worse.
-    assert 0 < reserved[many] < 1.05 * reserved[few], reserved
+    assert 0 < moved_bytes[many] <= MAX_BYTES, moved_bytes
+    assert moved_bytes[many] - moved_bytes[few] <= MAX_BYTES_OF_IMAGE * (many - few), moved_bytes
+    # Side inputs include the histograms, whose larger counts compress slightly worse.
+    assert 0 < side_input_bytes[many] < 1.05 * side_input_bytes[few], side_input_bytes
 
 
 @pytest.mark.slow(6)
-@pytest.mark.skipif(not engines.has_go(), reason="Prism is built with go, which is not on the PATH")
-def test_on_prism_too(tmp_path, monkeypatch):
+@pytest.mark.skipif(not engines.has_go(), reason="Prism needs go on the PATH")
+def test_traffic_through_prism_is_small(tmp_path, monkeypatch):
     metrics, wait_for_end = [], waiting.wait_for_end
 
     def wait_and_ask(result: Any) -> str:
@@ -298,14 +300,14 @@ def test_on_prism_too(tmp_path, monkeypatch):
         counts = element_counts(metrics[-1])
         assert len(counts) > 20 and max(counts.values()) >= 16, counts
         assert max(counts.values()) <= 0.02 * num, counts
-        # Whatever goes from one step to another, shuffled or not, by the sizes of those elements that Prism has looked at.
+        # The traffic between steps is estimated from the sizes of the elements that Prism sampled.
         sizes = {
             info.labels["PCOLLECTION"]: monitoring_infos.extract_distribution(info)
             for info in metrics[-1]
             if info.urn == monitoring_infos.SAMPLED_BYTE_SIZE_URN
         }
         assert set(sizes) >= {name for name, count in counts.items() if count}
-        num_bytes[num] = sum(counts[name] * of_sampled / sampled for name, (sampled, of_sampled, *_) in sizes.items() if sampled)
+        num_bytes[num] = sum(counts[name] * sampled_bytes / sampled for name, (sampled, sampled_bytes, *_) in sizes.items() if sampled)
     few, many = NUM_RECORDS
     assert 0 < num_bytes[many] <= MAX_BYTES, num_bytes
     assert num_bytes[many] - num_bytes[few] <= MAX_BYTES_OF_IMAGE * (many - few), num_bytes

@@ -1,4 +1,4 @@
-"""A shard is a TFRecord file that TensorFlow reads, with its index and its catalog, whole or not there, however many parts it is written in."""
+"""Tests that shards are TFRecord files with index and catalog that do not depend on the number of written parts."""
 
 import errno
 import io
@@ -34,13 +34,13 @@ SHARD = "made-train.tfrecord-00000-of-00001"
 INDEX = "index/made-train-00000-of-00001.idx"
 CATALOG = "catalog/made-train-00000-of-00001.parquet"
 
-# Around what fits one, two and three bytes of a varint, and around the size at which records are flushed.
+# Sizes near the limits of one, two and three bytes of a varint and near the size at which records are flushed.
 SIZES = (1, 2, 100, 127, 128, 16_383, 16_384, 300_000, (1 << 20) - 60, (1 << 20) + 1, 5, 700_000, 700_000, 3 << 20, 1)
 LABELS = ("a", "b", "c")
 
 
-def of_all_sizes(directory: pathlib.Path, **options: Any) -> tuple[PlannedInput, dict[str, tuple[bytes, str]]]:
-    """Whatever bytes: files, parts of a file, and some that wait in the spool. Also key -> (bytes, class name)."""
+def random_inputs(directory: pathlib.Path, **options: Any) -> tuple[PlannedInput, dict[str, tuple[bytes, str]]]:
+    """Returns a run with random bytes in files, parts of files and the spool, and the bytes and class of each key."""
     source, config = random.Random(0), make_config(directory)
     contents = {f"key of é {index}": (source.randbytes(size), LABELS[index % 3]) for index, size in enumerate(SIZES)}
     files, images, packed = {}, [], b"?"
@@ -60,10 +60,10 @@ def of_all_sizes(directory: pathlib.Path, **options: Any) -> tuple[PlannedInput,
 
 @pytest.fixture
 def run(tmp_path: pathlib.Path) -> PlannedInput:
-    return of_all_sizes(tmp_path)[0]
+    return random_inputs(tmp_path)[0]
 
 
-# Of every format that is kept, and of some that are not, and inputs that are refused.
+# Images in stored and other formats, and rejected inputs
 MIXED = {
     **{f"{LABELS[index % 3]}/{index}.jpg": jpeg(index, 20 + index, 30) for index in range(20)},
     "a/grey.png": encode(noise(3, 9, 8)[..., 0], "PNG"),
@@ -74,7 +74,7 @@ MIXED = {
     "b/empty.jpg": b"",
     "c/cut.jpg": jpeg(7, 40, 40)[:400],
 }
-REFUSED = ["a/page.jpg", "b/empty.jpg", "c/cut.jpg"]
+REJECTED = ["a/page.jpg", "b/empty.jpg", "c/cut.jpg"]
 
 
 def read_with_tensorflow(path: pathlib.Path) -> list[bytes]:
@@ -87,8 +87,8 @@ def catalog(run: PlannedInput) -> list[dict[str, Any]]:
     return pq.read_table(io.BytesIO(run.files()[CATALOG])).to_pylist()
 
 
-def test_tensorflow_reads_the_records_in_order_with_equal_bytes(tmp_path):
-    run, contents = of_all_sizes(tmp_path)
+def test_tensorflow_reads_the_records_in_order(tmp_path):
+    run, contents = random_inputs(tmp_path)
     run.write()
     encoder = ExampleEncoder(run.context.listing.schema)
     expected = [(contents[key], key) for key in run.keys()]
@@ -97,8 +97,8 @@ def test_tensorflow_reads_the_records_in_order_with_equal_bytes(tmp_path):
     ]
 
 
-def test_tensorflow_refuses_a_shard_with_one_wrong_bit(run):
-    # It verifies the masked checksums, so the test above shows that they are right.
+def test_tensorflow_rejects_a_corrupt_shard(run):
+    # TensorFlow verifies the masked checksums, and so the test above shows that they are correct.
     import tensorflow as tf
 
     run.write()
@@ -112,10 +112,10 @@ def test_tensorflow_refuses_a_shard_with_one_wrong_bit(run):
 
 
 @pytest.mark.parametrize("check", ["none", "header", "decode", "strict"])
-def test_each_image_is_in_its_record_as_the_check_left_it(tmp_path, check):
+def test_images_are_stored_like_the_check_returns_them(tmp_path, check):
     import tensorflow as tf
 
-    files = {path: data for path, data in MIXED.items() if path not in REFUSED}
+    files = {path: data for path, data in MIXED.items() if path not in REJECTED}
     run = PlannedInput(tmp_path, files, check=check)
     run.write()
     records = read_with_tensorflow(run.out / SHARD)
@@ -132,8 +132,8 @@ def test_each_image_is_in_its_record_as_the_check_left_it(tmp_path, check):
         assert [actual[name].int64_list.value[0] for name in ("height", "width")] == [checked.height, checked.width], key
 
 
-def test_index_rows_point_at_record_image_and_label(tmp_path):
-    run, contents = of_all_sizes(tmp_path)
+def test_index_locates_record_image_and_label(tmp_path):
+    run, contents = random_inputs(tmp_path)
     run.write()
     data, records = (run.out / SHARD).read_bytes(), read_with_tensorflow(run.out / SHARD)
     rows = list(decode_index((run.out / INDEX).read_bytes()))
@@ -148,12 +148,12 @@ def test_index_rows_point_at_record_image_and_label(tmp_path):
     assert [row.record_offset for row in rows] == sorted(row.record_offset for row in rows)
 
 
-def test_catalog_rows_say_of_each_record_what_it_is(tmp_path):
+def test_catalog_rows_describe_the_records(tmp_path):
     run = PlannedInput(tmp_path, MIXED)
     run.write()
     shard = (run.out / SHARD).read_bytes()
     rows, index = catalog(run), list(decode_index((run.out / INDEX).read_bytes()))
-    assert [row["key"] for row in rows] == [key for key in run.keys() if key not in REFUSED]
+    assert [row["key"] for row in rows] == [key for key in run.keys() if key not in REJECTED]
     for location, (row, entry) in enumerate(zip(rows, index, strict=True)):
         image, checked = shard[entry.image_offset :][: entry.image_length], check_image(MIXED[row["key"]], "strict")
         assert row == {
@@ -163,18 +163,18 @@ def test_catalog_rows_say_of_each_record_what_it_is(tmp_path):
         }  # fmt: skip
 
 
-def test_catalog_rows_say_where_an_image_lay(tmp_path):
-    run, contents = of_all_sizes(tmp_path)
+def test_catalog_rows_locate_the_images(tmp_path):
+    run, contents = random_inputs(tmp_path)
     run.write()
     for row in catalog(run):
         assert (row["num_bytes"], row["label"]) == (len(contents[row["key"]][0]), contents[row["key"]][1])
-        assert (row["height"], row["width"], row["format"], row["reencoded"]) == (None,) * 4, "nobody looked"
+        assert (row["height"], row["width"], row["format"], row["reencoded"]) == (None,) * 4, "images are not decoded"
         if row["path"] == "packed":
             part = (run.root / "packed").read_bytes()[row["offset"] :][: row["num_bytes"]]
-            assert part == contents[row["key"]][0], "one reads it again by its row"
+            assert part == contents[row["key"]][0], "the row must locate the bytes"
 
 
-def test_what_is_said_of_a_shard_is_so(tmp_path):
+def test_shard_info_matches_the_files(tmp_path):
     run = PlannedInput(tmp_path, MIXED)
     written = run.write()
     assert written.address == ShardAddress("train", 0, 1)
@@ -182,16 +182,16 @@ def test_what_is_said_of_a_shard_is_so(tmp_path):
     for name, num_bytes, crc32c in written.info.files():
         data = (run.out / name).read_bytes()
         assert (num_bytes, crc32c) == (len(data), google_crc32c.value(data)), name
-    labels = [LABELS.index(key.split("/")[0]) for key in run.keys() if key not in REFUSED]
+    labels = [LABELS.index(key.split("/")[0]) for key in run.keys() if key not in REJECTED]
     assert written.labels == {"label": LabelSequence.of(np.array(labels))}
     assert written.info.num_examples == len(labels) == written.statistics.num_examples
-    assert [letter.path for letter in written.statistics.dead_letters.first] == REFUSED
+    assert [letter.path for letter in written.statistics.dead_letters.first] == REJECTED
     assert set(run.files()) == {SHARD, INDEX, CATALOG}
     assert read_done(run.config, written.address) == written
 
 
-def test_masked_checksums_are_those_of_the_format():
-    # From TensorFlow's crc32c_test.cc and record_writer: rotate right by 15, add a constant.
+def test_masked_checksums_follow_the_format():
+    # The format defines a rotation to the right by 15 bits and the addition of a constant.
     for crc in (0, 1, 0xFFFFFFFF, 0x8A9136AA, 0x12345678):
         rotated = int(f"{crc:032b}"[-15:] + f"{crc:032b}"[:-15], 2)
         assert masked(crc) == (rotated + 0xA282EAD8) % 2**32, hex(crc)
@@ -202,7 +202,7 @@ def test_masked_checksums_are_those_of_the_format():
 
 @pytest.mark.parametrize("check", ["strict", "none"])
 @pytest.mark.parametrize("layout", ["flat", "tfx"])
-def test_parts_that_are_joined_are_the_same_as_one_bit_for_bit(tmp_path, check, layout):
+def test_joined_parts_have_the_same_bytes_as_a_single_part(tmp_path, check, layout):
     alone = PlannedInput(tmp_path / "alone", MIXED, check=check, output_layout=layout)
     expected = alone.write()
     letters = pathlib.Path(dead_letters_path(alone.config, expected.address)).read_bytes()
@@ -213,19 +213,20 @@ def test_parts_that_are_joined_are_the_same_as_one_bit_for_bit(tmp_path, check, 
         assert pathlib.Path(dead_letters_path(parts.config, expected.address)).read_bytes() == letters, num_parts
 
 
-def test_shards_of_several_are_each_their_part_of_the_order(tmp_path):
-    complete, cut = PlannedInput(tmp_path / "whole", MIXED), PlannedInput(tmp_path / "cut", MIXED, num_shards=4)
+def test_several_shards_have_consecutive_parts_of_the_order(tmp_path):
+    complete = PlannedInput(tmp_path / "complete", MIXED)
+    cut = PlannedInput(tmp_path / "cut", MIXED, num_shards=4)
     assert sum((cut.keys(shard) for shard in cut.shards), []) == complete.keys()
     complete.write()
     written = [cut.write(2, shard) for shard in cut.shards]
     records = [record for entry in written for record in read_with_tensorflow(cut.out / entry.info.name)]
     assert records == read_with_tensorflow(complete.out / SHARD)
     assert {shard.num_inputs for shard in cut.shards} <= {len(MIXED) // 4, -(-len(MIXED) // 4)}
-    assert sum(item.statistics.dead_letters.num for item in written) == len(REFUSED)
+    assert sum(item.statistics.dead_letters.num for item in written) == len(REJECTED)
 
 
 @pytest.mark.parametrize("num_parts", [1, 3])
-def test_a_shard_whose_inputs_are_all_refused_is_empty_and_there(tmp_path, num_parts):
+def test_shard_without_valid_inputs_is_empty(tmp_path, num_parts):
     run = PlannedInput(tmp_path, {f"a/{index}.jpg": b"<html>" for index in range(5)})
     written = run.write(num_parts)
     assert (written.info.num_examples, written.info.num_bytes, written.info.crc32c) == (0, 0, 0)
@@ -234,29 +235,29 @@ def test_a_shard_whose_inputs_are_all_refused_is_empty_and_there(tmp_path, num_p
     assert read_with_tensorflow(run.out / SHARD) == list(decode_index((run.out / INDEX).read_bytes())) == catalog(run) == []
     full = PlannedInput(tmp_path / "full", {"a/1.jpg": jpeg(1)})
     full.write()
-    assert pq.read_schema(run.out / CATALOG) == pq.read_schema(full.out / CATALOG), "so that all are read together"
+    assert pq.read_schema(run.out / CATALOG) == pq.read_schema(full.out / CATALOG), "Parquet readers need equal schemas"
     assert finished(run.context, run.shards[0]) == written
 
 
-def test_dead_letters_of_one_shard_that_no_other_can_make_up_for_end_the_run(tmp_path, monkeypatch):
+def test_too_many_dead_letters_in_one_shard_fail_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(shard_writer, "_MANY", 3)
     files = {f"a/{index:02d}.jpg": b"<html>" if index < 5 else jpeg(index) for index in range(12)}
     PlannedInput(tmp_path / "enough", files, max_bad_fraction=0.5).write()
-    with pytest.raises(RunError, match=r"inputs of shard train-00000-of-00001 alone are dead letters, more than --max_bad_fraction=0.1"):
+    with pytest.raises(RunError, match=r"train-00000-of-00001 .*--max_bad_fraction=0.1"):
         PlannedInput(tmp_path / "too many", files, max_bad_fraction=0.1).write()
-    monkeypatch.setattr(shard_writer, "_MANY", 5)  # the end of the run tells of all of them
+    monkeypatch.setattr(shard_writer, "_MANY", 5)  # the end of the run checks all shards
     PlannedInput(tmp_path / "few", files, max_bad_fraction=0.1).write()
 
 
-def test_few_and_large_shards_are_written_in_parts():
+def test_few_large_shards_are_written_in_parts():
     cases = [
         # shards, inputs, processes, parts
         ("as many shards as processes", 2, 10**6, 2, 1),
         ("many shards", 9, 10**6, 2, 1),
         ("one shard", 1, 10**6, 2, 4),
-        ("a few more than processes", 3, 10**6, 2, 2),
-        ("a tiny one", 1, 10, 8, 1),
-        ("a small one", 1, 600, 8, 2),
+        ("slightly more shards than processes", 3, 10**6, 2, 2),
+        ("tiny shard", 1, 10, 8, 1),
+        ("small shard", 1, 600, 8, 2),
         ("no processes", 1, 10**6, 0, 1),
     ]
     for case, num_shards, num_inputs, num_processes, expected in cases:
@@ -264,39 +265,39 @@ def test_few_and_large_shards_are_written_in_parts():
         assert choose_num_parts(shard, num_processes) == expected, case
 
 
-# Once more
+# Repeated writing
 
 
 @pytest.mark.parametrize("num_parts", [1, 3])
-def test_a_retry_gives_the_same_bytes_and_leaves_nothing_else(tmp_path, num_parts):
+def test_retry_writes_the_same_bytes_and_no_other_files(tmp_path, num_parts):
     run = PlannedInput(tmp_path, MIXED)
     first, before = run.write(num_parts), run.files()
-    run.write_parts(num_parts)  # an attempt that died before it was finished
+    run.write_parts(num_parts)  # a failed attempt
     assert (run.write(num_parts), run.files()) == (first, before)
 
 
-def flip_last(path: pathlib.Path) -> None:
+def flip_last_bit(path: pathlib.Path) -> None:
     data = path.read_bytes()
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
 
 
-DAMAGE: dict[str, Callable[[pathlib.Path], None]] = {
-    "gone": pathlib.Path.unlink,
-    "cut off": lambda path: os.truncate(path, path.stat().st_size - 1),
-    "a wrong bit": flip_last,
-    "longer": lambda path: path.write_bytes(path.read_bytes() + b"x"),
+CORRUPTIONS: dict[str, Callable[[pathlib.Path], None]] = {
+    "missing": pathlib.Path.unlink,
+    "truncated": lambda path: os.truncate(path, path.stat().st_size - 1),
+    "flipped bit": flip_last_bit,
+    "extra byte": lambda path: path.write_bytes(path.read_bytes() + b"x"),
 }
 
 
-@pytest.mark.parametrize("spoil", DAMAGE.values(), ids=DAMAGE)
-def test_a_shard_is_finished_while_all_its_files_are_as_they_were_written(tmp_path, spoil):
+@pytest.mark.parametrize("corrupt", CORRUPTIONS.values(), ids=CORRUPTIONS)
+def test_shard_is_finished_only_while_all_its_files_are_unchanged(tmp_path, corrupt):
     run = PlannedInput(tmp_path, MIXED)
     shard = run.shards[0]
     assert finished(run.context, shard) is None
     for name in (SHARD, INDEX, CATALOG):
         written, before = run.write(), run.files()
         assert finished(run.context, shard) == written
-        spoil(run.out / name)
+        corrupt(run.out / name)
         assert finished(run.context, shard) is None, name
         assert (run.write(), run.files()) == (written, before), name
     done = pathlib.Path(run.config.done_directory) / f"{shard.address}.json"
@@ -305,19 +306,19 @@ def test_a_shard_is_finished_while_all_its_files_are_as_they_were_written(tmp_pa
         assert finished(run.context, shard) is None, data[:10]
 
 
-# What goes wrong
+# Errors
 
 
-def test_a_plan_that_is_not_what_was_planned_ends_the_run(tmp_path):
+def test_corrupt_plan_fails_the_run(tmp_path):
     run = PlannedInput(tmp_path, MIXED)
     path = pathlib.Path(run.config.plan_directory) / "train-00000-of-00001"
     planned = path.read_bytes()
     cases = [
-        ("damaged", planned[:-9] + bytes([planned[-9] ^ 4]) + planned[-8:], "the plan of shard train-00000-of-00001 is corrupt: "),
-        ("cut off", planned[:-1], "the plan of shard train-00000-of-00001 is corrupt: "),
+        ("corrupt", planned[:-9] + bytes([planned[-9] ^ 4]) + planned[-8:], "the plan of shard train-00000-of-00001 is corrupt: "),
+        ("truncated", planned[:-1], "the plan of shard train-00000-of-00001 is corrupt: "),
         ("empty", b"", "the plan of shard train-00000-of-00001 is corrupt: 0 references"),
         ("twice", planned * 2, f"{2 * len(MIXED)} references"),
-        ("gone", None, "the plan of shard train-00000-of-00001 could not be read: No such file"),
+        ("missing", None, "the plan of shard train-00000-of-00001 could not be read: No such file"),
     ]
     for case, data, message in cases:
         path.unlink() if data is None else path.write_bytes(data)
@@ -329,24 +330,24 @@ def test_a_plan_that_is_not_what_was_planned_ends_the_run(tmp_path):
 
 @pytest.mark.parametrize("num_parts", [1, 3])
 @pytest.mark.parametrize("target", ["tfrecord.record_writer.RecordWriter.flush", "storage.files.os.replace", "shards.shard_files._copy"])
-def test_a_shard_that_cannot_be_written_is_not_there(tmp_path, monkeypatch, target, num_parts):
+def test_shard_that_cannot_be_written_is_missing(tmp_path, monkeypatch, target, num_parts):
     def fail(*unused: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     run = PlannedInput(tmp_path, MIXED)
     monkeypatch.setattr(f"beam_pipelines.{target}", fail)
     if target == "shards.shard_files._copy" and num_parts == 1:
-        run.write(num_parts)  # nothing is copied
+        run.write(num_parts)  # a single part is not copied
         return
     with pytest.raises(RunError, match="shard train-00000-of-00001 could not be written: No space left on device"):
         run.write(num_parts)
-    assert not [name for name in run.files() if not name.startswith(".")], "parts may wait: the run is over, or tries again"
+    assert not [name for name in run.files() if not name.startswith(".")], "only hidden parts may remain"
     monkeypatch.undo()
     run.write(num_parts)
     assert sorted(run.files()) == sorted([SHARD, INDEX, CATALOG])
 
 
-def test_an_image_that_changed_since_it_was_listed_is_what_it_is_now(tmp_path):
+def test_image_changed_after_listing_is_stored_as_it_is_now(tmp_path):
     run = PlannedInput(tmp_path, {"a/1.jpg": jpeg(1), "a/2.jpg": jpeg(2)})
     (run.root / "a/1.jpg").write_bytes(jpeg(3, 30, 40))
     (run.root / "a/2.jpg").unlink()
@@ -355,9 +356,9 @@ def test_an_image_that_changed_since_it_was_listed_is_what_it_is_now(tmp_path):
     assert [(letter.path, letter.stage) for letter in written.statistics.dead_letters.first] == [("a/2.jpg", "read")]
 
 
-def test_a_file_that_takes_few_bytes_at_a_time_gets_them_all():
+def test_short_writes_are_completed():
     class Trickle:
-        """As a pipe or a network file system: no error, and not all of it."""
+        """A file that accepts at most 7 bytes per write, as pipes and network file systems may do."""
 
         def __init__(self) -> None:
             self.data = b""
@@ -376,7 +377,7 @@ def test_a_file_that_takes_few_bytes_at_a_time_gets_them_all():
 
 
 def test_no_file_stays_open(run):
-    # Not even the spool's: an open file keeps its disk space when the spool is deleted.
+    # An open file of the spool would keep its disk space after the spool is deleted.
     run.write(3)
     still_open = [os.path.realpath(f"/proc/self/fd/{descriptor}") for descriptor in os.listdir("/proc/self/fd")]
     assert [path for path in still_open if path.startswith(str(run.root.parent))] == []
