@@ -1,4 +1,4 @@
-"""Whole numbers as near to the shares as whole numbers can be: of each stratum, and of all together."""
+"""Tests that integer counts are as near to the requested fractions as possible, in each stratum and in total."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +19,7 @@ def test_each_stratum_and_each_split_is_less_than_one_from_its_share(nums, weigh
 
 
 @given(st.lists(st.integers(-50, 50), min_size=2, max_size=5).filter(lambda needs: sum(needs) >= 0))
-def test_a_split_that_has_more_than_its_share_gets_nothing(needs):
+def test_split_above_its_share_gets_nothing(needs):
     (row,) = apportion([sum(needs)], [[need * 10 for need in needs]], 10)
     assert sum(row) == sum(needs)
     assert all(0 <= count <= max(need, 0) for count, need in zip(row, needs))

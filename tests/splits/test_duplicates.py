@@ -1,4 +1,4 @@
-"""`recordmill prepare --duplicates` and `recordmill leaks`, as a user types them: no near-duplicate in two splits, none twice, and nothing is lost."""
+"""Tests of `recordmill prepare --duplicates` and `recordmill leaks` with near-duplicate images."""
 
 import io
 import json
@@ -25,22 +25,22 @@ pytestmark = pytest.mark.slow(3)
 
 SPLITS = "--splits=train=0.6,test=0.4"
 
-# Of each cluster all names; the first letter of a name is its class.
+# The keys of each cluster. The folder in a key is its class.
 NEAR_DUPLICATES = [
-    {"ant/00.jpg", "ant/00_again.jpg"},  # the same bytes
+    {"ant/00.jpg", "ant/00_again.jpg"},  # identical files
     {"ant/01.jpg", "bee/01_small.png"},
-    {"ant/02.jpg", "ant/02_mirror.jpg", "ant/02_poor.jpg"},
-    {"bee/page.png", "bee/page_again.png"},  # which show nothing; "ant/page.png" has other bytes
+    {"ant/02.jpg", "ant/02_flipped.jpg", "ant/02_poor.jpg"},
+    {"bee/page.png", "bee/page_again.png"},  # blank images; "ant/page.png" has another size
 ]
 
 
 def write_images(folder: pathlib.Path) -> pathlib.Path:
-    """Class folders of 24 pictures, with near-duplicates of some of them, and one that is cut off."""
+    """Writes class folders of 24 pictures, near-duplicates of some of them, and a truncated file."""
     pictures = {f"{'ant' if seed < 12 else 'bee'}/{seed:02d}": Image.fromarray(noise(seed, 8, 8)).resize((96, 72), Image.Resampling.BICUBIC) for seed in range(24)}
     files = {f"{name}.jpg": to_jpeg(image) for name, image in pictures.items()}
     files["ant/00_again.jpg"] = files["ant/00.jpg"]
     files["bee/01_small.png"] = to_png(pictures["ant/01"].resize((48, 36), Image.Resampling.BICUBIC))
-    files["ant/02_mirror.jpg"] = to_jpeg(ImageOps.mirror(pictures["ant/02"]))
+    files["ant/02_flipped.jpg"] = to_jpeg(ImageOps.mirror(pictures["ant/02"]))
     files["ant/02_poor.jpg"] = to_jpeg(pictures["ant/02"], quality=30)
     files["bee/page.png"] = files["bee/page_again.png"] = to_png(Image.new("RGB", (40, 50), "white"))
     files["ant/page.png"] = to_png(Image.new("RGB", (41, 50), "white"))
@@ -63,7 +63,7 @@ def prepare(source: pathlib.Path, output: pathlib.Path, *options: str, expected:
 
 
 def rows_of(output: pathlib.Path) -> dict[str, dict[str, Any]]:
-    """Key -> its row in the catalog, with its split."""
+    """Returns the catalog row of each key, with the split."""
     actual = {}
     for split, shards in dataset_format.read_manifest(output).splits.items():
         for shard in shards:
@@ -71,7 +71,7 @@ def rows_of(output: pathlib.Path) -> dict[str, dict[str, Any]]:
     return actual
 
 
-def lines_of(output: pathlib.Path) -> list[dict[str, Any]]:
+def near_duplicate_lines(output: pathlib.Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (output / dataset_format.NEAR_DUPLICATES).read_text().splitlines()]
 
 
@@ -91,13 +91,13 @@ def grouped(source, tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def plain(source, tmp_path_factory) -> pathlib.Path:
-    """The same images without a look for duplicates."""
+    """Returns a dataset of the same images without the search for duplicates."""
     return prepare(source, tmp_path_factory.mktemp("plain") / "out")
 
 
-def test_near_duplicates_come_into_one_group_and_one_split(grouped, capfd):
+def test_near_duplicates_are_in_one_group_and_one_split(grouped, capfd):
     clusters: dict[str, set[str]] = {}
-    for line in lines_of(grouped):
+    for line in near_duplicate_lines(grouped):
         clusters.setdefault(line["cluster"], set()).add(line["key"])
     assert sorted(clusters.values(), key=min) == sorted(NEAR_DUPLICATES, key=min) and [min(cluster) for cluster in clusters.values()] == list(clusters)
     rows = rows_of(grouped)
@@ -120,11 +120,11 @@ def test_near_duplicates_come_into_one_group_and_one_split(grouped, capfd):
     assert "6 near-duplicate pairs, 0 of them" in reported and "3 images compared only by" in reported
 
 
-def test_a_shard_and_a_catalog_are_made_again(grouped, source, tmp_path, capfd):
+def test_repair_restores_a_shard_and_a_catalog(grouped, source, tmp_path, capfd):
     copy = shutil.copytree(grouped, tmp_path / "out")
     before = digest(copy)
     info, other = (shards[0] for shards in dataset_format.read_manifest(copy).splits.values())
-    (copy / info.name).write_bytes(b"damaged")
+    (copy / info.name).write_bytes(b"corrupt")
     (copy / other.catalog).unlink()
     assert main(["repair", str(copy)]) == 0 and digest(copy) == before
     key = read_catalog(f"{copy}/{other.catalog}").column("key")[0].as_py()
@@ -141,31 +141,31 @@ def test_a_shard_and_a_catalog_are_made_again(grouped, source, tmp_path, capfd):
     assert main(["verify", str(copy), "--quick"]) == 1 and main(["repair", str(copy)]) == 1
 
 
-def test_all_but_the_first_are_dropped_and_the_sums_agree(source, plain, tmp_path, capfd):
+def test_drop_keeps_the_first_image_of_each_cluster(source, plain, tmp_path, capfd):
     capfd.readouterr()
     output = prepare(source, tmp_path / "out", "--duplicates=drop")
     reported = capfd.readouterr()
     assert "6 near-duplicate pairs, 9 images in 4 clusters: 5 dropped" in reported.out and "leaks:        0 pairs (" in reported.out
     assert "with different labels: 1, " in reported.err and "class shares of label: train " in reported.out
-    rows, dropped = rows_of(output), {line["key"] for line in lines_of(output) if line["dropped"]}
+    rows, dropped = rows_of(output), {line["key"] for line in near_duplicate_lines(output) if line["dropped"]}
     assert dropped == {key for cluster in NEAR_DUPLICATES for key in cluster - {min(cluster)}} and not dropped & set(rows)
     manifest = dataset_format.read_manifest(output)
     assert (manifest.num_inputs, manifest.num_dead_letters, manifest.num_dropped, len(rows)) == (32, 1, 5, 26)
     now, sizes = leaks_of(output)["remaining"], [num / 26 for num in leaks_of(output)["remaining"]["parts"].values()]
     assert now["num_pairs"] == 0 and now["num_pairs_across_random_splits"] == round(6 * (1 - sum(size**2 for size in sizes)), 1) > 0
     at_random = f"about {now['num_pairs_across_random_splits']}"
-    assert at_random in reported.out and at_random in (output / dataset_format.REPORT).read_text(), "one figure wherever it is told"
+    assert at_random in reported.out and at_random in (output / dataset_format.REPORT).read_text()
     assert main(["verify", str(output)]) == 0
-    # The images that are left lie where they would without the option.
-    placed = rows_of(plain)
-    assert {key: row["split"] for key, row in rows.items()} == {key: placed[key]["split"] for key in rows}
+    # The remaining images are in the same splits as without the option.
+    plain_rows = rows_of(plain)
+    assert {key: row["split"] for key, row in rows.items()} == {key: plain_rows[key]["split"] for key in rows}
 
 
-def test_leaks_are_counted_with_hashes_in_the_catalog_and_without(source, plain, tmp_path, capfd):
+def test_leaks_are_equal_with_and_without_hashes_in_the_catalog(source, plain, tmp_path, capfd):
     kept = prepare(source, tmp_path / "kept", "--duplicates=keep")
     plain = shutil.copytree(plain, tmp_path / "plain")
     shards = [info.name for infos in dataset_format.read_manifest(kept).splits.values() for info in infos]
-    assert all((kept / name).read_bytes() == (plain / name).read_bytes() for name in shards), "the same examples in the same order"
+    assert all((kept / name).read_bytes() == (plain / name).read_bytes() for name in shards)
     capfd.readouterr()
     actual = []
     for directory in (kept, plain):
@@ -173,7 +173,7 @@ def test_leaks_are_counted_with_hashes_in_the_catalog_and_without(source, plain,
         actual.append(json.loads(capfd.readouterr().out))
     certificate = leaks_of(kept)
     assert actual[0] == actual[1] == {**certificate["remaining"], "classes": certificate["classes"]} and actual[0]["num_pairs_across_splits"] > 0
-    assert actual[0]["num_by_bytes"] == 3, "pages, which show nothing"
+    assert actual[0]["num_by_bytes"] == 3, "the blank pages"
     (apart,) = actual[0]["across_splits"]
     rows = rows_of(kept)
     assert apart["first"] and all({rows[key]["split"] for key in pair} == {"train", "test"} for pair in apart["first"])
@@ -189,28 +189,28 @@ def test_leaks_are_counted_with_hashes_in_the_catalog_and_without(source, plain,
     item, other = sorted((plain / "catalog").iterdir())[:2]
     shutil.copy(item, other)
     assert main(["leaks", str(plain)]) == 2 and f"{other.name} " in capfd.readouterr().err
-    # Another's records, which have no manifest: what is in the one is in the other.
+    # Without a manifest, each file is a part. All images of the dataset are in the files, too.
     (tmp_path / "foreign").mkdir()
     for name in shards:
         shutil.copy(kept / name, tmp_path / "foreign" / name)
     assert main(["leaks", str(kept), str(tmp_path / "foreign"), "--json"]) == 1
     across = json.loads(capfd.readouterr().out)
-    assert across["num_pairs"] == 4 * actual[0]["num_pairs"] + len(rows), "each pair of either, and each image with itself"
-    assert across["labels"]["num_conflicts_of"] == {"label": 1, f"{tmp_path / 'foreign'}: label": 1}, "numbers are not compared with names"
+    assert across["num_pairs"] == 4 * actual[0]["num_pairs"] + len(rows), "pairs in and across both, and equal images"
+    assert across["labels"]["num_conflicts_of"] == {"label": 1, f"{tmp_path / 'foreign'}: label": 1}, "class numbers must not be compared with class names"
     for wrong, message in ((tmp_path, "is a dataset"), (kept / "*.tfrecord-*", "is a dataset"), (tmp_path / "no", "is not a dataset")):
         assert main(["leaks", str(tmp_path / "foreign"), str(wrong)]) == 2
         reported = capfd.readouterr().err
         assert message in reported and reported.count("\n") == 1, reported
-    corrupt = shutil.copytree(kept, tmp_path / "damaged")
+    corrupt = shutil.copytree(kept, tmp_path / "corrupt")
     (gone := next((corrupt / "catalog").iterdir())).unlink()
     assert main(["leaks", str(corrupt)]) == 1 and f"{gone} could not be read: No such file or directory" in capfd.readouterr().err
 
 
-def test_near_duplicates_in_given_splits_are_refused_or_moved(source, tmp_path, capfd):
+def test_near_duplicates_in_given_splits_are_rejected_or_moved(source, tmp_path, capfd):
     given = tmp_path / "in"
     for name in ("ant", "bee"):
         for path in (source / name).iterdir():
-            split = "test" if path.name in ("01.jpg", "02_mirror.jpg", "20.jpg") else "train"
+            split = "test" if path.name in ("01.jpg", "02_flipped.jpg", "20.jpg") else "train"
             (given / split / name).mkdir(parents=True, exist_ok=True)
             shutil.copy(path, given / split / name / path.name)
     call = ["prepare", "--input", str(given), "--output", str(tmp_path / "out"), "--max_bad_fraction=0.1", "--duplicates=group"]
@@ -224,9 +224,9 @@ def test_near_duplicates_in_given_splits_are_refused_or_moved(source, tmp_path, 
     assert main([*call, "--move_to=train"]) == 0
     assert "2 moved to another split" in capfd.readouterr().out
     rows = rows_of(tmp_path / "out")
-    assert rows["test/ant/01.jpg"]["split"] == rows["test/ant/02_mirror.jpg"]["split"] == "train" and rows["test/bee/20.jpg"]["split"] == "test"
+    assert rows["test/ant/01.jpg"]["split"] == rows["test/ant/02_flipped.jpg"]["split"] == "train" and rows["test/bee/20.jpg"]["split"] == "test"
     assert leaks_of(tmp_path / "out")["remaining"]["num_pairs_across_splits"] == 0 and main(["verify", str(tmp_path / "out")]) == 0
-    # With their clusters move whole groups, of which all are counted.
+    # Groups of a cluster move as a whole, and all their images are counted.
     shutil.move(given / "train/ant/05.jpg", given / "test/ant/05.jpg")
     shutil.move(given / "train/ant/06.jpg", given / "test/ant/06.jpg")
     grouped = [*call, "--move_to=train", "--overwrite"]
@@ -237,7 +237,7 @@ def test_near_duplicates_in_given_splits_are_refused_or_moved(source, tmp_path, 
     assert main([*grouped, "--group_pattern=(ant|bee)"]) == 2 and "split 'test' would be empty" in capfd.readouterr().err
 
 
-def test_where_near_duplicates_are_dropped_what_was_placed_stays_and_its_new_near_duplicate_goes_whatever_their_keys(source, tmp_path):
+def test_drop_keeps_earlier_images_and_drops_their_new_near_duplicates(source, tmp_path):
     old, new = tmp_path / "old", tmp_path / "new"
     for folder in (old, new):
         shutil.copytree(source, folder)
@@ -245,18 +245,20 @@ def test_where_near_duplicates_are_dropped_what_was_placed_stays_and_its_new_nea
     for seed in range(12, 24):
         small = to_png(Image.fromarray(noise(seed, 8, 8)).resize((48, 36), Image.Resampling.BICUBIC))
         write_files(new, {f"ant/{seed - 12:02d}_new.png" if seed % 2 else f"bee/{seed:02d}_new.png": small})
-    (new / "ant/00.jpg").unlink()  # of which a copy was left out
+    (new / "ant/00.jpg").unlink()  # the dataset does not have its copy
     grown = rows_of(prepare(new, tmp_path / "grown", "--duplicates=drop", f"--splits_from={tmp_path / 'first'}"))
     assert set(grown) == {*first, "ant/00_again.jpg"} - {"ant/00.jpg"}
     assert all(grown[key]["split"] == first[key]["split"] for key in set(first) & set(grown))
-    dropped = {line["key"] for line in lines_of(tmp_path / "grown") if line["dropped"]}
+    dropped = {line["key"] for line in near_duplicate_lines(tmp_path / "grown") if line["dropped"]}
     assert dropped >= {f"ant/{seed - 12:02d}_new.png" for seed in range(13, 24, 2)}
-    (tmp_path / "last.csv").write_text("key,split\nant/02_poor.jpg,test\nant/02_mirror.jpg,train\n")  # only of these there is something
+    # The table has only these two keys
+    (tmp_path / "last.csv").write_text("key,split\nant/02_poor.jpg,test\nant/02_flipped.jpg,train\n")
     few = rows_of(prepare(new, tmp_path / "few", "--duplicates=drop", f"--splits_from={tmp_path / 'last.csv'}"))
-    assert few["ant/02_mirror.jpg"]["split"] == "train" and not {"ant/02.jpg", "ant/02_poor.jpg"} & set(few), "the first that was placed"
+    assert few["ant/02_flipped.jpg"]["split"] == "train"
+    assert not {"ant/02.jpg", "ant/02_poor.jpg"} & set(few), "only the first image with an earlier split is kept"
 
 
-def test_near_duplicates_that_were_placed_apart_are_refused_or_moved(source, plain, tmp_path, capfd):
+def test_near_duplicates_in_different_earlier_splits_are_rejected_or_moved(source, plain, tmp_path, capfd):
     first = rows_of(plain)
     call = ["prepare", "--input", str(source), "--output", str(tmp_path / "out"), "--max_bad_fraction=0.1", SPLITS]
     call += [f"--splits_from={plain}", "--duplicates=group"]
@@ -277,7 +279,7 @@ def test_near_duplicates_that_were_placed_apart_are_refused_or_moved(source, pla
     assert leaks_of(tmp_path / "out")["remaining"]["num_pairs_across_splits"] == 0 and leaks_of(tmp_path / "out")["detected"]["num_moved"] == len(moved)
 
 
-def test_a_split_whose_images_were_all_moved_is_told_of_with_what_helps(source, tmp_path, capfd):
+def test_split_emptied_by_move_to_is_rejected_with_a_suggestion(source, tmp_path, capfd):
     for path in sorted((source / "ant").glob("0[0-4].jpg")):
         for split in ("train", "validation") if path.name < "02" else ("train",):
             write_files(tmp_path / "in" / split / "ant", {path.name: path.read_bytes()})
@@ -290,7 +292,7 @@ def test_a_split_whose_images_were_all_moved_is_told_of_with_what_helps(source, 
         assert main([*call, *advised]) == 0
 
 
-def test_images_that_cannot_be_compared_are_counted_as_dead_letters_and_too_many_fail_the_run(source, tmp_path, capfd, monkeypatch):
+def test_images_that_cannot_be_hashed_are_dead_letters(source, tmp_path, capfd, monkeypatch):
     counted, count_in_beam = Counter(), progress.count_in_beam
     monkeypatch.setattr(progress, "count_in_beam", lambda counts: (counted.update(counts), count_in_beam(counts)))
     call = ["prepare", "--input", str(source), "--output", str(tmp_path / "out"), "--duplicates=drop", SPLITS]
@@ -305,12 +307,12 @@ def test_images_that_cannot_be_compared_are_counted_as_dead_letters_and_too_many
     assert not (tmp_path / "out").exists() and not (tmp_path / "none").exists()
 
 
-def test_records_that_cannot_be_compared_are_told_in_one_line(tmp_path, capfd):
+def test_leaks_rejects_unsuitable_records_in_one_line(tmp_path, capfd):
     image = to_png(Image.fromarray(noise(0, 8, 8)))
     cases = {
         "two": ([example({"image": image}), example({"image": [image, image]})], "record 1 has 2 values of 'image'"),
         "none": ([example({"a": b"text", "b": 5})], "a, b"),
-        "no example": ([example({"image": image}), b"no example"], "no example.tfrecord: "),
+        "invalid example": ([example({"image": image}), b"no example"], "invalid example.tfrecord: "),
     }
     for name, (records, message) in cases.items():
         path = write_records(tmp_path / f"{name}.tfrecord", records)
@@ -328,17 +330,17 @@ def test_records_that_cannot_be_compared_are_told_in_one_line(tmp_path, capfd):
 
 
 def records_of(*labels: Any, first: int = 0) -> list[bytes]:
-    """Records of the pictures from one on, with their labels."""
+    """Returns records of consecutive pictures with the given labels."""
     images = (to_png(Image.fromarray(noise(seed, 8, 8))) for seed in range(first, first + len(labels)))
     return [example({"image": image, "label": label}) for image, label in zip(images, labels)]
 
 
-def test_shards_of_others_are_splits_by_their_names_without_the_number(tmp_path, capfd):
+def test_parts_of_leaks_are_named_by_files_without_shard_numbers(tmp_path, capfd):
     ones, others = records_of(0, 1, 2, 3), records_of(0, 1, 5, 3)
     files = {
         "train-00000-of-00002": ones[:2],
-        "train-00001-of-00002": others[:2],  # near-duplicates of the first, in the same split
-        "train-00000-of-00003.tfrecord": records_of(9, first=20),  # of another set of shards
+        "train-00001-of-00002": others[:2],  # near-duplicates of the first shard in the same split
+        "train-00000-of-00003.tfrecord": records_of(9, first=20),  # another set of shards
         "other.tfrecord-00000-of-00001": records_of(9, first=21),
         "single.tfrecord": ones[2:],
         "test/train.tfrecord-00000-of-00002": others[2:],
@@ -362,7 +364,7 @@ def test_shards_of_others_are_splits_by_their_names_without_the_number(tmp_path,
 
 
 @pytest.mark.parametrize(("labels", "others", "expected"), [((b"ant", b"bee"), (b"ant", b"fly"), 1), (([1, 0], [2]), ([0, 1], [3]), 1), ((0.5, 1.5), (2.5, 3.5), 0)])
-def test_labels_of_others_are_texts_sets_or_numbers_that_are_classes(labels, others, expected, tmp_path, capfd):
+def test_leaks_compares_texts_sets_and_integer_labels(labels, others, expected, tmp_path, capfd):
     paths = [write_records(tmp_path / f"{name}.tfrecord", records_of(*some)) for name, some in (("a", labels), ("b", others))]
     assert main(["leaks", *map(str, paths), "--json"]) == 1
     across = json.loads(capfd.readouterr().out)
@@ -372,8 +374,8 @@ def test_labels_of_others_are_texts_sets_or_numbers_that_are_classes(labels, oth
     assert json.loads(capfd.readouterr().out)["labels"]["num_conflicts"] == expected
 
 
-def test_what_was_compared_by_its_bytes_alone_is_found_in_another_dataset(source, tmp_path, capfd):
-    """Its catalog has no perceptual hash, and that of the other one the bytes at the source of images that are stored as others."""
+def test_images_compared_by_bytes_are_found_in_another_dataset(source, tmp_path, capfd):
+    """One catalog has no perceptual hashes. The other catalog has hashes of the source files of re-encoded images."""
     source = write_files(shutil.copytree(source, tmp_path / "in"), {"bee/page.gif": encode(np.full((30, 40), 255, np.uint8), "GIF")})
     visual_hashes = prepare(source, tmp_path / "looks", "--duplicates=keep")
     exact = prepare(source, tmp_path / "exact", "--duplicates=keep", "--exact_only")
@@ -386,11 +388,12 @@ def test_what_was_compared_by_its_bytes_alone_is_found_in_another_dataset(source
     num_images = sum(actual[visual_hashes,]["parts"].values())
     assert actual[visual_hashes,] == actual[exact,] and actual[visual_hashes,]["num_pairs"] == 6 and actual[visual_hashes,]["num_by_bytes"] == 4
     for directories in list(actual)[2:]:
-        assert actual[directories]["num_pairs"] == 4 * 6 + num_images, f"{directories}: each pair of either, and each image with itself"
+        assert actual[directories]["num_pairs"] == 4 * 6 + num_images, directories
 
 
-def test_tensors_of_any_size_are_compared_by_their_bytes(tmp_path, capfd):
-    arrays = {f"ant/{number}.npy": np.full((2 + number % 7, 3, 2), number % 9, np.float32) for number in range(12)}  # 9 to 11 are of other sizes
+def test_tensors_of_different_sizes_are_compared_by_bytes(tmp_path, capfd):
+    # 9 to 11 have the values of 0 to 2 but other sizes
+    arrays = {f"ant/{number}.npy": np.full((2 + number % 7, 3, 2), number % 9, np.float32) for number in range(12)}
     arrays["ant/again.npy"] = arrays["ant/3.npy"]
     files = {}
     for name, array in arrays.items():
@@ -406,30 +409,30 @@ def test_tensors_of_any_size_are_compared_by_their_bytes(tmp_path, capfd):
         assert (actual["num_pairs"], actual["num_by_bytes"]) == (num_pairs, 13 * len(directories)), directories
 
 
-HEADS = {  # key -> weather, ground, tags; of alike images the first two differ in the weather, the others in their tags
+LABELS = {  # weather, ground and tags by key; one cluster differs in the weather, another in the tags
     "ant/01.jpg": ("sun", "sand", "a;b"),
     "bee/01_small.png": ("rain", "sand", "b;a"),
     "ant/02.jpg": ("sun", "sand", "a"),
-    "ant/02_mirror.jpg": ("sun", "sand", ""),
+    "ant/02_flipped.jpg": ("sun", "sand", ""),
     "ant/02_poor.jpg": ("sun", "sand", "a"),
     **{f"{'ant' if seed < 12 else 'bee'}/{seed:02d}.jpg": ("sun", ("sand", "mud")[seed % 2], "b") for seed in range(3, 24)},
 }
 CONFLICTS = [
     {"feature": "weather", "images": [{"key": "ant/01.jpg", "label": "sun"}, {"key": "bee/01_small.png", "label": "rain"}]},
-    {"feature": "tags", "images": [{"key": "ant/02.jpg", "label": ["a"]}, {"key": "ant/02_mirror.jpg", "label": []}]},
+    {"feature": "tags", "images": [{"key": "ant/02.jpg", "label": ["a"]}, {"key": "ant/02_flipped.jpg", "label": []}]},
 ]
 
 
-def test_labels_of_every_kind_that_disagree_are_told_with_their_features(source, tmp_path, capfd):
-    """With several heads, of which one has any number of classes: their order says nothing."""
-    rows = ["image,weather,ground,tags", *(",".join([key, *labels]) for key, labels in HEADS.items())]
+def test_label_conflicts_are_reported_for_each_feature(source, tmp_path, capfd):
+    """Several labels are compared separately, and the order of multiple labels is ignored."""
+    rows = ["image,weather,ground,tags", *(",".join([key, *labels]) for key, labels in LABELS.items())]
     (tmp_path / "rows.csv").write_text("\n".join(rows) + "\n")
     heads = ["--label=weather", "--label=ground", "--label=tags:multi_label", "--label_separator=;", f"--image_root={source}"]
     output = prepare(tmp_path / "rows.csv", tmp_path / "out", "--duplicates=group", *heads)
     reported, leaks = capfd.readouterr(), leaks_of(output)
     for labels in (leaks["detected"], leaks["remaining"]["labels"]):
         assert (labels["num_conflicts"], labels["num_conflicts_of"]) == (2, {"ground": 0, "tags": 1, "weather": 1}) and labels["conflicts"] == CONFLICTS
-    (line,) = (line for line in lines_of(output) if line["key"] == "bee/01_small.png")
+    (line,) = (line for line in near_duplicate_lines(output) if line["key"] == "bee/01_small.png")
     assert line["labels"] == {"ground": "sand", "tags": ["a", "b"], "weather": "rain"}
     assert "with different labels: 2, " in reported.err and "'ant/01.jpg' is 'sun', 'bee/01_small.png' is 'rain'" in reported.err
     assert set(leaks["classes"]) == {"ground", "tags", "weather"} and set(leaks["classes"]["tags"]) == {"a", "b"}
@@ -438,7 +441,7 @@ def test_labels_of_every_kind_that_disagree_are_told_with_their_features(source,
     assert main(["leaks", str(output)]) == 0
     reported = capfd.readouterr().out
     assert "2 near-duplicate clusters with different labels (1 of tags, 1 of weather), for example\n    weather: ant/01.jpg: sun, bee/01_small.png: rain\n" in reported
-    assert "    tags: ant/02.jpg: a, ant/02_mirror.jpg: none\n" in reported and "class shares of ground: train " in reported
+    assert "    tags: ant/02.jpg: a, ant/02_flipped.jpg: none\n" in reported and "class shares of ground: train " in reported
     for catalog in (output / "catalog").iterdir():
         catalog.unlink()
     manifest = json.loads((output / dataset_format.MANIFEST).read_text())
@@ -446,10 +449,10 @@ def test_labels_of_every_kind_that_disagree_are_told_with_their_features(source,
         shard |= {"catalog": "", "catalog_bytes": 0, "catalog_crc32c": 0}
     (output / dataset_format.MANIFEST).write_text(json.dumps(manifest))
     assert main(["leaks", str(output), "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["labels"] == leaks["remaining"]["labels"], "from the records as from the catalogs"
+    assert json.loads(capfd.readouterr().out)["labels"] == leaks["remaining"]["labels"]
 
 
-def test_an_edited_certificate_is_found(grouped, tmp_path, capfd):
+def test_verify_detects_an_edited_leaks_file(grouped, tmp_path, capfd):
     path = pathlib.Path(shutil.copytree(grouped, tmp_path / "out")) / dataset_format.LEAKS
     text = path.read_text()
     for old, new in (('"num_pairs_across_splits": 0', '"num_pairs_across_splits": 1'), ('"num_by_bytes": 3', '"num_by_bytes": NaN'), ('"ant": {', '"ape": {'), ('"checksum"', '"check"')):
@@ -460,8 +463,8 @@ def test_an_edited_certificate_is_found(grouped, tmp_path, capfd):
     assert main(["verify", str(tmp_path / "out"), "--quick"]) == 0
 
 
-def test_groups_that_share_a_near_duplicate_are_one_and_only_the_same_bytes_are_if_so_asked(source, tmp_path):
-    pattern = "--group_pattern=[0-9][0-9]|page|cut"  # ant/00 and bee/… are groups of their own by their numbers
+def test_groups_with_a_shared_near_duplicate_are_joined(source, tmp_path):
+    pattern = "--group_pattern=[0-9][0-9]|page|cut"  # ant/00 and bee/… have separate groups by their numbers
     joined = prepare(source, tmp_path / "joined", "--duplicates=group", "--group_pattern=^[a-z]+/[0-9pc]")
     groups = {row["group"] for row in rows_of(joined).values()}
     assert leaks_of(joined)["detected"]["num_joined"] == 1 and groups == {"ant/0", "ant/1", "ant/p", "bee/1", "bee/2", "bee/p"}
@@ -470,11 +473,11 @@ def test_groups_that_share_a_near_duplicate_are_one_and_only_the_same_bytes_are_
         path.unlink()
     assert main(["repair", str(joined)]) == 0 and digest(joined) == before
     exact = prepare(source, tmp_path / "exact", "--duplicates=group", "--exact_only", "--check=header", pattern)
-    assert {line["key"] for line in lines_of(exact)} == {*NEAR_DUPLICATES[0], *NEAR_DUPLICATES[3]}
+    assert {line["key"] for line in near_duplicate_lines(exact)} == {*NEAR_DUPLICATES[0], *NEAR_DUPLICATES[3]}
     assert leaks_of(exact)["detected"]["distance"] is None and rows_of(exact)["ant/04.jpg"]["perceptual_hash"] is None
 
 
-def test_frames_that_look_like_each_other_come_together_though_not_all_pairs_are_counted(tmp_path, monkeypatch, capfd):
+def test_large_clusters_stay_together_without_counting_all_pairs(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(visual_groups, "_MAX_EDGES", 30)
     monkeypatch.setattr(visual_groups, "_CROWDS", (None, 4))
     picture = Image.fromarray(noise(0, 8, 8)).resize((96, 72), Image.Resampling.BICUBIC)
@@ -482,19 +485,19 @@ def test_frames_that_look_like_each_other_come_together_though_not_all_pairs_are
     output = prepare(write_files(tmp_path / "in", {**files, "bee/0.jpg": to_jpeg(picture.rotate(180))}), tmp_path / "out", "--duplicates=group")
     reported = capfd.readouterr()
     assert "at least " in reported.out and "too many images are similar" in reported.err
-    leaks, lines = leaks_of(output), lines_of(output)
+    leaks, lines = leaks_of(output), near_duplicate_lines(output)
     assert {line["key"] for line in lines} == set(files) and {line["cluster"] for line in lines} == {"ant/30.jpg"}
     assert not leaks["detected"]["counts_all_pairs"] and not leaks["remaining"]["counts_all_pairs"] and leaks["remaining"]["num_pairs_across_splits"] == 0
 
 
-def test_a_run_that_failed_amid_its_shards_is_gone_on_from(source, grouped, tmp_path, monkeypatch):
+def test_run_resumes_after_a_failure_while_writing_shards(source, grouped, tmp_path, monkeypatch):
     def fail(*unused: Any) -> None:
-        raise shard_writer.StorageError("no room")
+        raise shard_writer.StorageError("disk full")
 
     monkeypatch.setattr("beam_pipelines.shards.write_shards.finish_shard", fail)
     prepare(source, tmp_path / "out", "--duplicates=group", "--stratify", expected=1)
     monkeypatch.undo()
-    monkeypatch.setattr("beam_pipelines.shards.hash_images.hash_some", None)  # nothing is hashed again
+    monkeypatch.setattr("beam_pipelines.shards.hash_images.hash_some", None)  # images must not be hashed again
     prepare(source, tmp_path / "out", "--duplicates=group", "--stratify", "--resume")
     assert digest(tmp_path / "out") == digest(grouped)
 

@@ -1,4 +1,4 @@
-"""Whole groups, as near to the shares as they allow."""
+"""Tests that groups are assigned to splits as a whole and as near to the requested fractions as possible."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,18 +9,19 @@ SIZES = st.lists(st.integers(1, 30), min_size=1, max_size=40)
 
 
 def assign(sizes: list[int], shares: list[int]) -> list[int]:
-    """What each split gets of one stratum."""
+    """Returns the number of inputs of each split after the assignment of groups in one stratum."""
     needs = Needs([sum(sizes)], shares, sum(shares))
     placed = assign_groups((WaitingGroup(b"%d" % index, [(0, size)]) for index, size in enumerate(sorted(sizes, reverse=True))), needs)
-    got = [sum(size for size, split in zip(sorted(sizes, reverse=True), placed) if split == item) for item in range(len(shares))]
-    assert needs.of_strata == [[sum(sizes) * share - sum(shares) * num for share, num in zip(shares, got)]]
-    return got
+    pairs = list(zip(sorted(sizes, reverse=True), placed))
+    totals = [sum(size for size, split in pairs if split == item) for item in range(len(shares))]
+    assert needs.of_strata == [[sum(sizes) * share - sum(shares) * num for share, num in zip(shares, totals)]]
+    return totals
 
 
 @given(SIZES, st.lists(st.integers(1, 9), min_size=1, max_size=4))
-def test_no_split_is_further_above_its_share_than_its_last_group(sizes, shares):
-    got = assign(sizes, shares)
-    for num, share in zip(got, shares, strict=True):
+def test_split_exceeds_its_share_by_less_than_one_group(sizes, shares):
+    totals = assign(sizes, shares)
+    for num, share in zip(totals, shares, strict=True):
         assert num * sum(shares) < sum(sizes) * share + max(sizes) * sum(shares)
 
 
@@ -29,14 +30,14 @@ def test_equal_groups_give_equal_folds():
     assert assign([1] * 100, [8, 1, 1]) == [80, 10, 10]
 
 
-def test_strata_are_balanced_each_for_itself():
+def test_strata_are_balanced_separately():
     needs = Needs([60, 60], [1, 1], 2)
     groups = [WaitingGroup(b"%d" % index, [(index % 2, 10)]) for index in range(12)]
     placed = assign_groups(groups, needs)
     assert needs.of_strata == [[0, 0], [0, 0]] and needs.crossings == {} and len(placed) == 12
 
 
-def test_the_group_that_stands_in_the_way_is_known():
+def test_group_that_exceeds_a_share_is_recorded():
     needs = Needs([100], [9, 1], 10)
     assert assign_groups([WaitingGroup(b"large", [(0, 96)]), WaitingGroup(b"small", [(0, 4)])], needs) == [0, 1]
     assert needs.crossings == {(0, 0): (b"large", 96)}

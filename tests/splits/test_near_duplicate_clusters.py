@@ -1,4 +1,4 @@
-"""Clusters of images that are alike: whole where they are small and near, cut where a chain connects what is not alike, whatever the order."""
+"""Tests of near-duplicate clusters: near images are joined, and chains of images that are not near are cut."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from beam_pipelines.splits.near_duplicate_clusters import cluster_candidates, fi
 
 
 def make_rows(values: list[int], contents: list[int] | None = None, has_visual_hash: bool = True) -> np.ndarray:
-    """Images of which nothing but the first words of their hashes differs."""
+    """Returns rows of images whose hashes differ only in the first word."""
     rows = np.zeros(len(values), HASH_ROW)
     rows["visual_hash"][:, 0] = values
     rows["content"][:, 0] = contents if contents is not None else np.arange(len(values))
@@ -22,7 +22,7 @@ def make_rows(values: list[int], contents: list[int] | None = None, has_visual_h
 
 
 def clusters_of(rows: np.ndarray, ranks: np.ndarray | None = None, distance: int = 8) -> tuple[set[frozenset[int]], int, int, list[int]]:
-    """Sets of the ranks of images; pairs, pairs that are cut, ranks of what was cut."""
+    """Returns sets of image ranks, the numbers of pairs and of pairs that are cut, and the ranks of the cut images."""
     ranks = np.arange(len(rows)) if ranks is None else ranks
     visual_hashes = group_by_hash(rows)
     edges, _ = join_edges(find_edges(visual_hashes.hashes, distance, part) for part in search_parts(len(visual_hashes.hashes)))
@@ -36,49 +36,49 @@ def clusters_of(rows: np.ndarray, ranks: np.ndarray | None = None, distance: int
     return {frozenset(cluster) for cluster in clusters.values() if len(cluster) > 1}, actual.num_pairs, actual.num_pairs_cut, cut
 
 
-def flipped(value: int, *bits: int) -> int:
+def flip_bits(value: int, *bits: int) -> int:
     for bit in bits:
         value ^= 1 << bit
     return value
 
 
-def test_a_chain_is_cut_and_a_cluster_is_not() -> None:
-    near = [0, flipped(0, *range(8)), flipped(0, *range(16))]  # end to end 16 bits
+def test_chain_is_cut_but_cluster_is_not() -> None:
+    near = [0, flip_bits(0, *range(8)), flip_bits(0, *range(16))]  # the ends differ in 16 bits
     assert clusters_of(make_rows(near)) == ({frozenset({0, 1, 2})}, 2, 0, [])
-    chain = [flipped(0, *range(8 * link)) for link in range(7)]
+    chain = [flip_bits(0, *range(8 * link)) for link in range(7)]
     clusters, num_pairs, num_cut, cut = clusters_of(make_rows(chain))
     assert (num_pairs, len(cut)) == (6, 1) and num_cut == 6 - sum(len(cluster) - 1 for cluster in clusters) > 0
-    assert all(max(item) - min(item) <= 2 for item in clusters), "each is a star"
+    assert all(max(item) - min(item) <= 2 for item in clusters), "each cluster has a centre"
 
 
-def test_what_shows_nothing_is_alike_by_its_bytes_alone_and_stays_whole_however_much_there_is() -> None:
+def test_blank_images_are_clustered_by_bytes_without_a_size_limit() -> None:
     rows = make_rows([7] * 500, [1] * 300 + [2] * 200, has_visual_hash=False)
     assert clusters_of(rows) == ({frozenset(range(300)), frozenset(range(300, 500))}, 300 * 299 // 2 + 200 * 199 // 2, 0, [])
 
 
-def test_images_of_one_hash_that_are_too_many_stay_together_by_their_bytes() -> None:
+def test_too_many_images_with_one_hash_are_clustered_by_bytes() -> None:
     clusters, num_pairs, num_cut, cut = clusters_of(make_rows([7] * 150, [1] * 140 + list(range(10, 20))))
     assert clusters == {frozenset(range(140))} and cut == [0]
     assert num_pairs == 150 * 149 // 2 and num_cut == num_pairs - 140 * 139 // 2
 
 
-def test_a_mirrored_image_is_alike() -> None:
-    rows = make_rows([0x0E0F0F0F_0F0F0F0E, 0x3333333333333332, flipped(0x0E0F0F0F_0F0F0F0E ^ MIRROR, 3, 9, 40)])
+def test_flipped_image_is_a_near_duplicate() -> None:
+    rows = make_rows([0x0E0F0F0F_0F0F0F0E, 0x3333333333333332, flip_bits(0x0E0F0F0F_0F0F0F0E ^ MIRROR, 3, 9, 40)])
     rows["visual_hash"][:, 1:] = [[1, 2, 3], [1, 2, 3], [1, 2 ^ MIRROR, 3 ^ (2**64 - 1)]]
     assert clusters_of(rows)[0] == {frozenset({0, 2})}
     with pytest.raises(ValueError, match="from 0 to 8"):
         clusters_of(rows, distance=9)
 
 
-def test_what_is_near_in_the_lowest_frequencies_alone_is_not_alike() -> None:
-    rows = make_rows([0, flipped(0, 3), flipped(0, 5)])
+def test_images_that_differ_in_finer_frequencies_are_not_near_duplicates() -> None:
+    rows = make_rows([0, flip_bits(0, 3), flip_bits(0, 5)])
     rows["visual_hash"][:, 1] = [0, 2**64 - 1, 0]
     rows["visual_hash"][:, 2] = [0, 1, 2**32 - 1]
     assert clusters_of(rows) == ({frozenset({0, 2})}, 1, 0, [])
 
 
 def make_frames(num: int, num_bits: int, share: float) -> np.ndarray:
-    """Frames of one camera: so many bits of the first word are set at random, each in a share of them, and a few of the others."""
+    """Returns images like frames of one camera, with random bits in the first word and few random bits elsewhere."""
     random = np.random.default_rng(0)
     rows = make_rows([0] * num)
     is_set = np.zeros((num, 4, 64), bool)
@@ -90,7 +90,7 @@ def make_frames(num: int, num_bits: int, share: float) -> np.ndarray:
 
 @pytest.mark.slow(2)
 @pytest.mark.parametrize(("num", "num_bits", "share", "max_edges"), [(3000, 12, 0.3, 1 << 20), (700, 16, 0.4, 30_000), (700, 62, 0.05, 30_000)])
-def test_of_thousands_that_look_like_each_other_some_stand_for_the_others(num: int, num_bits: int, share: float, max_edges: int, monkeypatch) -> None:
+def test_large_crowds_are_connected_by_representatives(num: int, num_bits: int, share: float, max_edges: int, monkeypatch) -> None:
     monkeypatch.setattr(visual_groups, "_MAX_EDGES", max_edges)
     others = np.random.default_rng(1).integers(0, 2**64, (300, 4), dtype=np.uint64) & np.uint64(2**64 - 2)
     rows = np.concatenate([make_frames(num, num_bits, share), make_rows([0] * 600)])
@@ -98,19 +98,20 @@ def test_of_thousands_that_look_like_each_other_some_stand_for_the_others(num: i
     visual_hashes = group_by_hash(rows)
     actual = [find_edges(visual_hashes.hashes, 8, part) for part in search_parts(len(visual_hashes.hashes))]
     edges, are_all = join_edges(actual)
-    assert not are_all and len(edges) <= 3 * (max_edges + num), "as many in each band"
+    assert not are_all and len(edges) <= 3 * (max_edges + num), "each of the bands has a limit"
     assert (hash_distance(visual_hashes.hashes[edges[:, 0], 0] ^ visual_hashes.hashes[edges[:, 1], 0]) <= 8).all()
     labels = components(visual_hashes.num, edges)[visual_hashes.of_images]
     largest = np.bincount(labels[:num]).max()
-    assert largest > 0.9 * num, "they are connected, by those that stand for them"
-    assert (labels[num : num + 300] == labels[num + 300 :]).all() and len(np.unique(labels[num:])) == 300, "and no others miss their near_duplicates"
+    assert largest > 0.9 * num, "representatives connect the crowd"
+    assert (labels[num : num + 300] == labels[num + 300 :]).all()
+    assert len(np.unique(labels[num:])) == 300, "other images must keep their near-duplicates"
     order = np.random.default_rng(2).permutation(len(rows))
-    assert (group_by_hash(rows[order]).hashes == visual_hashes.hashes).all(), "what is found follows from the hashes, which are in order"
+    assert (group_by_hash(rows[order]).hashes == visual_hashes.hashes).all(), "the order of images must not matter"
     clusters, num_pairs, num_cut, cut = clusters_of(rows)
     assert all(max(cluster) < num or len(cluster) == 2 for cluster in clusters) and cut and 0 < num_cut < num_pairs
 
 
-def test_pairs_that_all_meet_in_one_band_are_all_counted(monkeypatch) -> None:
+def test_all_pairs_in_one_band_are_counted(monkeypatch) -> None:
     monkeypatch.setattr(visual_groups, "_MAX_EDGES", 3000)
     words = np.random.default_rng(3).integers(0, 2**63, 400).tolist()
     visual_hashes = group_by_hash(make_rows([2 * word ^ flip for word in words for flip in (0, 2, 4, 8)]))
@@ -118,19 +119,19 @@ def test_pairs_that_all_meet_in_one_band_are_all_counted(monkeypatch) -> None:
     assert are_all and len(edges) == 6 * 400
 
 
-def test_what_no_look_can_stand_for_is_refused(monkeypatch) -> None:
+def test_too_many_similar_images_are_rejected(monkeypatch) -> None:
     monkeypatch.setattr(visual_groups, "_MAX_EDGES", 5)
     with pytest.raises(UserError, match="--exact_only"):
-        clusters_of(make_rows([flipped(0, bit) for bit in range(4)]))
+        clusters_of(make_rows([flip_bits(0, bit) for bit in range(4)]))
 
 
 @pytest.mark.slow
 @given(st.integers(0, 2**32), st.integers(2, 80), st.integers(0, 8))
-def test_clusters_are_alike_from_end_to_end_whatever_the_order(seed: int, num: int, distance: int) -> None:
+def test_clusters_have_a_limited_diameter_and_do_not_depend_on_the_order(seed: int, num: int, distance: int) -> None:
     random = np.random.default_rng(seed)
-    values = [flipped(1 << 60, *random.choice(np.arange(1, 25), random.integers(0, 12), replace=False).tolist()) for _ in range(num)]
+    values = [flip_bits(1 << 60, *random.choice(np.arange(1, 25), random.integers(0, 12), replace=False).tolist()) for _ in range(num)]
     rows = make_rows(values, random.integers(0, 5, num).tolist())
-    rows["content"][:, 0] += rows["visual_hash"][:, 0]  # images of the same bytes have the same hash
+    rows["content"][:, 0] += rows["visual_hash"][:, 0]  # equal bytes imply equal hashes
     actual = clusters_of(rows, distance=distance)
     order = random.permutation(num)
     assert clusters_of(rows[order], order, distance) == actual
@@ -142,11 +143,11 @@ def test_clusters_are_alike_from_end_to_end_whatever_the_order(seed: int, num: i
     num_within = sum(int(np.triu(differing[np.ix_(some, some)] <= distance, 1).sum()) for some in map(sorted, actual[0]))
     assert actual[1] == num_pairs and actual[2] == num_pairs - num_within
     for item, other in zip(*np.nonzero(np.triu(differing == 0, 1))):
-        assert any({item, other} <= cluster for cluster in actual[0]), "images of one hash stay together"
+        assert any({item, other} <= cluster for cluster in actual[0]), "images with equal hashes must stay together"
 
 
 @given(st.integers(1, 40), st.lists(st.tuples(st.integers(0, 39), st.integers(0, 39)), max_size=60))
-def test_components_are_what_a_search_finds(num: int, pairs: list[tuple[int, int]]) -> None:
+def test_components_match_a_simple_search(num: int, pairs: list[tuple[int, int]]) -> None:
     edges = np.array([(item, other) for item, other in pairs if item < num and other < num], np.int64).reshape(-1, 2)
     labels = list(range(num))
     for _ in range(num):

@@ -1,4 +1,4 @@
-"""Options on splits that do not go together, or not with the inputs: one line each, before any work."""
+"""Tests that conflicting or invalid options about splits are rejected with one line before any work."""
 
 import errno
 import json
@@ -29,8 +29,8 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     (folder / "unlabelled.csv").write_text("\n".join(["image,label", *unlabelled]) + "\n")
     box = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 2, 2], "area": 4, "iscrowd": 0}
     images = [{"id": 1, "file_name": "00.jpg", "width": 8, "height": 8}]
-    of_coco = {"images": images, "annotations": [box], "categories": [{"id": 1, "name": "ant"}]}
-    (folder / "images" / "coco.json").write_text(json.dumps(of_coco))
+    coco = {"images": images, "annotations": [box], "categories": [{"id": 1, "name": "ant"}]}
+    (folder / "images" / "coco.json").write_text(json.dumps(coco))
     (folder / "third.csv").write_text("key,split\nant/000.jpg,train\nant/001.jpg,val\nbee/000.jpg,validation\n")
     (folder / "twice.csv").write_text("key,split\nant/000.jpg,train\nant/000.jpg,validation\n")
     (folder / "half.csv").write_text("key,split\nant/000.jpg,train\nant/001.jpg,\n")
@@ -44,20 +44,20 @@ def inputs(tmp_path_factory) -> pathlib.Path:
 
 
 CASES = {
-    "shares and folds": ("classes", ["--splits=train=1", "--folds=3"], "--splits and --folds cannot"),
+    "fractions and folds": ("classes", ["--splits=train=1", "--folds=3"], "--splits and --folds cannot"),
     "names that differ in case": ("classes", ["--splits=train=0.5,Train=0.5"], "train, Train differ only in case"),
     "one fold": ("classes", ["--folds=1"], "--folds=1:"),
-    "a column and a pattern": ("rows.csv", ["--group=patient", "--group_pattern=x"], "--group and --group_pattern cannot"),
-    "a column of folders": ("classes", ["--group=patient"], "--group_pattern"),
-    "no such column": ("rows.csv", ["--group=pateint"], "'pateint' (--group)"),
+    "column and pattern": ("rows.csv", ["--group=patient", "--group_pattern=x"], "--group and --group_pattern cannot"),
+    "group column without a table": ("classes", ["--group=patient"], "--group_pattern"),
+    "unknown column": ("rows.csv", ["--group=pateint"], "'pateint' (--group)"),
     "rows without a group": ("rows.csv", ["--group=patient"], "rows.csv:2: column 'patient' is empty"),
     "folds without an example": ("classes", ["--folds=40"], "--folds=40"),
-    "a bad pattern": ("classes", ["--group_pattern=("], "--group_pattern=(: missing ), unterminated subpattern"),
+    "invalid pattern": ("classes", ["--group_pattern=("], "--group_pattern=(: missing ), unterminated subpattern"),
     "keys without a group": ("classes", ["--group_pattern=ant"], "12 of 24 keys: 'bee/000.jpg', 'bee/001.jpg', 'bee/002.jpg' and 9 more"),
-    "no such feature": ("rows.csv", ["--feature=city", "--stratify=ctiy"], "did you mean 'city'? Choose one of label, city, or add --feature ctiy"),
-    "no feature that is fit": ("rows.csv", ["--feature=ages=age:float", "--stratify=age"], "Use --stratify label, or add --feature age"),
+    "unknown feature": ("rows.csv", ["--feature=city", "--stratify=ctiy"], "did you mean 'city'? Choose one of label, city, or add --feature ctiy"),
+    "no suitable feature": ("rows.csv", ["--feature=ages=age:float", "--stratify=age"], "Use --stratify label, or add --feature age"),
     "no label": ("classes", ["--label=none", "--stratify"], "Omit --stratify"),
-    "a number": ("rows.csv", ["--feature=age:float", "--stratify=age"], "--stratify=age: is of kind float"),
+    "numeric feature": ("rows.csv", ["--feature=age:float", "--stratify=age"], "--stratify=age: is of kind float"),
     "rows without a value": ("rows.csv", ["--feature=city", "--stratify=label,city"], "'images/05.jpg'"),
     "rows without a class": ("unlabelled.csv", ["--stratify"], "unlabelled.csv:2: column 'label' is"),
     "objects without a label": (
@@ -65,35 +65,35 @@ CASES = {
         ["--source=coco", "--stratify"],
         "--stratify objects/label",
     ),
-    "twice": ("classes", ["--stratify=label,label"], "--stratify=label,label: "),
-    "nothing to divide": ("classes", ["--divide="], "--divide=:"),
-    "no earlier splits": ("classes", ["--splits_from=nowhere"], "--splits_from="),
-    "no such file": ("classes", ["--splits_from=nowhere.csv"], "nowhere.csv: No such file or directory"),
-    "a table of something else": ("classes", ["--splits_from=columns.csv"], "columns.csv: Column 'key'"),
-    "a Parquet file of something else": ("classes", ["--splits_from=columns.parquet"], "'key'; the columns are name, split"),
+    "repeated feature": ("classes", ["--stratify=label,label"], "--stratify=label,label: "),
+    "empty --divide": ("classes", ["--divide="], "--divide=:"),
+    "missing dataset": ("classes", ["--splits_from=nowhere"], "--splits_from="),
+    "missing file": ("classes", ["--splits_from=nowhere.csv"], "nowhere.csv: No such file or directory"),
+    "CSV file with other columns": ("classes", ["--splits_from=columns.csv"], "columns.csv: Column 'key'"),
+    "Parquet file with other columns": ("classes", ["--splits_from=columns.parquet"], "'key'; the columns are name, split"),
     "splits in a column": ("given.csv", ["--split_column=part", "--stratify"], "--split_column=''"),
     "keys without a split": ("classes", ["--splits_from=half.csv"], "half.csv: "),
-    "no name of a split": ("classes", ["--splits_from=odd.csv"], "'a split'"),
-    "duplicates of what is not decoded": ("classes", ["--duplicates=drop", "--check=header"], "--check=header decodes none"),
-    "duplicates without an image": ("rows.csv", ["--image=none", "--duplicates=drop"], "--duplicates: the examples have no images (--image=none)"),
-    "too far apart": ("classes", ["--duplicates=drop", "--duplicate_distance=9"], "--duplicate_distance=9:"),
-    "a distance of nothing": ("classes", ["--duplicate_distance=4"], "--duplicate_distance needs --duplicates. "),
-    "the usual distance of nothing": ("classes", ["--duplicate_distance=8"], "--duplicate_distance needs --duplicates. "),
-    "no distance of nothing": ("classes", ["--duplicate_distance=0"], "--duplicate_distance needs --duplicates. "),
-    "exact and not exact": ("classes", ["--duplicates=drop", "--exact_only", "--duplicate_distance=4"], "--exact_only and --duplicate_distance cannot"),
-    "exact and the usual distance": ("classes", ["--duplicates=drop", "--exact_only", "--duplicate_distance=8"], "cannot be used together"),
-    "nothing to move": ("classes", ["--duplicates=drop", "--move_to=train"], "--move_to=train: this option needs --duplicates=group"),
-    "a split too many": (
+    "invalid name of a split": ("classes", ["--splits_from=odd.csv"], "'a split'"),
+    "duplicates without decoding": ("classes", ["--duplicates=drop", "--check=header"], "--check=header decodes none"),
+    "duplicates without images": ("rows.csv", ["--image=none", "--duplicates=drop"], "--duplicates: the examples have no images (--image=none)"),
+    "too large distance": ("classes", ["--duplicates=drop", "--duplicate_distance=9"], "--duplicate_distance=9:"),
+    "distance without duplicates": ("classes", ["--duplicate_distance=4"], "--duplicate_distance needs --duplicates. "),
+    "default distance without duplicates": ("classes", ["--duplicate_distance=8"], "--duplicate_distance needs --duplicates. "),
+    "zero distance without duplicates": ("classes", ["--duplicate_distance=0"], "--duplicate_distance needs --duplicates. "),
+    "exact and distance": ("classes", ["--duplicates=drop", "--exact_only", "--duplicate_distance=4"], "--exact_only and --duplicate_distance cannot"),
+    "exact and default distance": ("classes", ["--duplicates=drop", "--exact_only", "--duplicate_distance=8"], "cannot be used together"),
+    "move without groups": ("classes", ["--duplicates=drop", "--move_to=train"], "--move_to=train: this option needs --duplicates=group"),
+    "earlier split without a fraction": (
         "classes",
         ["--splits_from=third.csv", "--splits=train=0.9,validation=0.1"],
         "val=…",
     ),
-    "other splits": ("classes", ["--splits_from=folds.csv"], "fold0=…"),
+    "other earlier splits": ("classes", ["--splits_from=folds.csv"], "fold0=…"),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_does_not_go_together_is_one_line(case, inputs, monkeypatch, capsys):
+def test_conflicting_options_are_rejected_in_one_line(case, inputs, monkeypatch, capsys):
     monkeypatch.chdir(inputs)
     name, options, message = CASES[case]
     assert main(["prepare", "--input", name, "--output", "out", "--estimate", *options]) == 2
@@ -110,9 +110,9 @@ def test_what_does_not_go_together_is_one_line(case, inputs, monkeypatch, capsys
         (["--splits_from=twice.csv"], "1 inputs: 'ant/000.jpg'"),
     ],
 )
-def test_what_only_the_inputs_tell_is_one_line(options, message, inputs, monkeypatch, capsys):
+def test_options_that_conflict_with_the_inputs_are_rejected_in_one_line(options, message, inputs, monkeypatch, capsys):
     monkeypatch.chdir(inputs)
-    monkeypatch.setattr("beam_pipelines.shards.measure.measure_batch", None)  # no image is read
+    monkeypatch.setattr("beam_pipelines.shards.measure.measure_batch", None)  # must not read images
     assert main(["prepare", "--input", "classes", "--output", "out", *options]) == 2
     reported = capsys.readouterr().err
     assert message in reported and reported.count("\n") == 1, reported
@@ -122,16 +122,16 @@ def test_what_only_the_inputs_tell_is_one_line(options, message, inputs, monkeyp
     ("module", "option"),
     [(earlier_splits, "--splits_from=old.csv"), (option_values, "--label_names=names.txt"), (class_tables, "--label_names_from=old")],
 )
-def test_a_store_in_trouble_is_no_wrong_option(module, option, inputs, monkeypatch, capsys):
-    """Another time it may do, so that a scheduler may try again."""
+def test_storage_error_is_not_a_usage_error(module, option, inputs, monkeypatch, capsys):
+    """The exit code tells a scheduler that a retry may succeed."""
 
-    class Troubled:
+    class FailingFiles:
         def exists(self, path):
             raise OSError(errno.EIO, "Input/output error", path)
 
         read = exists
 
     monkeypatch.chdir(inputs)
-    monkeypatch.setattr(module, "files_at", lambda path: Troubled())
+    monkeypatch.setattr(module, "files_at", lambda path: FailingFiles())
     assert main(["prepare", "--input", "classes", "--output", "out", "--estimate", option]) == 1
     assert re.search(r"(old.csv|old|names.txt)\S* could not be read: Input/output error", capsys.readouterr().err)

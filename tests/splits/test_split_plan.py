@@ -1,4 +1,4 @@
-"""Settled splits without Beam: groups stay whole, shares are right, and neither the listing's order nor how it is cut changes anything."""
+"""Tests of planned splits without Beam: groups stay whole, and the listing's order and parts do not matter."""
 
 import contextlib
 import csv
@@ -36,7 +36,7 @@ SHARES = {"train": Fraction("0.7"), "validation": Fraction("0.2"), "test": Fract
 
 @contextlib.contextmanager
 def folder() -> Iterator[pathlib.Path]:
-    """Of one example of a property."""
+    """Context manager that returns a temporary folder for each example of a property test."""
     with tempfile.TemporaryDirectory() as name:
         yield pathlib.Path(name)
 
@@ -48,7 +48,7 @@ def resolve(
     features: Sequence[Feature] = LABEL,
     **options: Any,
 ) -> tuple[dict[str, str], SplitPlan]:
-    """Key -> split, as the stage settles it; and its plan."""
+    """Returns the split of each key, as the stage resolves it, and the plan."""
     with folder() as own:
         config = make_config(directory or own, **{"splits": SHARES, **options})
         batches = [images[number::num_runs] for number in range(num_runs) if images[number::num_runs]]
@@ -62,7 +62,7 @@ def resolve(
         for run in marked:
             references = place(read_marked(run, config), plan, bounds)
             actual |= {key.decode(): references.splits[split] for key, split in zip(references.keys, references.rows["split"].tolist())}
-            assert not references.strata.blob, "what splits are settled by goes no further"
+            assert not references.strata.blob, "strata are not needed after this stage"
     return actual, plan
 
 
@@ -71,7 +71,7 @@ def image(number: int, label: str, group: str = "", split: str | None = None) ->
 
 
 def counts_by(result: dict[str, str], images: Sequence[InputRecord], field: str = "label") -> dict[str, Counter]:
-    """Label, or group -> how many inputs each split has of it."""
+    """Returns the number of inputs in each split, by label or by group."""
     counts: dict[str, Counter] = defaultdict(Counter)
     for item in images:
         counts[getattr(item, field)][result[item.key]] += 1
@@ -83,7 +83,7 @@ LABELS = st.lists(st.sampled_from("aaaaabbc"), min_size=1, max_size=120)
 
 @settings(max_examples=30)
 @given(LABELS, st.integers(1, 4), st.integers(0, 2**32))
-def test_each_class_and_each_split_has_its_share_whatever_the_listing(labels, num_runs, seed):
+def test_classes_and_splits_have_their_shares_in_any_listing_order(labels, num_runs, seed):
     images = [image(number, label) for number, label in enumerate(labels + list("abc") * 10)]
     actual, plan = resolve(images, splits=SHARES, stratify=("label",))
     for label, counts in counts_by(actual, images).items():
@@ -93,7 +93,7 @@ def test_each_class_and_each_split_has_its_share_whatever_the_listing(labels, nu
     assert all(abs(totals[split] - share * len(images)) < 1 for split, share in SHARES.items())
     assert dict(plan.division.num_inputs) == dict(totals) and plan.division.excess is None
     shuffled = random.Random(seed).sample(images, len(images))
-    assert resolve(shuffled, num_runs, stratify=("label",), seed=seed)[0] == actual, "nor does the seed of the shuffle"
+    assert resolve(shuffled, num_runs, stratify=("label",), seed=seed)[0] == actual, "order and seed must not matter"
 
 
 GROUPS = st.lists(st.tuples(st.sampled_from("aab"), st.integers(0, 12)), min_size=30, max_size=120)
@@ -102,7 +102,7 @@ GROUPS = st.lists(st.tuples(st.sampled_from("aab"), st.integers(0, 12)), min_siz
 @pytest.mark.slow
 @settings(max_examples=30)
 @given(GROUPS, st.integers(1, 4), st.integers(0, 2**32))
-def test_no_group_straddles_and_the_same_inputs_give_the_same_splits(rows, num_runs, seed):
+def test_groups_stay_in_one_split_in_any_listing_order(rows, num_runs, seed):
     images = [image(number, label, f"p{group}" if group else "") for number, (label, group) in enumerate(rows)]
     options = {"splits": {"train": Fraction(1, 2), "test": Fraction(1, 2)}, "stratify": ("label",)}
     actual, plan = resolve(images, **options)
@@ -116,8 +116,8 @@ def test_no_group_straddles_and_the_same_inputs_give_the_same_splits(rows, num_r
     assert resolve(shuffled, num_runs, **options)[0] == actual
 
 
-@pytest.mark.parametrize("options", [{"stratify": ("label",)}, {}], ids=["by strata", "by the hash"])
-def test_what_was_placed_stays_and_only_what_is_new_is_placed(options, tmp_path):
+@pytest.mark.parametrize("options", [{"stratify": ("label",)}, {}], ids=["stratified", "by hash"])
+def test_earlier_inputs_keep_their_splits(options, tmp_path):
     images = [image(number, "ab"[number % 3 == 0], f"p{number // 7}" if number % 2 else "") for number in range(300)]
     old, new = images[:150], images
     actual, _ = resolve(old, stratify=("label",))
@@ -130,10 +130,10 @@ def test_what_was_placed_stays_and_only_what_is_new_is_placed(options, tmp_path)
     assert resolve(new[::-1], 2, **options)[0] == grown
     if options.get("stratify"):
         totals = Counter(grown.values())
-        assert all(abs(totals[split] - share * len(new)) <= 2 for split, share in SHARES.items()), "what is new makes up for what was there"
+        assert all(abs(totals[split] - share * len(new)) <= 2 for split, share in SHARES.items())
 
 
-def test_earlier_splits_are_read_once_and_not_for_each_run(tmp_path):
+def test_earlier_splits_are_read_once_for_all_runs(tmp_path):
     images = [image(number, "a") for number in range(40)]
     table = tmp_path / "old.csv"
     table.write_text("key,split\n" + "".join(f"{item.key},{'test' if number % 2 else 'train'}\n" for number, item in enumerate(images)))
@@ -145,7 +145,7 @@ def test_earlier_splits_are_read_once_and_not_for_each_run(tmp_path):
         table.unlink(missing_ok=True)
 
 
-def test_splits_that_are_divided_and_those_that_stay():
+def test_only_divided_splits_change():
     images = [image(number, "ab"[number % 2], split="test" if number % 5 == 0 else "train") for number in range(200)]
     shares = {"train": Fraction("0.9"), "validation": Fraction("0.1")}
     for stratify in ((), ("label",)):
@@ -155,7 +155,7 @@ def test_splits_that_are_divided_and_those_that_stay():
     assert {label: dict(counts) for label, counts in counts_by(actual, images).items()} == {
         label: {"train": 72, "validation": 8, "test": 20} for label in "ab"
     }
-    # Without strata it is the hash of those that are divided.
+    # Without strata, a hash divides the inputs.
     actual, _ = resolve(images, splits=shares, source=SourceConfig("image_folder", divide=("train",)))
     names = ("train", "validation")
     locations = SplitByGroup(shares)([entry.key.encode() for entry in images if entry.split == "train"])
@@ -193,12 +193,12 @@ def test_inputs_without_a_split_follow_their_group():
         ([image(number, "a") for number in range(3)], {"stratify": ("label",)}, "split 'test' would be empty: none of 3 examples"),
     ],
 )
-def test_what_cannot_be_divided_so_is_refused(images, options, message):
+def test_impossible_divisions_are_rejected(images, options, message):
     with pytest.raises(UserError, match=message):
         resolve(images, **options)
 
 
-def test_how_near_the_shares_came_and_what_stood_in_the_way_is_said():
+def test_group_that_exceeds_the_share_is_recorded():
     images = [image(number, "a", "large" if number < 40 else f"p{number // 3}") for number in range(100)]
     actual, plan = resolve(images, splits={"one": Fraction(1, 4), "two": Fraction(1, 4), "three": Fraction(1, 2)}, stratify=("label",))
     assert plan.division.excess is None or plan.division.excess.group
@@ -208,7 +208,7 @@ def test_how_near_the_shares_came_and_what_stood_in_the_way_is_said():
     assert plan.division.to_json()["largest_excess"]["target"] == 20 and Counter(actual.values())[excess.split] == 40
 
 
-def test_what_a_hash_of_the_groups_gave_is_said_with_the_group_that_is_too_large():
+def test_group_that_exceeds_the_share_of_a_hash_split_is_recorded():
     options = {"splits": {"one": Fraction(1, 2), "two": Fraction(1, 2)}, "duplicates": "group"}
     images = [image(number, "a", "large" if number < 50 else "") for number in range(60)]
     actual, plan = resolve(images, 3, **options)
@@ -217,20 +217,20 @@ def test_what_a_hash_of_the_groups_gave_is_said_with_the_group_that_is_too_large
     assert division.num_inputs == Counter(actual.values()) and division.excess.target == 30 and division.to_json()["num_groups"] == 1
     given = [image(number, "a", f"p{number}", "one" if number % 2 else "two") for number in range(20)]
     actual, plan = resolve(given, **options)
-    assert plan.division.with_inputs(Counter(actual.values())) == plan.division, "nothing is placed"
-    # Of many groups none stands in the way.
+    assert plan.division.with_inputs(Counter(actual.values())) == plan.division, "all splits are given"
+    # Groups of two inputs do not exceed a share.
     actual, plan = resolve([image(number, "a", f"p{number // 2}") for number in range(2000)], **options)
     assert plan.division.with_inputs(Counter(actual.values())).excess is None
 
 
-def test_equal_hashes_are_told_apart_by_their_keys(monkeypatch):
+def test_equal_hashes_are_ordered_by_key(monkeypatch):
     images = [image(number, "a") for number in range(20)]
     monkeypatch.setattr(run_facts, "split_hashes", lambda texts: SplitByGroup.__call__.__globals__["split_hashes"]([b"one"] * len(texts)))
     actual, _ = resolve(images, 3, splits={"train": Fraction(3, 4), "test": Fraction(1, 4)}, stratify=("label",))
     assert [actual[key] for key in sorted(actual)] == ["train"] * 15 + ["test"] * 5
 
 
-def test_inputs_that_a_runner_lost_are_missed(tmp_path):
+def test_lost_inputs_fail_the_run(tmp_path):
     config = make_config(tmp_path, splits=SHARES, stratify=("label",))
     run = write_run([make_references([image(number, "a") for number in range(100)], config, LABEL)], config.spool_directory)
     _, facts = mark_run(run, config)
@@ -238,13 +238,13 @@ def test_inputs_that_a_runner_lost_are_missed(tmp_path):
         resolve_bounds([], plan_splits(facts, config))
 
 
-def test_a_stratum_with_fewer_inputs_than_splits_is_warned_of():
+def test_stratum_with_fewer_inputs_than_splits_causes_a_warning():
     _, plan = resolve([image(number, "a" if number else "rare") for number in range(50)], stratify=("label",))
     (reported,) = plan.division.warnings()
     assert re.fullmatch(r"label: 'rare' .*inputs \(1\).* \(3\)\..*: \w+, \w+\.", reported), reported
 
 
-def test_a_class_with_fewer_groups_than_splits_is_warned_of_by_its_name_and_the_splits_that_lack_it():
+def test_class_with_fewer_groups_than_splits_causes_a_warning():
     images = [image(number, "a", group=f"p{number // 5}") for number in range(100)]
     images += [image(number, "rare", group=f"q{number % 2}") for number in range(100, 110)]
     images += [image(110, "rarer", group="p0")]
@@ -254,7 +254,7 @@ def test_a_class_with_fewer_groups_than_splits_is_warned_of_by_its_name_and_the_
     assert re.fullmatch(rf"label: 'rare' .*groups \(2\).*\(3\) \(and 1 more\)\..* {lacking}\.", reported), reported
 
 
-def test_strata_may_be_of_several_classes_and_of_objects():
+def test_multiple_labels_and_objects_can_be_strata():
     features = [Feature("tags", "class_label", (None,)), Feature("objects/label", "class_label", (None,))]
     kinds = [("a",), ("b", "a"), ("a", "b")]
     images = []
@@ -271,14 +271,14 @@ def test_strata_may_be_of_several_classes_and_of_objects():
         }, feature.name
 
 
-def test_more_splits_than_there_may_be_are_refused():
+def test_too_many_splits_are_rejected():
     images = [image(number, "a", split=f"s{number}" if number < 250 else "train") for number in range(260)]
     shares, divided = {f"fold{number}": Fraction(1, 10) for number in range(10)}, SourceConfig("image_folder", divide=("train",))
     with pytest.raises(UserError, match="260 splits.* 256"):
         resolve(images, splits=shares, source=divided)
 
 
-def test_earlier_splits_of_a_dataset_without_catalogs_are_refused_in_one_line(tmp_path):
+def test_earlier_dataset_without_catalogs_is_rejected(tmp_path):
     write_dataset(tmp_path / "made", [Feature("x", "float")], {"train": [{"x": 1.0}]})
     with pytest.raises(UserError, match="`recordmill transform`"):
         load_earlier_splits(str(tmp_path / "made"))
