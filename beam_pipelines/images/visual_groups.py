@@ -166,7 +166,7 @@ def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: i
     band = order_by_band(hashes[:, 0], part)
     values, starts, sizes = np.unique(band.values, return_index=True, return_counts=True)
     for index in np.flatnonzero(sizes > crowd).tolist():
-        rest = band.places[starts[index] : starts[index] + sizes[index]]
+        rest = band.indices[starts[index] : starts[index] + sizes[index]]
         for _ in range(_MAX_LEADERS):
             if len(rest) <= crowd:
                 break
