@@ -52,7 +52,7 @@ class NearDuplicates:
     def to_json(self) -> dict[str, Any]:
         """Returns the summary in the format of `leaks.json`."""
         facts = {
-            name: value for name, value in vars(self).items() if name not in ("how", "distance", "lines", "looks", "edges", "conflicts")
+            name: value for name, value in vars(self).items() if name not in ("how", "distance", "lines", "visual_hashes", "edges", "conflicts")
         }
         return {"duplicates": self.how, "distance": self.distance, "exact_only": self.distance is None, **facts, **self.conflicts.to_json()}
 
