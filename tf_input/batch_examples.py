@@ -63,7 +63,7 @@ def find_examples(
     """
     with reader.users:
         read = reader.read(numbers)
-        paths = {reader.place(number)[0] for number in numbers.tolist()}
+        paths = {reader.locate(number)[0] for number in numbers.tolist()}
     is_sound = np.array([record is not None for record in read], bool)
     records = [record for record in read if record is not None]
     keys = [key.decode("utf-8", "backslashreplace") for key in parse_keys(tf.constant(records, tf.string)).numpy()]

@@ -157,7 +157,7 @@ class ExampleReader:
             return self._decode_record(record)
         except tf.errors.InvalidArgumentError as error:
             keys = tf.train.Example.FromString(record).features.feature[KEY].bytes_list.value
-            shard, row, offset = self._records.place(number)
+            shard, row, offset = self._records.locate(number)
             fault = describe_fault(keys[0] if keys else None, error)
             raise ValueError(f"example {number} ({shard}: record {row}, at byte {offset}): {fault}") from error
 

@@ -44,7 +44,7 @@ def add_which(commands: argparse._SubParsersAction) -> None:
     add(
         "--checkpoint",
         metavar="PATH",
-        help="Checkpoint from tf_input.Backup, or the directory with the checkpoints of the training. It contains all "
+        help="Checkpoint from tf_input.Checkpoint, or the directory with the checkpoints of the training. It contains all "
         "options below except --hosts.",
     )
     add("--split", help="Split that the training read. Default: the training split.")

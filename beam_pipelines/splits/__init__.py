@@ -10,7 +10,7 @@ counts, and from the hashes close to the split bounds.
     find_near_duplicates          optional first stage: finds near-duplicates
     run_facts           counts the references of a run for the plan
     earlier_splits      reads splits from an earlier dataset or a table
-    group_placement     places groups of several inputs by their strata
+    group_assignment    assigns groups of several inputs by their strata
     apportion           divides the other inputs of each stratum among the splits
     split_plan          combines these steps and finds the bounds of the splits
     assign_splits       the Beam stage

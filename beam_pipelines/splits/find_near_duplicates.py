@@ -86,7 +86,7 @@ class FindNearDuplicates(beam.PTransform):
         visual_hashes = root | "AfterHashing" >> beam.Impulse() | "FindLooks" >> beam.Map(write_hashes, AsIter(runs), config)
         edges = (
             visual_hashes
-            | "CutSearch" >> beam.FlatMap(cut_search)  # ((band, part), (SearchPart, WrittenLooks))
+            | "CutSearch" >> beam.FlatMap(cut_search)  # ((band, part), (SearchPart, WrittenHashes))
             | "SpreadSearch" >> beam.GroupByKey()
             | "FindAlike" >> beam.Map(search, config)  # WrittenEdges
         )

@@ -53,7 +53,7 @@ class Needs:
         self.of_strata[stratum][split] -= num * self._scale
         self._of_all[split] -= num * self._scale
 
-    def place(self, group: WaitingGroup) -> int:
+    def assign(self, group: WaitingGroup) -> int:
         """Places a group into the split that reduces the deviations most, and returns the split.
 
         Ties go to the smallest share.
@@ -76,7 +76,7 @@ class Needs:
 
 
 def assign_groups(groups: Iterable[WaitingGroup], needs: Needs) -> list[int]:
-    """Places groups in the given order.
+    """Assigns groups to splits in the given order.
 
     Args:
         groups: The groups, sorted from largest to smallest. Ties must be ordered by the groups alone.
@@ -85,4 +85,4 @@ def assign_groups(groups: Iterable[WaitingGroup], needs: Needs) -> list[int]:
     Returns:
         The split of each group.
     """
-    return [needs.place(group) for group in groups]
+    return [needs.assign(group) for group in groups]

@@ -151,7 +151,7 @@ def _read_records(
     with tempfile.TemporaryDirectory() as scratch, explained_errors(engine):
         progress = f"{scratch}/progress" if engine.is_local else ""
         context = VerifyContext(directory, manifest, config.decodes, progress)
-        path = f"{scratch}/found" if engine.is_local else f"{config.report}.found"
+        path = f"{scratch}/results" if engine.is_local else f"{config.report}.results"
         pipeline = engine.make_pipeline()
         verify(pipeline, context, path, _num_processes(engine, directory))
         num_examples = sum(map(manifest.num_examples, manifest.splits))

@@ -89,7 +89,7 @@ def interrupted(killed_run, tmp_path) -> pathlib.Path:
 
 def kill_at(command: list[str], location: str) -> None:
     run = ForkedRun(*command, signalled=f"{signal.SIGKILL.value}:{location}")
-    assert run.wait() == -signal.SIGKILL, run.told()
+    assert run.wait() == -signal.SIGKILL, run.reported()
 
 
 def finished_files(output: pathlib.Path) -> dict[str, tuple[int, int]]:
@@ -129,7 +129,7 @@ def check_resumed(output: pathlib.Path, uninterrupted: dict[str, str], kept: dic
 
 def test_forked_run_may_print_more_than_a_pipe_holds():
     run = ForkedRun(*command(f"/{'x' * 100_000}", "out"))
-    assert run.wait(60) == 2 and len(run.told()) > 100_000
+    assert run.wait(60) == 2 and len(run.reported()) > 100_000
 
 
 @pytest.mark.slow(15)
@@ -146,7 +146,7 @@ def test_bytes_are_equal_after_many_kills(source, uninterrupted_few, tmp_path):
         for _ in range(randomness.randint(4, 9)):
             run, began = ForkedRun(*command_few(source, output, "--resume"), num_light=randomness.randint(1, 2)), time.monotonic()
             if seconds is None:  # The first run measures the duration.
-                assert run.wait() == 0, run.told()
+                assert run.wait() == 0, run.reported()
                 seconds = time.monotonic() - began
                 break
             by_time = randomness.random() < 0.5
@@ -187,7 +187,7 @@ KILLED_AT = {
     "when all shards are finished": ("beam_pipelines.publish.write_metadata:check_sums:1", ""),
     "before the manifest": ("beam_pipelines.publish.publishing:publish:1", ""),
     "after the manifest": ("beam_pipelines.publish.publishing:_finish_folder:1", ""),
-    "before the last rename": ("beam_pipelines.publish.publishing:move_into_place:1", ""),
+    "before the last rename": ("beam_pipelines.publish.publishing:publish_directory:1", ""),
     "after the last rename": ("beam_pipelines.publish.publishing:remove_directory:1", DONE),
 }
 
@@ -267,7 +267,7 @@ def test_resume_rewrites_changed_dead_letters_of_finished_shard(source, uninterr
 
 def test_resume_rejects_metadata_changed_before_last_rename(source, tmp_path, capsys):
     output = tmp_path / "out"
-    kill_at(command(source, output), "beam_pipelines.publish.publishing:move_into_place:1")
+    kill_at(command(source, output), "beam_pipelines.publish.publishing:publish_directory:1")
     path = run_directory(output) / "statistics.json"
     path.write_text(path.read_text().replace('"variance"', '"varianze"'))
     assert main(command(source, output, "--resume")) == 1
@@ -425,10 +425,10 @@ def test_resume_rejects_plan_that_is_corrupt_or_from_another_version(source, int
 def test_signal_keeps_finished_shards_only_if_plan_is_complete(source, uninterrupted, tmp_path, number):
     output = tmp_path / "out"
     run = ForkedRun(*command(source, output), signalled=f"{number.value}:beam_pipelines.shuffle.global_shuffle:write_plan:1")
-    assert (run.wait(), run.told()) == (128 + number, "recordmill: Interrupted. Nothing was written.\n")
+    assert (run.wait(), run.reported()) == (128 + number, "recordmill: Interrupted. Nothing was written.\n")
     assert os.listdir(tmp_path) == []
     run = ForkedRun(*command(source, output), signalled=f"{number.value}:beam_pipelines.shards.shard_files:write_done:4")
-    assert run.wait() == 128 + number and re.fullmatch(rf"recordmill: Interrupted\. {KEPT}\n", run.told()), run.told()
+    assert run.wait() == 128 + number and re.fullmatch(rf"recordmill: Interrupted\. {KEPT}\n", run.reported()), run.reported()
     assert not [*tmp_path.rglob(".*.tmp")]
     kept = finished_files(output)
     assert main(command(source, output, "--resume")) == 0

@@ -108,7 +108,7 @@ def test_file_changed_before_resume_fails_the_run(name, tmp_path, capfd):
     run = ForkedRun(
         *prepare_command(source, tmp_path / "out", name), signalled=f"{signal.SIGKILL.value}:beam_pipelines.shards.shard_files:write_done:2"
     )
-    assert run.wait() == -signal.SIGKILL, run.told()
+    assert run.wait() == -signal.SIGKILL, run.reported()
     status = changed.stat()
     touch(changed)
     assert main(prepare_command(source, tmp_path / "out", name, "--resume")) == 2

@@ -72,7 +72,7 @@ class IteratorState:
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return "Position(epoch={}, step={})".format(*self._next)
+        return "IteratorState(epoch={}, step={})".format(*self._next)
 
     def go_to(self, epoch: int, step: int = 0) -> None:
         """Sets the epoch and the step at which the next iteration begins. Datasets from `repeat` are not affected.

@@ -167,7 +167,7 @@ class RecordInputs:
         records_and_slots = _without_corrupt(np.concatenate([values, self.fill(len(slots) - len(indices))]), slots)
         if not len(records_and_slots[1]) and not self._may_be_empty:
             # An empty batch makes the loss NaN, and a missing step would stop other hosts.
-            shard, record, offset = self._reader.place(int(self.numbers_at(epoch, indices[:1])[0]))
+            shard, record, offset = self._reader.locate(int(self.numbers_at(epoch, indices[:1])[0]))
             first = f"{shard}: record {record}, at byte {offset}"
             message = f"all {len(indices)} records of a batch are corrupt, the first in {first}"
             raise ValueError(message)

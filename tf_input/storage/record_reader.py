@@ -322,7 +322,7 @@ class RecordReader:
             if self._files.discard(self._shards[shard].path, self._index(shard).extent(row)[0], num_bytes):
                 frame, num_bytes, error = self._read_frame(shard, row)  # without the corrupt cached copy
         if error is not None and not isinstance(error, FILE_MISSING_ERRORS):
-            raise OSError(f"{CorruptRecord(*self.place(number), f'could not be read: {error}')}") from error
+            raise OSError(f"{CorruptRecord(*self.locate(number), f'could not be read: {error}')}") from error
         reason = str(error or find_corruption(frame, num_bytes))
         if not reason:
             return frame[HEADER_BYTES:-CHECKSUM_BYTES]
@@ -341,13 +341,13 @@ class RecordReader:
         Raises:
             ValueError: Corrupt records are not skipped. The message names the shard, the record and the offset.
         """
-        corrupt = CorruptRecord(*self.place(number), reason)
+        corrupt = CorruptRecord(*self.locate(number), reason)
         if self._corrupt is None:
             advice = REPAIR if is_missing else SKIP
             raise ValueError(f"{corrupt}; {advice}")
         self._corrupt.add(corrupt)
 
-    def place(self, number: int) -> tuple[str, int, int]:
+    def locate(self, number: int) -> tuple[str, int, int]:
         """Returns the shard path, the index in the shard and the byte offset of a record."""
         shard, row = self._find(number)
         return self._shards[shard].path, row, self._index(shard).extent(row)[0]

@@ -255,14 +255,14 @@ def test_fit_makes_one_optimizer_step_per_batch(mixed, start_step, steps_per_exe
 def test_iterator_state_determines_the_next_iteration(mixed):
     data = mixed.batches("train", **OPTIONS, seed=1)
     epochs = [batch_bytes(data) for _ in range(2)]
-    assert repr(data.iterator_state) == "Position(epoch=2, step=0)"
+    assert repr(data.iterator_state) == "IteratorState(epoch=2, step=0)"
     data.iterator_state.go_to(1, 10)
     following = batch_bytes(mixed.batches("train", **OPTIONS, seed=1, start_epoch=2))
     assert batch_bytes(data) == [*epochs[1][10:], *following[:10]] and len(data) == 12
-    assert repr(data.iterator_state) == "Position(epoch=2, step=10)"
+    assert repr(data.iterator_state) == "IteratorState(epoch=2, step=10)"
     data.iterator_state.go_to(0)
     assert batch_bytes(data.repeat(2).take(20)) == [*epochs[0], *epochs[1][:8]]
-    assert repr(data.iterator_state) == "Position(epoch=2, step=0)"
+    assert repr(data.iterator_state) == "IteratorState(epoch=2, step=0)"
 
 
 @pytest.mark.slow

@@ -267,7 +267,7 @@ def test_mirrored_strategy_reads_each_example_once(dataset):
     assert outputs["counts"] == [num_examples] * 3 and np.isfinite(outputs["loss"]).all()
     assert outputs["evaluated"] == dataset.num_examples("validation")
     # the batch that Keras reads to build the model does not count
-    assert outputs["next"] == "Position(epoch=3, step=0)"
+    assert outputs["next"] == "IteratorState(epoch=3, step=0)"
     assert outputs["read"] == sorted(
         int(np.sum(image)) for images, _ in dataset.batches("train", batch_size=50) for image in images
     )

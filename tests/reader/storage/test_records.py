@@ -99,7 +99,7 @@ def test_scattered_reads_fetch_each_byte_once_and_only_short_gaps(dataset_shards
     with mock.patch.multiple(record_reader, _NEAR_BYTES=near, _TOGETHER_BYTES=together):
         chunk = reader.read_scattered(np.array(numbers), Arena(10_000))
     assert RecordChunks([chunk]).take(np.arange(len(numbers))).tolist() == [RECORDS[number] for number in numbers]
-    wanted = {(path, begin + byte) for number in numbers for path, _, begin in [reader.place(number)] for byte in range(16 + len(RECORDS[number]))}
+    wanted = {(path, begin + byte) for number in numbers for path, _, begin in [reader.locate(number)] for byte in range(16 + len(RECORDS[number]))}
     read = [(path, byte) for path, begin, part in requested for byte in range(begin, begin + (part if isinstance(part, int) else len(part)))]
     assert len(read) == len({*read}) and wanted <= {*read}
     assert len({*read} - wanted) <= near * len({*numbers}), "only gaps up to the limit are read"
@@ -159,9 +159,9 @@ def test_threads_can_read_concurrently(dataset_shards):
 def test_place_returns_file_number_and_offset(dataset_shards):
     folder, _ = dataset_shards
     reader = make_reader(*dataset_shards)
-    assert reader.place(0) == (str(folder / "shard-0"), 0, 0)
-    assert reader.place(7) == (str(folder / "shard-1"), 0, 0)
-    assert reader.place(9) == (str(folder / "shard-2"), 1, 16 + len(RECORDS[8]))
+    assert reader.locate(0) == (str(folder / "shard-0"), 0, 0)
+    assert reader.locate(7) == (str(folder / "shard-1"), 0, 0)
+    assert reader.locate(9) == (str(folder / "shard-2"), 1, 16 + len(RECORDS[8]))
 
 
 RECORD_PARTS = {
@@ -177,7 +177,7 @@ RECORD_PARTS = {
 def test_flipped_bit_is_detected_in_every_part_of_a_record(writable_shards, mode, region):
     folder, shards = writable_shards
     byte, expected = RECORD_PARTS[region]
-    _, _, offset = make_reader(*writable_shards).place(10)
+    _, _, offset = make_reader(*writable_shards).locate(10)
     end = offset + 16 + len(RECORDS[10])
     flip(folder / "shard-2", 8 * ((end if byte < 0 else offset) + byte) + 3)
     with pytest.raises(ValueError) as error:
@@ -243,7 +243,7 @@ def test_corrupt_records_and_corrupt_index_are_reported_separately(writable_shar
     path = folder / "shard-2.idx"
     complete = path.read_bytes()
     for record in (0, 1, 2):
-        flip(folder / "shard-2", 8 * make_reader(*writable_shards).place(8 + record)[2])
+        flip(folder / "shard-2", 8 * make_reader(*writable_shards).locate(8 + record)[2])
     flip(path, 8 * (INDEX_HEADER.size + 5 * INDEX_ROW.size))
     if mode != "chunks":  # no chunk starts at the corrupt offset
         with pytest.raises(ValueError, match="shard-2.idx is corrupt.*record 4 ends at byte"):
@@ -318,7 +318,7 @@ def test_temporary_disk_failure_never_skips_records(writable_shards, case, skips
     numbers = np.arange(8, len(RECORDS))
     for is_window in (False, True):
         reader = make_reader(*writable_shards, corrupt if skips else None, 60)
-        reader.place(7), reader.place(8)  # opens the indexes
+        reader.locate(7), reader.locate(8)  # opens the indexes
         # loads modules that are imported on first use
         read(writable_shards, "selection"), read(writable_shards, "single records")
         read_records = functools.partial(read_windows, reader) if is_window else reader.read

@@ -101,13 +101,13 @@ def make_small_model(name: str, image_size: int, num_classes: int, weights: None
 SMALL_MODEL = f"import keras, models\n{inspect.getsource(make_small_model)}\nmodels.make_model = make_small_model\n"
 STOP_IN_THE_SECOND_EPOCH = """
 import tf_input
-save = tf_input.Backup.save
+save = tf_input.Checkpoint.save
 def save_and_stop(self):
     save(self)
     if (self.epoch, self.step) == (1, 4):
         print("stopped", flush=True)
         sys.stdin.read()
-tf_input.Backup.save = save_and_stop
+tf_input.Checkpoint.save = save_and_stop
 """
 
 
@@ -220,7 +220,7 @@ def run_two_workers(code: str, *flags: object) -> list[str]:
 
 STOP_AFTER_A_BACKUP = """
 import os, pathlib, sys, time, tf_input
-save = tf_input.Backup.save
+save = tf_input.Checkpoint.save
 def save_and_stop(self):
     save(self)
     if (self.epoch, self.step) == (1, 4):
@@ -229,7 +229,7 @@ def save_and_stop(self):
         while len([*folder.glob("stopped-*")]) < 2:  # the other may still be amid the step that both make
             time.sleep(0.01)
         os._exit(0)
-tf_input.Backup.save = save_and_stop
+tf_input.Checkpoint.save = save_and_stop
 """
 
 
