@@ -53,7 +53,7 @@ def command_line() -> str:
     parser = make_parser()
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     titles = {action.dest: action.help for action in commands._choices_actions}
-    lines = ["# Command line", "", f"{parser.description} `recordmill COMMAND --help` shows what follows.", ""]
+    lines = ["# Command line", "", f"{parser.description} `recordmill COMMAND --help` prints the description and the options of a command.", ""]
     for name, command in commands.choices.items():
         lines += [f"## recordmill {name}", "", f"{escape(titles[name])}", "", escape(command.description), ""]
         for group in command._action_groups:

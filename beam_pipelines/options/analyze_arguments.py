@@ -24,7 +24,7 @@ def add_analyze(commands: argparse._SubParsersAction) -> None:
     parser = add_command(
         commands,
         "analyze",
-        help="Compute a preprocessing graph from all examples of a dataset.",
+        help="Compute a preprocessing graph from the examples of a dataset.",
         description="Runs the analyzers of TensorFlow Transform over a dataset, and writes a graph for training and "
         "serving to\n"
         "OUT/transform_fn. Options that are not listed here are passed to Apache Beam.\n"
@@ -36,7 +36,8 @@ def add_analyze(commands: argparse._SubParsersAction) -> None:
     add(
         "--splits",
         metavar="NAME,...",
-        help="Splits to analyze. Default: the training split, so that no information leaks from the other splits.",
+        help="Splits to analyze. Default: only the training split, so that the graph contains no information from the "
+        "other splits.",
     )
     add(
         "--preprocessing_module",
@@ -48,8 +49,8 @@ def add_analyze(commands: argparse._SubParsersAction) -> None:
     add(
         "--image_size",
         metavar="SIZE",
-        help="Size of the images from the built-in function: PIXELS for squares, or HEIGHTxWIDTH. Default: the stored "
-        "size if all images have the same size; otherwise 224.",
+        help="Size to which the built-in function resizes images: PIXELS for squares, or HEIGHTxWIDTH. Default: the "
+        "stored size if all images have the same size; otherwise 224.",
     )
     add(
         "--fit",

@@ -20,8 +20,8 @@ def add_benchmark(commands: argparse._SubParsersAction) -> None:
         commands,
         "benchmark",
         help="Measure the read speed of a dataset, and suggest improvements.",
-        description="Reads a dataset through growing parts of the input pipeline, and prints the images per second "
-        "after each stage, the\n"
+        description="Runs the input pipeline with one more stage at a time. Prints the images per second with each "
+        "added stage, the\n"
         "bottleneck, and suggestions.",
         example=_EXAMPLE,
     )
@@ -37,7 +37,13 @@ def add_benchmark(commands: argparse._SubParsersAction) -> None:
         "images have the same size; otherwise 224.",
     )
     add("--augment", action="store_true", help="Crop and flip images at random.")
-    add("--seconds", type=_seconds, default=5.0, metavar="S", help="Seconds to measure each stage. Default: 5.")
+    add(
+        "--seconds",
+        type=_seconds,
+        default=5.0,
+        metavar="S",
+        help="Duration of the measurement of each stage in seconds. Default: 5.",
+    )
     add(
         "--shuffle",
         type=parse_order,
@@ -49,7 +55,8 @@ def add_benchmark(commands: argparse._SubParsersAction) -> None:
         "--memory_budget",
         type=parse_num_bytes,
         metavar="SIZE",
-        help="Largest size of a split that is decoded once and cached in memory. 0 disables the cache. Default: 1GiB.",
+        help="Memory for decoded splits. If the decoded examples of a split fit, they are cached. 0 disables the "
+        "cache. Default: 1GiB.",
     )
 
 

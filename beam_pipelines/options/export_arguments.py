@@ -22,7 +22,8 @@ def add_export(commands: argparse._SubParsersAction) -> None:
         "export",
         help="Convert a dataset to another format.",
         description="Reads the shards of a dataset in order, and writes the examples in another format. The bytes of "
-        "the images stay the same.\n"
+        "the images do not\n"
+        "change.\n"
         "Options that are not listed here are passed to Apache Beam. --job_timeout SECONDS stops a Beam job that takes "
         "longer.",
         example=_EXAMPLE,
@@ -35,9 +36,9 @@ def add_export(commands: argparse._SubParsersAction) -> None:
         choices=FORMATS,
         required=True,
         help="Format of the export. webdataset: tar files. parquet: Parquet files for Hugging Face Datasets. "
-        "array_record: ArrayRecord files for TensorFlow Datasets and Grain. image_folder: SPLIT/CLASS/NAME.jpg. "
-        "tfrecord: the same records, compressed with GZIP. dali_index: index files with which NVIDIA DALI reads the "
-        "shards.",
+        "array_record: ArrayRecord files for TensorFlow Datasets and Grain. image_folder: image files named "
+        "SPLIT/CLASS/NAME.jpg. tfrecord: the same records, compressed with GZIP. dali_index: index files with which "
+        "NVIDIA DALI reads the shards.",
     )
     add(
         "--split",

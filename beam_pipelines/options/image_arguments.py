@@ -13,14 +13,14 @@ def add_image_options(group: argparse._ArgumentGroup) -> None:
         "--image_size",
         metavar="SIZE",
         help="Size of the stored images. short=256: shrink larger images until the short side has 256 pixels. "
-        "long=1024: the same for the long side. exact=HEIGHTxWIDTH: resize all images to this size. Default: the "
-        "original size.",
+        "long=1024: shrink larger images until the long side has 1024 pixels. exact=HEIGHTxWIDTH: resize all images "
+        "to this size. Default: the original size.",
     )
     add(
         "--image_format",
         default="keep",
         metavar="FORMAT",
-        help="Format of the stored images: keep (the original format), png, jpeg or webp, the last two optionally with "
+        help="Format of the stored images: keep (the original format), png, jpeg or webp. jpeg and webp can have "
         "a quality, such as jpeg:90. TensorFlow Datasets cannot read WebP, and tf_input needs TensorFlow 2.21 for it. "
         "Default: keep.",
     )
@@ -34,8 +34,8 @@ def add_image_options(group: argparse._ArgumentGroup) -> None:
     add(
         "--keep_depth",
         action="store_true",
-        help="Read 16-bit PNG files with all 16 bits in tf_input, so that batches are uint16. Without the option they "
-        "are read with 8 bits.",
+        help="Make tf_input read 16-bit PNG files as uint16 images with all 16 bits. Default: tf_input reads them as "
+        "uint8 images.",
     )
 
 

@@ -9,13 +9,13 @@ def add_follow_links(group: argparse._ActionsContainer, location: str, otherwise
     Args:
         group: The parser, or a group of its options.
         location: The metavar of the input path.
-        otherwise: What happens to links without the option, for the help.
+        otherwise: The predicate of the help's sentence about links that are not followed.
     """
     group.add_argument(
         "--follow_links",
         action="store_true",
-        help=f"Follow links on a disk that lead out of {location} or to folders, except into a folder that contains the "
-        f"link. Without the option such links are {otherwise}.",
+        help=f"Follow symbolic links that point outside {location} or to a folder. A link to a folder that contains "
+        f"the link is never followed. Default: links of both kinds {otherwise}.",
     )
 
 

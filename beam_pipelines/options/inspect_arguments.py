@@ -23,7 +23,7 @@ def add_inspect(commands: argparse._SubParsersAction) -> None:
         help="Show the contents of a dataset.",
         description="Shows the splits, features, classes, image sizes and shards of a dataset, and how it was made. "
         "With --where,\n"
-        "--example or --sql, it shows examples. The dataset does not change.",
+        "--example or --sql, the command shows examples instead. The dataset does not change.",
         example=_EXAMPLE,
     )
     add = parser.add_argument
@@ -32,19 +32,20 @@ def add_inspect(commands: argparse._SubParsersAction) -> None:
     wanted.add_argument(
         "--where",
         metavar="CONDITION",
-        help="Show the examples that satisfy a condition, in the syntax of batches(where=...) of tf_input.",
+        help="Show the examples that meet a condition, such as \"label == 'rose' and width < 224\". The syntax is "
+        "that of batches(where=...) in tf_input.",
     )
     wanted.add_argument(
         "--example",
         metavar="KEY|SPLIT:N",
-        help="Show one example with its image, by key, or by split and index from 0. The image is drawn in a color "
-        "terminal, and written to a file otherwise.",
+        help="Show one example with its image, by key, or by split and index from 0. In a color terminal, the image is "
+        "drawn. Otherwise it is written to a file.",
     )
     wanted.add_argument(
         "--sql",
         metavar="QUERY",
-        help="Show the result of an SQL query over the table catalog, which has one row per example. This needs pip "
-        "install 'recordmill[sql]'.",
+        help="Show the result of an SQL query over the table catalog, which has one row per example. The option "
+        "needs the package extra recordmill[sql].",
     )
     add("--split", help="Split to search. Only with --where or --sql. Default: all splits.")
     add("--json", action="store_true", help="Print the result as JSON.")

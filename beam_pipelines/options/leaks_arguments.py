@@ -14,7 +14,7 @@ examples:
   recordmill leaks out/mine out/benchmark --json
   recordmill leaks 'records/train-*' records/test
 
-The exit code is 0 if there are no leaks, and 1 if there are. The output counts the pairs and names the first few.
+The exit code is 0 if there are no leaks, and 1 if there are leaks. The output counts the pairs and names the first few.
 """
 
 
@@ -24,30 +24,34 @@ def add_leaks(commands: argparse._SubParsersAction) -> None:
         commands,
         "leaks",
         help="Find near-duplicate images and groups that span splits or datasets.",
-        description="Finds near-duplicate images (including recompressed, resized, recolored and flipped copies) and "
-        "groups that are in several\n"
-        "splits, and near-duplicates with different labels. Perceptual hashes come from the catalogs if the dataset "
-        "was prepared\n"
-        "with --duplicates and without --exact_only. Otherwise the images are read from the shards. TFRecord files "
-        "from other\n"
-        "tools also work: a file, a folder or a pattern. Files whose names differ only in the shard number\n"
-        "(NAME-00000-of-00002) are then one split, and the label comes from a layout that `prepare` knows.\n"
-        "The data does not change. Options that are not listed here are passed to Apache Beam, such as "
-        "--s3_endpoint_url\n"
-        "for an object store.",
+        description="Finds near-duplicate images and groups that are in several splits, and near-duplicates with "
+        "different labels.\n"
+        "Near-duplicates include recompressed, resized, recolored and flipped copies. If the dataset was prepared with\n"
+        "--duplicates and without --exact_only, the command reads perceptual hashes from the catalogs. Otherwise it "
+        "reads the\n"
+        "images. The data does not change.\n"
+        "The command also reads TFRecord files from other tools: a file, a folder or a pattern. Files whose names "
+        "differ only in\n"
+        "the shard number (NAME-00000-of-00002) form one split. Labels are read from the layouts that `prepare` "
+        "detects.\n"
+        "Options that are not listed here are passed to Apache Beam, such as --s3_endpoint_url for an object store.",
         example=_EXAMPLE,
     )
     add = parser.add_argument
-    of_datasets = "Path or URL of a dataset, or path, pattern or URL of TFRecord files. Several datasets are also "
-    "compared with each other."
-    add("datasets", nargs="+", metavar="OUT", help=of_datasets)
+    add(
+        "datasets",
+        nargs="+",
+        metavar="OUT",
+        help="Path or URL of a dataset, or path, pattern or URL of TFRecord files. Several datasets are also compared "
+        "with each other.",
+    )
     add_duplicate_distance(parser)
     parser.set_defaults(duplicate_distance=MAX_DUPLICATE_DISTANCE)
-    add_follow_links(parser, "OUT", "skipped with a warning")
+    add_follow_links(parser, "OUT", "are skipped with a warning")
     add_split_folders(
         parser,
-        "Whether the files of other tools are named like splits, such as fold0-00000. Default: yes if all names "
-        "contain the name of a split, such as train and test.",
+        "Whether the names of TFRecord files from other tools contain the split, such as fold0-00000. Default: yes if "
+        "all names contain the usual name of a split, such as train or test.",
     )
     add("--json", action="store_true", help="Print the result as JSON.")
 
@@ -58,9 +62,10 @@ def add_duplicate_distance(parser: argparse.ArgumentParser) -> None:
         "--duplicate_distance",
         type=int,
         metavar="BITS",
-        help="Largest number of different bits in the perceptual hashes of near-duplicates, 0 to "
-        f"{MAX_DUPLICATE_DISTANCE}. It applies to the 64 bits of the lowest frequencies. Up to a third of the other "
-        f"192 bits can differ in any case. Default: {MAX_DUPLICATE_DISTANCE}.",
+        help="Largest number of bits, from 0 to "
+        f"{MAX_DUPLICATE_DISTANCE}, in which the perceptual hashes of two near-duplicates can differ. Only the 64 bits "
+        "for the lowest frequencies of the images are counted. Of the other 192 bits, a third can always differ. "
+        f"Default: {MAX_DUPLICATE_DISTANCE}.",
     )
 
 

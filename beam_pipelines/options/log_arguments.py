@@ -12,14 +12,14 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--log_format",
         choices=FORMATS,
-        help="Format of the log on standard error, for log collectors. Each line has the time, the run and the stage, "
-        "and there are lines for the start, the end and every 30 s. Default: short lines without these fields.",
+        help="Format of the log on standard error, for log collectors. Each line contains the time, the run and the "
+        "stage. Lines are written at the start, every 30 s and at the end. Default: short lines without these fields.",
     )
     add(
         "--error_json",
         default="",
         metavar="FILE",
-        help="Write a failure to FILE as JSON. After a success the file does not exist.",
+        help="Write the error to FILE as JSON if the command fails. Delete FILE if the command succeeds.",
     )
 
 
@@ -30,13 +30,13 @@ def add_progress_options(parser: argparse.ArgumentParser) -> None:
         "--progress",
         choices=DISPLAYS,
         default="auto",
-        help="Display of the progress. auto: bars in a terminal, otherwise a line every 30 s. json: a line of JSON "
-        "every second. none: no display. Default: auto.",
+        help="How progress is shown. auto: progress bars in a terminal, otherwise a line every 30 s. json: a line of "
+        "JSON every second. none: not at all. Default: auto.",
     )
     add(
         "--quiet",
         action="store_true",
-        help="Print only warnings, errors and requested reports: no progress, no messages and no summary.",
+        help="Print only warnings, errors and requested reports. Do not print progress, messages and the summary.",
     )
 
 

@@ -60,13 +60,13 @@ _COLUMNS = {
     "image": f"Column or field with the image or its path. Only for {_ROWS}. Default: the first column with a usual "
     "name, such as file_name, image or path.",
     "key": "Column or field with the key, which is the unique name of an example. In a table, several columns joined "
-    "by commas can form the key. '' ignores the column key. Only for table, arrays, tfrecord and webdataset. Default: "
-    "the column key, if there is one; otherwise the image path, or the container path and the index of the record in "
-    "it.",
-    "split": f"Column or field with the split. '' ignores the column split. Only for {_ROWS}. Default: the column "
-    "split, if there is one.",
-    "weight": f"Column or field with the weight of the example. '' ignores the column weight. Only for {_ROWS}. "
-    "Default: the column weight, if there is one.",
+    "by commas can form the key. Pass '' to ignore a column called key. Only for table, arrays, tfrecord and "
+    "webdataset. Default: the column key, if there is one; otherwise the path of the image, or the path of its "
+    "container and the index of the record.",
+    "split": f"Column or field with the split. Pass '' to ignore a column called split. Only for {_ROWS}. Default: the "
+    "column split, if there is one.",
+    "weight": f"Column or field with the weight of the example. Pass '' to ignore a column called weight. Only for "
+    f"{_ROWS}. Default: the column weight, if there is one.",
 }
 
 
@@ -76,8 +76,8 @@ def add_prepare(commands: argparse._SubParsersAction) -> None:
         commands,
         "prepare",
         help="Convert images and labels to a globally shuffled dataset.",
-        description="Lists images and labels, shuffles them globally, checks each image, and writes sharded "
-        "TFRecords.\n"
+        description="Lists images and labels, shuffles them globally, checks each image, and writes a dataset of "
+        "TFRecord shards.\n"
         "Options that are not listed here are passed to Apache Beam, such as --runner, --direct_num_workers and\n"
         "--temp_location. --job_timeout SECONDS stops a Beam job that takes longer.",
         example=_EXAMPLE,
@@ -120,31 +120,31 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         help="Kind of the input. image_folder: class folders. table: CSV, JSON Lines or Parquet. voc: Pascal VOC. "
         "coco: COCO. masks: images and segmentation masks. arrays: NumPy arrays. fixed_length: records of a fixed "
         "length, such as those of CIFAR. text: a text file with a path and a label in each line. text_lines: text "
-        "files, each line of which is an example. tfrecord: TFRecord and ArrayRecord files. webdataset: tar files. "
+        "files in which each line is an example. tfrecord: TFRecord and ArrayRecord files. webdataset: tar files. "
         "Default: detected from IN, and printed.",
     )
     add(
         "--image",
         choices=("none",),
-        help="Write examples without an image (none). Only for table, arrays, fixed_length, text_lines, tfrecord and "
+        help="Write examples without an image. Only for table, arrays, fixed_length, text_lines, tfrecord and "
         "webdataset. Default: detected from the input, and printed.",
     )
     add(
         "--label",
         action="append",
         metavar="COLUMN[:KIND]",
-        help="Column or field that the model predicts. Repeat the option for each output of the model. Several columns "
-        "joined by commas form one label of the kind class, multi_label, float or integer. --label=none writes examples "
-        f"without a label. Kinds: {', '.join(KINDS)}. Default kind: class.",
+        help="Column or field that the model predicts. Repeat the option for each output of the model. Several "
+        "columns joined by commas form one label of the kind class, multi_label, float or integer. --label=none "
+        f"writes examples without a label. Kinds: {', '.join(KINDS)}. Default kind: class.",
     )
     add(
         "--feature",
         action="append",
         default=[],
         metavar="[FEATURE=]COLUMN[:KIND]",
-        help="Column or field to store in each example besides the labels, under its own name or as FEATURE. Repeat the "
-        "option for several features. Only for table, arrays, fixed_length, text, text_lines, tfrecord and webdataset. "
-        "Default kind: text.",
+        help="Column or field to store in each example besides the labels, under its own name or as FEATURE. Repeat "
+        "the option for several features. Only for table, arrays, fixed_length, text, text_lines, tfrecord and "
+        "webdataset. Default kind: text.",
     )
     add(
         "--label_names",
@@ -157,7 +157,7 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
     add(
         "--label_names_from",
         metavar="OLD",
-        help="Earlier dataset whose classes keep their numbers. New classes get the numbers after them. Not for masks.",
+        help="Earlier dataset whose class numbers are kept. New classes get higher numbers. Not for masks.",
     )
     add(
         "--label_separator",
@@ -185,8 +185,8 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
     add(
         "--image_root",
         metavar="FOLDER",
-        help="Folder that image paths are relative to. Only for table, text and coco. Default: the folder of the "
-        "table, the text file or the annotations.",
+        help="Folder to which the paths of images are relative. Only for table, text and coco. Default: the folder of "
+        "the table, the text file or the annotations.",
     )
     add(
         "--image_suffix",
@@ -206,23 +206,23 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         choices=BAD_BOXES,
         default="reject",
         help="Treatment of boxes that are partly or fully outside their image. reject: the image becomes a dead "
-        "letter. clip: the box is clipped to the image, and removed if nothing of it is left. Only for voc, coco, "
+        "letter. clip: the box is clipped to the image, and removed if it is fully outside. Only for voc, coco, "
         "table, tfrecord and webdataset. Default: reject.",
     )
     add(
         "--drawn_on",
         choices=DRAWN_ON,
-        help="Version of the image that boxes and masks were drawn on, if EXIF rotates the image. file: as the file "
-        "stores it. upright: as browsers and OpenCV show it. The option takes precedence over the image size in the "
+        help="Orientation in which boxes and masks were drawn on images with an EXIF rotation. file: as stored in the "
+        "file. upright: as browsers and OpenCV show the image. The option takes precedence over the image size in the "
         "annotations. Only for voc, coco, masks, table, tfrecord and webdataset. Default: upright if only the upright "
         "image has the size in the annotations; otherwise file, with a warning that counts the images.",
     )
     add(
         "--box_format",
         choices=BOX_FORMATS,
-        help="Numbers of a box. xywh: x, y, width, height. xyxy: xmin, ymin, xmax, ymax. cxcywh: x and y of the "
-        "center, width, height. Only for table and webdataset. Default: xywh, with a warning if all boxes could be "
-        "xyxy.",
+        help="Meaning of the four numbers of a box. xywh: x, y, width, height. xyxy: xmin, ymin, xmax, ymax. cxcywh: "
+        "x and y of the center, width, height. Only for table and webdataset. Default: xywh, with a warning if all "
+        "boxes could be xyxy.",
     )
     add(
         "--box_unit",
@@ -233,8 +233,8 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
     add(
         "--masks",
         action="store_true",
-        help="Draw a mask from the outlines of the objects. The background is 0, and each object is its label plus 1. "
-        "Only for coco.",
+        help="Convert the outlines of the objects in each image to a mask. Pixels are 0 in the background, and the "
+        "label plus 1 in an object. Only for coco.",
     )
     add(
         "--layout",
@@ -283,19 +283,19 @@ def _add_check_options(group: argparse._ArgumentGroup) -> None:
         "--check",
         choices=CHECKS,
         default="strict",
-        help="Check of each image. strict: decode it, and reject it if the decoder reports an error or a warning. "
-        "decode: reject it only for an error. header: read only its format and size. none: store it unchecked. "
-        "Default: strict.",
+        help="How images are checked. strict: decode each image, and reject it if the decoder reports an error or a "
+        "warning. decode: decode each image, and reject it only if the decoder reports an error. header: read only the "
+        "format and the size. none: store images without a check. Default: strict.",
     )
     add(
         "--max_bad_fraction",
         type=float,
         default=0.01,
         metavar="F",
-        help="Largest fraction of inputs that can be rejected, from 0 to 1. The run fails if more are rejected. "
-        "Default: 0.01.",
+        help="Largest fraction of inputs that can be rejected, from 0 to 1. The run fails if more inputs are "
+        "rejected. Default: 0.01.",
     )
-    add_follow_links(group, "IN", "dead letters")
+    add_follow_links(group, "IN", "become dead letters")
     add(
         "--ignore",
         action="append",
@@ -319,28 +319,28 @@ def _add_split_options(group: argparse._ArgumentGroup) -> None:
         "--folds",
         type=int,
         metavar="N",
-        help="Write N splits of equal shares, called fold0, fold1, ..., instead of --splits.",
+        help="Number of splits of equal size, called fold0, fold1, ..., for cross-validation. Replaces --splits.",
     )
     add(
         "--divide",
         metavar="SPLIT,...",
-        help="Splits of the source that --splits or --folds divides, such as train. rest means the inputs without a "
-        "split. The other splits stay unchanged.",
+        help="Splits of the source to divide further with --splits or --folds, such as train. The name rest stands for "
+        "the inputs without a split. All other splits of the source stay unchanged.",
     )
     add(
         "--stratify",
         nargs="?",
         const=LABEL,
         metavar="FEATURE,...",
-        help="Give each split the same proportion of each class, to within one example. With names of labels or "
-        "features, use their values instead of the class.",
+        help="Give each split the same proportion of each class, to within one example. If names of labels "
+        "or features are given, use their values instead of the class.",
     )
     add(
         "--group",
         metavar="COLUMN",
-        help="Column or field with the group. Examples of one group, such as the images of one patient, stay in the same "
-        "split. '' ignores the column group. Only for table, arrays, fixed_length, text_lines, tfrecord and webdataset. "
-        "Default: the column group, if there is one.",
+        help="Column or field with the group. Examples of one group, such as the images of one patient, stay in the "
+        "same split. Pass '' to ignore a column called group. Only for table, arrays, fixed_length, text_lines, "
+        "tfrecord and webdataset. Default: the column group, if there is one.",
     )
     add(
         "--group_pattern",
@@ -351,8 +351,9 @@ def _add_split_options(group: argparse._ArgumentGroup) -> None:
     add(
         "--splits_from",
         metavar="OLD",
-        help="Earlier dataset, or CSV or Parquet file with the columns key and split, whose inputs keep their splits. "
-        "--splits applies to all other inputs. Useful with --stratify, and with --duplicates group or drop.",
+        help="Earlier dataset, or CSV or Parquet file with the columns key and split. Inputs that it contains keep "
+        "their splits. --splits applies to all other inputs. Useful with --stratify, and with --duplicates group or "
+        "drop.",
     )
     add_split_folders(
         group,
@@ -367,18 +368,19 @@ def _add_duplicate_options(group: argparse._ArgumentGroup) -> None:
     add(
         "--duplicates",
         choices=DUPLICATES,
-        help="Find identical and near-duplicate images, including recompressed, resized, recolored and flipped copies. "
-        "keep: keep and count them. group: put them in the same split. drop: keep only the image with the smallest "
-        "key. Each image is read twice and decoded once. If the dataset grows, new near-duplicates can change the "
-        "result of group and drop, unless --splits_from names the earlier dataset. Default: no search.",
+        help="Find identical and near-duplicate images, including recompressed, resized, recolored and flipped "
+        "copies. keep: keep and count all copies. group: put all copies in the same split. drop: keep only the copy "
+        "with the smallest key. Each image is read twice and decoded once. If the dataset grows, new near-duplicates "
+        "can change the result of group and drop, unless --splits_from names the earlier dataset. Default: "
+        "near-duplicates are not searched for.",
     )
     add_duplicate_distance(group)
-    add("--exact_only", action="store_true", help="Find only images with identical bytes.")
+    add("--exact_only", action="store_true", help="Find only copies with identical bytes. Needs --duplicates.")
     add(
         "--move_to",
         metavar="SPLIT",
-        help="Split for near-duplicates that the source or --splits_from has in several splits. Only with --duplicates "
-        "group. Default: the run fails if there are any.",
+        help="Split to which near-duplicates are moved if the source or --splits_from puts them in several splits. "
+        "Only with --duplicates group. Default: the run fails if near-duplicates are in several splits.",
     )
 
 
@@ -401,15 +403,16 @@ def _add_output_options(group: argparse._ArgumentGroup) -> None:
         "--output_layout",
         choices=LAYOUTS,
         default="flat",
-        help="Folders of the shards. flat: all in OUT. tfx: one folder per split, as in TFX. The bytes of the shards "
-        "are the same. Default: flat.",
+        help="Folders of the shards. flat: all shards are in OUT. tfx: each split has a folder, as in TFX. The bytes "
+        "of the shards are the same in both layouts. Default: flat.",
     )
     add(
         "--describe",
         action="append",
         default=[],
         metavar="FEATURE=TEXT",
-        help="Description of a feature, for people who read the dataset. Repeat the option for several features.",
+        help="Description of a feature, which is stored in the dataset's metadata. Repeat the option for several "
+        "features.",
     )
     add(
         "--no_report",
@@ -434,7 +437,7 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
         type=float,
         default=STORE_TIMEOUT,
         metavar="SECONDS",
-        help="Fail if an object store gives no successful response for this time. Rerun with --resume to continue. "
+        help="Fail if an object store sends no successful response for SECONDS. Rerun with --resume to continue. "
         f"Default: {STORE_TIMEOUT}.",
     )
     add(
@@ -454,13 +457,13 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
     left.add_argument(
         "--resume",
         action="store_true",
-        help="Resume a run to OUT that was interrupted or failed. Give the same options; completed shards are kept. If "
-        "there is no such run, start one; if the dataset is complete, do nothing.",
+        help="Resume an interrupted or failed run to OUT, and keep its completed shards. Pass the same options as "
+        "before. If there is no unfinished run, start a new run. If the dataset is complete, do nothing.",
     )
     left.add_argument(
         "--restart",
         action="store_true",
-        help="Delete what an interrupted or failed run to OUT left, and start over.",
+        help="Delete the files of an interrupted or failed run to OUT, and start over.",
     )
 
 

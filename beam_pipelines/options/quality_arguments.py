@@ -13,8 +13,8 @@ examples:
   recordmill quality out/flowers
   recordmill quality 'old/train-*.tfrecord' --label image/class/label --plot quality.png
 
-The exit code is 0 if all records are shuffled, or if the test is not conclusive. It is 1 if some records are not
-shuffled, or only partly.
+The exit code is 0 if all splits are shuffled, or if the test is not conclusive. The exit code is 1 if a split is not
+shuffled, or only partly shuffled.
 """
 
 
@@ -23,12 +23,14 @@ def add_quality(commands: argparse._SubParsersAction) -> None:
     parser = add_command(
         commands,
         "quality",
-        help="Test whether TFRecords are shuffled, from Recordmill or from other tools.",
-        description="Compares the order of the labels with random orders: the lengths of runs of one label, the number "
-        "of labels in a window of\n"
-        "records, the labels of each shard, and the correlation with the order of the source. For datasets from "
-        "Recordmill only\n"
-        "indexes and catalogs are read. Other TFRecords are read once. The data does not change.\n"
+        help="Test whether the records of a dataset, or of other TFRecord files, are shuffled.",
+        description="Compares the order of the labels with random orders. The command measures the lengths of "
+        "sequences of equal labels, the\n"
+        "number of different labels in a window of records, the labels of each shard, and the correlation with the "
+        "order of the\n"
+        "source. For datasets from Recordmill, the command reads only indexes and catalogs. It reads other TFRecord "
+        "files once.\n"
+        "The data does not change.\n"
         "Options that are not listed here are passed to Apache Beam, such as --s3_endpoint_url for an object store.",
         example=_EXAMPLE,
     )
@@ -37,18 +39,18 @@ def add_quality(commands: argparse._SubParsersAction) -> None:
     add(
         "--label",
         metavar="FEATURE",
-        help="Feature to test. Default: the label if it is known; otherwise the lengths of the records.",
+        help="Feature whose order is tested. Default: the label, if it is known; otherwise the length of the records.",
     )
     add(
         "--plot",
         metavar="FILE.png",
-        help="Write a plot of the result to FILE.png. This needs pip install 'recordmill[demo]'.",
+        help="Write a plot of the result to FILE.png. The option needs the package extra recordmill[demo].",
     )
-    add_follow_links(parser, "PATH", "skipped with a warning")
+    add_follow_links(parser, "PATH", "are skipped with a warning")
     add_split_folders(
         parser,
-        "Whether the files of other tools are named like splits, such as fold0-00000. Default: yes if all names "
-        "contain the name of a split, such as train and test.",
+        "Whether the names of TFRecord files from other tools contain the split, such as fold0-00000. Default: yes if "
+        "all names contain the usual name of a split, such as train or test.",
     )
     add("--json", action="store_true", help="Print the result as JSON.")
 

@@ -12,8 +12,10 @@ examples:
   recordmill repair out/flowers
   recordmill repair out/flowers --shard flowers-train.tfrecord-00003-of-00016
 
-The images and labels must be where `recordmill prepare` read them. Newer inputs are ignored.
-The exit code is 0 if all files are intact or repaired, and 1 if a file is still corrupt or missing, also with --dry_run.
+The images and labels must be at the paths from which `recordmill prepare` read them. Inputs that were added later are
+ignored.
+The exit code is 0 if all files are intact or repaired. The exit code is 1 if a file is still corrupt or missing, also
+with --dry_run.
 """
 
 
@@ -27,7 +29,7 @@ def add_repair(commands: argparse._SubParsersAction) -> None:
         "corrupt and missing\n"
         "files from the images and labels. A rebuilt file replaces the corrupt file only if its checksum matches the "
         "manifest.\n"
-        "Otherwise the inputs that have changed are printed.\n"
+        "Otherwise the command prints the inputs that have changed.\n"
         "Options that are not listed here are passed to Apache Beam, such as --s3_endpoint_url for images in an object "
         "store.",
         example=_EXAMPLE,
@@ -47,8 +49,8 @@ def add_repair(commands: argparse._SubParsersAction) -> None:
         action="append",
         default=[],
         metavar="GLOB",
-        help="Ignore newer files whose name or path matches GLOB, such as '*.txt'. Repeat the option for several "
-        "patterns.",
+        help="Ignore files that were added after the dataset was prepared, if their name or path matches GLOB, such as "
+        "'*.txt'. Repeat the option for several patterns.",
     )
     add("--dry_run", action="store_true", help="Print which files are corrupt or missing, and change nothing.")
 

@@ -17,10 +17,11 @@ def add_status(commands: argparse._SubParsersAction) -> None:
         commands,
         "status",
         help="Show the state of a dataset and of the runs that write to it.",
-        description="Shows whether OUT has a complete dataset, whether a run is writing it, on which machine and in "
-        "which job, how far the run\n"
-        "is, and what to do if the run was interrupted. The same is shown for an analysis (`recordmill analyze`).\n"
-        "The directory does not change.\n"
+        description="Shows whether OUT contains a complete dataset, and whether a run is writing to it. For an active "
+        "run, the command shows\n"
+        "the machine, the job and the progress. For an interrupted run, it shows how to continue. It shows the same "
+        "for analyses\n"
+        "(`recordmill analyze`). The directory does not change.\n"
         "Options that are not listed here are passed to Apache Beam, such as --s3_endpoint_url for an object store.",
         example=_EXAMPLE,
     )

@@ -27,7 +27,7 @@ def add_transform(commands: argparse._SubParsersAction) -> None:
         example=_EXAMPLE,
     )
     add = parser.add_argument
-    add("directory", metavar="OUT", help="Path of the dataset, which `recordmill analyze` has analyzed.")
+    add("directory", metavar="OUT", help="Path of a dataset that `recordmill analyze` has analyzed.")
     add("output", metavar="OUT2", help="Path of the directory for the transformed dataset.")
     add(
         "--name",

@@ -12,7 +12,8 @@ examples:
   recordmill verify out/flowers
   recordmill verify gs://data/flowers --quick --json
 
-The exit code is 0 if the dataset is intact, and 1 if it is corrupt. The output names the file, record, byte and reason.
+The exit code is 0 if the dataset is intact, and 1 if it is corrupt. For each
+problem, the output names the file, the record, the byte and the reason.
 """
 
 
@@ -22,11 +23,11 @@ def add_verify(commands: argparse._SubParsersAction) -> None:
         commands,
         "verify",
         help="Check that a dataset is complete and intact.",
-        description="Checks the manifest, the size and checksum of each shard, the framing of each record, the index "
-        "and the catalog\n"
-        "against the records, and the examples against the schema. It also checks that no key occurs twice and that no "
-        "group is\n"
-        "in two splits, and recomputes the statistics from the records. The dataset does not change.\n"
+        description="Checks the manifest, the size and checksum of each shard, and the framing of each record. "
+        "Compares the index and the\n"
+        "catalog with the records, and the examples with the schema. Checks that no key occurs twice, and that no "
+        "group is in two\n"
+        "splits. Recomputes the statistics from the records. The dataset does not change.\n"
         "Options that are not listed here are passed to Apache Beam. --job_timeout SECONDS stops a Beam job that takes "
         "longer.",
         example=_EXAMPLE,
@@ -34,12 +35,12 @@ def add_verify(commands: argparse._SubParsersAction) -> None:
     add = parser.add_argument
     add("directory", metavar="OUT", help="Path or URL of the dataset.")
     add("--quick", action="store_true", help="Check only the manifest and the sizes of the files, which takes seconds.")
-    add("--decode", action="store_true", help="Also decode each image and mask, and recompute pixel statistics.")
-    add("--json", action="store_true", help="Print the report as JSON.")
+    add("--decode", action="store_true", help="Also decode each image and mask, and recompute the pixel statistics.")
+    add("--json", action="store_true", help="Print the result as JSON.")
     add(
         "--report",
         metavar="FILE",
-        help="Also write the report to FILE as JSON. On a cluster, its workers must be able to write FILE.",
+        help="Also write the result to FILE as JSON. On a cluster, the workers must be able to write FILE.",
     )
     add(
         "--shared_filesystem",

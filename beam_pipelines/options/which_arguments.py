@@ -26,9 +26,11 @@ def add_which(commands: argparse._SubParsersAction) -> None:
         commands,
         "which",
         help="Show the keys and paths of the examples in any batch of a training.",
-        description="Prints the keys, paths and class names of the examples in a batch, in the order of the batch. No "
-        "log is needed, because a\n"
-        "batch depends only on the seed, the epoch and the step. Give the options of the training, or its checkpoint.",
+        description="Prints the keys, paths and class names of the examples in a batch, in the order of the batch. A "
+        "batch depends only on\n"
+        "the seed, the epoch and the step, so no log of the training is needed. Pass the options of the training, or "
+        "its\n"
+        "checkpoint.",
         example=_EXAMPLE,
     )
     add = parser.add_argument
@@ -44,7 +46,7 @@ def add_which(commands: argparse._SubParsersAction) -> None:
     add(
         "--checkpoint",
         metavar="PATH",
-        help="Checkpoint from tf_input.Checkpoint, or the directory with the checkpoints of the training. It contains all "
+        help="Checkpoint file of the training, or the directory with its checkpoints. A checkpoint contains all "
         "options below except --hosts.",
     )
     add("--split", help="Split that the training read. Default: the training split.")
@@ -57,7 +59,12 @@ def add_which(commands: argparse._SubParsersAction) -> None:
         help="Order of the examples: window, exact, key or none. Default: window for the training split or with "
         "--augment; otherwise none.",
     )
-    add("--drop_remainder", action="store_true", default=None, help="The training dropped an incomplete last batch.")
+    add(
+        "--drop_remainder",
+        action="store_true",
+        default=None,
+        help="Declare that the training dropped an incomplete last batch.",
+    )
     add("--inputs", type=_names, metavar="NAME,...", help="Features that were the inputs of the model. Default: image.")
     add(
         "--targets",
@@ -68,22 +75,27 @@ def add_which(commands: argparse._SubParsersAction) -> None:
     add(
         "--where",
         metavar="CONDITION",
-        help="Condition of the examples that were read, such as \"label == 'rose' and width >= 64\".",
+        help="Condition that selected the examples of the training, such as \"label == 'rose' and width >= 64\".",
     )
-    add("--fold", type=_fold, metavar="NUMBER,FOLD,...", help="Folds that were read. 5,0 is the first of five folds.")
+    add(
+        "--fold",
+        type=_fold,
+        metavar="NUMBER,FOLD,...",
+        help="Folds that the training read. 5,0 stands for the first of five folds.",
+    )
     add(
         "--open_fold",
         type=_pair,
         metavar="NUMBER,FOLD",
-        help="Fold with which the dataset was opened. 5,0 stands for open(fold=(5, 0)).",
+        help="Fold with which the training opened the dataset. 5,0 stands for open(fold=(5, 0)).",
     )
-    add("--subset", type=_number, metavar="SHARE", help="Fraction of the examples that was read.")
-    add("--take", type=int, metavar="N", help="Number of examples that were read.")
+    add("--subset", type=_number, metavar="SHARE", help="Fraction of the examples that the training read.")
+    add("--take", type=int, metavar="N", help="Number of examples that the training read in each epoch.")
     add(
         "--balance",
         type=_balance,
         metavar="BALANCE",
-        help="Class balancing: oversample, undersample, or shares of classes such as rose=0.5,tulip=0.5.",
+        help="Class balancing of the training: oversample, undersample, or fractions such as rose=0.5,tulip=0.5.",
     )
     add(
         "--image_size",
@@ -92,31 +104,51 @@ def add_which(commands: argparse._SubParsersAction) -> None:
         help="Image size of the training: PIXELS, HEIGHTxWIDTH or largest.",
     )
     add("--fit", choices=("crop", "stretch", "pad", "unscaled"), help="How the training resized images.")
-    add("--augment", action="store_true", default=None, help="The training cropped and flipped images at random.")
-    add("--antialias", action="store_true", default=None, help="The training shrank images with antialiasing.")
-    add("--encoded", action="store_true", default=None, help="The training read images as encoded bytes.")
+    add(
+        "--augment",
+        action="store_true",
+        default=None,
+        help="Declare that the training cropped and flipped images at random.",
+    )
+    add(
+        "--antialias",
+        action="store_true",
+        default=None,
+        help="Declare that the training shrank images with antialiasing.",
+    )
+    add("--encoded", action="store_true", default=None, help="Declare that the training read images as encoded bytes.")
     add(
         "--transform",
         action="store_true",
         default=None,
-        help="The training applied the graph from `recordmill analyze`.",
+        help="Declare that the training applied the graph from `recordmill analyze`.",
     )
     add(
         "--channels",
         type=int,
         metavar="N",
-        help="Number of image channels, 1, 3 or 4, if the training set it. It determines whether the split was cached "
-        "in memory, which changes the order.",
+        help="Number of image channels, 1, 3 or 4, if the training set it. The number of channels affects whether "
+        "the split was cached in memory, which changes the order.",
     )
-    add("--on_error", choices=("raise", "skip"), help="Treatment of corrupt records in the training. Default: raise.")
-    add("--memory_budget", type=parse_num_bytes, metavar="SIZE", help="Memory budget of the training. Default: 1GiB.")
-    add("--read_buffer", type=parse_num_bytes, metavar="SIZE", help="Read buffer of the training. Default: 256MiB.")
+    add("--on_error", choices=("raise", "skip"), help="How the training handled corrupt records. Default: raise.")
+    add(
+        "--memory_budget",
+        type=parse_num_bytes,
+        metavar="SIZE",
+        help="Memory for cached splits in the training. Default: 1GiB.",
+    )
+    add(
+        "--read_buffer",
+        type=parse_num_bytes,
+        metavar="SIZE",
+        help="Memory for records that the training read ahead. Default: 256MiB.",
+    )
     add(
         "--hosts",
         type=_pair,
         metavar="NUMBER,INDEX",
-        help="Number of hosts, and index of one host, to show only its part of the batch. 4,2 is the third of four "
-        "hosts. Default: the whole batch.",
+        help="Number of hosts and index of a host, to show only the part of the batch that this host read. 4,2 stands "
+        "for the third of four hosts. Default: the whole batch.",
     )
     add("--json", action="store_true", help="Print the result as JSON.")
 

@@ -21,11 +21,11 @@ class Checkpoint:
     """Saves checkpoints of a training loop. A restarted script resumes with the same batches and weights.
 
         train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
-        backup = tf_input.Backup("backups", model, train, optimizer=optimizer, save_freq=1000)
-        for epoch in backup.epochs(90):
-            for images, labels in backup.batches():
+        checkpoint = tf_input.Checkpoint("checkpoints", model, train, optimizer=optimizer, save_freq=1000)
+        for epoch in checkpoint.epochs(90):
+            for images, labels in checkpoint.batches():
                 train_step(images, labels)
-            backup.state[f"accuracy of epoch {epoch}"] = evaluate(model)
+            checkpoint.state[f"accuracy of epoch {epoch}"] = evaluate(model)
 
     If a checkpoint exists, the constructor restores the variables, and `epochs` and `batches` yield only the remaining
     epochs and batches. When a checkpoint is restored, values are assigned to variables with the same layer name and
@@ -89,7 +89,7 @@ class Checkpoint:
                 module = type(value).__module__
                 of_keras_2 = " of Keras 2 (tf_keras)" * module.startswith("tf_keras")
                 raise ValueError(
-                    f"{name}={module}.{type(value).__name__}{of_keras_2} is not supported: Backup saves Keras 3 "
+                    f"{name}={module}.{type(value).__name__}{of_keras_2} is not supported: Checkpoint saves Keras 3 "
                     "models and optimizers. "
                     "Save other states with (epoch, step), for example with orbax, and call "
                     "train.iterator_state.go_to(epoch, step) "
