@@ -209,7 +209,6 @@ OWN = {"id": 5, "name": "person", "supercategory": "person"}  # as in the files 
     ],
 )
 def test_unused_parent_category_is_not_a_class(categories, used, expected, tmp_path):
-    parts = []
     for position, category_ids in enumerate((used, used[-1:])):  # the second file does not use all categories
         name = ("train", "valid")[position]
         content = instances(annotations=[annotation(category_id=item) for item in category_ids], categories=categories)

@@ -335,11 +335,11 @@ def test_the_memory_budget_holds_for_all_splits_together(uniform, caplog):
         batches = read("train", max(sizes.values()), **options)
         read("validation", max(sizes.values()))
         assert dataset.files.memory_cache.num_bytes == sizes["validation"]
-        expected = epoch(batches)
+        expected = batch_bytes(batches)
         again = read("train", max(sizes.values()), **options)  # from the memory that `batches` still uses
         assert dataset.files.memory_cache.num_bytes == sizes["train"]
         assert len(caplog.records) == (1 if options else 2)
-        assert epoch(again) == expected
+        assert batch_bytes(again) == expected
     caplog.clear()
     read("validation", sum(sizes.values()))
     read("train", sum(sizes.values()))
