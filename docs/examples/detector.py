@@ -71,8 +71,8 @@ def make_detector(image_size: int, num_classes: int) -> keras.Model:
     x = convolution(x, 48)
     # Centers are rare.
     classes = keras.layers.Conv2D(num_classes, 1, bias_initializer=keras.initializers.Constant(-4))(x)
-    places = keras.layers.Conv2D(4, 1)(x)
-    return keras.Model(inputs, keras.layers.Concatenate(dtype="float32")([classes, places]))
+    locations = keras.layers.Conv2D(4, 1)(x)
+    return keras.Model(inputs, keras.layers.Concatenate(dtype="float32")([classes, locations]))
 
 
 def convolution(x: keras.KerasTensor, width: int, strides: int = 1) -> keras.KerasTensor:
@@ -99,14 +99,14 @@ def make_cells(objects: dict[str, tf.Tensor], num_cells: int, num_classes: int) 
     cells = tf.clip_by_value(tf.cast(centers, tf.int32), 0, num_cells - 1)
     where = tf.where(objects["valid"])  # [objects, (image, number)]
     at = tf.concat([tf.cast(where[:, :1], tf.int32), tf.gather_nd(cells, where)], axis=1)  # [objects, (image, row, column)]
-    place = tf.concat([centers - tf.cast(cells, tf.float32), tf.math.log(tf.maximum(sizes, 1e-3))], axis=-1)
+    location = tf.concat([centers - tf.cast(cells, tf.float32), tf.math.log(tf.maximum(sizes, 1e-3))], axis=-1)
     shape = [batch, num_cells, num_cells]
-    places = tf.tensor_scatter_nd_update(tf.zeros([*shape, 4]), at, tf.gather_nd(place, where))
+    locations = tf.tensor_scatter_nd_update(tf.zeros([*shape, 4]), at, tf.gather_nd(location, where))
     labels = tf.cast(tf.gather_nd(objects["label"], where), tf.int32)
     peaks = tf.zeros([*shape, num_classes])
     peaks = tf.tensor_scatter_nd_update(peaks, tf.concat([at, labels[:, None]], axis=1), tf.ones_like(labels, tf.float32))
     around = 0.8 * tf.nn.max_pool2d(peaks, 3, 1, "SAME")  # A prediction next to a center is nearly correct.
-    return tf.concat([tf.maximum(peaks, around), places], axis=-1)
+    return tf.concat([tf.maximum(peaks, around), locations], axis=-1)
 
 
 def detection_loss(expected: Any, predicted: Any) -> Any:
@@ -136,18 +136,18 @@ def find_objects(cells: np.ndarray, min_score: float = 0.1) -> list[tuple[float,
     best, label = heat.max(-1), heat.argmax(-1)
     padded = np.pad(best, 1)
     around = np.max([padded[y : y + num_cells, x : x + num_cells] for y in range(3) for x in range(3)], axis=0)
-    found = []
+    results = []
     for row, column in np.argwhere((best == around) & (best >= min_score)):
-        place = cells[row, column, -4:]
-        center, half = np.array([row, column]) + place[:2], np.exp(place[2:]) / 2
-        found.append((float(best[row, column]), int(label[row, column]), np.concatenate([center - half, center + half]) / num_cells))
-    return sorted(found, key=lambda one: -one[0])
+        location = cells[row, column, -4:]
+        center, half = np.array([row, column]) + location[:2], np.exp(location[2:]) / 2
+        results.append((float(best[row, column]), int(label[row, column]), np.concatenate([center - half, center + half]) / num_cells))
+    return sorted(results, key=lambda item: -item[0])
 
 
 def average_precisions(model: keras.Model, batches: tf.data.Dataset, num_classes: int) -> dict[int, float]:
     """Returns the average precision of each class that occurs in the evaluation data. A detection matches an object if
     their intersection over union is at least 0.5."""
-    found: dict[int, list[tuple[float, bool]]] = collections.defaultdict(list)
+    result: dict[int, list[tuple[float, bool]]] = collections.defaultdict(list)
     num_expected: collections.Counter[int] = collections.Counter()
     for images, objects in batches.as_numpy_iterator():
         for index, cells in enumerate(model.predict_on_batch(images)):
@@ -160,21 +160,21 @@ def average_precisions(model: keras.Model, batches: tf.data.Dataset, num_classes
                 is_right = bool(len(overlaps)) and overlaps.max() >= 0.5
                 if is_right:
                     taken[overlaps.argmax()] = True
-                found[label].append((score, is_right))
-    return {label: average_precision(found[label], number) for label, number in num_expected.items()}
+                result[label].append((score, is_right))
+    return {label: average_precision(result[label], number) for label, number in num_expected.items()}
 
 
-def overlap(one: np.ndarray, other: np.ndarray) -> float:
+def overlap(first: np.ndarray, other: np.ndarray) -> float:
     """Returns the intersection over union of two boxes."""
-    height, width = np.maximum(np.minimum(one[2:], other[2:]) - np.maximum(one[:2], other[:2]), 0)
-    areas = [np.prod(box[2:] - box[:2]) for box in (one, other)]
+    height, width = np.maximum(np.minimum(first[2:], other[2:]) - np.maximum(first[:2], other[:2]), 0)
+    areas = [np.prod(box[2:] - box[:2]) for box in (first, other)]
     return float(height * width / (sum(areas) - height * width))
 
 
-def average_precision(found: Iterable[tuple[float, bool]], num_expected: int) -> float:
+def average_precision(result: Iterable[tuple[float, bool]], num_expected: int) -> float:
     """Returns the area under the precision-recall curve of one class. Each detection is given as (score, whether it is
     correct)."""
-    right = np.array([is_right for _, is_right in sorted(found, key=lambda one: -one[0])], bool)
+    right = np.array([is_right for _, is_right in sorted(result, key=lambda item: -item[0])], bool)
     precision = np.cumsum(right) / np.arange(1, len(right) + 1)
     best_from_here = np.maximum.accumulate(precision[::-1])[::-1]
     return float(best_from_here[right].sum() / num_expected)

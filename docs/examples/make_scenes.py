@@ -64,7 +64,7 @@ def draw_scene(
     boxes: list[tuple[int, int, int, int]] = []
     for number in random.choice(len(scans), random.integers(1, 5)):
         side = int(random.integers(16, 25))
-        left, top = (int(place) for place in random.integers(0, SIDE - side, 2))
+        left, top = (int(location) for location in random.integers(0, SIDE - side, 2))
         if any(abs(left - x) < max(side, other) and abs(top - y) < max(side, other) for _, x, y, other in boxes):
             continue
         scan = np.asarray(Image.fromarray((scans[number] * 15).astype(np.uint8)).resize((side, side), Image.Resampling.BILINEAR))

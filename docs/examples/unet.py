@@ -36,8 +36,8 @@ def main() -> None:
     model.fit(train, validation_data=validation, epochs=arguments.epochs, verbose=2)
     model.save(arguments.output)
 
-    found = intersections_over_unions(model, validation, num_classes)
-    print(f"intersection over union, background left out: {np.mean(found[1:]):.2f}")
+    result = intersections_over_unions(model, validation, num_classes)
+    print(f"intersection over union, background left out: {np.mean(result[1:]):.2f}")
     print(f"model: {arguments.output}")
 
 
