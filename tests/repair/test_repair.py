@@ -1,4 +1,5 @@
-"""`recordmill repair`: what is damaged of a dataset has its very bytes again, or nothing is touched and the reason is named."""
+"""Tests that `recordmill repair` restores the exact bytes of corrupt files, or changes nothing and reports the reason.
+"""
 
 import csv
 import gzip
@@ -28,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def contents(directory: pathlib.Path) -> dict[str, str]:
-    """sha256 of every file of a dataset, and the mere names of all else."""
+    """Returns the SHA-256 digest of every file in a directory, and an empty string for every subdirectory."""
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
         for path in directory.rglob("*")
@@ -58,10 +59,11 @@ def flip(path: pathlib.Path) -> None:
     path.write_bytes(data)
 
 
-DAMAGES = {"deleted": delete, "truncated": truncate, "bit-flipped": flip}
+CORRUPTIONS = {"deleted": delete, "truncated": truncate, "bit-flipped": flip}
 
 
-# Sources that are small and unlike each other: folder -> (--input, options).
+# Small sources of different formats: each function writes a source and returns the value of `--input` and other
+# options.
 
 
 def class_folders(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
@@ -75,29 +77,30 @@ def reencoded(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
 
 
 def table(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
-    """With two heads, one of them of several classes, texts that are in the catalog, and longer ones that are spooled."""
+    """Returns a table with two labels, one of them multi-label, short texts for the catalog and long texts for the
+    spool."""
     write_files(folder, {f"images/{index:02d}.png": png(index) for index in range(24)})
     with open(folder / "rows.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["image", "weather", "tags", "note", "story", "group", "weight"])
         for index in range(24):
-            tags = "|".join(name for location, name in enumerate(("cat", "dog", "owl")) if index >> location & 1)
+            tags = "|".join(name for position, name in enumerate(("cat", "dog", "owl")) if index >> position & 1)
             texts = [f"{index} once", f"{index} once " * 600]
             writer.writerow([f"images/{index:02d}.png", ("sun", "rain")[index % 2], tags, *texts, f"g{index // 2}", 0.5 + index])
     return folder / "rows.csv", ["--label=weather", "--label=tags:multi_label", "--feature=note", "--feature=story", "--output_layout=tfx"]
 
 
 def compressed_tars(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
-    """Whose images can only be read again from a spool."""
+    """Returns compressed tar files, whose images can only be read again from a spool."""
     folder.mkdir()
     for number in range(2):
         files = {f"{number}{index:02d}.jpg": jpeg(100 * number + index) for index in range(12)}
-        files |= {name.replace("jpg", "cls"): b"%d" % (location % 3) for location, name in enumerate(files)}
-        loose = write_files(folder.parent / f"loose{number}", files)
+        files |= {name.replace("jpg", "cls"): b"%d" % (position % 3) for position, name in enumerate(files)}
+        unpacked = write_files(folder.parent / f"unpacked{number}", files)
         with tarfile.open(folder / f"{number}.tar.gz", "w:gz") as tar:
             for name in sorted(files):
-                tar.add(loose / name, name)
-        shutil.rmtree(loose)
+                tar.add(unpacked / name, name)
+        shutil.rmtree(unpacked)
     return folder, []
 
 
@@ -105,8 +108,8 @@ SOURCES = {"class folders": class_folders, "re-encoded": reencoded, "table": tab
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Callable[[str], pathlib.Path]:
-    """A folder with `in` and `out`, of each source the same one."""
+def prepared_folder(tmp_path_factory) -> Callable[[str], pathlib.Path]:
+    """Returns a function that returns the directory with `in` and `out` of a source, which is prepared once."""
     folders: dict[str, pathlib.Path] = {}
 
     def make(name: str) -> pathlib.Path:
@@ -123,28 +126,28 @@ def made(tmp_path_factory) -> Callable[[str], pathlib.Path]:
 def repair(directory: pathlib.Path, *options: str) -> int:
     code = main(["repair", str(directory), *options])
     siblings = {path.name for path in directory.parent.iterdir()}
-    assert not [name for name in siblings if name.endswith((".repair", ".incomplete"))], "something was left over"
+    assert not [name for name in siblings if name.endswith((".repair", ".incomplete"))], "temporary files remain"
     return code
 
 
 @pytest.mark.slow(0.5)
 @pytest.mark.parametrize("name", SOURCES)
-def test_every_file_of_every_shard_has_its_bytes_again(made, name):
-    """Each damaged in one way, in turn: each kind of file of each source in each."""
-    output = made(name) / "out"
+def test_each_corrupt_file_is_restored(prepared_folder, name):
+    """Each kind of file of each source is corrupted in each way, one file after another."""
+    output = prepared_folder(name) / "out"
     expected = contents(output)
-    for turn, shard in enumerate(shards_of(output)):
+    for shard_number, shard in enumerate(shards_of(output)):
         for kind, (file, *_) in enumerate(shard.files()):
-            how = [*DAMAGES][(turn + kind) % len(DAMAGES)]
-            DAMAGES[how](output / file)
+            corruption_kind = [*CORRUPTIONS][(shard_number + kind) % len(CORRUPTIONS)]
+            CORRUPTIONS[corruption_kind](output / file)
             assert contents(output) != expected
             assert repair(output) == 0, file
             assert contents(output) == expected, file
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_damage_of_several_files_is_repaired_at_once(made, name):
-    output = made(name) / "out"
+def test_several_corrupt_files_are_restored_at_once(prepared_folder, name):
+    output = prepared_folder(name) / "out"
     expected = contents(output)
     cases = {
         "all shards": [shard.name for shard in shards_of(output)],
@@ -185,7 +188,7 @@ def test_damage_of_several_files_is_repaired_at_once(made, name):
         "table csv, raw pairs",
     ],
 )
-def test_the_dataset_of_each_source_can_be_repaired(tmp_path, tmp_path_factory, name):
+def test_dataset_of_each_source_format_can_be_repaired(tmp_path, tmp_path_factory, name):
     output = pathlib.Path(shutil.copytree(made_case(tmp_path_factory, name).output, tmp_path / "out"))
     expected = contents(output)
     first, last = shards_of(output)[0], shards_of(output)[-1]
@@ -199,8 +202,8 @@ def test_the_dataset_of_each_source_can_be_repaired(tmp_path, tmp_path_factory, 
     assert contents(output) == expected
 
 
-def test_what_is_well_stays_untouched_and_is_said(made, capsys):
-    output = made("class folders") / "out"
+def test_intact_dataset_is_not_changed(prepared_folder, capsys):
+    output = prepared_folder("class folders") / "out"
     capsys.readouterr()
     before = {path: path.stat().st_mtime_ns for path in output.rglob("*")}
     assert repair(output) == 0
@@ -214,22 +217,22 @@ def test_what_is_well_stays_untouched_and_is_said(made, capsys):
 
 
 @pytest.fixture
-def copied(made, tmp_path) -> Callable[[str], pathlib.Path]:
-    """A copy of one of the sources, and a dataset that was made of it."""
+def copied(prepared_folder, tmp_path) -> Callable[[str], pathlib.Path]:
+    """Returns a function that copies a source with its dataset and returns the directory of the copy."""
 
     def copy(name: str) -> pathlib.Path:
-        shutil.copytree(made(name), tmp_path / "copied")
+        shutil.copytree(prepared_folder(name), tmp_path / "copied")
         run = tmp_path / "copied" / "out" / "run.json"
         fields = json.loads(run.read_text())
-        fields["config"] = fields["config"].replace(str(made(name) / "in"), str(tmp_path / "copied" / "in"))
+        fields["config"] = fields["config"].replace(str(prepared_folder(name) / "in"), str(tmp_path / "copied" / "in"))
         run.write_text(json.dumps(fields))
         return tmp_path / "copied"
 
     return copy
 
 
-def expect_refusal(output: pathlib.Path, capsys, *reported: str) -> str:
-    """Repairs in vain: nothing is touched. Returns what was said."""
+def check_repair_fails(output: pathlib.Path, capsys, *reported: str) -> str:
+    """Runs a repair that must fail without changing a file, and returns its standard error."""
     before = contents(output)
     capsys.readouterr()
     assert repair(output) == 1
@@ -240,54 +243,55 @@ def expect_refusal(output: pathlib.Path, capsys, *reported: str) -> str:
     return said
 
 
-def first_of(directory: pathlib.Path) -> tuple[ShardInfo, list[str]]:
-    """The first shard, and the keys in it."""
+def first_shard_and_keys(directory: pathlib.Path) -> tuple[ShardInfo, list[str]]:
+    """Returns the first shard and the keys of its examples."""
     import pyarrow.parquet as pq
 
     shard = shards_of(directory)[0]
     return shard, pq.read_table(directory / shard.catalog).column("key").to_pylist()
 
 
-def test_what_is_listed_again_waits_in_runs_whatever_their_number(made, monkeypatch):
-    """Of a dataset that is damaged as a whole no more is in memory than makes a run, and then a shard."""
-    output = made("table") / "out"
+def test_listed_references_are_sorted_in_chunks(prepared_folder, monkeypatch):
+    """Memory holds one chunk of references or one shard, even if all shards are corrupt."""
+    output = prepared_folder("table") / "out"
     expected = contents(output)
     for shard in shards_of(output):
         delete(output / shard.name)
     monkeypatch.setattr(listed_runs, "RUN_REFERENCES", 5)
     monkeypatch.setattr("beam_pipelines.sources.listed_part.BATCH_IMAGES", 4)
-    monkeypatch.setattr("beam_pipelines.repair.repair.num_cores", lambda: 0)  # which light processes would not know of
+    # worker processes would not see these values
+    monkeypatch.setattr("beam_pipelines.repair.repair.num_cores", lambda: 0)
     assert repair(output) == 0
     assert contents(output) == expected
 
 
-def test_an_image_that_has_changed_is_named_and_nothing_touched(copied, capsys):
+def test_changed_image_is_named_and_no_file_is_changed(copied, capsys):
     folder = copied("class folders")
     output = folder / "out"
-    shard, keys = first_of(output)
+    shard, keys = first_shard_and_keys(output)
     original = (folder / "in" / keys[0]).read_bytes()
     changes = {
         "another image": (jpeg(99), f"the image has {len(jpeg(99))} bytes with CRC-32C ", ": other values of image"),
-        "a damaged one": (original[:200], "truncated: 200 bytes", "truncated: 200 bytes"),
-        "an empty one": (b"", "0 bytes", "0 bytes"),
+        "a truncated image": (original[:200], "truncated: 200 bytes", "truncated: 200 bytes"),
+        "an empty file": (b"", "0 bytes", "0 bytes"),
     }
     for case, (data, *others) in changes.items():
         for file, reported in zip((shard.name, shard.catalog), others):
             (folder / "in" / keys[0]).write_bytes(data)
             kept = (output / file).read_bytes()
             delete(output / file)
-            said = expect_refusal(output, capsys, f"{shard.name}: {keys[0]}: ", reported)
+            said = check_repair_fails(output, capsys, f"{shard.name}: {keys[0]}: ", reported)
             assert len(said.splitlines()) == 2, (case, said)
             (folder / "in" / keys[0]).write_bytes(original)
             assert repair(output) == 0
             assert (output / file).read_bytes() == kept
 
 
-def test_a_missing_source_is_named_and_other_shards_are_repaired(copied, capsys):
+def test_missing_inputs_are_named_and_other_shards_are_repaired(copied, capsys):
     folder = copied("class folders")
     output = folder / "out"
     expected = contents(output)
-    shard, keys = first_of(output)
+    shard, keys = first_shard_and_keys(output)
     other = shards_of(output)[1]
     for key in keys[:7]:
         (folder / "in" / key).unlink()
@@ -302,40 +306,39 @@ def test_a_missing_source_is_named_and_other_shards_are_repaired(copied, capsys)
     assert contents(output) == {**expected, shard.name: corrupt}
 
 
-def test_an_input_that_is_refused_now_is_named_with_the_reason(copied, capsys):
+def test_rejected_input_is_named_with_the_reason(copied, capsys):
     folder = copied("class folders")
-    shard, keys = first_of(folder / "out")
+    shard, keys = first_shard_and_keys(folder / "out")
     delete(folder / "out" / shard.name)
     image = folder / "in" / keys[0]
     image.unlink()
     image.symlink_to("/etc/hostname")
-    said = expect_refusal(folder / "out", capsys, f"{shard.name}: {keys[0]}: ", "(list)")
+    said = check_repair_fails(folder / "out", capsys, f"{shard.name}: {keys[0]}: ", "(list)")
     assert len(said.splitlines()) == 2
 
 
-def test_a_row_that_is_refused_now_is_told_of(copied, capsys):
+def test_rejected_row_is_named(copied, capsys):
     folder = copied("table")
-    shard, keys = first_of(folder / "out")
+    shard, keys = first_shard_and_keys(folder / "out")
     flip(folder / "out" / shard.name)
     edit_table(folder / "in" / "rows.csv", lambda row: row.update(weight="heavy"), keys[0])
-    expect_refusal(folder / "out", capsys, keys[0], "heavy")
+    check_repair_fails(folder / "out", capsys, keys[0], "heavy")
 
 
-def test_a_source_that_is_gone_as_a_whole_is_one_line(copied, capsys):
+def test_missing_source_is_a_one_line_error(copied, capsys):
     folder = copied("class folders")
-    shard, _ = first_of(folder / "out")
+    shard, _ = first_shard_and_keys(folder / "out")
     delete(folder / "out" / shard.name)
     shutil.rmtree(folder / "in")
-    said = expect_refusal(folder / "out", capsys, "cannot be listed again", str(folder / "in"))
+    said = check_repair_fails(folder / "out", capsys, "cannot be listed again", str(folder / "in"))
     assert len(said.splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_an_index_comes_from_its_shard_alone(made, tmp_path, name):
-    """Where all else is well, the source may be gone."""
-    output = shutil.copytree(made(name) / "out", tmp_path / "out")
+def test_index_is_rebuilt_from_its_shard_without_the_source(prepared_folder, tmp_path, name):
+    output = shutil.copytree(prepared_folder(name) / "out", tmp_path / "out")
     run = json.loads((output / "run.json").read_text())
-    run["config"] = run["config"].replace(str(made(name) / "in"), str(tmp_path / "gone"))
+    run["config"] = run["config"].replace(str(prepared_folder(name) / "in"), str(tmp_path / "gone"))
     (output / "run.json").write_text(json.dumps(run))
     expected = contents(output)
     for shard in shards_of(output):
@@ -344,9 +347,9 @@ def test_an_index_comes_from_its_shard_alone(made, tmp_path, name):
     assert contents(output) == expected
 
 
-def test_large_datasets_are_looked_at_in_light_processes(made, tmp_path, monkeypatch, capsys):
+def test_large_dataset_is_checked_in_worker_processes(prepared_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("beam_pipelines.repair.repair._MANY_BYTES", 0)
-    output = shutil.copytree(made("class folders") / "out", tmp_path / "out")
+    output = shutil.copytree(prepared_folder("class folders") / "out", tmp_path / "out")
     expected = contents(output)
     files = [file for shard in shards_of(output) for file, *_ in shard.files()]
     for file in files[1::3]:
@@ -356,7 +359,7 @@ def test_large_datasets_are_looked_at_in_light_processes(made, tmp_path, monkeyp
     assert contents(output) == expected
 
 
-def test_a_source_that_has_grown_still_repairs(copied):
+def test_repair_works_after_the_source_has_grown(copied):
     folder = copied("class folders")
     output = folder / "out"
     expected = contents(output)
@@ -369,13 +372,13 @@ def test_a_source_that_has_grown_still_repairs(copied):
     assert contents(output) == expected
 
 
-def test_files_that_have_come_and_are_no_inputs_can_be_left_aside(copied, capsys):
+def test_new_files_in_the_source_can_be_ignored(copied, capsys):
     folder = copied("class folders")
     output = folder / "out"
     expected = contents(output)
     delete(output / shards_of(output)[0].name)
     write_files(folder / "in", {"ant/notes.xls": b"mine"})
-    expect_refusal(output, capsys, "cannot be listed again", "--ignore='*.xls'")
+    check_repair_fails(output, capsys, "cannot be listed again", "--ignore='*.xls'")
     assert repair(output, "--ignore=*.xls") == 0
     assert contents(output) == expected
 
@@ -389,11 +392,11 @@ def edit_table(path: pathlib.Path, edit: Callable[[dict[str, str]], None], image
         writer.writerows(rows)
 
 
-def test_a_row_that_has_changed_is_named(copied, capsys):
+def test_changed_row_is_named(copied, capsys):
     folder = copied("table")
     output, rows = folder / "out", folder / "in" / "rows.csv"
     original = rows.read_bytes()
-    shard, keys = first_of(output)
+    shard, keys = first_shard_and_keys(output)
     flip(output / shard.name)
     key = keys[0]
     cases = {
@@ -407,43 +410,43 @@ def test_a_row_that_has_changed_is_named(copied, capsys):
     }
     for case, (edit, reported) in cases.items():
         edit_table(rows, edit, key)
-        expect_refusal(output, capsys, reported)
+        check_repair_fails(output, capsys, reported)
         rows.write_bytes(original)
     rows.write_text(original.decode().replace("story", "tale", 1))
-    expect_refusal(output, capsys, "cannot be listed again", "story")
+    check_repair_fails(output, capsys, "cannot be listed again", "story")
     rows.write_bytes(original)
     assert repair(output) == 0
 
 
-def test_another_text_is_told_of_where_nothing_of_the_shard_is_left(copied, capsys):
+def test_changed_text_is_named_if_no_record_is_left(copied, capsys):
     folder = copied("table")
-    shard, keys = first_of(folder / "out")
+    shard, keys = first_shard_and_keys(folder / "out")
     path = folder / "out" / shard.name
     original, rows = path.read_bytes(), (folder / "in" / "rows.csv").read_bytes()
-    remains = {
-        "nothing": None,
-        "no byte": b"",
+    contents_left = {
+        "no file": None,
+        "an empty file": b"",
         "zeros": bytes(len(original)),
-        "another file": b"a letter to somebody" * 99,
-        "a compressed one": gzip.compress(original),
-        "half of that": gzip.compress(original)[:999],
-        "records of others": frame(b"no example") + frame(b""),
+        "a text file": b"a letter to somebody" * 99,
+        "a compressed shard": gzip.compress(original),
+        "half of a compressed shard": gzip.compress(original)[:999],
+        "records that are not examples": frame(b"no example") + frame(b""),
     }
-    for case, data in remains.items():
+    for case, data in contents_left.items():
         edit_table(folder / "in" / "rows.csv", lambda row: row.update(note="another"), keys[0])
         delete(path) if data is None else path.write_bytes(data)
-        said = expect_refusal(folder / "out", capsys, f"{keys[0]}: note is 'another'")
+        said = check_repair_fails(folder / "out", capsys, f"{keys[0]}: note is 'another'")
         assert len(said.splitlines()) == 2, (case, said)
         (folder / "in" / "rows.csv").write_bytes(rows)
         assert repair(folder / "out") == 0, case
         assert path.read_bytes() == original, case
     delete(path)
     path.mkdir()
-    expect_refusal(folder / "out", capsys, shard.name, "Is a directory")
+    check_repair_fails(folder / "out", capsys, shard.name, "Is a directory")
 
 
 def frame(data: bytes) -> bytes:
-    """As a TFRecord."""
+    """Returns `data` framed as a TFRecord."""
     file = io.BytesIO()
     writer = RecordWriter(file)
     writer.write(data)
@@ -458,11 +461,11 @@ def test_two_inputs_with_one_key_are_named(tmp_path, capsys):
     output = prepare(tmp_path / "in" / "rows.csv", tmp_path / "out", "--splits=train=1")
     (tmp_path / "in" / "rows.csv").write_text("\n".join(["image,key,label", *rows, "3.png,k5,c1"]))
     delete(output / shards_of(output)[0].name)
-    expect_refusal(output, capsys, "k5: two inputs ")
+    check_repair_fails(output, capsys, "k5: two inputs ")
 
 
-def test_a_lost_shard_is_told_of_with_what_to_do(made, tmp_path, capsys):
-    output = shutil.copytree(made("class folders") / "out", tmp_path / "out")
+def test_lost_shard_is_reported_with_advice(prepared_folder, tmp_path, capsys):
+    output = shutil.copytree(prepared_folder("class folders") / "out", tmp_path / "out")
     shard, other = shards_of(output)[:2]
     delete(output / shard.name)
     flip(output / shard.catalog)
@@ -474,11 +477,11 @@ def test_a_lost_shard_is_told_of_with_what_to_do(made, tmp_path, capsys):
     reported = capsys.readouterr().err
     assert shard.name in reported and "Prepare the dataset again" in reported
     assert {name for name, item in contents(output).items() if item != before.get(name)} == {other.name}
-    expect_refusal(output, capsys, shard.name, "Prepare the dataset again")  # where nothing else is damaged any more, too
+    check_repair_fails(output, capsys, shard.name, "Prepare the dataset again")  # also if this is the only corrupt shard
 
 
-def test_a_dry_run_says_what_is_damaged_and_does_nothing(made, tmp_path, capsys):
-    output = shutil.copytree(made("class folders") / "out", tmp_path / "out")
+def test_dry_run_lists_corrupt_files_without_repairing(prepared_folder, tmp_path, capsys):
+    output = shutil.copytree(prepared_folder("class folders") / "out", tmp_path / "out")
     assert repair(output, "--dry_run") == 0
     shard, other, third = shards_of(output)
     delete(output / shard.name)
@@ -498,8 +501,8 @@ def test_a_dry_run_says_what_is_damaged_and_does_nothing(made, tmp_path, capsys)
     assert contents(output) == before
 
 
-def test_shards_are_chosen_by_name(made, tmp_path, capsys):
-    output = shutil.copytree(made("class folders") / "out", tmp_path / "out")
+def test_shard_option_limits_the_repair(prepared_folder, tmp_path, capsys):
+    output = shutil.copytree(prepared_folder("class folders") / "out", tmp_path / "out")
     expected = contents(output)
     shards = shards_of(output)
     for shard in shards:
@@ -513,7 +516,7 @@ def test_shards_are_chosen_by_name(made, tmp_path, capsys):
     assert "--shard=train-7: " in reported and shards[0].name in reported and len(reported.splitlines()) == 1
 
 
-def test_a_path_of_any_bytes_is_found_again(tmp_path):
+def test_source_path_that_is_not_utf8_is_found(tmp_path):
     folder = tmp_path / os.fsdecode(b"\xe9t\xc3\xa9")
     write_class_folders(folder / "in", {"ant": 4, "bee": 4})
     output = prepare(folder / "in", tmp_path / "out", "--splits=train=1", "--name=made")
@@ -524,19 +527,19 @@ def test_a_path_of_any_bytes_is_found_again(tmp_path):
     assert contents(output) == expected
 
 
-def test_what_cannot_be_repaired_is_refused_in_one_line(made, tmp_path, capsys):
-    output = shutil.copytree(made("class folders") / "out", tmp_path / "out")
+def test_unrepairable_dataset_is_a_one_line_error(prepared_folder, tmp_path, capsys):
+    output = shutil.copytree(prepared_folder("class folders") / "out", tmp_path / "out")
     delete(output / shards_of(output)[0].name)
     run = (output / "run.json").read_text()
     other = json.loads(run)
     other["config"] = other["config"].replace('"seed": 0', '"seed": 5')
     edits = {
         "no options": ("run.json", "{}", "run.json"),
-        "damaged options": ("run.json", run[:100], "run.json"),
+        "truncated options": ("run.json", run[:100], "run.json"),
         "options of another type": ("run.json", '{"config": 5}', "run.json"),
-        "another's options": ("run.json", json.dumps(other), "'out' with seed 5"),
-        "no dataset": ("manifest.json", None, "is not a dataset"),
-        "a damaged manifest": ("manifest.json", "{", "manifest.json: "),
+        "options of another run": ("run.json", json.dumps(other), "'out' with seed 5"),
+        "no manifest": ("manifest.json", None, "is not a dataset"),
+        "a corrupt manifest": ("manifest.json", "{", "manifest.json: "),
     }
     for case, (name, text, reported) in edits.items():
         kept = (output / name).read_text()
@@ -553,19 +556,19 @@ def test_what_cannot_be_repaired_is_refused_in_one_line(made, tmp_path, capsys):
     assert "unknown option --dryrun" in capsys.readouterr().err
 
 
-def test_sums_that_no_file_ever_had_are_told_beside_those_that_it_would_have(made, tmp_path, capsys):
-    output = shutil.copytree(made("class folders") / "out", tmp_path / "out")
+def test_wrong_checksum_in_the_manifest_is_reported_with_the_actual_one(prepared_folder, tmp_path, capsys):
+    output = shutil.copytree(prepared_folder("class folders") / "out", tmp_path / "out")
     manifest = json.loads((output / "manifest.json").read_text())
     shard = manifest["splits"]["train"]["shards"][0]
     shard["index_crc32c"] ^= 1
     (output / "manifest.json").write_text(json.dumps(manifest))
     num_bytes, crc = shard["index_bytes"], shard["index_crc32c"]
-    expect_refusal(output, capsys, shard["index"], f"{num_bytes} bytes", f"{crc ^ 1:08x}", f"{crc:08x}")
+    check_repair_fails(output, capsys, shard["index"], f"{num_bytes} bytes", f"{crc ^ 1:08x}", f"{crc:08x}")
 
 
-def test_a_transformed_dataset_is_refused(made, tmp_path, capsys):
-    """It has no catalog, whoever wrote it."""
-    output = shutil.copytree(made("class folders") / "out", tmp_path / "out")
+def test_transformed_dataset_is_rejected(prepared_folder, tmp_path, capsys):
+    """Transformed datasets have no catalog."""
+    output = shutil.copytree(prepared_folder("class folders") / "out", tmp_path / "out")
     manifest = json.loads((output / "manifest.json").read_text())
     for split in manifest["splits"].values():
         for shard in split["shards"]:
@@ -575,41 +578,41 @@ def test_a_transformed_dataset_is_refused(made, tmp_path, capsys):
     assert "`recordmill transform`" in capsys.readouterr().err
 
 
-# The command, which waits at each shard whose records are written.
-_HELD = """
+# Runs the command and pauses before each shard is completed.
+PAUSED_COMMAND = """
 import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's is ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
 from beam_pipelines.repair import rebuild
 from beam_pipelines.__main__ import run
 
-def hold(*arguments, finish=rebuild.finish_shard):
-    print("held", flush=True)
+def pause(*arguments, finish=rebuild.finish_shard):
+    print("paused", flush=True)
     sys.stdin.readline()
     return finish(*arguments)
 
-rebuild.finish_shard = hold
+rebuild.finish_shard = pause
 run()
 """
 
 
 @pytest.fixture
-def busy(made, tmp_path) -> Iterator[tuple[pathlib.Path, subprocess.Popen]]:
-    """A dataset, and a repair of its first shard that has come half of its way."""
-    output = shutil.copytree(made("class folders") / "out", tmp_path / "out")
+def running_repair(prepared_folder, tmp_path) -> Iterator[tuple[pathlib.Path, subprocess.Popen]]:
+    """Yields a dataset and the process of a repair, which is paused in its first shard."""
+    output = shutil.copytree(prepared_folder("class folders") / "out", tmp_path / "out")
     delete(output / shards_of(output)[0].name)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    command = [sys.executable, "-c", _HELD, "repair", str(output)]
+    command = [sys.executable, "-c", PAUSED_COMMAND, "repair", str(output)]
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, **pipes) as running:
         try:
-            assert "is missing" in running.stdout.readline() and running.stdout.readline() == "held\n"
+            assert "is missing" in running.stdout.readline() and running.stdout.readline() == "paused\n"
             yield output, running
         finally:
             running.kill()
 
 
 @pytest.mark.slow
-def test_an_interrupted_repair_leaves_nothing(busy):
-    output, running = busy
+def test_interrupted_repair_leaves_no_files(running_repair):
+    output, running = running_repair
     before = contents(output)
     running.send_signal(signal.SIGINT)
     _, reported = running.communicate()
@@ -618,18 +621,18 @@ def test_an_interrupted_repair_leaves_nothing(busy):
 
 
 @pytest.mark.slow
-def test_what_a_killed_repair_left_is_removed_by_the_next(busy, made):
-    output, running = busy
+def test_next_repair_removes_the_files_of_a_killed_one(running_repair, prepared_folder):
+    output, running = running_repair
     running.kill()
     running.wait()
     assert sorted(path.name for path in output.parent.iterdir()) == ["out", "out.repair.incomplete"]
     assert repair(output) == 0
-    assert contents(output) == contents(made("class folders") / "out")
+    assert contents(output) == contents(prepared_folder("class folders") / "out")
 
 
 @pytest.mark.slow
-def test_two_repairs_at_once_are_refused(busy, made, capsys):
-    output, running = busy
+def test_second_concurrent_repair_fails(running_repair, prepared_folder, capsys):
+    output, running = running_repair
     before = contents(output)
     assert main(["repair", str(output)]) == 1
     reported = capsys.readouterr().err
@@ -637,24 +640,24 @@ def test_two_repairs_at_once_are_refused(busy, made, capsys):
     assert contents(output) == before
     _, reported = running.communicate("\n")
     assert running.returncode == 0, reported
-    assert contents(output) == contents(made("class folders") / "out")
+    assert contents(output) == contents(prepared_folder("class folders") / "out")
 
 
 @pytest.mark.slow(3)
-def test_a_dataset_that_comes_to_its_place_meanwhile_is_not_touched(busy, made):
-    """As a run with --overwrite brings it: the files come to the one that was looked at."""
-    output, running = busy
+def test_dataset_that_replaces_the_repaired_one_is_not_changed(running_repair, prepared_folder):
+    """A run with `--overwrite` can replace the dataset; the repaired files then belong to the old dataset."""
+    output, running = running_repair
     old = output.rename(output.with_name("old"))
-    shutil.copytree(made("table") / "out", output)
+    shutil.copytree(prepared_folder("table") / "out", output)
     _, reported = running.communicate("\n")
     assert running.returncode == 0, reported
-    assert contents(output) == contents(made("table") / "out")
-    assert contents(old) == contents(made("class folders") / "out")
+    assert contents(output) == contents(prepared_folder("table") / "out")
+    assert contents(old) == contents(prepared_folder("class folders") / "out")
     assert sorted(path.name for path in output.parent.iterdir()) == ["old", "out"]
 
 
-def test_what_is_not_ours_is_not_emptied(made, tmp_path, capsys):
-    output = shutil.copytree(made("class folders") / "out", tmp_path / "out")
+def test_directory_of_another_program_is_not_emptied(prepared_folder, tmp_path, capsys):
+    output = shutil.copytree(prepared_folder("class folders") / "out", tmp_path / "out")
     delete(output / shards_of(output)[0].name)
     working = tmp_path / "out.repair.incomplete"
     write_files(working, {"notes.txt": b"mine"})
@@ -663,24 +666,24 @@ def test_what_is_not_ours_is_not_emptied(made, tmp_path, capsys):
     assert [path.name for path in working.iterdir()] == ["notes.txt"]
 
 
-def test_other_versions_are_told_of_where_the_bytes_are_others(copied, capsys):
+def test_different_library_versions_are_reported_if_bytes_differ(copied, capsys):
     folder = copied("re-encoded")
     run = folder / "out" / "run.json"
     fields = json.loads(run.read_text())
-    shard, keys = first_of(folder / "out")
+    shard, keys = first_shard_and_keys(folder / "out")
     delete(folder / "out" / shard.name)
     (folder / "in" / keys[0]).write_bytes(encode(noise(77), keys[0][-3:].upper()))
-    said = expect_refusal(folder / "out", capsys, f"{keys[0]}: the image ")
+    said = check_repair_fails(folder / "out", capsys, f"{keys[0]}: the image ")
     assert "pillow" not in said
     fields["versions"]["pillow"], fields["versions"]["apache-beam"] = "9.0.0", "2.0.0"
     run.write_text(json.dumps(fields))
-    said = expect_refusal(folder / "out", capsys, "pillow 9.0.0 (here ")
+    said = check_repair_fails(folder / "out", capsys, "pillow 9.0.0 (here ")
     assert "apache-beam" not in said
 
 
 @pytest.mark.slow
-def test_the_command_as_a_user_types_it(made, tmp_path):
-    output = shutil.copytree(made("table") / "out", tmp_path / "moved")
+def test_command_in_a_shell(prepared_folder, tmp_path):
+    output = shutil.copytree(prepared_folder("table") / "out", tmp_path / "moved")
     expected = contents(output)
     shard = shards_of(output)[0]
     delete(output / shard.name)

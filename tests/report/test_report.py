@@ -1,4 +1,4 @@
-"""What the page of a dataset says, from datasets of every kind; that it follows from them alone, and stays small."""
+"""Tests of the content of the HTML report for many kinds of datasets, its reproducibility and its size."""
 
 import ast
 import html
@@ -45,11 +45,14 @@ HOSTILE = [
 
 
 class Page(html.parser.HTMLParser):
-    """What stands on a page: its text by section, attributes by element, rows of its tables, captions of its figures and whether they
-    have a picture; and whether its elements are closed.
-
+    """Parses the HTML of a report and checks that all elements are closed.
     Args:
-        path: Of the page.
+        path: Path of the report.
+    Attributes:
+        sections: Text by section.
+        elements: Tag and attributes of each element.
+        rows: Rows of tables by section.
+        figures: Caption of each figure by section, and whether the figure has an image.
     """
 
     def __init__(self, path: pathlib.Path) -> None:
@@ -89,13 +92,13 @@ class Page(html.parser.HTMLParser):
             return
         self.sections[self._section] = self.sections.get(self._section, "") + data
         if "figcaption" in self._open:
-            caption, has_picture = self.figures[self._section][-1]
-            self.figures[self._section][-1] = (caption + data, has_picture)
+            caption, has_image = self.figures[self._section][-1]
+            self.figures[self._section][-1] = (caption + data, has_image)
         if {"td", "th"} & set(self._open):
             self.rows[self._section][-1][-1] += data
 
     def all(self, tag: str) -> list[dict[str, str]]:
-        """The attributes of all elements of a kind."""
+        """Returns the attributes of all elements with a tag."""
         return [attributes for name, attributes in self.elements if name == tag]
 
 
@@ -104,8 +107,9 @@ def prepare(folder: pathlib.Path, source: str, *options: str) -> pathlib.Path:
     return folder / "out"
 
 
-def table(folder: pathlib.Path, num: int, row, files=lambda index: {}) -> str:
-    """A table of examples with an image each: `row` and `files` tell of one by its number."""
+def write_table(folder: pathlib.Path, num: int, row, files=lambda index: {}) -> str:
+    """Writes `num` examples with an image each; `row` and `files` return the fields and additional files of an example.
+    """
     for index in range(num):
         write_files(folder, {f"{index}.jpg": jpeg(index, 24, 20 + index % 9), **files(index)})
     (folder / "rows.jsonl").write_text("".join(json.dumps({"file_name": f"{index}.jpg", **row(index)}) + "\n" for index in range(num)))
@@ -113,17 +117,17 @@ def table(folder: pathlib.Path, num: int, row, files=lambda index: {}) -> str:
 
 
 @pytest.fixture(scope="module")
-def classes(tmp_path_factory) -> pathlib.Path:
-    """Three classes in three splits, and two dead letters."""
+def dataset(tmp_path_factory) -> pathlib.Path:
+    """Returns a dataset of three classes in three splits, with two dead letters."""
     folder = tmp_path_factory.mktemp("classes")
     write_class_folders(folder / "in", {"ant": 90, "bee": 40, "cow": 8})
     write_files(folder / "in", {"bee/none.jpg": b"<b>no image</b>", "ant/cut.jpg": jpeg(3)[:-50]})
     return prepare(folder, "in", "--splits=train=0.7,validation=0.2,test=0.1", "--max_bad_fraction=0.1", "--name=made", "--seed=7")
 
 
-def test_it_says_what_the_dataset_is(classes):
-    page = Page(classes / REPORT)
-    statistics = json.loads((classes / STATISTICS).read_text())["splits"]
+def test_report_describes_the_dataset(dataset):
+    page = Page(dataset / REPORT)
+    statistics = json.loads((dataset / STATISTICS).read_text())["splits"]
     header, *rows = page.rows["classes-1"]
     assert header[:4] == ["class", "train", "validation", "test"] and [row[0] for row in rows] == ["ant", "bee", "cow"]
     for name, *counts, _ in rows:
@@ -134,74 +138,74 @@ def test_it_says_what_the_dataset_is(classes):
     quality = page.rows["shuffle"][1]
     shuffle = statistics["train"]["shuffle"]["label"]
     assert quality[:4] == ["train", "label", *(f"{shuffle[key]:.2f}" for key in ("mean_run_length", "expected_mean_run_length"))]
-    ((reason, stage, num, such),) = page.rows["dead-letters"][1:]
-    assert (reason, stage, num) == ("bad_image", "check", "2") and "bee/none.jpg" in such and "ant/cut.jpg" in such
-    (seen,) = [image for image in page.all("img") if image["alt"].startswith("ant/cut.jpg: JPEG: ")]
-    (letter,) = map(json.loads, (classes / DEAD_LETTER_THUMBNAILS).read_text().splitlines())
-    assert letter["path"] == "ant/cut.jpg" and seen["src"] == f"data:image/jpeg;base64,{letter['thumbnail']}"
+    ((reason, stage, num, examples),) = page.rows["dead-letters"][1:]
+    assert (reason, stage, num) == ("bad_image", "check", "2") and "bee/none.jpg" in examples and "ant/cut.jpg" in examples
+    (thumbnail,) = [image for image in page.all("img") if image["alt"].startswith("ant/cut.jpg: JPEG: ")]
+    (letter,) = map(json.loads, (dataset / DEAD_LETTER_THUMBNAILS).read_text().splitlines())
+    assert letter["path"] == "ant/cut.jpg" and thumbnail["src"] == f"data:image/jpeg;base64,{letter['thumbnail']}"
     assert "--splits" in page.sections["made"] and "7/10" in page.sections["made"] and "made-train.tfrecord-*" in page.sections["made"]
     assert not any("z = " in row[-1] for row in page.rows["shuffle"][1:])
     labels = [item["aria-label"] for item in page.all("svg") if re.match("Bytes .* in ", item.get("aria-label", ""))]
     numbers = {re.search(r" in (\w+):", text)[1]: sum(map(int, re.findall(r": (\d+);", text))) for text in labels}
-    assert numbers == {split: facts["num_examples"] for split, facts in statistics.items()}, "a histogram for each split"
+    assert numbers == {split: facts["num_examples"] for split, facts in statistics.items()}
     assert [row[0] for row in page.rows["splits"][1:]] == ["train", "validation", "test"]
     assert {row[0] for row in page.rows["features"][1:]} == {"height", "image", "key", "label", "width"}
     pictures = [image for image in page.all("img") if image["alt"].startswith("cow: cow/")]
     assert len(pictures) == 8 and all(image["src"].startswith("data:image/jpeg;base64,") for image in page.all("img"))
 
 
-def test_the_order_is_by_path_and_then_shuffled(classes):
-    labels = [attributes["aria-label"] for attributes in Page(classes / REPORT).all("svg") if attributes.get("class") == "strip"]
+def test_order_strips_show_sorted_source_and_shuffled_shards(dataset):
+    labels = [attributes["aria-label"] for attributes in Page(dataset / REPORT).all("svg") if attributes.get("class") == "strip"]
     before, after = (int(re.search(r"(\d+) runs", label)[1]) for label in labels)
     assert before == 3 and after > 20
 
 
-def test_equal_runs_and_the_command_give_equal_pages(classes, tmp_path, capfd):
-    """Though they lie elsewhere, are read by other processes, and come at another time."""
-    shutil.copytree(classes.parent / "in", tmp_path / "in")
+def test_equal_datasets_have_equal_reports(dataset, tmp_path, capfd):
+    """Path, runner and time of a run do not change the report, and `recordmill report` writes the same page."""
+    shutil.copytree(dataset.parent / "in", tmp_path / "in")
     options = ["--splits=train=0.7,validation=0.2,test=0.1", "--max_bad_fraction=0.1", "--name=made", "--seed=7"]
     again = prepare(tmp_path, "in", *options, "--runner=FnApiRunner")
-    written = (classes / REPORT).read_bytes()
+    written = (dataset / REPORT).read_bytes()
     assert (again / REPORT).read_bytes() == written
     (again / REPORT).unlink()
     assert main(["report", str(again)]) == 0 and (again / REPORT).read_bytes() == written
     assert capfd.readouterr().out.split()[-1] == str(again / REPORT)
     page = tmp_path / "page.html"
-    for before in (None, b"", written.replace(b"ant", b"ANT")):  # an earlier page is replaced
+    for before in (None, b"", written.replace(b"ant", b"ANT")):  # an existing page is replaced
         page.write_bytes(before) if before is not None else None
-        assert main(["report", str(classes), "--page", str(page)]) == 0 and page.read_bytes() == written
-    for name, other in (("manifest", (classes / MANIFEST).read_bytes()), ("notes.html", b"<html>mine")):
+        assert main(["report", str(dataset), "--page", str(page)]) == 0 and page.read_bytes() == written
+    for name, other in (("manifest", (dataset / MANIFEST).read_bytes()), ("notes.html", b"<html>mine")):
         (tmp_path / name).write_bytes(other)
         capfd.readouterr()
-        assert main(["report", str(classes), "--page", str(tmp_path / name)]) == 2 and (tmp_path / name).read_bytes() == other
+        assert main(["report", str(dataset), "--page", str(tmp_path / name)]) == 2 and (tmp_path / name).read_bytes() == other
         assert f"--page={tmp_path / name}" in capfd.readouterr().err
 
 
-def test_a_bad_shuffle_is_told(classes, tmp_path):
-    copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy"))
-    corruption(copy, STATISTICS, lambda text: re.sub(r'"mean_run_length": [0-9.]+', '"mean_run_length": 9.5', text, count=1))
+def test_bad_shuffle_is_reported(dataset, tmp_path):
+    copy = pathlib.Path(shutil.copytree(dataset, tmp_path / "copy"))
+    change_file(copy, STATISTICS, lambda text: re.sub(r'"mean_run_length": [0-9.]+', '"mean_run_length": 9.5', text, count=1))
     assert main(["report", str(copy)]) == 0
     page = Page(copy / REPORT)
     assert "z = " in page.rows["shuffle"][1][-1] and "9.50 examples" in page.sections["summary"]
 
 
-def test_a_thumbnail_that_is_no_picture_is_not_shown(classes, tmp_path):
-    copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy"))
-    corruption(copy, DEAD_LETTER_THUMBNAILS, lambda text: re.sub(r'"thumbnail": ".*?"', '"thumbnail": "bm90aGluZw=="', text))
+def test_invalid_thumbnail_is_not_shown(dataset, tmp_path):
+    copy = pathlib.Path(shutil.copytree(dataset, tmp_path / "copy"))
+    change_file(copy, DEAD_LETTER_THUMBNAILS, lambda text: re.sub(r'"thumbnail": ".*?"', '"thumbnail": "bm90aGluZw=="', text))
     assert main(["report", str(copy)]) == 0
     page = Page(copy / REPORT)
     assert "ant/cut.jpg" in page.sections["dead-letters"] and not [item for item in page.all("img") if item["alt"].startswith("ant/cut.jpg")]
 
 
-def test_an_image_that_nobody_can_decode_is_neither_dark_nor_bright(tmp_path):
+def test_undecodable_image_has_no_brightness(tmp_path):
     write_files(tmp_path / "in", {**{f"ant/{index}.jpg": jpeg(index) for index in range(3)}, "ant/cut.jpg": jpeg(3)[:-60]})
     page = Page(prepare(tmp_path, "in", "--check=header", "--splits=train=1") / REPORT)
     shown = {caption.rpartition(": ")[2] for caption, _ in page.figures["oddest"] if caption.startswith("brightness")}
     assert shown == {"ant/0.jpg", "ant/1.jpg", "ant/2.jpg"} and "ant/cut.jpg" in page.sections["oddest"]
 
 
-def test_a_split_without_examples_has_no_shuffle(classes, tmp_path):
-    copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy"))
+def test_split_without_examples_has_no_shuffle_quality(dataset, tmp_path):
+    copy = pathlib.Path(shutil.copytree(dataset, tmp_path / "copy"))
     statistics = json.loads((copy / STATISTICS).read_text())
     statistics["splits"]["test"]["shuffle"]["label"] = None
     (copy / STATISTICS).write_text(json.dumps(statistics))
@@ -210,8 +214,8 @@ def test_a_split_without_examples_has_no_shuffle(classes, tmp_path):
     assert [row[0] for row in Page(copy / REPORT).rows["shuffle"][1:]] == ["train", "validation"]
 
 
-def test_the_code_that_is_shown_is_code(classes):
-    text = html.unescape((classes / REPORT).read_text())
+def test_code_examples_are_valid_python(dataset):
+    text = html.unescape((dataset / REPORT).read_text())
     *blocks, check = re.findall(r"<pre[^>]*><code>(.*?)</code>", text, re.DOTALL)
     assert len(blocks) == 3 and check.strip() == "recordmill verify ."
     for block in blocks:
@@ -219,22 +223,22 @@ def test_the_code_that_is_shown_is_code(classes):
         assert imported & {"tf_input", "tensorflow_datasets", "tensorflow"}
 
 
-def test_a_page_that_would_differ_from_the_one_of_the_manifest_goes_elsewhere(classes, tmp_path, capfd):
-    copy, page = pathlib.Path(shutil.copytree(classes, tmp_path / "copy")), tmp_path / "page.html"
+def test_changed_report_is_only_written_to_another_file(dataset, tmp_path, capfd):
+    copy, page = pathlib.Path(shutil.copytree(dataset, tmp_path / "copy")), tmp_path / "page.html"
     (copy / DEAD_LETTERS).write_text("")
     assert main(["report", str(copy)]) == 2 and "--page=FILE" in capfd.readouterr().err
-    assert (copy / REPORT).read_bytes() == (classes / REPORT).read_bytes()
+    assert (copy / REPORT).read_bytes() == (dataset / REPORT).read_bytes()
     assert main(["report", str(copy), "--page", str(page)]) == 0 and page.exists()
 
 
-def test_no_report(tmp_path):
+def test_no_report_option(tmp_path):
     write_class_folders(tmp_path / "in", {"ant": 12})
     assert not (prepare(tmp_path, "in", "--no_report", "--splits=train=1") / REPORT).exists()
 
 
-def test_a_page_that_cannot_be_made_costs_the_page_alone(tmp_path, capfd, monkeypatch):
+def test_failed_report_does_not_fail_the_run(tmp_path, capfd, monkeypatch):
     write_class_folders(tmp_path / "in", {"ant": 12})
-    monkeypatch.setattr(write_report, "render_page", raised(ZeroDivisionError()))
+    monkeypatch.setattr(write_report, "render_page", raise_error(ZeroDivisionError()))
     out = prepare(tmp_path, "in", "--splits=train=1")
     reported = capfd.readouterr().err
     assert "warning: report.html could not be written (ZeroDivisionError" in reported and f"`recordmill report {out}`" in reported
@@ -243,32 +247,32 @@ def test_a_page_that_cannot_be_made_costs_the_page_alone(tmp_path, capfd, monkey
     assert main(["report", str(out)]) == 0 and (out / REPORT).exists()
 
 
-def test_a_run_whose_shards_are_not_such_as_were_written_goes_on_without_a_page(tmp_path, capfd, monkeypatch):
-    """Which alone has looked at them again."""
+def test_run_with_unreadable_shards_can_resume_without_report(tmp_path, capfd, monkeypatch):
+    """Only the report reads the shards again."""
     write_class_folders(tmp_path / "in", {"ant": 12})
-    monkeypatch.setattr(write_report, "read_sample", raised(BadExampleError("none")))
+    monkeypatch.setattr(write_report, "read_sample", raise_error(BadExampleError("none")))
     typed = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits=train=1"]
     assert main(typed) == 1 and "report.html" in capfd.readouterr().err
     assert main([*typed, "--resume", "--no_report"]) == 0 and not (tmp_path / "out" / REPORT).exists()
     assert "report" not in capfd.readouterr().err
 
 
-def raised(error: Exception):
+def raise_error(error: Exception):
     def function(*unused: object) -> None:
         raise error
 
     return function
 
 
-def test_hostile_names_are_text(tmp_path):
-    source = table(tmp_path, 64, lambda index: {"label": HOSTILE[index % 8]})
+def test_hostile_names_are_escaped(tmp_path):
+    source = write_table(tmp_path, 64, lambda index: {"label": HOSTILE[index % 8]})
     page = Page(prepare(tmp_path, source, "--splits=train=1") / REPORT)
     assert {row[0] for row in page.rows["classes-1"][1:]} == {name.replace("\u202e", "\\u202e") for name in HOSTILE}
-    check_safe(page)
+    check_is_safe(page)
 
 
-def check_safe(page: Page) -> None:
-    """Nothing in it comes from a name, or from elsewhere."""
+def check_is_safe(page: Page) -> None:
+    """Checks that no script, style or URL of the page comes from the dataset."""
     assert len(page.all("script")) == 1 and not page.all("link") and not page.all("iframe")
     for tag, attributes in page.elements:
         assert not [name for name in attributes if name.startswith("on") or name in ("style", "srcset")], (tag, attributes)
@@ -278,8 +282,8 @@ def check_safe(page: Page) -> None:
     assert policy.startswith("default-src 'none'; img-src data:; style-src 'sha256-") and "unsafe" not in policy
 
 
-def test_boxes_masks_several_heads_and_no_classes(tmp_path):
-    source = table(
+def test_report_shows_boxes_masks_and_several_labels(tmp_path):
+    source = write_table(
         tmp_path,
         60,
         lambda index: {
@@ -297,14 +301,14 @@ def test_boxes_masks_several_heads_and_no_classes(tmp_path):
     masks = [entry for entry in page.all("img") if entry.get("class") == "mask"]
     assert boxes and masks and all(mask["src"].startswith("data:image/png") for mask in masks)
     assert {element["id"] for element in page.all("input") if element["type"] == "checkbox"} == {"show-boxes", "show-masks"}
-    out = prepare(tmp_path / "plain", table(tmp_path / "plain", 20, lambda index: {}), "--label=none", "--splits=train=1")
+    out = prepare(tmp_path / "plain", write_table(tmp_path / "plain", 20, lambda index: {}), "--label=none", "--splits=train=1")
     page = Page(out / REPORT)
     assert "samples" in page.sections and not any(name.startswith("classes") for name in page.sections)
 
 
-def test_boxes_that_were_clipped_or_left_out_are_told(tmp_path, capsys):
+def test_clipped_and_dropped_boxes_are_reported(tmp_path, capsys):
     boxes = [[5, 4, 100, 8], [50, 50, 3, 3]]
-    source = table(tmp_path, 12, lambda index: {"objects": {"bbox": boxes[: 1 + index % 2], "categories": ["a", "b"][: 1 + index % 2]}})
+    source = write_table(tmp_path, 12, lambda index: {"objects": {"bbox": boxes[: 1 + index % 2], "categories": ["a", "b"][: 1 + index % 2]}})
     command = ["prepare", "--input", str(tmp_path / source), "--output", str(tmp_path / "out"), "--label=objects", "--splits=train=1"]
     assert main([*command, "--bad_boxes=clip"]) == 0
     assert "boxes:        12 clipped to their image, 6 " in capsys.readouterr().out
@@ -319,7 +323,7 @@ def png_mask(height: int, width: int) -> bytes:
 
 
 @pytest.mark.slow
-def test_data_without_images_tensors_and_pairs_of_images(tmp_path):
+def test_report_of_table_tensors_and_image_pairs(tmp_path):
     (tmp_path / "rows").mkdir()
     rows = "".join(f"k{index},{index / 7},c{index % 5}<b>,{'yn'[index % 2]}\n" for index in range(100))
     (tmp_path / "rows/t.csv").write_text("key,age,city,label\n" + rows)
@@ -332,14 +336,14 @@ def test_data_without_images_tensors_and_pairs_of_images(tmp_path):
     page = Page(prepare(tmp_path / "arrays", "train.npz") / REPORT)
     assert len(page.all("img")) > 20 and "5,760 bytes" in page.sections["features"]
     pairs = tmp_path / "pairs"
-    source = table(pairs, 20, lambda index: {"right": f"r/{index}.png"}, lambda index: {f"r/{index}.png": png(index, 30, 30)})
+    source = write_table(pairs, 20, lambda index: {"right": f"r/{index}.png"}, lambda index: {f"r/{index}.png": png(index, 30, 30)})
     page = Page(prepare(pairs, source, "--label=none", "--feature=right:image", "--splits=train=1") / REPORT)
     assert len([image for image in page.all("img")]) >= 40
 
 
 @pytest.mark.slow(1)
-def test_a_page_stays_small_whatever_the_dataset(tmp_path):
-    """Of as many classes as may be, with names as long as may be, and images that compress badly."""
+def test_report_size_is_bounded(tmp_path):
+    """The datasets have many classes with long names, or images that compress badly."""
     names = [f"{index:04d}<&\"'{'é<&>' * 60}" for index in range(1_500)]
     rows = "".join(f"{json.dumps({'key': f'k{index}', 'city': 'c', 'label': name})}\n" for index, name in enumerate(names))
     write_files(tmp_path, {"rows.jsonl": rows.encode()})
@@ -350,41 +354,41 @@ def test_a_page_stays_small_whatever_the_dataset(tmp_path):
     assert len(Page(page).all("img")) >= 24 and page.stat().st_size < 1_500_000
 
 
-def corruption(path: pathlib.Path, name: str, change) -> None:
-    """Changes a file; sums in the manifest are then those of the changed file, which is written so by whoever forges a dataset."""
+def change_file(path: pathlib.Path, name: str, change) -> None:
+    """Changes a file and, except for the manifest, updates its checksum in the manifest."""
     (path / name).write_text(change((path / name).read_text()))
     if name != MANIFEST:
         sign(path)
 
 
-def replaced(name: str, old: str, new: str):
-    return lambda path: corruption(path, name, lambda text: text.replace(old, new))
+def replacing(name: str, old: str, new: str):
+    return lambda path: change_file(path, name, lambda text: text.replace(old, new))
 
 
-def test_damaged_and_foreign_datasets_are_one_line(classes, tmp_path, capfd):
+def test_corrupt_dataset_is_a_one_line_error(dataset, tmp_path, capfd):
     other = "made-train.tfrecord"
     cases = {
-        "no dataset": (lambda path: (path / MANIFEST).unlink(), "is not a dataset"),
+        "no manifest": (lambda path: (path / MANIFEST).unlink(), "is not a dataset"),
         "no statistics": (lambda path: (path / STATISTICS).unlink(), STATISTICS),
-        "other statistics": (lambda path: (path / STATISTICS).write_text('{"splits": 3}'), f"{STATISTICS} has 13 bytes"),
-        "forged statistics": (lambda path: corruption(path, STATISTICS, lambda text: '{"splits": 3}'), "recordmill verify"),
-        "no JSON": (lambda path: (path / "run.json").write_text("{"), "run.json"),
-        "a list": (lambda path: (path / "run.json").write_text("[]"), "run.json"),
+        "statistics of another size": (lambda path: (path / STATISTICS).write_text('{"splits": 3}'), f"{STATISTICS} has 13 bytes"),
+        "statistics of another type": (lambda path: change_file(path, STATISTICS, lambda text: '{"splits": 3}'), "recordmill verify"),
+        "invalid JSON": (lambda path: (path / "run.json").write_text("{"), "run.json"),
+        "a JSON list": (lambda path: (path / "run.json").write_text("[]"), "run.json"),
         "dead letters": (lambda path: (path / DEAD_LETTERS).write_text("3\n"), "line 1"),
         "thumbnails": (lambda path: (path / DEAD_LETTER_THUMBNAILS).write_text('{"stage": "x"}\n'), "stage, reason, path"),
-        "a thumbnail": (replaced(DEAD_LETTER_THUMBNAILS, '"thumbnail": "', '"thumbnail": "?'), "base64"),
+        "an invalid thumbnail": (replacing(DEAD_LETTER_THUMBNAILS, '"thumbnail": "', '"thumbnail": "?'), "base64"),
         "leaks": (lambda path: (path / LEAKS).write_text('{"detected": 3}'), NEAR_DUPLICATES),
-        "newer format": (lambda path: corruption(path, MANIFEST, lambda text: text.replace('version": 4', 'version": 5')), "version 5"),
-        "another place": (replaced(MANIFEST, other, "made-none.tfrecord"), "'made-none"),
-        "another catalog": (replaced(MANIFEST, "g/made-train", "g/made-none"), "'catalog/made-none"),
-        "outside": (lambda path: corruption(path, MANIFEST, lambda text: text.replace(other, f"../../{other}")), f"../../{other}"),
-        "a catalog": (lambda path: next((path / "catalog").iterdir()).write_bytes(b"PAR1"), "catalog/made-"),
-        "an index": (lambda path: [item.write_bytes(b"") for item in (path / "index").iterdir()], " 0 bytes"),
-        "no rows": (lambda path: [element.write_bytes(encode_index([], (0, 0))) for element in (path / "index").iterdir()], " 0 rows"),
-        "shards": (lambda path: [entry.write_bytes(bytes(10_000)) for entry in path.glob("*.tfrecord-*")], "recordmill verify"),
+        "newer format": (lambda path: change_file(path, MANIFEST, lambda text: text.replace('version": 4', 'version": 5')), "version 5"),
+        "another shard": (replacing(MANIFEST, other, "made-none.tfrecord"), "'made-none"),
+        "another catalog": (replacing(MANIFEST, "g/made-train", "g/made-none"), "'catalog/made-none"),
+        "a shard in another directory": (lambda path: change_file(path, MANIFEST, lambda text: text.replace(other, f"../../{other}")), f"../../{other}"),
+        "a corrupt catalog": (lambda path: next((path / "catalog").iterdir()).write_bytes(b"PAR1"), "catalog/made-"),
+        "empty indexes": (lambda path: [item.write_bytes(b"") for item in (path / "index").iterdir()], " 0 bytes"),
+        "indexes without rows": (lambda path: [element.write_bytes(encode_index([], (0, 0))) for element in (path / "index").iterdir()], " 0 rows"),
+        "corrupt shards": (lambda path: [entry.write_bytes(bytes(10_000)) for entry in path.glob("*.tfrecord-*")], "recordmill verify"),
     }
     for case, (change, expected) in cases.items():
-        copy = pathlib.Path(shutil.copytree(classes, tmp_path / case))
+        copy = pathlib.Path(shutil.copytree(dataset, tmp_path / case))
         (copy / REPORT).unlink()
         change(copy)
         assert main(["report", str(copy)]) == 2, case
@@ -392,7 +396,7 @@ def test_damaged_and_foreign_datasets_are_one_line(classes, tmp_path, capfd):
         assert expected in reported and "\n" not in reported and not (copy / REPORT).exists(), case
 
 
-def test_a_hostile_manifest_reaches_neither_the_page_nor_other_files(classes, tmp_path, capfd):
+def test_hostile_manifest_changes_neither_page_nor_other_files(dataset, tmp_path, capfd):
     bad = "</script></title><img src=http://x.invalid/ onerror=alert(1)>" + "x" * 300
     secret = tmp_path / "secret"
     secret.write_text("do not touch")
@@ -411,7 +415,7 @@ def test_a_hostile_manifest_reaches_neither_the_page_nor_other_files(classes, tm
         "inputs": lambda manifest: manifest.update(num_inputs=-(2**70), seed=2**70),
     }
     for case, change in changes.items():
-        copy = pathlib.Path(shutil.copytree(classes, tmp_path / case))
+        copy = pathlib.Path(shutil.copytree(dataset, tmp_path / case))
         (copy / REPORT).unlink()
         manifest = json.loads((copy / MANIFEST).read_text())
         change(manifest)
@@ -419,38 +423,38 @@ def test_a_hostile_manifest_reaches_neither_the_page_nor_other_files(classes, tm
         code, reported = main(["report", str(copy)]), capfd.readouterr().err.strip()
         assert code in (0, 2) and (code == 0) == (copy / REPORT).exists() and "\n" not in reported, (case, reported)
         if code == 0:
-            check_safe(Page(copy / REPORT))
+            check_is_safe(Page(copy / REPORT))
     assert secret.read_text() == "do not touch"
 
 
-def test_a_file_that_is_gone_as_a_run_makes_its_page_is_of_the_disk(classes, tmp_path):
-    copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy", ignore=shutil.ignore_patterns(REPORT, STATISTICS)))
+def test_missing_file_is_a_storage_error(dataset, tmp_path):
+    copy = pathlib.Path(shutil.copytree(dataset, tmp_path / "copy", ignore=shutil.ignore_patterns(REPORT, STATISTICS)))
     with pytest.raises(StorageError, match="^report.html .*: No such file or directory$"):
         write_report.write_report(str(copy), read_manifest(copy))
     assert not (copy / REPORT).exists()
 
 
-def test_what_is_gone_is_named_in_one_line(classes, tmp_path, capfd):
-    copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy", ignore=shutil.ignore_patterns(STATISTICS)))
+def test_missing_file_is_named_in_one_line(dataset, tmp_path, capfd):
+    copy = pathlib.Path(shutil.copytree(dataset, tmp_path / "copy", ignore=shutil.ignore_patterns(STATISTICS)))
     for command, advice in (("report", "`recordmill verify`"), ("inspect", "")):
         assert main([command, str(copy)]) == 2
         (line,) = capfd.readouterr().err.splitlines()
         assert line.startswith(f"recordmill: {copy / STATISTICS}: No such file or directory") and advice in line
 
 
-def test_a_dataset_without_catalogs_has_a_page(classes, tmp_path):
-    """As `recordmill transform` writes it."""
-    copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy"))
-    corruption(copy, MANIFEST, lambda text: re.sub(r'"catalog": ".*"', '"catalog": ""', text))
+def test_dataset_without_catalogs_has_a_report(dataset, tmp_path):
+    """Datasets that `recordmill transform` writes have no catalogs."""
+    copy = pathlib.Path(shutil.copytree(dataset, tmp_path / "copy"))
+    change_file(copy, MANIFEST, lambda text: re.sub(r'"catalog": ".*"', '"catalog": ""', text))
     sign(copy)
     assert main(["report", str(copy)]) == 0
     page = Page(copy / REPORT)
     assert {"classes-1", "shuffle", "splits"} <= set(page.sections) and "oddest" not in page.sections
-    assert len(page.all("img")) == 13, "the first ones, and a dead letter: those of a class are not known"
+    assert len(page.all("img")) == 13, "the first images and a dead letter, because classes need a catalog"
 
 
-def test_the_darkest_and_the_brightest_are_found_in_a_sample(tmp_path):
-    """Plain images have few bytes, and so are among those that are decoded."""
+def test_darkest_and_brightest_images_are_found(tmp_path):
+    """Plain images are among the decoded ones because they have few bytes."""
     files = {f"in/a/{index:03d}.jpg": jpeg(index, 24, 24) for index in range(300)}
     plain = {name: encode(np.full((24, 24, 3), value, np.uint8), "JPEG") for name, value in (("black", 0), ("white", 255))}
     write_files(tmp_path, files | {f"in/a/{name}.jpg": data for name, data in plain.items()})
@@ -462,35 +466,35 @@ def test_the_darkest_and_the_brightest_are_found_in_a_sample(tmp_path):
 
 @pytest.fixture(scope="module")
 def near_duplicates(tmp_path_factory) -> pathlib.Path:
-    """A folder of two classes with a pair of near-duplicates in one of them, and one with different labels."""
-    folder = tmp_path_factory.mktemp("alike")
-    files = {f"in/{'ab'[index % 2]}/{index}.jpg": smooth(index) for index in range(24)}
+    """Returns a directory of two classes with a pair of near-duplicates in one class and a pair in both classes."""
+    folder = tmp_path_factory.mktemp("near_duplicates")
+    files = {f"in/{'ab'[index % 2]}/{index}.jpg": distinct_image(index) for index in range(24)}
     files |= {"in/a/0 again.jpg": files["in/a/0.jpg"], "in/b/<i>.jpg": files["in/a/2.jpg"]}
     write_files(folder, files)
     return folder / "in"
 
 
-def smooth(seed: int) -> bytes:
-    """A picture that looks like no other one."""
+def distinct_image(seed: int) -> bytes:
+    """Returns an image that has no near-duplicates."""
     return encode(np.kron(noise(seed, 6, 6), np.ones((8, 8, 1), np.uint8)), "JPEG", quality=95)
 
 
 @pytest.mark.slow(0.9)
-@pytest.mark.parametrize("how", ["group", "drop"])
-def test_near_duplicates_stand_side_by_side(near_duplicates, tmp_path, how):
+@pytest.mark.parametrize("duplicates", ["group", "drop"])
+def test_near_duplicates_are_shown_side_by_side(near_duplicates, tmp_path, duplicates):
     out = tmp_path / "out"
-    assert main(["prepare", "--input", str(near_duplicates), "--output", str(out), f"--duplicates={how}", "--splits=train=0.5,test=0.5", "--quiet"]) == 0
+    assert main(["prepare", "--input", str(near_duplicates), "--output", str(out), f"--duplicates={duplicates}", "--splits=train=0.5,test=0.5", "--quiet"]) == 0
     page = Page(out / REPORT)
-    kept = how == "group"
+    kept = duplicates == "group"
     spanning = [("a: a/2.jpg", True), ("b: b/<i>.jpg" + " (removed)" * (not kept), kept)]
     assert page.figures["leaks"] == [*spanning, ("a: a/0 again.jpg", True), ("a: a/0.jpg" + " (removed)" * (not kept), kept), *spanning]
     assert "No leaks: " in page.sections["summary"]
-    assert ("images removed" in page.sections["leaks"]) == (how == "drop")
-    check_safe(page)
+    assert ("images removed" in page.sections["leaks"]) == (duplicates == "drop")
+    check_is_safe(page)
 
 
 def test_leaks_are_shown(near_duplicates, tmp_path):
-    """The seed puts near-duplicates into different splits."""
+    """With this seed, near-duplicates are in different splits."""
     out = tmp_path / "out"
     options = ["--duplicates=keep", "--splits=train=0.5,test=0.5", "--seed=1", "--quiet"]
     assert main(["prepare", "--input", str(near_duplicates), "--output", str(out), *options]) == 0
@@ -501,12 +505,12 @@ def test_leaks_are_shown(near_duplicates, tmp_path):
     assert re.search(r"share of a\s*train \d+\.\d%, test \d+\.\d%", page.sections["leaks"])
 
 
-def test_only_what_was_left_out_is_called_so(near_duplicates, tmp_path):
+def test_missing_near_duplicates_and_cut_pairs_are_reported(near_duplicates, tmp_path):
     out = tmp_path / "out"
     assert main(["prepare", "--input", str(near_duplicates), "--output", str(out), "--duplicates=keep", "--splits=train=1", "--quiet"]) == 0
     near_duplicates = out / NEAR_DUPLICATES
     near_duplicates.write_text(near_duplicates.read_text().replace("a/0 again.jpg", "a/gone.jpg"))
-    corruption(out, LEAKS, lambda text: text.replace('"num_cut": 0', '"num_cut": 2').replace('"num_pairs_cut": 0', '"num_pairs_cut": 7'))
+    change_file(out, LEAKS, lambda text: text.replace('"num_cut": 0', '"num_cut": 2').replace('"num_pairs_cut": 0', '"num_pairs_cut": 7'))
     assert main(["report", str(out)]) == 0
     page = Page(out / REPORT)
     assert ("a: a/gone.jpg (not found)", False) in page.figures["leaks"] and "2: 7 pairs" in page.sections["leaks"]
@@ -514,22 +518,22 @@ def test_only_what_was_left_out_is_called_so(near_duplicates, tmp_path):
 
 @hypothesis.settings(max_examples=15, deadline=None)
 @hypothesis.given(seed=st.integers(0, 9), sizes=st.lists(st.sampled_from([0, 0, 1, 2, 5, 60]), min_size=1, max_size=40))
-def test_a_key_is_found_in_shards_of_any_size(tmp_path_factory, seed, sizes):
-    """Also where most are empty, and where a few hold all."""
+def test_keys_are_found_in_shards_of_any_size(tmp_path_factory, seed, sizes):
+    """Some of the lists have many empty shards, or a few large ones."""
     folder = tmp_path_factory.mktemp("catalogs")
     keys = [f"k{index}" for index in range(sum(sizes))]
     ordered = [keys[location] for location in np.argsort(shuffle_orders(seed, [key.encode() for key in keys]))] if keys else []
     infos, expected = [], {}
     for shard, size in enumerate(sizes):
-        mine, ordered = ordered[:size], ordered[size:]
-        pq.write_table(pa.table({"key": pa.array(mine, pa.string())}), folder / f"{shard}.parquet")
+        shard_keys, ordered = ordered[:size], ordered[size:]
+        pq.write_table(pa.table({"key": pa.array(shard_keys, pa.string())}), folder / f"{shard}.parquet")
         infos.append(ShardInfo(f"s{shard}", size, 0, 0, f"{shard}.idx", 0, 0, f"{shard}.parquet"))
-        expected |= {key: (1, shard, record) for record, key in enumerate(mine)}
+        expected |= {key: (1, shard, record) for record, key in enumerate(shard_keys)}
     manifest = Manifest("made", seed, (), {"none": (), "train": tuple(infos)}, len(keys), 0, targets=())
     assert find_keys(str(folder), manifest, [*keys, "absent"]) == expected
 
 
-def test_any_key_is_found_from_a_few_catalogs(tmp_path):
+def test_keys_are_found_in_many_shards(tmp_path):
     write_class_folders(tmp_path / "in", {"ant": 100})
     out = prepare(tmp_path, "in", "--splits=train=0.7,test=0.3", "--num_shards=train=30,test=4", "--no_report")
     manifest = read_manifest(out)

@@ -1,4 +1,4 @@
-"""The page of a dataset in a real browser: it asks for nothing, complains of nothing, and can be used by everybody."""
+"""Tests in Chromium that the report makes no requests, logs no errors and is accessible."""
 
 import json
 import pathlib
@@ -27,7 +27,7 @@ SCREENS = {
 
 @pytest.fixture(scope="module")
 def page_path(tmp_path_factory) -> pathlib.Path:
-    """All that can be on a page: classes whose names are markup, boxes, masks, dead letters, near-duplicates, several splits."""
+    """Returns a report with HTML in class names, boxes, masks, dead letters, near-duplicates and several splits."""
     folder = tmp_path_factory.mktemp("page")
     lines = []
     for index in range(60):
@@ -40,7 +40,7 @@ def page_path(tmp_path_factory) -> pathlib.Path:
         lines.append(json.dumps({"file_name": f"{index}.jpg", "mask": f"m/{index}.png", "objects": objects, "kind": name}))
     again = (folder / "in/0.jpg").read_bytes()
     write_files(folder / "in", {"60.jpg": b"none", "61.jpg": again[:-100], "62.jpg": again})
-    for index in (60, 61, 62):  # no image, one that is cut off, and a near-duplicate with another class
+    for index in (60, 61, 62):  # an invalid image, a truncated image, and a near-duplicate with another class
         row = {"file_name": f"{index}.jpg", "mask": "m/0.png", "objects": {"bbox": [], "categories": []}, "kind": "class 1"}
         lines.append(json.dumps(row))
     (folder / "in/rows.jsonl").write_text("\n".join(lines) + "\n")
@@ -52,12 +52,13 @@ def page_path(tmp_path_factory) -> pathlib.Path:
 @pytest.fixture(scope="module")
 def browser() -> Iterator["playwright.Browser"]:
     with playwright.sync_playwright() as running:
-        with running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]) as launched:  # as root it has none
+        # Chromium has no sandbox for root
+        with running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]) as launched:
             yield launched
 
 
 @pytest.mark.parametrize("screen", SCREENS)
-def test_a_page_asks_for_nothing_and_axe_finds_nothing(browser, page_path, screen):
+def test_report_makes_no_requests_and_passes_axe(browser, page_path, screen):
     with browser.new_context(**SCREENS[screen]) as context:
         page = context.new_page()
         requests, reported = [], []
@@ -68,14 +69,14 @@ def test_a_page_asks_for_nothing_and_axe_finds_nothing(browser, page_path, scree
         assert [url for url in requests if not url.startswith("data:image/")] == [page_path.as_uri()] and not reported
         assert page.title().startswith("out: a dataset of 61 examples")
         assert page.evaluate("[...document.images].every((image) => image.complete && image.naturalWidth > 0)")
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page is too wide"
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (background == "rgb(255, 255, 255)") == (screen != "dark")
         serious = [entry for entry in axe.Axe().run(page).response["violations"] if entry["impact"] in ("serious", "critical")]
         assert not serious, [(item["id"], item["nodes"][0]["html"]) for item in serious]
 
 
-def test_classes_are_found_sections_fold_and_drawings_can_be_hidden(browser, page_path):
+def test_class_search_sections_and_overlays_work(browser, page_path):
     with browser.new_context(**SCREENS["screen"]) as context:
         page = context.new_page()
         page.goto(page_path.as_uri())
@@ -94,10 +95,10 @@ def test_classes_are_found_sections_fold_and_drawings_can_be_hidden(browser, pag
         page.keyboard.press("Enter")
         assert not page.locator("#splits table").is_visible()
         page.locator("nav a[href='#splits']").click()
-        assert page.locator("#splits table").is_visible(), "a link opens what it leads to"
+        assert page.locator("#splits table").is_visible(), "a link opens its section"
 
 
-def test_one_of_a_thousand_classes_is_found(browser, tmp_path):
+def test_search_finds_one_of_a_thousand_classes(browser, tmp_path):
     rows = "".join(json.dumps({"key": f"k{index}", "city": "c", "label": f"class {index}"}) + "\n" for index in range(1_000))
     write_files(tmp_path, {"rows.jsonl": rows.encode()})
     options = ["--image=none", "--feature=city", "--splits=train=1", "--quiet"]
@@ -106,12 +107,12 @@ def test_one_of_a_thousand_classes_is_found(browser, tmp_path):
         page = context.new_page()
         page.goto((tmp_path / "out" / REPORT).as_uri())
         page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.className") == "skip", "the keyboard reaches the content at once"
+        assert page.evaluate("document.activeElement.className") == "skip", "the first link skips to the content"
         page.get_by_label("Find a class").fill("class 77")
         assert page.locator("#rows-1 tr:visible").count() == 11 and page.locator("output").text_content() == "11 of 1000"
 
 
-def test_without_scripts_all_is_there(browser, page_path):
+def test_report_is_complete_without_scripts(browser, page_path):
     with browser.new_context(java_script_enabled=False) as context:
         page = context.new_page()
         page.goto(page_path.as_uri())

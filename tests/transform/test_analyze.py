@@ -1,4 +1,4 @@
-"""`recordmill analyze`, as a user types it: its numbers against NumPy's, what it leaves, and what it says of bad input."""
+"""Tests of `recordmill analyze`: its results compared with NumPy, the files it writes, and its errors."""
 
 import fcntl
 import importlib.util
@@ -54,7 +54,7 @@ def assets(directory: pathlib.Path) -> dict[str, list[str]]:
 
 
 def outputs(directory: pathlib.Path, batch_size: int = 1000) -> dict:
-    """What the transform makes of the training split, in its order."""
+    """Returns the result of the saved transform for the training split."""
     manifest = read_manifest(directory)
     files = [str(directory / shard.name) for shard in manifest.splits["train"]]
     batch = next(iter(tf.data.TFRecordDataset(files).batch(batch_size)))
@@ -62,21 +62,21 @@ def outputs(directory: pathlib.Path, batch_size: int = 1000) -> dict:
     return model.transform_fn(parse_examples(batch, manifest.schema))
 
 
-def pixels(directory: pathlib.Path, image_size: tuple[int, int], fit: str = "crop") -> np.ndarray:
-    """What the reader shows of the training split, uint8."""
+def read_images(directory: pathlib.Path, image_size: tuple[int, int], fit: str = "crop") -> np.ndarray:
+    """Returns the images of the training split as the reader decodes them, as uint8."""
     batches = tf_input.open(directory).batches("train", batch_size=1000, image_size=image_size, fit=fit, shuffle=False)
     return np.concatenate([images.numpy() for images, _ in batches])
 
 
 @pytest.fixture(scope="module", autouse=True)
-def speaking_tensorflow() -> None:
-    """What it has to say of its host, it says before the tests listen."""
+def initialized_tensorflow() -> None:
+    """Initializes TensorFlow, so that its log messages are not captured by a test."""
     tf.constant(0)
 
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory) -> pathlib.Path:
-    """JPEGs and PNGs of many sizes, in colour and in grey; those of the validation split are white."""
+    """Returns a dataset of JPEG and PNG images of many sizes, in colour and grey, with a white validation split."""
     files = {}
     for index in range(30):
         image = picture(seed=index)
@@ -92,7 +92,7 @@ def mixed(tmp_path_factory) -> pathlib.Path:
 
 
 def check_moments(directory: pathlib.Path, image_size: tuple[int, int], fit: str = "crop") -> None:
-    shown = pixels(directory, image_size, fit).astype(np.float64)
+    shown = read_images(directory, image_size, fit).astype(np.float64)
     channels = read_info(directory).channels
     np.testing.assert_allclose(channels["mean"], shown.mean(axis=(0, 1, 2)), rtol=1e-12)
     np.testing.assert_allclose(channels["variance"], shown.var(axis=(0, 1, 2)), rtol=1e-9)
@@ -101,7 +101,7 @@ def check_moments(directory: pathlib.Path, image_size: tuple[int, int], fit: str
 
 
 @pytest.mark.slow(3)
-def test_moments_are_those_of_the_pixels_that_the_reader_shows_of_the_training_split(mixed, capfd):
+def test_moments_are_those_of_the_training_images(mixed, capfd):
     assert analyze(mixed, "--image_size=24x32", "--overwrite") == 0
     out, err = capfd.readouterr()
     assert err == ""
@@ -111,14 +111,14 @@ def test_moments_are_those_of_the_pixels_that_the_reader_shows_of_the_training_s
     assert (info.splits, info.num_examples, info.targets) == (("train",), 30, ("label",))
     assert info.features["label"] == read_manifest(mixed).features["label"]
     assert info.features["image"] == Feature("image", "float", (24, 32, 3))
-    assert sorted(assets(mixed)["label"]) == ["10 a", "10 b", "10 c"], "classes of the training split alone"
+    assert sorted(assets(mixed)["label"]) == ["10 a", "10 b", "10 c"], "only classes of the training split"
     assert {"transform_fn", "transformed_metadata"} <= set(os.listdir(mixed))
     assert not [name for name in os.listdir(mixed) if name.startswith(".")]
-    assert tf_input.open(mixed).class_names == ("a", "b", "c", "d"), "the dataset is read as before"
+    assert tf_input.open(mixed).class_names == ("a", "b", "c", "d"), "the prepared dataset is unchanged"
 
 
 @pytest.mark.slow(3)
-def test_another_fit_and_more_splits_where_a_killed_run_has_left_something(mixed, capsys):
+def test_fit_and_splits_options_replace_files_of_a_killed_run(mixed, capsys):
     working = mixed / ".transform_fn.incomplete"
     (working / "whole").mkdir(parents=True)
     (working / "whole/half").write_text("")
@@ -127,7 +127,7 @@ def test_another_fit_and_more_splits_where_a_killed_run_has_left_something(mixed
     assert "has files from elsewhere" in reported and reported.count("\n") == 1 and (working / "whole/half").exists(), reported
     (working / MARKER).write_bytes(MARKER_TEXT)
     descriptor = os.open(working, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)  # by a run that goes on
+    fcntl.flock(descriptor, fcntl.LOCK_EX)  # held by a running command
     try:
         assert analyze(mixed, "--overwrite") == 1
         assert "another run is analysing it" in capsys.readouterr().err
@@ -137,7 +137,7 @@ def test_another_fit_and_more_splits_where_a_killed_run_has_left_something(mixed
     two_workers = ("--direct_num_workers=2", "--direct_running_mode=multi_threading")
     assert analyze(mixed, "--image_size=20", "--fit=pad", "--splits=train,validation", "--overwrite", "--progress=json", *two_workers) == 0
     (stage,) = json.loads(capsys.readouterr().err.splitlines()[-1])["stages"]
-    assert (stage["name"], stage["done"], stage["total"]) == ("analysed", 39, 39), "each pass reads all"
+    assert (stage["name"], stage["done"], stage["total"]) == ("analysed", 39, 39), "examples of one pass"
     assert not working.exists()
     reader = tf_input.open(mixed)
     options = {"batch_size": 100, "image_size": 20, "fit": "pad", "shuffle": False}
@@ -153,7 +153,7 @@ ANALYZERS = """
 import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
-from beside import double
+from helpers import double
 
 def preprocessing_fn(inputs):
     x, text, label = inputs["x"], inputs["text"], inputs["label"]
@@ -178,7 +178,7 @@ def preprocessing_fn(inputs):
 
 
 @pytest.mark.slow(5)
-def test_all_analyzers_of_a_users_module(tmp_path, capsys):
+def test_user_module_can_use_all_analyzers(tmp_path, capsys):
     rows = [
         {"file_name": f"{index}.png", "label": "ab"[index % 2], "x": index**1.5, "text": "uvw"[index % 3]}
         for index in range(40)
@@ -186,7 +186,7 @@ def test_all_analyzers_of_a_users_module(tmp_path, capsys):
     files = {row["file_name"]: encode(picture(index, (8, 8)), "PNG") for index, row in enumerate(rows)}
     files["rows.jsonl"] = "".join(json.dumps(row) + "\n" for row in rows).encode()
     write_files(tmp_path / "in", files)
-    write_files(tmp_path / "modules", {"my.py": ANALYZERS.encode(), "beside.py": b"def double(x): return 2 * x\n"})
+    write_files(tmp_path / "modules", {"my.py": ANALYZERS.encode(), "helpers.py": b"def double(x): return 2 * x\n"})
     command = ["prepare", "--input", str(tmp_path / "in/rows.jsonl"), "--output", str(tmp_path / "out"), "--splits=train=1"]
     assert main([*command, "--feature=x:float", "--feature=text"]) == 0
     capsys.readouterr()
@@ -228,7 +228,7 @@ def test_all_analyzers_of_a_users_module(tmp_path, capsys):
 
 
 @pytest.mark.slow(5)
-def test_what_belongs_to_an_image_follows_it_and_the_rest_passes(tmp_path_factory):
+def test_boxes_and_masks_follow_the_image_and_others_pass_through(tmp_path_factory):
     rich = analyzed_rich(tmp_path_factory)
     got, info, stored = outputs(rich), read_info(rich), read_manifest(rich).features
     names = ["mask", "objects"]
@@ -245,7 +245,7 @@ def test_what_belongs_to_an_image_follows_it_and_the_rest_passes(tmp_path_factor
     assert info.features["objects/bbox"] == stored["objects/bbox"] and info.features["objects/label"] == stored["objects/label"]
     assert info.features["mask"] == Feature("mask", "integer", (SIZE, SIZE, 1))
     assert info.targets == read_manifest(rich).targets
-    assert not {"height", "width"} & set(info.features), "which are those of stored images"
+    assert not {"height", "width"} & set(info.features), "these describe the stored images"
     counts = {name: dict(reversed(line.split()) for line in lines) for name, lines in assets(rich).items()}
     assert counts == {
         "objects-label": {"red": "18", "green": "12", "blue": "6"},
@@ -256,64 +256,64 @@ def test_what_belongs_to_an_image_follows_it_and_the_rest_passes(tmp_path_factor
 
 BUGS = {
     "a syntax error": ("import os\n\ndef preprocessing_fn(inputs:\n", "line 3: SyntaxError: '(' was never closed"),
-    "an import": ("\nimport no_such_thing\n", "line 2: ModuleNotFoundError: No module named 'no_such_thing'"),
-    "an exit": ("\n\nraise SystemExit(3)\n", "line 3: SystemExit: 3"),
+    "a failing import": ("\nimport no_such_thing\n", "line 2: ModuleNotFoundError: No module named 'no_such_thing'"),
+    "a SystemExit": ("\n\nraise SystemExit(3)\n", "line 3: SystemExit: 3"),
     "no function": ("def process(inputs): pass\n", "defines no preprocessing_fn"),
-    "a number": ("preprocessing_fn = 3\n", "has a int for preprocessing_fn"),
+    "a number instead of a function": ("preprocessing_fn = 3\n", "has a int for preprocessing_fn"),
     "a missing feature": ("def preprocessing_fn(inputs):\n    x = 1\n    return {'y': inputs['y']}\n", "line 3: KeyError: 'y'"),
-    "in what it calls": (
+    "an error in a called function": (
         "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    return {'y':\n"
         "        tf.reshape(inputs['label'], [0, 'a'])}\n",
         "line 4: ",
     ),
-    "no dict": ("x = 1\ndef preprocessing_fn(inputs):\n    return inputs['label']\n", "line 2: preprocessing_fn returned a "),
-    "nothing": ("def preprocessing_fn(inputs):\n    pass\n", "line 1: preprocessing_fn returned a NoneType"),
-    "no tensor": ("def preprocessing_fn(inputs):\n    return {'y': 3}\n", "line 1: output 'y' is a int"),
+    "a tensor instead of a dictionary": ("x = 1\ndef preprocessing_fn(inputs):\n    return inputs['label']\n", "line 2: preprocessing_fn returned a "),
+    "no return value": ("def preprocessing_fn(inputs):\n    pass\n", "line 1: preprocessing_fn returned a NoneType"),
+    "a number instead of a tensor": ("def preprocessing_fn(inputs):\n    return {'y': 3}\n", "line 1: output 'y' is a int"),
     "a wrong dtype": (
         "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    return {'y': tf.cast(inputs['label'], tf.uint8)}\n",
         "line 2: output 'y' has dtype uint8",
     ),
-    "one for all": (
+    "one value for all examples": (
         "import tensorflow_transform as tft\ndef preprocessing_fn(inputs):\n    return {'y': tft.max(inputs['label'])}\n",
         "line 2: output 'y' has shape ()",
     ),
-    "an unknown side": (
+    "two unknown dimensions": (
         "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    y = tf.reshape(inputs['label'], [-1, 1])\n"
         "    return {'y': tf.tile(y, [1, tf.size(y)])}\n",
         "line 2: output 'y' has shape (None, None)",
     ),
-    "unknown sides": (
+    "an unknown rank": (
         "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    y = inputs['label']\n"
         "    return {'y': tf.reshape(y, tf.cast(y, tf.int32))}\n",
         "line 2: output 'y' has unknown dimensions",
     ),
-    "a callable that is no function": (
+    "a failing callable object": (
         "class Process:\n    def __call__(self, inputs):\n        return 3\npreprocessing_fn = Process()\n",
         "my.py: preprocessing_fn returned a int",
     ),
-    "sparse": (
+    "a sparse tensor": (
         "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    return {'y': tf.sparse.from_dense(inputs['label'])}\n",
         "line 2: output 'y' is a SparseTensor",
     ),
-    "on the data": (
+    "an error during the analysis": (
         "import tensorflow as tf, tensorflow_transform as tft\n\ndef preprocessing_fn(inputs):\n    def read(key):\n"
         "        number = tf.strings.to_number(key)\n        return number\n"
         "    return {'y': tft.scale_to_0_1(tf.map_fn(read, inputs['key'], fn_output_signature=tf.float32))}\n",
         "line 5: StringToNumberOp could not correctly convert string: ",
     ),
-    "an assertion on the data": (
+    "a failing assertion during the analysis": (
         "import tensorflow as tf, tensorflow_transform as tft\n\ndef preprocessing_fn(inputs):\n"
         "    y = inputs['label']\n    with tf.control_dependencies([\n"
         "        tf.debugging.assert_less(y, tf.constant(1, tf.int64), 'too many')]):\n"
         "        return {'y': tft.scale_to_0_1(tf.identity(y))}\n",
         "line 6: assertion failed: [too many]",
     ),
-    "without analyzers": (
+    "a cast error without analyzers": (
         "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    x = inputs['label']\n"
         "    return {'x': x, 'y': tf.cast(inputs['image'], tf.float32)}\n",
         "line 4: Cast string to float is not supported",
     ),
-    "behind the last analyzer": (
+    "an error after the last analyzer": (
         "import tensorflow as tf, tensorflow_transform as tft\ndef preprocessing_fn(inputs):\n"
         "    y = tft.scale_to_0_1(inputs['label'])\n    def read(key):\n        return tf.strings.to_number(key)\n"
         "    return {'y': y + tf.map_fn(read, inputs['key'], fn_output_signature=tf.float32)}\n",
@@ -324,11 +324,11 @@ BUGS = {
         "    return {'y': y, 'z': tf.concat([y, y], axis=0)}\n",
         "output 'z' has 20 rows for 10 examples",
     ),
-    "other outputs each time": (
+    "different outputs in each call": (
         "calls = []\ndef preprocessing_fn(inputs):\n    calls.append(0)\n    return {f'y{len(calls)}': inputs['label']}\n",
         "line 2: preprocessing_fn returned y1 first and y",
     ),
-    "Python": (
+    "a Python function in the graph": (
         "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    def read(label):\n"
         "        return tf.ensure_shape(tf.numpy_function(lambda x: x, [label], tf.int64), [])\n"
         "    return {'y': tf.map_fn(read, inputs['label'])}\n",
@@ -339,7 +339,7 @@ BUGS = {
         "    return {'y': y + tf.random.normal(tf.shape(y))}\n",
         "line 4: RandomStandardNormal ",
     ),
-    "a name that is a path": (
+    "a path as the name of an output": (
         "def preprocessing_fn(inputs):\n    return {'../y': inputs['label']}\n",
         "line 1: an output is named '../y'",
     ),
@@ -348,7 +348,7 @@ BUGS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", BUGS)
-def test_a_bug_in_a_users_module_is_one_line_that_names_its_line(mixed, tmp_path, capfd, case):
+def test_bug_in_user_module_is_reported_with_its_line(mixed, tmp_path, capfd, case):
     source, message = BUGS[case]
     module = tmp_path / "my.py"
     module.write_text(source)
@@ -361,7 +361,7 @@ def test_a_bug_in_a_users_module_is_one_line_that_names_its_line(mixed, tmp_path
     assert sorted(os.listdir(mixed)) == before, case
 
 
-def test_a_module_is_text_in_whatever_encoding_it_states(tmp_path):
+def test_user_module_can_have_any_source_encoding(tmp_path):
     text = "NAME = 'é'\ndef preprocessing_fn(inputs):\n    return {NAME: inputs}\n"
     for encoded in (
         text.encode(),
@@ -385,7 +385,7 @@ def preprocessing_fn(inputs):
 """
 
 
-def test_an_interrupt_that_a_library_swallows_is_heard_before_anything_is_replaced(mixed, tmp_path, capfd):
+def test_interrupt_caught_by_a_library_still_ends_the_command(mixed, tmp_path, capfd):
     (tmp_path / "my.py").write_text(INTERRUPTED)
     before = {path: path.read_bytes() for path in mixed.rglob("*") if path.is_file()}
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -401,7 +401,7 @@ def test_an_interrupt_that_a_library_swallows_is_heard_before_anything_is_replac
 
 
 @pytest.mark.slow
-def test_an_interrupt_after_the_analysis_is_in_place_says_so(mixed, tmp_path, capfd, monkeypatch):
+def test_interrupt_after_publishing_reports_completion(mixed, tmp_path, capfd, monkeypatch):
     def interrupted(directory: str) -> str:
         os.kill(os.getpid(), signal.SIGTERM)
         return describe_analysis(directory)
@@ -419,7 +419,7 @@ def test_an_interrupt_after_the_analysis_is_in_place_says_so(mixed, tmp_path, ca
     assert (mixed / TRANSFORM).exists() and not (mixed / ".transform_fn.incomplete").exists()
 
 
-def test_an_interrupt_in_a_finalizer_says_nothing_and_is_remembered():
+def test_interrupt_in_a_finalizer_is_remembered_silently():
     code = (
         "import signal\nfrom beam_pipelines.parallel import interrupts\ninterrupts.listen()\n"
         "class A:\n    def __del__(self):\n        signal.raise_signal(signal.SIGTERM)\n"
@@ -429,14 +429,14 @@ def test_an_interrupt_in_a_finalizer_says_nothing_and_is_remembered():
     assert (run.stdout, run.stderr) == ("True\n", "")
     code = code.replace("signal.raise_signal(signal.SIGTERM)", "raise ValueError('a bug')")
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert run.stdout == "False\n" and run.stderr.endswith("ValueError: a bug\n"), "anything else is shown"
+    assert run.stdout == "False\n" and run.stderr.endswith("ValueError: a bug\n"), "other errors are shown"
 
 
-def test_a_signal_that_was_ignored_before_stays_so_and_an_interrupt_is_told_once():
+def test_ignored_signal_stays_ignored_and_interrupt_is_reported_once():
     handlers = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
     reported: list[tuple[str, str]] = []
     try:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
         interrupts.listen()
         interrupts.set_reporter(lambda *subject: reported.append(subject))
         signal.raise_signal(signal.SIGHUP)
@@ -454,18 +454,18 @@ def test_a_signal_that_was_ignored_before_stays_so_and_an_interrupt_is_told_once
 
 
 @pytest.mark.parametrize("complete", ["transform_fn", "transformed_metadata"])
-def test_publishing_that_fails_leaves_the_old_analysis(tmp_path, complete):
+def test_failed_publishing_keeps_the_old_analysis(tmp_path, complete):
     for name in ("transform_fn", "transformed_metadata"):
         write_files(tmp_path / name, {"file": name.encode()})
     old = {path: path.read_bytes() for path in tmp_path.rglob("file")}
     with pytest.raises(FileNotFoundError), analysis_directory(str(tmp_path), True, "mine") as working:
         write_files(pathlib.Path(working, "whole", complete), {"file": b"new"})
-        publish_analysis(working, str(tmp_path), "mine")  # of which the other is not there
+        publish_analysis(working, str(tmp_path), "mine")  # fails because the other directory is missing
     assert {path: path.read_bytes() for path in tmp_path.rglob("file")} == old
 
 
-def test_an_earlier_analysis_that_cannot_be_brought_back_stays_where_it_is(tmp_path):
-    """After a run whose new one was removed by somebody, but for what it had moved."""
+def test_old_analysis_that_cannot_be_restored_is_not_changed(tmp_path):
+    """The new analysis of a killed run was partly removed by someone else."""
     write_files(tmp_path, {"transformed_metadata/file": b"new"})
     write_files(tmp_path / ".transform_fn.incomplete", {MARKER: MARKER_TEXT, "old_transform_fn/file": b"old"})
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -475,8 +475,8 @@ def test_an_earlier_analysis_that_cannot_be_brought_back_stays_where_it_is(tmp_p
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-class Engine(Jobs):
-    """That a cluster still has jobs of others."""
+class EngineWithJobs(Jobs):
+    """Records the outputs for which `end_others` was called."""
 
     name, job_name = "FlinkRunner", "recordmill-made"
 
@@ -487,12 +487,12 @@ class Engine(Jobs):
         self.ended.append(output)
 
 
-def test_a_job_whose_command_was_killed_is_ended_and_cannot_change_what_the_next_makes(tmp_path):
+def test_job_of_a_killed_command_is_ended_and_cannot_publish(tmp_path):
     with analysis_directory(str(tmp_path), False, "orphan") as orphan:
         scratch = os.path.dirname(orphan)
-        os.rename(scratch, tmp_path / "killed")  # the command's lock goes with it
+        os.rename(scratch, tmp_path / "killed")  # without the lock of the killed command
         shutil.copytree(tmp_path / "killed", scratch)
-        with analysis_directory(str(tmp_path), False, "next", engine := Engine()) as working:
+        with analysis_directory(str(tmp_path), False, "next", engine := EngineWithJobs()) as working:
             assert engine.ended == [f"{tmp_path}/transform_fn"] and read_lease(scratch).job == "recordmill-made"
             with pytest.raises(OSError):
                 (pathlib.Path(orphan) / "whole").write_bytes(b"")
@@ -505,7 +505,7 @@ def test_a_job_whose_command_was_killed_is_ended_and_cannot_change_what_the_next
     assert sorted(os.listdir(tmp_path)) == ["killed", "transform_fn", "transformed_metadata"]
 
 
-# Killed after its rename number sys.argv[2].
+# Publishes an analysis and kills itself after the number of renames in sys.argv[2].
 KILLED = """
 import os, signal, sys
 from beam_pipelines.transform.analysis_directory import analysis_directory, publish_analysis
@@ -535,15 +535,16 @@ def kill_publishing(directory: pathlib.Path, num_renames: int) -> None:
 
 
 @pytest.mark.parametrize("killed_after", [(1,), (2,), (3,), (4,), (2, 1), (3, 1), (3, 2), (3, 3), (3, 2, 1, 1)])
-def test_a_run_killed_as_it_replaces_an_analysis_loses_none(tmp_path, capsys, killed_after):
-    """After each of its four renames; the runs that follow are killed, too, as they bring the earlier analysis back."""
+def test_run_killed_while_replacing_an_analysis_loses_none(tmp_path, capsys, killed_after):
+    """The process is killed after each of its four renames; later runs are killed while they restore the old analysis.
+    """
     names = ("transform_fn", "transformed_metadata")
     for name in names:
         write_files(tmp_path / name, {"file": b"old"})
     for num_renames in killed_after:
         kill_publishing(tmp_path, num_renames)
-    is_there = (tmp_path / "transform_fn").exists()
-    assert is_there == (killed_after in ((4,), (3, 3))), "all of it is in its place, or none of it is read"
+    is_complete = (tmp_path / "transform_fn").exists()
+    assert is_complete == (killed_after in ((4,), (3, 3))), "either both directories exist, or the analysis is not found"
     exists = pytest.raises(UserError, match="transform_fn exists")
     with exists, analysis_directory(str(tmp_path), False, "next"):
         pass
@@ -551,10 +552,10 @@ def test_a_run_killed_as_it_replaces_an_analysis_loses_none(tmp_path, capsys, ki
     assert [(tmp_path / name / "file").read_bytes() for name in names] == [expected] * 2
     assert sorted(os.listdir(tmp_path)) == [*names]
     reported = capsys.readouterr().err
-    assert reported == "" if is_there else "the earlier analysis is restored" in reported and reported.count("\n") == 1
+    assert reported == "" if is_complete else "the earlier analysis is restored" in reported and reported.count("\n") == 1
 
 
-def test_status_tells_of_an_analysis_and_of_the_run_that_makes_one(mixed, tmp_path, capsys):
+def test_status_reports_an_analysis_and_a_running_one(mixed, tmp_path, capsys):
     out = tmp_path / "out"
     info = TransformInfo("", ("train", "validation"), 1039, (), ())
     write_files(out, {"manifest.json": (mixed / "manifest.json").read_bytes(), TRANSFORM: info.to_json().encode()})
@@ -567,7 +568,7 @@ def test_status_tells_of_an_analysis_and_of_the_run_that_makes_one(mixed, tmp_pa
     actual, reported = status()
     assert actual["analysis"] == {"splits": list(info.splits), "examples": info.num_examples} and actual["analysis_run"] is None
     assert "analysis: complete; 1,039 examples of train, validation\nrun:      none" in reported
-    with analysis_directory(str(out), True, "mine", Engine()) as working:
+    with analysis_directory(str(out), True, "mine", EngineWithJobs()) as working:
         assert status()[0]["analysis_run"]["stage"] == "start"
         progress.count(f"{working}/progress", analyzed=1234)
         actual, reported = status()
@@ -586,7 +587,7 @@ def test_status_tells_of_an_analysis_and_of_the_run_that_makes_one(mixed, tmp_pa
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of its own, of 8 MiB."""
+    """Yields a directory on a file system of 8 MiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(folder)], capture_output=True, text=True)
@@ -598,7 +599,7 @@ def small_disk(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("free_bytes", [0, 100_000])
-def test_a_full_disk_is_one_line(mixed, small_disk, capfd, free_bytes):
+def test_full_disk_is_a_one_line_error(mixed, small_disk, capfd, free_bytes):
     made = small_disk / "made"
     shutil.copytree(mixed, made, ignore=shutil.ignore_patterns("transform*"))
     before = sorted(path.name for path in made.iterdir())
@@ -610,15 +611,15 @@ def test_a_full_disk_is_one_line(mixed, small_disk, capfd, free_bytes):
     assert sorted(path.name for path in made.iterdir()) == before
 
 
-def changed(directory: pathlib.Path, copy: pathlib.Path, **fields: object) -> pathlib.Path:
-    """A copy of a dataset, of whose manifest some fields are others."""
+def copy_with_changes(directory: pathlib.Path, copy: pathlib.Path, **fields: object) -> pathlib.Path:
+    """Copies a dataset and changes fields of its manifest."""
     shutil.copytree(directory, copy)
     (copy / "manifest.json").write_text(json.dumps(json.loads((copy / "manifest.json").read_text()) | fields))
     return copy
 
 
-def test_an_analysis_of_what_has_become_another_dataset_is_not_published(mixed, tmp_path):
-    config = AnalyzeConfig(str(changed(mixed, tmp_path / "made", seed=5)), ("train",))
+def test_analysis_of_a_replaced_dataset_is_not_published(mixed, tmp_path):
+    config = AnalyzeConfig(str(copy_with_changes(mixed, tmp_path / "made", seed=5)), ("train",))
     analysis = Analysis(config, read_manifest(mixed), UserPreprocessing("my.py", "my.py", ""), 1)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with analysis_directory(config.directory, True, "mine") as working:
@@ -628,39 +629,39 @@ def test_an_analysis_of_what_has_become_another_dataset_is_not_published(mixed, 
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_bad_input_is_one_line(mixed, tmp_path, capsys):
+def test_invalid_input_is_a_one_line_error(mixed, tmp_path, capsys):
     starred = pathlib.Path(shutil.copytree(mixed, tmp_path / "st*r", ignore=shutil.ignore_patterns("*fn", "*metadata")))
     bare = pathlib.Path(shutil.copytree(starred, tmp_path / "bare", ignore=shutil.ignore_patterns("statistics.json")))
     latin = pathlib.Path(shutil.copytree(starred, tmp_path / os.fsdecode(b"\xe9t\xe9")))
     manifest = json.loads((mixed / "manifest.json").read_text())
-    folds = changed(starred, tmp_path / "folds", splits={"one": manifest["splits"]["train"], "two": manifest["splits"]["validation"]})
+    folds = copy_with_changes(starred, tmp_path / "folds", splits={"one": manifest["splits"]["train"], "two": manifest["splits"]["validation"]})
     ragged = {"name": "wave", "kind": "tensor", "shape": [None, None], "dtype": "float32"}
-    waves = changed(starred, tmp_path / "waves", schema=[*manifest["schema"], ragged])
+    waves = copy_with_changes(starred, tmp_path / "waves", schema=[*manifest["schema"], ragged])
     for split, num in (("train", 1 << 40), ("validation", 0)):
         for shard in manifest["splits"][split]["shards"]:
             shard["num_examples"] = num
-    counted = changed(starred, tmp_path / "counted", splits=manifest["splits"])
+    counted = copy_with_changes(starred, tmp_path / "counted", splits=manifest["splits"])
     (tmp_path / "image.py").write_bytes(encode(picture(1), "PNG"))
     cases = {
-        "no dataset": ([str(tmp_path)], "is not a dataset: it has no manifest.json"),
-        "nothing": ([str(tmp_path / "none")], "is not a dataset"),
+        "a directory without a manifest": ([str(tmp_path)], "is not a dataset: it has no manifest.json"),
+        "a missing directory": ([str(tmp_path / "none")], "is not a dataset"),
         "a pattern": ([str(starred)], "st*r: "),
-        "a path of Latin-1": ([str(latin)], "is not UTF-8"),
+        "a path in Latin-1": ([str(latin)], "is not UTF-8"),
         "no training split": ([str(folds)], "one, two"),
-        "no examples": ([str(counted), "--splits=validation"], "--splits=validation "),
+        "a split without examples": ([str(counted), "--splits=validation"], "--splits=validation "),
         "too many pixels": ([str(counted), "--image_size=9999"], "smaller --image_size"),
-        "ragged twice": ([str(waves)], "'wave': examples differ in shape, (None, None)"),
-        "a size of words": ([str(mixed), "--image_size=large"], "--image_size=large:"),
-        "no Python": ([str(mixed), f"--preprocessing_module={tmp_path}/image.py"], "image.py: invalid or missing encoding declaration"),
+        "two variable dimensions": ([str(waves)], "'wave': examples differ in shape, (None, None)"),
+        "an invalid image size": ([str(mixed), "--image_size=large"], "--image_size=large:"),
+        "an image as module": ([str(mixed), f"--preprocessing_module={tmp_path}/image.py"], "image.py: invalid or missing encoding declaration"),
         "no statistics": ([str(bare)], f"{bare}/statistics.json: No such file or directory"),
         "a URL": (["gs://bucket/out"], "gs://bucket/out"),
-        "no such split": ([str(mixed), "--splits=test"], "no split 'test'. Choose from train, validation"),
+        "an unknown split": ([str(mixed), "--splits=test"], "no split 'test'. Choose from train, validation"),
         "a split twice": ([str(mixed), "--splits=train,train"], "--splits=train,train"),
-        "no module": ([str(mixed), "--preprocessing_module=none.py"], "--preprocessing_module=none.py does not exist"),
-        "a folder": ([str(mixed), f"--preprocessing_module={tmp_path}"], "is a folder"),
+        "a missing module": ([str(mixed), "--preprocessing_module=none.py"], "--preprocessing_module=none.py does not exist"),
+        "a folder as module": ([str(mixed), f"--preprocessing_module={tmp_path}"], "is a folder"),
         "two preprocessings": ([str(mixed), "--preprocessing_module=my.py", "--fit=pad"], "--fit=pad"),
-        "a runner": ([str(mixed), "--runner=DataflowRunner"], "DirectRunner"),
-        "an option": ([str(mixed), "--no_such=1"], "unknown option --no_such"),
+        "an unsupported runner": ([str(mixed), "--runner=DataflowRunner"], "DirectRunner"),
+        "an unknown option": ([str(mixed), "--no_such=1"], "unknown option --no_such"),
     }
     for case, (arguments, message) in cases.items():
         overwrite = ["--overwrite"] if str(mixed) in arguments else []
@@ -669,8 +670,8 @@ def test_bad_input_is_one_line(mixed, tmp_path, capsys):
         assert error.count("\n") == 1 and message in error, (case, error)
 
 
-# As `python -m beam_pipelines analyze made/`. TensorFlow Transform would have every `tf.keras` of its process and of that one's
-# children be Keras 2.
+# Runs `python -m beam_pipelines analyze made/`. TensorFlow Transform would switch `tf.keras` of its process and of the
+# child processes to Keras 2.
 COMMAND = """
 import os, runpy, sys
 sys.argv = ["recordmill", "analyze", "made/"]
@@ -685,8 +686,8 @@ print(keras.__version__.split(".")[0], keras.Sequential([keras.layers.Dense(1)])
 
 
 @pytest.mark.slow(9)
-def test_the_command_is_quiet_and_tft_opens_what_it_wrote_and_a_run_that_fails_leaves_it(tmp_path, capfd):
-    """Of raw pixels."""
+def test_quiet_command_output_opens_in_tft_and_survives_a_failed_run(tmp_path, capfd):
+    """The images are raw pixels."""
     options, size = ("--splits=train=1", "--num_shards=1", "--image_encoding=raw", "--image_size=exact=10x14"), (10, 14)
     made = prepare_images(tmp_path, *options, num_images={"a": 6, "b": 6}, image_size=size)
     environment = {name: value for name, value in os.environ.items() if name not in ("TF_CPP_MIN_LOG_LEVEL", "TF_USE_LEGACY_KERAS")}
@@ -694,7 +695,7 @@ def test_the_command_is_quiet_and_tft_opens_what_it_wrote_and_a_run_that_fails_l
     run = subprocess.run([sys.executable, "-c", COMMAND], env=environment, capture_output=True, text=True, cwd=tmp_path)
     assert (run.returncode, run.stderr) == (0, ""), run.stderr
     assert "transform:  made/transform_fn" in run.stdout and run.stdout.endswith("\n3 (2, 1)\n"), "Keras stays what it is"
-    check_moments(made, size)  # one size is kept
+    check_moments(made, size)  # images of one size are not resized
     from beam_pipelines.transform.tft_modules import tft
 
     opened = tft.TFTransformOutput(str(made))
@@ -702,7 +703,7 @@ def test_the_command_is_quiet_and_tft_opens_what_it_wrote_and_a_run_that_fails_l
     assert opened.vocabulary_by_name("label") == [b"6 b", b"6 a"]
 
     before = (made / TRANSFORM).read_bytes()
-    assert analyze(made) == 2, "nothing is replaced unasked"
+    assert analyze(made) == 2, "an existing analysis is only replaced with --overwrite"
     assert "transform_fn exists" in capfd.readouterr().err
     shard = made / read_manifest(made).splits["train"][0].name
     data = bytearray(shard.read_bytes())

@@ -1,4 +1,4 @@
-"""Batches of parsed examples: what crosses a stage of the engine, and that they are what the reader parses."""
+"""Tests of the batches of parsed examples that `recordmill analyze` passes between stages."""
 
 import concurrent.futures
 import importlib.util
@@ -34,7 +34,7 @@ SCHEMA = (
 
 
 def example(index: int) -> bytes:
-    """Of every kind of feature; `index` values of what differs in number."""
+    """Returns an example with every kind of feature, and `index` values in features of variable length."""
     made = tf.train.Example()
     for feature in SCHEMA:
         stored, num = FEATURE_KINDS[feature.kind], 1
@@ -53,13 +53,13 @@ def example(index: int) -> bytes:
 RECORDS = [example(index) for index in range(7)]
 
 
-def point(folder, example_bytes: int, records=RECORDS) -> list[BatchPointer]:
+def batch_pointers(folder, example_bytes: int, records=RECORDS) -> list[BatchPointer]:
     shard = write_shard(folder, "made", records)
     return list(ReadRecordBatches(str(folder), [shard], SCHEMA, example_bytes).pointers(shard))
 
 
-def test_features_are_those_that_the_reader_parses(tmp_path):
-    (pointer,) = point(tmp_path, 1)
+def test_batches_equal_the_examples_parsed_by_the_reader(tmp_path):
+    (pointer,) = batch_pointers(tmp_path, 1)
     parsed = TensorAdapter(tensor_adapter_config(SCHEMA)).ToBatchTensors(read_batch(pointer))
     expected = parse_examples(tf.constant(RECORDS), SCHEMA)
     assert set(parsed) == set(expected)
@@ -69,16 +69,16 @@ def test_features_are_those_that_the_reader_parses(tmp_path):
         assert all(item.dtype == other.dtype and (item.numpy() == other.numpy()).all() for item, other in pairs), name
 
 
-def test_threads_do_not_disturb_each_other(tmp_path):
-    pointers = point(tmp_path, 1 << 30)
+def test_read_batch_is_thread_safe(tmp_path):
+    pointers = batch_pointers(tmp_path, 1 << 30)
     expected = [read_batch(pointer) for pointer in pointers]
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
         assert list(threads.map(read_batch, 100 * pointers)) == 100 * expected
 
 
-def test_what_crosses_a_stage_is_small_and_becomes_the_same_batch(tmp_path):
+def test_encoded_batch_is_small_and_decodes_to_the_same_batch(tmp_path):
     coder = RecordBatchCoder()
-    for pointer in point(tmp_path, 6 << 20):
+    for pointer in batch_pointers(tmp_path, 6 << 20):
         batch = read_batch(pointer)
         encoded = coder.encode(batch)
         assert len(encoded) < 3000 < batch.nbytes
@@ -86,10 +86,10 @@ def test_what_crosses_a_stage_is_small_and_becomes_the_same_batch(tmp_path):
         assert coder.encode(coder.decode(encoded)) == encoded
 
 
-def test_batches_are_as_large_as_memory_allows_and_in_order(tmp_path):
+def test_batch_size_is_limited_by_memory(tmp_path):
     cases = {1: [7], 4 << 20: [4, 3], 6 << 20: [2, 2, 2, 1], 1 << 30: [1] * 7}
     for example_bytes, expected in cases.items():
-        pointers = point(tmp_path, example_bytes)
+        pointers = batch_pointers(tmp_path, example_bytes)
         batches = [read_batch(pointer) for pointer in pointers]
         assert [batch.num_rows for batch in batches] == expected, example_bytes
         assert [pointer.record_index for pointer in pointers] == [sum(expected[:location]) for location in range(len(expected))]
@@ -97,8 +97,8 @@ def test_batches_are_as_large_as_memory_allows_and_in_order(tmp_path):
         assert images == [b"%d" % index * 1000 for index in range(7)], example_bytes
 
 
-def test_damage_is_named(tmp_path):
-    pointers = point(tmp_path, 6 << 20)
+def test_corrupt_record_is_named(tmp_path):
+    pointers = batch_pointers(tmp_path, 6 << 20)
     flip(tmp_path / "made", 8 * (pointers[1].offset + 40))
     read_batch(pointers[0])
     with pytest.raises(RunError, match=rf"made: record 2, at byte {pointers[1].offset}: checksum"):
@@ -112,7 +112,7 @@ def test_damage_is_named(tmp_path):
 
 
 @pytest.mark.slow(4)
-def test_a_missing_index_is_named(tmp_path):
+def test_missing_index_is_named(tmp_path):
     shard = write_shard(tmp_path, "made", RECORDS)
     (tmp_path / shard.index).unlink()
     with pytest.raises(RunError, match="made.idx"):

@@ -1,4 +1,4 @@
-"""`recordmill transform`: what it writes is what the reader's graph gives, in the same order and shards, as a whole dataset."""
+"""Tests that `recordmill transform` writes the results of the reader's transform in the same order and shards."""
 
 import dataclasses
 import gc
@@ -51,9 +51,9 @@ def transform(directory: pathlib.Path, output: pathlib.Path, *options: str) -> p
     return output
 
 
-@pytest.fixture(scope="session")  # slow tests come last, after other modules
+@pytest.fixture(scope="session")  # pytest runs slow tests last, after other modules
 def analyzed(tmp_path_factory) -> pathlib.Path:
-    """Pictures of many sizes, in colour and in grey, in three splits."""
+    """Returns a dataset of images of many sizes, in colour and grey, with three splits."""
     return analysed_images(tmp_path_factory)
 
 
@@ -64,16 +64,16 @@ def transformed(analyzed, tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture
 def copied(analyzed, tmp_path) -> pathlib.Path:
-    """To be changed."""
+    """Returns a copy of the analyzed dataset that a test can change."""
     return pathlib.Path(shutil.copytree(analyzed, tmp_path / "copied"))
 
 
-def test_a_transformed_dataset_is_verified_without_a_catalog(transformed) -> None:
+def test_transformed_dataset_passes_verify(transformed) -> None:
     assert main(["verify", str(transformed)]) == 0
 
 
 def records(directory: pathlib.Path, split: str) -> list[tf.train.Example]:
-    """Without any code of the reader."""
+    """Returns the examples of a split, read by TensorFlow alone."""
     names = [str(directory / shard.name) for shard in read_manifest(directory).splits[split]]
     return [tf.train.Example.FromString(record) for record in tf.data.TFRecordDataset(names).as_numpy_iterator()]
 
@@ -83,8 +83,8 @@ def values(example: tf.train.Example, name: str) -> list[Any]:
     return list(getattr(feature, feature.WhichOneof("kind")).value)
 
 
-def same(item: Any, other: Any) -> None:
-    """Bit for bit, and of the same types."""
+def check_same(item: Any, other: Any) -> None:
+    """Checks that two structures of tensors have the same types and values."""
     tf.nest.assert_same_structure(item, other)
     for a, b in zip(*map(tf.nest.flatten, (item, other))):
         assert a.dtype == b.dtype and type(a) is type(b)
@@ -95,22 +95,23 @@ def same(item: Any, other: Any) -> None:
 
 
 def files(directory: pathlib.Path) -> dict[str, bytes]:
-    """All but the one file that may differ."""
+    """Returns the content of all files except run.json, which may differ."""
     paths = (path for path in directory.rglob("*") if path.is_file() and path.name != "run.json")
     return {str(path.relative_to(directory)): path.read_bytes() for path in paths}
 
 
-def test_it_is_what_the_reader_makes_of_the_other_in_the_same_order(analyzed, transformed):
+def test_examples_equal_the_transform_of_the_reader(analyzed, transformed):
     source, made = tf_input.open(analyzed), tf_input.open(transformed)
-    for split, batch_size in (("train", 64), ("train", 7), ("validation", 7), ("test", 64)):  # other batches than when it was transformed
+    # batch sizes that differ from those of the command
+    for split, batch_size in (("train", 64), ("train", 7), ("validation", 7), ("test", 64)):
         options = {"batch_size": batch_size, "shuffle": False, "memory_budget": 0}
         pairs = zip(source.batches(split, transform=True, **options), made.batches(split, **options), strict=True)
         for expected, actual in pairs:
             assert actual[0].dtype == tf.float32 and actual[0].shape[1:] == (SIZE, SIZE, 3)
-            same(actual, expected)
+            check_same(actual, expected)
 
 
-def test_it_is_what_the_whole_saved_model_gives(analyzed, transformed):
+def test_examples_equal_the_result_of_the_saved_model(analyzed, transformed):
     model = tf.saved_model.load(str(analyzed / "transform_fn"))
     schema = read_manifest(analyzed).schema
     for split in SPLITS:
@@ -124,7 +125,7 @@ def test_it_is_what_the_whole_saved_model_gives(analyzed, transformed):
             np.testing.assert_array_equal(image, expected["image"][position])
 
 
-def test_shards_and_metadata_are_those_of_the_other_where_they_tell_of_the_same(analyzed, transformed):
+def test_metadata_agrees_with_the_source_dataset(analyzed, transformed):
     before, after = read_manifest(analyzed), read_manifest(transformed)
     assert (after.name, after.seed, after.targets) == ("transformed", before.seed, before.targets)
     assert after.features["image"] == Feature("image", "float", (SIZE, SIZE, 3))
@@ -147,7 +148,7 @@ def test_shards_and_metadata_are_those_of_the_other_where_they_tell_of_the_same(
     }
 
 
-def test_an_index_row_points_at_its_example(transformed):
+def test_index_rows_point_to_their_examples(transformed):
     for shard in (shard for shards in read_manifest(transformed).splits.values() for shard in shards):
         data = (transformed / shard.name).read_bytes()
         rows = list(decode_index((transformed / shard.index).read_bytes()))
@@ -157,7 +158,7 @@ def test_an_index_row_points_at_its_example(transformed):
             assert values(example, "label") == [row.label] and row.image_offset == row.record_offset + 12
 
 
-def test_tensorflow_datasets_opens_it(transformed):
+def test_tensorflow_datasets_opens_transformed_dataset(transformed):
     builder = tfds.builder_from_directory(str(transformed))
     assert builder.info.features["label"].names == ["ant", "bee", "cow"]
     for split in SPLITS:
@@ -168,7 +169,7 @@ def test_tensorflow_datasets_opens_it(transformed):
             np.testing.assert_array_equal(example["image"].ravel(), np.array(expected[example["key"]], np.float32))
 
 
-def test_all_that_a_reader_does_it_does_with_it(transformed):
+def test_reader_supports_transformed_dataset(transformed):
     made = tf_input.open(transformed)
     assert made.image_size == (SIZE, SIZE) and set(made.class_weight()) == {0, 1, 2}
     example = made["train"][-1]
@@ -177,22 +178,22 @@ def test_all_that_a_reader_does_it_does_with_it(transformed):
     assert reserved.cached is not None and read.cached is None
     options = {"batch_size": 8, "seed": 1, "shuffle": "exact"}
     for item, other in zip(made.batches("train", **options), made.batches("train", **options, memory_budget=0), strict=True):
-        same(item, other)
+        check_same(item, other)
     sequence = tf_input.Sequence(made, "train", **options, memory_budget=0)
-    same(tuple(map(tf.convert_to_tensor, sequence[2])), list(made.batches("train", **options, memory_budget=0))[2])
+    check_same(tuple(map(tf.convert_to_tensor, sequence[2])), list(made.batches("train", **options, memory_budget=0))[2])
     assert sum(len(labels) for _, labels in made.as_numpy("test", batch_size=4)) == made.num_examples("test")
 
 
-def test_views_of_a_transformed_image(transformed):
+def test_transformed_images_can_be_resized_flipped_and_cropped(transformed):
     made = tf_input.open(transformed)
     plain, smaller = (next(iter(made.batches("test", batch_size=4, image_size=size))) for size in (None, (12, 10)))
     assert smaller[0].shape == (4, 12, 10, 3) and smaller[0].dtype == tf.float32
-    flip_alone = tf_input.Augmentation(crop=False)
-    flipped = next(iter(made.batches("test", batch_size=4, augment=flip_alone, shuffle=False, seed=1)))[0].numpy()
-    either = [
+    flip_only = tf_input.Augmentation(crop=False)
+    flipped = next(iter(made.batches("test", batch_size=4, augment=flip_only, shuffle=False, seed=1)))[0].numpy()
+    is_flipped_or_not = [
         [np.abs(seen - item).max() < 1e-4 for item in (image, image[:, ::-1])] for seen, image in zip(flipped, plain[0].numpy())
     ]
-    assert all(map(any, either)) and np.any(either, axis=0).all()
+    assert all(map(any, is_flipped_or_not)) and np.any(is_flipped_or_not, axis=0).all()
     cropped = next(iter(made.batches("train", batch_size=4, augment=True, seed=1)))[0]
     assert cropped.shape == (4, SIZE, SIZE, 3) and cropped.numpy().min() < 0
     with pytest.raises(ValueError, match="augment=.*'image' is transformed"):
@@ -201,12 +202,12 @@ def test_views_of_a_transformed_image(transformed):
         made.normalization_layer()
 
 
-def test_benchmark_reads_it(transformed, capsys):
+def test_benchmark_reads_transformed_dataset(transformed, capsys):
     assert main(["benchmark", str(transformed), "--seconds=0.1", "--batch_size=8"]) == 0
     assert f"{SIZE} x {SIZE} pixels" in capsys.readouterr().out
 
 
-def test_prepare_says_what_it_cannot_take(transformed, tmp_path, capsys):
+def test_prepare_rejects_transformed_dataset(transformed, tmp_path, capsys):
     assert main(["prepare", "--input", str(transformed), "--output", str(tmp_path / "out")]) == 2
     assert "feature 'image' is a list of float" in capsys.readouterr().err
     assert not os.listdir(tmp_path)
@@ -233,17 +234,17 @@ def preprocessing_fn(inputs):
 
 
 @pytest.fixture(scope="module")
-def of_module(tmp_path_factory) -> tuple[pathlib.Path, pathlib.Path]:
-    """A dataset, and what a user's module makes of it: features of every kind and shape, and no `image`."""
-    folder = tmp_path_factory.mktemp("of_module")
+def module_datasets(tmp_path_factory) -> tuple[pathlib.Path, pathlib.Path]:
+    """Returns a dataset and its transform by a user module, with features of every kind and shape and no `image`."""
+    folder = tmp_path_factory.mktemp("module")
     (folder / "my.py").write_text(MODULE)
     made = prepare_images(folder, *OPTIONS, num_images={"ant": 10, "bee": 10, "cow": 10})
     analyze(made, f"--preprocessing_module={folder / 'my.py'}")
     return made, transform(made, folder / "out", "--name=other")
 
 
-def test_features_of_every_kind_and_shape(of_module):
-    source, output = of_module
+def test_module_can_write_features_of_every_kind_and_shape(module_datasets):
+    source, output = module_datasets
     made, manifest = tf_input.open(output), read_manifest(output)
     assert manifest.name == "other" and manifest.splits["train"][0].name.startswith("other-train.tfrecord-")
     shapes = {"vector": (3,), "pairs": (2,), "words": (None,), "lengths": (None,), "matrix": (None, 2), "names": (2,)}
@@ -262,24 +263,24 @@ def test_features_of_every_kind_and_shape(of_module):
             np.testing.assert_array_equal(read["vector"], np.array([height, height * np.float32(0.1), 0], np.float32))
 
 
-def test_a_set_without_a_first_image_is_read_by_its_vectors_or_its_others(of_module):
-    source, output = of_module
+def test_dataset_without_image_is_read_by_other_inputs(module_datasets):
+    source, output = module_datasets
     made = tf_input.open(output)
     assert made.image_size is None
     chosen = {"batch_size": 4, "shuffle": False, "inputs": ("vector", "lengths")}
     for item, other in zip(made.batches("train", **chosen), tf_input.open(source).batches("train", **chosen, transform=True), strict=True):
-        same(item, other)
+        check_same(item, other)
     shown = {"batch_size": 4, "shuffle": False, "image_size": 8}
     for item, other in zip(made.batches("train", **shown, inputs="picture"), tf_input.open(source).batches("train", **shown), strict=True):
-        same(item, other)
+        check_same(item, other)
     with pytest.raises(ValueError, match="there are only label"):
         made.batches("train", batch_size=4, augment=True, inputs="vector")
     with pytest.raises(ValueError, match="no 'image' to normalize"):
         made.normalization_layer()
 
 
-def test_tensorflow_datasets_opens_features_of_every_kind(of_module):
-    _, output = of_module
+def test_tensorflow_datasets_opens_features_of_every_kind(module_datasets):
+    _, output = module_datasets
     builder = tfds.builder_from_directory(str(output))
     actual = {example["names"][0]: example for example in tfds.as_numpy(builder.as_dataset(split="train"))}
     for record in records(output, "train"):
@@ -288,7 +289,7 @@ def test_tensorflow_datasets_opens_features_of_every_kind(of_module):
         assert example["matrix"].ravel().tolist() == values(record, "matrix")
 
 
-def test_targets_of_every_kind(tmp_path_factory, tmp_path):
+def test_transformed_targets_of_every_kind(tmp_path_factory, tmp_path):
     source, output = analyzed_rich(tmp_path_factory), tmp_path / "out"
     transform(source, output)
     before, after = tf_input.open(source), tf_input.open(output)
@@ -296,19 +297,19 @@ def test_targets_of_every_kind(tmp_path_factory, tmp_path):
     assert after.image_size == (RICH_SIZE, RICH_SIZE)
     options = {"batch_size": 5, "shuffle": False}
     for item, other in zip(after.batches("train", **options), before.batches("train", **options, transform=True), strict=True):
-        same(item, other)
-    # The mask follows its image.
-    flip_alone = tf_input.Augmentation(crop=False)
-    images, y, _ = next(iter(after.batches("train", batch_size=8, augment=flip_alone, shuffle=False, seed=3)))
+        check_same(item, other)
+    # The mask must be flipped with its image.
+    flip_only = tf_input.Augmentation(crop=False)
+    images, y, _ = next(iter(after.batches("train", batch_size=8, augment=flip_only, shuffle=False, seed=3)))
     plain_images, plain, _ = next(iter(after.batches("train", batch_size=8, shuffle=False)))
-    mirrored = [np.abs(image - complete).max() > 1e-4 for image, complete in zip(images, plain_images)]
-    assert any(mirrored) and not all(mirrored)
-    for is_flipped, mask, whole_mask in zip(mirrored, y["mask"], plain["mask"]):
+    flipped_images = [np.abs(image - complete).max() > 1e-4 for image, complete in zip(images, plain_images)]
+    assert any(flipped_images) and not all(flipped_images)
+    for is_flipped, mask, whole_mask in zip(flipped_images, y["mask"], plain["mask"]):
         np.testing.assert_array_equal(mask, whole_mask[:, ::-1] if is_flipped else whole_mask)
 
 
-def test_an_output_that_is_filtered_on_some_data_loses_nothing_unseen(tmp_path, capsys):
-    """Of the split that was analysed, it has as many rows as there are examples."""
+def test_output_that_drops_examples_fails(tmp_path, capsys):
+    """The output of the analyzed split has the right number of rows."""
     files = {f"{split}/{label}/{index}.png": encode(picture(index, (4, 4)), "PNG") for split, label, index in FILTERED}
     write_files(tmp_path / "in", files)
     (tmp_path / "my.py").write_text(
@@ -328,7 +329,7 @@ def test_an_output_that_is_filtered_on_some_data_loses_nothing_unseen(tmp_path, 
 FILTERED = [("train", "a", 0), ("train", "b", 1), ("validation", "a", 2), ("validation", "b", 3), ("validation", "c", 4)]
 
 
-def test_images_that_are_passed_on_keep_what_is_known_of_them(tmp_path):
+def test_images_that_are_not_changed_keep_their_statistics(tmp_path):
     (tmp_path / "my.py").write_text("def preprocessing_fn(inputs):\n    return {name: inputs[name] for name in ('image', 'label')}\n")
     source = prepare_images(tmp_path, *OPTIONS, num_images={"ant": 10, "bee": 10, "cow": 10})
     output = transform(analyze(source, f"--preprocessing_module={tmp_path / 'my.py'}"), tmp_path / "out")
@@ -340,11 +341,11 @@ def test_images_that_are_passed_on_keep_what_is_known_of_them(tmp_path):
             assert data[row.image_offset : row.image_offset + row.image_length][:4] in (b"\x89PNG", b"\xff\xd8\xff\xe0")
     options = {"batch_size": 4, "shuffle": False, "image_size": 16}
     for item, other in zip(*(tf_input.open(folder).batches("train", **options) for folder in (source, output)), strict=True):
-        same(item, other)
+        check_same(item, other)
     assert tf_input.open(output).normalization_layer() is not None
 
 
-def test_it_is_replaced_only_when_asked(analyzed, transformed, tmp_path, capsys):
+def test_existing_output_is_only_replaced_with_overwrite(analyzed, transformed, tmp_path, capsys):
     output = pathlib.Path(shutil.copytree(transformed, tmp_path / "transformed"))
     (output / "label.labels.txt").write_text("")
     assert main(["transform", str(analyzed), str(output)]) == 2
@@ -355,7 +356,7 @@ def test_it_is_replaced_only_when_asked(analyzed, transformed, tmp_path, capsys)
     assert files(output) == files(transformed) and os.listdir(tmp_path) == ["transformed"]
 
 
-def test_what_is_wrong_is_said_in_one_line_before_any_work(copied, tmp_path, capsys):
+def test_invalid_arguments_are_one_line_errors(copied, tmp_path, capsys):
     prepared = pathlib.Path(shutil.copytree(copied, tmp_path / "prepared", ignore=shutil.ignore_patterns("transform_fn")))
     other = pathlib.Path(shutil.copytree(copied, tmp_path / "other"))
     manifest = json.loads((other / "manifest.json").read_text())
@@ -364,18 +365,18 @@ def test_what_is_wrong_is_said_in_one_line_before_any_work(copied, tmp_path, cap
     (tmp_path / "occupied" / "mine").write_text("")
     out = tmp_path / "out"
     cases = {
-        "no dataset": ([tmp_path, out], f"{tmp_path} is not a dataset"),
-        "no transform": ([prepared, out], f"`recordmill analyze {prepared}`"),
-        "another version": ([other, out], "another version of the data"),
-        "within": ([copied, copied / "out"], "contain each other"),
-        "around": ([copied, tmp_path], "contain each other"),
-        "no dataset there": ([copied, tmp_path / "occupied", "--overwrite"], "has no manifest.json"),
-        "URL": (["gs://bucket/set", out], "gs://bucket/set"),
-        "URL out": ([copied, "gs://bucket/out"], "gs://bucket/out is a URL"),
-        "name": ([copied, out, "--name=1st"], "--name=1st:"),
-        "runner": ([copied, out, "--runner=DataflowRunner"], "--runner=DataflowRunner"),
-        "option": ([copied, out, "--fast"], "unknown option --fast"),
-        "cluster": ([copied, out, "--runner=FlinkRunner", "--flink_master=localhost:1"], "--shared_filesystem"),
+        "a directory without a manifest": ([tmp_path, out], f"{tmp_path} is not a dataset"),
+        "no analysis": ([prepared, out], f"`recordmill analyze {prepared}`"),
+        "an analysis of another version": ([other, out], "another version of the data"),
+        "an output in the input": ([copied, copied / "out"], "contain each other"),
+        "an input in the output": ([copied, tmp_path], "contain each other"),
+        "an output that is not a dataset": ([copied, tmp_path / "occupied", "--overwrite"], "has no manifest.json"),
+        "a URL as input": (["gs://bucket/set", out], "gs://bucket/set"),
+        "a URL as output": ([copied, "gs://bucket/out"], "gs://bucket/out is a URL"),
+        "an invalid name": ([copied, out, "--name=1st"], "--name=1st:"),
+        "an unsupported runner": ([copied, out, "--runner=DataflowRunner"], "--runner=DataflowRunner"),
+        "an unknown option": ([copied, out, "--fast"], "unknown option --fast"),
+        "a cluster without a shared file system": ([copied, out, "--runner=FlinkRunner", "--flink_master=localhost:1"], "--shared_filesystem"),
     }
     before = sorted(os.listdir(tmp_path))
     for name, (arguments, message) in cases.items():
@@ -385,8 +386,9 @@ def test_what_is_wrong_is_said_in_one_line_before_any_work(copied, tmp_path, cap
     assert sorted(os.listdir(tmp_path)) == before
 
 
-def break_image(path: pathlib.Path, record_index: int) -> int:
-    """Makes an image of a shard none, in a record that is sound as such; returns the record's offset."""
+def corrupt_image(path: pathlib.Path, record_index: int) -> int:
+    """Replaces the image of one record by invalid bytes, with a valid checksum, and returns the offset of the record.
+    """
     from made_shards import frame
 
     examples = [tf.train.Example.FromString(item) for item in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()]
@@ -396,7 +398,7 @@ def break_image(path: pathlib.Path, record_index: int) -> int:
     return sum(map(len, framed[:record_index]))
 
 
-def test_a_damaged_shard_fails_the_run_and_leaves_nothing(copied, tmp_path, capsys):
+def test_corrupt_shard_fails_the_run_and_leaves_no_files(copied, tmp_path, capsys):
     first = read_manifest(copied).splits["train"][0]
     path, rows = copied / first.name, list(decode_index((copied / first.index).read_bytes()))
     complete = path.read_bytes()
@@ -404,7 +406,7 @@ def test_a_damaged_shard_fails_the_run_and_leaves_nothing(copied, tmp_path, caps
 
     def message(code: int = 2) -> str:
         assert main(["transform", str(copied), str(tmp_path / "out")]) == code
-        gc.collect()  # the graph stays loaded, before it has ever run: nothing that it needs may go
+        gc.collect()  # the loaded graph, which has not run yet, must keep the objects that it needs
         reported = capsys.readouterr().err
         assert reported.count("\n") == 1 and sorted(os.listdir(tmp_path)) == ["copied"], reported
         return reported
@@ -414,15 +416,15 @@ def test_a_damaged_shard_fails_the_run_and_leaves_nothing(copied, tmp_path, caps
     path.write_bytes(complete[:offset])
     assert f"{path} has 2 records" in message()
     path.unlink()
-    assert f"{path}: No such file or directory" in message(1), "it may come back"
+    assert f"{path}: No such file or directory" in message(1)
     path.write_bytes(complete)
-    offset = break_image(path, 5)
+    offset = corrupt_image(path, 5)
     reported = message()
     assert f"{path}: record 5, at byte {offset}: the transform failed: " in reported and "node" not in reported, reported
 
 
 @pytest.mark.parametrize("corrupt", ["variables/variables.index", "saved_model.pb"])
-def test_a_damaged_transform_fails_the_run_and_leaves_nothing(copied, tmp_path, capsys, corrupt):
+def test_corrupt_transform_fails_the_run_and_leaves_no_files(copied, tmp_path, capsys, corrupt):
     (copied / "transform_fn" / corrupt).write_bytes(b"nothing of the kind")
     assert main(["transform", str(copied), str(tmp_path / "out")]) == 1
     reported = capsys.readouterr().err
@@ -430,7 +432,7 @@ def test_a_damaged_transform_fails_the_run_and_leaves_nothing(copied, tmp_path, 
     assert os.listdir(tmp_path) == ["copied"]
 
 
-def test_what_is_no_more_what_it_was_or_cannot_be_written_is_told_and_publishes_nothing(copied, tmp_path):
+def test_replaced_input_or_failed_write_publishes_nothing(copied, tmp_path):
     job = make_job(TransformConfig(str(copied), str(tmp_path / "out"), "made"))
     manifest = (copied / "manifest.json").read_text()
     (copied / "manifest.json").write_text(manifest.replace("made", "other"))
@@ -438,13 +440,13 @@ def test_what_is_no_more_what_it_was_or_cannot_be_written_is_told_and_publishes_
         publish_transformed(job, {}, [])
     (copied / "manifest.json").write_text(manifest)
     with pytest.raises(RunError, match="the transform of .*copied was replaced while it was applied"):
-        transform_shard(dataclasses.replace(job, transform_digest="of another"), "train", 0)
+        transform_shard(dataclasses.replace(job, transform_digest="another digest"), "train", 0)
     with pytest.raises(StorageError, match="made-train.tfrecord-00000-of-00003 could not be written: No such file or directory"):
         transform_shard(job, "train", 0)
     assert os.listdir(tmp_path) == ["copied"]
 
 
-def test_what_is_known_of_other_images_and_masks_stays_where_these_do():
+def test_statistics_of_unchanged_images_and_masks_are_kept():
     features = (Feature("image", "image"), Feature("left", "image"), Feature("mask", "mask"), Feature("right", "image"))
     source = Manifest("made", 0, features, {"train": ()}, 0, 0)
     manifest = dataclasses.replace(source, schema=(features[0], Feature("left", "float", (8, 8, 3)), *features[2:]))
@@ -456,12 +458,12 @@ def test_what_is_known_of_other_images_and_masks_stays_where_these_do():
 
 
 def run_command(command: list[str]) -> subprocess.CompletedProcess:
-    """As a user does, who has not told TensorFlow how much to say."""
+    """Runs a command without the environment variable that limits TensorFlow's log messages."""
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=pathlib.Path(__file__).resolve().parents[2])
 
 
-def test_a_command_says_nothing_but_what_came_out_and_a_killed_one_leaves_nothing_in_the_way(analyzed, transformed, tmp_path):
+def test_command_is_quiet_and_replaces_files_of_a_killed_run(analyzed, transformed, tmp_path):
     output = tmp_path / "transformed"
     killed = tmp_path / "transformed.incomplete"
     (killed / "index").mkdir(parents=True)
@@ -474,10 +476,10 @@ def test_a_command_says_nothing_but_what_came_out_and_a_killed_one_leaves_nothin
     assert files(output) == files(transformed) and os.listdir(tmp_path) == ["transformed"]
 
 
-def test_an_interrupt_after_the_dataset_is_in_place_says_so_and_two_workers_write_the_same_bytes(
+def test_interrupt_after_publishing_reports_completion_of_two_workers(
     analyzed, transformed, tmp_path, capfd, monkeypatch
 ):
-    """In threads of this process; test_flink_transform.py has others."""
+    """The workers are threads of this process; test_flink_transform.py tests worker processes."""
 
     def interrupted(directory: str) -> str:
         os.kill(os.getpid(), signal.SIGTERM)

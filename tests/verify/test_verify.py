@@ -1,4 +1,4 @@
-"""`recordmill verify`: whatever bit of a dataset changes is found, and named by file, record and byte."""
+"""Tests that `recordmill verify` detects every changed bit of a dataset and reports file, record and byte offset."""
 
 import base64
 import dataclasses
@@ -55,8 +55,8 @@ from tf_input.dataset_format import (
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A dataset of 12 small images in two shards."""
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Returns a dataset of 12 small images in two shards."""
     folder = tmp_path_factory.mktemp("verify")
     source = write_class_folders(folder / "in", {"ant": 6, "bee": 6})
     assert main(["prepare", "--input", str(source), "--output", str(folder / "out"), "--splits=train=1", "--num_shards=2"]) == 0
@@ -64,12 +64,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture
-def copied(made: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
-    return shutil.copytree(made, tmp_path / "out")
+def copied(dataset: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    return shutil.copytree(dataset, tmp_path / "out")
 
 
 def verify(capfd: pytest.CaptureFixture, directory: pathlib.Path, *options: str) -> tuple[int, dict, str]:
-    """The exit code, the report and what was said of a failure."""
+    """Returns the exit code, the report and standard error."""
     capfd.readouterr()
     code = main(["verify", str(directory), "--json", *options])
     out, err = capfd.readouterr()
@@ -86,28 +86,28 @@ def flip(path: pathlib.Path, byte: int, bit: int = 0) -> None:
     path.write_bytes(data)
 
 
-def test_a_dataset_is_as_it_was_written_and_stays_untouched(made: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
-    before = {path: path.stat().st_mtime_ns for path in made.rglob("*")}
-    assert verify(capfd, made, "--decode")[:2] == (
+def test_intact_dataset_passes_and_is_not_changed(dataset: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    before = {path: path.stat().st_mtime_ns for path in dataset.rglob("*")}
+    assert verify(capfd, dataset, "--decode")[:2] == (
         0,
-        {"dataset": str(made), "ok": True, "shards": 2, "examples": 12, "examples_verified": 12, "problems": []},
+        {"dataset": str(dataset), "ok": True, "shards": 2, "examples": 12, "examples_verified": 12, "problems": []},
     )
-    assert verify(capfd, made, "--quick")[1]["examples_verified"] is None
-    assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
+    assert verify(capfd, dataset, "--quick")[1]["examples_verified"] is None
+    assert {path: path.stat().st_mtime_ns for path in dataset.rglob("*")} == before
 
 
 @pytest.mark.slow(5)
-def test_boxes_masks_lists_and_weights_are_as_the_schema_says(
+def test_dataset_with_every_feature_kind_passes(
     tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture
 ) -> None:
     rich = analyzed_rich(tmp_path_factory)
     assert verify(capfd, rich, "--decode")[0] == 0
     older = shutil.copytree(rich, tmp_path / "older")
     item, *_ = read_manifest(str(older))[0].splits["train"]
-    assert replaced_catalog(older, pq.read_table(older / item.catalog).drop_columns(["age", "city"])) == []
+    assert check_replaced_catalog(older, pq.read_table(older / item.catalog).drop_columns(["age", "city"])) == []
 
 
-def test_the_damaged_record_is_named_and_can_be_repaired(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_corrupt_record_is_named_and_can_be_repaired(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     shard = shards(copied)[1]
     offsets = _offsets(shard)
     flip(shard, offsets[2] + 40)
@@ -118,28 +118,28 @@ def test_the_damaged_record_is_named_and_can_be_repaired(copied: pathlib.Path, c
     assert main(["repair", str(copied)]) == 0 and verify(capfd, copied)[0] == 0
 
 
-def forge(directory: pathlib.Path, name: str) -> None:
-    """Writes the JSON of a metadata file in another form, with the same fields."""
+def reformat(directory: pathlib.Path, name: str) -> None:
+    """Reformats a JSON file without changing its fields."""
     (directory / name).write_text(json.dumps(json.loads((directory / name).read_text())))
 
 
-def reword(directory: pathlib.Path, name: str, old: str, new: str) -> None:
+def replace_text(directory: pathlib.Path, name: str, old: str, new: str) -> None:
     text = (directory / name).read_text()
     assert old in text
     (directory / name).write_text(text.replace(old, new, 1))
 
 
-# A change -> the files that are named, by `--quick` too.
+# Each change, with the names of the files that even `--quick` must report.
 CHANGES: dict[str, tuple[Callable[[pathlib.Path], Any], set[str]]] = {
-    "a mean": (lambda out: reword(out, STATISTICS, '"mean": [', '"mean": [1'), {STATISTICS}),
-    "a label count": (lambda out: reword(out, STATISTICS, '"ant": 6', '"ant": 7'), {STATISTICS}),
-    "another form": (lambda out: forge(out, STATISTICS), {STATISTICS}),
-    "no page": (lambda out: (out / REPORT).unlink(), {REPORT}),
-    "another page": (lambda out: reword(out, REPORT, "recordmill", "Recordmill"), {REPORT}),
-    "a card": (lambda out: reword(out, "README.md", "out", "OUT"), {"README.md"}),
-    "croissant": (lambda out: (out / CROISSANT).unlink(), {CROISSANT}),
-    "features": (lambda out: forge(out, "features.json"), {"features.json"}),
-    "a run": (lambda out: reword(out, "run.json", '"python": "3', '"python": "4'), {"run.json"}),
+    "a mean": (lambda out: replace_text(out, STATISTICS, '"mean": [', '"mean": [1'), {STATISTICS}),
+    "a label count": (lambda out: replace_text(out, STATISTICS, '"ant": 6', '"ant": 7'), {STATISTICS}),
+    "other whitespace": (lambda out: reformat(out, STATISTICS), {STATISTICS}),
+    "a missing report": (lambda out: (out / REPORT).unlink(), {REPORT}),
+    "a changed report": (lambda out: replace_text(out, REPORT, "recordmill", "Recordmill"), {REPORT}),
+    "a changed README": (lambda out: replace_text(out, "README.md", "out", "OUT"), {"README.md"}),
+    "no croissant.json": (lambda out: (out / CROISSANT).unlink(), {CROISSANT}),
+    "features": (lambda out: reformat(out, "features.json"), {"features.json"}),
+    "a changed run.json": (lambda out: replace_text(out, "run.json", '"python": "3', '"python": "4'), {"run.json"}),
     "more dead letters": (lambda out: (out / DEAD_LETTERS).write_text("\n"), {DEAD_LETTERS}),
 }
 
@@ -152,14 +152,14 @@ def test_every_file_is_covered_by_a_checksum(case: str, copied: pathlib.Path, ca
     assert code == 1 and {corruption["file"] for corruption in report["problems"]} == files
 
 
-def test_the_manifest_lists_all_files_but_itself_the_run_and_those_of_shards(made: pathlib.Path) -> None:
-    manifest, _ = read_manifest(str(made))
-    names = {str(path.relative_to(made)) for path in made.rglob("*") if path.is_file()}
+def test_manifest_lists_all_other_files(dataset: pathlib.Path) -> None:
+    manifest, _ = read_manifest(str(dataset))
+    names = {str(path.relative_to(dataset)) for path in dataset.rglob("*") if path.is_file()}
     of_shards = {name for infos in manifest.splits.values() for info in infos for name, *_ in info.files()}
     assert names == {*manifest.files, *of_shards, MANIFEST, "run.json"}
 
 
-def test_files_of_shards_that_were_swapped_are_found_by_quick_too(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_swapped_shard_files_are_detected_by_quick(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     item, other = read_manifest(str(copied))[0].splits["train"]
     for name in ("name", "index"):
         first, second = (copied / getattr(info, name) for info in (item, other))
@@ -170,8 +170,8 @@ def test_files_of_shards_that_were_swapped_are_found_by_quick_too(copied: pathli
         assert actual >= {getattr(item, name), getattr(other, name)}, name
 
 
-def forge_statistics(directory: pathlib.Path, changes: dict[str, Any]) -> None:
-    """Changes values of `statistics.json`, named by dotted keys, and its checksum in the manifest."""
+def change_statistics(directory: pathlib.Path, changes: dict[str, Any]) -> None:
+    """Changes values in `statistics.json`, given by dotted keys, and updates its checksum in the manifest."""
     fields = json.loads((directory / STATISTICS).read_text())
     for key, value in changes.items():
         *folders, name = key.split(".")
@@ -186,8 +186,8 @@ def forge_statistics(directory: pathlib.Path, changes: dict[str, Any]) -> None:
     (directory / MANIFEST).write_text(dataclasses.replace(manifest, files=files).to_json())
 
 
-# Key of `statistics.json` -> a wrong value. Keys in the second group are recomputed only with `--decode`.
-FORGED = {
+# Wrong values by key of `statistics.json`. `--decode` is needed to detect those in the second dictionary.
+WRONG_STATISTICS = {
     "splits.train.label_counts.ant": 7,
     "splits.train.label_counts.cow": 1,
     "splits.train.image_bytes": 5,
@@ -200,33 +200,33 @@ FORGED = {
     "images.width.mean": 15.5,
     "images.bytes.min": 1,
 }
-FORGED_PIXELS = {
+WRONG_PIXELS = {
     "splits.train.pixels.num_images": 11,
     "splits.train.pixels.mean": [120.0, 130.0, 99.0],
     "splits.train.pixels.variance": [1.0, 1.0, 1.0],
 }
 
 
-def test_statistics_that_differ_from_the_records_are_named_although_their_checksum_matches(
+def test_wrong_statistics_with_a_valid_checksum_are_detected(
     copied: pathlib.Path, capfd: pytest.CaptureFixture
 ) -> None:
-    forge_statistics(copied, FORGED | FORGED_PIXELS)
+    change_statistics(copied, WRONG_STATISTICS | WRONG_PIXELS)
     assert verify(capfd, copied, "--quick")[0] == 0
-    for options, keys in (((), {*FORGED}), (("--decode",), {*FORGED, *FORGED_PIXELS})):
+    for options, keys in (((), {*WRONG_STATISTICS}), (("--decode",), {*WRONG_STATISTICS, *WRONG_PIXELS})):
         code, report, _ = verify(capfd, copied, *options)
         reasons = {corruption["reason"].split(" ", 1)[0]: corruption["reason"] for corruption in report["problems"]}
         assert code == 1 and reasons.keys() == keys and {corruption["file"] for corruption in report["problems"]} == {STATISTICS}
         assert "7" in reasons["splits.train.label_counts.ant"] and "6" in reasons["splits.train.label_counts.ant"]
 
 
-def test_a_manifest_whose_inputs_do_not_add_up_is_named(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_wrong_number_of_inputs_in_the_manifest_is_detected(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     manifest, _ = read_manifest(str(copied))
     (copied / MANIFEST).write_text(dataclasses.replace(manifest, num_inputs=14).to_json())
     (corruption,) = verify(capfd, copied, "--quick")[1]["problems"]
     assert corruption["file"] == MANIFEST and "num_inputs is 14" in corruption["reason"] and "12" in corruption["reason"]
 
 
-def test_the_size_in_a_record_is_compared_with_the_image() -> None:
+def test_image_size_in_a_record_is_compared_with_the_image() -> None:
     schema = [Feature("height", "integer"), Feature("image", "image"), Feature("width", "integer")]
     for size, num in (((16, 16), 0), ((16, 17), 1), ((0, 0), 0)):
         check = ExampleCheck(schema, decodes=False)
@@ -255,10 +255,10 @@ def test_verify_reports_nothing_for_a_correct_dataset(
     named = enumerate(formats.items())
     files = {f"ant/{index}.{name}": encode(noise(index, 14, 16), value) for index, (name, value) in named}
     files |= {f"bee/{index}.png": encode(noise(index)[..., 0], "PNG") for index in range(10)}
-    files |= {"bee/turned.jpg": encode(noise(20, 14, 20), "JPEG", exif=exif(6)), "bee/no.jpg": b"no image"}
+    files |= {"bee/rotated.jpg": encode(noise(20, 14, 20), "JPEG", exif=exif(6)), "bee/no.jpg": b"no image"}
     source = write_files(tmp_path / "in", files)
-    typed = ["--splits=train=0.6,test=0.4", "--num_shards=2", "--max_bad_fraction=1", *options]
-    assert main(["prepare", "--input", str(source), "--output", str(tmp_path / "out"), *typed]) == 0
+    options_given = ["--splits=train=0.6,test=0.4", "--num_shards=2", "--max_bad_fraction=1", *options]
+    assert main(["prepare", "--input", str(source), "--output", str(tmp_path / "out"), *options_given]) == 0
     assert verify(capfd, tmp_path / "out")[1]["problems"] == []
     if "--check=none" not in options:
         assert verify(capfd, tmp_path / "out", "--decode")[1]["problems"] == []
@@ -273,9 +273,10 @@ def _offsets(shard: pathlib.Path) -> list[int]:
 
 
 @pytest.mark.slow(6)
-def test_every_single_flip_of_a_bit_is_found(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a whole record and of an index; of what is alike, or has one checksum, one bit of each byte, in turn."""
-    monkeypatch.setattr(check_shard_module, "open_direct", open_file)  # the disk would have to take each of the thousands of files first
+def test_every_bit_flip_is_detected(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every bit of one record and of the index is flipped, and one bit of each byte in the other bytes."""
+    # O_DIRECT would write each of the thousands of files to the disk
+    monkeypatch.setattr(check_shard_module, "open_direct", open_file)
     source = write_files(tmp_path / "in", {"ant/0.png": png(0, 1, 1), "bee/1.png": png(1, 1, 1)})
     out = tmp_path / "out"
     assert main(["prepare", "--input", str(source), "--output", str(out), "--splits=train=1", "--num_shards=1"]) == 0
@@ -288,7 +289,8 @@ def test_every_single_flip_of_a_bit_is_found(tmp_path: pathlib.Path, monkeypatch
     for name in (info.name, info.index, info.catalog):
         path = out / name
         complete = path.read_bytes()
-        for byte in range(0, len(complete), 1 if name != info.catalog else 97):  # whose checksum alone tells
+        # the catalog is only covered by its checksum
+        for byte in range(0, len(complete), 1 if name != info.catalog else 97):
             every_bit = name == info.index or name == info.name and byte <= one_record
             for bit in range(8) if every_bit else [byte % 8]:
                 path.write_bytes(complete[:byte] + bytes([complete[byte] ^ 1 << bit]) + complete[byte + 1 :])
@@ -303,7 +305,7 @@ def test_every_single_flip_of_a_bit_is_found(tmp_path: pathlib.Path, monkeypatch
             assert MANIFEST in str(error) and "\n" not in str(error)
 
 
-def test_what_is_gone_cut_off_or_edited_is_named(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_missing_truncated_and_edited_files_are_named(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     first, second = shards(copied)
     manifest, _ = read_manifest(str(copied))
     item, other = manifest.splits["train"]
@@ -325,27 +327,27 @@ def test_what_is_gone_cut_off_or_edited_is_named(copied: pathlib.Path, capfd: py
 
 
 @pytest.mark.slow
-def test_each_line_that_other_commands_read_is_such_as_was_written(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch) -> None:
+def test_invalid_line_in_json_lines_is_named(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch) -> None:
     images = {f"ant/{index}.jpg": jpeg(index) for index in range(6)}
     source = write_files(tmp_path / "in", {**images, "ant/cut.jpg": jpeg(9, 64, 64)[:-300], "ant/no.jpg": b"", "ant/near_duplicate.jpg": jpeg(0)})
-    out, typed = tmp_path / "out", ("--splits=train=1", "--max_bad_fraction=1", "--duplicates=drop")
-    assert main(["prepare", "--input", str(source), "--output", str(out), *typed]) == 0
+    out, options_given = tmp_path / "out", ("--splits=train=1", "--max_bad_fraction=1", "--duplicates=drop")
+    assert main(["prepare", "--input", str(source), "--output", str(out), *options_given]) == 0
     thumbnails, letters, near_duplicates = (out / name for name in (DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, NEAR_DUPLICATES))
     read = LocalFiles.read
-    with monkeypatch.context() as patch:  # files of millions of lines are longer than one that is read at once
+    with monkeypatch.context() as patch:  # simulates files that are too long to be read at once
         patch.setattr(LocalFiles, "read", lambda self, path: read(self, path if not path.endswith((DEAD_LETTERS, NEAR_DUPLICATES)) else "too/long"))
         assert verify(capfd, out, "--quick")[0] == 0
     (line,) = thumbnails.read_text().splitlines()
-    seen, first, second = json.loads(line), *letters.read_text().splitlines(keepends=True)
+    thumbnail, first, second = json.loads(line), *letters.read_text().splitlines(keepends=True)
     large = base64.b64encode(encode(np.zeros((200, 200, 3), np.uint8), "JPEG")).decode()
-    cut = base64.b64encode(base64.b64decode(seen["thumbnail"])[:-99]).decode()
+    cut = base64.b64encode(base64.b64decode(thumbnail["thumbnail"])[:-99]).decode()
     cases = [
         (thumbnails, line[:-9], 1, "no JSON"),
-        (thumbnails, json.dumps(seen | {"thumbnail": "%%"}) + "\n", 1, "no thumbnail"),
-        (thumbnails, json.dumps(seen | {"thumbnail": large}) + "\n", 1, "200 x 200 pixels"),
-        (thumbnails, json.dumps(seen | {"thumbnail": cut}) + "\n", 1, "no thumbnail: JPEG"),
-        (thumbnails, json.dumps(seen | {"thumbnail": "YWJj"}) + "\n", 1, "no JPEG"),
-        (thumbnails, f"{line}\n" + json.dumps(seen | {"path": "ant/other.jpg"}) + "\n", 2, "'ant/other.jpg'"),
+        (thumbnails, json.dumps(thumbnail | {"thumbnail": "%%"}) + "\n", 1, "no thumbnail"),
+        (thumbnails, json.dumps(thumbnail | {"thumbnail": large}) + "\n", 1, "200 x 200 pixels"),
+        (thumbnails, json.dumps(thumbnail | {"thumbnail": cut}) + "\n", 1, "no thumbnail: JPEG"),
+        (thumbnails, json.dumps(thumbnail | {"thumbnail": "YWJj"}) + "\n", 1, "no JPEG"),
+        (thumbnails, f"{line}\n" + json.dumps(thumbnail | {"path": "ant/other.jpg"}) + "\n", 2, "'ant/other.jpg'"),
         (thumbnails, line, 1, "an end of line"),
         (letters, first + "[]\n", 2, "a JSON list"),
         (letters, first + second.replace('"reason"', '"raison"'), 2, "fields: reason"),
@@ -357,7 +359,8 @@ def test_each_line_that_other_commands_read_is_such_as_was_written(tmp_path: pat
         complete = path.read_bytes()
         path.write_text(text, "latin-1")
         code, report, _ = verify(capfd, out, "--quick")
-        corruption = next(item for item in report["problems"] if item["reason"].startswith("line "))  # beside the checksum
+        # in addition to the checksum
+        corruption = next(item for item in report["problems"] if item["reason"].startswith("line "))
         assert code == 1 and corruption["file"] == path.name and corruption["reason"].startswith(f"line {number}: ") and reason in corruption["reason"], corruption
         assert corruption["offset"] == sum(map(len, text.splitlines(keepends=True)[: number - 1]))
         path.write_bytes(complete)
@@ -366,7 +369,7 @@ def test_each_line_that_other_commands_read_is_such_as_was_written(tmp_path: pat
         assert LEAKS in {corruption["file"] for corruption in verify(capfd, out, "--quick")[1]["problems"]}
 
 
-def test_a_line_of_any_length_is_told_and_the_next_one_is_read() -> None:
+def test_too_long_line_is_reported_and_the_next_one_is_read() -> None:
     letter = json.dumps(dict.fromkeys(("path", "stage", "reason", "message"), "x")).encode() + b"\n"
     for num_bytes in (MAX_LINE_BYTES, 2 * MAX_LINE_BYTES + 1, 3 * MAX_LINE_BYTES):
         file = io.BytesIO(letter + b"x" * num_bytes + b"\n" + letter)
@@ -374,8 +377,8 @@ def test_a_line_of_any_length_is_told_and_the_next_one_is_read() -> None:
         assert corruption.offset == len(letter) and corruption.reason.startswith(f"line 2: {num_bytes + 1} bytes")
 
 
-def test_a_key_twice_and_a_group_in_two_splits_are_found(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
-    """A copied shard is well by itself: its manifest is made to fit."""
+def test_duplicate_key_and_group_in_two_splits_are_detected(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    """The manifest is changed to fit a copied shard, so that the shard itself is valid."""
     rows = "".join(f"{index}.png,{index % 2},g{index}\n" for index in range(12))
     source = write_files(tmp_path / "in", {f"{index}.png": png(index) for index in range(12)} | {"rows.csv": f"image,label,group\n{rows}".encode()})
     out = tmp_path / "out"
@@ -388,9 +391,9 @@ def test_a_key_twice_and_a_group_in_two_splits_are_found(tmp_path: pathlib.Path,
     location = table.column_names.index("shard")
     pq.write_table(table.set_column(location, "shard", [[test.name] * table.num_rows]), out / test.catalog)
     catalog = (out / test.catalog).read_bytes()
-    forged = dict(num_examples=train.num_examples, num_bytes=train.num_bytes, crc32c=train.crc32c, index_bytes=train.index_bytes)
-    forged |= dict(index_crc32c=train.index_crc32c, catalog_bytes=len(catalog), catalog_crc32c=google_crc32c.value(catalog))
-    test = test.__class__(**{**test.__dict__, **forged})
+    changes = dict(num_examples=train.num_examples, num_bytes=train.num_bytes, crc32c=train.crc32c, index_bytes=train.index_bytes)
+    changes |= dict(index_crc32c=train.index_crc32c, catalog_bytes=len(catalog), catalog_crc32c=google_crc32c.value(catalog))
+    test = test.__class__(**{**test.__dict__, **changes})
     manifest = Manifest(**{**manifest.__dict__, "splits": {"train": (train,), "test": (test,)}})
     (out / MANIFEST).write_text(manifest.to_json())
     reported = [corruption["reason"] for corruption in verify(capfd, out)[1]["problems"]]
@@ -398,11 +401,12 @@ def test_a_key_twice_and_a_group_in_two_splits_are_found(tmp_path: pathlib.Path,
     assert any("a group is in the splits" in reason for reason in reported), reported
 
 
-def test_a_group_in_two_splits_is_damage(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_in_two_splits_is_reported(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = "".join(f"{index}.png,{index % 2},g{index % 3},{('train', 'test')[index % 2]}\n" for index in range(6))
     files = {f"{index}.png": png(index) for index in range(6)} | {"rows.csv": f"image,label,group,split\n{rows}".encode()}
     source, out = write_files(tmp_path / "in", files), tmp_path / "out"
-    monkeypatch.setattr("beam_pipelines.sources.group_counts.GroupCounts.spanning", lambda self: (0, b"", set()))  # else it is refused
+    # otherwise `prepare` rejects the input
+    monkeypatch.setattr("beam_pipelines.sources.group_counts.GroupCounts.spanning", lambda self: (0, b"", set()))
     assert main(["prepare", "--input", str(source / "rows.csv"), "--output", str(out), "--num_shards=2"]) == 0
     code, report, _ = verify(capfd, out)
     (corruption,) = report["problems"]
@@ -410,7 +414,7 @@ def test_a_group_in_two_splits_is_damage(tmp_path: pathlib.Path, capfd: pytest.C
 
 
 @pytest.mark.parametrize("change", [{"mask": 5}, {"splits": {"train": 5}}, {"images": 5}, {"images": {"channels": 5}}, "[" * 100_000])
-def test_statistics_of_other_types_are_damaged(change: dict | str, copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_statistics_with_wrong_types_are_reported(change: dict | str, copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     path = copied / "statistics.json"
     path.write_text(change if isinstance(change, str) else json.dumps(json.loads(path.read_text()) | change))
     code, report, _ = verify(capfd, copied, "--quick")
@@ -418,14 +422,14 @@ def test_statistics_of_other_types_are_damaged(change: dict | str, copied: pathl
 
 
 @pytest.mark.parametrize("value", [5, "\ud800"])
-def test_a_manifest_with_a_name_that_is_none_is_refused_in_one_line(value: object, copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_manifest_with_invalid_name_is_a_one_line_error(value: object, copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     (copied / MANIFEST).write_text(json.dumps(json.loads((copied / MANIFEST).read_text()) | {"name": value}))
     code, _, err = verify(capfd, copied)
     assert code == 2 and MANIFEST in err and err.count("\n") == 1
 
 
-def test_examples_that_do_not_fit_the_schema_are_named(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
-    """A record whose frame is right: another class number, and bytes that are no example."""
+def test_examples_that_do_not_match_the_schema_are_named(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    """The frames of the records are valid, but one record is not an example and another has a wrong feature name."""
     shard = shards(copied)[0]
     data, offsets = shard.read_bytes(), _offsets(shard)
     records = [data[start + 12 : stop - 4] for start, stop in zip(offsets, [*offsets[1:], len(data)])]
@@ -435,7 +439,7 @@ def test_examples_that_do_not_fit_the_schema_are_named(copied: pathlib.Path, cap
             writer.write(record)
         writer.flush()
     reasons = {(corruption.get("record"), corruption["reason"]) for corruption in verify(capfd, copied)[1]["problems"] if corruption["file"] == shard.name}
-    assert {1: {"label", "table"}} == {1: {re.search("feature '(.*?)'", reason)[1] for place, reason in reasons if place == 1}}
+    assert {1: {"label", "table"}} == {1: {re.search("feature '(.*?)'", reason)[1] for record, reason in reasons if record == 1}}
     assert any(record == 0 for record, _ in reasons)
 
 
@@ -462,12 +466,12 @@ def test_examples_that_do_not_fit_the_schema_are_named(copied: pathlib.Path, cap
         ),
     ],
 )
-def test_a_value_that_does_not_fit_its_feature_is_told(feature: Feature, values: dict, reason: str) -> None:
+def test_value_that_does_not_match_its_feature_is_reported(feature: Feature, values: dict, reason: str) -> None:
     (actual,) = ExampleCheck([feature], decodes=False).find(ExampleReader(example(values)))
     assert actual.startswith(f"{next(iter(values))}: ") and reason in actual
 
 
-def test_features_of_another_number_of_objects_each_are_told() -> None:
+def test_features_with_different_numbers_of_objects_are_reported() -> None:
     schema = [Feature("objects/bbox", "bbox", (None, 4)), Feature("objects/is_crowd", "integer", (None,))]
     check = ExampleCheck(schema, decodes=False)
     actual = [*check.find(ExampleReader(example({"objects/bbox": [0.5] * 8, "objects/is_crowd": [0, 1, 0]})))]
@@ -475,8 +479,8 @@ def test_features_of_another_number_of_objects_each_are_told() -> None:
     assert not [*check.find(ExampleReader(example({"objects/bbox": [0.5] * 8, "objects/is_crowd": [0, 1]})))]
 
 
-def checked(directory: pathlib.Path, num: int = 0, **changes: object) -> list[Corruption]:
-    """What is found of a shard, whose entry in the manifest is changed."""
+def check_changed_shard(directory: pathlib.Path, num: int = 0, **changes: object) -> list[Corruption]:
+    """Returns the errors of a shard after its entry in the manifest was changed."""
     manifest, _ = read_manifest(str(directory))
     shards = list(manifest.splits["train"])
     shards[num] = dataclasses.replace(shards[num], **changes)
@@ -484,18 +488,18 @@ def checked(directory: pathlib.Path, num: int = 0, **changes: object) -> list[Co
     return check_shard(share(VerifyContext(str(directory), manifest, False, "")), "train", num).problems
 
 
-def replaced_catalog(directory: pathlib.Path, catalog: pa.Table | bytes) -> list[Corruption]:
-    """What is found of the first shard with another catalog, which is as large as its manifest says, and has that checksum."""
+def check_replaced_catalog(directory: pathlib.Path, catalog: pa.Table | bytes) -> list[Corruption]:
+    """Returns the errors of the first shard with another catalog, whose size and checksum match the manifest."""
     path = directory / read_manifest(str(directory))[0].splits["train"][0].catalog
     if isinstance(catalog, bytes):
         path.write_bytes(catalog)
     else:
         pq.write_table(catalog, path)
     data = path.read_bytes()
-    return checked(directory, catalog_bytes=len(data), catalog_crc32c=google_crc32c.value(data))
+    return check_changed_shard(directory, catalog_bytes=len(data), catalog_crc32c=google_crc32c.value(data))
 
 
-def test_a_catalog_is_compared_with_its_records_whatever_its_checksum(copied: pathlib.Path) -> None:
+def test_catalog_is_compared_with_the_records(copied: pathlib.Path) -> None:
     item = read_manifest(str(copied))[0].splits["train"][0]
     table = pq.read_table(copied / item.catalog)
     location, labels = table.column_names.index("label"), table.column("label").to_pylist()
@@ -514,32 +518,32 @@ def test_a_catalog_is_compared_with_its_records_whatever_its_checksum(copied: pa
         "": table.drop_columns(["group"]),
     }
     for reason, catalog in cases.items():
-        actual = replaced_catalog(copied, catalog)
+        actual = check_replaced_catalog(copied, catalog)
         assert len(actual) == bool(reason) and all(corruption.file == item.catalog for corruption in actual), actual
         assert all(corruption.reason.startswith(reason) for corruption in actual), actual
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ESTALE, errno.EIO])
-def test_who_may_not_read_a_file_is_told_of_no_damage(
+def test_unreadable_file_is_not_reported_as_corrupt(
     copied: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """A disk that has lost a part of it is another matter."""
+    """Only EIO, an error of the disk, is reported as a corrupt file."""
     info, reason = read_manifest(str(copied))[0].splits["train"][0], f"the file cannot be read: {os.strerror(number)}"
     for name, wanted in (("read", info.index), ("size", info.name)):
-        monkeypatch.setattr(LocalFiles, name, refusing(getattr(LocalFiles, name), f"{copied}/{wanted}", number))
+        monkeypatch.setattr(LocalFiles, name, failing_for(getattr(LocalFiles, name), f"{copied}/{wanted}", number))
     code, report, said = verify(capfd, copied, "--quick")
     assert code == 1
     if number == errno.EIO:
         assert [corruption["reason"] for corruption in report["problems"]] == [reason]
-        assert [corruption.reason for corruption in checked(copied)] == [reason]
+        assert [corruption.reason for corruption in check_changed_shard(copied)] == [reason]
     else:
         assert not report and said.splitlines()[-1].endswith(f"could not be read: {os.strerror(number)}")
         with pytest.raises(StorageError, match=f"{info.name} could not be read: {os.strerror(number)}"):
-            checked(copied)
+            check_changed_shard(copied)
 
 
-def refusing(function: Callable[..., Any], path: str, number: int) -> Callable[..., Any]:
-    """The same function, but for one path."""
+def failing_for(function: Callable[..., Any], path: str, number: int) -> Callable[..., Any]:
+    """Returns a function that raises an `OSError` for one path, and otherwise calls `function`."""
 
     def call(*given: Any) -> Any:
         if path in given:
@@ -549,7 +553,7 @@ def refusing(function: Callable[..., Any], path: str, number: int) -> Callable[.
     return call
 
 
-def test_what_cannot_be_read_is_told_file_by_file(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_unreadable_files_are_reported_one_by_one(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     item, other = read_manifest(str(copied))[0].splits["train"]
     can_repair = {item.index: True, item.catalog: True, other.name: True, DEAD_LETTERS: False, STATISTICS: False}
     for name in can_repair:
@@ -558,28 +562,29 @@ def test_what_cannot_be_read_is_told_file_by_file(copied: pathlib.Path, capfd: p
     report = verify(capfd, copied)[1]
     assert {corruption["file"]: corruption["can_repair"] for corruption in report["problems"]} == can_repair
     assert {corruption["reason"] for corruption in report["problems"]} == {"the file cannot be read: Is a directory"}
-    assert {corruption.file for corruption in checked(copied)} == {item.index, item.catalog}
-    assert checked(copied, 1)[0].file == other.name
+    assert {corruption.file for corruption in check_changed_shard(copied)} == {item.index, item.catalog}
+    assert check_changed_shard(copied, 1)[0].file == other.name
     (copied / DEAD_LETTER_THUMBNAILS).touch()
-    os.truncate(copied / DEAD_LETTER_THUMBNAILS, 2 << 30)  # takes no room
+    os.truncate(copied / DEAD_LETTER_THUMBNAILS, 2 << 30)  # a sparse file
     actual = {corruption["file"]: corruption["reason"] for corruption in verify(capfd, copied, "--quick")[1]["problems"]}
     assert f"{2 << 30} bytes" in actual[DEAD_LETTER_THUMBNAILS]
     (copied / other.name).rmdir()
     (copied / other.name).write_bytes(b"<html>" * 9)
-    assert checked(copied, 1)[0].reason.startswith("not a TFRecord file: ")
+    assert check_changed_shard(copied, 1)[0].reason.startswith("not a TFRecord file: ")
 
 
-def test_of_many_damages_the_first_are_told_and_the_rest_is_read_all_the_same(tmp_path: pathlib.Path) -> None:
+def test_number_of_reported_errors_is_limited(tmp_path: pathlib.Path) -> None:
     good, num = example({"number": 5}), 1500
     info = write_shard(tmp_path, "made-train.tfrecord-00000-of-00001", [good, *[b"no example"] * (num - 2), good])
     manifest = Manifest("made", 0, (Feature("number", "integer"),), {"train": (info,)}, num, 0, ())
     actual = check_shard(share(VerifyContext(str(tmp_path), manifest, False, "")), "train", 0)
     assert [corruption.record for corruption in actual.problems if corruption.file == info.name] == [*range(1, MAX_PROBLEMS + 1)]
-    assert actual.num_examples == 2 and {corruption.file for corruption in actual.problems} == {info.name, info.index}  # whose rows say other lengths
+    # the lengths in its rows are wrong
+    assert actual.num_examples == 2 and {corruption.file for corruption in actual.problems} == {info.name, info.index}
 
 
 @pytest.mark.slow
-def test_tensors_that_differ_in_size_are_verified_and_their_index_made_again(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_tensors_of_different_shapes_are_verified_and_their_index_repaired(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     for index in range(6):
         (tmp_path / "in" / "ab"[index % 2]).mkdir(parents=True, exist_ok=True)
         np.save(tmp_path / "in" / "ab"[index % 2] / f"{index}.npy", np.full((6 + index, 5, 2), index / 7, np.float32))
@@ -594,19 +599,19 @@ def test_tensors_that_differ_in_size_are_verified_and_their_index_made_again(tmp
     assert {"statistics.json", "schema.pbtxt"} <= {corruption["file"] for corruption in verify(capfd, out, "--quick")[1]["problems"]}
 
 
-def test_a_shard_of_more_records_than_its_index_and_catalog_have_is_told(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_shard_with_too_many_records_is_reported(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     item, other = shards(copied)
     item.write_bytes(item.read_bytes() + other.read_bytes())
     code, report, _ = verify(capfd, copied)
     assert code == 1 and "12 records instead of 6" in [corruption["reason"] for corruption in report["problems"] if corruption["file"] == item.name]
 
 
-def test_wrong_use_is_told_in_one_line(made: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_usage_error_is_one_line(dataset: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     for arguments, expected in (
         ([str(tmp_path)], "is not a dataset"),
-        ([str(made), "--quick", "--decode"], "cannot be used together"),
-        ([str(made), "--report="], "--report=: "),
-        ([str(made), "--no_such"], "--no_such"),
+        ([str(dataset), "--quick", "--decode"], "cannot be used together"),
+        ([str(dataset), "--report="], "--report=: "),
+        ([str(dataset), "--no_such"], "--no_such"),
     ):
         capfd.readouterr()
         assert main(["verify", *arguments]) == 2
@@ -616,7 +621,7 @@ def test_wrong_use_is_told_in_one_line(made: pathlib.Path, tmp_path: pathlib.Pat
 
 @pytest.mark.slow(2)
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
-def test_in_a_store_the_same_is_found(scheme: str, copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_dataset_in_object_store_has_the_same_report(scheme: str, copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     with reached(shared_server(scheme)) as server:
         code, complete, _ = verify(capfd, put(server, _files(copied)), "--decode", *server.flags)
         assert (code, complete["examples_verified"]) == (0, 12)
@@ -633,7 +638,7 @@ def test_in_a_store_the_same_is_found(scheme: str, copied: pathlib.Path, capfd: 
 
 
 @pytest.mark.slow(2)
-def test_what_a_store_refuses_is_not_called_damaged(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_access_error_of_an_object_store_is_not_corruption(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     item, _ = read_manifest(str(copied))[0].splits["train"]
     with faulty(shared_server("s3")) as (server, faults), reached(server):
         url = put(server, _files(copied))
@@ -649,7 +654,7 @@ def _files(directory: pathlib.Path) -> dict[str, bytes]:
 
 @pytest.mark.slow(3)
 @pytest.mark.skipif(not has_go(), reason="Prism is built with go, which is not on the PATH")
-def test_prism_finds_the_same(copied: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_report_of_prism_equals_the_local_report(copied: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     flip(shards(copied)[0], np.random.default_rng(0).integers(100).item())
     local = verify(capfd, copied)
     assert local[0] == 1
