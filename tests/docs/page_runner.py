@@ -1,11 +1,9 @@
-"""Runs what a page shows: its fenced blocks of `sh` and `python`, in order, in one Python process and one folder.
+"""Runs the `sh` and `python` blocks of documentation pages in order, in one Python process and directory.
 
     python tests/docs/page_runner.py README.md docs/get_started.md
 
-runs pages anew, and puts what comes out into the `text` blocks that follow their commands.
-
-What a block prints is compared with the `text` block that follows it. A block that can't run everywhere has a title that begins with
-"Not run", and says why.
+runs pages and updates the `text` blocks that follow their commands. The tests compare the output of a block with the
+`text` block that follows it. A block that can't run everywhere has a title that starts with "Not run" and a reason.
 """
 
 import contextlib
@@ -28,29 +26,28 @@ INCLUDE = "--8<--"
 _FENCE = re.compile(r"^```(?P<language>\w+)(?P<info>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 _OUTPUT = re.compile(r"\n```text\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _NOT_RUN = re.compile(r'title="Not run[^":]*: ([^"]+)"')
-# What depends on the machine: numbers with a point are compared roughly, and others to the digit.
+# Numbers with a decimal point depend on the machine and are compared with a tolerance. Other numbers must be equal.
 _NUMBER = re.compile(r"\d+\.\d+")
-_ROUGHLY = 0.15
-# Targets of make that stand in pages, and what runs them.
-MADE = {
-    "make demo": "its own test runs it",
-    "make test": "it is what runs this test",
+_TOLERANCE = 0.15
+# Targets of make that pages use, with the reason why the page test does not run them.
+MAKE_TARGETS = {
+    "make demo": "another test runs it",
+    "make test": "it runs this test",
     "make test-fast": "it is a part of make test",
-    "make docs": "another test here builds the site",
+    "make docs": "another test builds the site",
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
     """A fenced block.
-
     Attributes:
-        line: Of the page, from 1.
-        language: `sh`, `python` or another.
-        code: What it holds.
-        end: Where it ends in the page's text.
-        output: What the page says that it prints; None: nothing is said.
-        reason: Why it is not run; empty: it is.
+        line: Line number in the page, starting at 1.
+        language: `sh`, `python` or another language.
+        code: Content of the block.
+        end: Position of the end of the block in the text of the page.
+        output: Expected output, or None if the page does not show an output.
+        reason: Reason why the block is not run. It is empty for blocks that are run.
     """
 
     line: int
@@ -62,12 +59,12 @@ class Block:
 
     @property
     def is_code(self) -> bool:
-        """Whether it is something to run; a file that is included is run by its own command."""
+        """Whether the block has code to run. Included files are run by a separate command."""
         return self.language in ("sh", "bash", "python") and not self.code.startswith(INCLUDE)
 
 
 def read_blocks(text: str) -> list[Block]:
-    """The blocks of a page, in order."""
+    """Returns the blocks of a page in order."""
     blocks = []
     for fence in _FENCE.finditer(text):
         shown = _OUTPUT.match(text, fence.end())
@@ -88,27 +85,28 @@ def _reason(info: str, code: str) -> str:
     if actual := _NOT_RUN.search(info):
         return actual[1]
     commands = {line.partition("#")[0].strip() for line in code.splitlines()} - {""}
-    return "; ".join(MADE[command] for command in sorted(commands)) if commands and commands <= MADE.keys() else ""
+    return "; ".join(MAKE_TARGETS[command] for command in sorted(commands)) if commands and commands <= MAKE_TARGETS.keys() else ""
 
 
 def run_python(*arguments: object, **options: Any) -> subprocess.CompletedProcess:
-    """Runs a program to its end in a new interpreter."""
+    """Runs a program in a new interpreter."""
     return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, **options)
 
 
 def run_page(
     page: pathlib.Path, folder: pathlib.Path, run: Callable[..., subprocess.CompletedProcess] = run_python, commands: str = ""
 ) -> list[str | None]:
-    """Runs a page's blocks in a new process, with `folder` as its working directory: of each what it printed, None if it was not run.
+    """Runs the blocks of a page in a new process, and returns the output of each block, or None for blocks that are not
+    run.
 
     Args:
-        page: Its file.
-        folder: An empty one.
-        run: Makes that process.
-        commands: A folder whose commands come before those of this environment.
+        page: Path of the page.
+        folder: Empty directory, which becomes the working directory.
+        run: Function that starts the process.
+        commands: Directory whose commands precede those of this environment.
 
     Raises:
-        AssertionError: A block failed; the message has its line and what it wrote.
+        AssertionError: A block failed. The message has the line and the output of the block.
     """
     for name in ("docs", "deploy"):
         (folder / name).symlink_to(ROOT / name)
@@ -120,7 +118,7 @@ def run_page(
 
 
 def run_here(page: pathlib.Path) -> list[str | None]:
-    """Runs a page's blocks in this process and its working directory, where things lie as `make demo` has left them."""
+    """Runs the blocks of a page in this process and directory, with the files that `make demo` writes."""
     sys.path.insert(0, str(ROOT / "deploy/demo"))
     import digits
 
@@ -151,7 +149,8 @@ def _run_shell(block: Block) -> str:
 
 
 def differences(expected: str, result: str) -> Iterator[str]:
-    """What a page shows against what came out, line by line. A line "..." is any number of lines, and "..." within one any text."""
+    """Yields the differences between the expected and the actual output. A line "..." matches any lines, and "..." in a
+    line matches any text."""
     pattern = "".join(r"(?:.*\n)*?" if line == "..." else f"{_pattern(line)}\n" for line in expected.rstrip().splitlines())
     match = re.fullmatch(pattern, "".join(f"{line.rstrip()}\n" for line in result.rstrip().splitlines()))
     if not match:
@@ -159,12 +158,12 @@ def differences(expected: str, result: str) -> Iterator[str]:
         return
     numbers = [float(number) for number in _NUMBER.findall(expected)]
     for number, other in zip(numbers, map(float, match.groups())):
-        if abs(number - other) > _ROUGHLY * max(abs(number), abs(other)) + 0.05:
+        if abs(number - other) > _TOLERANCE * max(abs(number), abs(other)) + 0.05:
             yield f"expected about {number}, found {other}, in:\n{result}"
 
 
 def _pattern(line: str) -> str:
-    """Numbers with a point are groups, and columns may be wider."""
+    """Returns a regular expression with a group for each decimal number. Columns may be wider."""
     patterns = []
     for part in re.split(r"(\.\.\.|\d+\.\d+)", line.rstrip()):
         is_number = _NUMBER.fullmatch(part)
@@ -173,7 +172,7 @@ def _pattern(line: str) -> str:
 
 
 def update(page: pathlib.Path) -> None:
-    """Puts what a page's blocks print today into it."""
+    """Updates a page with the current output of its blocks."""
     text, done, written = page.read_text(), 0, []
     with tempfile.TemporaryDirectory() as folder:
         outputs = run_page(page, pathlib.Path(folder))
@@ -184,7 +183,7 @@ def update(page: pathlib.Path) -> None:
         shown = _OUTPUT.match(text, block.end)
         done = shown.end() if shown else block.end
         if block.output is not None and not [*differences(block.output, output)]:
-            written.append(text[block.end : done])  # as it is: it may be shortened
+            written.append(text[block.end : done])  # keeps an output that may be shortened
         elif output.strip():
             written.append(f"\n```text\n{output.rstrip()}\n```")
     page.write_text("".join([*written, text[done:]]))

@@ -1,4 +1,5 @@
-"""The documentation: its site is built, its links lead somewhere, and what its pages show is run, or at least exists."""
+"""Tests of the documentation: the site builds, its links work, and the code in its pages runs or uses existing names.
+"""
 
 import argparse
 import ast
@@ -30,7 +31,8 @@ RUN = (
 )
 PAGES = sorted(path.relative_to(ROOT).as_posix() for pattern in ("*.md", "docs/**/*.md", "deploy/*/README.md") for path in ROOT.glob(pattern))
 MAX_README_LINES = 120
-# By all programs of the pages together: `recordmill which` wants TensorFlow too, and the scans of digits are scikit-learn's.
+# Modules that all programs in the pages need: `recordmill which` needs TensorFlow, and the digits come from scikit-
+# learn.
 PRELOADED = ("onednn", *forked_python.TENSORFLOW, *forked_python.BEAM, "forked_workers", "sklearn.datasets")
 
 
@@ -40,8 +42,8 @@ def blocks_of(page: str) -> list[Block]:
 
 @pytest.mark.slow(45)
 @pytest.mark.parametrize("page", RUN)
-def test_a_page_prints_what_it_shows(page, tmp_path, tmp_path_factory):
-    """By commands that find imported what takes seconds; tests of their own start the command itself."""
+def test_page_prints_the_output_that_it_shows(page, tmp_path, tmp_path_factory):
+    """The commands run in processes that have already imported slow modules; other tests start the real command."""
     commands = tmp_path_factory.mktemp("commands")
     forked_python.write_command(commands / "python", preloaded=PRELOADED)
     recordmill = pathlib.Path(sys.executable).parent / "recordmill"
@@ -56,14 +58,14 @@ def test_a_page_prints_what_it_shows(page, tmp_path, tmp_path_factory):
 
 
 @pytest.mark.parametrize("location", [f"{page}:{block.line}" for page in RUN for block in blocks_of(page) if block.reason])
-def test_a_block_is_not_run(location):
-    """One test for each, so that a run of the tests counts and names them."""
+def test_block_that_is_not_run(location):
+    """Each skipped block is one skipped test, so that pytest counts and names it."""
     page, line = location.split(":")
     pytest.skip(f"{location}: {next(block.reason for block in blocks_of(page) if block.line == int(line))}")
 
 
 @pytest.mark.parametrize("page", RUN)
-def test_a_file_that_a_page_includes_is_run_there(page):
+def test_included_file_is_run_by_its_page(page):
     blocks = blocks_of(page)
     commands = "".join(block.code for block in blocks if block.language == "sh" and not block.reason)
     included = [re.fullmatch(rf'{INCLUDE} "(.*)"\n', block.code)[1] for block in blocks if block.code.startswith(INCLUDE)]
@@ -72,30 +74,31 @@ def test_a_file_that_a_page_includes_is_run_there(page):
     assert all((ROOT / "docs" / name).is_file() for name in included)
 
 
-def test_the_readme_is_short():
+def test_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= MAX_README_LINES
 
 
-def test_what_is_shown_is_held_against_what_came_out():
+def test_output_is_compared_with_the_page():
     cases = {
         "equal": ("a 1\nb\n", "a 1\nb\n", True),
-        "a whole number": ("158 images", "159 images", False),
-        "nearly": ("accuracy 0.95", "accuracy 0.97", True),
-        "not nearly": ("accuracy 0.95", "accuracy 0.45", False),
-        "left out": ("a\n...\nd", "a\nb\nc\nd", True),
-        "left out, nothing": ("a\n...\nd", "a\nd", True),
-        "left out within a line": ("from ...: 3", "from /x/y: 3", True),
-        "more": ("a", "a\nb", False),
-        "less": ("a\nb", "a", False),
-        "columns": ("a   1.5  b", "a  1.52 b", True),
+        "a different integer": ("158 images", "159 images", False),
+        "a similar decimal number": ("accuracy 0.95", "accuracy 0.97", True),
+        "a different decimal number": ("accuracy 0.95", "accuracy 0.45", False),
+        "omitted lines": ("a\n...\nd", "a\nb\nc\nd", True),
+        "no omitted lines": ("a\n...\nd", "a\nd", True),
+        "omitted text in a line": ("from ...: 3", "from /x/y: 3", True),
+        "an additional line": ("a", "a\nb", False),
+        "a missing line": ("a\nb", "a", False),
+        "wider columns": ("a   1.5  b", "a  1.52 b", True),
     }
     for case, (expected, actual, is_same) in cases.items():
         assert (not [*differences(expected, actual)]) == is_same, case
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in RUN])
-def test_what_a_page_shows_exists(page):
-    """Commands and options of ours, and Beam's, by their parsers; Python by its own, and options of `tf_input` by signatures."""
+def test_commands_options_and_names_in_a_page_exist(page):
+    """Commands and options are checked with the parsers of Recordmill and Beam, and options of `tf_input` with
+    signatures."""
     parser, beam_parser = make_parser(), argparse.ArgumentParser()
     for options in PipelineOptions.__subclasses__():
         if options.__module__.startswith("apache_beam."):
@@ -111,22 +114,22 @@ def test_what_a_page_shows_exists(page):
                 assert not unknown_options(call), location
 
 
-def test_the_functions_of_the_walks_and_all_rooms_are_named():
-    """In Design: each function is there, and each room and module beside the rooms has its row."""
+def test_design_page_names_existing_functions_and_all_modules():
+    """The design page names existing functions, and its tables have a row for each module and package."""
     design = (ROOT / "docs/background/design.md").read_text()
     for package in ("beam_pipelines", "tf_input"):
-        walk = design.partition(f"Functions of `{package}` for these steps:")[2].partition("\n#")[0]
-        functions = re.findall(r"^- `([\w.]+)`: ", walk, re.M)
+        section = design.partition(f"Functions of `{package}` for these steps:")[2].partition("\n#")[0]
+        functions = re.findall(r"^- `([\w.]+)`: ", section, re.M)
         assert len(functions) > 10 and all(callable(pkgutil.resolve_name(f"{package}.{name}")) for name in functions)
         table = design.partition(f"| `{package}/` | |\n")[2].partition("\n\n")[0]
         rows = [line.split(" | ")[0] for line in table.splitlines()]
         modules = {path.stem for path in (ROOT / package).glob("*.py")} - {"__init__"}
-        rooms = {f"{path.parent.name}/" for path in (ROOT / package).glob("*/__init__.py")}
-        assert {*re.findall(r"`([\w/]+)`", " ".join(rows))} == modules | rooms, package
+        packages = {f"{path.parent.name}/" for path in (ROOT / package).glob("*/__init__.py")}
+        assert {*re.findall(r"`([\w/]+)`", " ".join(rows))} == modules | packages, package
 
 
-def test_each_row_of_tutorials_has_a_test_and_options_that_exist():
-    """A test by its name, or by that of a case in its file."""
+def test_tutorial_rows_have_a_test_and_existing_options():
+    """A row names a test function or a case in a test file."""
     rows = [line for line in (ROOT / "docs/reference/tutorials.md").read_text().splitlines() if line.startswith("| ")]
     shown = [match for row in rows if (match := re.fullmatch(r"\| (.+) \| (.+) \| `(.+\.py)`(?:: (.+))? \|", row))]
     assert len(shown) == len(rows) - 2 * sum(line.endswith("| test |") for line in rows)
@@ -138,7 +141,7 @@ def test_each_row_of_tutorials_has_a_test_and_options_that_exist():
 
 
 def all_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Of a parser and of those of its commands."""
+    """Yields the actions of a parser and of its subcommands."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):
@@ -147,7 +150,7 @@ def all_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def recordmill_commands(code: str) -> Iterator[list[str]]:
-    """The arguments of each `recordmill` in a script."""
+    """Yields the arguments of each `recordmill` command in a script."""
     for line in code.replace("\\\n", " ").splitlines():
         lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
         lexer.whitespace_split = True
@@ -159,12 +162,12 @@ def recordmill_commands(code: str) -> Iterator[list[str]]:
 
 
 def unknown_options(call: ast.Call) -> set[str]:
-    """Keywords that a function of `tf_input`, or a method of its datasets, does not have."""
+    """Returns the keyword arguments that a function of `tf_input` or a method of its datasets does not have."""
     if not isinstance(call.func, ast.Attribute):
         return set()
-    home = tf_input if isinstance(call.func.value, ast.Name) and call.func.value.id == "tf_input" else tf_input.PreparedDataset
-    if (function := getattr(home, call.func.attr, None)) is None:
-        assert home is not tf_input, call.func.attr
+    owner = tf_input if isinstance(call.func.value, ast.Name) and call.func.value.id == "tf_input" else tf_input.PreparedDataset
+    if (function := getattr(owner, call.func.attr, None)) is None:
+        assert owner is not tf_input, call.func.attr
         return set()
     known = {*inspect.signature(function).parameters}
     if function is tf_input.export_serving:
@@ -173,7 +176,7 @@ def unknown_options(call: ast.Call) -> set[str]:
 
 
 class Links(html.parser.HTMLParser):
-    """What a page of the site refers to, and the places in it that can be referred to."""
+    """Collects the link targets, loaded files and anchors of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -201,23 +204,24 @@ def site(tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.mark.slow
-def test_the_links_of_the_site_lead_somewhere(site):
+def test_links_of_the_site_work(site):
     pages = {path.resolve(): Links(path.read_text()) for path in site.rglob("*.html") if path.name != "404.html"}
     assert len(pages) >= len(PAGES)
     for path, page in pages.items():
         for link in page.targets:
-            where = urllib.parse.urlsplit(link)
-            if where.scheme:
+            url = urllib.parse.urlsplit(link)
+            if url.scheme:
                 continue
-            target = (path.parent / urllib.parse.unquote(where.path)).resolve() if where.path else path
+            target = (path.parent / urllib.parse.unquote(url.path)).resolve() if url.path else path
             target = target / "index.html" if target.is_dir() else target
             assert target.exists(), f"{path.relative_to(site)}: {link}"
-            assert target not in pages or where.fragment in pages[target].anchors, f"{path.relative_to(site)}: {link}"
-        assert not [item for item in page.loaded if item.startswith(("http", "//"))], path  # a page fetches nothing from others
+            assert target not in pages or url.fragment in pages[target].anchors, f"{path.relative_to(site)}: {link}"
+        # pages must not load files from other servers
+        assert not [item for item in page.loaded if item.startswith(("http", "//"))], path
 
 
 @pytest.mark.slow
-def test_the_site_has_every_option_and_every_name(site):
+def test_site_documents_every_option_and_name(site):
     commands = (site / "reference/command_line/index.html").read_text()
     (subparsers,) = (action for action in make_parser()._actions if isinstance(action, argparse._SubParsersAction))
     for name, parser in subparsers.choices.items():

@@ -1,4 +1,4 @@
-"""NVIDIA DALI reads shards by the index files of an export, on a machine without a GPU too."""
+"""Tests that NVIDIA DALI reads shards by the index files of an export, also on a machine without a GPU."""
 
 import pathlib
 
@@ -14,7 +14,7 @@ pytest.importorskip("nvidia.dali", reason="needs NVIDIA DALI, which is hundreds 
 
 
 @pytest.mark.slow
-def test_dali_reads_the_shards_by_their_indexes(tmp_path: pathlib.Path) -> None:
+def test_dali_reads_shards_by_exported_indexes(tmp_path: pathlib.Path) -> None:
     from nvidia.dali import fn, pipeline_def, tfrecord, types
 
     source = write_files(tmp_path / "in", {f"{'ab'[seed % 2]}/{seed}.png": png(seed, 20, 24) for seed in range(17)})
@@ -22,7 +22,7 @@ def test_dali_reads_the_shards_by_their_indexes(tmp_path: pathlib.Path) -> None:
     assert main(["export", str(tmp_path / "out"), str(tmp_path / "indexes"), "--to=dali_index"]) == 0
     names = [info.name for info in read_manifest(tmp_path / "out").splits["train"]]
 
-    @pipeline_def(batch_size=17, num_threads=1, device_id=None)  # None: no GPU
+    @pipeline_def(batch_size=17, num_threads=1, device_id=None)  # None selects the CPU
     def pipeline():
         features = {
             "image": tfrecord.FixedLenFeature((), tfrecord.string, ""),
@@ -36,5 +36,6 @@ def test_dali_reads_the_shards_by_their_indexes(tmp_path: pathlib.Path) -> None:
     built.build()
     images, labels = (batch.as_array() for batch in built.run())
     examples = list(tf_input.open(tmp_path / "out")["train"])
-    np.testing.assert_array_equal(images, [example["image"] for example in examples])  # in the order of the shards
+    # both are in the order of the shards
+    np.testing.assert_array_equal(images, [example["image"] for example in examples])
     assert labels.ravel().tolist() == [example["label"] for example in examples]

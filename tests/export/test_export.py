@@ -1,4 +1,5 @@
-"""`recordmill export`: other formats hold the same keys, labels and bytes, are whole or not there, and lead nowhere else."""
+"""Tests that `recordmill export` keeps keys, labels and image bytes, writes complete exports and stays in its
+directory."""
 
 import dataclasses
 import hashlib
@@ -37,8 +38,8 @@ from object_stores import put, reached, shared_server
 from signed import sign
 from tf_input.dataset_format import CARD, MANIFEST, Feature, Manifest, read_manifest, stored_features
 
-# How each format that is a source is prepared again: below the export, and with which options.
-AGAIN = {
+# For each format that is also a source: the subdirectory to read, and the options that prepare the export again.
+PREPARE_AGAIN = {
     "webdataset": ("", "--source=webdataset", "--key_column=key", "--label=label"),
     "parquet": ("data", "--source=table"),
     "image_folder": ("",),
@@ -46,7 +47,7 @@ AGAIN = {
     "array_record": ("", "--key_column=key"),
 }
 LABELS = ("--label={}", "--label=colours:multi_label", "--label=weather", "--label=objects")
-RICH_AGAIN = (
+PREPARE_RICH_AGAIN = (
     ("tar", "", "--source=webdataset", "--key_column=key", *(item.format("mask=mask.png:mask") for item in LABELS)),
     ("parquet", "data", "--source=table", *(item.format("mask:mask") for item in LABELS)),
     ("array", "", "--key_column=key", *(item.format("mask:mask") for item in LABELS)),
@@ -55,8 +56,9 @@ NAMES = ("ant/0.jpg", "ant/0.png", "ant/a.b.c.jpeg", "ant/50%.jpg", "bee/é ü.j
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Three shards of `train`, one of `test`; names that are no names of members of tar files, or that differ in their ends alone."""
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Returns a dataset with three shards in `train` and one in `test`. Some keys are unsafe file names or differ only
+    in extension."""
     folder = tmp_path_factory.mktemp("export")
     images = {name: (png if "png" in name else jpeg)(seed) for seed, name in enumerate(NAMES)}
     files = {f"{split}/{name}": data for split in ("train", "test") for name, data in images.items()}
@@ -75,8 +77,8 @@ def export(directory: pathlib.Path, output: pathlib.Path, to: str, *options: str
     return output
 
 
-def refuse(capfd: pytest.CaptureFixture, *arguments: object) -> str:
-    """What a command says that can't be done."""
+def check_export_fails(capfd: pytest.CaptureFixture, *arguments: object) -> str:
+    """Runs an export that must fail, and returns its one-line error."""
     capfd.readouterr()
     assert main(["export", *map(str, arguments)]) == 2
     _, err = capfd.readouterr()
@@ -90,13 +92,12 @@ def records(directory: pathlib.Path, split: str) -> list[bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("to", AGAIN)
-def test_what_was_exported_and_prepared_again_is_the_same_dataset(made: pathlib.Path, tmp_path: pathlib.Path, to: str) -> None:
-    """Shard for shard, byte for byte: that is keys, labels, images and their order."""
-    exported = export(made, tmp_path / "exported", to)
-    folder, *options = AGAIN[to]
+@pytest.mark.parametrize("to", PREPARE_AGAIN)
+def test_export_prepared_again_has_equal_shards(dataset: pathlib.Path, tmp_path: pathlib.Path, to: str) -> None:
+    exported = export(dataset, tmp_path / "exported", to)
+    folder, *options = PREPARE_AGAIN[to]
     again = prepare(exported / folder, tmp_path / "again", *(option.format(exported) for option in options))
-    item, other = read_manifest(made), read_manifest(again)
+    item, other = read_manifest(dataset), read_manifest(again)
     assert (item.schema, item.targets) == (other.schema, other.targets)
     assert {info.name: info.crc32c for infos in item.splits.values() for info in infos} == {
         info.name: info.crc32c for infos in other.splits.values() for info in infos
@@ -104,32 +105,30 @@ def test_what_was_exported_and_prepared_again_is_the_same_dataset(made: pathlib.
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("to", [to for to in AGAIN if to != "array_record"])
-def test_splits_of_other_names_come_back_where_names_are_said_to_be_splits(
-    made: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture, to: str
+@pytest.mark.parametrize("to", [to for to in PREPARE_AGAIN if to != "array_record"])
+def test_split_names_survive_export_with_split_folders_yes(
+    dataset: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture, to: str
 ) -> None:
     output = tmp_path / "out"
-    assert main(["prepare", "--input", str(made.parent / "in"), "--output", str(output), "--split_folders=no", "--folds=2"]) == 0
+    assert main(["prepare", "--input", str(dataset.parent / "in"), "--output", str(output), "--split_folders=no", "--folds=2"]) == 0
     capfd.readouterr()
     exported = export(output, tmp_path / "exported", to)
     assert "fold0, fold1" in capfd.readouterr().out
-    folder, *options = AGAIN[to]
+    folder, *options = PREPARE_AGAIN[to]
     command = ["prepare", "--input", str(exported / folder), "--output", str(tmp_path / "again"), "--split_folders=yes"]
-    options += ["--class_folder_depth=1"] * (
-        to == "image_folder"
-    )  # the classes are called test/ant and so on, like splits
+    options += ["--class_folder_depth=1"] * (to == "image_folder")  # classes such as test/ant look like splits
     assert main([*command, *(option.format(exported) for option in options)]) == 0
     counts = [{split: manifest.num_examples(split) for split in manifest.splits} for manifest in map(read_manifest, (output, tmp_path / "again"))]
     assert counts[0] == counts[1] and {*counts[0]} == {"fold0", "fold1"}
 
 
-def test_tar_files_hold_samples_as_webdataset_reads_them(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_webdataset_reads_exported_tar_files(dataset: pathlib.Path, tmp_path: pathlib.Path) -> None:
     import webdataset
 
-    exported = export(made, tmp_path / "exported", "webdataset", "--split=train")
+    exported = export(dataset, tmp_path / "exported", "webdataset", "--split=train")
     assert sorted(path.name for path in exported.iterdir()) == [EXPORT, CARD, "label.labels.txt", *(f"train-{index:06d}.tar" for index in range(3))]
     samples = list(webdataset.WebDataset(f"{exported}/train-{{000000..000002}}.tar", shardshuffle=False))
-    examples = [ExampleReader(record) for record in records(made, "train")]
+    examples = [ExampleReader(record) for record in records(dataset, "train")]
     names = (exported / "label.labels.txt").read_text().split("\n")
     assert len({sample["__key__"] for sample in samples}) == len(samples) == len(examples)
     for sample, stored in zip(samples, examples):
@@ -139,37 +138,37 @@ def test_tar_files_hold_samples_as_webdataset_reads_them(made: pathlib.Path, tmp
         assert fields["label"] == names[int(sample["cls"])] and fields["height"] == 16
 
 
-def test_records_stay_the_records_that_they_are(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    exported = export(made, tmp_path / "exported", "array_record")
+def test_array_record_export_keeps_the_records(dataset: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    exported = export(dataset, tmp_path / "exported", "array_record")
     for split in ("train", "test"):
         actual = []
         for path in sorted(exported.glob(f"pets-{split}.array_record-*")):
             reader = ArrayRecordReader(str(path))
             actual += reader.read_all()
             reader.close()
-        assert actual == records(made, split)
+        assert actual == records(dataset, split)
 
 
-def test_dali_finds_each_record_by_its_index(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    exported = export(made, tmp_path / "exported", "dali_index")
-    for infos in read_manifest(made).splits.values():
+def test_dali_index_points_to_each_record(dataset: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    exported = export(dataset, tmp_path / "exported", "dali_index")
+    for infos in read_manifest(dataset).splits.values():
         for info in infos:
-            data = (made / info.name).read_bytes()
+            data = (dataset / info.name).read_bytes()
             lines = [tuple(map(int, line.split(" "))) for line in (exported / f"{info.name}.idx").read_text().splitlines()]
             actual = [data[offset : offset + size][12:-4] for offset, size in lines]
-            assert actual == [record.data for record in shard_records(str(made / info.name), info.num_examples)]
+            assert actual == [record.data for record in shard_records(str(dataset / info.name), info.num_examples)]
             assert sum(size for _, size in lines) == len(data)
 
 
-def test_hugging_faces_library_reads_it_with_class_names(made: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hugging_face_datasets_reads_parquet_export(dataset: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     datasets = pytest.importorskip("datasets")
-    exported = export(made, tmp_path / "exported", "parquet")
+    exported = export(dataset, tmp_path / "exported", "parquet")
     loaded = datasets.load_dataset(str(exported), cache_dir=str(tmp_path / "cache"))
-    manifest = read_manifest(made)
+    manifest = read_manifest(dataset)
     for split in ("train", "test"):
-        rows, examples = loaded[split], [ExampleReader(record) for record in records(made, split)]
+        rows, examples = loaded[split], [ExampleReader(record) for record in records(dataset, split)]
         assert tuple(rows.features["label"].names) == manifest.label_names and isinstance(rows.features["image"], datasets.Image)
         assert [key.encode() for key in rows["key"]] == [example.values("key")[0] for example in examples]
         assert list(rows["label"]) == [example.values("label")[0] for example in examples]
@@ -177,8 +176,8 @@ def test_hugging_faces_library_reads_it_with_class_names(made: pathlib.Path, tmp
 
 
 @pytest.mark.slow
-def test_everything_that_belongs_to_an_image_goes_along(tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Boxes, masks, several classes, texts, numbers and weights, by the formats that can hold them and say what they are."""
+def test_all_features_of_an_example_are_exported(tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The rich dataset has boxes, masks, several labels, texts, numbers and weights."""
     rich = analyzed_rich(tmp_path_factory)
     rows = {row["file_name"]: row for row in map(json.loads, (rich.parent / "in/rows.jsonl").read_text().splitlines())}
     source = {name: (rich.parent / "in" / row["mask"]).read_bytes() for name, row in rows.items()}
@@ -199,7 +198,7 @@ def test_everything_that_belongs_to_an_image_goes_along(tmp_path: pathlib.Path, 
     features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
     assert features["objects"]["category"]["feature"]["names"] == list(read_manifest(rich).features["objects/label"].label_names)
 
-    for name, folder, *options in RICH_AGAIN:
+    for name, folder, *options in PREPARE_RICH_AGAIN:
         manifest, again = read_manifest(rich), tmp_path / f"{name} again"
         (infos,) = manifest.splits.values()
         command = ["prepare", "--input", str(tmp_path / name / folder), "--output", str(again), f"--name={manifest.name}", *options]
@@ -210,7 +209,7 @@ def test_everything_that_belongs_to_an_image_goes_along(tmp_path: pathlib.Path, 
 
 
 @pytest.mark.slow
-def test_boxes_masks_and_classes_come_back_from_compressed_records(tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_boxes_masks_and_labels_survive_tfrecord_export(tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     rich = analyzed_rich(tmp_path_factory)
     exported = export(rich, tmp_path / "exported", "tfrecord")
     options = ["--source=tfrecord", "--key_column=key", "--label=objects", "--label=mask:mask", "--label=colours:multi_label", "--num_shards=1"]
@@ -219,12 +218,13 @@ def test_boxes_masks_and_classes_come_back_from_compressed_records(tmp_path: pat
     assert main(["prepare", "--input", str(exported), "--output", str(tmp_path / "again"), *options]) == 0
     names = ("key", "image", "mask", "objects/bbox", "objects/label", "colours", "weight")
     item, other = ([[ExampleReader(record).values(name) for name in names] for record in records(directory, "train")] for directory in (rich, tmp_path / "again"))
-    assert item == other and [0, 1] in [values[-2] for values in item]  # of two classes these are both, and not a 0 or 1 for each
+    # a multi-label example has both class numbers instead of one flag for each class
+    assert item == other and [0, 1] in [values[-2] for values in item]
     for name in ("objects/label", "colours"):
         assert read_manifest(rich).features[name] == read_manifest(tmp_path / "again").features[name]
 
 
-def test_tensors_and_lists_keep_their_types_and_shapes() -> None:
+def test_tensors_and_lists_keep_types_and_shapes() -> None:
     schema = tuple(
         sorted(
             (
@@ -301,14 +301,14 @@ def _encode(schema: tuple[Feature, ...], row: dict) -> bytes:
         (Feature("depth", "tensor", (3,), dtype="uint8"), {"depth": bytes(2)}, "feature 'depth' has 2 numbers, which do not fit shape [3]"),
     ],
 )
-def test_a_value_that_is_not_what_the_schema_says_is_named_with_its_record(feature: Feature, values: dict, message: str) -> None:
+def test_value_that_does_not_match_the_schema_is_named(feature: Feature, values: dict, message: str) -> None:
     data = example(values)
     with pytest.raises(BadExampleError) as error:
         ExportedExample(7, "key", data, ExampleReader(data)).value(feature)
     assert str(error.value).startswith(f"record 7: {message}")
 
 
-def test_a_record_that_is_no_example_is_named(tmp_path: pathlib.Path) -> None:
+def test_record_that_is_not_an_example_is_named(tmp_path: pathlib.Path) -> None:
     info = write_shard(tmp_path, "made", [example({"key": "a"}), b"no example"])
     actual = read_exported(str(tmp_path / "made"), "train", 0, Manifest("made", 0, (Feature("key", "text"),), {"train": (info,)}, 2, 0, ()))
     assert next(actual).key == "a"
@@ -319,13 +319,13 @@ def test_a_record_that_is_no_example_is_named(tmp_path: pathlib.Path) -> None:
 BOXES = (Feature("objects/bbox", "bbox", (None, 4)),)
 
 
-def test_boxes_are_in_pixels_of_the_image_whether_its_size_is_stated_or_not() -> None:
-    """As after `recordmill prepare --check=none`, and of pixels."""
+def test_boxes_are_exported_in_pixels() -> None:
+    """The image size comes from the encoded image or from the shape of raw pixels."""
     boxes = {"objects/bbox": [0.25, 0.5, 0.75, 1.0]}
     for image, value in ((Feature("image", "image"), png(0, 8, 16)), (Feature("image", "pixels", (8, 16, 3)), bytes(8 * 16 * 3))):
         data = example({**boxes, "image": value})
-        of_data = ExportedExample(0, "key", data, ExampleReader(data))
-        assert ExportedValues(Manifest("made", 0, (image, *BOXES), {}, 1, 0, ())).of(BOXES[0], of_data).tolist() == [[8, 2, 8, 4]]
+        exported = ExportedExample(0, "key", data, ExampleReader(data))
+        assert ExportedValues(Manifest("made", 0, (image, *BOXES), {}, 1, 0, ())).of(BOXES[0], exported).tolist() == [[8, 2, 8, 4]]
     data = example({**boxes, "image": jpeg()[:20]})
     values = ExportedValues(Manifest("made", 0, (Feature("image", "image"), *BOXES), {}, 1, 0, ()))
     with pytest.raises(BadExampleError, match="record 3: JPEG: truncated"):
@@ -335,18 +335,14 @@ def test_boxes_are_in_pixels_of_the_image_whether_its_size_is_stated_or_not() ->
 
 
 @pytest.mark.parametrize("num_decimals", [0, 1, 2])
-def test_boxes_are_the_pixels_of_the_source(num_decimals: int) -> None:
-    """23, not 23.0000006; and the pixels make the very box of the record again."""
+def test_exported_boxes_equal_the_boxes_of_the_source(num_decimals: int) -> None:
+    """Coordinates are rounded, such as 23 instead of 23.0000006, and convert back to the stored boxes."""
     random = np.random.default_rng(num_decimals)
     for height, width in random.integers(10, 5000, (20, 2)).tolist():
-        sides = np.round(
-            np.sort(random.uniform(0, 1, (30, 2, 2)), axis=1) * [height, width], num_decimals
-        )  # [top left, bottom right]
+        sides = np.round(np.sort(random.uniform(0, 1, (30, 2, 2)), axis=1) * [height, width], num_decimals)
         sides[0] = [[0, 0], [height, width]]
         top, left, bottom, right = sides.reshape(-1, 4).T
-        source = np.stack(
-            [left, top, np.round(right - left, num_decimals), np.round(bottom - top, num_decimals)], axis=1
-        )
+        source = np.stack([left, top, np.round(right - left, num_decimals), np.round(bottom - top, num_decimals)], axis=1)
         stored = (sides / [height, width]).astype(np.float32).reshape(-1, 4)
         data = example({"objects/bbox": stored.ravel().tolist(), "height": height, "width": width, "image": b""})
         schema = (*(Feature(name, "integer") for name in ("height", "width")), Feature("image", "image"), *BOXES)
@@ -367,17 +363,17 @@ def test_boxes_are_the_pixels_of_the_source(num_decimals: int) -> None:
         ([Feature("image", "image"), Feature("label", "float")], "examples have targets label"),
     ],
 )
-def test_folders_of_images_are_of_images_with_one_class(schema: list[Feature], message: str) -> None:
+def test_image_folder_needs_images_with_one_class(schema: list[Feature], message: str) -> None:
     with pytest.raises(UserError, match=message):
         class_feature(Manifest("made", 0, tuple(schema), {}, 1, 0, ("label",)))
 
 
-def test_an_index_that_is_gone_or_of_another_shard_is_named(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    first, *_, last = (info for infos in read_manifest(made).splits.values() for info in infos)
+def test_missing_or_wrong_index_is_named(dataset: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    first, *_, last = (info for infos in read_manifest(dataset).splits.values() for info in infos)
     with pytest.raises(StorageError, match=f"{first.index}: No such file"):
         list(index_lines(str(tmp_path), first))
     with pytest.raises(DataError, match=f"has {last.num_examples} rows that do not fit the {first.num_examples} records"):
-        list(index_lines(str(made), dataclasses.replace(first, index=last.index)))
+        list(index_lines(str(dataset), dataclasses.replace(first, index=last.index)))
 
 
 HOSTILE = ("../up", "a/b", "<script>", ".hidden", "__x__", "%2E", "x" * 250, "שלום", "a\\b")
@@ -385,18 +381,18 @@ HOSTILE = ("../up", "a/b", "<script>", ".hidden", "__x__", "%2E", "x" * 250, "ש
 
 @pytest.mark.slow(3)
 @pytest.mark.parametrize("to", ["parquet", "dali_index"])
-def test_folders_may_have_names_that_are_not_utf8(
-    made: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture, to: str
+def test_export_works_in_directories_that_are_not_utf8(
+    dataset: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture, to: str
 ) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9")
-    shutil.copytree(made, folder / "made")
+    shutil.copytree(dataset, folder / "made")
     assert main(["export", str(folder / "made"), str(folder / "out"), "--to", to]) == 0
     assert "caf\\xe9" in capfd.readouterr().out and (folder / "out" / EXPORT).is_file()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("to", ["image_folder", "webdataset"])
-def test_no_key_and_no_class_leads_out_of_the_export(tmp_path: pathlib.Path, to: str, capfd: pytest.CaptureFixture) -> None:
+def test_hostile_keys_and_classes_stay_in_the_export(tmp_path: pathlib.Path, to: str, capfd: pytest.CaptureFixture) -> None:
     rows = [{"image": "i.png", "key": f"{name}/../{number}.x", "label": name, "note": "n"} for number, name in enumerate(HOSTILE)]
     files = {"i.png": png(), "rows.jsonl": "".join(f"{json.dumps(row)}\n" for row in rows).encode()}
     write_files(tmp_path / "in", files)
@@ -411,7 +407,8 @@ def test_no_key_and_no_class_leads_out_of_the_export(tmp_path: pathlib.Path, to:
             assert sorted(json.loads(tar.extractfile(name).read())["key"] for name in tar.getnames() if name.endswith(".json")) == sorted(
                 row["key"] for row in rows
             )
-            tar.extraction_filter = lambda member, path: member  # as an older Python does, which lets them lead out
+            # extracts as older Python versions do, which allow members outside of the directory
+            tar.extraction_filter = lambda member, path: member
             tar.extractall(tmp_path / "extracted")
         assert len(list((tmp_path / "extracted").rglob("*.json"))) == len(HOSTILE)
     else:
@@ -420,65 +417,65 @@ def test_no_key_and_no_class_leads_out_of_the_export(tmp_path: pathlib.Path, to:
 
 
 @pytest.mark.slow
-def test_examples_that_would_be_one_file_are_named(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_examples_with_the_same_file_name_are_named(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     files = {"dog/1.png": png(1), "1.png": png(2), "rows.csv": b"image,label\ndog/1.png,dog\n1.png,dog\n"}
     command = ["prepare", "--input", str(write_files(tmp_path / "in", files) / "rows.csv"), "--output", str(tmp_path / "out"), "--splits=train=1"]
     assert main(command) == 0
-    err = refuse(capfd, tmp_path / "out", tmp_path / "exported", "--to=image_folder")
+    err = check_export_fails(capfd, tmp_path / "out", tmp_path / "exported", "--to=image_folder")
     assert "'1.png'" in err and "'dog/1.png'" in err and "train/dog/1.png" in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
 
 @pytest.mark.slow
-def test_what_is_wrong_is_told_in_one_line_and_nothing_is_left(
-    made: pathlib.Path, tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture
+def test_invalid_export_is_a_one_line_error_and_leaves_no_files(
+    dataset: pathlib.Path, tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture
 ) -> None:
     folder = tmp_path / "exported"
-    assert "is not a dataset" in refuse(capfd, tmp_path, folder, "--to=parquet")
-    assert "did you mean 'test'?" in refuse(capfd, made, folder, "--to=parquet", "--split=tset")
-    assert "contain each other" in refuse(capfd, made, made / "x", "--to=parquet")
-    assert "targets" in refuse(capfd, analyzed_rich(tmp_path_factory), folder, "--to=image_folder")
-    corrupt = shutil.copytree(made, tmp_path / "damaged")
+    assert "is not a dataset" in check_export_fails(capfd, tmp_path, folder, "--to=parquet")
+    assert "did you mean 'test'?" in check_export_fails(capfd, dataset, folder, "--to=parquet", "--split=tset")
+    assert "contain each other" in check_export_fails(capfd, dataset, dataset / "x", "--to=parquet")
+    assert "targets" in check_export_fails(capfd, analyzed_rich(tmp_path_factory), folder, "--to=image_folder")
+    corrupt = shutil.copytree(dataset, tmp_path / "corrupt")
     shard = next(corrupt.glob("pets-train*"))
     shard.write_bytes(shard.read_bytes().replace(b"label", b"lebal"))
-    assert f"{shard.name}: record 0, at byte 0" in refuse(capfd, corrupt, folder, "--to=parquet")
+    assert f"{shard.name}: record 0, at byte 0" in check_export_fails(capfd, corrupt, folder, "--to=parquet")
     for name in ("../../up", "a/b", ""):
-        fields = json.loads((made / MANIFEST).read_text()) | {"name": name}
+        fields = json.loads((dataset / MANIFEST).read_text()) | {"name": name}
         (corrupt / MANIFEST).write_text(json.dumps(fields))
-        assert "letters" in refuse(capfd, corrupt, folder, "--to=parquet")
-    (corrupt / MANIFEST).write_text(json.dumps(json.loads((made / MANIFEST).read_text()) | {"splits": {}}))
-    assert "no split" in refuse(capfd, corrupt, folder, "--to=parquet")
-    (corrupt / MANIFEST).write_text((made / MANIFEST).read_text())
-    shutil.copy(made / shard.name, shard)
+        assert "letters" in check_export_fails(capfd, corrupt, folder, "--to=parquet")
+    (corrupt / MANIFEST).write_text(json.dumps(json.loads((dataset / MANIFEST).read_text()) | {"splits": {}}))
+    assert "no split" in check_export_fails(capfd, corrupt, folder, "--to=parquet")
+    (corrupt / MANIFEST).write_text((dataset / MANIFEST).read_text())
+    shutil.copy(dataset / shard.name, shard)
     (corrupt / "statistics.json").write_text('{"images": 5}')
-    assert "statistics.json has 13 bytes" in refuse(capfd, corrupt, folder, "--to=tfrecord")
+    assert "statistics.json has 13 bytes" in check_export_fails(capfd, corrupt, folder, "--to=tfrecord")
     sign(corrupt)
-    assert "statistics.json: its fields" in refuse(capfd, corrupt, folder, "--to=tfrecord")
-    text = (made / MANIFEST).read_text()
+    assert "statistics.json: its fields" in check_export_fails(capfd, corrupt, folder, "--to=tfrecord")
+    text = (dataset / MANIFEST).read_text()
     (corrupt / MANIFEST).write_text(text.replace('"pets-test.', '"../pets-test.'))
-    assert "shard" in refuse(capfd, corrupt, folder, "--to=parquet")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged"]
+    assert "shard" in check_export_fails(capfd, corrupt, folder, "--to=parquet")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corrupt"]
 
 
 @pytest.mark.slow
-def test_only_an_export_is_replaced_and_only_when_asked_for(made: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
-    folder = export(made, tmp_path / "exported", "dali_index")
-    assert "exists. " in refuse(capfd, made, folder, "--to=webdataset")
-    export(made, folder, "webdataset", "--overwrite", "--split=test")
+def test_only_exports_are_replaced_and_only_with_overwrite(dataset: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    folder = export(dataset, tmp_path / "exported", "dali_index")
+    assert "exists. " in check_export_fails(capfd, dataset, folder, "--to=webdataset")
+    export(dataset, folder, "webdataset", "--overwrite", "--split=test")
     assert sorted(path.name for path in folder.iterdir()) == [EXPORT, CARD, "label.labels.txt", "test-000000.tar"]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/file").write_text("")
-    assert ".recordmill.json" in refuse(capfd, made, tmp_path / "mine", "--to=webdataset", "--overwrite")
+    assert ".recordmill.json" in check_export_fails(capfd, dataset, tmp_path / "mine", "--to=webdataset", "--overwrite")
     assert (tmp_path / "mine/file").exists()
 
 
 @pytest.mark.slow(2)
 @pytest.mark.parametrize(("scheme", "to"), [("s3", "parquet"), ("gs", "image_folder")])
-def test_from_a_store_to_a_store_the_bytes_are_those_on_disk(made: pathlib.Path, tmp_path: pathlib.Path, scheme: str, to: str) -> None:
+def test_export_between_object_stores_equals_local_export(dataset: pathlib.Path, tmp_path: pathlib.Path, scheme: str, to: str) -> None:
     split = ["--split=test"] if to == "image_folder" else []  # each image is an object
-    here = export(made, tmp_path / "here", to, *split)
+    here = export(dataset, tmp_path / "here", to, *split)
     with reached(shared_server(scheme)) as server:
-        bucket = put(server, {f"out/{path.relative_to(made)}": path.read_bytes() for path in made.rglob("*") if path.is_file()}, folder="")
+        bucket = put(server, {f"out/{path.relative_to(dataset)}": path.read_bytes() for path in dataset.rglob("*") if path.is_file()}, folder="")
         for options in ((), ("--overwrite",)) if scheme == "s3" else ((),):
             assert main(["export", f"{bucket}/out", f"{bucket}/there", f"--to={to}", *split, *options, *server.flags]) == 0
             store = open_object_store(bucket)
@@ -490,12 +487,12 @@ def test_from_a_store_to_a_store_the_bytes_are_those_on_disk(made: pathlib.Path,
 
 @pytest.mark.slow(4)
 @pytest.mark.skipif(not has_go(), reason="Prism is built with go, which is not on the PATH")
-def test_prism_writes_the_same_bytes(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    here = export(made, tmp_path / "here", "webdataset")
-    existing = export(made, tmp_path / "there", "webdataset", "--runner=PrismRunner", f"--prism_location={prism()}")
+def test_export_with_prism_equals_local_export(dataset: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    here = export(dataset, tmp_path / "here", "webdataset")
+    existing = export(dataset, tmp_path / "there", "webdataset", "--runner=PrismRunner", f"--prism_location={prism()}")
     item, other = digest(here), digest(existing)
     assert item.pop(EXPORT) != other.pop(EXPORT) and item == other
 
 
-def test_every_format_is_one_that_the_tests_know() -> None:
-    assert set(FORMATS) == {*AGAIN, "dali_index"}
+def test_all_formats_are_tested() -> None:
+    assert set(FORMATS) == {*PREPARE_AGAIN, "dali_index"}

@@ -1,4 +1,4 @@
-"""What TensorFlow and its libraries read of an export, and of a dataset as its card says it."""
+"""Tests that TensorFlow and its libraries read exports and datasets with the code in their README files."""
 
 import pathlib
 import re
@@ -11,8 +11,8 @@ from made_images import write_class_folders
 from tf_input.dataset_format import CARD, read_manifest
 
 
-def as_the_card_says(directory: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`data`, of the code of an export's card."""
+def run_readme_code(directory: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs the Python code in the README of an export, and returns the variable `data`."""
     monkeypatch.chdir(directory)
     (block,) = re.findall(r"```python\n(.*?)```", (directory / CARD).read_text(), re.DOTALL)
     exec(block, names := {})
@@ -20,7 +20,7 @@ def as_the_card_says(directory: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow(4)
-def test_each_is_opened_by_its_own_library(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_read_exports_and_datasets_by_their_readme(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tensorflow as tf
 
     source = write_class_folders(tmp_path / "in", {"ant": 10, "bee": 10})
@@ -34,12 +34,12 @@ def test_each_is_opened_by_its_own_library(tmp_path: pathlib.Path, monkeypatch: 
     features = {"key": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
     examples = [tf.io.parse_single_example(record, features) for record in records]
 
-    assert list(as_the_card_says(tmp_path / "tfrecord", monkeypatch).as_numpy_iterator()) == records
-    rows = as_the_card_says(tmp_path / "array_record", monkeypatch)
+    assert list(run_readme_code(tmp_path / "tfrecord", monkeypatch).as_numpy_iterator()) == records
+    rows = run_readme_code(tmp_path / "array_record", monkeypatch)
     assert [(row["key"], row["label"]) for row in rows] == [(example["key"].numpy(), example["label"].numpy()) for example in examples]
     assert rows[3]["image"].shape == (16, 16, 3)
 
-    actual = as_the_card_says(tmp_path / "image_folder", monkeypatch)
+    actual = run_readme_code(tmp_path / "image_folder", monkeypatch)
     assert actual.class_names == ["ant", "bee"] and sum(len(labels) for _, labels in actual) == len(records)
 
     monkeypatch.chdir(made)

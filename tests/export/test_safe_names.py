@@ -1,4 +1,4 @@
-"""Names of files that are made of keys and class names, whatever these are."""
+"""Tests of file names that are derived from keys and class names."""
 
 import pathlib
 
@@ -13,7 +13,7 @@ TEXTS = ODD | st.text(max_size=40) | st.builds(str.__mul__, ODD, st.integers(1, 
 
 @settings(max_examples=30)
 @given(st.lists(TEXTS, unique=True, max_size=6))
-def test_different_texts_are_different_files_below_their_folder(texts: list[str]) -> None:
+def test_different_texts_have_different_safe_names(texts: list[str]) -> None:
     for make in (safe_name, safe_path, safe_stem):
         names = [make(text) for text in texts]
         assert len(set(names)) == len(texts)
@@ -25,6 +25,6 @@ def test_different_texts_are_different_files_below_their_folder(texts: list[str]
             assert make is not safe_stem or "." not in parts[-1]
 
 
-def test_usual_names_stay_what_they_are() -> None:
+def test_usual_names_are_not_changed() -> None:
     for name in ("ant/0.jpg", "a b/c-d_e.png", "100%.png", "é/😀.jpg"):
         assert safe_path(name) == name
