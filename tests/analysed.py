@@ -1,4 +1,4 @@
-"""A dataset with its transform, made once for all tests that change nothing in it."""
+"""Provides an analyzed dataset, which is made once for all tests that only read it."""
 
 import importlib.util
 import pathlib
@@ -14,7 +14,8 @@ NAMES = list(COUNTS)
 
 
 def analysed_images(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The directory: images of many sizes, JPEG and PNG, in colour and grey, with the default preprocessing."""
+    """Returns a dataset of JPEG and PNG images of many sizes, in colour and grey, analyzed with the default
+    preprocessing."""
     if importlib.util.find_spec("tensorflow_transform") is None:
         pytest.skip("the extra `transform` is not installed")
     return make_once(tmp_path_factory, "analysed", _analyse)

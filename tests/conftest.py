@@ -1,4 +1,5 @@
-"""What every test needs: a quiet TensorFlow, failures of helper modules that show values, and work for processes that is dealt by modules."""
+"""Configures all tests: TensorFlow's log messages, assertions in helper modules, and the distribution of tests to
+processes."""
 
 import collections
 import gc
@@ -17,51 +18,57 @@ from hypothesis import HealthCheck, settings
 from beam_pipelines import log
 from beam_pipelines.parallel import progress
 
-# How long an example takes says nothing on a machine whose cores are busy.
+# The duration of an example depends on the load of the machine.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-_TOLD = {name: getattr(log, name) for name in ("_format", "_is_quiet", "_is_command", "_run_id", "_find_stage")}
+_LOG_STATE = {name: getattr(log, name) for name in ("_format", "_is_quiet", "_is_command", "_run_id", "_find_stage")}
 
-progress.TELL_SECONDS = 3600.0  # else a run says more where the machine is busy; the test of these lines says its own
+# a busy machine would log more progress lines; the test of these lines sets its own interval
+progress.TELL_SECONDS = 3600.0
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before anything imports TensorFlow
-os.environ["LANGUAGE"] = "C"  # what argparse says is English; else it looks for a translation of each word, for a fifteenth of a small run
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # whose threads turn round and round while they wait
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # which looks through all kernels for each node of a graph, however little that computes
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # must be set before TensorFlow is imported
+os.environ["LANGUAGE"] = "C"  # argparse would search for a translation of each word, which takes 7 % of a small run
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # idle OpenBLAS threads would busy-wait
+# oneDNN searches all kernels for each node of a graph, even for trivial graphs
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup: what tests start would ignore it too, as it should there
+# under nohup, programs that tests start would inherit the ignored signal
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 pytest.register_assert_rewrite(*(path.stem for path in pathlib.Path(__file__).parent.glob("*.py")))
 
-gc.disable()  # until all is imported: it would look through that again and again, for a third of the time
+gc.disable()  # until all modules are imported, because collecting garbage would take a third of the time
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config, specs: list) -> None:
-    """Processes for all tests are forked off one that has imported these. What programs are forked off is one for all processes."""
+    """Forks the workers for a complete test run from a process that has imported all tests, and starts one forker for
+    all workers."""
     import forked_python
 
     if config.args == config.getini("testpaths"):
         for spec in specs:
             spec.python = forked_python.command_line(preloaded=("collected",))
     address, process = forked_python.start()
-    config.add_cleanup(process.stdin.close)  # which ends it
+    config.add_cleanup(process.stdin.close)  # closing its standard input ends the forker
     os.environ[forked_python.SHARED] = address.hex()
     for names in (forked_python.TENSORFLOW, forked_python.BEAM):
-        forked_python.forker(*names)  # while the other process imports
+        forked_python.forker(*names)  # starts while the other process imports the tests
 
 
 def pytest_configure() -> None:
-    """pytest-xdist gives its processes the path of the one that started them, which has imported no test: what those add to it comes after."""
+    """Adds directories that test modules put on `sys.path`, because pytest-xdist passes on the path of a process
+    without tests."""
     if "collected" in sys.modules:
         sys.path += [path for path in sys.modules["collected"].path if path not in sys.path]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Deals modules, and what has one `xdist_group` in all modules, to processes: each to the next that is idle, in their order."""
+    """Returns a scheduler that assigns whole modules, and tests of one `xdist_group` in all modules, to the next idle
+    worker in order."""
     from xdist.scheduler import LoadGroupScheduling
 
     class ModuleScheduling(LoadGroupScheduling):
@@ -72,23 +79,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For processes, as `make test` starts them: the longest modules first. One that began last would leave the others idle until its end."""
+    """Sorts modules by duration in workers, so that the longest modules run first and no worker is idle at the end."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         seconds = collections.Counter()
         for item in items:
             if slow := item.get_closest_marker("slow"):
-                seconds[_dealt_with(item)] += slow.args[0] if slow.args else 2
-        items.sort(key=lambda item: -seconds[_dealt_with(item)])
+                seconds[_unit_of(item)] += slow.args[0] if slow.args else 2
+        items.sort(key=lambda item: -seconds[_unit_of(item)])
 
 
 def pytest_runtest_teardown() -> None:
-    """How a command that a test calls tells what it does, as with `--quiet`, is that test's alone."""
-    vars(log).update(_TOLD)
+    """Restores the log settings that a command of the test has changed, such as `--quiet`."""
+    vars(log).update(_LOG_STATE)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What programs that tests kill leave behind lies, and goes, with the tests' own files."""
+    """Creates the temporary files of all programs below the directory of the tests, so that killed programs leave no
+    files."""
     folder = str(tmp_path_factory.mktemp("t"))  # paths of sockets must be short
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", folder)
@@ -98,9 +106,9 @@ def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def quick_spawn(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Processes that `multiprocessing` starts anew are forked off one that has imported TensorFlow. Gives the command which does that, for a
-    program to say so too."""
-    import forked_python  # here, as what it asserts is to be shown
+    """Starts processes of `multiprocessing` as forks of a process that has imported TensorFlow, and yields the path of
+    the Python command for them."""
+    import forked_python  # an import at the top would disable the rewriting of its assertions
 
     before, command = multiprocessing.spawn.get_executable(), forked_python.write_command(tmp_path / "python")
     multiprocessing.set_executable(command)
@@ -110,29 +118,33 @@ def quick_spawn(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 @pytest.fixture
 def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """pytest's own, of what our two packages say: other libraries warn of what earlier tests did, or from threads that these have left."""
+    """Limits pytest's `caplog` to the two packages, because other libraries log warnings about earlier tests and from
+    leftover threads."""
 
-    def is_ours(record: logging.LogRecord) -> bool:
+    def is_package_record(record: logging.LogRecord) -> bool:
         return record.name.partition(".")[0] in ("beam_pipelines", "recordmill", "tf_input")
 
-    caplog.handler.addFilter(is_ours)
+    caplog.handler.addFilter(is_package_record)
     try:
         yield caplog
     finally:
-        caplog.handler.removeFilter(is_ours)  # it is the one of all tests
+        caplog.handler.removeFilter(is_package_record)  # the handler is shared by all tests
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays, and need not be looked through again and again; what is made since, graphs mostly, not for each few hundred objects."""
+    """Excludes imported objects from garbage collection, and collects less often, because most new objects belong to
+    TensorFlow graphs."""
     gc.enable()
     gc.freeze()
     gc.set_threshold(30_000, 10, 30)
     if "tensorflow" in sys.modules:
-        # A graph that computes for milliseconds is not worth its optimisation, a fifth of what such a test takes; programs that tests start have it.
+        # Optimizing small graphs takes a fifth of the time of such tests. Programs that tests start still optimize
+        # them.
         sys.modules["tensorflow"].config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
-def _dealt_with(item: pytest.Item) -> str:
-    """What has the same name is run by one process: a module, or those that wait more than they compute, which would leave cores idle at once."""
+def _unit_of(item: pytest.Item) -> str:
+    """Returns the group or module of a test. One worker runs all tests of a group, such as tests that wait more than
+    they compute."""
     group = item.get_closest_marker("xdist_group")
     return group.args[0] if group else str(item.path)

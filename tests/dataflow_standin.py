@@ -1,6 +1,7 @@
-"""Google's side of a Dataflow job on loopback: the service's REST interface, and the metadata server that gives credentials.
+"""Emulates the Dataflow service on loopback: its REST interface, and the metadata server that provides credentials.
 
-As a program it does the workers' part: `dataflow_standin.py gs://…/pipeline.pb` executes the graph that a submission has staged.
+The command `dataflow_standin.py gs://…/pipeline.pb` does the work of the workers: it executes the staged graph of a
+submission.
 """
 
 import contextlib
@@ -26,15 +27,14 @@ _METADATA = {
     "instance/service-accounts/default/email": "made@made-project",
     "instance/service-accounts/default/token": {"access_token": _TOKEN, "expires_in": 3600, "token_type": "Bearer"},
 }
-_REFUSALS = {403: "PERMISSION_DENIED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED"}
+_REASONS = {403: "PERMISSION_DENIED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED"}
 
 
 class Job:
-    """One job.
-
+    """A job of the service.
     Attributes:
-        id: As the service gives it.
-        request: As it came.
+        id: ID that the service assigns.
+        request: Request that created the job.
     """
 
     def __init__(self, job_id: str, request: dict[str, Any], work: Callable[[dict[str, Any]], str]) -> None:
@@ -46,7 +46,7 @@ class Job:
         try:
             end = work(self.request)
         except Exception as error:
-            with contextlib.suppress(Exception):  # cancelled meanwhile
+            with contextlib.suppress(Exception):  # the job was cancelled
                 self._end.set_exception(error)
         else:
             with contextlib.suppress(Exception):
@@ -63,23 +63,23 @@ class Job:
 
     @property
     def error(self) -> str:
-        """What the service says of a failure: the worker's traceback."""
+        """The traceback of the worker, which the service reports as an error message."""
         error = self._end.exception() if self._end.done() else None
         return "".join(traceback.format_exception(error)).strip() if error else ""
 
 
 @dataclasses.dataclass
 class DataflowStandin:
-    """What the service was asked, and what it is to answer.
-
+    """The state and the behaviour of the service.
     Attributes:
-        url: `http://localhost:PORT`; by that name alone Beam speaks REST without TLS.
-        work: What becomes of a job: its request -> its last state. It runs in a thread; an exception fails the job.
-        refusal: (HTTP status, message) of the answer to a new job; None: it is taken.
-        jobs: Every job that was created.
-        launches: Every launch of a Flex Template, as the request had it.
+        url: `http://localhost:PORT`. Beam uses REST without TLS only for the host name localhost.
+        work: Function that runs a job: it takes the request and returns the final state. It runs in a thread. An
+            exception fails the job.
+        refusal: HTTP status and message of the response to a new job, or None to accept the job.
+        jobs: All jobs that were created.
+        launches: Parameters of all launches of a Flex Template.
         calls: Method and path of every call.
-        authorized: Whether each of these calls came with the metadata server's token.
+        authorized: Whether the call had the token of the metadata server, for every call.
     """
 
     url: str = ""
@@ -92,22 +92,22 @@ class DataflowStandin:
 
     @property
     def flags(self) -> list[str]:
-        """Options that lead to it."""
+        """Options of `recordmill` for running on this service."""
         location = (f"--project={PROJECT}", f"--region={REGION}")
         return ["--runner=DataflowRunner", *location, "--service_account_email=a@b", "--max_num_workers=9", f"--dataflow_endpoint={self.url}"]
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes a process of Google's libraries ask it for credentials, and nobody else."""
+        """Environment in which Google's libraries request credentials only from this service."""
         address = self.url.removeprefix("http://")
         return {"GCE_METADATA_HOST": address, "GCE_METADATA_IP": address, "NO_GCE_CHECK": "False"}
 
     def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, Any]:
-        """The HTTP status and content for one call."""
+        """Returns the HTTP status and the content of the response to a call."""
         if path.startswith("/computeMetadata/v1/"):
             actual = _METADATA.get(path.removeprefix("/computeMetadata/v1/"))
             return (404, {}) if actual is None else (200, actual)
-        if (method, path) == ("GET", "/"):  # how Google's libraries find a metadata server
+        if (method, path) == ("GET", "/"):  # Google's libraries detect a metadata server with this request
             return 200, ""
         if (method, path) == ("POST", f"{_LOCATION}/flexTemplates:launch"):
             self.launches.append(body["launchParameter"])
@@ -129,10 +129,10 @@ class DataflowStandin:
     def _create(self, request: dict[str, Any]) -> tuple[int, Any]:
         if self.refusal:
             status, message = self.refusal
-            return status, {"error": {"code": status, "message": message, "status": _REFUSALS[status]}}
+            return status, {"error": {"code": status, "message": message, "status": _REASONS[status]}}
         for job in self._active():
             if job.request["name"] == request["name"]:
-                return 200, self._describe(job)  # with another clientRequestId, from which Beam knows it
+                return 200, self._describe(job)  # Beam recognizes an existing job by its different clientRequestId
         self.jobs.append(Job(f"job-{len(self.jobs)}", request, self.work))
         return 200, {**self._describe(self.jobs[-1]), "currentState": "JOB_STATE_PENDING"}
 
@@ -158,7 +158,7 @@ class DataflowStandin:
 
 @contextlib.contextmanager
 def dataflow_standin() -> Iterator[DataflowStandin]:
-    """Starts it, and ends it."""
+    """Context manager that starts and ends the service."""
     standin = DataflowStandin()
 
     class Handler(_Handler):
@@ -197,13 +197,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *unused: object) -> None:
-        """Quiet."""
+        """Suppresses log messages."""
 
     do_GET = do_POST = do_PUT = _serve
 
 
 def run_staged(path: str) -> None:
-    """Executes a staged graph, its steps in this process instead of in containers. Prints which modules of ours that needed, and its state."""
+    """Executes a staged graph in this process instead of in containers. Prints the imported modules of both packages
+    and the final state."""
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.portability import common_urns

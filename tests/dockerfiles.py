@@ -1,4 +1,4 @@
-"""Dockerfiles as far as ours go: what they say, and what of the checkout they are given."""
+"""Parses the Dockerfiles in deploy/, and lists the files in their build contexts."""
 
 import fnmatch
 import pathlib
@@ -13,21 +13,22 @@ DOCKERFILES = {path.parent.name: path for path in sorted((ROOT / "deploy").glob(
 
 
 class Instruction(NamedTuple):
-    """One instruction, its lines joined: `RUN`, `pip install ...`."""
+    """An instruction with joined lines, such as `RUN` and `pip install ...`."""
 
     name: str
     value: str
 
 
 def parse(path: pathlib.Path) -> list[Instruction]:
-    """The instructions of a Dockerfile, in their order."""
+    """Returns the instructions of a Dockerfile in order."""
     lines = [line for line in path.read_text().splitlines() if line.strip() and not line.lstrip().startswith("#")]
     text = re.sub(r"\\\n\s*", "", "\n".join(lines))
     return [Instruction(*line.split(" ", 1)) for line in text.splitlines()]
 
 
 def stages(path: pathlib.Path) -> dict[str, list[Instruction]]:
-    """Name of a stage (the last one without a name: "") -> its instructions, the FROM first."""
+    """Returns the instructions of each stage by its name, beginning with FROM. The name of an unnamed last stage is "".
+    """
     actual: dict[str, list[Instruction]] = {}
     for instruction in parse(path):
         if instruction.name == "FROM":
@@ -38,18 +39,19 @@ def stages(path: pathlib.Path) -> dict[str, list[Instruction]]:
 
 
 def arguments(path: pathlib.Path) -> dict[str, str]:
-    """Name -> default of each ARG; those without a default have to be given."""
+    """Returns the default value of each ARG by its name. The value is empty for arguments without a default."""
     return {name: default for name, _, default in (item.value.partition("=") for item in parse(path) if item.name == "ARG")}
 
 
 def sources(instructions: list[Instruction], given: dict[str, str]) -> list[str]:
-    """What is copied from the checkout, with the arguments' values."""
+    """Returns the files that are copied from the build context, with the values of arguments inserted."""
     copied = [instruction.value.split()[:-1] for instruction in instructions if instruction.name == "COPY" and not instruction.value.startswith("--from")]
     return [re.sub(r"\$\{(\w+)\}", lambda match: given[match[1]], source) for sources in copied for source in sources]
 
 
 def context(path: pathlib.Path) -> set[str]:
-    """The files of the checkout that a build is given: those that git knows or would, less what the .dockerignore beside it names."""
+    """Returns the files in the build context: those that git does not ignore, except for those in the .dockerignore
+    file."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     files = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
     lines = pathlib.Path(f"{path}.dockerignore").read_text().splitlines()
@@ -58,7 +60,7 @@ def context(path: pathlib.Path) -> set[str]:
 
 
 def _is_ignored(file: str, rules: list[str]) -> bool:
-    """The last rule that names a file or one of its folders decides."""
+    """Returns whether the last rule that matches a file or one of its directories ignores the file."""
     parents = [file, *map(str, pathlib.PurePosixPath(file).parents)]
     ignored = False
     for rule in rules:
@@ -75,7 +77,7 @@ def _matches(path: str, pattern: str) -> bool:
 
 
 def pinned_versions(python: str) -> dict[str, str]:
-    """Returns the versions that deploy/constraints.txt pins for a version of Python, such as "3.11", by the packages' names."""
+    """Returns the pinned versions in deploy/constraints.txt by package name, for a version of Python such as "3.11"."""
     lines = (ROOT / "deploy" / "constraints.txt").read_text().splitlines()
     requirements = [Requirement(line) for line in lines if not line.startswith("#")]
     fitting = [item for item in requirements if not item.marker or item.marker.evaluate({"python_version": python})]

@@ -1,8 +1,6 @@
-"""Beam's other engines for the tests: a Flink cluster of `deploy/flink`, and Prism built from its source.
+"""Provides Beam's other runners for tests: a Flink cluster of `deploy/flink`, and Prism built from source.
 
-    python tests/engines.py
-
-brings into the cache what they need and says how long that took, so that it is in no test's time.
+The command `python tests/engines.py` fetches and builds them in advance, so that this time is not part of a test.
 """
 
 import contextlib
@@ -34,42 +32,48 @@ from tf_input import dataset_format
 ROOT = pathlib.Path(__file__).parent.parent
 FLINK = ROOT / "deploy" / "flink"
 
-# A program that lives for seconds spends most of them on code that is never fast enough for Java's second compiler, and on a look through
+# Short programs spend most of their time in code that Java's second compiler never reaches, and on loading well-known
+# classes.
 # the classes of well-known libraries.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 
-# Beam does not ask pip what is installed here, half a second each time.
+# Prevents Beam from running `pip freeze` for each submission, which takes half a second.
 QUICK_SUBMISSION = "--experiments=disable_logging_submission_environment"
 
-# Of every run that is compared, whatever the engine.
+# Options of all runs that tests compare across runners.
 OPTIONS = ("--name=made", "--num_shards=7", "--max_bad_fraction=0.1")
 
 
 def write_source(folder: pathlib.Path, num_images: int) -> pathlib.Path:
-    """Class folders with something of everything: what passes unchanged, what is spooled, and what is refused."""
+    """Writes class folders with images that are copied unchanged, images that are re-encoded into the spool, and
+    invalid images."""
     write_class_folders(folder, {label: num_images // 3 for label in ("ant", "bee", "cow")}, height=48, width=64)
     rotated = Image.Exif()
     rotated[0x0112] = 6
-    spooled = {f"ant/turned{seed}.jpg": encode(noise(seed, 60, 80), "JPEG", exif=rotated) for seed in range(20)}
+    spooled = {f"ant/rotated{seed}.jpg": encode(noise(seed, 60, 80), "JPEG", exif=rotated) for seed in range(20)}
     spooled |= {f"bee/flat{seed}.bmp": encode(noise(seed, 40, 40), "BMP") for seed in range(20)}
     return write_files(folder, {**spooled, "cow/cut.jpg": encode(noise(), "JPEG")[:200], "cow/page.jpg": b"<!DOCTYPE html>"})
 
 
-# Where `paused_stages` is found too.
+# Python path that includes `paused_stages`.
 TEST_PATH = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"
 
 
 def start_prepare(source: pathlib.Path, output: pathlib.Path, *options: str, **how: Any) -> ForkedPython:
-    """`recordmill prepare` as a user starts it, with `OPTIONS` where others are not given; `how` goes to `start_recordmill`."""
+    """Starts `recordmill prepare` with `OPTIONS` unless `options` override them. `how` is passed to `start_recordmill`.
+    """
     given = {option.partition("=")[0] for option in options}
     defaults = [item for item in OPTIONS if item.partition("=")[0] not in given]
     return start_recordmill("prepare", f"--input={source}", f"--output={output}", *defaults, *options, **how)
 
 
 def start_recordmill(*arguments: str, gates: pathlib.Path | None = None, before: str = "") -> ForkedPython:
-    """`recordmill …` as a user starts it, the leader of a session.
+    """Starts `recordmill` as the leader of a session.
 
-    With gates it can be held where its workers are in its own processes. Python code that runs before it may make its waiting shorter.
+    Args:
+        *arguments: Arguments of the command line.
+        gates: Directory of the gates at which workers on this machine can be paused.
+        before: Python code that runs before the command, for example to shorten its waiting times.
     """
     program = "paused_stages" if gates else "beam_pipelines"
     return ForkedPython(
@@ -83,19 +87,20 @@ def start_recordmill(*arguments: str, gates: pathlib.Path | None = None, before:
 
 
 def two_workers(patch: pytest.MonkeyPatch, folder: pathlib.Path) -> list[str]:
-    """The options of a run in this process whose two worker processes are forked off one that has imported Beam: each would take seconds."""
+    """Returns options for a run with two worker processes, which are forked from a process that has already imported
+    Beam."""
     python = forked_python.write_command(folder / "python", preloaded=forked_python.BEAM)
     patch.setattr(sys, "executable", str(python))
     return ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
 
 
 def prepare_here(source: pathlib.Path, output: pathlib.Path, *options: str) -> None:
-    """The same on the local runner, in this process."""
+    """Prepares a dataset in this process with the local runner and `OPTIONS`."""
     assert main(["prepare", "--input", str(source), "--output", str(output), *OPTIONS, *options]) == 0
 
 
 def finish(run: ForkedPython, seconds: float = 600) -> str:
-    """What a run printed that ended well; it ends in any case."""
+    """Waits for a run, which must succeed, and returns its output. The run is killed after `seconds`."""
     try:
         printed, _ = run.communicate(timeout=seconds)
     finally:
@@ -106,7 +111,7 @@ def finish(run: ForkedPython, seconds: float = 600) -> str:
 
 
 def digest(directory: pathlib.Path) -> dict[str, str]:
-    """sha256 of every file of a dataset but run.json."""
+    """Returns the SHA-256 digest of every file of a dataset except for run.json."""
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(directory.rglob("*"))
@@ -115,22 +120,22 @@ def digest(directory: pathlib.Path) -> dict[str, str]:
 
 
 def flink_cluster() -> ModuleType:
-    """The module `deploy/flink/cluster.py`."""
+    """Returns the module `deploy/flink/cluster.py`."""
     return _load(FLINK / "cluster.py", "flink_cluster")
 
 
 def flink_exporter() -> ModuleType:
-    """The module `deploy/flink/monitoring/exporter.py`."""
+    """Returns the module `deploy/flink/monitoring/exporter.py`."""
     return _load(FLINK / "monitoring" / "exporter.py", "flink_exporter")
 
 
 def gates_of(folder: pathlib.Path) -> pathlib.Path:
-    """Where the workers of the cluster in a folder can be held, in runs with `--beam_plugin=paused_stages`."""
+    """Returns the directory of the gates that pause workers of a cluster in runs with `--beam_plugin=paused_stages`."""
     return folder / "gates"
 
 
 def cluster_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
-    """`python deploy/flink/cluster.py …` as a user types it."""
+    """Runs `python deploy/flink/cluster.py` with arguments."""
     command = [sys.executable, str(FLINK / "cluster.py"), *arguments]
     variables = {**os.environ, "PYTHONPATH": TEST_PATH, **environment}
     return subprocess.run(command, env=variables, capture_output=True, text=True)
@@ -138,9 +143,9 @@ def cluster_command(*arguments: str, **environment: str) -> subprocess.Completed
 
 @contextlib.contextmanager
 def running_flink(folder: pathlib.Path) -> Iterator[Any]:
-    """A cluster of `deploy/flink`, up on free ports; down at the end, whatever happened."""
+    """Context manager that starts a Flink cluster on free ports, and stops it in any case."""
     environment = pytest.MonkeyPatch()
-    environment.setenv("PYTHONPATH", TEST_PATH)  # of the workers, those of a TaskManager that a test starts too
+    environment.setenv("PYTHONPATH", TEST_PATH)  # also for workers of TaskManagers that tests start
     environment.setenv(GATES, str(gates_of(folder)))
     environment.setenv("JAVA_TOOL_OPTIONS", QUICK_JAVA)
     try:
@@ -156,7 +161,7 @@ def running_flink(folder: pathlib.Path) -> Iterator[Any]:
 
 
 def processes_of(folder: pathlib.Path) -> list[str]:
-    """The command lines of whatever the cluster in a folder has started."""
+    """Returns the command lines of all processes that the cluster in a directory has started."""
     actual = []
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -169,9 +174,10 @@ def processes_of(folder: pathlib.Path) -> list[str]:
 
 
 def _load(path: pathlib.Path, name: str) -> ModuleType:
-    """By a name of its own: other folders of `deploy` have modules of the same name."""
+    """Imports a file under a unique module name, because several folders of `deploy` have modules with the same name.
+    """
     if name not in sys.modules:
-        sys.path.insert(0, str(path.parent))  # for what it imports from its own folder
+        sys.path.insert(0, str(path.parent))  # for imports from its own folder
         try:
             spec = importlib.util.spec_from_file_location(name, path)
             module = importlib.util.module_from_spec(spec)
@@ -183,7 +189,7 @@ def _load(path: pathlib.Path, name: str) -> ModuleType:
 
 
 def prism() -> pathlib.Path:
-    """The Prism of the installed Beam's version, built where the cache has none yet."""
+    """Returns the path of Prism for the installed version of Beam, which is built if it is not in the cache."""
     version = importlib.metadata.version("apache-beam")
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "recordmill"
     binary = cache / f"prism-{version}"
@@ -201,11 +207,12 @@ def has_go() -> bool:
 
 
 def fetch_all() -> None:
-    """What cannot be had is said; the tests of that engine fail, or say why they do not run."""
+    """Fetches Flink and builds Prism. Prints errors instead of raising them, because the tests of that runner report
+    them."""
     packages = _load(FLINK / "flink_packages.py", "flink_packages")
     missing = {"Flink": packages.missing_tools(), "Prism": [] if has_go() else ["go"]}
     start = time.monotonic()
-    with ThreadPoolExecutor() as pool:  # the one waits for the network mostly, the other for the compiler
+    with ThreadPoolExecutor() as pool:  # one waits for the network, the other compiles
         fetches = {name: pool.submit(fetch) for name, fetch in {"Flink": packages.fetch, "Prism": prism}.items() if not missing[name]}
     for name, fetched in fetches.items():
         if isinstance(error := fetched.exception(), (packages.ClusterError, subprocess.CalledProcessError)):

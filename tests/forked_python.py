@@ -1,7 +1,8 @@
-"""Programs of Python that are forked off one that has imported what takes seconds, by default TensorFlow, and done nothing with it.
+"""Runs Python programs as forks of a process that has already imported slow modules, by default TensorFlow, but not
+used them.
 
-Each is a process of its own, as the command `python` with the same arguments makes it, and may import what tests import. Not for what
-TensorFlow or Keras read from the environment as they are imported.
+A program behaves as if `python` had started it with the same arguments, and can also import test modules. Programs that
+set environment variables for the import of TensorFlow or Keras can't be run in this way.
 """
 
 import array
@@ -27,34 +28,33 @@ import threading
 import types
 from typing import Iterable, Iterator, Mapping, Sequence
 
-# What many programs find imported. Those that find more are forked off a copy of what has imported this.
+# Modules that many programs need. Processes with more modules are forked from a process that has imported these.
 TENSORFLOW = ("keras", "tensorflow")
 BEAM = ("beam_pipelines.launch", "pyarrow.parquet")
 
-# The environment variable that says where all processes of the tests ask for programs. Where it is not set, each has its own to ask.
+# Environment variable with the address of the forker that all test processes share. Without it, each process starts its
+# own.
 SHARED = "RECORDMILL_FORKER"
 
-# Of the command line of what forks programs: room for theirs.
-_ROOM = 1000
-_MOST_BYTES = 1 << 20
-_MOST_WAITING = 100
-_MOST_FILES = 16  # of a program, as it starts
+# Length of the placeholder argument that reserves space for the command line of a program.
+_COMMAND_LINE_BYTES = 1000
+_MAX_MESSAGE_BYTES = 1 << 20
+_MAX_WAITING = 100
+_MAX_FILES = 16  # per program when it starts
 
 
 class ForkedPython:
-    """A running program, with what tests ask of `subprocess.Popen` in text mode.
-
+    """A running program, with the methods of `subprocess.Popen` in text mode that tests use.
     Args:
-        *arguments: As `python` takes them: a script, or -c and code, or -m and a module; and the program's own.
-        env: Its environment; by default this one.
-        cwd: Its working directory; by default this one.
-        merged: Whether its stderr goes where its stdout goes.
-        leads: Whether it is the leader of a session of its own.
-        preloaded: Modules that it finds imported.
-
+        *arguments: Arguments of `python`: a script, -c and code, or -m and a module, followed by the arguments of the program.
+        env: Environment of the program. The default is the environment of this process.
+        cwd: Working directory. The default is the directory of this process.
+        merged: Whether to redirect standard error to standard output.
+        leads: Whether the program is the leader of a new session.
+        preloaded: Modules that are imported before the program starts.
     Attributes:
-        pid: Its process id.
-        returncode: How it has ended, once that was waited for: an exit code, or minus the signal's number; before, None.
+        pid: Process ID.
+        returncode: Exit code, or minus the number of the signal that ended the program. None until `poll` or `wait` detects the end.
         stdin, stdout: Pipes.
     """
 
@@ -80,20 +80,21 @@ class ForkedPython:
         self.pid = _receive(self._state)
 
     def poll(self) -> int | None:
-        """`returncode`, if it has ended."""
+        """Returns `returncode`, or None if the program is still running."""
         with contextlib.suppress(TimeoutError, BlockingIOError):
             self.wait(0)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for its end, for so many seconds, and returns `returncode`."""
+        """Waits for the end of the program for at most `timeout` seconds, and returns `returncode`."""
         if self.returncode is None:
             self._state.settimeout(timeout)
             self.returncode = _receive(self._state)
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """What it says on stdout from now on, until its end, and all that it has said on stderr."""
+        """Closes standard input, waits for the end, and returns the remaining standard output and all of standard
+        error."""
         self.stdin.close()
         late = threading.Timer(timeout or threading.TIMEOUT_MAX, self.kill)
         late.start()
@@ -117,25 +118,24 @@ class ForkedPython:
         return self
 
     def __exit__(self, *unused: object) -> None:
-        """Waits for its end."""
+        """Closes standard input, and waits for the end of the program."""
         self.stdin.close()
         self.wait()
         self.stdout.close()
 
 
 def run(*arguments: object, timeout: float = 240.0, **options) -> subprocess.CompletedProcess:
-    """Runs a program to its end; takes what `ForkedPython` takes."""
+    """Runs a program to its end. The options are those of `ForkedPython`."""
     with ForkedPython(*arguments, **options) as process:
         stdout, stderr = process.communicate(timeout)
     return subprocess.CompletedProcess(list(arguments), process.returncode, stdout, stderr)
 
 
 def write_command(path: pathlib.Path, *arguments: object, preloaded: tuple[str, ...] = TENSORFLOW) -> pathlib.Path:
-    """Makes a command that is a program with those arguments, and its own after them, in a process that is forked off.
-
-    It is for those who start programs by a name: their files, working directory and environment are the program's, and its end is the
-    command's. It works as long as this process lives. What `python` takes before a program, such as -I, the interpreter itself gets.
-    `multiprocessing.set_executable` may be given it: processes that are started anew are then forked off too.
+    """Writes an executable file that runs a program in a forked process.
+    The arguments of the command follow `arguments`. The program has the open files, the working directory, the environment
+    and the exit code of the command. The command works while this process lives. Calls with other options of `python` than
+    -c and -m, such as -I, start a new interpreter. `multiprocessing.set_executable` accepts the path.
     """
     path.write_text(f"#!{sys.executable} -IS\n{_code_of(arguments, preloaded)}\n")
     path.chmod(0o755)
@@ -143,23 +143,24 @@ def write_command(path: pathlib.Path, *arguments: object, preloaded: tuple[str, 
 
 
 def command_line(*arguments: object, preloaded: tuple[str, ...] = TENSORFLOW) -> str:
-    """Such a command for those who start programs by a command line."""
+    """Returns a command line that runs a program in a forked process, like the file of `write_command`."""
     return shlex.join([sys.executable, "-IS", "-c", _code_of(arguments, preloaded)])
 
 
 def _code_of(arguments: Iterable[object], preloaded: tuple[str, ...]) -> str:
     importing = f"import sys; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r}); import forked_python"
-    return f"{importing}; forked_python.stand_for({forker(*preloaded)!r}, {[*map(str, arguments)]} + sys.argv[1:])"
+    return f"{importing}; forked_python.run_in_fork({forker(*preloaded)!r}, {[*map(str, arguments)]} + sys.argv[1:])"
 
 
-def stand_for(address: bytes, arguments: list[str]) -> None:
-    """Ends as the program does."""
-    while arguments[0] in ("-B", "-u"):  # which `multiprocessing` passes on, and the environment says too; and execnet, which flushes
+def run_in_fork(address: bytes, arguments: list[str]) -> None:
+    """Runs a program in a forked process, and ends with its exit code or signal."""
+    # `multiprocessing` and execnet pass these options, which forked processes do not need
+    while arguments[0] in ("-B", "-u"):
         arguments = arguments[1:]
     if arguments[0].startswith("-") and arguments[0] not in ("-c", "-m"):
         os.execv(sys.executable, [sys.executable, *arguments])
     asked = {"arguments": arguments, "env": dict(os.environ), "cwd": os.getcwd(), "leads": False}
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until it can be passed on
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until the signal can be forwarded
     with _ask(address, asked, _open_files()) as state:
         program = _receive(state)
 
@@ -177,14 +178,17 @@ def stand_for(address: bytes, arguments: list[str]) -> None:
 
 
 def _open_files() -> list[int]:
-    """The descriptors of this process, the standard ones first: `multiprocessing` tells a process that it starts anew the numbers of others."""
+    """Returns all open file descriptors in ascending order, because `multiprocessing` passes descriptor numbers to new
+    processes."""
     with os.scandir("/proc/self/fd") as actual:
         listed = sorted(int(item.name) for item in actual)
-    return [entry for entry in listed if os.path.exists(f"/proc/self/fd/{entry}")]  # without that of the list
+    # the descriptor of the listing is closed
+    return [entry for entry in listed if os.path.exists(f"/proc/self/fd/{entry}")]
 
 
 def _ask(address: bytes, asked: dict, given: Sequence[int], numbers: Sequence[int] | None = None) -> socket.socket:
-    """Asks for a program with those files, of those numbers there, or of their own; a number comes back as it starts, its process id, and one as it ends."""
+    """Asks a forker to start a program with the open files `given` as descriptors `numbers`. The forker sends the
+    process ID, and later the exit code."""
     state = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     state.connect(address)
     asked = {**asked, "numbers": [*(given if numbers is None else numbers)]}
@@ -198,10 +202,11 @@ def _receive(state: socket.socket) -> int:
 
 
 def start() -> tuple[bytes, subprocess.Popen]:
-    """The address of what forks those that fork programs; and it itself. They all end as its stdin is closed, with this process."""
+    """Starts the first forker, and returns its address and its process. All forkers end when its standard input is
+    closed."""
     paths = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), str(pathlib.Path(__file__).parent)])
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    process = subprocess.Popen([sys.executable, __file__, _ROOM * " "], env={**os.environ, "PYTHONPATH": paths}, **pipes)
+    process = subprocess.Popen([sys.executable, __file__, _COMMAND_LINE_BYTES * " "], env={**os.environ, "PYTHONPATH": paths}, **pipes)
     return bytes.fromhex(process.stdout.readline()), process
 
 
@@ -210,29 +215,30 @@ _own = functools.cache(start)
 
 @functools.cache
 def forker(*preloaded: str) -> bytes:
-    """The address of what forks programs that find so much imported, or will in some seconds."""
+    """Returns the address of a forker whose programs find the given modules imported. The forker may still be importing
+    them."""
     base = next((item for item in (TENSORFLOW, BEAM) if preloaded[: len(item)] == item != preloaded), None)
     shared = os.environ.get(SHARED)
     first = forker(*base) if base else bytes.fromhex(shared) if shared else _own()[0]
     with _ask(first, {"preloaded": preloaded}, []) as answer:
-        return answer.recv(_MOST_BYTES)
+        return answer.recv(_MAX_MESSAGE_BYTES)
 
 
 def _listen() -> socket.socket:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listening.bind("")  # a name that the kernel chooses
-    listening.listen(_MOST_WAITING)
+    listening.bind("")  # the kernel chooses a name
+    listening.listen(_MAX_WAITING)
     return listening
 
 
 def _answer(listening: socket.socket) -> None:
-    """Forks, for each program that is asked for, a process that forks it, and says its id and how it ended; and for modules that programs
-    are to find imported, the first time, another that does the same for those."""
+    """Serves requests: forks a process for each program, which starts the program and reports its ID and exit code, and
+    forks another forker for each new set of modules."""
     others: dict[tuple[str, ...], bytes] = {}
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # child processes are not waited for
     while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:
         asked, _ = listening.accept()
-        data, given, *_ = socket.recv_fds(asked, _MOST_BYTES, _MOST_FILES)
+        data, given, *_ = socket.recv_fds(asked, _MAX_MESSAGE_BYTES, _MAX_FILES)
         if given and os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             listening.close()
@@ -240,7 +246,7 @@ def _answer(listening: socket.socket) -> None:
             if process_id == 0:
                 asked.close()
                 _become(json.loads(data), given)
-                return  # and end
+                return  # returns from `_answer`, so that the process ends
             for descriptor in given:
                 os.close(descriptor)
             asked.send(array.array("q", [process_id]))
@@ -268,17 +274,17 @@ def _answer(listening: socket.socket) -> None:
 def _preload(*names: str) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _show([sys.executable, __file__, *names])
-    gc.disable()  # which looks through what is imported again and again
+    gc.disable()  # the collector would search the imported objects again and again
     with _quiet():
         for name in names:
             importlib.import_module(name)
     gc.enable()
-    gc.freeze()  # what a program ends with need not look through all this
+    gc.freeze()  # so that the end of a program does not search the imported objects
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what TensorFlow says as it is imported."""
+    """Context manager that suppresses the messages of TensorFlow during its import."""
     before = os.dup(2)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
@@ -290,16 +296,17 @@ def _quiet() -> Iterator[None]:
 
 
 def _become(asked: dict, given: list[int]) -> None:
-    """Runs a program, as the interpreter does."""
-    assert len(given) == len(asked["numbers"]), f"{len(asked['numbers'])} files; expected at most {_MOST_FILES}"
+    """Runs a program in this process as the interpreter would."""
+    assert len(given) == len(asked["numbers"]), f"{len(asked['numbers'])} files; expected at most {_MAX_FILES}"
     above = max([*given, *asked["numbers"]]) + 1
-    kept = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in given]  # where none is in the place of another
+    # above all numbers in use, so that no descriptor is overwritten
+    kept = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in given]
     for descriptor in given:
         os.close(descriptor)
     for descriptor, number in zip(kept, asked["numbers"]):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's is ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
     if asked["leads"]:
         os.setsid()
     os.chdir(asked["cwd"])
@@ -325,26 +332,29 @@ def _become(asked: dict, given: list[int]) -> None:
 
 
 def _show(command: list[str]) -> None:
-    """Lets this process's command line, as others see it, be that one, as far as there is room."""
-    of_state = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # from the third field on
+    """Replaces the command line of this process, as other processes see it, as far as it fits."""
+    of_state = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # fields from the third one on
     start, end = int(of_state[48 - 3]), int(of_state[49 - 3])
     ctypes.memmove(start, os.fsencode("\0".join(command))[: end - start - 1].ljust(end - start, b"\0"), end - start)
 
 
 @contextlib.contextmanager
 def _quick_end() -> Iterator[None]:
-    """A program's end: threads are waited for, what is registered for then is called, and what it printed is written. Then it is over: to
-    take apart all that was imported takes ten times as long as a small program. One that an error ends does that."""
+    """Context manager that ends the process after waiting for threads, running exit functions and flushing output.
+
+    Destroying all imported objects would take ten times as long as a small program. A process with an uncaught exception
+    ends as usual.
+    """
     codes: list[int] = []
 
     def leave() -> None:
         for code in codes:
-            with contextlib.suppress(OSError, ValueError):  # which the interpreter has its own way to tell of
+            with contextlib.suppress(OSError, ValueError):  # the interpreter reports these errors itself
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(code & 0xFF)
 
-    atexit.register(leave)  # before any other: it is called last
+    atexit.register(leave)  # registered first, so that it is called last
     try:
         yield
         codes.append(0)

@@ -1,4 +1,5 @@
-"""The command in processes that are forked off one that has imported Beam already: so a test can start, and kill, many of them in a minute."""
+"""Runs `recordmill` in processes forked from one that has imported Beam, so that a test can start and kill many runs
+per minute."""
 
 import importlib
 import itertools
@@ -11,13 +12,12 @@ from forked_python import BEAM, ForkedPython
 
 
 class ForkedRun(ForkedPython):
-    """A run of `recordmill`, the leader of a session with its light processes in it.
-
+    """A run of `recordmill`, which is the leader of a session with its worker processes.
     Args:
-        *arguments: Of the command line.
-        signalled: NUMBER:MODULE:FUNCTION:CALL: the signal that the run sends itself as it calls a function for the CALLth time; a
-            SIGKILL goes to all its processes.
-        num_light: Its light processes, which are forked off it.
+        *arguments: Arguments of the command line.
+        signalled: NUMBER:MODULE:FUNCTION:CALL. The run sends itself the signal NUMBER in call number CALL of the function.
+            SIGKILL is sent to all of its processes.
+        num_light: Number of worker processes, which are forked from the run.
     """
 
     def __init__(self, *arguments: str, signalled: str = "", num_light: int = 1) -> None:
@@ -26,23 +26,23 @@ class ForkedRun(ForkedPython):
         self._told: str | None = None
 
     def kill(self) -> None:
-        """`kill -9`, of all its processes."""
+        """Kills all processes of the run with SIGKILL."""
         try:
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:  # it leads none yet, or is over
+        except ProcessLookupError:  # the run has not created its session yet, or has ended
             super().kill()
 
     def reported(self) -> str:
-        """What it has said on both of its outputs, once it is over."""
+        """Waits for the end, and returns both standard output and standard error."""
         if self._told is None:
             _, self._told = self.communicate()
         return self._told
 
 
 def run_here() -> None:
-    """What such a process does."""
+    """Runs the command in the forked process."""
     signalled, num_light, *arguments = sys.argv[1:]
-    os.dup2(2, 1)  # a file: it takes whatever is said before anybody reads it
+    os.dup2(2, 1)  # standard error is a file, which accepts any amount of output
     from beam_pipelines import __main__ as command
     from beam_pipelines.runners import local
 

@@ -1,6 +1,7 @@
-"""Light processes that are forked off the process that starts them, in programs that find this module imported.
+"""Forks worker processes from the process that starts them, in programs that import this module.
 
-For programs that `forked_python` runs: they have imported already what a light process would take half the time of a small run to import.
+Programs of `forked_python` have already imported the modules of a worker process, whose import would take half the time
+of a small run.
 """
 
 import os
@@ -14,14 +15,12 @@ from beam_pipelines.sources import part_listing  # noqa: F401
 
 
 class Forked:
-    """What `WorkerProcess` asks of `subprocess.Popen`.
-
+    """Replaces `subprocess.Popen` for `WorkerProcess`.
     Args:
-        command: The command line of a light process; of it only the modules count that it imports.
-
+        command: Command line of a worker process, of which only the names of modules are used.
     Attributes:
-        pid: Its process id.
-        stdin, stdout: Its pipes.
+        pid: Process ID.
+        stdin, stdout: Pipes.
     """
 
     def __init__(self, command: list[str], **unused: object) -> None:
@@ -32,7 +31,8 @@ class Forked:
             try:
                 os.dup2(read_in, 0)
                 os.dup2(write_out, 1)
-                os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # those of its siblings too, whose end would not reach them
+                # also the pipes of other workers, which would otherwise stay open
+                os.closerange(3, os.sysconf("SC_OPEN_MAX"))
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 worker_process.run_child(command[5:])
             finally:
@@ -43,11 +43,11 @@ class Forked:
         self._code: int | None = None
 
     def poll(self) -> int | None:
-        """How it has ended, if it has."""
+        """Returns the exit code, or None if the process is still running."""
         return self._wait(os.WNOHANG)
 
     def wait(self) -> int:
-        """Waits for its end, and returns how it has ended."""
+        """Waits for the end, and returns the exit code."""
         return self._wait(0)
 
     def kill(self) -> None:

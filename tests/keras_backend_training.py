@@ -1,9 +1,10 @@
-"""Keras around the data, on the backend that KERAS_BACKEND says; as a script, as a process has one backend.
+"""Trains Keras models on a prepared dataset with the backend in KERAS_BACKEND. It is a script because a process has one
+backend.
 
     KERAS_BACKEND=jax python keras_backend_training.py DATASET FOLDER IMAGES [ANALYSED_DATASET]
 """
 
-from __future__ import annotations  # which say what imports TensorFlow
+from __future__ import annotations  # annotations would import TensorFlow
 
 import os
 import pathlib
@@ -19,7 +20,8 @@ OPTIONS = {"batch_size": 8, "image_size": SIZE, "seed": 0}
 
 
 def check_layers(images: np.ndarray, path: pathlib.Path) -> None:
-    """Layers on images, uint8 [batch, height, width, 3], without TensorFlow: they normalise, vary them in training, and are saved and loaded."""
+    """Checks that layers normalize and augment uint8 images [batch, height, width, 3] without TensorFlow, and can be
+    trained, saved and loaded."""
     from tf_input.dataset_format import Feature
     from tf_input.decoding.layers import augmentation_layer, normalization_layer
 
@@ -44,7 +46,7 @@ def check_layers(images: np.ndarray, path: pathlib.Path) -> None:
 
 
 class Interrupt(keras.callbacks.Callback):
-    """Raises amid the second epoch."""
+    """Raises KeyboardInterrupt in the second epoch."""
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
@@ -62,18 +64,18 @@ def make_model(flowers: tf_input.PreparedDataset) -> keras.Model:
         flowers.normalization_layer(),
         keras.layers.AveragePooling2D(4),
         keras.layers.Flatten(),
-        # On torch it draws from torch's own generator, which is no variable of the model.
+        # On torch, dropout uses a global generator, whose state is not part of a checkpoint.
         *[keras.layers.Dropout(0.2)] * (keras.backend.backend() != "torch"),
         keras.layers.Dense(3, activation="softmax"),
     ]
     model = keras.Sequential(layers)
-    # As it is by default, but for torch, which would compile for minutes.
+    # Compilation is only the default for JAX here; torch would compile for minutes.
     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"], jit_compile=keras.backend.backend() == "jax")
     return model
 
 
 class Batches(keras.callbacks.Callback):
-    """Counts what `fit` trains with, in all epochs."""
+    """Counts the batches of all epochs of `fit`."""
 
     count = 0
 
@@ -81,20 +83,20 @@ class Batches(keras.callbacks.Callback):
         self.count += 1
 
 
-def steps_of(model: keras.Model) -> int:
-    """What its optimizer has made."""
+def num_optimizer_steps(model: keras.Model) -> int:
+    """Returns the number of optimizer steps."""
     return int(keras.ops.convert_to_numpy(model.optimizer.iterations))
 
 
-def check_steps_of_a_rest(flowers: tf_input.PreparedDataset) -> None:
-    """Without a callback of ours, begun amid an epoch, or at its beginning: as many steps as batches, in passes of one length."""
+def check_fit_from_start_step(flowers: tf_input.PreparedDataset) -> None:
+    """Checks that `fit` from a start step makes one optimizer step per batch, in epochs of equal length."""
     model, batches = make_model(flowers), Batches()
     for start_step in (0, 5):
         train = flowers.batches("train", augment=True, start_step=start_step, **OPTIONS)
-        batches.count, before = 0, steps_of(model)
+        batches.count, before = 0, num_optimizer_steps(model)
         model.fit(train, epochs=2, callbacks=[batches], verbose=0)
         expected = 2 * (NUM_BATCHES - start_step)
-        assert (len(train), batches.count, steps_of(model) - before) == (expected // 2, expected, expected), start_step
+        assert (len(train), batches.count, num_optimizer_steps(model) - before) == (expected // 2, expected, expected), start_step
 
 
 def fit(flowers: tf_input.PreparedDataset, folder: pathlib.Path, *callbacks: keras.callbacks.Callback) -> keras.Model:
@@ -108,26 +110,26 @@ def fit(flowers: tf_input.PreparedDataset, folder: pathlib.Path, *callbacks: ker
 
 
 def check_mix(flowers: tf_input.PreparedDataset) -> None:
-    """Batches of a mix, and the same as a sequence."""
+    """Checks that training with a mix and with the same mix as a sequence gives equal weights."""
     parts = {kind: (flowers, "train", share, {"where": f"label {kind} 'cow'"}) for kind, share in (("==", 1), ("!=", 2))}
     options, trained = {"augment": True, **OPTIONS}, []
     for data in (tf_input.mix(parts, stop=6, **options), tf_input.Sequence(tf_input.Mixture(parts, stop=6), workers=1, **options)):
         model = make_model(flowers)
         model.fit(data, epochs=1, shuffle=False, verbose=0)
-        assert steps_of(model) == len(data) == 6
+        assert num_optimizer_steps(model) == len(data) == 6
         trained.append(model.get_weights())
     for item, other in zip(*trained, strict=True):
         np.testing.assert_allclose(item, other, rtol=1e-5, atol=1e-6)
 
 
 def loop_in_jax(flowers: tf_input.PreparedDataset, folder: pathlib.Path, stop_at: tuple[int, int] | None = None) -> list[np.ndarray]:
-    """A training without `fit`, whose variables are a tuple between its steps; returns weights."""
+    """Trains without `fit`, with the variables in a tuple, until `stop_at` if given. Returns the weights."""
     import jax
 
     model, optimizer = make_model(flowers), keras.optimizers.Adam()
     train, variables = flowers.batches("train", augment=True, **OPTIONS), (model.trainable_variables, model.non_trainable_variables)
 
-    def keep() -> None:
+    def copy_state_to_variables() -> None:
         for variable, value in zip((*variables[0], *variables[1], *optimizer.variables), jax.tree.leaves(state), strict=True):
             variable.assign(value)
 
@@ -142,7 +144,7 @@ def loop_in_jax(flowers: tf_input.PreparedDataset, folder: pathlib.Path, stop_at
         trainable, of_optimizer = optimizer.stateless_apply(of_optimizer, gradients, trainable)
         return trainable, others, of_optimizer
 
-    checkpoint = tf_input.Checkpoint(folder, model, train, optimizer=optimizer, save_freq=4, before_save=keep)
+    checkpoint = tf_input.Checkpoint(folder, model, train, optimizer=optimizer, save_freq=4, before_save=copy_state_to_variables)
     state = tuple([item.value for item in group] for group in (*variables, optimizer.variables))
     for epoch in checkpoint.epochs(2):
         for images, labels in checkpoint.batches(train.as_numpy_iterator()):
@@ -153,7 +155,7 @@ def loop_in_jax(flowers: tf_input.PreparedDataset, folder: pathlib.Path, stop_at
 
 
 def export_transformed(directory: str, path: pathlib.Path) -> None:
-    """A model that learns from what a transform gives becomes a graph of TensorFlow; TensorFlow Transform is not needed."""
+    """Trains a model on transformed features, and exports it for serving without TensorFlow Transform."""
     flowers = tf_input.open(directory)
     train = flowers.batches("train", batch_size=16, transform=True, seed=0)
     layers = [keras.Input(train.element_spec[0].shape[1:]), keras.layers.Flatten(), keras.layers.Dense(3)]
@@ -173,7 +175,7 @@ def main(directory: str, folder: pathlib.Path, images: str, analysed: str = "") 
     flowers = tf_input.open(directory)
     valid = flowers.batches("validation", **OPTIONS)
     complete = fit(flowers, folder / "whole")
-    assert steps_of(complete) == 2 * NUM_BATCHES
+    assert num_optimizer_steps(complete) == 2 * NUM_BATCHES
     loss, accuracy = complete.evaluate(valid, verbose=0)
     predicted = complete.predict(valid, verbose=0)
     labels = np.concatenate([y for _, y in flowers.as_numpy("validation", **OPTIONS)])
@@ -183,24 +185,24 @@ def main(directory: str, folder: pathlib.Path, images: str, analysed: str = "") 
     np.testing.assert_allclose(actual["output"], predicted, rtol=1e-5, atol=1e-6)
     assert abs((actual["predicted"] == actual["label"]).mean() - accuracy) < 1e-6
 
-    check_steps_of_a_rest(flowers)
+    check_fit_from_start_step(flowers)
     check_mix(flowers)
     fit(flowers, folder / "parts", Interrupt())
     assert [path.name for path in (folder / "parts").iterdir()] == ["checkpoint-00000001-00000004.npz"]
     resumed = fit(flowers, folder / "parts")
-    assert steps_of(resumed) == 2 * NUM_BATCHES
+    assert num_optimizer_steps(resumed) == 2 * NUM_BATCHES
     for item, other in zip(resumed.get_weights(), complete.get_weights()):
         np.testing.assert_allclose(item, other, rtol=1e-5, atol=1e-6)
 
     train = tf_input.Sequence(flowers, "train", augment=True, workers=2, **OPTIONS)
     model = make_model(flowers)
     history = model.fit(train, validation_data=valid, epochs=2, shuffle=False, verbose=0).history
-    assert len(history["val_loss"]) == 2 and train.epoch == 2 and steps_of(model) == 2 * NUM_BATCHES
-    # The same batches as whole's, in the same epochs.
+    assert len(history["val_loss"]) == 2 and train.epoch == 2 and num_optimizer_steps(model) == 2 * NUM_BATCHES
+    # The sequence has the same batches in the same epochs.
     for item, other in zip(model.get_weights(), complete.get_weights()):
         np.testing.assert_allclose(item, other, rtol=1e-5, atol=1e-6)
     if keras.backend.backend() == "jax":
-        expected = loop_in_jax(flowers, folder / "whole loop")
+        expected = loop_in_jax(flowers, folder / "complete loop")
         loop_in_jax(flowers, folder / "loop", stop_at=(1, 6))
         assert [path.name for path in (folder / "loop").iterdir()] == ["checkpoint-00000001-00000004.npz"]
         for item, other in zip(loop_in_jax(flowers, folder / "loop"), expected, strict=True):

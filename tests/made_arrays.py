@@ -1,4 +1,4 @@
-"""Arrays in files, and what a source of them lists: what the tests of `arrays` and `fixed_length` feed on."""
+"""Writes array files and lists them, for the tests of the sources `arrays` and `fixed_length`."""
 
 import gzip
 import os
@@ -21,7 +21,7 @@ _IDX_TYPES = {"uint8": 0x08, "int8": 0x09, "int16": 0x0B, "int32": 0x0C, "float3
 
 
 def idx_file(array: np.ndarray) -> bytes:
-    """An array as an IDX file."""
+    """Returns an array in the IDX file format."""
     header = struct.pack(">HBB", 0, _IDX_TYPES[array.dtype.name], array.ndim) + struct.pack(
         f">{array.ndim}I", *array.shape
     )
@@ -33,12 +33,12 @@ def gzipped(data: bytes) -> bytes:
 
 
 def make_pixels(num: int, *shape: int, seed: int = 0) -> np.ndarray:
-    """uint8 [num, *shape]: noise."""
+    """Returns random pixels, uint8 [num, *shape]."""
     return np.random.default_rng(seed).integers(0, 256, (num, *shape), dtype=np.uint8)
 
 
 class Listed:
-    """A whole listing, part by part, each by a source of its own as on workers."""
+    """Lists all parts of a source, each with a new source object, as workers do."""
 
     def __init__(self, make: Callable[..., Source], path: os.PathLike[str] | str, **options: Any) -> None:
         self.spool_directory = f"{os.fspath(path).rstrip('/')}.spool"
@@ -64,7 +64,7 @@ class Listed:
         return [image for image in self.images if image.split == split]
 
     def pixels(self, images: list[InputRecord] | None = None) -> np.ndarray:
-        """[n, height, width, channels], read where the pointers say."""
+        """Returns pixels [n, height, width, channels], read from the listed files or the spool."""
         reader = SpoolReader(self.spool_directory)
         pixels = []
         for image in self.images if images is None else images:
@@ -82,7 +82,7 @@ class Listed:
 
 
 def assert_refused(make: Callable[..., Source], path: pathlib.Path, expected: str, **options: Any) -> None:
-    """The run is refused, with one line that has the expected words in it."""
+    """Checks that a listing fails with a one-line message that contains `expected`."""
     with pytest.raises(UserError) as caught:
         Listed(make, path, **options)
     message = str(caught.value)

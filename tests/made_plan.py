@@ -1,4 +1,4 @@
-"""One split of an input, listed and planned without Beam, whose shards a test then writes."""
+"""Lists and plans an input with one split without Beam, so that tests can write its shards."""
 
 import pathlib
 from typing import Any, Mapping, Sequence
@@ -18,13 +18,12 @@ from made_references import list_input, make_config, make_references, plan_witho
 
 class PlannedInput:
     """Files below `in`, and the plan of their shards below `out.incomplete`.
-
     Args:
-        directory: Of all of it.
-        files: Path -> contents.
-        images: What is listed; None: what the listing finds, which are class folders.
-        num_shards: Of the one split.
-        **options: Of the configuration.
+        directory: Directory for the input and the output.
+        files: Contents by path.
+        images: Listed inputs. None lists the files as class folders.
+        num_shards: Number of shards of the split.
+        **options: Options of the configuration.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class PlannedInput:
         self.out = pathlib.Path(self.config.working_directory)
 
     def keys(self, shard: PlannedShard | None = None) -> list[str]:
-        """Of a shard, in its order."""
+        """Returns the keys of a shard in order."""
         return [key.decode() for key in read_planned_shard(self.config, shard or self.shards[0]).keys]
 
     def write_parts(self, num_parts: int = 1, shard: PlannedShard | None = None) -> list[WrittenPart]:
@@ -62,6 +61,6 @@ class PlannedInput:
         return finish_shard(self.context, shard or self.shards[0], self.write_parts(num_parts, shard))
 
     def files(self) -> dict[str, bytes]:
-        """Name -> contents of what lies in the working directory, but for what is scratch."""
+        """Returns the contents of the files in the working directory by name, without scratch files."""
         actual = {str(path.relative_to(self.out)): path.read_bytes() for path in sorted(self.out.rglob("*")) if path.is_file()}
         return {name: data for name, data in actual.items() if name.split("/")[0] not in ("plan", "spool", "done", "progress")}

@@ -1,4 +1,4 @@
-"""Datasets of any schema, written record by record with TensorFlow: what the tests of the reader feed on."""
+"""Writes datasets of any schema record by record with TensorFlow, for the tests of the reader."""
 
 import io
 import pathlib
@@ -29,7 +29,8 @@ Values = Mapping[str, Any]
 
 
 def example(stored: Mapping[str, Any]) -> bytes:
-    """A serialized example: each value is bytes, a str, a number, or many of one of these; floats where one is a float."""
+    """Returns a serialized example. Values are bytes, strings, numbers or lists of them; a list with a float is stored
+    as floats."""
     return tf.train.Example(
         features=tf.train.Features(feature={name: _feature(value) for name, value in stored.items()})
     ).SerializeToString(deterministic=True)
@@ -37,7 +38,7 @@ def example(stored: Mapping[str, Any]) -> bytes:
 
 def _feature(value: Any) -> tf.train.Feature:
     if isinstance(value, (list, tuple)) and not value:
-        return tf.train.Feature()  # none, of no type
+        return tf.train.Feature()  # an empty feature without a type
     values = [value] if isinstance(value, (bytes, str)) else np.asarray(value).reshape(-1).tolist()
     if any(isinstance(entry, (bytes, str)) for entry in values):
         data = [element.encode() if isinstance(element, str) else element for element in values]
@@ -65,15 +66,14 @@ def write_dataset(
     num_shards: int = 1,
 ) -> tf_input.PreparedDataset:
     """Writes a dataset and opens it.
-
     Args:
-        directory: Where; it need not exist.
-        schema: Features, in any order.
-        splits: Split -> the values of each example, by feature.
-        targets: What is to be predicted.
-        statistics: What `statistics.json` says beside the images' sizes.
-        image_sizes: Smallest and largest height, smallest and largest width; None: unknown.
-        num_shards: Of each split.
+        directory: Directory of the dataset, which is created.
+        schema: Features in any order.
+        splits: Values of each example by feature, for each split.
+        targets: Names of the target features.
+        statistics: Content of `statistics.json` in addition to the image sizes.
+        image_sizes: (minimum, maximum) of the height and of the width, or None if unknown.
+        num_shards: Number of shards of each split.
     """
     features = tuple(sorted(schema, key=lambda feature: feature.name))
     shards = {}
@@ -101,7 +101,7 @@ def write_dataset(
 
 
 def _serialize(features: Sequence[Feature], values: Values) -> bytes:
-    """Every feature as the kind says that it is stored, never by what a value looks like."""
+    """Serializes each feature with the type of its kind instead of the type of its value."""
     convert = {"bytes": lambda value: value, "int64": _integers, "float": _floats}
     return example({feature.name: convert[FEATURE_KINDS[feature.kind]](values[feature.name]) for feature in features})
 
@@ -115,7 +115,7 @@ def _floats(value: Any) -> np.ndarray:
 
 
 def encode_mask(mask: np.ndarray) -> bytes:
-    """A grey PNG of 8 bits, or of 16 where the array has them."""
+    """Returns a grey PNG of 8 bits, or of 16 bits for uint16 arrays."""
     encoded = io.BytesIO()
     Image.fromarray(mask).save(encoded, "PNG")
     return encoded.getvalue()

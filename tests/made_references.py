@@ -1,4 +1,4 @@
-"""References as a listing makes them, and a plan made of them without Beam."""
+"""Creates references like a listing, and plans them without Beam."""
 
 import pathlib
 from collections import defaultdict
@@ -29,7 +29,7 @@ from tf_input.dataset_format import Feature
 
 
 def make_config(directory: pathlib.Path, **options: Any) -> PrepareJob:
-    """Of a run that works below a directory, where its scratch directory is there."""
+    """Returns the configuration of a run below a directory, and creates its scratch directory."""
     defaults = {"input": "in", "output": str(directory / "out"), "name": "made", "source": SourceConfig("image_folder")}
     config = PrepareJob(**{**defaults, **options})
     pathlib.Path(config.scratch_directory).mkdir(parents=True, exist_ok=True)
@@ -37,13 +37,13 @@ def make_config(directory: pathlib.Path, **options: Any) -> PrepareJob:
 
 
 def make_references(images: Sequence[InputRecord], config: PrepareJob, features: Sequence[Feature] = ()) -> References:
-    """As the listing makes them of a source with these features."""
+    """Returns the references that the listing of a source with these features creates."""
     with value_writer(config.spool_directory) as values:
         return ReferenceMaker(config, features).make(images, values, ListedPart())
 
 
 def list_parts(source: Source, parts: Iterable[str]) -> tuple[list[InputRecord | DeadLetter], ListedPart]:
-    """The inputs of some parts of a source, and what was found of them, merged."""
+    """Lists parts of a source, and returns the inputs and the merged results of the parts."""
     inputs, merged = [], ListedPart()
     for part in parts:
         actual = ListedPart()
@@ -54,7 +54,7 @@ def list_parts(source: Source, parts: Iterable[str]) -> tuple[list[InputRecord |
 
 
 def list_input(config: PrepareJob) -> tuple[list[References], list[DeadLetter], Listing]:
-    """Lists the configuration's input, as workers do it."""
+    """Lists the input of a configuration as workers do."""
     batches, dead_letters, merged = [], [], ListedPart()
     source = open_to_list(config)
     for part in source.parts():
@@ -67,12 +67,12 @@ def list_input(config: PrepareJob) -> tuple[list[References], list[DeadLetter], 
 
 
 def count_keys(batches: Iterable[References]) -> dict[str, np.ndarray]:
-    """Of all of them, as the plan has it."""
+    """Returns the merged key counts of all batches, as the plan uses them."""
     return merge_counts(counts_of_parts(batches))
 
 
 def counts_of_parts(batches: Iterable[References]) -> list[dict[str, bytes]]:
-    """As the listing counts them, in as many parts as there are batches."""
+    """Returns the key counts of each batch, as if each batch were one part of the listing."""
     parts = []
     for batch in batches:
         counts = KeyCounts()
@@ -83,8 +83,8 @@ def counts_of_parts(batches: Iterable[References]) -> list[dict[str, bytes]]:
     return parts
 
 
-def keep(address: Any, arrived: list) -> list:
-    """What a good runner makes of what it groups: another order."""
+def reverse(address: Any, arrived: list) -> list:
+    """Returns grouped values in another order, as a runner may do."""
     return arrived[::-1]
 
 
@@ -92,11 +92,12 @@ def plan_without_beam(
     batches: Sequence[References],
     num_shards: Mapping[str, int],
     config: PrepareJob,
-    meddle_block: Callable[[int, list], list] = keep,
-    meddle_shard: Callable[[tuple[str, int], list], list] = keep,
+    change_block: Callable[[int, list], list] = reverse,
+    change_shard: Callable[[tuple[str, int], list], list] = reverse,
     block_references: int = 1 << 19,
 ) -> tuple[list[PlannedShard], Collisions, ShufflePlan]:
-    """What GlobalShuffle does after the sample, with a runner's hand in what it groups."""
+    """Does the work of GlobalShuffle after its sample. The functions `change_block` and `change_shard` change grouped
+    values like a runner."""
     with mock.patch("beam_pipelines.shuffle.ranks.BLOCK_REFERENCES", block_references):
         plan = plan_shuffle(count_keys(batches), num_shards)
     blocks, shards, collisions = defaultdict(list), defaultdict(list), []
@@ -104,10 +105,10 @@ def plan_without_beam(
         for block, spool_range in route_to_blocks(write_run([batch], config.spool_directory), plan):
             blocks[block].append(spool_range)
     for block, chunks in blocks.items():
-        for output in cut_shards((block, meddle_block(block, chunks)), plan, config):
+        for output in cut_shards((block, change_block(block, chunks)), plan, config):
             if isinstance(output, beam.pvalue.TaggedOutput):
                 collisions.append(output.value)
             else:
                 shards[output[0]].append(output[1])
-    planned = [join_shard((address, meddle_shard(address, chunks)), plan, config) for address, chunks in shards.items()]
+    planned = [join_shard((address, change_shard(address, chunks)), plan, config) for address, chunks in shards.items()]
     return sorted(planned), Collisions.merge(collisions), plan

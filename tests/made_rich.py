@@ -1,4 +1,5 @@
-"""A dataset with all that can belong to an image, made once for the tests of several modules."""
+"""Provides a dataset with every kind of feature that belongs to an image, which is made once for several test modules.
+"""
 
 import json
 import pathlib
@@ -15,7 +16,7 @@ NAMES = ("red", "green", "blue")
 
 
 def analyzed_rich(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The directory: objects, masks, several classes, numbers, text and weights, all in train, with the default preprocessing."""
+    """Returns an analyzed dataset with objects, masks, several labels, numbers, text and weights, all in `train`."""
     return make_once(tmp_path_factory, "rich", _make)
 
 

@@ -1,4 +1,4 @@
-"""Shards with their indexes, made without the writer: for the tests of who reads records by their numbers."""
+"""Writes shards with indexes without the shard writer, for tests of reading records by number."""
 
 import pathlib
 import struct
@@ -15,13 +15,13 @@ def masked(data: bytes) -> int:
 
 
 def frame(data: bytes) -> bytes:
-    """A record as it lies in a TFRecord file."""
+    """Returns a record framed as in a TFRecord file."""
     length = struct.pack("<Q", len(data))
     return length + struct.pack("<I", masked(length)) + data + struct.pack("<I", masked(data))
 
 
 def write_shard(folder: pathlib.Path, name: str, records: Sequence[bytes]) -> ShardInfo:
-    """Writes `NAME` and `NAME.idx`."""
+    """Writes a shard `NAME` and its index `NAME.idx`."""
     frames = [frame(data) for data in records]
     offsets = [sum(map(len, frames[:index])) for index in range(len(frames))]
     contents = b"".join(frames)
@@ -34,12 +34,12 @@ def write_shard(folder: pathlib.Path, name: str, records: Sequence[bytes]) -> Sh
 
 
 def fingerprint_of(frames: Sequence[bytes]) -> Fingerprint:
-    """The stored data checksums of the first and the last record."""
+    """Returns the stored data checksums of the first and the last record."""
     return tuple(struct.unpack("<I", item[-4:])[0] for item in (frames[0], frames[-1])) if frames else (0, 0)
 
 
 def flip(path: pathlib.Path, bit: int) -> None:
-    """Turns one bit of a file."""
+    """Flips one bit of a file."""
     contents = bytearray(path.read_bytes())
     contents[bit // 8] ^= 1 << bit % 8
     path.write_bytes(contents)

@@ -1,4 +1,5 @@
-"""Sources of every kind with the same few pictures, and what has to stand beside each of them once they are prepared."""
+"""Writes the same images as sources of every format, with the expected features of each image after `recordmill
+prepare`."""
 
 import csv
 import gzip
@@ -25,16 +26,16 @@ SIDE = 16
 PICTURES = [picture(seed, (SIDE, SIDE)) for seed in range(NUM)]
 PNGS = [encode(pixels, "PNG") for pixels in PICTURES]
 GREYS = [pixels[..., 0] for pixels in PICTURES]
-# Other images beside these, of other sizes.
+# A second image for each example, of another size.
 RIGHTS = [picture(NUM + seed, (SIDE - 4, SIDE + seed % 5)) for seed in range(NUM)]
 CLASSES = ("ant", "bee", "cow")
-# What belongs to each picture, in the terms of a table.
+# Fields of each image as a table row.
 ROWS = [
     {
         "file_name": f"pictures/{index:02d}.png",
         "class": CLASSES[index % 3],
         "number": index % 3,
-        "tags": [name for iterator_state, name in enumerate(CLASSES) if index >> iterator_state & 1],
+        "tags": [name for class_index, name in enumerate(CLASSES) if index >> class_index & 1],
         "weather": ("sun", "rain")[index % 2],
         "ground": ("mud", "sand", "snow")[index % 3],
         "age": index / 8,
@@ -48,28 +49,27 @@ ROWS = [
         "mask_path": f"masks/{index:02d}.png",
         "heat_path": f"heat/{index:02d}.npy",
         "right_path": f"right/{index:02d}.png",
-        **{name: int(bool(index >> iterator_state & 1)) for iterator_state, name in enumerate(CLASSES)},
+        **{name: int(bool(index >> class_index & 1)) for class_index, name in enumerate(CLASSES)},
     }
     for index in range(NUM)
 ]
 MASKS = [np.where(pixels[..., 1] > 128, np.uint8(index), np.uint8(255)) for index, pixels in enumerate(PICTURES)]
 HEATS = [np.full((4, 4, 2), index, np.float32) + np.arange(32, dtype=np.float32).reshape(4, 4, 2) for index in range(NUM)]
-# In pixels: (ymin, xmin, ymax, xmax, class); some pictures have none.
+# Boxes in pixels: (ymin, xmin, ymax, xmax, class). Some images have none.
 OBJECTS = [[(index % 8, 2, 8 + index % 8, 4 + k, CLASSES[k]) for k in range(index % 4 % 3)] for index in range(NUM)]
 
 Values = Mapping[str, Any]
 
 
 class Case(NamedTuple):
-    """One source and one task.
-
+    """A source format with a task.
     Attributes:
-        write: Writes the source into a folder and returns what --input is, below it.
-        options: Of the command.
-        expected: Picture's index -> feature -> what its record holds; class labels by name.
-        targets: What a model is to predict.
-        grey: The pictures are.
-        has_splits: The source names them.
+        write: Function that writes the source into a directory, and returns the path of --input below it.
+        options: Options of `recordmill prepare`.
+        expected: Function from the index of an image to the expected features of its example, with class labels by name.
+        targets: Names of the target features.
+        grey: Whether the images are grey.
+        has_splits: Whether the source has splits.
     """
 
     write: Callable[[pathlib.Path], str]
@@ -81,13 +81,13 @@ class Case(NamedTuple):
 
     @property
     def command(self) -> list[str]:
-        """The options, with those of a dataset of two splits and several shards."""
+        """Returns the options, together with options for two splits and several shards."""
         splits = [] if self.has_splits else ["--splits=train=0.5,test=0.5"]
         return [*self.options, *splits, "--name=made", "--num_shards=5"]
 
 
 class MadeCase(NamedTuple):
-    """Where a case's files lie, what its --input is, and its dataset. None of it may be changed."""
+    """The directory of a case, the path of its input and its dataset. Tests must not change the files."""
 
     folder: pathlib.Path
     source: pathlib.Path
@@ -95,7 +95,7 @@ class MadeCase(NamedTuple):
 
 
 def made_case(tmp_path_factory: pytest.TempPathFactory, name: str) -> MadeCase:
-    """A case by its name, prepared once for all tests, by light processes."""
+    """Prepares a case once for all tests in worker processes, and returns it."""
 
     def make(root: pathlib.Path) -> pathlib.Path:
         source = root / "in" / CASES[name].write(root / "in")
@@ -122,7 +122,7 @@ def write_pictures(root: pathlib.Path) -> None:
 
 
 def plain(row: Values) -> dict:
-    """As a CSV cell has it."""
+    """Returns a row with lists joined as in a CSV cell."""
     return {name: "|".join(value) if isinstance(value, list) else value for name, value in row.items()}
 
 
@@ -148,16 +148,16 @@ def write_parquet(root: pathlib.Path) -> str:
 
 
 def write_embedded(root: pathlib.Path) -> str:
-    """As Hugging Face's datasets stores images in Parquet."""
+    """Writes images into Parquet as Hugging Face Datasets does."""
     root.mkdir(parents=True)
     images = [{"bytes": data, "path": f"{index}.png"} for index, data in enumerate(PNGS)]
-    rights = [encode(pixels, "PNG") for pixels in RIGHTS]  # bare bytes, as they come too
+    rights = [encode(pixels, "PNG") for pixels in RIGHTS]  # images can also be stored as plain bytes
     pq.write_table(pa.table({"image": images, "label": [row["class"] for row in ROWS], "right": rights}), root / "train.parquet")
     return "train.parquet"
 
 
 def write_hugging_face(root: pathlib.Path) -> str:
-    """ImageFolder with metadata in split folders."""
+    """Writes an ImageFolder of Hugging Face with metadata in split folders."""
     for split in ("train", "test"):
         rows = [(index, row) for index, row in enumerate(ROWS) if (index % 5 == 0) == (split == "test")]
         write_files(root / split, {f"{index}.png": PNGS[index] for index, _ in rows})
@@ -206,7 +206,7 @@ def write_coco(root: pathlib.Path) -> str:
                 }
             )
     images = [{"id": i, "file_name": f"{i:02d}.png", "height": SIDE, "width": SIDE} for i in range(NUM)]
-    categories = [{"id": 10 + iterator_state, "name": name} for iterator_state, name in enumerate(CLASSES)]
+    categories = [{"id": 10 + class_index, "name": name} for class_index, name in enumerate(CLASSES)]
     content = {"annotations": annotations, "images": images, "categories": categories[::-1]}
     (root / "instances.json").write_text(json.dumps(content))
     return "instances.json"
@@ -365,7 +365,7 @@ def of_column(name: str, feature: str = "label") -> Callable[[int], Values]:
 
 
 def drawn(index: int) -> Values:
-    """The outlines as rectangles, smaller ones over larger ones."""
+    """Returns outlines drawn as rectangles, with smaller ones over larger ones."""
     mask = np.zeros((SIDE, SIDE), np.uint8)
     for ymin, xmin, ymax, xmax, name in sorted(OBJECTS[index], key=lambda o: -(o[2] - o[0]) * (o[3] - o[1])):
         mask[ymin:ymax, xmin:xmax] = 1 + CLASSES.index(name)
@@ -440,7 +440,7 @@ CASES = {
     "fixed_length, multi-label": Case(
         write_fixed_length,
         [*FIXED, "--label=flags:multi_label"],
-        lambda i: {"label": [str(iterator_state) for iterator_state in range(3) if i >> iterator_state & 1]},
+        lambda i: {"label": [str(class_index) for class_index in range(3) if i >> class_index & 1]},
     ),
     "tfrecord slim gzip, class": Case(write_tfrecord(slim, "GZIP"), [], of_number),
     "tfrecord detection": Case(write_tfrecord(detection), [], of_objects("number"), ("objects",)),

@@ -1,4 +1,5 @@
-"""Object stores on loopback for tests and benchmarks: real servers in processes of their own, and a proxy that injects faults."""
+"""Runs object stores on loopback for tests and benchmarks: servers in separate processes, and a proxy that injects
+faults."""
 
 import atexit
 import contextlib
@@ -22,14 +23,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 class StoreServer(NamedTuple):
-    """One server.
-
+    """A server of an object store.
     Attributes:
         scheme: gs or s3.
-        url: Where it listens.
-        flags: Beam's options that lead there.
-        environment: What a process needs besides; the caller sets it.
-        process_id: Of the server.
+        url: URL of the server.
+        flags: Beam options that select the server.
+        environment: Environment variables that a client also needs; the caller sets them.
+        process_id: Process ID of the server.
     """
 
     scheme: str
@@ -39,7 +39,7 @@ class StoreServer(NamedTuple):
     process_id: int
 
     def make_bucket(self) -> str:
-        """A new, empty bucket: `gs://…` or `s3://…`."""
+        """Creates an empty bucket and returns its URL, `gs://…` or `s3://…`."""
         name = f"made-{uuid.uuid4().hex[:12]}"
         if self.scheme == "s3":
             request(self.url, "PUT", f"/{name}")
@@ -48,7 +48,7 @@ class StoreServer(NamedTuple):
         return f"{self.scheme}://{name}"
 
     def through(self, url: str) -> "StoreServer":
-        """The same server by way of a proxy."""
+        """Returns this server with the URL of a proxy."""
         return make_server(self.scheme, url, self.process_id)
 
 
@@ -72,7 +72,8 @@ def request(url: str, method: str, path: str, body: bytes = b"") -> bytes:
 
 @contextlib.contextmanager
 def store_server(scheme: str, num_objects: int = 0) -> Iterator[StoreServer]:
-    """Starts a server and ends it. For s3 it may begin with that many objects of one byte, in s3://many/folder/."""
+    """Starts a server, and ends it. A server of s3 can start with `num_objects` objects of one byte in
+    s3://many/folder/."""
     command = [sys.executable, "-m", "tests.object_stores", scheme, str(num_objects)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, cwd=ROOT, text=True, **pipes)
@@ -82,14 +83,14 @@ def store_server(scheme: str, num_objects: int = 0) -> Iterator[StoreServer]:
             raise RuntimeError(f"the server of {scheme}:// did not start: exit code {process.wait()}")
         yield make_server(scheme, url, process.pid)
     finally:
-        process.stdin.close()  # the server ends with its input, so also where this process is killed
+        process.stdin.close()  # the server ends with its standard input, even if this process is killed
         process.wait(timeout=240)
         process.stdout.close()
 
 
 @functools.cache
 def shared_server(scheme: str) -> StoreServer:
-    """One for all tests of this process, with which it ends; they keep apart by buckets of their own."""
+    """Returns one server for all tests of this process, which use separate buckets."""
     server = store_server(scheme)
     atexit.register(server.__exit__, None, None, None)
     return server.__enter__()
@@ -97,15 +98,15 @@ def shared_server(scheme: str) -> StoreServer:
 
 @contextlib.contextmanager
 def reached(server: StoreServer) -> Iterator[StoreServer]:
-    """Within it, this process and what it starts reach a server, and Beam's file systems do."""
+    """Context manager in which this process, its child processes and Beam's file systems use a server."""
     with mock.patch.dict(os.environ, server.environment):
-        _lead_to(server.flags)
+        _set_beam_options(server.flags)
         yield server
-    _lead_to([])
+    _set_beam_options([])
 
 
-def _lead_to(flags: list[str]) -> None:
-    from apache_beam.io.filesystems import FileSystems  # here, not where a server imports this module
+def _set_beam_options(flags: list[str]) -> None:
+    from apache_beam.io.filesystems import FileSystems  # a server must not import Beam
 
     from beam_pipelines.runners.jobs import parse_pipeline_options
 
@@ -113,10 +114,10 @@ def _lead_to(flags: list[str]) -> None:
 
 
 def put(server: StoreServer, files: Mapping[str, bytes], folder: str = "/some/folder") -> str:
-    """Writes files into a folder of a new bucket of a server that is reached, and returns where that is."""
+    """Uploads files to a directory of a new bucket, and returns its URL."""
     from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 
-    _lead_to(server.flags)  # again, since a command without them has let go of them
+    _set_beam_options(server.flags)  # a command without these options has reset them
     root = f"{server.make_bucket()}{folder}"
     for name, data in files.items():
         open_object_store(root).write(f"{root}/{name}", data)
@@ -124,18 +125,18 @@ def put(server: StoreServer, files: Mapping[str, bytes], folder: str = "/some/fo
 
 
 def objects(server: StoreServer, folder: str) -> dict[str, str]:
-    """sha256 of each object below a folder, by name, but for a dataset's run.json; as `engines.digest` has that of files."""
+    """Returns the SHA-256 digest of each object below a directory except for run.json, like `engines.digest`."""
     from beam_pipelines.storage.object_stores.open_object_store import open_object_store
     from tf_input.dataset_format import RUN
 
-    _lead_to(server.flags)
+    _set_beam_options(server.flags)
     store = open_object_store(folder)
     return {name: hashlib.sha256(store.read(f"{folder}/{name}")).hexdigest() for name, _ in store.list(folder) if name != RUN}
 
 
 @contextlib.contextmanager
 def silenced(server: StoreServer) -> Iterator[None]:
-    """Connections are taken, and nothing is answered."""
+    """Context manager in which a server accepts connections but does not respond."""
     os.kill(server.process_id, signal.SIGSTOP)
     try:
         yield
@@ -144,14 +145,13 @@ def silenced(server: StoreServer) -> Iterator[None]:
 
 
 class Faults:
-    """What a proxy does to requests.
-
+    """The faults that a proxy injects.
     Attributes:
-        choose: (method, path, number of the request) -> None, an HTTP status, "truncate", to break off in mid-body, "lose", to close
-            the connection once the server has done what was asked, "silence", to say nothing until the client has given up, or "login",
-            to answer 200 with a web page.
-        seen: Method, path and fault of every request so far.
-        num_connections: To the proxy.
+        choose: Function from method, path and number of a request to None, an HTTP status or a fault. The fault "truncate"
+            ends the connection in the body, "lose" closes it after the request has been executed, "silence" sends no
+            response until the client closes the connection, and "login" responds with status 200 and a web page.
+        seen: Method, path and fault of every request.
+        num_connections: Number of connections to the proxy.
     """
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ class Faults:
 
 @contextlib.contextmanager
 def faulty(server: StoreServer) -> Iterator[tuple[StoreServer, Faults]]:
-    """A proxy before a server, and the faults that it injects."""
+    """Context manager that yields a server behind a proxy, and the faults that the proxy injects."""
     faults = Faults()
 
     class Handler(_Proxy):
@@ -199,12 +199,12 @@ LOGIN_PAGE = b"<!DOCTYPE html><html><head><title>Welcome</title></head><body><fo
 
 class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 128  # of the five that wait as it comes, a sixth client is let in a second later
+    request_queue_size = 128  # with the default of 5, a sixth client would connect a second later
 
 
 class _Proxy(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else header and body of an answer are 40 ms apart
+    disable_nagle_algorithm = True  # otherwise the header and the body of a response are sent 40 ms apart
     upstream: str
     injected: Faults
 
@@ -264,7 +264,7 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *unused: object) -> None:
-        """Quiet."""
+        """Suppresses log messages."""
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do_PATCH = _forward
 
@@ -273,7 +273,7 @@ _OWN_HEADERS = ("content-length", "transfer-encoding", "connection", "server", "
 
 
 def _serve_s3(num_objects: int) -> None:
-    os.environ["MOTO_DISABLE_GLOBAL_CORS"] = "true"  # which browsers ask for
+    os.environ["MOTO_DISABLE_GLOBAL_CORS"] = "true"  # only browsers need CORS
     from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
     from werkzeug.serving import make_server
 
@@ -282,15 +282,15 @@ def _serve_s3(num_objects: int) -> None:
         disable_nagle_algorithm = True
 
         def log(self, *unused: object) -> None:
-            """Quiet."""
+            """Suppresses log messages."""
 
     if num_objects:
         _fill(num_objects)
-    # Of this service alone: to find out which one each request is meant for takes as long as to answer it.
+    # Serves only S3, because finding the service of each request takes as long as the response.
     application, one_at_a_time = create_backend_app("s3"), threading.Lock()
 
     def respond(environment, start_response):
-        """What a condition is asked of, is not changed before the condition's object is written."""
+        """Prevents changes of an object between the check of a condition and its write."""
         is_conditional = {"HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"} & environment.keys()
         with one_at_a_time if is_conditional else contextlib.nullcontext():
             return application(environment, start_response)
@@ -322,21 +322,22 @@ def _copy_of(fake_key: object, name: str) -> object:
 
 
 def _serve_gcs() -> None:
-    """The emulator, where it is unlike the real store made like it: pages, several requests at a time, nothing arrived yet."""
+    """Runs the emulator with changes for pages, concurrent requests and uploads without data, in which it differs from
+    the real store."""
     from gcp_storage_emulator import server as emulator
     from gcp_storage_emulator.exceptions import NotFound
     from gcp_storage_emulator.handlers import objects
     from gcp_storage_emulator.storage import Storage
 
-    Storage._write_config_to_file = lambda self: None  # all metadata, at each write
+    Storage._write_config_to_file = lambda self: None  # would write all metadata for each object
     incomplete = objects._resumable_incomplete
 
-    def note_what_arrived(response, storage, upload_id, fallback_end=0):
+    def report_received_bytes(response, storage, upload_id, fallback_end=0):
         incomplete(response, storage, upload_id, fallback_end)
         if not storage.get_resumable_byte_count(upload_id):
             del response._headers["Range"]
 
-    objects._resumable_incomplete = note_what_arrived
+    objects._resumable_incomplete = report_received_bytes
     list_all, one_at_a_time = objects.ls, threading.Lock()
 
     def list_page(request, response, storage, *arguments, **options):
@@ -362,7 +363,7 @@ def _serve_gcs() -> None:
         try:
             return storage.get_file_obj(bucket, name)["generation"]
         except NotFound:
-            return "0"  # as the real store has it
+            return "0"  # like the real store
 
     def insert_on_condition(request, response, storage, *arguments, **options):
         if wanted := request.query.get("ifGenerationMatch"):
@@ -383,7 +384,7 @@ def _serve_gcs() -> None:
             methods["POST"] = insert_on_condition
         if methods.get("GET") is download:
             methods["GET"] = download_with_generation
-    objects.insert, objects.download = insert_on_condition, download_with_generation  # where one handler calls another
+    objects.insert, objects.download = insert_on_condition, download_with_generation  # handlers also call each other
 
     class Handler(emulator.RequestHandler):
         disable_nagle_algorithm = True
@@ -393,7 +394,7 @@ def _serve_gcs() -> None:
                 super().handle_one_request()
 
         def log_message(self, *unused: object) -> None:
-            """Quiet."""
+            """Suppresses log messages."""
 
     storage = Storage(use_memory_fs=True)
     server = _Server(("127.0.0.1", 0), lambda *given: Handler(storage, *given))
@@ -402,7 +403,7 @@ def _serve_gcs() -> None:
 
 
 def _announce(port: int) -> None:
-    """Says where the server listens, and lets the process end with its standard input."""
+    """Prints the URL of the server, and ends the process when its standard input is closed."""
     print(f"http://127.0.0.1:{port}", flush=True)
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
 

@@ -1,6 +1,8 @@
-"""Imported before TensorFlow: oneDNN is used, as it is by default, and as conftest.py has it switched off.
+"""Enables oneDNN, which conftest.py disables. Must be imported before TensorFlow.
 
-By that TensorFlow chooses, as it is imported, its convolutions and what gives it memory; without, a training on CPUs takes twice as long.
+TensorFlow chooses its convolutions and memory allocator during its import. Without oneDNN, training on CPUs takes twice
+as
+long.
 """
 
 import os

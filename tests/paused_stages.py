@@ -1,10 +1,10 @@
-"""Holds a real run within one of its stages, until a test has done to it what it wants to: no kill misses, however fast the machine.
+"""Pauses a real run in one of its stages, so that a test can kill a process at a defined point.
 
-A test locks the gate of a stage, a file. Whoever has just counted work there, hence is amid a bundle whose results nobody has seen yet,
-says so by a file and waits for the lock. The kernel opens the gate of a test that dies, so nobody waits for ever.
+A test locks the gate of a stage, which is a file. A process that has counted work in that stage, and is therefore in a
+bundle without visible results, creates a file and waits for the lock. The kernel releases the lock of a test that ends.
 
-Workers of a cluster import this module by Beam's `--beam_plugin=paused_stages`; runs on this machine start as
-`python -m paused_stages prepare …`. Both look for the gates in the folder that an environment variable names.
+Workers of a cluster import this module with Beam's `--beam_plugin=paused_stages`; runs on this machine start with
+`python -m paused_stages prepare`. An environment variable has the directory of the gates.
 """
 
 import fcntl
@@ -20,16 +20,15 @@ from beam_pipelines.parallel import worker_process, progress
 
 GATES = "RECORDMILL_TEST_GATES"
 
-# Where a run can be held: at each count; where a shard has just been planned; where one is in place, with all that belongs to it.
+# A run can be paused at each count, after a shard has been planned, and after a shard has been completed.
 STAGES = (*progress.Counts._fields, "planned", "finished")
 
 
 class Gate:
-    """Is shut as soon as it is there; used as a context manager, it is open and gone at the end.
-
+    """A gate that is closed when it is created. As a context manager, it is opened and removed at the end.
     Args:
-        folder: Of the gates, which the environment of those who are to be held names.
-        stage: What holds them: one of `STAGES`.
+        folder: Directory of the gates, which is in the environment of the paused processes.
+        stage: One of `STAGES`, at which processes are paused.
     """
 
     def __init__(self, folder: pathlib.Path, stage: str) -> None:
@@ -49,15 +48,15 @@ class Gate:
         self.open()
 
     def open(self) -> None:
-        """Lets everybody go on."""
+        """Releases all processes that wait at the gate."""
         self._file.close()
 
     def wait_for_arrivals(self, run: subprocess.Popen, seconds: float = 600) -> list[int]:
-        """The ids of the processes that are held, once there is one; a run that ends before that has failed."""
+        """Waits until a process is paused, and returns the IDs of the paused processes. Fails if the run ends."""
         deadline = time.monotonic() + seconds
         while not (arrivals := self._arrivals()):
             assert run.poll() is None, run.communicate()
-            assert time.monotonic() < deadline, f"nothing was {self._path.name}"
+            assert time.monotonic() < deadline, f"no process was paused at {self._path.name}"
             time.sleep(0.01)
         return [int(path.name.rpartition("-")[2]) for path in arrivals]
 
@@ -65,7 +64,7 @@ class Gate:
         return list(self._path.parent.glob(f"{self._path.name}-*"))
 
 
-def _hold(count: Callable[..., None]) -> Callable[..., None]:
+def _pause_after_count(count: Callable[..., None]) -> Callable[..., None]:
     def count_and_wait(directory: str, *details: Any, **counts: int) -> None:
         count(directory, *details, **counts)
         for stage, number in counts.items():
@@ -75,7 +74,7 @@ def _hold(count: Callable[..., None]) -> Callable[..., None]:
     return count_and_wait
 
 
-def _hold_after(function: Callable[..., Any], stage: str) -> Callable[..., Any]:
+def _pause_after(function: Callable[..., Any], stage: str) -> Callable[..., Any]:
     @functools.wraps(function)
     def call_and_wait(*arguments: Any) -> Any:
         result = function(*arguments)
@@ -96,24 +95,24 @@ def _wait_at(path: pathlib.Path) -> None:
 
 
 def install() -> None:
-    """In this process, once; none is ever held whose environment names no gates."""
+    """Enables pausing in this process if its environment has the directory of the gates."""
     if GATES in os.environ and progress.count.__name__ == "count":
-        progress.count = _hold(progress.count)
-        worker_process._PRELOADED += ("paused_stages",)  # so in each of those that this one starts
-        if "apache_beam" in sys.modules:  # not in a light process, which does neither
+        progress.count = _pause_after_count(progress.count)
+        worker_process._PRELOADED += ("paused_stages",)  # also for worker processes that this process starts
+        if "apache_beam" in sys.modules:  # worker processes neither plan nor complete shards
             from beam_pipelines.shards import shard_files
             from beam_pipelines.shuffle import global_shuffle as shuffle
 
-            shard_files.write_done = _hold_after(shard_files.write_done, "finished")
-            shuffle.write_planned_shard = _hold_after(shuffle.write_planned_shard, "planned")
+            shard_files.write_done = _pause_after(shard_files.write_done, "finished")
+            shuffle.write_planned_shard = _pause_after(shuffle.write_planned_shard, "planned")
 
 
 if __name__ == "__main__":
-    import apache_beam as beam  # noqa: F401, which the command imports later
+    import apache_beam as beam  # F401, because the command imports it later
 
     from beam_pipelines.__main__ import run as run_command
 
     install()
     run_command()
-else:  # of a cluster's worker, as a plugin; of a light process; in a test, where the environment names no gates
+else:  # in a worker of a cluster, in a worker process, or in a test without gates
     install()

@@ -1,4 +1,4 @@
-"""Datasets for the tests of the read path, made by the real command."""
+"""Provides datasets for the tests of the reader, which are made by `recordmill prepare`."""
 
 import fcntl
 import os
@@ -21,20 +21,19 @@ def prepare_images(
     num_images: Mapping[str, int] = CLASSES,
     image_size: tuple[int, int] | None = None,
 ) -> pathlib.Path:
-    """Writes class folders of JPEGs and PNGs, in colour and in grey, prepares them and returns the dataset's directory.
-
+    """Writes class folders of JPEG and PNG images, in colour and grey, prepares them and returns the dataset.
     Args:
-        folder: Where to write; anew for each dataset.
-        *options: Of `recordmill prepare`.
-        num_images: Images of each class.
-        image_size: (height, width) of all of them; None: another one for each, from 20 to 60.
+        folder: New directory for the images and the dataset.
+        *options: Options of `recordmill prepare`.
+        num_images: Number of images of each class.
+        image_size: (height, width) of all images, or None for random sizes from 20 to 60.
     """
     files = {}
     for label, count in num_images.items():
         for index in range(count):
             pixels = picture(seed=len(files), image_size=image_size)
             if index % 5 == 0:
-                pixels = pixels[..., 0]  # grey
+                pixels = pixels[..., 0]  # grey image
             image_format, extension = ("PNG", "png") if index % 3 == 0 else ("JPEG", "jpg")
             files[f"{label}/{index:03d}.{extension}"] = encode(pixels, image_format)
     source, output = write_files(folder / "source", files), folder / "made"
@@ -43,12 +42,11 @@ def prepare_images(
 
 
 def make_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[pathlib.Path], pathlib.Path]) -> pathlib.Path:
-    """What many modules read and none changes: made by the first that asks for it, of all processes of a run of the tests.
-
+    """Makes files once for all processes of a test run, and returns their path. Tests must not change the files.
     Args:
-        tmp_path_factory: Says where the files of this run lie.
-        name: Of a folder there.
-        make: Is given that folder, makes the files and returns where within it they are.
+        tmp_path_factory: Provides the directory of the test run.
+        name: Name of the new directory.
+        make: Function that writes files into that directory and returns the path to be used.
     """
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
@@ -62,17 +60,17 @@ def make_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callabl
 
 
 def mixed_images(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A dataset of images of many sizes: 93 in four shards of `train`, 17 in one of `validation`."""
+    """Returns a dataset of images of many sizes: 93 in four shards of `train`, 17 in one shard of `validation`."""
     return make_once(tmp_path_factory, "mixed", lambda folder: prepare_images(folder, "--num_shards", "train=4,validation=1"))
 
 
 def uniform_images(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The same of images of 24 x 32 pixels, which are held in memory."""
+    """Returns a dataset of images of 24 x 32 pixels, which readers cache in memory."""
     return make_once(tmp_path_factory, "uniform", lambda folder: prepare_images(folder, image_size=(24, 32)))
 
 
 def picture(seed: int, image_size: tuple[int, int] | None = None) -> np.ndarray:
-    """uint8 [height, width, 3]: soft blotches, which a JPEG keeps; another seed, another picture."""
+    """Returns soft random pixels, uint8 [height, width, 3], which hardly change when stored as JPEG."""
     random = np.random.default_rng(seed)
     height, width = image_size or random.integers(20, 61, 2)
     blotches = Image.fromarray(random.integers(0, 256, (4, 4, 3), dtype=np.uint8))

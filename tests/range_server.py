@@ -1,7 +1,9 @@
-"""A server on loopback for the tests and benchmarks of reading: a directory's files as objects of gs://, s3:// and az://, and by http://.
+"""Serves a directory on loopback as objects of gs://, s3:// and az://, and by http://, for tests and benchmarks of
+reading.
 
-It speaks what readers ask of such stores: GET and HEAD, with ranges, and lists of a prefix, by S3's API, Google's XML API and Azure's.
-It counts requests and bytes, and can take its time for each.
+The server supports GET and HEAD with ranges, and listing a prefix with the APIs of S3, Google (XML) and Azure. It
+counts
+requests and bytes, and can delay its responses.
 """
 
 import collections
@@ -28,23 +30,20 @@ _COUNTS = "counts"
 
 
 class RangeServer:
-    """Serves the files of a directory, from threads of this process, until it is closed.
-
-    As objects they lie in `BUCKET`: `SCHEME://bucket/NAME` in the environment that `environment(SCHEME)` says, and `URL/bucket/NAME`
-    by http; `root(SCHEME)` is what to join names to.
-
+    """Serves the files of a directory from threads of this process until it is closed.
+    The files are objects in `BUCKET`: `SCHEME://bucket/NAME` in the environment of `environment(SCHEME)`, and
+    `URL/bucket/NAME` by http. `root(SCHEME)` returns the prefix of the names.
     Args:
-        directory: Of the files.
-        delay_s: How long each request takes before it is answered.
-        page_size: How many objects one answer lists.
-
+        directory: Directory of the files.
+        delay_s: Delay of each response in seconds.
+        page_size: Maximum number of objects in one page of a listing.
     Attributes:
-        url: Where it listens.
-        requests: Method and path of each request so far, as (method, path, first byte or None).
-        num_bytes: That were sent of files.
-        num_lists: Requests for a list.
-        faults: Path -> the statuses that the next requests for it are answered with, or "cut" to break off in mid-body.
-        most_at_once: How many requests were ever answered at a time.
+        url: URL of the server.
+        requests: (method, path, first byte or None) of each request.
+        num_bytes: Number of bytes of files that were sent.
+        num_lists: Number of listing requests.
+        faults: Statuses of the next responses by path. "cut" ends the connection in the body.
+        most_at_once: Maximum number of concurrent requests.
     """
 
     def __init__(self, directory: str | os.PathLike[str], delay_s: float = 0.0, page_size: int = 1000) -> None:
@@ -59,12 +58,12 @@ class RangeServer:
         self._thread.start()
 
     def reset(self) -> None:
-        """Counts from 0."""
+        """Sets all counters to 0."""
         self.requests: list[tuple[str, str, int | None]] = []
         self.num_bytes = self.num_lists = self.most_at_once = 0
 
     def environment(self, scheme: str) -> dict[str, str]:
-        """In which a process finds this server behind a scheme."""
+        """Returns the environment in which a process uses this server for a scheme."""
         if scheme == "gs":
             return {"STORAGE_EMULATOR_HOST": self.url}
         if scheme == "s3":
@@ -76,15 +75,15 @@ class RangeServer:
         return {}
 
     def root(self, scheme: str) -> str:
-        """The URL of the directory."""
+        """Returns the URL of the directory for a scheme."""
         return f"{self.url}/{BUCKET}" if scheme == "http" else f"{scheme}://{BUCKET}"
 
     def count(self, part: str = "") -> int:
-        """Requests for paths with this in them."""
+        """Returns the number of requests for paths that contain `part`."""
         return sum(part in path for _, path, _ in self.requests)
 
     def counts(self) -> dict[str, int]:
-        """What another process asks a server for."""
+        """Returns the counters, which other processes request from the server."""
         return {"requests": len(self.requests) - self.count(_COUNTS), "num_bytes": self.num_bytes, "num_lists": self.num_lists}
 
     def close(self) -> None:
@@ -100,7 +99,7 @@ class RangeServer:
 
     @contextlib.contextmanager
     def answering(self, method: str, path: str, first: int | None) -> Iterator[None]:
-        """Counts a request, and takes its time."""
+        """Context manager that counts a request and delays its response."""
         with self._lock:
             self.requests.append((method, path, first))
             self.num_lists += path.rstrip("/") == BUCKET
@@ -108,7 +107,7 @@ class RangeServer:
             self.most_at_once = max(self.most_at_once, self._at_once)
         try:
             if self.delay_s:
-                time.sleep(self.delay_s)  # it stands for the way to a store
+                time.sleep(self.delay_s)  # simulates the latency of a store
             yield
         finally:
             with self._lock:
@@ -119,28 +118,29 @@ class RangeServer:
             self.num_bytes += num_bytes
 
     def fault(self, path: str) -> int | str | None:
-        """The next one of a path."""
+        """Returns the next fault for a path, or None."""
         with self._lock:
             return self.faults[path].pop(0) if self.faults.get(path) else None
 
     def names(self) -> list[str]:
-        """Of all objects, in order."""
+        """Returns the names of all objects in order."""
         files = (path for path in self.directory.rglob("*") if path.is_file())
         return sorted(path.relative_to(self.directory).as_posix() for path in files)
 
 
 class _Server(http.server.ThreadingHTTPServer):
-    request_queue_size = 128  # of the five that wait as it comes, a sixth client is let in a second later
+    request_queue_size = 128  # with the default of 5, a sixth client would connect a second later
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that goes away in the middle of an answer is no fault of the server, and may do so while another test looks at stderr."""
+        """Ignores clients that close the connection, because an error message could appear on standard error of another
+        test."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else header and body of an answer are 40 ms apart
+    disable_nagle_algorithm = True  # otherwise the header and the body of a response are sent 40 ms apart
 
     def __init__(self, server: RangeServer, *given: object) -> None:
         self._counted = server
@@ -187,7 +187,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         if is_cut:
             end, self.close_connection = begin + (end - begin) // 2, True
-        self._counted.note(num_bytes=end - begin)  # before the last of them is there
+        self._counted.note(num_bytes=end - begin)  # counts before the client has received all bytes
         with open(path, "rb") as file:
             self.connection.sendfile(file, begin, end - begin)
 
@@ -236,17 +236,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.wfile.write(body)
 
     def log_message(self, *unused: object) -> None:
-        """Quiet."""
+        """Suppresses log messages."""
 
 
 class RangeProcess(RangeServer):
-    """The same in a process of its own, which takes no time from the reader's: for benchmarks.
-
+    """Runs the server in a separate process, so that it does not use CPU time of the reader in benchmarks.
     Args:
-        directory, delay_s: As above.
-
+        directory: Directory of the files.
+        delay_s: Delay of each response in seconds.
     Attributes:
-        url: Where it listens.
+        url: URL of the server.
     """
 
     def __init__(self, directory: str | os.PathLike[str], delay_s: float = 0.0) -> None:
@@ -255,12 +254,12 @@ class RangeProcess(RangeServer):
         self.url = self._process.stdout.readline().strip()
 
     def counts(self) -> dict[str, int]:
-        """Requests, bytes of files and lists so far."""
+        """Returns the numbers of requests, bytes of files and listings."""
         with urllib.request.urlopen(f"{self.url}/{_COUNTS}") as answer:
             return json.load(answer)
 
     def close(self) -> None:
-        self._process.stdin.close()  # it ends with its input, so also where this process is killed
+        self._process.stdin.close()  # the server ends with its standard input, even if this process is killed
         self._process.wait()
         self._process.stdout.close()
 

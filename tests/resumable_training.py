@@ -1,5 +1,5 @@
-"""A small training that logs each batch which its model is fed with; as a script, so that it can be killed: amid an epoch it says `held`
-and waits for its standard input.
+"""Trains a small model, and logs a hash of each training batch. As a script, it prints `held` at a batch and waits, so
+that a test can kill it.
 
     python resumable_training.py DATASET FOLDER ORDER HELD_AT_BATCH
     python resumable_training.py DATASET FOLDER ORDER HELD_AT_BATCH NUM_HOSTS HOST  # of a mix, on one of several hosts
@@ -21,7 +21,7 @@ SIZE, BATCH_SIZE, EPOCHS, SAVE_FREQ = (12, 16), 8, 3, 4
 
 
 class LoggedModel(keras.Sequential):
-    """Writes a line for each batch that it is trained with."""
+    """Model that logs a hash of each batch of its training."""
 
     log: pathlib.Path
 
@@ -41,7 +41,8 @@ def make_model(log: pathlib.Path) -> LoggedModel:
         keras.layers.Rescaling(1 / 255),
         keras.layers.AveragePooling2D(4),
         keras.layers.Flatten(),
-        keras.layers.BatchNormalization(center=False, scale=False),  # which moves all the same
+        # its moving averages are updated even without trainable parameters
+        keras.layers.BatchNormalization(center=False, scale=False),
         keras.layers.Dropout(0.5),
         keras.layers.Dense(3, activation="softmax"),
     ]
@@ -53,7 +54,7 @@ def make_model(log: pathlib.Path) -> LoggedModel:
 
 
 def read(directory: str, order: str, host: tuple[int, int] | None) -> tf.data.Dataset:
-    """The split `train`; or on a host, of so many, of two kinds of its images a mix, of which an epoch has 8 batches."""
+    """Returns the split `train`, or the part of one host of a mix of two classes with 8 batches per epoch."""
     dataset, options = tf_input.open(directory), {"batch_size": BATCH_SIZE, "image_size": SIZE, "augment": True, "shuffle": order, "seed": 0}
     if host is None:
         return dataset.batches("train", **options)
@@ -69,7 +70,7 @@ def train(
     host: tuple[int, int] | None = None,
     **options,
 ) -> tuple[list[np.ndarray], dict]:
-    """Trains, or goes on; returns weights and the history of the epochs."""
+    """Trains or resumes the training, and returns the weights and the history of the epochs."""
     data = read(directory, order, host)
     model = make_model(folder / "log")
     wait = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: after_batch())

@@ -1,4 +1,4 @@
-"""Datasets that were changed for a test, as if they had been written so."""
+"""Updates the checksums of datasets that a test has changed."""
 
 import dataclasses
 import pathlib
@@ -7,7 +7,7 @@ from tf_input.dataset_format import MANIFEST, REPORT, read_manifest, sum_of
 
 
 def sign(directory: pathlib.Path) -> None:
-    """Puts the sums of the metadata files as they are now into the manifest; missing files and the page, which is derived, are left out."""
+    """Updates the checksums of the metadata files in the manifest, and removes missing files and the report."""
     manifest = read_manifest(directory)
     sums = {}
     for name in manifest.files:

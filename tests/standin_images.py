@@ -1,6 +1,9 @@
-"""Images in the place of the bases of deploy/: the same kind of system and Python, from Debian's packages, where no registry of images is.
+"""Builds images from Debian packages in place of the base images in deploy/, for machines without access to an image
+registry.
 
-They are built once into a store of this user's cache, by buildah, without a daemon. The layers of what was built from them stay there too.
+The images have the same kind of system and Python. buildah stores them in the cache of the user without a daemon,
+together
+with the layers of images that are built from them.
 """
 
 import contextlib
@@ -39,23 +42,23 @@ RUN pip install --quiet --no-cache-dir tensorflow=={tensorflow}
 """
 
 
-ASKED = "RECORDMILL_TEST_IMAGES"
+ENABLING_VARIABLE = "RECORDMILL_TEST_IMAGES"
 
 
 def missing() -> str:
-    """Why nothing can be built here; empty: it can."""
-    if ASKED not in os.environ:
-        return "`make test-images` builds them, which takes some minutes each the first time"
+    """Returns the reason why images can't be built on this machine, or an empty string."""
+    if ENABLING_VARIABLE not in os.environ:
+        return "`make test-images` builds the images, which takes some minutes each the first time"
     for tool in _TOOLS:
         if not shutil.which(tool):
-            return f"{tool} is not installed, with which images are built without a daemon"
+            return f"{tool}, which builds images without a daemon, is not installed"
     if os.geteuid():
-        return "images are built without a daemon by root alone"
-    return "" if _FLINK.exists() else "deploy/flink/cluster.py has fetched no Flink"
+        return "only root can build images without a daemon"
+    return "" if _FLINK.exists() else "deploy/flink/cluster.py has not fetched Flink"
 
 
 def buildah(*arguments: str | os.PathLike) -> str:
-    """What buildah prints; RuntimeError with the end of what it said where it fails."""
+    """Runs buildah and returns its output. Raises RuntimeError with the end of the output if buildah fails."""
     command = [*_BUILDAH, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
@@ -64,7 +67,7 @@ def buildah(*arguments: str | os.PathLike) -> str:
 
 
 def build(dockerfile: pathlib.Path, context: pathlib.Path, tag: str, *options: str) -> None:
-    """Builds one image; packages come as they come on this machine."""
+    """Builds an image, with the pip configuration and the certificates of this machine."""
     config = STORE / "pip.conf"
     certificate = os.environ.get("PIP_CERT")
     config.write_text("[global]\ntimeout = 180\n" + ("cert = /etc/pip-certificates.pem\n" if certificate else ""))
@@ -77,7 +80,8 @@ def build(dockerfile: pathlib.Path, context: pathlib.Path, tag: str, *options: s
 
 @functools.cache
 def base(name: str) -> str:
-    """The stand-in for one of the bases, by the name of its argument: `PYTHON_IMAGE`."""
+    """Builds the stand-in for a base image, and returns its name. `name` is the build argument, such as `PYTHON_IMAGE`.
+    """
     stage = name.removesuffix("_IMAGE").lower()
     STORE.mkdir(parents=True, exist_ok=True)
     if "localhost/debian" not in buildah("images", "--format={{.Name}}"):
@@ -107,16 +111,17 @@ def _import_debian() -> None:
 
 
 def run(tag: str, *command: str, data: pathlib.Path | None = None) -> str:
-    """What a command prints in a new container of an image, as the image's user; a folder is there as /data."""
+    """Runs a command in a new container as the user of the image, with `data` mounted as /data, and returns its output.
+    """
     with container(tag) as name:
         return buildah(*_run(name, data), *command)
 
 
 @contextlib.contextmanager
 def running(tag: str, *command: str, data: pathlib.Path, log: pathlib.Path) -> Iterator[None]:
-    """A command that goes on in a container meanwhile."""
+    """Context manager that runs a command in a container in the background."""
     with container(tag) as name, open(log, "wb") as file:
-        # In a process namespace of its own, all of it ends with its first process, whatever sessions it has begun.
+        # A separate process namespace ends with its first process, including all sessions that were created in it.
         namespace = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
         process = subprocess.Popen([*namespace, *_BUILDAH, *map(str, _run(name, data)), *command], stdout=file, stderr=file)
         try:
@@ -128,7 +133,7 @@ def running(tag: str, *command: str, data: pathlib.Path, log: pathlib.Path) -> I
 
 @contextlib.contextmanager
 def container(tag: str) -> Iterator[str]:
-    """A new container of an image, by name."""
+    """Context manager that creates a container of an image, and yields its name."""
     name = buildah("from", "--pull-never", f"localhost/{tag}").strip()
     try:
         yield name

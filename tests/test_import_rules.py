@@ -1,4 +1,4 @@
-"""The rules of the house: which room imports which, and what a room needs beside its own kind."""
+"""Checks which packages may import which other packages, and which libraries a package may load."""
 
 import ast
 import functools
@@ -14,7 +14,8 @@ import forked_python
 
 ROOT = pathlib.Path(__file__).parents[1]
 
-# Room -> rooms of its package that it imports. What lies beside the rooms: `base` is for all of them, and `top` composes them.
+# Packages that each package imports. `base` has the modules that all packages may import, and `top` those that combine
+# packages.
 BASE = {
     "beam_pipelines": {"errors", "log", "quiet"},
     "tf_input": {"coordinate_names", "cores", "dataset_format", "first_records", "forks", "options", "quiet", "read_config", "read_options", "record_layouts", "regular_files"},
@@ -62,25 +63,27 @@ IMPORTS = {
 }
 STAGES = {"sources", "splits", "shuffle", "shards", "publish"}
 
-# Shared by writer and reader: the dataset's format, the words for foreign records, the number of cores, and how files are opened.
-CONTRACT = ("tf_input.coordinate_names", "tf_input.cores", "tf_input.dataset_format", "tf_input.first_records", "tf_input.record_layouts", "tf_input.regular_files")
+# Modules that writer and reader share: the dataset format, names for foreign records, the number of cores, and opening
+# files.
+SHARED = ("tf_input.coordinate_names", "tf_input.cores", "tf_input.dataset_format", "tf_input.first_records", "tf_input.record_layouts", "tf_input.regular_files")
 READER_COMMANDS = ("tf_input.benchmark.benchmark", "tf_input.training.which", "tf_input.inspection.inspection")
 
-# Rooms that work on plain values, in light processes and before Beam is loaded.
+# Packages that worker processes use, and that are loaded before Beam.
 PLAIN = ("options", "config", "images", "elements", "tfrecord")
 PLAIN_MODULES = ("sources.part_listing", "shards.shard_writer", "shards.hash_some", "leaks.hash_records", "parallel.worker_processes", "publish.output_directory", "repair.repair")
 
 
 @functools.cache
 def modules() -> Mapping[str, pathlib.Path]:
-    """Every module of the two packages, by its full name."""
+    """Returns the paths of all modules of both packages by their full names."""
     paths = (path for package in IMPORTS for path in (ROOT / package).rglob("*.py"))
     return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
 
 
 @functools.cache
-def imported(path: pathlib.Path) -> frozenset[str]:
-    """What a file imports, wherever in it: our own modules, and the full names of all else."""
+def imports_of(path: pathlib.Path) -> frozenset[str]:
+    """Returns the names of all modules that a file imports: modules of both packages, and full names of other imports.
+    """
     actual = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -92,15 +95,16 @@ def imported(path: pathlib.Path) -> frozenset[str]:
     return frozenset(actual)
 
 
-def room(name: str) -> str:
+def package_of(name: str) -> str:
     package, *others = name.split(".")
     if not others or (len(others) == 1 and modules()[name].name != "__init__.py"):
         return "base" if others and others[0] in BASE[package] else "top"
     return others[0]
 
 
-def loaded_by(statement: str, *first: str) -> set[str]:
-    """Packages that an interpreter has loaded after a statement: a fresh one, or one that had loaded some modules first, which takes seconds."""
+def packages_loaded_by(statement: str, *first: str) -> set[str]:
+    """Returns the packages that are loaded after a statement in a new interpreter, or in a fork of one that has
+    imported `first`."""
     code = f"{statement}\nimport sys; print(*{{name.partition('.')[0] for name in sys.modules}})"
     if first:
         return set(forked_python.run("-c", code, env={**os.environ, "PYTHONPATH": str(ROOT)}, preloaded=first).stdout.split())
@@ -109,56 +113,58 @@ def loaded_by(statement: str, *first: str) -> set[str]:
     return set(run.stdout.split())
 
 
-def test_a_room_imports_those_below_it_alone():
+def test_packages_import_only_lower_packages():
     for name, path in modules().items():
         package = name.partition(".")[0]
-        if name == "tf_input":  # whose names are loaded from everywhere
+        if name == "tf_input":  # its public names are imported from all packages
             continue
-        allowed = {room(name), "base", *IMPORTS[package][room(name)].split()}
-        rooms = {room(other): other for other in imported(path) if other.startswith(f"{package}.")}
-        assert set(rooms) <= allowed, f"{name} imports {[other for at, other in rooms.items() if at not in allowed]}"
+        allowed = {package_of(name), "base", *IMPORTS[package][package_of(name)].split()}
+        packages = {package_of(other): other for other in imports_of(path) if other.startswith(f"{package}.")}
+        assert set(packages) <= allowed, f"{name} imports {[other for at, other in packages.items() if at not in allowed]}"
     for package, table in IMPORTS.items():
         below = {at: set(others.split()) for at, others in table.items()}
         assert not any(below.get(stage, set()) & STAGES for stage in STAGES if package == "beam_pipelines")
-        while free := [at for at, others in below.items() if not others]:  # what imports nothing that is left
+        # packages whose imports have all been removed
+        while free := [at for at, others in below.items() if not others]:
             below = {at: others - set(free) for at, others in below.items() if at not in free}
-        assert not below, f"{package}: rooms import each other in a circle: {sorted(below)}"
+        assert not below, f"{package}: packages import each other in a cycle: {sorted(below)}"
 
 
-def test_no_modules_import_each_other_in_a_circle():
-    below = {name: imported(path) & set(modules()) - {"tf_input", name} for name, path in modules().items()}
+def test_modules_do_not_import_each_other_in_a_cycle():
+    below = {name: imports_of(path) & set(modules()) - {"tf_input", name} for name, path in modules().items()}
     while free := [name for name, others in below.items() if not others]:
         below = {name: others - set(free) for name, others in below.items() if name not in free}
     assert not below, sorted(below)
 
 
-def test_the_reader_knows_nothing_of_the_writer_and_the_writer_only_the_contract():
+def test_reader_does_not_import_writer_and_writer_only_shared_modules():
     for name, path in modules().items():
-        others = imported(path)
+        others = imports_of(path)
         if name.startswith("tf_input"):
             assert not [other for other in others if other.startswith(("beam_pipelines", "apache_beam"))], name
-        elif room(name) != "transform":  # which decodes as the reader does; and the command line has commands of the reader's
-            allowed = {*CONTRACT, *(READER_COMMANDS if name.endswith("__main__") else [])}
+        # `transform` decodes as the reader does, and the command line has commands of the reader
+        elif package_of(name) != "transform":
+            allowed = {*SHARED, *(READER_COMMANDS if name.endswith("__main__") else [])}
             assert {other for other in others if other.startswith("tf_input")} <= allowed, name
 
 
-def test_plain_rooms_load_neither_beam_nor_tensorflow():
-    rooms = [f"beam_pipelines.{at}." for at in PLAIN]
-    names = [name for name in modules() if name.startswith(tuple(rooms))] + [f"beam_pipelines.{name}" for name in PLAIN_MODULES]
-    assert not loaded_by("\n".join(f"import {name}" for name in names)) & {"apache_beam", "tensorflow", "keras"}
+def test_plain_packages_load_neither_beam_nor_tensorflow():
+    packages = [f"beam_pipelines.{at}." for at in PLAIN]
+    names = [name for name in modules() if name.startswith(tuple(packages))] + [f"beam_pipelines.{name}" for name in PLAIN_MODULES]
+    assert not packages_loaded_by("\n".join(f"import {name}" for name in names)) & {"apache_beam", "tensorflow", "keras"}
     wrong = "from beam_pipelines.__main__ import main\nassert main(['prepare', '--input', '.', '--output', 'x', '--seed', '-1']) == 2"
-    assert not loaded_by(wrong) & {"apache_beam", "tensorflow"}, "a wrong option is answered without Beam"
+    assert not packages_loaded_by(wrong) & {"apache_beam", "tensorflow"}, "a wrong option is reported before Beam is loaded"
 
 
 @pytest.mark.slow(4)
-def test_tensorflow_is_loaded_where_it_is_needed():
-    written = loaded_by("import beam_pipelines.launch, beam_pipelines.pipeline", *forked_python.BEAM)
+def test_tensorflow_is_loaded_only_if_needed():
+    written = packages_loaded_by("import beam_pipelines.launch, beam_pipelines.pipeline", *forked_python.BEAM)
     assert "apache_beam" in written and not written & {"tensorflow", "keras", "tensorflow_transform"}
-    read = loaded_by("import tf_input\ntf_input.open, tf_input.PreparedDataset", *forked_python.TENSORFLOW)
+    read = packages_loaded_by("import tf_input\ntf_input.open, tf_input.PreparedDataset", *forked_python.TENSORFLOW)
     assert "tensorflow" in read and not read & {"apache_beam", "beam_pipelines", "tensorflow_transform"}
-    assert not loaded_by("import tf_input.inspection.inspection") & {"tensorflow", "pyarrow"}, "tables are shown at once"
-    shared = loaded_by(f"import tf_input, {', '.join(CONTRACT)}")
+    assert not packages_loaded_by("import tf_input.inspection.inspection") & {"tensorflow", "pyarrow"}
+    shared = packages_loaded_by(f"import tf_input, {', '.join(SHARED)}")
     assert not shared & {"tensorflow", "numpy", "apache_beam"}
-    assert shared - loaded_by("pass") - {"tf_input"} <= sys.stdlib_module_names
+    assert shared - packages_loaded_by("pass") - {"tf_input"} <= sys.stdlib_module_names
     ranges = [name for name in modules() if name.startswith("tf_input.storage.")]
-    assert not loaded_by("\n".join(f"import {name}" for name in ranges)) & {"tensorflow", "obstore", "fsspec", "boto3"}
+    assert not packages_loaded_by("\n".join(f"import {name}" for name in ranges)) & {"tensorflow", "obstore", "fsspec", "boto3"}

@@ -1,4 +1,4 @@
-"""A real tf.data service, as `deploy/tf_data_service` runs it: a dispatcher and two workers, as processes on loopback."""
+"""Runs a tf.data service of `deploy/tf_data_service` on loopback, with a dispatcher and two workers."""
 
 import contextlib
 import pathlib
@@ -23,9 +23,9 @@ class Service(NamedTuple):
     """A dispatcher with two workers.
 
     Attributes:
-        address: As trainers name it.
-        workers: Address -> process.
-        start_worker: Starts the one at an address.
+        address: Address that trainers use.
+        workers: Processes by address.
+        start_worker: Function that starts the worker of an address.
     """
 
     address: str
@@ -35,7 +35,7 @@ class Service(NamedTuple):
 
 @contextlib.contextmanager
 def run_service(folder: pathlib.Path) -> Iterator[Service]:
-    """Starts one, whose journal lies in a folder."""
+    """Context manager that runs a service with its journal in `folder`."""
     with contextlib.ExitStack() as stack:
         dispatcher = start("dispatcher", "--port", "0", "--work_dir", str(folder))
         stack.callback(stop, dispatcher)

@@ -1,9 +1,9 @@
-"""What TFX makes of a dataset, in an interpreter that has TFX: its version goes with other versions than ours.
+"""Runs TFX components on a dataset, in an interpreter with TFX, which needs other versions of packages than Recordmill.
 
-    python tests/tfx_components.py DATA_SET import_example_gen|importer
+    python tests/tfx_components.py DATASET import_example_gen|importer
 
-Runs a pipeline of TFX's own components, by which the examples are read, described and validated against `schema.pbtxt`, and prints
-JSON: split -> number of examples, anomalies, and the keys of the examples as ExampleGen wrote them.
+A TFX pipeline reads the examples, computes statistics and validates them against `schema.pbtxt`. The script prints JSON
+with the number of examples, the anomalies and the keys of the examples for each split.
 """
 
 import glob
@@ -52,7 +52,7 @@ def make_components(directory: str, manifest: dict, reader: str) -> list:
 
 
 def pattern_of(manifest: dict, split: str) -> str:
-    """As the documentation has it."""
+    """Returns the file pattern of a split as documented."""
     is_tfx = "/" in manifest["splits"][split]["shards"][0]["name"]
     return f"Split-{split}/*" if is_tfx else f"{manifest['name']}-{split}.tfrecord-*"
 

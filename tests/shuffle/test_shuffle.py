@@ -180,7 +180,7 @@ def test_lost_or_repeated_chunks_of_a_block_fail_the_run(tmp_path, meddle):
     assert len(shuffle_with(config)) == 4
     for meddled in range(4):
         with pytest.raises(RunError, match="references with ranks .* lost or repeated"):
-            shuffle_with(config, meddle_block=lambda block, chunks: meddle(chunks) if block == meddled else chunks)
+            shuffle_with(config, change_block=lambda block, chunks: meddle(chunks) if block == meddled else chunks)
             pytest.fail(f"block {meddled}")
 
 
@@ -189,7 +189,7 @@ def test_lost_or_repeated_parts_of_a_shard_fail_the_run(tmp_path, meddle):
     config = make_config(tmp_path, splits=ALL_IN_ONE)
     for meddled in range(4):
         with pytest.raises(RunError, match="references arrived.* lost or repeated"):
-            shuffle_with(config, meddle_shard=lambda address, chunks: meddle(chunks) if address[1] == meddled else chunks)
+            shuffle_with(config, change_shard=lambda address, chunks: meddle(chunks) if address[1] == meddled else chunks)
             pytest.fail(f"shard {meddled}")
 
 
