@@ -80,7 +80,7 @@ def run(folder: str, scratch: pathlib.Path, rounds: int) -> dict[str, list[float
             actual[name].append([getattr(measured, kind) for kind in KINDS])
         actual["read again"].append(read_again(folder))
     # The first round is a warm-up.
-    return {name: [statistics.median(of_kind) for of_kind in zip(*(rotations[1:] or rotations))] for name, rotations in actual.items()}
+    return {name: [statistics.median(of_kind) for of_kind in zip(*(turns[1:] or turns))] for name, turns in actual.items()}
 
 
 def compare(name: str, folder: str, scratch: pathlib.Path, rounds: int, runs: int) -> None:
@@ -99,11 +99,11 @@ def compare(name: str, folder: str, scratch: pathlib.Path, rounds: int, runs: in
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--photos", metavar="FOLDER", help="photographs, some hundreds of them")
-    parser.add_argument("--num_photos", type=int, default=2000, help="(default: 2000)")
-    parser.add_argument("--num_tiny", type=int, default=60_000, help="0: none (default: 60000)")
-    parser.add_argument("--rounds", type=int, default=5, help="of a run (default: 5)")
-    parser.add_argument("--runs", type=int, default=3, help="(default: 3)")
+    parser.add_argument("--photos", metavar="FOLDER", help="Folder with some hundred photographs.")
+    parser.add_argument("--num_photos", type=int, default=2000, help="Number of photographs. Default: 2000.")
+    parser.add_argument("--num_tiny", type=int, default=60_000, help="Number of tiny images, or 0 for none. Default: 60000.")
+    parser.add_argument("--rounds", type=int, default=5, help="Rounds per run. Default: 5.")
+    parser.add_argument("--runs", type=int, default=3, help="Number of runs. Default: 3.")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)

@@ -34,7 +34,7 @@ from object_stores import store_server  # noqa: E402
 _WORKER_MARKS = ("boot.py", "sdk_worker_main", "worker_processes")
 
 
-class Ran(NamedTuple):
+class RunResult(NamedTuple):
     """The result of one run.
 
     Attributes:
@@ -126,13 +126,13 @@ def prepare(
     return seconds, peaks
 
 
-def run_on_disk(source: pathlib.Path, options: list[str], **how: Callable) -> Ran:
+def run_on_disk(source: pathlib.Path, options: list[str], **how: Callable) -> RunResult:
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder, "out")
         if "disturb" in how:
             how["disturb"] = how["disturb"](output)
         seconds, peaks = prepare(str(source), str(output), options, **how)
-        return Ran(seconds, peaks.worker, peaks.other, digest(read_folder(output)))
+        return RunResult(seconds, peaks.worker, peaks.other, digest(read_folder(output)))
 
 
 def kill_task_manager(cluster: Any, output: pathlib.Path) -> Callable[[subprocess.Popen], None]:
@@ -142,8 +142,8 @@ def kill_task_manager(cluster: Any, output: pathlib.Path) -> Callable[[subproces
         while not any(read_counts(str(path)).written for path in output.parent.glob(f"{output.name}.incomplete/*/progress")):
             if process.poll() is not None:
                 if process.returncode:
-                    return  # `prepare` says why it failed
-                raise RuntimeError("the run had ended before anything was killed; expected more images, or more --copies of them")
+                    return  # `prepare` reports the error.
+                raise RuntimeError("the run ended before a TaskManager was killed; use more images or more --copies")
             time.sleep(0.05)
         cluster.kill("task-manager-1")
         cluster.start_task_manager("task-manager-3")
@@ -151,7 +151,7 @@ def kill_task_manager(cluster: Any, output: pathlib.Path) -> Callable[[subproces
     return kill
 
 
-def run_on_flink(source: pathlib.Path) -> Iterator[tuple[str, Ran]]:
+def run_on_flink(source: pathlib.Path) -> Iterator[tuple[str, RunResult]]:
     with tempfile.TemporaryDirectory(prefix="flink-") as folder:
         cluster = flink_cluster().Cluster(pathlib.Path(folder), 0)
         cluster.up()
@@ -164,7 +164,7 @@ def run_on_flink(source: pathlib.Path) -> Iterator[tuple[str, Ran]]:
             cluster.down()
 
 
-def run_staged_graph(source: pathlib.Path) -> Ran:
+def run_staged_graph(source: pathlib.Path) -> RunResult:
     """Submits a Dataflow job, and executes the staged graph of the job with an object store as input and output."""
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -190,10 +190,10 @@ def run_staged_graph(source: pathlib.Path) -> Ran:
         options = [*dataflow.flags, f"--temp_location={bucket}/tmp", "--sdk_container_image=made", "--no_auth", "--wait"]
         seconds, peaks = prepare(f"{bucket}/in", f"{bucket}/out", options, environment=environment)
         actual = {name: objects.read(f"{bucket}/out/{name}") for name, _ in objects.list(f"{bucket}/out")}
-        return Ran(seconds, peaks.worker, peaks.other, digest(actual))
+        return RunResult(seconds, peaks.worker, peaks.other, digest(actual))
 
 
-def run_all(source: pathlib.Path, prism: str | None) -> Iterator[tuple[str, Ran | str]]:
+def run_all(source: pathlib.Path, prism: str | None) -> Iterator[tuple[str, RunResult | str]]:
     yield "DirectRunner", run_on_disk(source, [])
     two = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
     yield "DirectRunner, 2 processes", run_on_disk(source, two)
@@ -207,9 +207,9 @@ def run_all(source: pathlib.Path, prism: str | None) -> Iterator[tuple[str, Ran 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--input", type=pathlib.Path, required=True, help="a folder of class folders of images")
-    parser.add_argument("--copies", type=int, default=1, help="names under which each image appears (default: 1)")
-    parser.add_argument("--prism", help="path of the Prism binary")
+    parser.add_argument("--input", type=pathlib.Path, required=True, help="Folder with class folders of images.")
+    parser.add_argument("--copies", type=int, default=1, help="Number of names of each image. Default: 1.")
+    parser.add_argument("--prism", help="Path of the Prism binary.")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *unused: sys.exit(1))
     with tempfile.TemporaryDirectory(dir=arguments.input.resolve().parent) as folder:
@@ -221,7 +221,7 @@ def main() -> None:
                 print(f"{name:<36} {ran}", flush=True)
                 continue
             expected = expected or ran.digest
-            same = "the same" if ran.digest == expected else "ANOTHER"
+            same = "equal" if ran.digest == expected else "DIFFERENT"
             memory = f"{ran.worker_bytes / 1e6:>10,.0f} {ran.other_bytes / 1e6:>9,.0f}"
             print(f"{name:<36} {ran.seconds:>8.1f} {memory}  {ran.digest[:16]}… {same}", flush=True)
 

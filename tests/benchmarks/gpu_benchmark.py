@@ -31,7 +31,7 @@ _EPOCHS = 3  # The first epoch compiles the model; the others are measured.
 FORMAT = "{:<34} {:>12} {:>12} {:>16} {:>16}"
 
 
-class Fed(NamedTuple):
+class TrainingSpeed(NamedTuple):
     """The measurements of a training.
 
     Attributes:
@@ -105,7 +105,7 @@ def make_model(options: argparse.Namespace, num_classes: int, first: Sequence[An
     return model
 
 
-def make_ways(data: Any, options: argparse.Namespace) -> Iterator[tuple[str, Any, list[Any]]]:
+def make_variants(data: Any, options: argparse.Namespace) -> Iterator[tuple[str, Any, list[Any]]]:
     """Yields (name, tf.data.Dataset, first layers of the model) for each variant."""
     import tensorflow as tf
 
@@ -136,7 +136,7 @@ def read_alone(batches: Any, steps: int) -> float:
     return (time.perf_counter() - start) / steps
 
 
-def train(model: Any, batches: Any, steps: int) -> Fed:
+def train(model: Any, batches: Any, steps: int) -> TrainingSpeed:
     """Trains several epochs of `steps` steps. The time between epochs is not measured."""
     import keras
 
@@ -156,10 +156,10 @@ def train(model: Any, batches: Any, steps: int) -> Fed:
     epochs, utilisation = Epochs(), Utilisation()
     model.fit(batches, steps_per_epoch=steps, epochs=_EPOCHS, callbacks=[epochs], shuffle=False, verbose=0)
     took = [end - begin for begin, end in zip(epochs.begins[1:], epochs.ends[1:])]
-    return Fed(statistics.median(took) / steps, utilisation.stop(epochs.begins[1], epochs.ends[-1]))
+    return TrainingSpeed(statistics.median(took) / steps, utilisation.stop(epochs.begins[1], epochs.ends[-1]))
 
 
-def send_ahead(data: Any) -> Any:
+def prefetch_to_device(data: Any) -> Any:
     """Copies batches to the GPU in advance with TensorFlow's `prefetch_to_device`."""
     import tensorflow as tf
 
@@ -174,7 +174,7 @@ def same_batch(batches: Any, backend: str) -> Any:
     batch = next(iter(batches))
     if backend == "tensorflow":
         data = tf.data.Dataset.from_tensors(batch).repeat()
-        return send_ahead(data) if has_gpu(backend) else data
+        return prefetch_to_device(data) if has_gpu(backend) else data
     on_device = tuple(keras.ops.convert_to_tensor(values.numpy()) for values in batch)
 
     def repeat() -> Iterator[tuple[Any, ...]]:
@@ -198,18 +198,18 @@ def run(options: argparse.Namespace) -> None:
     print(f"{options.model}, {options.backend}, {options.precision}, batches of {options.batch_size} of {options.image_size} px")
     print(FORMAT.format("", "input alone", "training", "idle (device", "idle (nvidia-"))
     print(FORMAT.format("", "images/s", "images/s", "batch)", "smi)"))
-    for name, batches, first in make_ways(data, options):
+    for name, batches, first in make_variants(data, options):
         alone = read_alone(batches, options.steps)
         model = make_model(options, len(data.class_names), first)
-        reserved = train(model, same_batch(batches, options.backend), options.steps)
+        device_speed = train(model, same_batch(batches, options.backend), options.steps)
         feeds = [(name, batches.repeat())]
         if on_gpu and options.backend == "tensorflow":
-            feeds.append(("    sent ahead", send_ahead(batches.repeat())))
+            feeds.append(("    prefetched", prefetch_to_device(batches.repeat())))
         for name, feed in feeds:
-            fed = train(model, feed, options.steps)
-            idle = f"{max(0.0, 1 - reserved.seconds / fed.seconds):.1%}" if on_gpu else "-"
-            seen = "-" if fed.busy is None or not on_gpu else f"{1 - fed.busy:.1%}"
-            rates = [f"{options.batch_size / seconds:,.0f}" for seconds in (alone, fed.seconds)]
+            speed = train(model, feed, options.steps)
+            idle = f"{max(0.0, 1 - device_speed.seconds / speed.seconds):.1%}" if on_gpu else "-"
+            seen = "-" if speed.busy is None or not on_gpu else f"{1 - speed.busy:.1%}"
+            rates = [f"{options.batch_size / seconds:,.0f}" for seconds in (alone, speed.seconds)]
             print(FORMAT.format(name, *rates, idle, seen), flush=True)
     if not on_gpu:
         print("no GPU: idle share not measured")
@@ -217,14 +217,14 @@ def run(options: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset", metavar="DATASET", help="a directory that `recordmill prepare` wrote, with class labels")
+    parser.add_argument("dataset", metavar="DATASET", help="Directory of a prepared dataset with class labels.")
     parser.add_argument("--backend", choices=("jax", "torch", "tensorflow"), default="jax")
     parser.add_argument("--model", choices=("resnet50", "tiny"), default="resnet50")
-    parser.add_argument("--precision", default="mixed_bfloat16", help="Keras's dtype policy (default: mixed_bfloat16)")
+    parser.add_argument("--precision", default="mixed_bfloat16", help="Keras's dtype policy. Default: mixed_bfloat16.")
     parser.add_argument("--split", default="train")
     parser.add_argument("--batch_size", type=int, default=256)
     parser.add_argument("--image_size", type=int, default=224)
-    parser.add_argument("--steps", type=int, default=50, help="of an epoch; three are trained (default: 50)")
+    parser.add_argument("--steps", type=int, default=50, help="Steps per epoch. Three epochs are trained. Default: 50.")
     options = parser.parse_args(arguments)
     os.environ["KERAS_BACKEND"] = options.backend  # Must be set before the import of Keras.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -48,7 +48,7 @@ def search(num: int) -> None:
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     num_near_duplicates = num // NEAR_DUPLICATES
     if not (labels[:num_near_duplicates] == labels[num - num_near_duplicates :]).all():
-        sys.exit("a near_duplicate was not found")
+        sys.exit("a near-duplicate was not found")
     print(len(edges), f"{seconds:.1f}", f"{cpu_seconds:.1f}")
 
 

@@ -59,13 +59,13 @@ def compare(scheme: str, num_files: int) -> None:
         stock_files = dict(list(files.items())[: STOCK_FILES[scheme]])
         read_stock(next(iter(files)))  # Excludes Beam's one-time setup from the measurement.
         stock = files_per_second(lambda paths: map(read_stock, paths), stock_files)
-        item = files_per_second(lambda paths: map(store.read, paths), files)
+        one_thread = files_per_second(lambda paths: map(store.read, paths), files)
         with ThreadPoolExecutor(NUM_THREADS) as pool:
             ours = files_per_second(lambda paths: pool.map(store.read, paths), files)
             bare = files_per_second(lambda paths: pool.map(bare_reader(server), paths), files)
         rows = [
             (f"Beam's FileSystems.open ({len(stock_files):,} files)", stock),
-            ("our store, one thread", item),
+            ("our store, one thread", one_thread),
             (f"our store, {NUM_THREADS} threads", ours),
             (f"bare HTTP, {NUM_THREADS} threads", bare),
         ]
@@ -81,7 +81,7 @@ def files_per_second(read: Callable, files: dict[str, bytes]) -> float:
     start = time.perf_counter()
     for (path, expected), data in zip(files.items(), read(files), strict=True):
         if data != expected:
-            sys.exit(f"{path}: {len(data)} bytes are not what was written")
+            sys.exit(f"{path}: {len(data)} bytes differ from the bytes that were written")
     return len(files) / (time.perf_counter() - start)
 
 

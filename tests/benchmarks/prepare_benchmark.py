@@ -98,7 +98,7 @@ def repeat_images(source: str, folder: pathlib.Path, num_images: int) -> str:
         return str(folder)
     originals = sorted(path for path in pathlib.Path(source).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     if not originals:
-        raise SystemExit(f"{source}: no .jpg in it")
+        raise SystemExit(f"{source}: contains no .jpg")
     for index in range(num_images):
         original = originals[index % len(originals)]
         target = folder / f"class{index % len(originals) % 20:02d}" / f"{index:06d}.jpg"
@@ -148,7 +148,7 @@ def _print_ratio(title: str, seconds: dict[tuple[str, str], list[float]], rival:
     """Prints the rival's time divided by recordmill's time, as the ratio of the medians and the range over the
     rounds."""
     reported = []
-    for kind, measure_of in zip(KINDS, ("by the clock", "by CPU time")):
+    for kind, measure_of in zip(KINDS, ("by wall time", "by CPU time")):
         theirs, ours = seconds[rival, kind], seconds[OURS, kind]
         rounds = sorted(map(_divide, theirs, ours))
         reported.append(f"{_divide(statistics.median(theirs), statistics.median(ours)):.2f} {measure_of} ({rounds[0]:.2f} to {rounds[-1]:.2f})")
@@ -173,12 +173,12 @@ def run_memory(source: str, scratch: pathlib.Path, scale: float) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--photos", metavar="FOLDER", help="photographs, some hundreds of them")
-    parser.add_argument("--tiny", metavar="FOLDER", help="tiny JPEGs, some thousands of them")
-    parser.add_argument("--case", action="append", choices=[*CASES, "memory"], help="default: all that there are images for")
-    parser.add_argument("--rounds", type=int, default=5, help="after one that warms up; 0: each runs once, cold (default: 5)")
-    parser.add_argument("--scale", type=float, default=1, help="times the numbers of images, for a trial (default: 1)")
-    parser.add_argument("--scratch", help="where to link and write; on the images' file system, links cost nothing")
+    parser.add_argument("--photos", metavar="FOLDER", help="Folder with some hundred photographs.")
+    parser.add_argument("--tiny", metavar="FOLDER", help="Folder with some thousand tiny JPEGs.")
+    parser.add_argument("--case", action="append", choices=[*CASES, "memory"], help="Case to run. Default: all cases for which a folder is given.")
+    parser.add_argument("--rounds", type=int, default=5, help="Rounds after the warm-up. 0 runs each contestant once without warm-up. Default: 5.")
+    parser.add_argument("--scale", type=float, default=1, help="Factor of the numbers of images, for a trial run. Default: 1.")
+    parser.add_argument("--scratch", help="Folder for links and output. Use the file system of the images, so that hard links work.")
     options = parser.parse_args(arguments)
     sources = {"photos": options.photos, "tiny": options.tiny}
     with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:

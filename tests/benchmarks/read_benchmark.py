@@ -193,17 +193,17 @@ def run_race(name: str, race: Race, inputs: Inputs, options: argparse.Namespace)
                 raise RuntimeError(f"{name}: images of {ours.shape} against {rival.shape}")
             for racer in (ours, rival):
                 racer.rates()  # Warm-up.
-            rotations = [(ours.rates(), rival.rates()) for _ in range(options.rotations)]
-        ratios = [[first[clock] / second[clock] for first, second in rotations] for clock in range(2)]
+            turns = [(ours.rates(), rival.rates()) for _ in range(options.turns)]
+        ratios = [[first[clock] / second[clock] for first, second in turns] for clock in range(2)]
         medians.append(list(map(statistics.median, ratios)))
         wall, cpu = (f"{statistics.median(ratio):.2f} ({min(ratio):.2f}-{max(ratio):.2f})" for ratio in ratios)
-        speeds = (f"{statistics.median(wall for wall, _ in rates):,.0f}/s" for rates in zip(*rotations))
+        speeds = (f"{statistics.median(wall for wall, _ in rates):,.0f}/s" for rates in zip(*turns))
         rows.append(FORMAT.format(name, race.names[0], next(speeds), race.names[1], next(speeds), wall, ""))
-        first = f"first batch after {ours.first_seconds:.1f} s, the rival's after {rival.first_seconds:.1f} s"
-        rows.append(f"{'':15} by the processor's time {cpu}; {first}")
+        first = f"first batch after {ours.first_seconds:.1f} s, rival after {rival.first_seconds:.1f} s"
+        rows.append(f"{'':15} by CPU time {cpu}; {first}")
     wall, cpu = map(min, zip(*medians))
     must = "reported" if race.reach is None else verdict(min(wall, cpu) >= race.reach, f"{race.reach:g}")
-    rows.append(f"{name:<15} lowest of {options.runs}: {wall:.2f} by the clock, {cpu:.2f} by the processor's time; {must}")
+    rows.append(f"{name:<15} lowest of {options.runs}: {wall:.2f} by wall time, {cpu:.2f} by CPU time; {must}")
     return "\n".join(rows)
 
 
@@ -214,7 +214,7 @@ def run_case(name: str, inputs: Inputs, options: argparse.Namespace) -> str:
     if name == "large-accuracy":
         return run_accuracy(name, inputs, min(64, options.large))
     if name == "resume":
-        return run_resume(name, inputs, options.rotations)
+        return run_resume(name, inputs, options.turns)
     if name == "memory":
         return run_memory(name, inputs)
     return run_race(name, RACES[name], inputs, options)
@@ -222,17 +222,17 @@ def run_case(name: str, inputs: Inputs, options: argparse.Namespace) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--photos", metavar="FOLDER", help="photographs, some hundreds of them")
-    parser.add_argument("--tiny", metavar="FOLDER", help="tiny JPEGs of one size, some thousands of them")
-    parser.add_argument("--case", action="append", choices=list(CASES), help="default: all that there are images for")
-    parser.add_argument("--runs", type=int, default=3, help="(default: 3)")
-    parser.add_argument("--turns", type=int, default=5, help="of each in a run (default: 5)")
-    parser.add_argument("--seconds", type=float, default=5, help="of a turn (default: 5)")
-    parser.add_argument("--batches", type=int, default=8, help="of a turn, at least (default: 8)")
-    parser.add_argument("--copies", type=int, default=8, help="names under which each photograph appears (default: 8)")
-    parser.add_argument("--large", type=int, default=96, help="photographs that are enlarged (default: 96)")
-    parser.add_argument("--records", type=int, default=1_000_000, help="of 1 KB, for `resume` and `memory` (default: 1,000,000)")
-    parser.add_argument("--keep", metavar="FOLDER", help="where to keep the datasets for other runs; a folder to make")
+    parser.add_argument("--photos", metavar="FOLDER", help="Folder with some hundred photographs.")
+    parser.add_argument("--tiny", metavar="FOLDER", help="Folder with some thousand tiny JPEGs of one size.")
+    parser.add_argument("--case", action="append", choices=list(CASES), help="Case to run. Default: all cases for which a folder is given.")
+    parser.add_argument("--runs", type=int, default=3, help="Number of runs. Default: 3.")
+    parser.add_argument("--turns", type=int, default=5, help="Turns of each reader in a run. Default: 5.")
+    parser.add_argument("--seconds", type=float, default=5, help="Seconds per turn. Default: 5.")
+    parser.add_argument("--batches", type=int, default=8, help="Minimum number of batches per turn. Default: 8.")
+    parser.add_argument("--copies", type=int, default=8, help="Number of names of each photograph. Default: 8.")
+    parser.add_argument("--large", type=int, default=96, help="Number of photographs to enlarge. Default: 96.")
+    parser.add_argument("--records", type=int, default=1_000_000, help="Number of 1 KB records for `resume` and `memory`. Default: 1000000.")
+    parser.add_argument("--keep", metavar="FOLDER", help="New folder in which to keep the datasets for later runs.")
     options = parser.parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("absl").setLevel(logging.ERROR)
@@ -241,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         scratch = pathlib.Path(options.keep or folder).absolute()
         scratch.mkdir(parents=True, exist_ok=True)
         inputs = Inputs(scratch, options.photos, options.tiny, options.copies, options.large, options.records)
-        print(FORMAT.format("case", "ours", "", "rival", "", "ratio", "must reach"), flush=True)
+        print(FORMAT.format("case", "ours", "", "rival", "", "ratio", "goal"), flush=True)
         for name in options.case or CASES:
             packages = RACES[name].missing() if name in RACES else []
             missing |= bool(packages)

@@ -102,8 +102,8 @@ def _random_crop(encoded: tf.Tensor) -> tf.Tensor:
     """
     size = tf.cast(tf.io.extract_jpeg_shape(encoded)[:2], tf.float32)
     areas = tf.reduce_prod(size) * tf.random.uniform((_NUM_ATTEMPTS,), _MIN_AREA, 1)
-    chunks = tf.exp(tf.random.uniform((_NUM_ATTEMPTS,), -math.log(_MAX_STRETCH), math.log(_MAX_STRETCH)))
-    extents = tf.round(tf.sqrt(tf.stack([areas / chunks, areas * chunks], axis=1)))
+    aspects = tf.exp(tf.random.uniform((_NUM_ATTEMPTS,), -math.log(_MAX_STRETCH), math.log(_MAX_STRETCH)))
+    extents = tf.round(tf.sqrt(tf.stack([areas / aspects, areas * aspects], axis=1)))
     extent = tf.minimum(extents[tf.argmax(tf.reduce_all(extents <= size, axis=1))], size)
     corner = tf.floor(tf.random.uniform((2,)) * (size - extent + 1))
     window = tf.cast(tf.concat([tf.minimum(corner, size - extent), extent], axis=0), tf.int32)

@@ -68,8 +68,8 @@ def plan(num_references: int) -> None:
 
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         for module in (list_images, part_listing):
-            made_up = mock.patch.object(module, "open_source", lambda *unused, **others: SyntheticSource(num_references))
-            stack.enter_context(made_up)
+            patch = mock.patch.object(module, "open_source", lambda *unused, **others: SyntheticSource(num_references))
+            stack.enter_context(patch)
         config = PrepareJob("in", f"{folder}/out", "made", source=SourceConfig("image_folder"))
         options = parse_pipeline_options([])
         gc.freeze()  # The command does this after its imports too.
@@ -97,7 +97,7 @@ def _check_plan(config: Any, num_references: int) -> int:
         last = shard.address.split, int(orders[-1])
         num_shards, num_results = num_shards + 1, num_results + len(orders)
     if num_results != num_references:
-        sys.exit(f"{num_results} references arrived")
+        sys.exit(f"{num_results} references in the plan; expected {num_references}")
     return num_shards
 
 

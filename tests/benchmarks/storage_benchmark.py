@@ -33,7 +33,7 @@ from tests.benchmarks.measure import rest
 from tests.benchmarks.read_inputs import Inputs
 
 _VIEWS = {"batch_size": 128, "image_size": 224, "augment": True, "seed": 0}
-_OF_MANY_SHARDS = ("shards", "interleaved")
+_MANY_SHARDS_CASES = ("shards", "interleaved")
 REACH = {
     "mount": 0.95,
     "object-store": 0.95,
@@ -130,7 +130,7 @@ def make_readers(
     import tf_input
 
     with contextlib.ExitStack() as stack:
-        if case.startswith(_OF_MANY_SHARDS):
+        if case.startswith(_MANY_SHARDS_CASES):
             how, _, num_shards = case.partition("-")
             few, many = (write_records(folder, num_records, count) for count in (16, int(num_shards)))
             options = {"batch_size": 128, "memory_budget": 0, "seed": 0}
@@ -176,28 +176,28 @@ def run(case: str, inputs: Inputs, folder: pathlib.Path, options: argparse.Names
             readers = [start() for start in starts]
             for reader in readers:
                 measure(reader, options.seconds)  # Warm-up.
-            rotations = [[measure(reader, options.seconds) for reader in readers] for _ in range(options.rotations)]
-        rates = [[statistics.median(turn[side][clock] for turn in rotations) for clock in (0, 1)] for side in (0, 1)]
-        ratios = [statistics.median(ours[clock] / rival[clock] for ours, rival in rotations) for clock in (0, 1)]
+            turns = [[measure(reader, options.seconds) for reader in readers] for _ in range(options.turns)]
+        rates = [[statistics.median(turn[side][clock] for turn in turns) for clock in (0, 1)] for side in (0, 1)]
+        ratios = [statistics.median(ours[clock] / rival[clock] for ours, rival in turns) for clock in (0, 1)]
         runs.append(ratios)
         shown = " ".join(f"{ours:12,.0f} {rival:12,.0f} {ratio:6.2f}" for ours, rival, ratio in zip(*rates, ratios))
         print(f"{case:<16} {shown}", flush=True)
     wall, cpu = (min(ratios) for ratios in zip(*runs))
-    reach = f"; must reach {REACH[case]}" if REACH[case] else ""
-    print(f"{case:<16} lowest of {options.runs}: {wall:.2f} by the wall clock, {cpu:.2f} by CPU time{reach}", flush=True)
+    reach = f"; goal: {REACH[case]}" if REACH[case] else ""
+    print(f"{case:<16} lowest of {options.runs}: {wall:.2f} by wall time, {cpu:.2f} by CPU time{reach}", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--photos", metavar="FOLDER", help="photographs, some hundreds of them")
-    parser.add_argument("--tiny", metavar="FOLDER", help="tiny JPEGs of one size, some thousands of them")
-    parser.add_argument("--case", action="append", choices=list(REACH), help="default: all that there are images for")
-    parser.add_argument("--runs", type=int, default=3, help="(default: 3)")
-    parser.add_argument("--turns", type=int, default=5, help="of each in a run (default: 5)")
-    parser.add_argument("--seconds", type=float, default=5, help="of a turn (default: 5)")
-    parser.add_argument("--copies", type=int, default=8, help="names under which each photograph appears (default: 8)")
-    parser.add_argument("--records", type=int, default=500_000, help="of the cases of many shards (default: 500000)")
-    parser.add_argument("--keep", metavar="FOLDER", help="where to keep the datasets for other runs; a folder to make")
+    parser.add_argument("--photos", metavar="FOLDER", help="Folder with some hundred photographs.")
+    parser.add_argument("--tiny", metavar="FOLDER", help="Folder with some thousand tiny JPEGs of one size.")
+    parser.add_argument("--case", action="append", choices=list(REACH), help="Case to run. Default: all cases for which a folder is given.")
+    parser.add_argument("--runs", type=int, default=3, help="Number of runs. Default: 3.")
+    parser.add_argument("--turns", type=int, default=5, help="Turns of each reader in a run. Default: 5.")
+    parser.add_argument("--seconds", type=float, default=5, help="Seconds per turn. Default: 5.")
+    parser.add_argument("--copies", type=int, default=8, help="Number of names of each photograph. Default: 8.")
+    parser.add_argument("--records", type=int, default=500_000, help="Number of records in the cases with many shards. Default: 500000.")
+    parser.add_argument("--keep", metavar="FOLDER", help="New folder in which to keep the datasets for later runs.")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(options.keep or scratch).absolute()
@@ -205,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         inputs = Inputs(folder, options.photos, options.tiny, options.copies, 0, 0)
         print(f"{'case':<16} {'wall: ours':>12} {'other':>12} {'ratio':>6} {'CPU: ours':>12} {'other':>12} {'ratio':>6}", flush=True)
         for case in options.case or REACH:
-            if case.startswith(_OF_MANY_SHARDS) or (options.tiny if case.startswith("tiny") else options.photos):
+            if case.startswith(_MANY_SHARDS_CASES) or (options.tiny if case.startswith("tiny") else options.photos):
                 run(case, inputs, folder, options)
             else:
                 print(f"{case:<16} not run: no --{'tiny' if case.startswith('tiny') else 'photos'}", flush=True)

@@ -64,7 +64,7 @@ def run_analyses(directory: pathlib.Path, modules: dict[str, pathlib.Path | None
         guide = ["--rival", str(directory), "--module", str(path or ""), f"--image_size={side}"]
         rival = measure([sys.executable, "-m", "tests.benchmarks.transform_benchmark", *guide])
         ratio = rival.peak_bytes / ours.peak_bytes
-        yield f"{name:<12} {_told(ours)} {_told(rival)} {ratio:>7.2f}x {num_examples / ours.seconds:>15,.0f}"
+        yield f"{name:<12} {_format_run(ours)} {_format_run(rival)} {ratio:>7.2f}x {num_examples / ours.seconds:>15,.0f}"
 
 
 def analyze(directory: pathlib.Path, module: pathlib.Path | None, side: int) -> Measured:
@@ -72,7 +72,7 @@ def analyze(directory: pathlib.Path, module: pathlib.Path | None, side: int) -> 
     return measure([sys.executable, "-m", "beam_pipelines", "analyze", str(directory), "--overwrite", *subject])
 
 
-def _told(measured: Measured) -> str:
+def _format_run(measured: Measured) -> str:
     return f"{measured.seconds:>8.1f} s {measured.peak_bytes / 1e6:>7,.0f} MB"
 
 
@@ -107,13 +107,13 @@ def _rate(batches: Iterator[Any], seconds: float) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--input", type=pathlib.Path, metavar="FOLDER", help="class folders of photographs")
-    parser.add_argument("--copies", type=int, default=20, help="names under which each photograph appears (default: 20)")
-    parser.add_argument("--repeats", type=int, default=3, help="turns of each reader (default: 3)")
-    parser.add_argument("--passes", choices=("both", "one"), default="both", help="of the analyses (default: both)")
-    parser.add_argument("--seconds", type=float, default=8, help="of a turn (default: 8)")
-    parser.add_argument("--image_size", type=int, default=224, help="side of the images that are analysed and read (default: 224)")
-    parser.add_argument("--batch_size", type=int, default=128, help="of what is read (default: 128)")
+    parser.add_argument("--input", type=pathlib.Path, metavar="FOLDER", help="Folder with class folders of photographs.")
+    parser.add_argument("--copies", type=int, default=20, help="Number of names of each photograph. Default: 20.")
+    parser.add_argument("--repeats", type=int, default=3, help="Turns of each reader. Default: 3.")
+    parser.add_argument("--passes", choices=("both", "one"), default="both", help="Number of passes to analyze. Default: both.")
+    parser.add_argument("--seconds", type=float, default=8, help="Seconds per turn. Default: 8.")
+    parser.add_argument("--image_size", type=int, default=224, help="Side of the analyzed images. Default: 224.")
+    parser.add_argument("--batch_size", type=int, default=128, help="Batch size of the readers. Default: 128.")
     parser.add_argument("--rival", metavar="OUT", help=argparse.SUPPRESS)
     parser.add_argument("--module", help=argparse.SUPPRESS)
     options = parser.parse_args()
