@@ -14,8 +14,7 @@ NAMES = list(COUNTS)
 
 
 def analysed_images(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Returns a dataset of JPEG and PNG images of many sizes, in colour and grey, analyzed with the default
-    preprocessing."""
+    """Returns an analyzed dataset of JPEG and PNG images of many sizes, in colour and grey."""
     if importlib.util.find_spec("tensorflow_transform") is None:
         pytest.skip("the extra `transform` is not installed")
     return make_once(tmp_path_factory, "analysed", _analyse)

@@ -1,5 +1,4 @@
-"""Imports and collects all tests, so that pytest-xdist workers forked from this process share the imports.
-PYTEST_DONT_REWRITE"""
+"""Imports and collects all tests, so that forked pytest-xdist workers share the imports. PYTEST_DONT_REWRITE"""
 
 import contextlib
 import os

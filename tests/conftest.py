@@ -1,5 +1,4 @@
-"""Configures all tests: TensorFlow's log messages, assertions in helper modules, and the distribution of tests to
-processes."""
+"""Configures TensorFlow's log messages, assertions in helper modules, and the distribution of tests to processes."""
 
 import collections
 import gc
@@ -44,8 +43,7 @@ gc.disable()  # until all modules are imported, because collecting garbage would
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config, specs: list) -> None:
-    """Forks the workers for a complete test run from a process that has imported all tests, and starts one forker for
-    all workers."""
+    """Forks the workers of a complete test run from a process that has imported all tests, and starts the forkers."""
     import forked_python
 
     if config.args == config.getini("testpaths"):
@@ -59,16 +57,14 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: list) -> None:
 
 
 def pytest_configure() -> None:
-    """Adds directories that test modules put on `sys.path`, because pytest-xdist passes on the path of a process
-    without tests."""
+    """Adds the directories that test modules put on `sys.path`, because workers get the path of their parent."""
     if "collected" in sys.modules:
         sys.path += [path for path in sys.modules["collected"].path if path not in sys.path]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Returns a scheduler that assigns whole modules, and tests of one `xdist_group` in all modules, to the next idle
-    worker in order."""
+    """Returns a scheduler that gives whole modules, and whole groups of `xdist_group`, to the next idle worker."""
     from xdist.scheduler import LoadGroupScheduling
 
     class ModuleScheduling(LoadGroupScheduling):
@@ -95,8 +91,7 @@ def pytest_runtest_teardown() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Creates the temporary files of all programs below the directory of the tests, so that killed programs leave no
-    files."""
+    """Puts temporary files of all programs below the test directory, so that killed programs leave no files."""
     folder = str(tmp_path_factory.mktemp("t"))  # paths of sockets must be short
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", folder)
@@ -106,8 +101,7 @@ def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def quick_spawn(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Starts processes of `multiprocessing` as forks of a process that has imported TensorFlow, and yields the path of
-    the Python command for them."""
+    """Starts `multiprocessing` processes as forks of one that has imported TensorFlow, and yields their command."""
     import forked_python  # an import at the top would disable the rewriting of its assertions
 
     before, command = multiprocessing.spawn.get_executable(), forked_python.write_command(tmp_path / "python")
@@ -118,8 +112,7 @@ def quick_spawn(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 @pytest.fixture
 def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """Limits pytest's `caplog` to the two packages, because other libraries log warnings about earlier tests and from
-    leftover threads."""
+    """Limits pytest's `caplog` to the two packages, because leftover threads of other libraries log warnings too."""
 
     def is_package_record(record: logging.LogRecord) -> bool:
         return record.name.partition(".")[0] in ("beam_pipelines", "recordmill", "tf_input")
@@ -132,8 +125,7 @@ def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixtur
 
 
 def pytest_collection_finish() -> None:
-    """Excludes imported objects from garbage collection, and collects less often, because most new objects belong to
-    TensorFlow graphs."""
+    """Collects less garbage, because most new objects belong to TensorFlow graphs, and ignores imported objects."""
     gc.enable()
     gc.freeze()
     gc.set_threshold(30_000, 10, 30)
@@ -144,7 +136,6 @@ def pytest_collection_finish() -> None:
 
 
 def _unit_of(item: pytest.Item) -> str:
-    """Returns the group or module of a test. One worker runs all tests of a group, such as tests that wait more than
-    they compute."""
+    """Returns the group or module of a test. One worker runs all tests of a group."""
     group = item.get_closest_marker("xdist_group")
     return group.args[0] if group else str(item.path)

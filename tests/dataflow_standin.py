@@ -203,8 +203,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 def run_staged(path: str) -> None:
-    """Executes a staged graph in this process instead of in containers. Prints the imported modules of both packages
-    and the final state."""
+    """Executes a staged graph in this process. Prints the imported modules of both packages and the final state."""
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.portability import common_urns

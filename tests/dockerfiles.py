@@ -27,8 +27,7 @@ def parse(path: pathlib.Path) -> list[Instruction]:
 
 
 def stages(path: pathlib.Path) -> dict[str, list[Instruction]]:
-    """Returns the instructions of each stage by its name, beginning with FROM. The name of an unnamed last stage is "".
-    """
+    """Returns the instructions of each stage by its name, beginning with FROM. An unnamed last stage is named ""."""
     actual: dict[str, list[Instruction]] = {}
     for instruction in parse(path):
         if instruction.name == "FROM":
@@ -50,8 +49,7 @@ def sources(instructions: list[Instruction], given: dict[str, str]) -> list[str]
 
 
 def context(path: pathlib.Path) -> set[str]:
-    """Returns the files in the build context: those that git does not ignore, except for those in the .dockerignore
-    file."""
+    """Returns the files in the build context: files that neither git nor the .dockerignore file ignores."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     files = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
     lines = pathlib.Path(f"{path}.dockerignore").read_text().splitlines()

@@ -45,8 +45,7 @@ OPTIONS = ("--name=made", "--num_shards=7", "--max_bad_fraction=0.1")
 
 
 def write_source(folder: pathlib.Path, num_images: int) -> pathlib.Path:
-    """Writes class folders with images that are copied unchanged, images that are re-encoded into the spool, and
-    invalid images."""
+    """Writes class folders with images that are copied unchanged, images that are re-encoded, and invalid images."""
     write_class_folders(folder, {label: num_images // 3 for label in ("ant", "bee", "cow")}, height=48, width=64)
     rotated = Image.Exif()
     rotated[0x0112] = 6
@@ -60,8 +59,7 @@ TEST_PATH = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"
 
 
 def start_prepare(source: pathlib.Path, output: pathlib.Path, *options: str, **how: Any) -> ForkedPython:
-    """Starts `recordmill prepare` with `OPTIONS` unless `options` override them. `how` is passed to `start_recordmill`.
-    """
+    """Starts `recordmill prepare` with `OPTIONS` unless overridden. `how` is passed to `start_recordmill`."""
     given = {option.partition("=")[0] for option in options}
     defaults = [item for item in OPTIONS if item.partition("=")[0] not in given]
     return start_recordmill("prepare", f"--input={source}", f"--output={output}", *defaults, *options, **how)
@@ -87,8 +85,7 @@ def start_recordmill(*arguments: str, gates: pathlib.Path | None = None, before:
 
 
 def two_workers(patch: pytest.MonkeyPatch, folder: pathlib.Path) -> list[str]:
-    """Returns options for a run with two worker processes, which are forked from a process that has already imported
-    Beam."""
+    """Returns options for two worker processes, which are forked from a process that has imported Beam."""
     python = forked_python.write_command(folder / "python", preloaded=forked_python.BEAM)
     patch.setattr(sys, "executable", str(python))
     return ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
@@ -174,8 +171,7 @@ def processes_of(folder: pathlib.Path) -> list[str]:
 
 
 def _load(path: pathlib.Path, name: str) -> ModuleType:
-    """Imports a file under a unique module name, because several folders of `deploy` have modules with the same name.
-    """
+    """Imports a file under a unique module name, because folders of `deploy` have modules of the same name."""
     if name not in sys.modules:
         sys.path.insert(0, str(path.parent))  # for imports from its own folder
         try:
@@ -207,8 +203,7 @@ def has_go() -> bool:
 
 
 def fetch_all() -> None:
-    """Fetches Flink and builds Prism. Prints errors instead of raising them, because the tests of that runner report
-    them."""
+    """Fetches Flink and builds Prism. Prints errors instead of raising them, because the tests report them too."""
     packages = _load(FLINK / "flink_packages.py", "flink_packages")
     missing = {"Flink": packages.missing_tools(), "Prism": [] if has_go() else ["go"]}
     start = time.monotonic()

@@ -93,8 +93,7 @@ class ForkedPython:
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Closes standard input, waits for the end, and returns the remaining standard output and all of standard
-        error."""
+        """Closes standard input, waits for the end, and returns the rest of standard output and all standard error."""
         self.stdin.close()
         late = threading.Timer(timeout or threading.TIMEOUT_MAX, self.kill)
         late.start()
@@ -178,8 +177,7 @@ def run_in_fork(address: bytes, arguments: list[str]) -> None:
 
 
 def _open_files() -> list[int]:
-    """Returns all open file descriptors in ascending order, because `multiprocessing` passes descriptor numbers to new
-    processes."""
+    """Returns all open file descriptors in ascending order, because `multiprocessing` passes on their numbers."""
     with os.scandir("/proc/self/fd") as actual:
         listed = sorted(int(item.name) for item in actual)
     # the descriptor of the listing is closed
@@ -187,8 +185,7 @@ def _open_files() -> list[int]:
 
 
 def _ask(address: bytes, asked: dict, given: Sequence[int], numbers: Sequence[int] | None = None) -> socket.socket:
-    """Asks a forker to start a program with the open files `given` as descriptors `numbers`. The forker sends the
-    process ID, and later the exit code."""
+    """Asks a forker to start a program with open files. The forker sends the process ID, and later the exit code."""
     state = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     state.connect(address)
     asked = {**asked, "numbers": [*(given if numbers is None else numbers)]}
@@ -202,8 +199,7 @@ def _receive(state: socket.socket) -> int:
 
 
 def start() -> tuple[bytes, subprocess.Popen]:
-    """Starts the first forker, and returns its address and its process. All forkers end when its standard input is
-    closed."""
+    """Starts the first forker, and returns its address and process. Closing its standard input ends all forkers."""
     paths = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), str(pathlib.Path(__file__).parent)])
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen([sys.executable, __file__, _COMMAND_LINE_BYTES * " "], env={**os.environ, "PYTHONPATH": paths}, **pipes)
@@ -215,8 +211,7 @@ _own = functools.cache(start)
 
 @functools.cache
 def forker(*preloaded: str) -> bytes:
-    """Returns the address of a forker whose programs find the given modules imported. The forker may still be importing
-    them."""
+    """Returns the address of a forker that has imported the given modules, or is still importing them."""
     base = next((item for item in (TENSORFLOW, BEAM) if preloaded[: len(item)] == item != preloaded), None)
     shared = os.environ.get(SHARED)
     first = forker(*base) if base else bytes.fromhex(shared) if shared else _own()[0]
@@ -232,8 +227,7 @@ def _listen() -> socket.socket:
 
 
 def _answer(listening: socket.socket) -> None:
-    """Serves requests: forks a process for each program, which starts the program and reports its ID and exit code, and
-    forks another forker for each new set of modules."""
+    """Serves requests: forks a process for each program, and another forker for each new set of modules."""
     others: dict[tuple[str, ...], bytes] = {}
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # child processes are not waited for
     while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:

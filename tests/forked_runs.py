@@ -1,5 +1,4 @@
-"""Runs `recordmill` in processes forked from one that has imported Beam, so that a test can start and kill many runs
-per minute."""
+"""Runs `recordmill` in forks of a process that has imported Beam, so that tests can start many runs per minute."""
 
 import importlib
 import itertools

@@ -20,8 +20,7 @@ OPTIONS = {"batch_size": 8, "image_size": SIZE, "seed": 0}
 
 
 def check_layers(images: np.ndarray, path: pathlib.Path) -> None:
-    """Checks that layers normalize and augment uint8 images [batch, height, width, 3] without TensorFlow, and can be
-    trained, saved and loaded."""
+    """Checks that layers normalize and augment uint8 images without TensorFlow, and can be trained and saved."""
     from tf_input.dataset_format import Feature
     from tf_input.decoding.layers import augmentation_layer, normalization_layer
 

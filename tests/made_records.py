@@ -29,8 +29,7 @@ Values = Mapping[str, Any]
 
 
 def example(stored: Mapping[str, Any]) -> bytes:
-    """Returns a serialized example. Values are bytes, strings, numbers or lists of them; a list with a float is stored
-    as floats."""
+    """Returns a serialized example. Values are bytes, strings, numbers or lists of them."""
     return tf.train.Example(
         features=tf.train.Features(feature={name: _feature(value) for name, value in stored.items()})
     ).SerializeToString(deterministic=True)

@@ -96,8 +96,7 @@ def plan_without_beam(
     change_shard: Callable[[tuple[str, int], list], list] = reverse,
     block_references: int = 1 << 19,
 ) -> tuple[list[PlannedShard], Collisions, ShufflePlan]:
-    """Does the work of GlobalShuffle after its sample. The functions `change_block` and `change_shard` change grouped
-    values like a runner."""
+    """Does the work of GlobalShuffle after its sample. `change_block` and `change_shard` act like a runner."""
     with mock.patch("beam_pipelines.shuffle.ranks.BLOCK_REFERENCES", block_references):
         plan = plan_shuffle(count_keys(batches), num_shards)
     blocks, shards, collisions = defaultdict(list), defaultdict(list), []

@@ -1,5 +1,4 @@
-"""Provides a dataset with every kind of feature that belongs to an image, which is made once for several test modules.
-"""
+"""Provides a dataset with every kind of feature of an image, which is made once for several test modules."""
 
 import json
 import pathlib

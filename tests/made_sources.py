@@ -1,5 +1,4 @@
-"""Writes the same images as sources of every format, with the expected features of each image after `recordmill
-prepare`."""
+"""Writes the same images as sources of every format, together with the features expected after `prepare`."""
 
 import csv
 import gzip

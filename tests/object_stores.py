@@ -1,5 +1,4 @@
-"""Runs object stores on loopback for tests and benchmarks: servers in separate processes, and a proxy that injects
-faults."""
+"""Runs object stores on loopback for tests and benchmarks: servers in processes, and a proxy that injects faults."""
 
 import atexit
 import contextlib
@@ -72,8 +71,7 @@ def request(url: str, method: str, path: str, body: bytes = b"") -> bytes:
 
 @contextlib.contextmanager
 def store_server(scheme: str, num_objects: int = 0) -> Iterator[StoreServer]:
-    """Starts a server, and ends it. A server of s3 can start with `num_objects` objects of one byte in
-    s3://many/folder/."""
+    """Starts a server, and ends it. A server of s3 can start with `num_objects` objects in s3://many/folder/."""
     command = [sys.executable, "-m", "tests.object_stores", scheme, str(num_objects)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, cwd=ROOT, text=True, **pipes)
@@ -322,8 +320,7 @@ def _copy_of(fake_key: object, name: str) -> object:
 
 
 def _serve_gcs() -> None:
-    """Runs the emulator with changes for pages, concurrent requests and uploads without data, in which it differs from
-    the real store."""
+    """Runs the emulator with pages, concurrent requests and uploads without data, like the real store."""
     from gcp_storage_emulator import server as emulator
     from gcp_storage_emulator.exceptions import NotFound
     from gcp_storage_emulator.handlers import objects

@@ -132,8 +132,7 @@ class _Server(http.server.ThreadingHTTPServer):
     request_queue_size = 128  # with the default of 5, a sixth client would connect a second later
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignores clients that close the connection, because an error message could appear on standard error of another
-        test."""
+        """Ignores clients that close the connection, because a message could disturb tests that read standard error."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 

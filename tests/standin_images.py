@@ -80,8 +80,7 @@ def build(dockerfile: pathlib.Path, context: pathlib.Path, tag: str, *options: s
 
 @functools.cache
 def base(name: str) -> str:
-    """Builds the stand-in for a base image, and returns its name. `name` is the build argument, such as `PYTHON_IMAGE`.
-    """
+    """Builds the stand-in for a base image, given by its build argument such as `PYTHON_IMAGE`. Returns its name."""
     stage = name.removesuffix("_IMAGE").lower()
     STORE.mkdir(parents=True, exist_ok=True)
     if "localhost/debian" not in buildah("images", "--format={{.Name}}"):
@@ -111,8 +110,7 @@ def _import_debian() -> None:
 
 
 def run(tag: str, *command: str, data: pathlib.Path | None = None) -> str:
-    """Runs a command in a new container as the user of the image, with `data` mounted as /data, and returns its output.
-    """
+    """Runs a command in a new container as the image's user, with `data` mounted as /data. Returns its output."""
     with container(tag) as name:
         return buildah(*_run(name, data), *command)
 

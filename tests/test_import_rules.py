@@ -82,8 +82,7 @@ def modules() -> Mapping[str, pathlib.Path]:
 
 @functools.cache
 def imports_of(path: pathlib.Path) -> frozenset[str]:
-    """Returns the names of all modules that a file imports: modules of both packages, and full names of other imports.
-    """
+    """Returns the full names of all modules that a file imports."""
     actual = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -103,8 +102,7 @@ def package_of(name: str) -> str:
 
 
 def packages_loaded_by(statement: str, *first: str) -> set[str]:
-    """Returns the packages that are loaded after a statement in a new interpreter, or in a fork of one that has
-    imported `first`."""
+    """Returns the packages that a statement loads in a new interpreter, or in a fork of one with `first` imported."""
     code = f"{statement}\nimport sys; print(*{{name.partition('.')[0] for name in sys.modules}})"
     if first:
         return set(forked_python.run("-c", code, env={**os.environ, "PYTHONPATH": str(ROOT)}, preloaded=first).stdout.split())

@@ -1,5 +1,4 @@
-"""Tests of the Dockerfiles in deploy/ (base images, users and packages) and of `deploy/images.py`, which builds them.
-"""
+"""Tests of the Dockerfiles in deploy/ (base images, users, packages) and of `deploy/images.py`, which builds them."""
 
 import hashlib
 import importlib.util
@@ -139,8 +138,7 @@ def test_every_lock_belongs_to_a_dockerfile():
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch) -> pathlib.Path:
-    """Returns a repository with one base image and no digest, for which `docker`, `skopeo` and `buildah` only log their
-    arguments."""
+    """Returns a repository with one base image without digest. Its docker, skopeo and buildah log their arguments."""
     root, tools = tmp_path / "checkout", tmp_path / "tools"
     (root / "deploy/tf_data_service").mkdir(parents=True)
     for name in ("images.py", "tf_data_service/Dockerfile"):

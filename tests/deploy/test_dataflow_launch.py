@@ -1,5 +1,4 @@
-"""Tests of the arguments that the scripts in deploy/dataflow pass to gcloud, and of the lifecycle rule of the bucket.
-"""
+"""Tests of the arguments that the scripts in deploy/dataflow pass to gcloud, and of the bucket's lifecycle rule."""
 
 import json
 import re

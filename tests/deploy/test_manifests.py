@@ -1,5 +1,4 @@
-"""Tests every manifest of deploy/ against the schemas of Kubernetes and common requirements of cluster administrators.
-"""
+"""Tests every manifest of deploy/ against Kubernetes schemas and common requirements of administrators."""
 
 import pathlib
 import re

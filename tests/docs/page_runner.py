@@ -149,8 +149,7 @@ def _run_shell(block: Block) -> str:
 
 
 def differences(expected: str, result: str) -> Iterator[str]:
-    """Yields the differences between the expected and the actual output. A line "..." matches any lines, and "..." in a
-    line matches any text."""
+    """Yields differences between expected and actual output, in which "..." matches any lines or any text."""
     pattern = "".join(r"(?:.*\n)*?" if line == "..." else f"{_pattern(line)}\n" for line in expected.rstrip().splitlines())
     match = re.fullmatch(pattern, "".join(f"{line.rstrip()}\n" for line in result.rstrip().splitlines()))
     if not match:

@@ -1,5 +1,4 @@
-"""Tests of the documentation: the site builds, its links work, and the code in its pages runs or uses existing names.
-"""
+"""Tests of the documentation: the site builds, its links work, and the code in its pages runs or uses real names."""
 
 import argparse
 import ast
@@ -97,8 +96,7 @@ def test_output_is_compared_with_the_page():
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in RUN])
 def test_commands_options_and_names_in_a_page_exist(page):
-    """Commands and options are checked with the parsers of Recordmill and Beam, and options of `tf_input` with
-    signatures."""
+    """Commands and options are checked with the parsers, and options of `tf_input` with signatures."""
     parser, beam_parser = make_parser(), argparse.ArgumentParser()
     for options in PipelineOptions.__subclasses__():
         if options.__module__.startswith("apache_beam."):

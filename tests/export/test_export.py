@@ -1,5 +1,4 @@
-"""Tests that `recordmill export` keeps keys, labels and image bytes, writes complete exports and stays in its
-directory."""
+"""Tests that `recordmill export` keeps keys, labels and image bytes, and only writes into its directory."""
 
 import dataclasses
 import hashlib
@@ -57,8 +56,7 @@ NAMES = ("ant/0.jpg", "ant/0.png", "ant/a.b.c.jpeg", "ant/50%.jpg", "bee/é ü.j
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Returns a dataset with three shards in `train` and one in `test`. Some keys are unsafe file names or differ only
-    in extension."""
+    """Returns a dataset with three shards in `train` and one in `test`, and with keys that are unsafe file names."""
     folder = tmp_path_factory.mktemp("export")
     images = {name: (png if "png" in name else jpeg)(seed) for seed, name in enumerate(NAMES)}
     files = {f"{split}/{name}": data for split in ("train", "test") for name, data in images.items()}

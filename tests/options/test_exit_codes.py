@@ -55,8 +55,7 @@ def arguments_of(command: str, made: object) -> list[str]:
 
 @pytest.fixture
 def run_command(tmp_path, capsys) -> Callable[..., tuple[int, dict[str, Any] | None]]:
-    """Returns a function that runs a command and returns its exit code and the content of `--error_json`, or None
-    without such a file."""
+    """Returns a function that runs a command and returns its exit code and the content of `--error_json`."""
 
     def run(*arguments: str) -> tuple[int, dict[str, Any] | None]:
         file = tmp_path / "error.json"

@@ -123,8 +123,7 @@ def test_records_in_source_order_are_not_shuffled() -> None:
 
 
 def _orders(seed: int, num: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Yields labels of several kinds in the order in which `prepare` writes them, with their positions in the source.
-    """
+    """Yields labels of several kinds in the order in which `prepare` writes them, with their source positions."""
     indices = np.argsort(shuffle_orders(seed, [b"%d" % index for index in range(num)]))
     kinds = {
         "ten classes": np.arange(num) * 10 // num,

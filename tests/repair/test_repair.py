@@ -1,5 +1,4 @@
-"""Tests that `recordmill repair` restores the exact bytes of corrupt files, or changes nothing and reports the reason.
-"""
+"""Tests that `recordmill repair` restores the exact bytes of files, or changes nothing and reports the reason."""
 
 import csv
 import gzip
@@ -77,8 +76,7 @@ def reencoded(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
 
 
 def table(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
-    """Returns a table with two labels, one of them multi-label, short texts for the catalog and long texts for the
-    spool."""
+    """Returns a table with two labels, short texts for the catalog and long texts for the spool."""
     write_files(folder, {f"images/{index:02d}.png": png(index) for index in range(24)})
     with open(folder / "rows.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

@@ -108,8 +108,7 @@ def prepare(folder: pathlib.Path, source: str, *options: str) -> pathlib.Path:
 
 
 def write_table(folder: pathlib.Path, num: int, row, files=lambda index: {}) -> str:
-    """Writes `num` examples with an image each; `row` and `files` return the fields and additional files of an example.
-    """
+    """Writes `num` examples with an image each; `row` and `files` return the fields and more files of an example."""
     for index in range(num):
         write_files(folder, {f"{index}.jpg": jpeg(index, 24, 20 + index % 9), **files(index)})
     (folder / "rows.jsonl").write_text("".join(json.dumps({"file_name": f"{index}.jpg", **row(index)}) + "\n" for index in range(num)))

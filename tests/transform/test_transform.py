@@ -387,8 +387,7 @@ def test_invalid_arguments_are_one_line_errors(copied, tmp_path, capsys):
 
 
 def corrupt_image(path: pathlib.Path, record_index: int) -> int:
-    """Replaces the image of one record by invalid bytes, with a valid checksum, and returns the offset of the record.
-    """
+    """Replaces the image of a record by invalid bytes, with a valid checksum, and returns the record's offset."""
     from made_shards import frame
 
     examples = [tf.train.Example.FromString(item) for item in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()]
