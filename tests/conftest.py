@@ -23,17 +23,14 @@ settings.load_profile("untimed")
 
 _LOG_STATE = {name: getattr(log, name) for name in ("_format", "_is_quiet", "_is_command", "_run_id", "_find_stage")}
 
-# a busy machine would log more progress lines; the test of these lines sets its own interval
-progress.TELL_SECONDS = 3600.0
+progress.TELL_SECONDS = 3600.0  # a busy machine would log more progress lines
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # must be set before TensorFlow is imported
 os.environ["LANGUAGE"] = "C"  # argparse would search for a translation of each word, which takes 7 % of a small run
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # idle OpenBLAS threads would busy-wait
-# oneDNN searches all kernels for each node of a graph, even for trivial graphs
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # oneDNN searches all kernels for each node of a graph
 
-# under nohup, programs that tests start would inherit the ignored signal
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # programs that tests start would inherit it
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 pytest.register_assert_rewrite(*(path.stem for path in pathlib.Path(__file__).parent.glob("*.py")))
@@ -130,8 +127,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(30_000, 10, 30)
     if "tensorflow" in sys.modules:
-        # Optimizing small graphs takes a fifth of the time of such tests. Programs that tests start still optimize
-        # them.
+        # Optimizing small graphs takes a fifth of the time of such tests.
         sys.modules["tensorflow"].config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 

@@ -1,7 +1,6 @@
 """Emulates the Dataflow service on loopback: its REST interface, and the metadata server that provides credentials.
 
-The command `dataflow_standin.py gs://…/pipeline.pb` does the work of the workers: it executes the staged graph of a
-submission.
+The command `dataflow_standin.py gs://…/pipeline.pb` executes the staged graph of a submission, like the workers.
 """
 
 import contextlib
@@ -73,8 +72,7 @@ class DataflowStandin:
     """The state and the behaviour of the service.
     Attributes:
         url: `http://localhost:PORT`. Beam uses REST without TLS only for the host name localhost.
-        work: Function that runs a job: it takes the request and returns the final state. It runs in a thread. An
-            exception fails the job.
+        work: Function that runs a job in a thread: it takes the request and returns the final state, or raises.
         refusal: HTTP status and message of the response to a new job, or None to accept the job.
         jobs: All jobs that were created.
         launches: Parameters of all launches of a Flex Template.

@@ -32,8 +32,7 @@ from tf_input import dataset_format
 ROOT = pathlib.Path(__file__).parent.parent
 FLINK = ROOT / "deploy" / "flink"
 
-# Short programs spend most of their time in code that Java's second compiler never reaches, and on loading well-known
-# classes.
+# Options that shorten the start of Java programs.
 # the classes of well-known libraries.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 
@@ -68,10 +67,7 @@ def start_prepare(source: pathlib.Path, output: pathlib.Path, *options: str, **h
 def start_recordmill(*arguments: str, gates: pathlib.Path | None = None, before: str = "") -> ForkedPython:
     """Starts `recordmill` as the leader of a session.
 
-    Args:
-        *arguments: Arguments of the command line.
-        gates: Directory of the gates at which workers on this machine can be paused.
-        before: Python code that runs before the command, for example to shorten its waiting times.
+    `gates` is the directory of gates that pause workers, and `before` is Python code that runs before the command.
     """
     program = "paused_stages" if gates else "beam_pipelines"
     return ForkedPython(

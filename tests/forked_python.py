@@ -1,5 +1,4 @@
-"""Runs Python programs as forks of a process that has already imported slow modules, by default TensorFlow, but not
-used them.
+"""Runs Python programs as forks of a process that has already imported slow modules, by default TensorFlow.
 
 A program behaves as if `python` had started it with the same arguments, and can also import test modules. Programs that
 set environment variables for the import of TensorFlow or Keras can't be run in this way.
@@ -32,8 +31,7 @@ from typing import Iterable, Iterator, Mapping, Sequence
 TENSORFLOW = ("keras", "tensorflow")
 BEAM = ("beam_pipelines.launch", "pyarrow.parquet")
 
-# Environment variable with the address of the forker that all test processes share. Without it, each process starts its
-# own.
+# Environment variable with the address of the forker that all test processes share.
 SHARED = "RECORDMILL_FORKER"
 
 # Length of the placeholder argument that reserves space for the command line of a program.
@@ -153,8 +151,7 @@ def _code_of(arguments: Iterable[object], preloaded: tuple[str, ...]) -> str:
 
 def run_in_fork(address: bytes, arguments: list[str]) -> None:
     """Runs a program in a forked process, and ends with its exit code or signal."""
-    # `multiprocessing` and execnet pass these options, which forked processes do not need
-    while arguments[0] in ("-B", "-u"):
+    while arguments[0] in ("-B", "-u"):  # options that `multiprocessing` and execnet pass
         arguments = arguments[1:]
     if arguments[0].startswith("-") and arguments[0] not in ("-c", "-m"):
         os.execv(sys.executable, [sys.executable, *arguments])
@@ -180,8 +177,7 @@ def _open_files() -> list[int]:
     """Returns all open file descriptors in ascending order, because `multiprocessing` passes on their numbers."""
     with os.scandir("/proc/self/fd") as actual:
         listed = sorted(int(item.name) for item in actual)
-    # the descriptor of the listing is closed
-    return [entry for entry in listed if os.path.exists(f"/proc/self/fd/{entry}")]
+    return [entry for entry in listed if os.path.exists(f"/proc/self/fd/{entry}")]  # without the one of the listing
 
 
 def _ask(address: bytes, asked: dict, given: Sequence[int], numbers: Sequence[int] | None = None) -> socket.socket:
@@ -293,8 +289,7 @@ def _become(asked: dict, given: list[int]) -> None:
     """Runs a program in this process as the interpreter would."""
     assert len(given) == len(asked["numbers"]), f"{len(asked['numbers'])} files; expected at most {_MAX_FILES}"
     above = max([*given, *asked["numbers"]]) + 1
-    # above all numbers in use, so that no descriptor is overwritten
-    kept = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in given]
+    kept = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in given]  # so that none is overwritten
     for descriptor in given:
         os.close(descriptor)
     for descriptor, number in zip(kept, asked["numbers"]):
@@ -334,11 +329,8 @@ def _show(command: list[str]) -> None:
 
 @contextlib.contextmanager
 def _quick_end() -> Iterator[None]:
-    """Context manager that ends the process after waiting for threads, running exit functions and flushing output.
-
-    Destroying all imported objects would take ten times as long as a small program. A process with an uncaught exception
-    ends as usual.
-    """
+    """Context manager that ends the process after waiting for threads, running exit functions and flushing output,
+    because destroying all imported objects would take ten times as long as a small program."""
     codes: list[int] = []
 
     def leave() -> None:

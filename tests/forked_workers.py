@@ -1,7 +1,6 @@
 """Forks worker processes from the process that starts them, in programs that import this module.
 
-Programs of `forked_python` have already imported the modules of a worker process, whose import would take half the time
-of a small run.
+Programs of `forked_python` have already imported the modules of a worker process, which saves time.
 """
 
 import os
@@ -31,8 +30,7 @@ class Forked:
             try:
                 os.dup2(read_in, 0)
                 os.dup2(write_out, 1)
-                # also the pipes of other workers, which would otherwise stay open
-                os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+                os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # includes the pipes of other workers
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 worker_process.run_child(command[5:])
             finally:

@@ -1,5 +1,4 @@
-"""Trains Keras models on a prepared dataset with the backend in KERAS_BACKEND. It is a script because a process has one
-backend.
+"""Trains Keras models on a prepared dataset with the backend in KERAS_BACKEND. A process has one backend.
 
     KERAS_BACKEND=jax python keras_backend_training.py DATASET FOLDER IMAGES [ANALYSED_DATASET]
 """

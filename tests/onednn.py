@@ -1,8 +1,6 @@
 """Enables oneDNN, which conftest.py disables. Must be imported before TensorFlow.
 
-TensorFlow chooses its convolutions and memory allocator during its import. Without oneDNN, training on CPUs takes twice
-as
-long.
+Without oneDNN, training on CPUs takes twice as long.
 """
 
 import os

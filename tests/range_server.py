@@ -1,9 +1,7 @@
-"""Serves a directory on loopback as objects of gs://, s3:// and az://, and by http://, for tests and benchmarks of
-reading.
+"""Serves a directory on loopback as objects of gs://, s3:// and az://, and by http://, for tests of reading.
 
 The server supports GET and HEAD with ranges, and listing a prefix with the APIs of S3, Google (XML) and Azure. It
-counts
-requests and bytes, and can delay its responses.
+counts requests and bytes, and can delay its responses.
 """
 
 import collections

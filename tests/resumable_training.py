@@ -41,8 +41,7 @@ def make_model(log: pathlib.Path) -> LoggedModel:
         keras.layers.Rescaling(1 / 255),
         keras.layers.AveragePooling2D(4),
         keras.layers.Flatten(),
-        # its moving averages are updated even without trainable parameters
-        keras.layers.BatchNormalization(center=False, scale=False),
+        keras.layers.BatchNormalization(center=False, scale=False),  # has only moving averages
         keras.layers.Dropout(0.5),
         keras.layers.Dense(3, activation="softmax"),
     ]

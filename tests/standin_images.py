@@ -1,9 +1,6 @@
-"""Builds images from Debian packages in place of the base images in deploy/, for machines without access to an image
-registry.
+"""Builds images from Debian packages in place of the base images in deploy/, for machines without an image registry.
 
-The images have the same kind of system and Python. buildah stores them in the cache of the user without a daemon,
-together
-with the layers of images that are built from them.
+The images have the same kind of system and Python. buildah stores them in the cache of the user without a daemon.
 """
 
 import contextlib

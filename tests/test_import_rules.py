@@ -14,8 +14,7 @@ import forked_python
 
 ROOT = pathlib.Path(__file__).parents[1]
 
-# Packages that each package imports. `base` has the modules that all packages may import, and `top` those that combine
-# packages.
+# Packages that each package may import. `base` are modules for all packages, and `top` are modules that combine packages.
 BASE = {
     "beam_pipelines": {"errors", "log", "quiet"},
     "tf_input": {"coordinate_names", "cores", "dataset_format", "first_records", "forks", "options", "quiet", "read_config", "read_options", "record_layouts", "regular_files"},
@@ -63,8 +62,7 @@ IMPORTS = {
 }
 STAGES = {"sources", "splits", "shuffle", "shards", "publish"}
 
-# Modules that writer and reader share: the dataset format, names for foreign records, the number of cores, and opening
-# files.
+# Modules that writer and reader share.
 SHARED = ("tf_input.coordinate_names", "tf_input.cores", "tf_input.dataset_format", "tf_input.first_records", "tf_input.record_layouts", "tf_input.regular_files")
 READER_COMMANDS = ("tf_input.benchmark.benchmark", "tf_input.training.which", "tf_input.inspection.inspection")
 
@@ -122,7 +120,6 @@ def test_packages_import_only_lower_packages():
     for package, table in IMPORTS.items():
         below = {at: set(others.split()) for at, others in table.items()}
         assert not any(below.get(stage, set()) & STAGES for stage in STAGES if package == "beam_pipelines")
-        # packages whose imports have all been removed
         while free := [at for at, others in below.items() if not others]:
             below = {at: others - set(free) for at, others in below.items() if at not in free}
         assert not below, f"{package}: packages import each other in a cycle: {sorted(below)}"
@@ -140,8 +137,7 @@ def test_reader_does_not_import_writer_and_writer_only_shared_modules():
         others = imports_of(path)
         if name.startswith("tf_input"):
             assert not [other for other in others if other.startswith(("beam_pipelines", "apache_beam"))], name
-        # `transform` decodes as the reader does, and the command line has commands of the reader
-        elif package_of(name) != "transform":
+        elif package_of(name) != "transform":  # which decodes images with the reader
             allowed = {*SHARED, *(READER_COMMANDS if name.endswith("__main__") else [])}
             assert {other for other in others if other.startswith("tf_input")} <= allowed, name
 

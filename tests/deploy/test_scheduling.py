@@ -70,7 +70,6 @@ def test_scheduled_commands_can_be_repeated(monkeypatch):
     for name, (program, command, *options) in actual.items():
         assert (program, command) == ("recordmill", "prepare"), name
         parsed, others = make_parser().parse_known_args([command, *options])
-        # words of the date command in the shell
         others = [other for other in others if other != "-u" and not other.startswith("+%F)")]
         assert parsed.resume and not parsed.overwrite and not parsed.restart, name
         assert parse_pipeline_options(others).view_as(JobOptions).job_timeout and parsed.log_format == "json" and parsed.error_json, name

@@ -96,8 +96,7 @@ def run_python(*arguments: object, **options: Any) -> subprocess.CompletedProces
 def run_page(
     page: pathlib.Path, folder: pathlib.Path, run: Callable[..., subprocess.CompletedProcess] = run_python, commands: str = ""
 ) -> list[str | None]:
-    """Runs the blocks of a page in a new process, and returns the output of each block, or None for blocks that are not
-    run.
+    """Runs the blocks of a page in a new process, and returns the output of each block, or None for skipped blocks.
 
     Args:
         page: Path of the page.

@@ -30,8 +30,7 @@ RUN = (
 )
 PAGES = sorted(path.relative_to(ROOT).as_posix() for pattern in ("*.md", "docs/**/*.md", "deploy/*/README.md") for path in ROOT.glob(pattern))
 MAX_README_LINES = 120
-# Modules that all programs in the pages need: `recordmill which` needs TensorFlow, and the digits come from scikit-
-# learn.
+# Modules that programs in the pages need: `recordmill which` needs TensorFlow, and the demo needs scikit-learn.
 PRELOADED = ("onednn", *forked_python.TENSORFLOW, *forked_python.BEAM, "forked_workers", "sklearn.datasets")
 
 
@@ -214,8 +213,7 @@ def test_links_of_the_site_work(site):
             target = target / "index.html" if target.is_dir() else target
             assert target.exists(), f"{path.relative_to(site)}: {link}"
             assert target not in pages or url.fragment in pages[target].anchors, f"{path.relative_to(site)}: {link}"
-        # pages must not load files from other servers
-        assert not [item for item in page.loaded if item.startswith(("http", "//"))], path
+        assert not [item for item in page.loaded if item.startswith(("http", "//"))], path  # no other server
 
 
 @pytest.mark.slow

@@ -36,6 +36,5 @@ def test_dali_reads_shards_by_exported_indexes(tmp_path: pathlib.Path) -> None:
     built.build()
     images, labels = (batch.as_array() for batch in built.run())
     examples = list(tf_input.open(tmp_path / "out")["train"])
-    # both are in the order of the shards
     np.testing.assert_array_equal(images, [example["image"] for example in examples])
     assert labels.ravel().tolist() == [example["label"] for example in examples]

@@ -36,8 +36,7 @@ ARGUMENTS = {
     "which": ("{}", "--epoch=0", "--step=0", "--batch_size=4", "--seed=0"),
 }
 
-# Arguments of each command for an object store that does not respond. The other commands only read mounted files, or
-# train.
+# Arguments of each command that supports object stores, for a store that does not respond.
 UNAVAILABLE_ARGUMENTS = {
     "prepare": ("--input=s3://made/in", "--output=s3://made/out"),
     "export": ("s3://made/out", "s3://made/export", "--to=tfrecord"),
@@ -118,7 +117,6 @@ def test_unavailable_store_is_retryable_for_readers(run_command, monkeypatch):
 
 @pytest.mark.parametrize("sent", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
 def test_interrupt_exits_with_its_signal_and_is_retryable(run_command, monkeypatch, request, sent):
-    # background jobs ignore SIGINT
     before = signal.signal(sent, signal.default_int_handler if sent == signal.SIGINT else signal.SIG_DFL)
     request.addfinalizer(lambda: signal.signal(sent, before))
     for command in ARGUMENTS:

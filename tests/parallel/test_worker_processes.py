@@ -115,8 +115,7 @@ def test_result_is_returned_unchanged(pool):
 
 
 def test_tasks_run_on_all_processes_and_return_their_own_result(pool, tmp_path):
-    # opening one end blocks until the other is opened, so that the first two tasks run in two processes
-    os.mkfifo(tmp_path / "pipe")
+    os.mkfifo(tmp_path / "pipe")  # the first two tasks wait for each other, so that they run in two processes
     meet = {0: f"open({str(tmp_path / 'pipe')!r}, 'rb').close()", 1: f"open({str(tmp_path / 'pipe')!r}, 'wb').close()"}
     task = "(index, __import__('os').getpid(), eval(meet))"
     futures = [pool.submit(eval, task, {"index": index, "meet": meet.get(index, "None")}) for index in range(200)]

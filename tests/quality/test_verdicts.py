@@ -165,7 +165,6 @@ def test_records_without_a_label_are_judged_by_length(tmp_path: pathlib.Path, ca
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 2000, 300)
     for name, some in {"sorted": np.sort(lengths), "shuffled": lengths}.items():
-        # these bytes are not an Example
         records = [bytes(length) if name == "sorted" else example({"tokens": [1] * int(length)}) for length in some]
         write_records(tmp_path / name / "a.tfrecord", records)
         code, (actual,), _ = quality(capfd, tmp_path / name)

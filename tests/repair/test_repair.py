@@ -61,8 +61,7 @@ def flip(path: pathlib.Path) -> None:
 CORRUPTIONS = {"deleted": delete, "truncated": truncate, "bit-flipped": flip}
 
 
-# Small sources of different formats: each function writes a source and returns the value of `--input` and other
-# options.
+# Each function writes a small source, and returns the value of `--input` and other options.
 
 
 def class_folders(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
@@ -257,8 +256,7 @@ def test_listed_references_are_sorted_in_chunks(prepared_folder, monkeypatch):
         delete(output / shard.name)
     monkeypatch.setattr(listed_runs, "RUN_REFERENCES", 5)
     monkeypatch.setattr("beam_pipelines.sources.listed_part.BATCH_IMAGES", 4)
-    # worker processes would not see these values
-    monkeypatch.setattr("beam_pipelines.repair.repair.num_cores", lambda: 0)
+    monkeypatch.setattr("beam_pipelines.repair.repair.num_cores", lambda: 0)  # no worker processes
     assert repair(output) == 0
     assert contents(output) == expected
 

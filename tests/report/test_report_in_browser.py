@@ -52,7 +52,6 @@ def page_path(tmp_path_factory) -> pathlib.Path:
 @pytest.fixture(scope="module")
 def browser() -> Iterator["playwright.Browser"]:
     with playwright.sync_playwright() as running:
-        # Chromium has no sandbox for root
         with running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]) as launched:
             yield launched
 

@@ -102,7 +102,6 @@ def files(directory: pathlib.Path) -> dict[str, bytes]:
 
 def test_examples_equal_the_transform_of_the_reader(analyzed, transformed):
     source, made = tf_input.open(analyzed), tf_input.open(transformed)
-    # batch sizes that differ from those of the command
     for split, batch_size in (("train", 64), ("train", 7), ("validation", 7), ("test", 64)):
         options = {"batch_size": batch_size, "shuffle": False, "memory_budget": 0}
         pairs = zip(source.batches(split, transform=True, **options), made.batches(split, **options), strict=True)

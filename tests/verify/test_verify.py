@@ -275,8 +275,7 @@ def _offsets(shard: pathlib.Path) -> list[int]:
 @pytest.mark.slow(6)
 def test_every_bit_flip_is_detected(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every bit of one record and of the index is flipped, and one bit of each byte in the other bytes."""
-    # O_DIRECT would write each of the thousands of files to the disk
-    monkeypatch.setattr(check_shard_module, "open_direct", open_file)
+    monkeypatch.setattr(check_shard_module, "open_direct", open_file)  # O_DIRECT would write all files to the disk
     source = write_files(tmp_path / "in", {"ant/0.png": png(0, 1, 1), "bee/1.png": png(1, 1, 1)})
     out = tmp_path / "out"
     assert main(["prepare", "--input", str(source), "--output", str(out), "--splits=train=1", "--num_shards=1"]) == 0
@@ -289,7 +288,6 @@ def test_every_bit_flip_is_detected(tmp_path: pathlib.Path, monkeypatch: pytest.
     for name in (info.name, info.index, info.catalog):
         path = out / name
         complete = path.read_bytes()
-        # the catalog is only covered by its checksum
         for byte in range(0, len(complete), 1 if name != info.catalog else 97):
             every_bit = name == info.index or name == info.name and byte <= one_record
             for bit in range(8) if every_bit else [byte % 8]:
@@ -359,7 +357,6 @@ def test_invalid_line_in_json_lines_is_named(tmp_path: pathlib.Path, capfd: pyte
         complete = path.read_bytes()
         path.write_text(text, "latin-1")
         code, report, _ = verify(capfd, out, "--quick")
-        # in addition to the checksum
         corruption = next(item for item in report["problems"] if item["reason"].startswith("line "))
         assert code == 1 and corruption["file"] == path.name and corruption["reason"].startswith(f"line {number}: ") and reason in corruption["reason"], corruption
         assert corruption["offset"] == sum(map(len, text.splitlines(keepends=True)[: number - 1]))
@@ -405,7 +402,6 @@ def test_group_in_two_splits_is_reported(tmp_path: pathlib.Path, capfd: pytest.C
     rows = "".join(f"{index}.png,{index % 2},g{index % 3},{('train', 'test')[index % 2]}\n" for index in range(6))
     files = {f"{index}.png": png(index) for index in range(6)} | {"rows.csv": f"image,label,group,split\n{rows}".encode()}
     source, out = write_files(tmp_path / "in", files), tmp_path / "out"
-    # otherwise `prepare` rejects the input
     monkeypatch.setattr("beam_pipelines.sources.group_counts.GroupCounts.spanning", lambda self: (0, b"", set()))
     assert main(["prepare", "--input", str(source / "rows.csv"), "--output", str(out), "--num_shards=2"]) == 0
     code, report, _ = verify(capfd, out)
@@ -579,7 +575,6 @@ def test_number_of_reported_errors_is_limited(tmp_path: pathlib.Path) -> None:
     manifest = Manifest("made", 0, (Feature("number", "integer"),), {"train": (info,)}, num, 0, ())
     actual = check_shard(share(VerifyContext(str(tmp_path), manifest, False, "")), "train", 0)
     assert [corruption.record for corruption in actual.problems if corruption.file == info.name] == [*range(1, MAX_PROBLEMS + 1)]
-    # the lengths in its rows are wrong
     assert actual.num_examples == 2 and {corruption.file for corruption in actual.problems} == {info.name, info.index}
 
 
