@@ -16,12 +16,12 @@ class ForkedRun(ForkedPython):
         *arguments: Arguments of the command line.
         signalled: NUMBER:MODULE:FUNCTION:CALL. The run sends itself the signal NUMBER in call number CALL of the function.
             SIGKILL is sent to all of its processes.
-        num_light: Number of worker processes, which are forked from the run.
+        num_workers: Number of worker processes, which are forked from the run.
     """
 
-    def __init__(self, *arguments: str, signalled: str = "", num_light: int = 1) -> None:
+    def __init__(self, *arguments: str, signalled: str = "", num_workers: int = 1) -> None:
         program = "import forked_runs; forked_runs.run_here()"
-        super().__init__("-c", program, signalled, str(num_light), *arguments, leads=True, preloaded=(*BEAM, "forked_workers"))
+        super().__init__("-c", program, signalled, str(num_workers), *arguments, leads=True, preloaded=(*BEAM, "forked_workers"))
         self._told: str | None = None
 
     def kill(self) -> None:
@@ -40,12 +40,12 @@ class ForkedRun(ForkedPython):
 
 def run_here() -> None:
     """Runs the command in the forked process."""
-    signalled, num_light, *arguments = sys.argv[1:]
+    signalled, num_workers, *arguments = sys.argv[1:]
     os.dup2(2, 1)  # standard error is a file, which accepts any amount of output
     from beam_pipelines import __main__ as command
     from beam_pipelines.runners import local
 
-    command.num_cores = local.num_cores = lambda: int(num_light)
+    command.num_cores = local.num_cores = lambda: int(num_workers)
     if signalled:
         _signal_at(*signalled.split(":"))
     code = 1

@@ -81,7 +81,7 @@ class Listed:
         return np.stack(pixels)
 
 
-def assert_refused(make: Callable[..., Source], path: pathlib.Path, expected: str, **options: Any) -> None:
+def assert_rejected(make: Callable[..., Source], path: pathlib.Path, expected: str, **options: Any) -> None:
     """Checks that a listing fails with a one-line message that contains `expected`."""
     with pytest.raises(UserError) as caught:
         Listed(make, path, **options)

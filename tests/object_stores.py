@@ -95,7 +95,7 @@ def shared_server(scheme: str) -> StoreServer:
 
 
 @contextlib.contextmanager
-def reached(server: StoreServer) -> Iterator[StoreServer]:
+def connected_to(server: StoreServer) -> Iterator[StoreServer]:
     """Context manager in which this process, its child processes and Beam's file systems use a server."""
     with mock.patch.dict(os.environ, server.environment):
         _set_beam_options(server.flags)
@@ -111,7 +111,7 @@ def _set_beam_options(flags: list[str]) -> None:
     FileSystems.set_options(parse_pipeline_options(flags))
 
 
-def put(server: StoreServer, files: Mapping[str, bytes], folder: str = "/some/folder") -> str:
+def upload_files(server: StoreServer, files: Mapping[str, bytes], folder: str = "/some/folder") -> str:
     """Uploads files to a directory of a new bucket, and returns its URL."""
     from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 
@@ -122,7 +122,7 @@ def put(server: StoreServer, files: Mapping[str, bytes], folder: str = "/some/fo
     return root
 
 
-def objects(server: StoreServer, folder: str) -> dict[str, str]:
+def object_digests(server: StoreServer, folder: str) -> dict[str, str]:
     """Returns the SHA-256 digest of each object below a directory except for run.json, like `engines.digest`."""
     from beam_pipelines.storage.object_stores.open_object_store import open_object_store
     from tf_input.dataset_format import RUN
@@ -133,7 +133,7 @@ def objects(server: StoreServer, folder: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def silenced(server: StoreServer) -> Iterator[None]:
+def unresponsive(server: StoreServer) -> Iterator[None]:
     """Context manager in which a server accepts connections but does not respond."""
     os.kill(server.process_id, signal.SIGSTOP)
     try:
@@ -173,7 +173,7 @@ class Faults:
 
 
 @contextlib.contextmanager
-def faulty(server: StoreServer) -> Iterator[tuple[StoreServer, Faults]]:
+def fault_proxy(server: StoreServer) -> Iterator[tuple[StoreServer, Faults]]:
     """Context manager that yields a server behind a proxy, and the faults that the proxy injects."""
     faults = Faults()
 

@@ -6,7 +6,7 @@ import pathlib
 from tf_input.dataset_format import MANIFEST, REPORT, read_manifest, sum_of
 
 
-def sign(directory: pathlib.Path) -> None:
+def update_checksums(directory: pathlib.Path) -> None:
     """Updates the checksums of the metadata files in the manifest, and removes missing files and the report."""
     manifest = read_manifest(directory)
     sums = {}

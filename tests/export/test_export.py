@@ -33,8 +33,8 @@ from made_images import jpeg, png, write_files
 from made_records import example
 from made_rich import analyzed_rich
 from made_shards import write_shard
-from object_stores import put, reached, shared_server
-from signed import sign
+from object_stores import connected_to, shared_server, upload_files
+from signed import update_checksums
 from tf_input.dataset_format import CARD, MANIFEST, Feature, Manifest, read_manifest, stored_features
 
 # For each format that is also a source: the subdirectory to read, and the options that prepare the export again.
@@ -445,7 +445,7 @@ def test_invalid_export_is_a_one_line_error_and_leaves_no_files(
     shutil.copy(dataset / shard.name, shard)
     (corrupt / "statistics.json").write_text('{"images": 5}')
     assert "statistics.json has 13 bytes" in check_export_fails(capfd, corrupt, folder, "--to=tfrecord")
-    sign(corrupt)
+    update_checksums(corrupt)
     assert "statistics.json: its fields" in check_export_fails(capfd, corrupt, folder, "--to=tfrecord")
     text = (dataset / MANIFEST).read_text()
     (corrupt / MANIFEST).write_text(text.replace('"pets-test.', '"../pets-test.'))
@@ -470,8 +470,8 @@ def test_only_exports_are_replaced_and_only_with_overwrite(dataset: pathlib.Path
 def test_export_between_object_stores_equals_local_export(dataset: pathlib.Path, tmp_path: pathlib.Path, scheme: str, to: str) -> None:
     split = ["--split=test"] if to == "image_folder" else []  # each image is an object
     here = export(dataset, tmp_path / "here", to, *split)
-    with reached(shared_server(scheme)) as server:
-        bucket = put(server, {f"out/{path.relative_to(dataset)}": path.read_bytes() for path in dataset.rglob("*") if path.is_file()}, folder="")
+    with connected_to(shared_server(scheme)) as server:
+        bucket = upload_files(server, {f"out/{path.relative_to(dataset)}": path.read_bytes() for path in dataset.rglob("*") if path.is_file()}, folder="")
         for options in ((), ("--overwrite",)) if scheme == "s3" else ((),):
             assert main(["export", f"{bucket}/out", f"{bucket}/there", f"--to={to}", *split, *options, *server.flags]) == 0
             store = open_object_store(bucket)

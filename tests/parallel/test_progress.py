@@ -11,7 +11,7 @@ import pytest
 
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.progress import Counts, count, read_counts
-from object_stores import reached, shared_server
+from object_stores import connected_to, shared_server
 
 
 def test_counts_of_all_processes_are_summed(tmp_path):
@@ -66,7 +66,7 @@ def test_total_is_shown_only_after_listing():
 
 
 def test_workers_without_shared_disk_count_in_an_object_store(monkeypatch):
-    with reached(shared_server("s3")) as server:
+    with connected_to(shared_server("s3")) as server:
         directory = f"{server.make_bucket()}/out.incomplete/progress"
         assert read_counts(directory) == Counts()
         count(directory, written=3)

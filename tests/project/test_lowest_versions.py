@@ -16,7 +16,7 @@ from typing import Iterator, NamedTuple
 import numpy as np
 import pytest
 
-from object_stores import put, reached, shared_server
+from object_stores import connected_to, shared_server, upload_files
 from prepared import mixed_images, picture
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
@@ -169,9 +169,9 @@ def store_variables(scheme: str, dataset: pathlib.Path) -> Iterator[dict[str, st
     if not scheme:
         yield {}
         return
-    with reached(shared_server(scheme)) as server:
+    with connected_to(shared_server(scheme)) as server:
         files = {f"out/{path.relative_to(dataset)}": path.read_bytes() for path in dataset.rglob("*") if path.is_file()}
-        yield {"STORE": put(server, files), "URL": server.url, "FLAGS": " ".join(server.flags)}
+        yield {"STORE": upload_files(server, files), "URL": server.url, "FLAGS": " ".join(server.flags)}
 
 
 def run(*command: str | os.PathLike, folder: pathlib.Path, **variables: str) -> str:

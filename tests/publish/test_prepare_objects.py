@@ -27,7 +27,7 @@ from beam_pipelines.storage.object_stores import retries
 from beam_pipelines.storage.object_stores.object_store import ObjectStore
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from made_images import encode, noise, write_class_folders
-from object_stores import StoreServer, faulty, put, reached, shared_server
+from object_stores import StoreServer, connected_to, fault_proxy, shared_server, upload_files
 from tf_input.dataset_format import MANIFEST, RUN, Manifest
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ class WorkerKilled(Exception):
 
 @pytest.fixture(scope="module", params=["s3", "gs"])
 def server(request) -> Iterator[StoreServer]:
-    with reached(shared_server(request.param)) as server:
+    with connected_to(shared_server(request.param)) as server:
         yield server
 
 
@@ -78,7 +78,7 @@ def old(source, tmp_path_factory) -> dict[str, bytes]:
 @pytest.fixture
 def bucket(server, source) -> str:
     """Returns a new bucket with the source images below `in/`."""
-    return put(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, folder="")
+    return upload_files(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, folder="")
 
 
 # The test servers answer a few hundred requests a second. A shard takes a dozen requests, and an image two.
@@ -130,7 +130,7 @@ def test_groups_duplicates_if_spool_is_in_store(server, source, bucket, tmp_path
 
 @S3_ONLY
 def test_class_names_are_read_from_store_given_by_options(server, source, tmp_path, capfd):
-    names = put(server, {"names.txt": b"bee\nant\ncow\n"}, "")
+    names = upload_files(server, {"names.txt": b"bee\nant\ncow\n"}, "")
     nowhere = ["--s3_endpoint_url=http://127.0.0.1:9", "--store_timeout=0.2"]
     for option in (f"--label_names={names}/names.txt", f"--label_names=label={names}/names.txt", f"--label_names_from={names}/old"):
         FileSystems.set_options(parse_pipeline_options([]))  # A command begins without options.
@@ -322,7 +322,7 @@ def test_names_missing_bucket_and_empty_input(server, bucket, source, capsys):
 
 @S3_ONLY
 def test_bytes_are_equal_after_retried_requests(server, bucket, prepared, monkeypatch):
-    with faulty(server) as (proxy, faults):
+    with fault_proxy(server) as (proxy, faults):
         monkeypatch.setattr(retries, "_FIRST_DELAY", 0.01)
         faults.choose = lambda method, path, number: (503, 429, "truncate")[number % 3] if number % 7 == 3 else None
         for name, value in proxy.environment.items():

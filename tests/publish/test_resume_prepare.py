@@ -30,7 +30,7 @@ from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT
 from engines import digest
 from forked_runs import ForkedRun
 from made_images import encode, jpeg, noise, write_class_folders, write_files
-from object_stores import StoreServer, reached, shared_server
+from object_stores import StoreServer, connected_to, shared_server
 
 pytestmark = pytest.mark.slow
 
@@ -144,7 +144,7 @@ def test_bytes_are_equal_after_many_kills(source, uninterrupted_few, tmp_path):
         chain += 1
         kept: dict[str, tuple[int, int]] = {}
         for _ in range(randomness.randint(4, 9)):
-            run, began = ForkedRun(*command_few(source, output, "--resume"), num_light=randomness.randint(1, 2)), time.monotonic()
+            run, began = ForkedRun(*command_few(source, output, "--resume"), num_workers=randomness.randint(1, 2)), time.monotonic()
             if seconds is None:  # The first run measures the duration.
                 assert run.wait() == 0, run.reported()
                 seconds = time.monotonic() - began
@@ -487,7 +487,7 @@ def test_full_disk_keeps_finished_shards_for_resume(small_disk, tmp_path, capfd)
 
 @pytest.fixture(scope="module", params=["s3", "gs"])
 def server(request) -> Iterator[StoreServer]:
-    with reached(shared_server(request.param)) as server:
+    with connected_to(shared_server(request.param)) as server:
         yield server
 
 

@@ -21,7 +21,7 @@ from beam_pipelines.quality.measures import SIGNIFICANCE, LabelOrder, assess
 from made_images import write_class_folders
 from made_records import example, write_dataset, write_records
 from made_sources import made_case, write_coco, write_jsonl
-from object_stores import put, reached, shared_server
+from object_stores import connected_to, shared_server, upload_files
 from tf_input.dataset_format import MANIFEST, Feature
 
 NUM, NUM_CLASSES, NUM_SHARDS = 600, 6, 4
@@ -313,12 +313,12 @@ def test_reshuffle_of_beam_does_not_shuffle_sorted_records(tmp_path: pathlib.Pat
 
 @pytest.mark.slow(3)
 def test_quality_and_inspect_read_a_dataset_in_an_object_store(prepared: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    with reached(shared_server("s3")) as server:
+    with connected_to(shared_server("s3")) as server:
         reader = {"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "made", "AWS_SECRET_ACCESS_KEY": "made", "AWS_REGION": "us-east-1"}
         for name, value in reader.items():
             monkeypatch.setenv(name, value)
         files = {str(path.relative_to(prepared)): path.read_bytes() for path in prepared.rglob("*") if path.is_file()}
-        url = put(server, files)
+        url = upload_files(server, files)
         _, (existing,), _ = quality(capfd, url, *server.flags)
         _, (here,), _ = quality(capfd, prepared)
         assert existing["splits"] == here["splits"] and existing["path"] == url

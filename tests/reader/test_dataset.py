@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import forked_python
 import tf_input
-from signed import sign
+from signed import update_checksums
 from prepared import CLASSES, prepare_images
 from tf_input.read_config import Augmentation
 
@@ -267,7 +267,7 @@ def test_class_weights_balance_classes(mixed, dataset_copy):
     (dataset_copy / "statistics.json").write_text(json.dumps(statistics))
     with pytest.raises(ValueError, match="statistics.json has "):
         tf_input.open(dataset_copy).class_weight()
-    sign(dataset_copy)
+    update_checksums(dataset_copy)
     assert tf_input.open(dataset_copy).class_weight() == {0: 40 / 60, 1: 0.0, 2: 2.0}
 
 

@@ -23,7 +23,7 @@ from beam_pipelines.report.find_keys import find_keys
 from beam_pipelines.report.sample import read_examples
 from beam_pipelines.tfrecord.example_reader import BadExampleError
 from made_images import encode, jpeg, noise, png, write_class_folders, write_files
-from signed import sign
+from signed import update_checksums
 from tf_input.dataset_format import (
     DEAD_LETTER_THUMBNAILS,
     DEAD_LETTERS,
@@ -208,7 +208,7 @@ def test_split_without_examples_has_no_shuffle_quality(dataset, tmp_path):
     statistics = json.loads((copy / STATISTICS).read_text())
     statistics["splits"]["test"]["shuffle"]["label"] = None
     (copy / STATISTICS).write_text(json.dumps(statistics))
-    sign(copy)
+    update_checksums(copy)
     assert main(["report", str(copy)]) == 0
     assert [row[0] for row in Page(copy / REPORT).rows["shuffle"][1:]] == ["train", "validation"]
 
@@ -357,7 +357,7 @@ def change_file(path: pathlib.Path, name: str, change) -> None:
     """Changes a file and, except for the manifest, updates its checksum in the manifest."""
     (path / name).write_text(change((path / name).read_text()))
     if name != MANIFEST:
-        sign(path)
+        update_checksums(path)
 
 
 def replacing(name: str, old: str, new: str):
@@ -445,7 +445,7 @@ def test_dataset_without_catalogs_has_a_report(dataset, tmp_path):
     """Datasets that `recordmill transform` writes have no catalogs."""
     copy = pathlib.Path(shutil.copytree(dataset, tmp_path / "copy"))
     change_file(copy, MANIFEST, lambda text: re.sub(r'"catalog": ".*"', '"catalog": ""', text))
-    sign(copy)
+    update_checksums(copy)
     assert main(["report", str(copy)]) == 0
     page = Page(copy / REPORT)
     assert {"classes-1", "shuffle", "splits"} <= set(page.sections) and "oddest" not in page.sections

@@ -37,7 +37,7 @@ from forked_python import ForkedPython
 from paused_stages import Gate
 from made_images import write_class_folders, write_files
 from made_sources import CASES, NUM
-from object_stores import objects, put, reached, silenced, store_server
+from object_stores import connected_to, object_digests, store_server, unresponsive, upload_files
 from prepared import prepare_images
 from tf_input import dataset_format
 from tf_input.decoding.schema import parse_examples
@@ -291,12 +291,12 @@ def test_unresponsive_store_ends_job_despite_flink_restarts(cluster, job_endpoin
     prepare_here(source, tmp_path / "local")
     before = "from beam_pipelines.storage.object_stores import store_watch\nstore_watch._LOOK_SECONDS = 1"
     cluster.wait_for_task_managers(2)
-    with store_server("s3") as server, reached(server), Gate(gates_of(cluster.folder), "finished") as gate:
-        bucket = put(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, "")
+    with store_server("s3") as server, connected_to(server), Gate(gates_of(cluster.folder), "finished") as gate:
+        bucket = upload_files(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, "")
         options = (*cluster.options, job_endpoint, *server.flags, "--store_timeout=3", "--beam_plugin=paused_stages")
         run = start_prepare(f"{bucket}/in", f"{bucket}/out", *options, before=before)
         paused_workers(cluster, gate, run)
-        with silenced(server):
+        with unresponsive(server):
             gate.open()
             printed, _ = run.communicate(timeout=SECONDS)
         reported = printed.splitlines()[-1]
@@ -304,7 +304,7 @@ def test_unresponsive_store_ends_job_despite_flink_restarts(cluster, job_endpoin
         assert "for 3 s (--store_timeout)" in reported and "--resume" in reported, reported
         assert latest_job(cluster)["state"] in ("CANCELED", "FAILED")
         prepare_here(f"{bucket}/in", f"{bucket}/out", *server.flags, "--resume")
-        assert objects(server, f"{bucket}/out") == digest(tmp_path / "local") and not objects(server, f"{bucket}/out.incomplete")
+        assert object_digests(server, f"{bucket}/out") == digest(tmp_path / "local") and not object_digests(server, f"{bucket}/out.incomplete")
 
 
 def transform_outputs(directory: pathlib.Path) -> dict[str, np.ndarray]:

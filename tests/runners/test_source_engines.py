@@ -9,7 +9,7 @@ from beam_pipelines.runners import local
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from engines import digest, two_workers
 from made_sources import CASES, MadeCase, made_case
-from object_stores import put, reached, shared_server
+from object_stores import connected_to, shared_server, upload_files
 
 # These sources have additional data in separate files, in byte ranges of files and in spools, several parts to list,
 # and columns of every kind. Each source is tested with one engine and one object store, because every combination would
@@ -50,8 +50,8 @@ def test_other_engine_writes_the_same_bytes(name, made, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ENGINES)
 def test_source_in_object_store_gives_the_same_bytes(name, made):
     files = {f"in/{file.relative_to(made.folder)}": file.read_bytes() for file in made.folder.rglob("*") if file.is_file()}
-    with reached(shared_server(ENGINES[name][1])) as server:
-        bucket = put(server, files, folder="")
+    with connected_to(shared_server(ENGINES[name][1])) as server:
+        bucket = upload_files(server, files, folder="")
         source = f"{bucket}/in/{made.source.relative_to(made.folder)}".removesuffix("/.")
         assert prepare(source, f"{bucket}/out", *CASES[name].command, *server.flags) == 0
         store, expected = open_object_store(bucket), digest(made.output)

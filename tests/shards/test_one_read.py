@@ -21,7 +21,7 @@ from beam_pipelines.runners import waiting
 from beam_pipelines.shuffle.sample import MIN_SAMPLE
 from engines import TEST_PATH
 from made_images import encode, jpeg, noise, write_files
-from object_stores import faulty, put, reached, shared_server
+from object_stores import connected_to, fault_proxy, shared_server, upload_files
 from tf_input.dataset_format import read_manifest
 
 # Loaded by each Python process of a run before other code. Records opened files and imports of large packages.
@@ -182,8 +182,8 @@ NUM_OBJECTS, NUM_SHARDS = 120, 3
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
 def test_each_object_is_fetched_once(scheme):
     pytest.importorskip({"s3": "moto.server", "gs": "gcp_storage_emulator"}[scheme])
-    with faulty(shared_server(scheme)) as (proxied, faults), reached(proxied):
-        bucket = put(proxied, {f"in/{'ab'[seed % 2]}/{seed:03d}.jpg": jpeg(seed) for seed in range(NUM_OBJECTS)}, folder="")
+    with fault_proxy(shared_server(scheme)) as (proxied, faults), connected_to(proxied):
+        bucket = upload_files(proxied, {f"in/{'ab'[seed % 2]}/{seed:03d}.jpg": jpeg(seed) for seed in range(NUM_OBJECTS)}, folder="")
         before = len(faults.seen)
         shards = f"--num_shards={NUM_SHARDS}"
         command = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--splits=train=1", "--no_report", shards, *proxied.flags]

@@ -18,9 +18,9 @@ from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.arrays import array_images
 from beam_pipelines.sources.arrays.array_files import Arrays
 from beam_pipelines.storage.files import files_at
-from made_arrays import Listed, assert_refused, gzipped, idx_file, make_pixels
+from made_arrays import Listed, assert_rejected, gzipped, idx_file, make_pixels
 from made_images import write_files
-from object_stores import reached, shared_server
+from object_stores import connected_to, shared_server
 from tf_input.dataset_format import Feature
 
 
@@ -246,7 +246,7 @@ def test_array_names_give_splits_unless_disabled(tmp_path: pathlib.Path) -> None
     assert [image.split for image in Listed(Arrays, path).images] == ["train", "train", "validation"]
     assert [image.split for image in Listed(Arrays, path, split_folders=False).images] == [None] * 3
     other = save_npz(tmp_path / "b.npz", x=make_pixels(2, 4, 4), y=[0, 1])
-    assert_refused(Arrays, other, "--split_folders=yes", split_folders=True)
+    assert_rejected(Arrays, other, "--split_folders=yes", split_folders=True)
 
 
 # Images
@@ -286,7 +286,7 @@ def test_rejects_arrays_that_are_not_images(tmp_path: pathlib.Path) -> None:
     }
     for case, (arrays, expected) in cases.items():
         path = save_npz(tmp_path / "a.npz", **arrays, y=[0, 1])
-        assert_refused(Arrays, path, expected), case
+        assert_rejected(Arrays, path, expected), case
 
 
 def test_image_column_names_the_array(tmp_path: pathlib.Path) -> None:
@@ -298,7 +298,7 @@ def test_image_column_names_the_array(tmp_path: pathlib.Path) -> None:
             ["4", "5"],
             ["a.npz/faces_train#000000", "a.npz/faces_train#000001"],
         )
-    assert_refused(Arrays, path, "hands", source=SourceConfig(image_column="hands"))
+    assert_rejected(Arrays, path, "hands", source=SourceConfig(image_column="hands"))
 
 
 # Labels
@@ -364,14 +364,14 @@ def test_rejects_kinds_that_do_not_fit_the_array(tmp_path: pathlib.Path) -> None
         "short": "1 values of 'short'",
     }
     for label, expected in cases.items():
-        assert_refused(Arrays, path, expected, source=labels_of(label))
-    assert_refused(
+        assert_rejected(Arrays, path, expected, source=labels_of(label))
+    assert_rejected(
         Arrays,
         path,
         "3 classes",
         source=SourceConfig(labels=parse_labels(["one_hot:multi_label"]), label_names=("a", "b", "c")),
     )
-    assert_refused(Arrays, save_npz(tmp_path / "b.npz", x=make_pixels(2, 4, 4)), "--label none")
+    assert_rejected(Arrays, save_npz(tmp_path / "b.npz", x=make_pixels(2, 4, 4)), "--label none")
     others = {"row": np.arange(4).reshape(2, 2), "long": np.zeros((2, (1 << 17) + 1)), "ids": arrays["ids"]}
     large = save_npz(tmp_path / "c.npz", x=make_pixels(2, 4, 4), **others)
     kept = {
@@ -384,11 +384,11 @@ def test_rejects_kinds_that_do_not_fit_the_array(tmp_path: pathlib.Path) -> None
     }
     for column, expected in kept.items():
         features = (parse_column("--feature", column, "text"),)
-        assert_refused(Arrays, large, expected, source=SourceConfig(labels=(), features=features))
+        assert_rejected(Arrays, large, expected, source=SourceConfig(labels=(), features=features))
     names = save_npz(tmp_path / "d.npz", x=make_pixels(2, 4, 4), words=np.full((2, 1 << 10), "word" * 100))
     words = SourceConfig(labels=(), features=(parse_column("--feature", "words:text[]", "text"),))
-    assert_refused(Arrays, names, "1048576 bytes", source=words)
-    assert_refused(Arrays, names, "words, x", source=SourceConfig(has_images=False))
+    assert_rejected(Arrays, names, "1048576 bytes", source=words)
+    assert_rejected(Arrays, names, "words, x", source=SourceConfig(has_images=False))
     row = SourceConfig(labels=(), features=(parse_column("--feature", "row:integer[2]", "text"),))
     assert [image.values for image in Listed(Arrays, large, source=row).images] == [{"row": (0, 1)}, {"row": (2, 3)}]
 
@@ -445,7 +445,7 @@ def test_reads_keys_splits_groups_and_weights(tmp_path: pathlib.Path) -> None:
     assert [image[:4] for image in Listed(Arrays, path, source=without).images] == [
         (str(7 + index), "a.npz", label, None) for index, label in enumerate("102")
     ]
-    assert_refused(Arrays, path, "of kind float", source=SourceConfig(weight_column="key"))
+    assert_rejected(Arrays, path, "of kind float", source=SourceConfig(weight_column="key"))
 
 
 # Invalid and hostile files
@@ -468,16 +468,16 @@ def test_pickles_are_never_opened(tmp_path: pathlib.Path) -> None:
     for number, (x, y) in enumerate(itertools.product((images, trap), repeat=2)):
         path = save_npz(tmp_path / f"{number}.npz", compressed=number % 2 == 0, x=x, y=y)
         if number:
-            assert_refused(
+            assert_rejected(
                 Arrays, path, "pickle" if number > 1 else "a pickle", source=labels_of("y")
             )
     folder = write_files(tmp_path / "npy", {"x.npy": npy(trap, allow_pickle=True)})
-    assert_refused(Arrays, folder, "pickle")
+    assert_rejected(Arrays, folder, "pickle")
     pickled_cifar = write_files(
         tmp_path / "cifar", {"data_batch_1": npy(trap, allow_pickle=True), "batches.meta": b"\x80"}
     )
-    assert_refused(Arrays, pickled_cifar, "pickles are never opened")
-    assert_refused(Arrays, pickled_cifar / "data_batch_1", "pickles are never opened")
+    assert_rejected(Arrays, pickled_cifar, "pickles are never opened")
+    assert_rejected(Arrays, pickled_cifar / "data_batch_1", "pickles are never opened")
     unused = save_npz(tmp_path / "unused.npz", x=images, y=[0, 1], others=trap)
     assert len(Listed(Arrays, unused).images) == 2
     assert not created.exists()
@@ -517,12 +517,12 @@ def test_pickles_are_never_opened(tmp_path: pathlib.Path) -> None:
 )
 def test_rejects_invalid_npy_headers(case: str, data: bytes, expected: str, tmp_path: pathlib.Path) -> None:
     write_files(tmp_path, {"x.npy": data})
-    assert_refused(Arrays, tmp_path / "x.npy", expected, source=labels_of("none"))
+    assert_rejected(Arrays, tmp_path / "x.npy", expected, source=labels_of("none"))
     for number, method in enumerate((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)):
         path = tmp_path / f"{number}.npz"
         with zipfile.ZipFile(path, "w", method) as archive:
             archive.writestr("x.npy", data)
-        assert_refused(Arrays, path, expected, source=labels_of("none"))
+        assert_rejected(Arrays, path, expected, source=labels_of("none"))
 
 
 def corrupt_zip(case: str, path: pathlib.Path) -> pathlib.Path:
@@ -572,7 +572,7 @@ def corrupt_zip(case: str, path: pathlib.Path) -> pathlib.Path:
     ],
 )
 def test_rejects_corrupt_archives(case: str, expected: str, tmp_path: pathlib.Path) -> None:
-    assert_refused(Arrays, corrupt_zip(case, tmp_path / "a.npz"), expected)
+    assert_rejected(Arrays, corrupt_zip(case, tmp_path / "a.npz"), expected)
 
 
 def test_archive_names_cannot_write_outside_the_spool(tmp_path: pathlib.Path) -> None:
@@ -594,7 +594,7 @@ def test_rejects_two_arrays_with_the_same_name(tmp_path: pathlib.Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive, pytest.warns(UserWarning, match="Duplicate"):
         for _ in range(2):
             archive.writestr("x.npy", npy(make_pixels(2, 4, 4)))
-    assert_refused(Arrays, tmp_path / "a.npz", "same name", source=labels_of("none"))
+    assert_rejected(Arrays, tmp_path / "a.npz", "same name", source=labels_of("none"))
 
 
 def test_decompression_stops_at_the_stated_size(tmp_path: pathlib.Path) -> None:
@@ -602,7 +602,7 @@ def test_decompression_stops_at_the_stated_size(tmp_path: pathlib.Path) -> None:
     labels = gzipped(idx_file(np.arange(4, dtype=np.uint8)))
     bomb = gzipped(images + bytes(50_000_000))
     write_files(tmp_path / "in", {"train-images-idx3-ubyte.gz": bomb, "train-labels-idx1-ubyte.gz": labels})
-    assert_refused(Arrays, tmp_path / "in", "272 bytes")
+    assert_rejected(Arrays, tmp_path / "in", "272 bytes")
     spooled = sum(path.stat().st_size for path in (tmp_path / "in.spool").iterdir())
     assert spooled <= 1 << 20
 
@@ -645,7 +645,7 @@ def test_rejects_invalid_idx_files(
     for name, data in files.items():
         data = default[name] if data is None else data
         named[name + (".gz" if data.startswith(b"\x1f\x8b") else "")] = data
-    assert_refused(Arrays, write_files(tmp_path / "in", named), expected)
+    assert_rejected(Arrays, write_files(tmp_path / "in", named), expected)
 
 
 def test_rejects_invalid_inputs(tmp_path: pathlib.Path) -> None:
@@ -691,20 +691,20 @@ def test_rejects_invalid_inputs(tmp_path: pathlib.Path) -> None:
         ),
     }
     for number, (case, (files, expected)) in enumerate(cases.items()):
-        assert_refused(Arrays, write_files(tmp_path / str(number), files), expected)
-    assert_refused(Arrays, tmp_path / "missing.npz", "No such file")
+        assert_rejected(Arrays, write_files(tmp_path / str(number), files), expected)
+    assert_rejected(Arrays, tmp_path / "missing.npz", "No such file")
     odd = os.fsdecode(b"\xff.npy")
-    assert_refused(Arrays, write_files(tmp_path / "odd", {odd: npy(make_pixels(2, 4, 4))}) / odd, "UTF-8")
+    assert_rejected(Arrays, write_files(tmp_path / "odd", {odd: npy(make_pixels(2, 4, 4))}) / odd, "UTF-8")
     cifar_folder = write_files(tmp_path / "cifar", {"train.bin": cifar})
-    assert_refused(Arrays, cifar_folder, "--image_column=picture", source=SourceConfig(image_column="picture"))
+    assert_rejected(Arrays, cifar_folder, "--image_column=picture", source=SourceConfig(image_column="picture"))
 
 
 def test_links_to_outside_the_input_are_not_followed(tmp_path: pathlib.Path) -> None:
     outside = write_files(tmp_path / "outside", {"y.npy": npy(np.zeros(2, int)), "x.npy": npy(make_pixels(2, 4, 4))})
     folder = write_files(tmp_path / "in", {"x.npy": npy(make_pixels(2, 4, 4))})
     (folder / "y.npy").symlink_to(outside / "y.npy")
-    assert_refused(Arrays, folder, "--label none")
-    assert_refused(Arrays, folder / "x.npy", "--follow_links")
+    assert_rejected(Arrays, folder, "--label none")
+    assert_rejected(Arrays, folder / "x.npy", "--follow_links")
     listed = Listed(Arrays, folder, source=labels_of("none"))
     assert (len(listed.images), listed.dead_letters["y.npy"].reason) == (2, "outside")
     (tmp_path / "link.npy").symlink_to(outside / "x.npy")
@@ -745,7 +745,7 @@ def test_object_store_lists_same_images(digits: Any, tmp_path: pathlib.Path, mon
     pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator is not installed")
     x, y = digits
     monkeypatch.setenv("NO_GCE_CHECK", "true")
-    with reached(shared_server("gs")) as server:
+    with connected_to(shared_server("gs")) as server:
         for kind in KINDS:
             bucket = server.make_bucket()
             local = write_digits(kind, tmp_path / kind, x, y)

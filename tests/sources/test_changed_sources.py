@@ -15,7 +15,7 @@ from beam_pipelines.storage.object_stores.open_object_store import open_object_s
 from engines import digest
 from forked_runs import ForkedRun
 from made_sources import CASES
-from object_stores import put, reached, shared_server
+from object_stores import connected_to, shared_server, upload_files
 
 # Maps each case to the pattern of its files that store many examples. Other cases store each image in its own file.
 PACKED = {
@@ -161,8 +161,8 @@ def test_object_changed_after_the_listing_fails_the_run(scheme, name, is_gone, t
     source = tmp_path / "in" / CASES[name].write(tmp_path / "in")
     files = {f"in/{file.relative_to(tmp_path / 'in')}": file.read_bytes() for file in (tmp_path / "in").rglob("*") if file.is_file()}
     changed = min(files)
-    with reached(shared_server(scheme)) as server:
-        bucket = put(server, files, folder="")
+    with connected_to(shared_server(scheme)) as server:
+        bucket = upload_files(server, files, folder="")
         def change() -> None:
             store = open_object_store(bucket)
             store.remove(f"{bucket}/{changed}") if is_gone else store.write(f"{bucket}/{changed}", files[changed][::-1])

@@ -15,7 +15,7 @@ from beam_pipelines.sources.records.containers import split_in_name
 from beam_pipelines.sources.records.tfrecord import TfRecord
 from beam_pipelines.sources.records.webdataset import WebDataset
 from made_images import write_files
-from object_stores import StoreServer, put, reached, shared_server
+from object_stores import StoreServer, connected_to, shared_server, upload_files
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_split_is_found_in_the_file_name():
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[StoreServer]:
-    with reached(shared_server("s3")) as server:
+    with connected_to(shared_server("s3")) as server:
         yield server
 
 
@@ -75,7 +75,7 @@ def test_object_store_is_listed_like_a_local_folder(server, tmp_path, kind, exte
     names = [f"train-0.{extension}", f"train-1.{extension}", f"val/0.{extension}"]
     files = {**dict.fromkeys(names, contents), "README": b"#", ".x/0.tar": b"#"}
     folder = write_files(tmp_path / "in", files)
-    root = put(server, files)
+    root = upload_files(server, files)
 
     def list_input(location: object, suffix: str) -> list:
         config = PrepareJob(f"{location}{suffix}", "out", "made", source=SourceConfig(kind=kind))

@@ -21,7 +21,7 @@ from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.storage.object_stores.retries import split_path
 from made_images import write_files
-from object_stores import StoreServer, put, reached, shared_server
+from object_stores import StoreServer, connected_to, shared_server, upload_files
 
 XML = (
     b"<annotation><filename>%s</filename><object><name>cat</name><bndbox>"
@@ -72,7 +72,7 @@ FOLDERS = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[StoreServer]:
-    with reached(shared_server("s3")) as server:
+    with connected_to(shared_server("s3")) as server:
         yield server
 
 
@@ -88,7 +88,7 @@ def list_source(root: object, kind: str, **options: Any) -> tuple[list[str], int
 
 @pytest.mark.parametrize("kind", FOLDERS)
 def test_object_store_lists_the_same_as_a_local_folder(server, tmp_path, kind):
-    in_store = list_source(put(server, FOLDERS[kind]), kind)
+    in_store = list_source(upload_files(server, FOLDERS[kind]), kind)
     assert in_store == list_source(write_files(tmp_path, FOLDERS[kind]), kind)
     assert (
         sum("InputRecord" in item for item in in_store[0]) >= 2
@@ -97,7 +97,7 @@ def test_object_store_lists_the_same_as_a_local_folder(server, tmp_path, kind):
 
 
 def test_lists_a_single_coco_file_in_an_object_store(server):
-    root = put(server, FOLDERS["coco"])
+    root = upload_files(server, FOLDERS["coco"])
     actual, _ = list_source(f"{root}/annotations/instances_val2017.json", "coco")
     assert "path='images/val2017/a.jpg'" in actual[1] and "num_bytes=3" in actual[1]
 

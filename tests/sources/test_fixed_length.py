@@ -11,7 +11,7 @@ from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.arrays import array_images
 from beam_pipelines.sources.arrays.fixed_length import FixedLength, parse_record_type
-from made_arrays import Listed, assert_refused, gzipped, make_pixels
+from made_arrays import Listed, assert_rejected, gzipped, make_pixels
 from made_images import write_files
 from tf_input.dataset_format import Feature
 
@@ -122,7 +122,7 @@ def test_file_names_give_splits(tmp_path: pathlib.Path) -> None:
         assert [image.split for image in Listed(FixedLength, folder, source=source()).images] == splits, names
     folder = tmp_path / "0"
     assert {image.split for image in Listed(FixedLength, folder, source=source(), split_folders=False).images} == {None}
-    assert_refused(FixedLength, tmp_path / "4", "not named like a split", source=source(), split_folders=True)
+    assert_rejected(FixedLength, tmp_path / "4", "not named like a split", source=source(), split_folders=True)
 
 
 def test_large_files_are_listed_in_parts(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,12 +179,12 @@ def test_counts_hidden_and_ignored_files(tmp_path: pathlib.Path) -> None:
 )
 def test_rejects_invalid_layouts(layout: str | None, expected: str, tmp_path: pathlib.Path) -> None:
     path = write_files(tmp_path, {"a.bin": make_records(2).tobytes()}) / "a.bin"
-    assert_refused(FixedLength, path, expected, source=source(layout))
+    assert_rejected(FixedLength, path, expected, source=source(layout))
 
 
 def test_rejects_image_none(tmp_path: pathlib.Path) -> None:
     path = write_files(tmp_path, {"a.bin": make_records(2).tobytes()}) / "a.bin"
-    assert_refused(FixedLength, path, "--image=none: ", source=source(has_images=False))
+    assert_rejected(FixedLength, path, "--image=none: ", source=source(has_images=False))
 
 
 def test_parses_field_types_of_a_layout() -> None:
@@ -216,7 +216,7 @@ def test_rejects_wrong_record_size(case: str, data: bytes, options: dict, expect
     config = source(**{"layout": DIGIT, **options})
     write_files(tmp_path, {"a.bin": data, "a.bin.gz": gzipped(data)})
     for name in ("a.bin", "a.bin.gz"):
-        assert_refused(FixedLength, tmp_path / name, expected, source=config)
+        assert_rejected(FixedLength, tmp_path / name, expected, source=config)
 
 
 def test_rejects_corrupt_gzip(tmp_path: pathlib.Path) -> None:
@@ -230,7 +230,7 @@ def test_rejects_corrupt_gzip(tmp_path: pathlib.Path) -> None:
     for number, (case, data) in enumerate(cases.items()):
         write_files(tmp_path, {f"{number}.bin.gz": data})
         expected = "wrong record length" if case == "empty" else "cannot be decompressed"
-        assert_refused(FixedLength, tmp_path / f"{number}.bin.gz", expected, source=source())
+        assert_rejected(FixedLength, tmp_path / f"{number}.bin.gz", expected, source=source())
 
 
 def test_rejects_a_file_that_shrinks_during_the_listing(tmp_path: pathlib.Path) -> None:
@@ -242,4 +242,4 @@ def test_rejects_a_file_that_shrinks_during_the_listing(tmp_path: pathlib.Path) 
             path.write_bytes(make_records(90).tobytes())
             return parts
 
-    assert_refused(ShrinkingSource, path, "bytes too early", source=source())
+    assert_rejected(ShrinkingSource, path, "bytes too early", source=source())

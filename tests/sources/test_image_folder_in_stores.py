@@ -23,12 +23,12 @@ from beam_pipelines.storage.object_stores.open_object_store import open_object_s
 from beam_pipelines.storage.object_stores.retries import split_path
 from made_images import write_files
 from made_references import list_parts, make_config
-from object_stores import StoreServer, put, reached, shared_server
+from object_stores import StoreServer, connected_to, shared_server, upload_files
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[StoreServer]:
-    with reached(shared_server("s3")) as server:
+    with connected_to(shared_server("s3")) as server:
         yield server
 
 
@@ -59,12 +59,12 @@ def test_object_store_lists_the_same_as_a_local_folder(server, tmp_path, layout)
     files = dict.fromkeys(LAYOUTS[layout], b"not looked at")
     options = {"ignore": ("*.txt", "README", "tulip/raw", "raw")}
     on_disk = list_source(ImageFolder(make_job(write_files(tmp_path, files), **options)))
-    in_store = list_source(ImageFolder(make_job(put(server, files), **options)))
+    in_store = list_source(ImageFolder(make_job(upload_files(server, files), **options)))
     assert in_store == on_disk
 
 
 def test_listing_includes_file_sizes(server):
-    root = put(server, {"rose/1.jpg": b"12345", "rose/2.jpg": b""})
+    root = upload_files(server, {"rose/1.jpg": b"12345", "rose/2.jpg": b""})
     source = ImageFolder(make_job(root))
     assert [(image.path, image.num_bytes) for image in source.list(*source.parts())] == [("rose/1.jpg", 5), ("rose/2.jpg", 0)]
 
@@ -97,14 +97,14 @@ def test_object_names_that_are_not_normalized_paths_are_dead_letters(server):
     ],
 )
 def test_rejects_folders_with_unexpected_files(server, names, message):
-    root = put(server, dict.fromkeys(names, b"x"))
+    root = upload_files(server, dict.fromkeys(names, b"x"))
     with pytest.raises(UserError, match=re.escape(message)):
         list_source(ImageFolder(make_job(root)))
 
 
 def test_listing_requests_pages_only_when_needed(server, monkeypatch):
     monkeypatch.setattr(object_store, "PAGE_OBJECTS", 10)
-    root = put(server, {f"rose/{index:03d}.jpg": b"x" for index in range(95)})
+    root = upload_files(server, {f"rose/{index:03d}.jpg": b"x" for index in range(95)})
     store, pages = type(open_object_store(root)), []
     ask = store._page
     monkeypatch.setattr(store, "_page", lambda self, *args: pages.append(args) or ask(self, *args))
@@ -120,7 +120,7 @@ def test_parts_are_name_ranges_with_at_most_one_extra_page_each(server, monkeypa
     monkeypatch.setattr(object_store, "PAGE_OBJECTS", 10)
     names = [f"c{label:02d}/{index}.jpg" for label in range(30) for index in range(3)]
     names += ["c05-/1.jpg", "c05.x/1.jpg", "c05/sub/1.jpg", "a-b/1.jpg", "a/b/1.jpg", "c07//1.jpg", "README", "\u00e9/1.jpg"]
-    source = ImageFolder(make_job(put(server, dict.fromkeys(names, b"x"))))
+    source = ImageFolder(make_job(upload_files(server, dict.fromkeys(names, b"x"))))
     inputs = []
     for num_parts in (1, 4):
         monkeypatch.setattr(file_listing, "MAX_PARTS", num_parts)
@@ -147,7 +147,7 @@ def test_parts_are_name_ranges_with_at_most_one_extra_page_each(server, monkeypa
 def test_parts_are_listed_in_parallel_with_the_same_requests(server, tmp_path, monkeypatch):
     monkeypatch.setattr(object_store, "PAGE_OBJECTS", 10)
     names = [f"c{label:02d}/{index}.jpg" for label in range(16) for index in range(4)]
-    root = put(server, dict.fromkeys([*names, "c03//1.jpg"], b"x"))
+    root = upload_files(server, dict.fromkeys([*names, "c03//1.jpg"], b"x"))
     store, pages, barrier = type(open_object_store(root)), [], threading.Barrier(3, timeout=60)
     ask = store._page
     actual = {}
@@ -172,7 +172,7 @@ def test_parts_are_listed_in_parallel_with_the_same_requests(server, tmp_path, m
 
 def test_error_in_one_part_stops_the_others(server, tmp_path, monkeypatch):
     names = [f"c{label}/{index}.jpg" for label in range(4) for index in range(4)]
-    job = make_config(tmp_path, input=put(server, dict.fromkeys(names, b"x")), lists_in_threads=True)
+    job = make_config(tmp_path, input=upload_files(server, dict.fromkeys(names, b"x")), lists_in_threads=True)
     store, has_begun = type(open_object_store(job.input)), threading.Event()
     monkeypatch.setattr(object_store, "PAGE_OBJECTS", 4)
     parts = ImageFolder(job).parts()
@@ -196,7 +196,7 @@ ODD_NAMES = ["/lily/1.jpg", "rose//1.jpg", "rose/./1.jpg", "rose/../tulip/1.jpg"
 
 def test_unusual_object_names_are_read_unless_they_are_invalid_paths(server):
     valid = [f"rose/{name}.jpg" for name in ("a%20b", "a%2Fb", "a?b", "a#b", "a\\b", "日本", "a;b=c&d", "a..")]
-    root = put(server, dict.fromkeys([*valid, *ODD_NAMES, "tulip/1.jpg", "empty/"], b"not looked at"))
+    root = upload_files(server, dict.fromkeys([*valid, *ODD_NAMES, "tulip/1.jpg", "empty/"], b"not looked at"))
     source = ImageFolder(make_job(root))
     actual, _ = list_parts(source, source.parts())
     assert sorted(image.path for image in actual if isinstance(image, InputRecord)) == sorted([*valid, "tulip/1.jpg"])
@@ -222,7 +222,7 @@ def test_nested_class_folders_are_chosen_as_on_disk(server, tmp_path, monkeypatc
     ]
     for number, names in enumerate(cases):
         files = dict.fromkeys(names, b"x")
-        roots = [put(server, files), str(write_files(tmp_path / str(number), files))]
+        roots = [upload_files(server, files), str(write_files(tmp_path / str(number), files))]
         actual = []
         for root in roots:
             try:

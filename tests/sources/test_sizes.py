@@ -17,7 +17,7 @@ from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.storage.object_stores import object_store
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from made_images import jpeg, png
-from object_stores import Faults, StoreServer, faulty, reached, shared_server
+from object_stores import Faults, StoreServer, connected_to, fault_proxy, shared_server
 
 FOLDERS = 5  # number of prefixes with images
 XML = "<annotation><filename>camera-{0}.jpg</filename><object><name>cat</name>" + (
@@ -27,7 +27,7 @@ XML = "<annotation><filename>camera-{0}.jpg</filename><object><name>cat</name>" 
 
 @pytest.fixture(scope="module", params=["s3", "gs"])
 def proxied(request) -> Iterator[tuple[StoreServer, Faults]]:
-    with faulty(shared_server(request.param)) as (proxied, faults), reached(proxied):
+    with fault_proxy(shared_server(request.param)) as (proxied, faults), connected_to(proxied):
         yield proxied, faults
 
 

@@ -33,7 +33,7 @@ from beam_pipelines.sources.tables.parquet_sizes import MAX_LIST_BYTES
 from beam_pipelines.sources.tables.table import Table
 from beam_pipelines.storage.spool import SpoolReader
 from made_images import jpeg, png, write_files
-from object_stores import StoreServer, put, reached, shared_server
+from object_stores import StoreServer, connected_to, shared_server, upload_files
 from tf_input.dataset_format import Feature
 
 LABEL = Feature("label", "class_label")
@@ -894,12 +894,12 @@ def test_row_with_too_many_numbers_is_a_dead_letter(tmp_path: pathlib.Path) -> N
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[StoreServer]:
-    with reached(shared_server("s3")) as server:
+    with connected_to(shared_server("s3")) as server:
         yield server
 
 
 def test_reads_tables_in_an_object_store(server: StoreServer) -> None:
-    root = put(
+    root = upload_files(
         server,
         {
             "train/metadata.csv": b"file_name,label\na.jpg,1\n../../b.jpg,2\n",
@@ -927,7 +927,7 @@ def test_reads_tables_in_an_object_store(server: StoreServer) -> None:
     item = Listing(f"{root}/train/metadata.csv")
     assert (item.source.root, item.labels) == (f"{root}/train", {"a.jpg": "1"})
     listed = Listing(
-        put(server, {"all.jsonl.gz": gzip.compress(to_jsonl([{"image": f"{root}/train/a.jpg", "label": 1}]))}),
+        upload_files(server, {"all.jsonl.gz": gzip.compress(to_jsonl([{"image": f"{root}/train/a.jpg", "label": 1}]))}),
         image_root=root,
     )
     assert listed.labels == {"train/a.jpg": "1"}

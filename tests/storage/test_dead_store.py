@@ -18,7 +18,7 @@ from engines import digest, start_recordmill
 from forked_python import ForkedPython
 from paused_stages import Gate
 from made_images import write_class_folders
-from object_stores import StoreServer, objects, put, reached, silenced, store_server
+from object_stores import StoreServer, connected_to, object_digests, store_server, unresponsive, upload_files
 
 pytestmark = pytest.mark.xdist_group("waiting")
 
@@ -47,19 +47,19 @@ def uninterrupted(source, tmp_path_factory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def server(request) -> Iterator[StoreServer]:
     """Starts a server for this module only, because tests stop it."""
-    with store_server(request.param) as server, reached(server):
+    with store_server(request.param) as server, connected_to(server):
         yield server
 
 
 @pytest.fixture
 def bucket(server, source) -> str:
-    return put(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, "")
+    return upload_files(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, "")
 
 
 def check_resumed(server: StoreServer, bucket: str, uninterrupted: dict[str, str]) -> None:
     """Asserts that a resumed run writes the same bytes and leaves no other objects."""
     assert main(["prepare", *OPTIONS, f"--input={bucket}/in", f"--output={bucket}/out", *server.flags, "--resume"]) == 0
-    assert objects(server, f"{bucket}/out") == uninterrupted and not objects(server, f"{bucket}/out.incomplete")
+    assert object_digests(server, f"{bucket}/out") == uninterrupted and not object_digests(server, f"{bucket}/out.incomplete")
 
 
 @contextlib.contextmanager
@@ -92,14 +92,14 @@ def read_message(run: ForkedPython) -> str:
 def test_unresponsive_store_ends_run_which_can_be_resumed(server, bucket, uninterrupted, tmp_path, stage):
     options = (f"--input={bucket}/in", f"--output={bucket}/out", *server.flags)
     with paused_run(tmp_path, stage, *options, "--store_timeout=2") as (run, gate):
-        with silenced(server):
+        with unresponsive(server):
             gate.open()
             reported = read_message(run)
     assert run.returncode == 1
     reason = rf"{bucket}/\S+: {re.escape(server.url)} .* for 2 s \(--store_timeout\).*"
     in_place = f"The state of {bucket}/out is unknown, because the store does not respond. Rerun with --resume to continue."
     assert re.fullmatch(rf"recordmill: (.*: )?{reason}\.? {in_place}\n", reported), reported
-    assert "manifest.json" not in objects(server, f"{bucket}/out")
+    assert "manifest.json" not in object_digests(server, f"{bucket}/out")
     check_resumed(server, bucket, uninterrupted)
 
 
@@ -107,8 +107,8 @@ def test_unresponsive_store_ends_run_which_can_be_resumed(server, bucket, uninte
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
 def test_killed_store_ends_run_and_finished_shards_are_kept(scheme, source, tmp_path):
     """Finished shards on disk are kept if the store is killed."""
-    with store_server(scheme) as server, reached(server):
-        bucket = put(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, "")
+    with store_server(scheme) as server, connected_to(server):
+        bucket = upload_files(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, "")
         options = (f"--input={bucket}/in", f"--output={tmp_path / 'out'}")
         with paused_run(tmp_path, "finished", *options, *server.flags, "--store_timeout=2") as (run, gate):
             os.kill(server.process_id, signal.SIGKILL)
@@ -126,7 +126,7 @@ def test_killed_store_ends_run_and_finished_shards_are_kept(scheme, source, tmp_
 def test_interrupted_run_does_not_wait_for_store(server, bucket, uninterrupted, tmp_path, stage, sent, code):
     options = (f"--input={bucket}/in", f"--output={bucket}/out", *server.flags)
     with paused_run(tmp_path, stage, *options, f"--store_timeout={TOO_LONG}", before=SHORT_WAITS) as (run, gate):
-        with silenced(server):
+        with unresponsive(server):
             gate.open()
             run.send_signal(sent)
             reported = read_message(run)
@@ -140,7 +140,7 @@ def test_interrupted_run_does_not_wait_for_store(server, bucket, uninterrupted, 
 def test_interrupted_run_reports_finished_shards_on_disk(server, bucket, uninterrupted, tmp_path, sent, code):
     options = (f"--input={bucket}/in", f"--output={tmp_path / 'out'}", *server.flags)
     with paused_run(tmp_path, "finished", *options, "--error_json", str(tmp_path / "error.json")) as (run, gate):
-        with silenced(server):
+        with unresponsive(server):
             gate.open()
             run.send_signal(sent)
             reported = read_message(run)
@@ -174,7 +174,7 @@ def test_interrupted_run_ends_its_suspended_processes(source, uninterrupted, tmp
 @pytest.mark.parametrize("server", ["s3"], indirect=True)
 def test_second_signal_ends_run_immediately(server, bucket, tmp_path):
     with paused_run(tmp_path, "finished", f"--input={bucket}/in", f"--output={bucket}/out", *server.flags) as (run, gate):
-        with silenced(server):
+        with unresponsive(server):
             gate.open()
             run.send_signal(signal.SIGINT)
             time.sleep(1)  # The first signal has not ended the run.

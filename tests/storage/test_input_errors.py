@@ -25,7 +25,7 @@ from beam_pipelines.storage.object_stores.open_object_store import open_object_s
 from beam_pipelines.storage.spool import SpoolReader
 from listings import make_listing
 from made_images import jpeg, write_files
-from object_stores import Faults, StoreServer, faulty, put, reached, shared_server
+from object_stores import Faults, StoreServer, connected_to, fault_proxy, shared_server, upload_files
 from tf_input.dataset_format import Feature
 
 
@@ -135,8 +135,8 @@ def test_disk_error_fails_run_with_one_message(tmp_path, capsys, monkeypatch):
 @pytest.fixture(scope="module", params=["s3", "gs"])
 def proxied(request) -> Iterator[tuple[StoreServer, Faults, str]]:
     """Yields a server behind a proxy that injects faults, the faults, and a bucket with 2 x 30 images at `in/`."""
-    with faulty(shared_server(request.param)) as (proxied, faults), reached(proxied):
-        bucket = put(proxied, {f"in/{label}/{index:02}.jpg": jpeg(index) for label in "ab" for index in range(30)}, "")
+    with fault_proxy(shared_server(request.param)) as (proxied, faults), connected_to(proxied):
+        bucket = upload_files(proxied, {f"in/{label}/{index:02}.jpg": jpeg(index) for label in "ab" for index in range(30)}, "")
         yield proxied, faults, bucket
         faults.choose = lambda method, path, number: None
 

@@ -26,14 +26,14 @@ from beam_pipelines.storage.lease import (
     write_lease,
 )
 from beam_pipelines.storage.marked_directory import is_in_use, own_directory
-from object_stores import StoreServer, reached, shared_server
+from object_stores import StoreServer, connected_to, shared_server
 
 NEVER = lambda lease: False
 
 
 @pytest.fixture(scope="module", params=["s3", "gs"])
 def server(request: pytest.FixtureRequest) -> Iterator[StoreServer]:
-    with reached(shared_server(request.param)) as server:
+    with connected_to(shared_server(request.param)) as server:
         yield server
 
 

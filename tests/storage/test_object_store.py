@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterator
 import pytest
 
 import forked_python
-from object_stores import ROOT, Faults, StoreServer, faulty, request, shared_server
+from object_stores import ROOT, Faults, StoreServer, fault_proxy, request, shared_server
 
 pytest.importorskip("boto3", reason="the extra aws is not installed")
 pytest.importorskip("google.cloud.storage", reason="the extra gcp is not installed")
@@ -78,7 +78,7 @@ def store(server: StoreServer, bucket: str, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def faults(server: StoreServer, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
     """Yields the faults that the server of `faulty_store` injects."""
-    with faulty(server) as (proxied, faults):
+    with fault_proxy(server) as (proxied, faults):
         connect(proxied, monkeypatch, bucket)
         yield faults
 
@@ -503,7 +503,7 @@ def test_gives_up_on_failing_request_but_not_on_the_store(faulty_store, bucket, 
 
 
 def test_store_timeout_option_extends_waiting(bucket, server, waited, monkeypatch):
-    with faulty(server) as (proxied, faults):
+    with fault_proxy(server) as (proxied, faults):
         for name, value in proxied.environment.items():
             monkeypatch.setenv(name, value)
         FileSystems.set_options(parse_pipeline_options([*proxied.flags, "--store_timeout=900"]))

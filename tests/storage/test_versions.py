@@ -9,7 +9,7 @@ from beam_pipelines.storage.files import files_at, input_size, open_file
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.storage.pinned_files import PinnedFiles, check_versions
 from beam_pipelines.storage.versions import noting_versions
-from object_stores import put, reached, shared_server
+from object_stores import connected_to, shared_server, upload_files
 
 
 @pytest.fixture(params=["disk", "s3", "gs"])
@@ -19,8 +19,8 @@ def folder(request, tmp_path):
         (tmp_path / "a").write_bytes(b"0123456789")
         yield str(tmp_path)
     else:
-        with reached(shared_server(request.param)) as server:
-            yield put(server, {"a": b"0123456789"})
+        with connected_to(shared_server(request.param)) as server:
+            yield upload_files(server, {"a": b"0123456789"})
 
 
 def rewrite(path: str, data: bytes = b"abcdefghij") -> None:

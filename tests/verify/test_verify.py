@@ -37,7 +37,7 @@ from made_images import encode, exif, jpeg, noise, png, write_class_folders, wri
 from made_records import example
 from made_rich import analyzed_rich
 from made_shards import write_shard
-from object_stores import faulty, put, reached, shared_server
+from object_stores import connected_to, fault_proxy, shared_server, upload_files
 from tf_input.dataset_format import (
     CROISSANT,
     DEAD_LETTER_THUMBNAILS,
@@ -617,12 +617,12 @@ def test_usage_error_is_one_line(dataset: pathlib.Path, tmp_path: pathlib.Path, 
 @pytest.mark.slow(2)
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
 def test_dataset_in_object_store_has_the_same_report(scheme: str, copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
-    with reached(shared_server(scheme)) as server:
-        code, complete, _ = verify(capfd, put(server, _files(copied)), "--decode", *server.flags)
+    with connected_to(shared_server(scheme)) as server:
+        code, complete, _ = verify(capfd, upload_files(server, _files(copied)), "--decode", *server.flags)
         assert (code, complete["examples_verified"]) == (0, 12)
         flip(shards(copied)[0], 100)
         next((copied / "index").iterdir()).unlink()
-        url = put(server, _files(copied))
+        url = upload_files(server, _files(copied))
         report = f"{url}/reports/verify.json"
         for options, more in (((), (f"--report={report}",)), (("--quick",), ())):
             here, existing = verify(capfd, copied, *options), verify(capfd, url, *options, *more, *server.flags)
@@ -635,8 +635,8 @@ def test_dataset_in_object_store_has_the_same_report(scheme: str, copied: pathli
 @pytest.mark.slow(2)
 def test_access_error_of_an_object_store_is_not_corruption(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     item, _ = read_manifest(str(copied))[0].splits["train"]
-    with faulty(shared_server("s3")) as (server, faults), reached(server):
-        url = put(server, _files(copied))
+    with fault_proxy(shared_server("s3")) as (server, faults), connected_to(server):
+        url = upload_files(server, _files(copied))
         for name, *options in ((item.name,), (item.index,), (STATISTICS,), (item.name, "--quick")):
             faults.choose = lambda method, path, number: 403 if path.partition("?")[0].endswith(f"/{name}") else None
             code, actual, err = verify(capfd, url, *options, *server.flags)

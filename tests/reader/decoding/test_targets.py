@@ -10,7 +10,7 @@ import tensorflow as tf
 import tf_input
 from made_images import encode
 from made_records import encode_mask, write_dataset
-from signed import sign
+from signed import update_checksums
 from prepared import picture
 from tf_input.dataset_format import Feature
 from tf_input.decoding.targets import multi_hot, pad_objects
@@ -285,7 +285,7 @@ def test_masks_with_many_classes_are_int32(rich, tmp_path):
     statistics = json.loads((tmp_path / "copy" / "statistics.json").read_text())
     statistics["mask"]["max"] = 256
     (tmp_path / "copy" / "statistics.json").write_text(json.dumps(statistics))
-    sign(tmp_path / "copy")
+    update_checksums(tmp_path / "copy")
     for directory, dtype in ((rich.directory, np.uint8), (tmp_path / "copy", np.int32)):
         _, y = read_split(tf_input.open(directory), targets="mask", use_weights=False)
         assert (y.dtype, y.shape) == (dtype, (NUM_EXAMPLES, *SIZE, 1))

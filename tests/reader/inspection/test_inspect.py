@@ -17,7 +17,7 @@ import tf_input
 from beam_pipelines.__main__ import main
 from made_images import png, write_files
 from made_rich import analyzed_rich
-from signed import sign
+from signed import update_checksums
 from tf_input.inspection.drawings import draw_annotations
 from tf_input.inspection.pictures import show_image
 
@@ -242,7 +242,7 @@ def test_control_characters_are_escaped_in_the_terminal(
     for name in ("manifest.json", "statistics.json", "run.json"):
         text = (copy / name).read_text()
         (copy / name).write_text(text.replace('"ant"', json.dumps(evil)).replace('"python": "', f'"python": "{json.dumps(evil)[1:-1]}'))
-    sign(copy)
+    update_checksums(copy)
     code, stdout, stderr = inspect(capfd, copy)
     assert code == 0 and not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", stdout) and "\\x1b]0;x" in stdout
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", inspect(capfd, copy, "--json")[1])
@@ -259,7 +259,7 @@ def test_corrupt_statistics_print_one_line(
     copy = shutil.copytree(directory, tmp_path / "copy")
     text = (copy / "statistics.json").read_text()
     (copy / "statistics.json").write_text("{" if change is None else json.dumps(json.loads(text) | change))
-    sign(copy)
+    update_checksums(copy)
     code, stdout, stderr = inspect(capfd, copy)
     assert (code, stdout, stderr.count("\n")) == (2, "", 1) and "statistics.json" in stderr
 
