@@ -289,13 +289,13 @@ class PreparedDataset(Mapping[str, Examples]):
         whole epochs, create another dataset, or use `BackupAndRestore` from the first epoch.
 
         The returned dataset has two additional attributes. `iterator_state` is the iterator state that `BackupAndRestore`
-        saves. `reading` tells `export_serving` the dataset, the split and the options.
+        saves. `reading` contains the dataset, the split and the options, for `export_serving`.
 
         With several hosts, each host reads its own part of every split; see `ReadConfig.hosts`.
 
         Args:
             split: The name of the split, one of `splits`.
-            config: The options of reading. Default: None, only `options` are used.
+            config: The options of reading. Default: None, which uses only `options`.
             **options: The attributes of `ReadConfig`, which describes them. `batch_size` is required unless it is in
                 `config`. Options override the attributes of `config`.
 
@@ -372,7 +372,7 @@ class PreparedDataset(Mapping[str, Examples]):
 
         Args:
             split: The name of the split, one of `splits`.
-            config: The options of reading. Default: None, only `options` are used.
+            config: The options of reading. Default: None, which uses only `options`.
             **options: The attributes of `ReadConfig`, as in `batches`.
 
         Returns:
@@ -429,7 +429,7 @@ class PreparedDataset(Mapping[str, Examples]):
                 returns the predictions.
             **options: The attributes of `ReadConfig`, as in `batches`. The examples are in shard order, or sorted by key
                 with `shuffle="key"`, which keeps all keys and paths in memory. Options for training are rejected, such
-                as `augment`, weights and `start_epoch`. With `hosts=None`, this process reads all examples.
+                as `augment`, weights and `start_epoch`. With `hosts=None`, this process predicts all examples.
                 Otherwise, each host predicts only the examples that it reads.
 
         Returns:
@@ -506,7 +506,7 @@ class PreparedDataset(Mapping[str, Examples]):
 
         Args:
             split: The name of the split. Default: None, the training split.
-            config: The options of reading. Default: None, only `options` are used.
+            config: The options of reading. Default: None, which uses only `options`.
             **options: The attributes of `ReadConfig`, as in `batches`.
 
         Returns:

@@ -74,7 +74,7 @@ def mix(
     class_names: Sequence[str] | None = None,
     **options: Unpack[ReadOptions],
 ) -> tf.data.Dataset:
-    """Returns batches that mix several datasets in fixed proportions: `Mixture(parts, ...).batches(...)`.
+    """Returns batches that mix several datasets in fixed proportions, like `Mixture(parts, ...).batches(...)`.
 
         parts = {"photos": (photos, "train", 0.7), "sketches": (sketches, "train", 0.3)}
         train = tf_input.mix(parts, batch_size=128, image_size=224, augment=True, seed=0)

@@ -78,7 +78,7 @@ class Augmentation:
 @named_options()
 @dataclasses.dataclass(frozen=True)
 class ReadConfig:
-    """Options for reading a split, which `batches` and related methods take as keyword arguments or as `config`.
+    """Options for reading a split. `batches` and related methods accept them as keyword arguments or as `config`.
 
     Attributes:
         batch_size: The number of examples in a global batch, which all hosts share. Required.
@@ -104,16 +104,16 @@ class ReadConfig:
         seed: The seed of shuffling and augmentation, a 64-bit integer. Batches depend only on the seed, the epoch and
             the step, in every process. Default: None, a new random seed in each run.
         drop_remainder: Whether to drop an incomplete last batch. Default: False.
-        fit: How an image is fitted to `image_size` without a random crop. `crop`: the largest central box with the
-            right aspect ratio, undistorted. `stretch`: the whole image, with its aspect ratio changed. `pad`: the whole
-            image, undistorted, centered on a black canvas (0 in masks). `unscaled`: like `pad`, but small images are
-            not enlarged. Default: None, which means `pad` if boxes, masks or dense targets are read, because a crop
-            could hide parts of them. Otherwise, the default is `crop`.
-        inputs: The names of the input features of the model. Default: None, which means `image` or, without an `image`,
-            all features except the targets, the key and the weight.
+        fit: How an image is fitted to `image_size` without a random crop. `crop`: the largest central region with the
+            aspect ratio of `image_size`, not distorted. `stretch`: the whole image, with its aspect ratio changed.
+            `pad`: the whole image, not distorted, centered on a black canvas (0 in masks). `unscaled`: like `pad`, but
+            small images are not enlarged. Default: None, which means `pad` if boxes, masks or dense targets are read,
+            because a crop could hide parts of them. Otherwise, the default is `crop`.
+        inputs: The names of the input features of the model. Default: None, which means `image`. If the dataset has no
+            `image`, the default is all features except the targets, the key and the weight.
         targets: The names of the features to predict. Default: None, the targets that the dataset defines.
-        max_objects: The number of objects per image. Additional objects are dropped, and missing objects are padded.
-            Default: None, the largest number in the batch.
+        max_objects: The number of objects per image. Additional objects are dropped, and images with fewer objects are
+            padded. Default: None, the largest number of objects of an image in the batch.
         ragged: How variable-length lists of numbers or strings are batched. `pad`: padded with `padding_value` to the
             longest list in the batch. `mask`: padded, with an additional input NAME_mask for each list NAME, bool
             [batch, n], which is False for padding. Images with `fit` `pad` or `unscaled` get an image_mask, bool
@@ -127,10 +127,10 @@ class ReadConfig:
             example by its weight. Default: True.
         class_weight: The weights of the classes, which are added to batches as example weights. "balanced" gives all
             classes the same total weight. A mapping {label: weight} accepts class indices and class names. Classes that
-            the mapping does not contain have weight 1. For several targets, pass a mapping from target names to such
-            values. Stored weights are multiplied by the class weights. For a mask, labels are pixel values and weights
-            are float32 [batch, height, width]. Masks can't be "balanced", because their pixels are not counted.
-            Default: None, no class weights.
+            the mapping does not contain have weight 1. For several targets, pass a mapping from target names to
+            "balanced" or {label: weight}. Stored weights are multiplied by the class weights. For a mask, labels are
+            pixel values and weights are float32 [batch, height, width]. Masks can't be "balanced", because their pixels
+            are not counted. Default: None, no class weights.
         one_hot: The class label targets that are one-hot encoded, float32 [batch, num_classes], for example for layers
             that mix labels. True: all targets with one class label. A sequence selects targets by name. Default: False.
         keys: Whether elements are pairs `(batch, keys)`. Keys are string [batch], and "" for padding examples. Use keys
@@ -141,11 +141,11 @@ class ReadConfig:
             numbers and strings with one value. A callable gets a mapping from column names to NumPy arrays, and returns
             bool [num_examples]. Columns are loaded on access. Missing values are None, or NaN in numeric columns. For
             `objects/label`, write `'cat' in objects.label`. Default: None, all examples.
-        fold: The cross-validation folds to read, applied after `where`: (number of folds, folds). (5, (0,)) reads one
-            fifth of the examples, and (5, (1, 2, 3, 4)) reads the remaining examples. The fold of an example depends on
-            a hash of its group, so that all examples of a group are in the same fold. Without groups, the key is
-            hashed. For a dataset that was prepared with `--folds`, use `open(..., fold=(5, 0))` instead, which
-            validates with fold 0. Default: None.
+        fold: The cross-validation folds to read: a pair (number of folds, indices of the folds), applied after `where`.
+            (5, (0,)) reads one fifth of the examples, and (5, (1, 2, 3, 4)) reads all other examples. The fold of an
+            example depends on a hash of its group, so that all examples of a group are in the same fold. Without
+            groups, the key is hashed. For a dataset that was prepared with `--folds`, use `open(..., fold=(5, 0))`
+            instead, which validates with fold 0. Default: None.
         subset: The approximate fraction of examples to read, applied after `fold`, above 0 and at most 1. Examples are
             chosen by a hash of the key. The choice does not depend on the seed. A larger subset contains all examples
             of a smaller subset. Default: None, all examples.
@@ -164,18 +164,18 @@ class ReadConfig:
         on_error: The handling of corrupt records, missing shards and images that can't be decoded. `raise`: raise an
             error with shard, index and key. `skip`: drop the example from its batch, log it, and count it in
             `skipped` of the dataset. Temporary errors, such as a busy disk or store, always raise. Default: `raise`.
-        hosts: The (number of hosts, index of this host, from 0). Each host reads an equal part of each batch, so that
-            global batches do not depend on the number of hosts. A last batch that can't be divided evenly is padded
-            with examples of weight 0. (1, 0) reads everything on this host. Default: None, which detects hosts from the
-            current `tf.distribute` strategy, `jax.distributed`, `torch.distributed` or TF_CONFIG, and logs them if
-            there are several; see `tf_input.find_hosts`.
+        hosts: A pair (number of hosts, index of this host, from 0). Each host reads an equal part of each batch, so
+            that global batches do not depend on the number of hosts. A last batch that can't be divided evenly is
+            padded with examples of weight 0. (1, 0) reads everything on this host. Default: None, which detects hosts
+            from the current `tf.distribute` strategy, `jax.distributed`, `torch.distributed` or TF_CONFIG, and logs
+            them if there are several; see `tf_input.find_hosts`.
         service: The address of a tf.data service that reads for this process, such as "grpc://dispatcher:5050".
             Default: None.
         memory_budget: The memory, in bytes, for caching decoded splits of a dataset. If all decoded examples of a split
             fit, the split is read once and kept in memory, and shuffling is exact. If several splits do not fit
-            together, the most recently used splits stay cached, and batches keep the examples that they read. The cache
-            requires images of one size. Each host caches the whole split, because each epoch distributes the examples
-            differently. 0 disables the cache. Default: 1 GiB.
+            together, the most recently used splits stay cached. A dataset from `batches` keeps its cached split in
+            memory as long as the dataset is in use. The cache requires images of one size. Each host caches the whole
+            split, because each epoch distributes the examples differently. 0 disables the cache. Default: 1 GiB.
         read_buffer: The memory, in bytes, for records that are read ahead of the model. Half of the buffer is used as
             the shuffle window, so the order of examples depends on this value. Decoded batches and the results of
             `map_example` and `map_batch` may need the same amount of memory in addition. Default: 256 MiB.
@@ -195,7 +195,8 @@ class ReadConfig:
             Large JPEGs are always averaged, because they are decoded at 1/2, 1/4 or 1/8 of their size. The option
             affects PNGs, raw pixels, tensors and images that are cached in memory. Default: False.
         padding_value: The value with which lists are padded. A mapping sets the value of each list by name: {"ids": -1,
-            "words": "<pad>"}. Default: None, 0 or an empty string, also for lists that the mapping does not name.
+            "words": "<pad>"}. Default: None, which means 0, or "" for strings. The default also applies to lists that
+            the mapping does not contain.
         encoded: The image features that are returned as encoded file contents, string [batch], without decoding. True:
             all images that are read. A sequence selects images by name. Default: False.
 

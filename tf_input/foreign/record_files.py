@@ -51,8 +51,8 @@ def open_tfrecords(
         tf_input.open_tfrecords("tensorflow_datasets/coco/2017/1.1.0")
         tf_input.open_tfrecords("mine.tfrecords", parse=parser)
 
-    Records are shuffled only with a buffer of a few thousand records, so that they are read almost in stored order. If
-    the records are sorted by class, use `recordmill prepare --source=tfrecord` instead, which shuffles all records.
+    Records are shuffled only with a buffer of a few thousand records. The order is therefore close to the stored order.
+    If the records are sorted by class, use `recordmill prepare --source=tfrecord` instead, which shuffles all records.
 
     Args:
         pattern: File names or patterns, such as "train-*.tfrecord", also as a list, an array, a string tensor or a
@@ -61,12 +61,12 @@ def open_tfrecords(
         layout: The meaning of stored features, as in `recordmill prepare --layout`: the name of a layout, or items such
             as "image=pixels,shape=size,label=digit". Items can also be a mapping, {"image": "pixels", "shape": "size",
             "label": "digit"}. The documentation lists all names and items. Default: None, which detects the layout from
-            the first 64 records. These records also determine the number of values per feature (variable if it differs)
-            and whether raw pixels have one size.
+            the first 64 records. These records also determine the number of values of each feature, and whether raw
+            pixels have one size. A feature has variable length if its number of values differs.
         parse: A function for records that no layout describes. It is called as by `Dataset.map`, with one record, a
             string tensor. It returns a dictionary of tensors, x, (x, y) or (x, y, weight). Default: None.
-        label_names: The class names in label order. They are required for string labels, and if an example may have any
-            number of labels. Reading a label without a name is an error. Default: ().
+        label_names: The class names in label order. Class names are required if labels are strings, or if an example
+            may have any number of labels. A label without a name raises an error when it is read. Default: ().
         compression: The compression of all files: "", "GZIP" or "ZLIB". Default: None, which detects it from the first
             record.
         count: Whether to count the examples by reading all files once. Datasets of TensorFlow Datasets store their

@@ -117,10 +117,10 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
       named `TARGET/label`, `TARGET/scores` and `TARGET/value`.
     - `preprocess` takes `image`, and returns the inputs of the model by name.
 
-    If the model's inputs depend on additional raw features, the signatures take these features under their names. Other
-    images are passed as file contents. Variable-length lists are passed as padded tensors, [batch, n], together with
-    their lengths, NAME_length, int64 [batch]. Lists of classes contain class indices. The class names are also stored
-    as assets of the SavedModel, one per line.
+    If the model's inputs depend on additional raw features, the signatures take these features under their names.
+    Additional images are passed as file contents. Variable-length lists are passed as padded tensors, [batch, n],
+    together with their lengths, NAME_length, int64 [batch]. Lists of classes contain class indices. The class names are
+    also stored as assets of the SavedModel, one per line.
 
     The SavedModel does not repeat the image processing of `recordmill prepare`. TensorFlow ignores the EXIF
     orientation, so clients must rotate photos upright before sending them. If the dataset was prepared with

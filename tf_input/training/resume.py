@@ -20,7 +20,7 @@ class BackupAndRestore(keras.callbacks.Callback):
     """Keras callback that saves checkpoints. When the script restarts, `fit` resumes with the same batches and weights.
 
         train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
-        model.fit(train, epochs=90, callbacks=[tf_input.BackupAndRestore("backups", train, save_freq=1000)])
+        model.fit(train, epochs=90, callbacks=[tf_input.BackupAndRestore("checkpoints", train, save_freq=1000)])
 
     Keras' own callback repeats the interrupted epoch. This callback resumes in the middle of the epoch, and reads only
     the remaining batches. The documentation of `Checkpoint` describes the contents of a checkpoint. Use `Checkpoint` for
@@ -31,8 +31,9 @@ class BackupAndRestore(keras.callbacks.Callback):
     Args:
         directory: A local directory for checkpoints only. It is created if necessary.
         train: The training data that `fit` receives: the return value of `batches`, or a `Sequence`, with a `seed`. A
-            `Sequence` requires `shuffle=False`, because Keras does not store its own order. `fit` may also receive the
-            result of its `map` or `repeat`; then `steps_per_execution` must divide the number of batches in an epoch.
+            `Sequence` requires `shuffle=False`, because Keras does not store its own order. `fit` may also receive
+            `train.map(...)` or `train.repeat()`. Then `steps_per_execution` must divide the number of batches in an
+            epoch.
         save_freq: The number of batches between checkpoints. Checkpoints are also saved at the end of each epoch. An
             integer requires `batches` instead of a `Sequence`, and a `steps_per_execution` that divides the number of
             batches in an epoch. Default: "epoch", only at the end of each epoch.
@@ -42,9 +43,9 @@ class BackupAndRestore(keras.callbacks.Callback):
             share the directory, only one may write. Default: True.
 
     Raises:
-        ValueError: An option has a wrong value, or `train` is not reproducible. Also when training begins: the last
-            checkpoint is corrupt or belongs to another dataset, model or set of options, or an epoch is not one
-            iteration over `train`.
+        ValueError: An option has a wrong value, or `train` is not reproducible. `fit` raises the error if the last
+            checkpoint is corrupt or belongs to another dataset, model or set of options, or if an epoch of `fit` is not
+            one iteration over `train`.
     """
 
     def __init__(

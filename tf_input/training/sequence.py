@@ -35,7 +35,7 @@ from tf_input.read_options import ReadOptions, make_config
 
 
 class Sequence(keras.utils.PyDataset):
-    """Batches of a split by index, as a Keras `PyDataset` or for training loops.
+    """A Keras `PyDataset` that returns the batches of a split by index.
 
         train = tf_input.Sequence(flowers, "train", batch_size=128, image_size=224, augment=True, seed=0, workers=2)
         model.fit(train, epochs=10, shuffle=False)
@@ -43,8 +43,8 @@ class Sequence(keras.utils.PyDataset):
     `train[i]` is batch i of the current epoch, in NumPy arrays. The batch equals batch i of `flowers.batches` with the
     same options. `flowers.batches` is faster and has more features. Threads may share the object.
 
-    An epoch ends when Keras calls `on_epoch_end` and all batches of the epoch have been read. Before the end of an
-    epoch, Keras may read some batches in advance, or train with fewer batches at a time (`steps_per_epoch`). A training
+    An epoch ends when Keras calls `on_epoch_end` and all batches of the epoch have been read. Therefore Keras may read
+    some batches of the epoch in advance, and `steps_per_epoch` may be smaller than the number of batches. A training
     loop can call `train.iterator_state.go_to(epoch, step)`. After this call, `train[0]` is the batch of that step, and
     indices past the last batch of the epoch refer to the next epoch.
 
@@ -53,8 +53,8 @@ class Sequence(keras.utils.PyDataset):
     batches that Keras reads before training can count as an epoch.
 
     Args:
-        dataset: A dataset or its directory; or a `Mixture`.
-        split: The name of the split. Default: None, for a `Mixture`.
+        dataset: A dataset, the directory of a dataset, or a `Mixture`.
+        split: The name of the split. Default: None, which requires a `Mixture`.
         config: The options of reading, as in `PreparedDataset.batches`. Default: None.
         workers: The number of batches that are prepared in parallel. Default: 1.
         use_multiprocessing: Whether workers are processes instead of threads. Use it for user functions in Python. Each
@@ -69,8 +69,8 @@ class Sequence(keras.utils.PyDataset):
         reading: The dataset, the split and the options, for `export_serving`.
 
     Raises:
-        ValueError: An option has a wrong value, or a user function can't be sent to worker processes. All other errors
-            are those of `batches`.
+        ValueError: An option has a wrong value, or a user function can't be sent to worker processes. The constructor
+            also raises the errors of `batches`.
     """
 
     @named_options(ReadConfig, without=("start_step", "service"))
