@@ -1,4 +1,4 @@
-"""What stands around a dataset in a Keras program: callbacks, steps per epoch, weights, loops, models that are saved."""
+"""Tests of datasets in Keras programs: callbacks, steps per epoch, weights, training loops, and saved models."""
 
 import collections
 import concurrent.futures
@@ -16,18 +16,18 @@ from made_sources import NUM, ROWS, SIDE, write_jsonl
 from tf_input.decoding.layers import augmentation_layer
 from tf_input.read_config import Augmentation
 
-HEADS = {"weather": 2, "ground": 3}
+NUM_CLASSES = {"weather": 2, "ground": 3}
 NUM_VALID = sum(row["where"] == "val" for row in ROWS)
 NUM_TRAIN = NUM - NUM_VALID
 BATCH_SIZE, NUM_BATCHES = 4, NUM_TRAIN // 4
-ONE_HEAD = {"batch_size": BATCH_SIZE, "image_size": None, "seed": 5, "targets": "ground", "use_weights": False}
-# `count` tells examples apart: x and y are it, so that batches can be compared by it.
+ONE_TARGET = {"batch_size": BATCH_SIZE, "image_size": None, "seed": 5, "targets": "ground", "use_weights": False}
+# The feature `count` is both x and y, and differs for all examples, so that batches can be compared.
 COUNTED = {"batch_size": BATCH_SIZE, "seed": 5, "inputs": "count", "targets": "ground", "use_weights": False}
 
 
 @pytest.fixture(scope="module")
 def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Small pictures with two heads and weights, in two splits."""
+    """Returns small images with two labels and weights, in two splits."""
     root = tmp_path_factory.mktemp("around")
     source = root / "in" / write_jsonl(root / "in")
     options = ["--label=weather", "--label=ground", "--feature=count:integer"]
@@ -41,15 +41,15 @@ def make_batches(flowers: tf_input.PreparedDataset, split: str, **options) -> tf
     return flowers.batches(split, **options)
 
 
-def batches(flowers: tf_input.PreparedDataset, split: str, **options) -> tf.data.Dataset:
-    """Those of the first epoch on, from what is traced once for all tests."""
+def first_epoch_batches(flowers: tf_input.PreparedDataset, split: str, **options) -> tf.data.Dataset:
+    """Returns batches from epoch 0 on, with an input pipeline that is traced once for all tests."""
     data = make_batches(flowers, split, **options)
     data.iterator_state.go_to(0)
     return data
 
 
-def counts_of(data: tf.data.Dataset) -> list[list[int]]:
-    """A pass, batch by batch."""
+def read_counts(data: tf.data.Dataset) -> list[list[int]]:
+    """Returns the counts of one iteration, batch by batch."""
     return [x.tolist() for x, *_ in data.as_numpy_iterator()]
 
 
@@ -58,7 +58,7 @@ def dense(num: int, **options) -> keras.layers.Dense:
 
 
 def linear_model() -> keras.Model:
-    """Untrained, and traced once for all tests."""
+    """Returns an untrained model that is traced once for all tests."""
     model, values = make_traced_model()
     for variable, value in zip([*model.variables, *model.optimizer.variables], values, strict=True):
         variable.assign(value)
@@ -79,12 +79,13 @@ def make_model(*first: keras.layers.Layer) -> keras.Model:
         metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
         jit_compile=False,
     )
-    model.optimizer.build(model.trainable_variables)  # as the metric is; else the first step is traced twice
+    # Like the metric, the optimizer is built here. Otherwise the first step would be traced twice.
+    model.optimizer.build(model.trainable_variables)
     return model
 
 
 class Recorder(keras.Model):
-    """Keeps the inputs that Keras trains it on, step by step, and learns nothing."""
+    """Records the inputs of each training step, and learns nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +101,7 @@ class Recorder(keras.Model):
 
 
 def logged(folder: pathlib.Path, tag: str) -> dict[int, float]:
-    """What TensorBoard shows of it, by epoch."""
+    """Returns the values of a tag in TensorBoard logs, by epoch."""
     actual = {}
     for path in folder.glob("events.*"):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
@@ -111,19 +112,20 @@ def logged(folder: pathlib.Path, tag: str) -> dict[int, float]:
 @pytest.mark.slow
 def test_tensorboard_shows_each_epoch(flowers, tmp_path):
     pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
-    train, valid = (batches(flowers, split, **ONE_HEAD) for split in ("train", "validation"))
+    train, valid = (first_epoch_batches(flowers, split, **ONE_TARGET) for split in ("train", "validation"))
     board = keras.callbacks.TensorBoard(tmp_path, write_graph=False)
     history = linear_model().fit(train, validation_data=valid, epochs=2, callbacks=[board], verbose=0).history
     for split, name in (("train", "loss"), ("validation", "val_loss")):
         assert logged(tmp_path / split, "epoch_loss") == pytest.approx(dict(enumerate(history[name])), rel=1e-5)
 
 
-def test_callbacks_share_one_fit(flowers, tmp_path):
+def test_callbacks_can_be_combined_in_one_fit(flowers, tmp_path):
     patience, best = 2, tmp_path / "best.keras"
-    train, valid = (batches(flowers, split, **ONE_HEAD) for split in ("train", "validation"))
+    train, valid = (first_epoch_batches(flowers, split, **ONE_TARGET) for split in ("train", "validation"))
     model = linear_model()
     callbacks = [
-        keras.callbacks.LearningRateScheduler(lambda epoch: 0.01 if epoch < 3 else 0.0),  # after which nothing improves
+        # Without a learning rate, nothing improves any more.
+        keras.callbacks.LearningRateScheduler(lambda epoch: 0.01 if epoch < 3 else 0.0),
         keras.callbacks.EarlyStopping("val_loss", patience=patience, restore_best_weights=True),
         keras.callbacks.ModelCheckpoint(best, "val_loss", save_best_only=True),
         tf_input.BackupAndRestore(tmp_path / "backup", train),
@@ -133,40 +135,40 @@ def test_callbacks_share_one_fit(flowers, tmp_path):
     assert len(losses) == int(np.argmin(losses)) + patience + 1 <= 3 + patience
     assert model.evaluate(valid, verbose=0)[0] == pytest.approx(min(losses), rel=1e-5)
     assert keras.saving.load_model(best).evaluate(valid, verbose=0)[0] == pytest.approx(min(losses), rel=1e-5)
-    assert not list((tmp_path / "backup").glob("*.npz"))  # it came to an end
+    assert not list((tmp_path / "backup").glob("*.npz"))  # The training has ended, so no checkpoint is left.
     assert train.iterator_state.next == (len(losses), 0)
 
 
-def test_steps_per_epoch_go_on_through_the_data(flowers):
-    complete = batches(flowers, "train", **COUNTED)
-    expected = [batch for _ in range(3) for batch in counts_of(complete)]
+def test_steps_per_epoch_continue_through_the_data(flowers):
+    complete = first_epoch_batches(flowers, "train", **COUNTED)
+    expected = [batch for _ in range(3) for batch in read_counts(complete)]
     assert len(expected) == 3 * NUM_BATCHES and len({tuple(batch) for batch in expected}) > NUM_BATCHES
     cases = [
-        # whether it repeats, steps per epoch, epochs
+        # Columns: whether the dataset repeats, steps per epoch, epochs.
         (False, NUM_BATCHES // 2, 4),
         (True, NUM_BATCHES - 1, 3),
         (True, NUM_BATCHES + 2, 2),
     ]
     for repeats, steps, epochs in cases:
-        train = batches(flowers, "train", **COUNTED)
+        train = first_epoch_batches(flowers, "train", **COUNTED)
         model = Recorder()
         model.fit(train.repeat() if repeats else train, steps_per_epoch=steps, epochs=epochs, verbose=0)
         assert model.steps == expected[: steps * epochs], (repeats, steps, epochs)
 
 
-def test_an_epoch_ends_with_the_data_where_steps_per_epoch_do_not_divide_it(flowers):
+def test_epoch_ends_with_the_data_if_steps_do_not_divide_it(flowers):
     model, ended = Recorder(), []
     count = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: ended.append(len(model.steps)))
-    train = batches(flowers, "train", **COUNTED)
+    train = first_epoch_batches(flowers, "train", **COUNTED)
     with pytest.warns(UserWarning, match="ran out of data"):
         model.fit(train, steps_per_epoch=NUM_BATCHES - 1, epochs=3, callbacks=[count], verbose=0)
     assert ended == [NUM_BATCHES - 1, NUM_BATCHES, 2 * NUM_BATCHES - 1]
     train.iterator_state.go_to(0)
-    assert model.steps == (counts_of(train) + counts_of(train))[: ended[-1]]
+    assert model.steps == (read_counts(train) + read_counts(train))[: ended[-1]]
 
 
-def test_steps_of_evaluation_and_prediction(flowers):
-    valid = flowers.batches("validation", **{**ONE_HEAD, "batch_size": 3})
+def test_evaluation_and_prediction_respect_steps(flowers):
+    valid = flowers.batches("validation", **{**ONE_TARGET, "batch_size": 3})
     assert len(valid) == 2 and NUM_VALID == 4
     model = linear_model()
     complete, first = model.predict(valid, verbose=0), model.predict(valid, steps=1, verbose=0)
@@ -181,10 +183,10 @@ def test_steps_of_evaluation_and_prediction(flowers):
 
 
 @pytest.mark.parametrize("options", [{"drop_remainder": True}, {"memory_budget": 1 << 20}])
-def test_splits_of_one_structure_take_turns(flowers, options):
-    """With one graph for both, also where one split is in memory and the other is not."""
-    train = flowers.batches("train", **{**ONE_HEAD, "batch_size": 3}, **{**options, "memory_budget": 0})
-    valid = flowers.batches("validation", **{**ONE_HEAD, "batch_size": 3}, **options)
+def test_splits_with_equal_structure_share_one_graph(flowers, options):
+    """Both splits use one graph, also if only one of them is in memory."""
+    train = flowers.batches("train", **{**ONE_TARGET, "batch_size": 3}, **{**options, "memory_budget": 0})
+    valid = flowers.batches("validation", **{**ONE_TARGET, "batch_size": 3}, **options)
     assert train.element_spec == valid.element_spec
 
     @tf.function
@@ -209,15 +211,15 @@ def test_splits_of_one_structure_take_turns(flowers, options):
 
 
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
-def test_weights_count_for_each_of_several_outputs(flowers, class_weight):
-    """Keras' loss is the mean, over the examples, of what each head loses times the weights."""
+def test_weights_apply_to_each_of_several_outputs(flowers, class_weight):
+    """The loss of Keras is the mean over the examples of the loss of each output times the weights."""
     image = keras.Input((SIDE, SIDE, 3), dtype="uint8")
     hidden = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(image))
-    model = keras.Model(image, {name: dense(n, activation="softmax", name=name)(hidden) for name, n in HEADS.items()})
+    model = keras.Model(image, {name: dense(n, activation="softmax", name=name)(hidden) for name, n in NUM_CLASSES.items()})
     model.compile(
         keras.optimizers.SGD(0.0),
-        dict.fromkeys(HEADS, "sparse_categorical_crossentropy"),
-        weighted_metrics={name: ["accuracy"] for name in HEADS},
+        dict.fromkeys(NUM_CLASSES, "sparse_categorical_crossentropy"),
+        weighted_metrics={name: ["accuracy"] for name in NUM_CLASSES},
         run_eagerly=True,
     )
     read = {"batch_size": NUM, "image_size": None, "seed": 0, "class_weight": class_weight}
@@ -226,7 +228,7 @@ def test_weights_count_for_each_of_several_outputs(flowers, class_weight):
     for split, prefix in (("train", ""), ("validation", "val_")):
         examples, loss = list(flowers[split]), 0.0
         predicted = model(np.stack([example["image"] for example in examples]))
-        for name, num_classes in HEADS.items():
+        for name, num_classes in NUM_CLASSES.items():
             labels = np.array([example[name] for example in examples])
             weights = np.array([example["weight"] for example in examples])
             if class_weight:
@@ -237,7 +239,7 @@ def test_weights_count_for_each_of_several_outputs(flowers, class_weight):
         assert history[f"{prefix}loss"] == [pytest.approx(loss, rel=1e-4)]
 
 
-def test_numpy_batches_have_an_epoch_for_each_loop(flowers):
+def test_each_loop_over_numpy_batches_is_an_epoch(flowers):
     options = {"batch_size": 5, "image_size": None, "seed": 3}
     train, same = flowers.as_numpy("train", **options), flowers.batches("train", **options)
     assert len(train) == len(same) == 4
@@ -245,60 +247,60 @@ def test_numpy_batches_have_an_epoch_for_each_loop(flowers):
     for _ in range(2):
         epoch = []
         for (images, labels, weights), expected in zip(train, same.as_numpy_iterator(), strict=True):
-            assert images.dtype == np.uint8 and isinstance(images, np.ndarray) and set(labels) == set(HEADS)
+            assert images.dtype == np.uint8 and isinstance(images, np.ndarray) and set(labels) == set(NUM_CLASSES)
             tf.nest.map_structure(np.testing.assert_array_equal, (images, labels, weights), expected)
             epoch.append(weights)
         assert [len(weights) for weights in epoch] == [5, 5, 5, 1]
         seen.append(images.tobytes())
     assert seen[0] != seen[1]
     for images, labels, weights in train:
-        break  # an epoch that was not read to its end does not count
+        break  # An incomplete iteration does not count as an epoch.
     unused = iter(train)
     (x, *_), *_ = train
     np.testing.assert_array_equal(x, next(flowers.batches("train", **options, start_epoch=2).as_numpy_iterator())[0])
     assert next(unused)[0].shape == x.shape
 
 
-def test_threads_share_an_epoch_of_numpy_batches(flowers):
-    train, same = flowers.as_numpy("train", **COUNTED), batches(flowers, "train", **COUNTED)
-    for expected in [sorted(counts_of(same)) for _ in range(2)]:
-        begun = iter(train)
-        first = next(begun)  # an iterator, and a look at another one changes nothing
+def test_threads_can_share_an_epoch_of_numpy_batches(flowers):
+    train, same = flowers.as_numpy("train", **COUNTED), first_epoch_batches(flowers, "train", **COUNTED)
+    for expected in [sorted(read_counts(same)) for _ in range(2)]:
+        iterator = iter(train)
+        first = next(iterator)  # Another iterator does not change this iterator.
         next(iter(train))
         with concurrent.futures.ThreadPoolExecutor(8) as threads:
-            rest = [batch for part in threads.map(lambda _: list(begun), range(8)) for batch in part]
+            rest = [batch for part in threads.map(lambda _: list(iterator), range(8)) for batch in part]
         assert sorted(x.tolist() for x, *_ in [first, *rest]) == expected
         with pytest.raises(StopIteration):
-            next(begun)
+            next(iterator)
 
 
-def test_keras_fits_a_generator_over_numpy_batches(flowers):
-    """Of Python's iterables Keras takes generators alone, and those have to go on for ever."""
-    train = flowers.as_numpy("train", **ONE_HEAD)
+def test_keras_fits_generator_over_numpy_batches(flowers):
+    """Of Python's iterables, Keras accepts only generators, which must be infinite."""
+    train = flowers.as_numpy("train", **ONE_TARGET)
 
     def forever():
         while True:
             yield from train
 
     history = linear_model().fit(forever(), steps_per_epoch=len(train), epochs=2, verbose=0).history
-    expected = linear_model().fit(batches(flowers, "train", **ONE_HEAD), epochs=2, verbose=0).history
+    expected = linear_model().fit(first_epoch_batches(flowers, "train", **ONE_TARGET), epochs=2, verbose=0).history
     assert history["loss"] == pytest.approx(expected["loss"], rel=1e-4) and len(set(history["loss"])) == 2
 
 
-def test_numpy_batches_train_batch_by_batch(flowers):
+def test_train_on_batch_accepts_numpy_batches(flowers):
     model = linear_model()
-    train = flowers.as_numpy("train", **ONE_HEAD)
+    train = flowers.as_numpy("train", **ONE_TARGET)
     losses = [[model.train_on_batch(images, labels)[0] for images, labels in train] for _ in range(2)]
     weights, other = model.get_weights(), linear_model()
-    history = other.fit(batches(flowers, "train", **ONE_HEAD), epochs=2, verbose=0).history
+    history = other.fit(first_epoch_batches(flowers, "train", **ONE_TARGET), epochs=2, verbose=0).history
     for weight, expected in zip(weights, other.get_weights(), strict=True):
         np.testing.assert_allclose(weight, expected, rtol=1e-4, atol=1e-6)
     assert [len(epoch) for epoch in losses] == [NUM_BATCHES] * 2 and len(history["loss"]) == 2
 
 
-def test_loops_over_batches(flowers):
+def test_python_loops_over_batches(flowers):
     expected = collections.Counter(example["ground"] for example in flowers["train"])
-    train, actual = batches(flowers, "train", **ONE_HEAD), collections.Counter()
+    train, actual = first_epoch_batches(flowers, "train", **ONE_TARGET), collections.Counter()
     for images, labels in train:
         assert isinstance(images, tf.Tensor) and images.dtype == tf.uint8 and images.shape == (BATCH_SIZE, SIDE, SIDE, 3)
         actual.update(labels.numpy().tolist())
@@ -312,16 +314,16 @@ def test_loops_over_batches(flowers):
     assert len(list(unbatched)) == 3
 
 
-def test_a_model_with_both_layers_is_saved_and_trained_on(flowers, tmp_path):
+def test_model_with_both_layers_can_be_saved_and_trained_further(flowers, tmp_path):
     augmentation = Augmentation(brightness=0.2, saturation=0.2)
     model = make_model(augmentation_layer(augmentation, seed=2), flowers.normalization_layer())
-    train, valid = (batches(flowers, split, **ONE_HEAD) for split in ("train", "validation"))
+    train, valid = (first_epoch_batches(flowers, split, **ONE_TARGET) for split in ("train", "validation"))
     model.fit(train, validation_data=valid, epochs=2, verbose=0)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert loaded.evaluate(valid, verbose=0) == pytest.approx(model.evaluate(valid, verbose=0), rel=1e-5)
-    # From here on the same batches, and the same draws, of whose number Keras keeps no record.
+    # From here on, both models read the same batches with the same random draws, whose number Keras does not save.
     loaded.layers[0].seed_generator.state.assign(model.layers[0].seed_generator.state)
-    again = flowers.batches("train", **ONE_HEAD, start_epoch=2)
-    losses = [item.fit(data, verbose=0).history["loss"] for item, data in ((model, train), (loaded, again))]
+    again = flowers.batches("train", **ONE_TARGET, start_epoch=2)
+    losses = [trained.fit(data, verbose=0).history["loss"] for trained, data in ((model, train), (loaded, again))]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)

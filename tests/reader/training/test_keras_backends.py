@@ -1,4 +1,4 @@
-"""Keras on other backends trains on the same batches, and the layers do the same: each in a process of its own."""
+"""Tests that Keras trains on the same batches with other backends, each in a separate process."""
 
 import importlib.util
 import os
@@ -19,14 +19,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 @pytest.mark.slow(20)
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_keras_trains_on_it(backend, tmp_path_factory, tmp_path):
+def test_keras_trains_with_other_backend(backend, tmp_path_factory, tmp_path):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
     datasets = [mixed_images(tmp_path_factory), *[analysed_images(tmp_path_factory)] * (backend == "jax")]
     np.save(tmp_path / "images.npy", np.stack([picture(seed, (12, 18)) for seed in range(8)]))
     command = [sys.executable, ROOT / "tests/keras_backend_training.py", datasets[0], tmp_path, tmp_path / "images.npy", *datasets[1:]]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    # What is compiled runs for a few steps; and many of the models are the same, which are compiled once.
+    # Compiled code runs only for a few steps, so it is not optimized, and equal models are compiled once.
     jax = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true", "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")}
     jax |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
     environment = {**os.environ, "KERAS_BACKEND": backend, **jax, "PYTHONPATH": paths}

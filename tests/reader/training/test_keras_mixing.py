@@ -1,4 +1,4 @@
-"""What Keras has for augmentation, behind `batches`: layers that mix examples and labels, or vary images, there or in the model."""
+"""Tests of Keras augmentation layers after `batches` or in the model, including layers that mix examples and labels."""
 
 import functools
 
@@ -19,20 +19,21 @@ def make_model(*layers: keras.layers.Layer, loss: str = "categorical_crossentrop
     dense = keras.layers.Dense(3, activation="softmax", kernel_initializer=keras.initializers.GlorotUniform(seed=1))
     model = keras.Sequential([keras.Input((24, 32, 3)), *layers, *pooling, dense])
     model.compile(keras.optimizers.Adam(0.01), loss, jit_compile=False)
-    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
+    model.optimizer.build(model.trainable_variables)  # Otherwise the first step would be traced twice.
     return model
 
 
 @functools.cache
 def make_plain(uniform: tf_input.PreparedDataset) -> tuple[dict[str, np.ndarray], tf.data.Dataset, keras.Model, list[np.ndarray]]:
-    """A batch as it is without layers, what to validate with, and a model that is traced once, with its first weights."""
+    """Returns a batch without layers, the validation batches, and a model that is traced once with its initial
+    weights."""
     images, labels = next(uniform.batches("train", one_hot=True, **OPTIONS).as_numpy_iterator())
     model = make_model()
     return {"images": images, "labels": labels}, uniform.batches("validation", one_hot=True, **OPTIONS), model, model.get_weights()
 
 
 @pytest.mark.parametrize("location", ["map", "map_batch"])
-def test_layers_that_mix_examples_behind_batches(uniform, location):
+def test_mixing_layers_can_be_mapped_over_batches(uniform, location):
     mix_up, cut_mix = keras.layers.MixUp(alpha=0.2, seed=1), keras.layers.CutMix(seed=2)
     erase = keras.layers.RandomErasing(factor=1.0, value_range=(0, 255), seed=3)
     vary = keras.layers.RandAugment(value_range=(0, 255), seed=4) if location == "map_batch" else keras.layers.RandomFlip(seed=4)
@@ -50,14 +51,14 @@ def test_layers_that_mix_examples_behind_batches(uniform, location):
     images, labels = next(train.as_numpy_iterator())
     assert (np.abs(images - plain["images"]).mean(axis=(1, 2, 3)) > 0).all() and -0.01 < images.min() and images.max() < 255.01
     np.testing.assert_allclose(labels.sum(axis=1), 1, rtol=1e-5)
-    assert ((labels > 0.01).sum(axis=1) > 1).any() and not np.array_equal(labels, plain["labels"]), "some have parts of two classes"
+    assert ((labels > 0.01).sum(axis=1) > 1).any() and not np.array_equal(labels, plain["labels"]), "some labels are mixed from two classes"
     model.set_weights(weights)
     history = model.fit(train, validation_data=validation, epochs=1, verbose=0).history
     assert np.isfinite([*history["loss"], *history["val_loss"]]).all()
 
 
 class Mixing(keras.Model):
-    """A model that is trained on mixed examples: the layers, and what they draw, are a part of it."""
+    """A model that mixes the examples in its training step. The layers and their random state are part of the model."""
 
     def __init__(self, model: keras.Model) -> None:
         super().__init__()
@@ -77,12 +78,12 @@ class Mixing(keras.Model):
 
 class Interrupt(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
-        if self.model.optimizer.iterations == 9:  # amid the second epoch of six batches
+        if self.model.optimizer.iterations == 9:  # Step 9 is in the middle of the second epoch of six batches.
             raise KeyboardInterrupt
 
 
-def test_what_a_model_draws_goes_on_with_its_backup(uniform, tmp_path):
-    """To the same weights as without an interruption; another draw gives others."""
+def test_checkpoint_restores_random_state_of_the_model(uniform, tmp_path):
+    """The resumed training reaches the same weights as an uninterrupted one. Other random draws give other weights."""
 
     vary = [keras.layers.RandomFlip(seed=3), keras.layers.RandomErasing(value_range=(0, 255), seed=4)]
     model = Mixing(make_model(keras.layers.Pipeline(vary)))
@@ -93,7 +94,7 @@ def test_what_a_model_draws_goes_on_with_its_backup(uniform, tmp_path):
     untrained = [variable.numpy() for variable in variables]
 
     def train(folder: str, *callbacks: keras.callbacks.Callback) -> list[np.ndarray]:
-        """Begins anew, with what is traced once."""
+        """Trains from the initial weights with the model that was traced once, and returns the final weights."""
         for variable, value in zip(variables, untrained, strict=True):
             variable.assign(value)
         data.iterator_state.go_to(0)
@@ -104,8 +105,8 @@ def test_what_a_model_draws_goes_on_with_its_backup(uniform, tmp_path):
             pass
         return [variable.numpy() for variable in model.model.trainable_variables]
 
-    complete = train("whole")
+    complete = train("complete")
     stopped = train("parts", Interrupt())
     assert not all(map(np.array_equal, stopped, complete))
-    for item, other in zip(train("parts"), complete, strict=True):
-        np.testing.assert_allclose(item, other, rtol=1e-5, atol=1e-6)
+    for weight, expected in zip(train("parts"), complete, strict=True):
+        np.testing.assert_allclose(weight, expected, rtol=1e-5, atol=1e-6)

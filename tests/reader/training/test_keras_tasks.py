@@ -1,4 +1,4 @@
-"""Keras fits a model of each task on what `batches` gives, with nothing between them."""
+"""Tests that Keras fits a model for each task directly on `batches`."""
 
 import functools
 import json
@@ -22,7 +22,8 @@ NAMES = ("red", "green", "blue")
 
 
 def write_row(root: pathlib.Path, index: int) -> dict:
-    """A grey image with up to three squares, each of one colour, and its row: what and where they are can be learned."""
+    """Writes a gray image with up to three colored squares, and returns its row. A model can learn the colors and
+    positions."""
     random = np.random.default_rng(index)
     pixels = random.integers(100, 130, (24, 24, 3), dtype=np.uint8)
     mask, boxes, labels = np.zeros((24, 24), np.uint8), [], []
@@ -42,7 +43,7 @@ def write_row(root: pathlib.Path, index: int) -> dict:
 
 @pytest.fixture(scope="module")
 def prepare(tmp_path_factory) -> Callable[..., tf_input.PreparedDataset]:
-    """Makes a dataset of the rows, by options of `recordmill prepare`."""
+    """Returns a function that prepares a dataset of the rows with options of `recordmill prepare`."""
     root = tmp_path_factory.mktemp("rows")
     lines = [json.dumps(write_row(root, index)) + "\n" for index in range(COUNT)]
     (root / "rows.jsonl").write_text("".join(lines))
@@ -61,21 +62,21 @@ def image_input() -> tuple[keras.KerasTensor, keras.KerasTensor]:
     return image, keras.layers.Rescaling(1 / 127.5, -1)(image)
 
 
-def features_of(pixels: keras.KerasTensor) -> keras.KerasTensor:
+def extract_features(pixels: keras.KerasTensor) -> keras.KerasTensor:
     hidden = keras.layers.Conv2D(8, 3, strides=2, activation="relu", padding="same")(pixels)
     hidden = keras.layers.Conv2D(16, 3, strides=2, activation="relu", padding="same")(hidden)
     return keras.layers.Flatten()(hidden)
 
 
 def fit(model: keras.Model, dataset: tf_input.PreparedDataset, loss, epochs: int = 4, **options) -> keras.callbacks.History:
-    """Fits a few steps; the loss must go down, and be a number."""
+    """Fits the model for a few steps, and asserts that the loss is finite and decreases."""
     keras.utils.set_random_seed(0)
     train = dataset.batches("train", batch_size=16, image_size=SIZE, seed=0, **options)
-    for layer in model.layers:  # as initialised under that seed
+    for layer in model.layers:  # The weights are initialized again with the seed that was just set.
         if hasattr(layer, "kernel"):
             layer.kernel.assign(layer.kernel_initializer(layer.kernel.shape))
     model.compile(keras.optimizers.Adam(0.01), loss, jit_compile=False)
-    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
+    model.optimizer.build(model.trainable_variables)  # Otherwise the first step would be traced twice.
     history = model.fit(train, epochs=epochs, verbose=0)
     losses = history.history["loss"]
     assert np.isfinite(losses).all() and losses[-1] < losses[0], losses
@@ -83,12 +84,12 @@ def fit(model: keras.Model, dataset: tf_input.PreparedDataset, loss, epochs: int
 
 
 class Detector(keras.Model):
-    """One prediction for each place among the padded objects: a box, and a class or none."""
+    """A model with one prediction for each index of the padded objects: a box and the scores of the classes."""
 
     def __init__(self) -> None:
         super().__init__()
         image, pixels = image_input()
-        outputs = keras.layers.Dense(MAX_OBJECTS * (4 + len(NAMES)))(features_of(pixels))
+        outputs = keras.layers.Dense(MAX_OBJECTS * (4 + len(NAMES)))(extract_features(pixels))
         self.body = keras.Model(image, keras.layers.Reshape((MAX_OBJECTS, 4 + len(NAMES)))(outputs))
 
     def call(self, images):
@@ -106,7 +107,7 @@ class Detector(keras.Model):
 OBJECTS = ("--label=objects", "--weight_column=")
 
 
-def test_a_detector(prepare):
+def test_trains_object_detector(prepare):
     dataset = prepare(*OBJECTS)
     assert dataset.class_names == tuple(sorted(NAMES))
     keras.utils.set_random_seed(0)
@@ -124,7 +125,7 @@ def test_a_detector(prepare):
 
 
 @pytest.mark.parametrize("options", [{"use_weights": False}, {"augment": True}], ids=str)
-def test_a_u_net(prepare, options):
+def test_trains_segmentation_model(prepare, options):
     dataset = prepare("--label=mask:mask")
     image, pixels = image_input()
     wide = keras.layers.Conv2D(8, 3, activation="relu", padding="same")(pixels)
@@ -132,7 +133,7 @@ def test_a_u_net(prepare, options):
     joined = keras.layers.Concatenate()([wide, keras.layers.UpSampling2D()(deep)])
     model = keras.Model(image, keras.layers.Conv2D(4, 1, activation="softmax")(joined))
     fit(model, dataset, "sparse_categorical_crossentropy", **options)
-    # The mask is where the colour is: a few steps are enough to find most of it.
+    # The mask covers the colored squares, so a few steps are enough to find most of it.
     x, y = next(iter(dataset.batches("train", batch_size=COUNT, image_size=SIZE, use_weights=False)))
     assert (model.predict(x, verbose=0).argmax(axis=-1) == y.numpy()[..., 0]).mean() > 0.7
 
@@ -140,35 +141,35 @@ def test_a_u_net(prepare, options):
 LABELS = ("--label=weather", "--label=ground", "--label=colours:multi_label", "--weight_column=")
 
 
-def test_two_heads(prepare):
+def test_trains_model_with_two_outputs(prepare):
     dataset = prepare(*LABELS)
     image, pixels = image_input()
-    hidden = features_of(pixels)
+    hidden = extract_features(pixels)
     outputs = {name: keras.layers.Dense(3, activation="softmax", name=name)(hidden) for name in ("weather", "ground")}
     loss = dict.fromkeys(outputs, "sparse_categorical_crossentropy")
     history = fit(keras.Model(image, outputs), dataset, loss, targets=tuple(outputs))
     assert {"weather_loss", "ground_loss"} <= set(history.history)
 
 
-def test_any_number_of_labels(prepare):
+def test_trains_multi_label_classifier(prepare):
     dataset = prepare(*LABELS)
     image, pixels = image_input()
-    model = keras.Model(image, keras.layers.Dense(3, activation="sigmoid")(features_of(pixels)))
+    model = keras.Model(image, keras.layers.Dense(3, activation="sigmoid")(extract_features(pixels)))
     fit(model, dataset, "binary_crossentropy", augment=True, targets="colours")
 
 
-def test_a_number_from_two_inputs_with_weights(prepare):
+def test_trains_regression_with_two_inputs_and_weights(prepare):
     dataset = prepare("--label=share:float", "--feature=age:float")
     image, pixels = image_input()
     age = keras.Input((), name="age")
-    joined = keras.layers.Concatenate()([features_of(pixels), keras.layers.Reshape((1,))(age)])
+    joined = keras.layers.Concatenate()([extract_features(pixels), keras.layers.Reshape((1,))(age)])
     model = keras.Model({"image": image, "age": age}, keras.layers.Dense(1)(joined))
     fit(model, dataset, "mse", inputs=("image", "age"))
     _, _, weight = next(iter(dataset.batches("train", batch_size=COUNT, image_size=SIZE)))
     assert sorted(weight.numpy()) == [1] * 24 + [2] * 24
 
 
-def test_keras_takes_what_the_spec_of_examples_says(prepare):
+def test_keras_input_can_be_built_from_example_spec(prepare):
     dataset = prepare(*OBJECTS)
     x, y = dataset.example_spec("train", batch_size=8, image_size=SIZE, max_objects=MAX_OBJECTS)
     image = keras.Input(x.shape[1:], dtype=x.dtype.name)
@@ -177,8 +178,8 @@ def test_keras_takes_what_the_spec_of_examples_says(prepare):
 
 
 @pytest.mark.parametrize("labels", [["--label=mask:mask"], ["--label=mask:mask", "--label=share:float"]])
-def test_a_weight_counts_for_the_whole_of_its_map(prepare, labels):
-    """The loss of a batch is that which the weights say, whatever the size of a map."""
+def test_example_weight_applies_to_the_whole_dense_target(prepare, labels):
+    """The loss of a batch follows the weights for dense targets of any size."""
     dataset = prepare(*labels)
     image, pixels = image_input()
     zeros = keras.layers.Conv2D(1, 1, kernel_initializer="zeros", bias_initializer="zeros")(pixels)

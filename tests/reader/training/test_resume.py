@@ -1,4 +1,4 @@
-"""A training that was interrupted goes on as if it had not been."""
+"""Tests that an interrupted training resumes with the same batches and weights as an uninterrupted one."""
 
 import functools
 import hashlib
@@ -35,20 +35,20 @@ def dataset(tmp_path_factory) -> tf_input.PreparedDataset:
 
 @pytest.fixture(scope="module")
 def trained(dataset, tmp_path_factory) -> pathlib.Path:
-    """What a training of one epoch left."""
+    """Returns the folder of a training of one epoch, with its checkpoint."""
     folder = tmp_path_factory.mktemp("trained")
     fit(dataset, folder, epochs=1, delete_checkpoint=False)
     return folder
 
 
 @pytest.fixture
-def begun(trained, tmp_path) -> pathlib.Path:
-    """That, to go on with."""
+def resumable(trained, tmp_path) -> pathlib.Path:
+    """Returns a copy of the folder `trained`, for tests that resume it."""
     return shutil.copytree(trained, tmp_path / "begun")
 
 
 class Interrupt(keras.callbacks.Callback):
-    """Raises amid a training."""
+    """Raises KeyboardInterrupt at a given epoch and batch."""
 
     def __init__(self, epoch: int, batch: int) -> None:
         super().__init__()
@@ -62,35 +62,35 @@ class Interrupt(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
-class EndAfterAnEpoch(keras.callbacks.Callback):
-    """Wants no further one."""
+class StopAfterEpoch(keras.callbacks.Callback):
+    """Stops the training after the first epoch."""
 
     def on_epoch_end(self, epoch, logs=None):
         self.model.stop_training = True
 
 
-def lines(path: pathlib.Path) -> list[str]:
+def read_lines(path: pathlib.Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def kill_amid_an_epoch(dataset: tf_input.PreparedDataset, folder: pathlib.Path) -> None:
-    """Trains in a process, and kills it."""
-    held_at = NUM_BATCHES + SAVE_FREQ + 2
-    with ForkedPython(resumable_training.__file__, dataset.directory, folder, ORDER, held_at) as running:
+def kill_during_an_epoch(dataset: tf_input.PreparedDataset, folder: pathlib.Path) -> None:
+    """Trains in a new process and kills it in the middle of the second epoch."""
+    num_steps = NUM_BATCHES + SAVE_FREQ + 2
+    with ForkedPython(resumable_training.__file__, dataset.directory, folder, ORDER, num_steps) as running:
         try:
             assert running.stdout.readline() == "held\n"
-            assert len(lines(folder / "log")) == held_at
+            assert len(read_lines(folder / "log")) == num_steps
         finally:
             running.kill()
     assert running.returncode == -signal.SIGKILL
 
 
 @pytest.mark.slow(6)
-def test_a_killed_training_goes_on_with_the_same_batches_to_the_same_weights(dataset, tmp_path):
+def test_killed_training_resumes_with_the_same_batches_and_weights(dataset, tmp_path):
     directory = str(dataset.directory)
-    kill_amid_an_epoch(dataset, tmp_path / "killed")
-    weights, history = train(directory, tmp_path / "whole", ORDER)
-    expected, killed = lines(tmp_path / "whole" / "log"), lines(tmp_path / "killed" / "log")
+    kill_during_an_epoch(dataset, tmp_path / "killed")
+    weights, history = train(directory, tmp_path / "complete", ORDER)
+    expected, killed = read_lines(tmp_path / "complete" / "log"), read_lines(tmp_path / "killed" / "log")
     assert len(set(expected)) == len(expected) == EPOCHS * NUM_BATCHES
     assert killed == expected[: len(killed)] and len(killed) < 2 * NUM_BATCHES
     (checkpoint,) = (tmp_path / "killed" / "backups").glob("*.npz")
@@ -100,13 +100,13 @@ def test_a_killed_training_goes_on_with_the_same_batches_to_the_same_weights(dat
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         resumed_weights, resumed_history = train(directory, tmp_path / "killed", ORDER)
-    assert not [item for item in raised if "ran out of data" in str(item.message)]
-    resumed = lines(tmp_path / "killed" / "log")[len(killed) :]
+    assert not [warning for warning in raised if "ran out of data" in str(warning.message)]
+    resumed = read_lines(tmp_path / "killed" / "log")[len(killed) :]
     assert resumed == expected[NUM_BATCHES + int(step) :]
-    for entry, other in zip(resumed_weights, weights):
-        np.testing.assert_array_equal(entry, other)
-    assert resumed_history["loss"][1:] == history["loss"][2:]  # the first is of the batches that were left
-    assert not list((tmp_path / "killed" / "backups").iterdir())  # a training that has ended leaves none
+    for weight, expected_weight in zip(resumed_weights, weights):
+        np.testing.assert_array_equal(weight, expected_weight)
+    assert resumed_history["loss"][1:] == history["loss"][2:]  # The first loss covers only the remaining batches.
+    assert not list((tmp_path / "killed" / "backups").iterdir())  # A training that has ended deletes its checkpoints.
 
 
 @functools.cache
@@ -114,8 +114,8 @@ def make_batches(dataset: tf_input.PreparedDataset, split: str, **options) -> tf
     return dataset.batches(split, **{**OPTIONS, **options})
 
 
-def batches(dataset: tf_input.PreparedDataset, split: str = "train", **options) -> tf.data.Dataset:
-    """Those of the first epoch on, from what is traced once for all tests."""
+def first_epoch_batches(dataset: tf_input.PreparedDataset, split: str = "train", **options) -> tf.data.Dataset:
+    """Returns batches from epoch 0 on, with an input pipeline that is traced once for all tests."""
     data = make_batches(dataset, split, **options)
     data.iterator_state.go_to(0)
     return data
@@ -123,21 +123,23 @@ def batches(dataset: tf_input.PreparedDataset, split: str = "train", **options) 
 
 @functools.cache
 def make_traced_model(steps_per_execution: int) -> tuple[LoggedModel, list[np.ndarray]]:
-    """One whose steps are traced once for all tests, and what its variables begin with."""
+    """Returns a model whose steps are traced once for all tests, and its initial variables."""
     model = make_model(pathlib.Path(os.devnull))
-    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice, as in trainings that are killed
+    # Otherwise the first step would be traced twice, as in the trainings that are killed.
+    model.optimizer.build(model.trainable_variables)
     model.steps_per_execution = steps_per_execution
-    return model, [variable.numpy() for variable in variables_of(model)]
+    return model, [variable.numpy() for variable in all_variables(model)]
 
 
-def variables_of(model: LoggedModel) -> list[keras.Variable]:
+def all_variables(model: LoggedModel) -> list[keras.Variable]:
     return [*model.variables, *model.optimizer.variables]
 
 
 def untrained_model(log: pathlib.Path, steps_per_execution: int = 1) -> LoggedModel:
-    """As `make_model` gives it. What a new one goes on with is shown of the training that is killed."""
+    """Returns the cached model with its initial variables. The test of the killed training covers resuming with a new
+    model."""
     model, values = make_traced_model(steps_per_execution)
-    for variable, value in zip(variables_of(model), values, strict=True):
+    for variable, value in zip(all_variables(model), values, strict=True):
         variable.assign(value)
     keras.utils.set_random_seed(0)
     log.parent.mkdir(exist_ok=True)
@@ -146,7 +148,7 @@ def untrained_model(log: pathlib.Path, steps_per_execution: int = 1) -> LoggedMo
 
 
 def fit(dataset, folder, train=None, epochs=EPOCHS, steps_per_execution=1, callbacks=(), **options):
-    train = batches(dataset) if train is None else train
+    train = first_epoch_batches(dataset) if train is None else train
     model = untrained_model(folder / "log", steps_per_execution)
     checkpoint = tf_input.BackupAndRestore(folder / "backups", train, **options)
     try:
@@ -156,13 +158,13 @@ def fit(dataset, folder, train=None, epochs=EPOCHS, steps_per_execution=1, callb
     return model
 
 
-def checkpoints(folder: pathlib.Path) -> list[tuple[int, int]]:
+def list_checkpoints(folder: pathlib.Path) -> list[tuple[int, int]]:
     return sorted(tuple(map(int, path.stem.split("-")[1:])) for path in (folder / "backups").iterdir())
 
 
-def test_which_backups_there_are(dataset, tmp_path):
+def test_checkpoints_follow_save_freq_keep_and_delete(dataset, tmp_path):
     cases = [
-        # options, where it is interrupted, the backups that there are then
+        # Columns: options, epoch and batch of the interrupt, expected checkpoints.
         ({}, (0, 9), None),
         ({"save_freq": 5, "keep": 3}, (1, 6), [(0, 10), (1, 0), (1, 5)]),
         ({"save_freq": 12, "delete_checkpoint": False}, (9, 9), [(2, 0)]),
@@ -170,28 +172,28 @@ def test_which_backups_there_are(dataset, tmp_path):
     for number, (options, at, expected) in enumerate(cases):
         folder = tmp_path / str(number)
         fit(dataset, folder, epochs=2, callbacks=[Interrupt(*at)], **options)
-        assert (checkpoints(folder) if (folder / "backups").exists() else None) == expected, options
+        assert (list_checkpoints(folder) if (folder / "backups").exists() else None) == expected, options
 
 
-def test_what_changes_no_batch_is_no_other_training(dataset):
-    """None and what it means, one size in several spellings, a choice of all: a resume is refused for none of them."""
+def test_fingerprint_is_equal_for_options_that_change_no_batch(dataset):
+    """Default values, several spellings of one size, and a selection of all examples do not prevent resuming."""
     same = {
         "channels": {"channels": 3},
-        "a size": {"image_size": {"image": SIZE}},
-        "a size of two": {"image_size": [*SIZE]},
-        "all": {"subset": 1.0},
+        "size": {"image_size": {"image": SIZE}},
+        "size as a list": {"image_size": [*SIZE]},
+        "all examples": {"subset": 1.0},
         "targets": {"targets": ("label",)},
         "inputs": {"inputs": "image"},
-        "a fit": {"fit": "crop"},
+        "fit": {"fit": "crop"},
         "hosts": {"hosts": (2, 1)},
         "memory": {"memory_budget": 0},
     }
-    other = {"channels": {"channels": 1}, "a size": {"image_size": 8}, "a part": {"subset": 0.9}, "targets": {"targets": ()}, "a fit": {"fit": "pad"}}
+    other = {"channels": {"channels": 1}, "size": {"image_size": 8}, "fraction of the examples": {"subset": 0.9}, "targets": {"targets": ()}, "fit": {"fit": "pad"}}
     options = {**OPTIONS, "image_size": SIZE, "augment": False}
     here = dataset.batches("train", **options).iterator_state.fingerprint
 
     def is_same(more: dict) -> bool:
-        """Of a sequence, whose batches nobody asks for and nothing is made for."""
+        """A sequence computes the fingerprint without building an input pipeline."""
         return tf_input.Sequence(dataset, "train", **{**options, **more}).iterator_state.fingerprint == here
 
     actual = {case: is_same(more) for case, more in same.items()}
@@ -200,8 +202,8 @@ def test_what_changes_no_batch_is_no_other_training(dataset):
     assert not any(actual.values()), actual
 
 
-def test_numbers_of_numpy_are_told_apart_as_those_of_python_are(dataset):
-    """Less than 1 as they are: cut to integers, all of them were the same training."""
+def test_fingerprint_is_equal_for_numpy_and_python_numbers(dataset):
+    """Numbers below 1 must not be truncated to integers, which would make different trainings equal."""
     cases = {
         "augment": lambda number: tf_input.Augmentation(hue=number),
         "class_weight": lambda number: {0: number},
@@ -219,80 +221,80 @@ def test_numbers_of_numpy_are_told_apart_as_those_of_python_are(dataset):
 
 
 @pytest.mark.slow(2)
-def test_steps_per_execution_are_respected(dataset, tmp_path):
-    """And an exact order goes on as the other one does."""
+def test_resume_with_steps_per_execution(dataset, tmp_path):
+    """The test also covers resuming with an exact shuffle."""
 
     def fit_exact(folder: str, *callbacks: keras.callbacks.Callback) -> None:
-        data = batches(dataset, shuffle="exact", augment=True)
+        data = first_epoch_batches(dataset, shuffle="exact", augment=True)
         fit(dataset, tmp_path / folder, data, 2, 3, callbacks, save_freq=4)
 
-    fit_exact("whole")
+    fit_exact("complete")
     fit_exact("parts", Interrupt(1, 9))
-    assert checkpoints(tmp_path / "parts") == [(1, 6)]
-    before = len(lines(tmp_path / "parts" / "log"))
+    assert list_checkpoints(tmp_path / "parts") == [(1, 6)]
+    before = len(read_lines(tmp_path / "parts" / "log"))
     fit_exact("parts")
-    assert lines(tmp_path / "parts" / "log")[before:] == lines(tmp_path / "whole" / "log")[NUM_BATCHES + 6 :]
+    assert read_lines(tmp_path / "parts" / "log")[before:] == read_lines(tmp_path / "complete" / "log")[NUM_BATCHES + 6 :]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("steps_per_execution", [1, 4])
-def test_a_resumed_training_makes_a_step_for_each_batch_and_says_where_it_goes_on(dataset, tmp_path, steps_per_execution, recwarn, capsys):
-    """Validation, a callback that wants to stop, and another `fit` of the same model, are what they are without it."""
-    valid = batches(dataset, "validation")
+def test_resumed_training_makes_one_step_per_batch_and_prints_its_start(dataset, tmp_path, steps_per_execution, recwarn, capsys):
+    """Validation, a callback that stops the training, and another `fit` of the same model work as without resuming."""
+    valid = first_epoch_batches(dataset, "validation")
     fit(dataset, tmp_path, None, 3, steps_per_execution, [Interrupt(1, 8)], save_freq=4)
-    (location,) = checkpoints(tmp_path)
-    assert location[0] == 1 and location[1] > 0
+    (saved_at,) = list_checkpoints(tmp_path)
+    assert saved_at[0] == 1 and saved_at[1] > 0
     shutil.copytree(tmp_path / "backups", tmp_path / "stopped/backups")
-    train, seen = batches(dataset), []
+    train, seen = first_epoch_batches(dataset), []
     model = untrained_model(tmp_path / "log", steps_per_execution)
     checkpoint = tf_input.BackupAndRestore(tmp_path / "backups", train, save_freq=4)
     count = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append((epoch, int(model.optimizer.iterations.numpy()))))
     model.fit(train, validation_data=valid, epochs=3, callbacks=[checkpoint, count], shuffle=False, verbose=0)
     assert seen == [(1, 2 * NUM_BATCHES), (2, 3 * NUM_BATCHES)]
-    assert not [item for item in recwarn if "ran out of data" in str(item.message)]
-    assert f"resumed at epoch 2, batch {location[1] + 1}, from {tmp_path / 'backups'}" in capsys.readouterr().out
+    assert not [warning for warning in recwarn if "ran out of data" in str(warning.message)]
+    assert f"resumed at epoch 2, batch {saved_at[1] + 1}, from {tmp_path / 'backups'}" in capsys.readouterr().out
     assert model.fit(train, epochs=1, shuffle=False, verbose=0).epoch == [0]
-    model = fit(dataset, tmp_path / "stopped", None, 3, steps_per_execution, [EndAfterAnEpoch()])
+    model = fit(dataset, tmp_path / "stopped", None, 3, steps_per_execution, [StopAfterEpoch()])
     assert model.optimizer.iterations.numpy() == 2 * NUM_BATCHES
 
 
-def test_an_epoch_that_is_stopped_in_its_middle_is_gone_on_with(dataset, tmp_path):
-    """And one that Keras cuts short, as it does with steps_per_epoch, is refused."""
+def test_epoch_stopped_in_the_middle_is_saved(dataset, tmp_path):
+    """An epoch that Keras cuts short with steps_per_epoch raises an error."""
 
     class Stop(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             self.model.stop_training = batch == 6
 
     fit(dataset, tmp_path, callbacks=[Stop()], delete_checkpoint=False)
-    assert checkpoints(tmp_path) == [(0, 7)]
-    train, model = batches(dataset), untrained_model(tmp_path / "log")
+    assert list_checkpoints(tmp_path) == [(0, 7)]
+    train, model = first_epoch_batches(dataset), untrained_model(tmp_path / "log")
     checkpoint = tf_input.BackupAndRestore(tmp_path / "backups", train)
     with pytest.raises(ValueError, match="epoch 2 ended after 7 of 12 batches"):
         model.fit(train, epochs=3, steps_per_epoch=NUM_BATCHES, callbacks=[checkpoint], verbose=0)
 
 
 @pytest.mark.slow(3)
-def test_a_sequence_goes_on_with_whole_epochs(dataset, tmp_path):
-    for folder, at in (("whole", (9, 9)), ("parts", (1, 1))):
+def test_sequence_resumes_at_the_start_of_an_epoch(dataset, tmp_path):
+    for folder, at in (("complete", (9, 9)), ("parts", (1, 1))):
         fit(dataset, tmp_path / folder, tf_input.Sequence(dataset, "train", **OPTIONS), 2, callbacks=[Interrupt(*at)])
     sequence = tf_input.Sequence(dataset, "train", **OPTIONS)
-    before = len(lines(tmp_path / "parts" / "log"))
+    before = len(read_lines(tmp_path / "parts" / "log"))
     fit(dataset, tmp_path / "parts", sequence, 2)
-    assert lines(tmp_path / "parts" / "log")[before:] == lines(tmp_path / "whole" / "log")[NUM_BATCHES:]
+    assert read_lines(tmp_path / "parts" / "log")[before:] == read_lines(tmp_path / "complete" / "log")[NUM_BATCHES:]
     with pytest.raises(ValueError, match="save_freq=5"):
         tf_input.BackupAndRestore(tmp_path, sequence, save_freq=5)
 
 
-def test_what_follows_a_training_reads_on_as_if_it_had_not_been_interrupted(dataset, tmp_path):
-    """Whether it was gone on with in the middle of its last epoch, or nothing of it was left."""
+def test_iterator_state_is_correct_after_resumed_training(dataset, tmp_path):
+    """The training is resumed in the middle of its last epoch, or after its end."""
     fit(dataset, tmp_path, None, 2, callbacks=[Interrupt(1, 8)], save_freq=4)
     for _ in range(2):
-        train = batches(dataset)
+        train = first_epoch_batches(dataset)
         fit(dataset, tmp_path, train, 2, save_freq=4, delete_checkpoint=False)
-        assert train.iterator_state.next == (2, 0) and checkpoints(tmp_path) == [(2, 0)]
+        assert train.iterator_state.next == (2, 0) and list_checkpoints(tmp_path) == [(2, 0)]
 
 
-def test_a_complete_training_is_reported_with_advice_that_works(dataset, tmp_path, capsys):
+def test_completed_training_is_reported_with_advice(dataset, tmp_path, capsys):
     for delete_checkpoint in (False, True):
         fit(dataset, tmp_path, epochs=1, delete_checkpoint=False)
         assert "epochs=1" not in capsys.readouterr().out
@@ -307,11 +309,11 @@ def test_a_complete_training_is_reported_with_advice_that_works(dataset, tmp_pat
 
 
 @pytest.mark.slow(2)
-def test_what_can_not_be_gone_on_with_is_refused(dataset, tmp_path):
+def test_rejects_checkpoint_or_data_that_cannot_be_resumed(dataset, tmp_path):
     fit(dataset, tmp_path, None, 2, callbacks=[Interrupt(1, 8)], save_freq=4)
     with pytest.raises(ValueError, match=r"-00000001-00000008.npz was saved in the middle of an epoch"):
         fit(dataset, tmp_path, tf_input.Sequence(dataset, "train", **OPTIONS), 2)
-    train, model = batches(dataset), untrained_model(tmp_path / "log")
+    train, model = first_epoch_batches(dataset), untrained_model(tmp_path / "log")
     checkpoint = tf_input.BackupAndRestore(tmp_path / "others", train)
     with pytest.raises(ValueError, match="steps_per_epoch=12"):
         model.fit(train.filter(lambda x, y: True), callbacks=[checkpoint], verbose=0)
@@ -323,34 +325,34 @@ def test_what_can_not_be_gone_on_with_is_refused(dataset, tmp_path):
         assert train.iterator_state.next == (2, 0)
 
 
-def test_a_training_that_is_lost_leaves_the_backup_before(dataset, tmp_path):
+def test_training_with_nan_loss_keeps_the_earlier_checkpoint(dataset, tmp_path):
     class Lose(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
             if batch == 6:
                 self.model.layers[-1].kernel.assign(np.full(self.model.layers[-1].kernel.shape, np.nan))
 
     fit(dataset, tmp_path, callbacks=[Lose(), keras.callbacks.TerminateOnNaN()], save_freq=5)
-    assert checkpoints(tmp_path) == [(0, 5)]
+    assert list_checkpoints(tmp_path) == [(0, 5)]
 
 
-def test_a_training_begins_with_the_start_epoch(dataset, tmp_path):
-    """A loop by itself; Keras has to be told so, and is not to read other epochs."""
+def test_training_begins_with_the_start_epoch(dataset, tmp_path):
+    """A training loop uses the start epoch automatically. Keras needs `initial_epoch`, and must not read other epochs."""
     data, actual = dataset.batches("train", **OPTIONS, start_epoch=1), []
     checkpoint = tf_input.Checkpoint(tmp_path / "loop", untrained_model(tmp_path / "log"), data)
     for epoch in checkpoint.epochs(2):
         actual += [x.numpy().tobytes() for x, _ in checkpoint.batches()]
-    (expected := batches(dataset)).iterator_state.go_to(1)
+    (expected := first_epoch_batches(dataset)).iterator_state.go_to(1)
     assert epoch == 1 and actual == [x.tobytes() for x, _ in expected.as_numpy_iterator()]
     train = dataset.batches("train", **OPTIONS, start_epoch=1)
     with pytest.raises(ValueError, match="initial_epoch=0"):
         fit(dataset, tmp_path, train)
     model = untrained_model(tmp_path / "log")
     checkpoint = tf_input.BackupAndRestore(tmp_path / "backups", train, delete_checkpoint=False)
-    assert model.fit(train, epochs=2, initial_epoch=1, callbacks=[checkpoint], verbose=0).epoch == [1] and checkpoints(tmp_path) == [(2, 0)]
+    assert model.fit(train, epochs=2, initial_epoch=1, callbacks=[checkpoint], verbose=0).epoch == [1] and list_checkpoints(tmp_path) == [(2, 0)]
 
 
-def test_what_can_not_be_read_again_is_refused(dataset, tmp_path):
-    data = batches(dataset)
+def test_rejects_data_that_cannot_be_read_again(dataset, tmp_path):
+    data = first_epoch_batches(dataset)
     unseeded = {**OPTIONS, "seed": None}
     cases = [
         (data.repeat(), {}, "Pass what `batches` returns"),
@@ -371,7 +373,7 @@ def test_what_can_not_be_read_again_is_refused(dataset, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_backup_of_another_training_is_refused(dataset, begun):
+def test_rejects_checkpoint_of_another_training(dataset, resumable):
     cases = [
         ({"seed": 1}, r"seed=1 \(there 0\)"),
         ({"batch_size": 4}, r"batch_size=4 \(there 8\)"),
@@ -381,22 +383,23 @@ def test_the_backup_of_another_training_is_refused(dataset, begun):
     ]
     for options, message in cases:
         with pytest.raises(ValueError, match=f"another training: here {message}"):
-            fit(dataset, begun, dataset.batches("train", **{**OPTIONS, **options}))
-    other = tf_input.open(prepare_images(begun / "other", num_images={"ant": 12, "bee": 12}))
+            fit(dataset, resumable, dataset.batches("train", **{**OPTIONS, **options}))
+    other = tf_input.open(prepare_images(resumable / "other", num_images={"ant": 12, "bee": 12}))
     changed = r"the dataset has changed since this .*: the number of examples in train was 93 and is \d+"
     with pytest.raises(ValueError, match=changed):
-        fit(other, begun)
+        fit(other, resumable)
     with pytest.raises(ValueError, match="start_step=3"):
-        fit(dataset, begun, dataset.batches("train", **OPTIONS, start_step=3))
+        fit(dataset, resumable, dataset.batches("train", **OPTIONS, start_step=3))
     model = keras.Sequential([keras.Input((*SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     model.compile("sgd", "mse")
-    data = batches(dataset)
+    data = first_epoch_batches(dataset)
     with pytest.raises(ValueError, match="another model: .* variables"):
-        model.fit(data, callbacks=[tf_input.BackupAndRestore(begun / "backups", data)], verbose=0)
+        model.fit(data, callbacks=[tf_input.BackupAndRestore(resumable / "backups", data)], verbose=0)
 
 
-def two_towers(first: str | None, second: str | None, *between: str) -> keras.Model:
-    """Two layers of one shape, in this order, whose names may be automatic; built after other layers of the process."""
+def make_two_layer_model(first: str | None, second: str | None, *between: str) -> keras.Model:
+    """Returns a model with two layers of one shape in this order, whose names may be automatic. `between` stands for
+    other layers that the process created before."""
     for _ in between:
         keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dropout(0.1)])
     image = keras.Input((*SIZE, 3))
@@ -408,24 +411,25 @@ def two_towers(first: str | None, second: str | None, *between: str) -> keras.Mo
     return model
 
 
-def test_variables_are_restored_by_their_names(dataset, tmp_path):
-    """Whatever their order; names that Keras numbered are the same in a process that made other layers first."""
-    data = batches(dataset)
+def test_variables_are_restored_by_name(dataset, tmp_path):
+    """The order of the variables does not matter. Names that Keras numbered are equal even if the process created other
+    layers first."""
+    data = first_epoch_batches(dataset)
 
     def kernels(model):
         return {layer.name: layer.kernel.numpy() for layer in model.layers if isinstance(layer, keras.layers.Dense)}
 
     cases = {
-        "the same": (("a", "b"), ("a", "b"), None),
-        "in another order": (("a", "b"), ("b", "a"), None),
+        "same names": (("a", "b"), ("a", "b"), None),
+        "other order": (("a", "b"), ("b", "a"), None),
         "other names": (("a", "b"), ("a", "c"), "'c/.*'b/"),
         "automatic names": ((None, None), (None, None, "other", "other"), None),
         "one automatic name": (("a", None), ("a", "b"), "another model"),
     }
     for name, (before, after, message) in cases.items():
-        saved = two_towers(*before)
+        saved = make_two_layer_model(*before)
         tf_input.Checkpoint(tmp_path / name, saved, data).save()
-        model = two_towers(*after)
+        model = make_two_layer_model(*after)
         if message:
             with pytest.raises(ValueError, match=message):
                 tf_input.Checkpoint(tmp_path / name, model, data)
@@ -434,35 +438,35 @@ def test_variables_are_restored_by_their_names(dataset, tmp_path):
         pairs = zip(kernels(saved).items(), kernels(model).items())
         expected, actual = kernels(saved), kernels(model)
         if "automatic" in name:
-            assert all((entry == other).all() for (_, entry), (_, other) in pairs), name
+            assert all((kernel == other).all() for (_, kernel), (_, other) in pairs), name
         else:
             assert all((expected[layer] == actual[layer]).all() for layer in expected), name
-    (path,) = (tmp_path / "the same").glob("*.npz")
+    (path,) = (tmp_path / "same names").glob("*.npz")
     with np.load(path) as file:
         old = {key: file[key] for key in file.files}
     old["state"] = old["state"].item().replace('"variables"', '"others"')
     np.savez(path, **old)
     with pytest.raises(ValueError, match="earlier version"):
-        tf_input.Checkpoint(tmp_path / "the same", two_towers("a", "b"), data)
+        tf_input.Checkpoint(tmp_path / "same names", make_two_layer_model("a", "b"), data)
 
 
-def test_what_is_no_model_of_keras_3_is_refused_by_name(dataset, tmp_path):
+def test_rejects_model_or_optimizer_that_is_not_from_keras(dataset, tmp_path):
     class TrainState:
-        """As flax has it: no Keras."""
+        """Stands for the class of flax, which is not a Keras model."""
 
     TrainState.__module__ = "flax.training.train_state"
-    model = two_towers("a", "b")
-    for name, (item, optimizer) in {"model": (TrainState(), None), "optimizer": (model, TrainState())}.items():
+    model = make_two_layer_model("a", "b")
+    for name, (model_value, optimizer) in {"model": (TrainState(), None), "optimizer": (model, TrainState())}.items():
         with pytest.raises(ValueError, match=f"{name}=flax.training.train_state.TrainState .*iterator_state.go_to"):
-            tf_input.Checkpoint(tmp_path, item, batches(dataset), optimizer=optimizer)
+            tf_input.Checkpoint(tmp_path, model_value, first_epoch_batches(dataset), optimizer=optimizer)
 
 
 @pytest.mark.slow
-def test_a_model_of_keras_2_is_refused_by_name(dataset, tmp_path):
+def test_rejects_keras_2_model(dataset, tmp_path):
     tf_keras = pytest.importorskip("tf_keras")
     model = tf_keras.Sequential([tf_keras.Input((*SIZE, 3)), tf_keras.layers.Flatten(), tf_keras.layers.Dense(3)])
     model.compile("sgd", "mse")
-    data = batches(dataset)
+    data = first_epoch_batches(dataset)
     calls = {
         "Checkpoint": lambda: tf_input.Checkpoint(tmp_path, model, data),
         "BackupAndRestore": lambda: model.fit(data, callbacks=[tf_input.BackupAndRestore(tmp_path, data)], verbose=0),
@@ -478,23 +482,20 @@ def make_pairs(images, labels):
     return images, labels
 
 
-def test_executions_that_would_go_on_into_the_next_epoch_are_refused(dataset, tmp_path):
+def test_rejects_executions_that_span_two_epochs(dataset, tmp_path):
     with pytest.raises(ValueError, match="steps_per_execution=5"):
         fit(dataset, tmp_path, None, 2, 5, save_freq=5)
     fit(dataset, tmp_path, None, 2, 4, [Interrupt(0, 8)], save_freq=4)
-    assert checkpoints(tmp_path) == [(0, 8)]
+    assert list_checkpoints(tmp_path) == [(0, 8)]
     with pytest.raises(ValueError, match="steps_per_execution=3"):
         fit(dataset, tmp_path, None, 2, 3)
-    model = fit(dataset, tmp_path / "whole epochs", None, 2, 5)
+    model = fit(dataset, tmp_path / "complete epochs", None, 2, 5)
     assert model.optimizer.iterations.numpy() == 2 * NUM_BATCHES
 
 
 class Loop:
-    """A training without `fit`, on what a backup gives.
-
-    Attributes:
-        read: A digest of each batch that a step was made with.
-    """
+    """A training loop without `fit` that uses `tf_input.Checkpoint`. Its attribute `read` has the digest of each batch
+    of a step."""
 
     def __init__(self, folder: pathlib.Path, train, make_data=lambda train: None, **options) -> None:
         keras.utils.set_random_seed(0)
@@ -522,12 +523,12 @@ class Loop:
 
 
 @pytest.mark.slow(3)
-def test_a_loop_goes_on_with_the_same_batches_to_the_same_weights(dataset, tmp_path, capsys):
-    """Which are those of a loop on `batches`, however they are read."""
+def test_training_loop_resumes_with_the_same_batches_and_weights(dataset, tmp_path, capsys):
+    """Batches are read in several ways, and all give the same results."""
     options, num_batches = {"augment": True, "batch_size": 2 * BATCH_SIZE}, NUM_BATCHES // 2
 
     def make_batches() -> tf.data.Dataset:
-        return batches(dataset, **options)
+        return first_epoch_batches(dataset, **options)
 
     cases = {
         "batches": (make_batches, lambda train: None),
@@ -539,7 +540,7 @@ def test_a_loop_goes_on_with_the_same_batches_to_the_same_weights(dataset, tmp_p
     for name, (make_train, make_data) in cases.items():
         folder = tmp_path / name
         if name in ("batches", "mapped"):
-            complete = Loop(folder / "whole", make_train(), make_data)
+            complete = Loop(folder / "complete", make_train(), make_data)
             assert complete.checkpoint.restored_from is None
             complete.run(2)
         stopped = Loop(folder / "parts", make_train(), make_data)
@@ -552,31 +553,31 @@ def test_a_loop_goes_on_with_the_same_batches_to_the_same_weights(dataset, tmp_p
         resumed.run(2)
         assert len(set(complete.read)) == len(complete.read) == 2 * num_batches
         assert stopped.read + resumed.read[1:] == complete.read and resumed.read[0] == stopped.read[-1], name
-        for item, other in zip(resumed.model.get_weights(), complete.model.get_weights()):
-            np.testing.assert_array_equal(item, other)
+        for weight, expected in zip(resumed.model.get_weights(), complete.model.get_weights()):
+            np.testing.assert_array_equal(weight, expected)
         assert resumed.checkpoint.state == {"steps": [num_batches, 2 * num_batches]}
         if name in ("batches", "Sequence"):
-            done = Loop(folder / "parts", make_train(), make_data)  # of which nothing is left
+            done = Loop(folder / "parts", make_train(), make_data)  # The training has ended, so no batch is left.
             done.run(2)
             assert "num_epochs=2" in capsys.readouterr().out
             assert not done.read and done.checkpoint.state == resumed.checkpoint.state
 
 
 @pytest.mark.slow
-def test_another_number_of_hosts_goes_on(dataset, tmp_path):
-    """With the batches of all: of those that two hosts backed up, one reads the rest."""
+def test_training_can_be_resumed_with_another_number_of_hosts(dataset, tmp_path):
+    """One host resumes a training of two hosts and reads the remaining batches of both."""
     options = {"drop_remainder": True}
-    complete, stopped = (Loop(tmp_path / str(hosts[0]), batches(dataset, hosts=hosts, **options)) for hosts in ((1, 0), (2, 0)))
+    complete, stopped = (Loop(tmp_path / str(hosts[0]), first_epoch_batches(dataset, hosts=hosts, **options)) for hosts in ((1, 0), (2, 0)))
     complete.run(2)
     stopped.run(2, stop_at=(1, 6))
-    resumed = Loop(tmp_path / "2", batches(dataset, hosts=(1, 0), **options))
+    resumed = Loop(tmp_path / "2", first_epoch_batches(dataset, hosts=(1, 0), **options))
     resumed.run(2)
     assert resumed.read == complete.read[NUM_BATCHES - 1 + 4 :]
-    assert not {*stopped.read} & {*complete.read}  # half of their rows
+    assert not {*stopped.read} & {*complete.read}  # The stopped host read only half of the rows of each batch.
 
 
-def test_of_several_processes_one_writes(dataset, tmp_path):
-    train = batches(dataset)
+def test_only_the_writing_process_saves_checkpoints(dataset, tmp_path):
+    train = first_epoch_batches(dataset)
     saved = []
     reader = Loop(tmp_path, train, writes=False, before_save=lambda: saved.append("reader"))
     reader.run(1)
@@ -588,16 +589,16 @@ def test_of_several_processes_one_writes(dataset, tmp_path):
         f"checkpoint-{epoch:08d}-{step:08d}.npz" for epoch, step in indices
     ]
     reader = Loop(tmp_path, train, writes=False)
-    for item, other in zip(reader.model.get_weights(), writer.model.get_weights()):
-        np.testing.assert_array_equal(item, other)
+    for weight, expected in zip(reader.model.get_weights(), writer.model.get_weights()):
+        np.testing.assert_array_equal(weight, expected)
     reader.checkpoint.delete()
     assert len(list(tmp_path.iterdir())) == 3
     writer.checkpoint.delete()
     assert not list(tmp_path.iterdir())
 
 
-def test_what_a_loop_does_wrong_is_said(dataset, tmp_path):
-    train = batches(dataset)
+def test_rejects_invalid_use_of_training_loop(dataset, tmp_path):
+    train = first_epoch_batches(dataset)
     loop = Loop(tmp_path, train, settings={"model": "a", "sizes": (1, 2)})
     with pytest.raises(ValueError, match="epoch 1 ended after 3 of 12 steps"):
         for _ in loop.checkpoint.epochs(2):
@@ -614,25 +615,26 @@ def test_what_a_loop_does_wrong_is_said(dataset, tmp_path):
         Loop(tmp_path, train, keep=0)
 
 
-def test_a_damaged_backup_is_refused_by_name(dataset, begun):
-    (path,) = (begun / "backups").iterdir()
+def test_rejects_corrupt_checkpoint_by_name(dataset, resumable):
+    (path,) = (resumable / "backups").iterdir()
     data = bytearray(path.read_bytes())
-    data[data.rindex(b"NUMPY") + 130] ^= 255  # in the last array
-    train = batches(dataset)
+    data[data.rindex(b"NUMPY") + 130] ^= 255  # The changed byte is in the last array.
+    train = first_epoch_batches(dataset)
     for corrupt in (bytes(data), bytes(data[:1000]), b""):
         path.write_bytes(corrupt)
         with pytest.raises(ValueError, match=f"{path.name}: .*corrupt: "):
-            fit(dataset, begun, train)
+            fit(dataset, resumable, train)
 
 
-def test_what_was_not_finished_is_no_backup(dataset, begun):
-    (begun / "backups" / "checkpoint-00000009-00000000.unfinished").write_bytes(b"killed amid it")
-    model = fit(dataset, begun, epochs=2)
+def test_unfinished_checkpoint_is_ignored(dataset, resumable):
+    (resumable / "backups" / "checkpoint-00000009-00000000.unfinished").write_bytes(b"incomplete")
+    model = fit(dataset, resumable, epochs=2)
     assert model.optimizer.iterations.numpy() == 2 * NUM_BATCHES
 
 
-def test_a_resumed_epoch_reads_no_record_of_the_batches_before(dataset):
-    """In an exact order; in the other one, no more than the windows that are left."""
+def test_resumed_epoch_reads_no_record_of_earlier_batches(dataset):
+    """With an exact shuffle, no record of earlier batches is read. With a window shuffle, only the remaining windows
+    are read."""
     config = tf_input.ReadConfig(**OPTIONS, shuffle="exact", memory_budget=0, start_step=NUM_BATCHES - 1)
     plan = dataset.split_reader("train").plan(config)
     asked = []

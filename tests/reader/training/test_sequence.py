@@ -1,4 +1,5 @@
-"""Batches by their numbers: those that `batches` gives, whoever makes them, in epochs as Keras counts them."""
+"""Tests of `Sequence`: its batches equal those of `batches` with any kind of workers, in epochs as Keras counts
+them."""
 
 import functools
 import gc
@@ -20,7 +21,7 @@ OPTIONS = {"batch_size": 8, "image_size": SIZE, "seed": 3}
 
 
 def darken(image, label, seed):
-    if label == 0:  # of a tensor: as in Dataset.map
+    if label == 0:  # The label is a tensor, as in `Dataset.map`.
         image = image // 2
     return image + tf.cast(tf.random.stateless_uniform([], seed, 0, 9, tf.int32), tf.uint8), label
 
@@ -31,13 +32,13 @@ def negate(images, labels):
 
 def assert_same(result, expected, case=None) -> None:
     tf.nest.assert_same_structure(result, expected)
-    for item, other in zip(tf.nest.flatten(result), tf.nest.flatten(expected)):
-        assert isinstance(item, np.ndarray) and item.dtype == other.dtype, case
-        np.testing.assert_array_equal(item, other, err_msg=str(case))
+    for actual, other in zip(tf.nest.flatten(result), tf.nest.flatten(expected)):
+        assert isinstance(actual, np.ndarray) and actual.dtype == other.dtype, case
+        np.testing.assert_array_equal(actual, other, err_msg=str(case))
 
 
 @pytest.mark.slow(3)
-def test_it_gives_the_batches_of_the_same_epoch_and_step(mixed, uniform):
+def test_sequence_gives_the_same_batches_as_batches(mixed, uniform):
     cases = [
         (mixed, "train", {"augment": True, "start_epoch": 5, "hosts": (2, 1)}),
         (mixed, "train", {"augment": tf_input.Augmentation(brightness=0.2, hue=0.1), "shuffle": "exact", "drop_remainder": True}),
@@ -53,21 +54,22 @@ def test_it_gives_the_batches_of_the_same_epoch_and_step(mixed, uniform):
             assert sequence.epoch == options.get("start_epoch", 0) + epoch
             expected = list(batches.as_numpy_iterator())
             assert len(sequence) == len(expected) == len(batches)
-            for step in np.random.default_rng(0).permutation(len(expected))[:5]:  # not one after the other
+            # The steps are read in a random order.
+            for step in np.random.default_rng(0).permutation(len(expected))[:5]:
                 assert_same(sequence[step], expected[step], (split, options, step))
             assert_same(sequence[-1], expected[-1])
             sequence.iterator_state.go_to(sequence.epoch + 1)
 
 
-def test_tensorflow_does_not_warn_of_the_graphs_of_sequences_that_are_made_one_after_the_other(uniform, monkeypatch):
+def test_repeated_sequences_cause_no_retracing_warning(uniform, monkeypatch):
     warned = []
     monkeypatch.setattr(tf.get_logger(), "handle", lambda record: warned.append(record.getMessage()))
     for _ in range(6):
         tf_input.Sequence(uniform, "train", batch_size=8, image_size=None)[5]
-    assert not [item for item in warned if "retracing" in item]
+    assert not [message for message in warned if "retracing" in message]
 
 
-def test_who_makes_batches_ahead_makes_the_same(mixed):
+def test_worker_threads_give_the_same_batches(mixed):
     options = {**OPTIONS, "augment": True, "map_example": darken}
     expected = list(tf_input.Sequence(mixed, "train", **options))
     assert len(expected) == NUM_BATCHES
@@ -81,12 +83,13 @@ def test_who_makes_batches_ahead_makes_the_same(mixed):
 
 
 @pytest.mark.slow(4)
-def test_processes_make_the_same(mixed, quick_spawn):
+def test_worker_processes_give_the_same_batches(mixed, quick_spawn):
     options = {**OPTIONS, "augment": True, "map_example": darken, "shuffle": "exact"}
     expected = tf_input.Sequence(mixed, "train", **options)
     assert repr(expected) == f"<Sequence of {mixed.manifest.name}, train: {len(expected)} batches of {options['batch_size']}>"
     sequence = tf_input.Sequence(mixed, "train", workers=2, use_multiprocessing=True, **options)
-    assert not sequence.use_multiprocessing and sequence.workers == 1  # which Keras takes as its own task
+    # Keras would use these attributes for its own workers.
+    assert not sequence.use_multiprocessing and sequence.workers == 1
     for _ in range(2):
         for step in range(NUM_BATCHES):
             assert_same(sequence[step], expected[step], step)
@@ -96,13 +99,14 @@ def test_processes_make_the_same(mixed, quick_spawn):
     assert len(processes) == 2 and all(process.is_alive() for process in processes)
     del sequence, pool
     gc.collect()
-    manager.join(60)  # it waits for them; whoever waits beside it may not be told how they ended
+    manager.join(60)  # The manager waits for the processes. A second waiter might not learn their exit codes.
     assert [process.exitcode for process in processes] == [0, 0]
 
 
 @pytest.mark.slow(5)
-def test_a_process_holds_no_split_and_reads_none(uniform, tmp_path):
-    """It is sent what it decodes: of a split in memory, it needs no shard. A process as users have it, which has to import TensorFlow."""
+def test_worker_process_needs_no_shards_of_split_in_memory(uniform, tmp_path):
+    """A worker process receives the bytes that it decodes, so it needs no shard of a split in memory. The process is a
+    new one that imports TensorFlow."""
     copy = tf_input.open(shutil.copytree(uniform.directory, tmp_path / "copy"))
     options = {**OPTIONS, "augment": True, "map_example": darken}
     expected = tf_input.Sequence(uniform, "train", **options)
@@ -113,12 +117,12 @@ def test_a_process_holds_no_split_and_reads_none(uniform, tmp_path):
         assert_same(sequence[step], expected[step], step)
 
 
-def test_functions_that_no_process_can_be_sent_are_refused(mixed):
+def test_rejects_functions_that_cannot_be_sent_to_processes(mixed):
     with pytest.raises(ValueError, match="use_multiprocessing=True"):
         tf_input.Sequence(mixed, "train", use_multiprocessing=True, map_batch=lambda x, y: (x, y), **OPTIONS)
 
 
-def test_it_can_be_pickled(mixed):
+def test_sequence_can_be_pickled(mixed):
     sequence = tf_input.Sequence(mixed, "train", augment=True, workers=2, **OPTIONS)
     sequence.iterator_state.go_to(1)
     copy = pickle.loads(pickle.dumps(sequence))
@@ -126,22 +130,22 @@ def test_it_can_be_pickled(mixed):
     assert_same(copy[5], sequence[5])
 
 
-def test_it_is_made_of_a_directory_too(mixed):
+def test_sequence_accepts_a_directory(mixed):
     assert_same(tf_input.Sequence(mixed.directory, "train", **OPTIONS)[1], tf_input.Sequence(mixed, "train", **OPTIONS)[1])
 
 
-def test_a_config_is_given_whole_or_with_changes(mixed):
+def test_sequence_accepts_a_config_with_changes(mixed):
     config = tf_input.ReadConfig(**{**OPTIONS, "batch_size": 2})
     complete = tf_input.Sequence(mixed, "train", tf_input.ReadConfig(**OPTIONS))
     changed = tf_input.Sequence(mixed, "train", config=config, batch_size=OPTIONS["batch_size"])
     expected = tf_input.Sequence(mixed, "train", **OPTIONS)[1]
-    for case, sequence in {"whole": complete, "changed": changed, "pickled": pickle.loads(pickle.dumps(changed))}.items():
+    for case, sequence in {"complete": complete, "changed": changed, "pickled": pickle.loads(pickle.dumps(changed))}.items():
         assert_same(sequence[1], expected, case)
     with pytest.raises(TypeError, match="^config=8"):
         tf_input.Sequence(mixed, "train", 8)
 
 
-def test_wrong_values_are_refused(mixed):
+def test_rejects_invalid_options_and_indices(mixed):
     cases = [
         ({"workers": 0}, "workers=0"),
         ({"workers": True}, "workers=True"),
@@ -161,12 +165,12 @@ def test_wrong_values_are_refused(mixed):
             sequence[index]
 
 
-def test_batches_are_no_dataset_of_a_sequence(mixed):
+def test_rejects_batches_in_place_of_a_dataset(mixed):
     with pytest.raises(ValueError, match=r"dataset=.*Sequence\(flowers, 'train'"):
         tf_input.Sequence(mixed.batches("train", **OPTIONS), "train", **OPTIONS)
 
 
-def test_its_signature_has_all_options(mixed):
+def test_signature_has_all_options(mixed):
     shown = inspect.signature(tf_input.Sequence).parameters
     expected = {*inspect.signature(tf_input.ReadConfig).parameters} - {"start_step", "service"}
     assert {*shown} == expected | {"dataset", "split", "config", "workers", "use_multiprocessing", "max_queue_size"}
@@ -175,25 +179,25 @@ def test_its_signature_has_all_options(mixed):
         tf_input.Sequence(mixed, "train", batchsize=8)
 
 
-def test_an_unshuffled_split_is_the_same_in_each_epoch(mixed):
+def test_split_without_shuffle_is_equal_in_each_epoch(mixed):
     sequence = tf_input.Sequence(mixed, "validation", **OPTIONS)
     first = list(sequence)
     sequence.on_epoch_end()
-    for item, other in zip(first, sequence, strict=True):
-        assert_same(item, other)
+    for batch, other in zip(first, sequence, strict=True):
+        assert_same(batch, other)
 
 
-def test_without_a_seed_epochs_differ_and_batches_stay(mixed):
-    item, other = (tf_input.Sequence(mixed, "train", **{**OPTIONS, "seed": None}) for _ in range(2))
-    assert_same(item[3], item[3])
-    assert (item[3][0] != other[3][0]).any()
-    before = item[3][0]
-    item.iterator_state.go_to(1)
-    assert (item[3][0] != before).any()
+def test_sequence_without_seed_varies_only_between_epochs(mixed):
+    sequence, other = (tf_input.Sequence(mixed, "train", **{**OPTIONS, "seed": None}) for _ in range(2))
+    assert_same(sequence[3], sequence[3])
+    assert (sequence[3][0] != other[3][0]).any()
+    before = sequence[3][0]
+    sequence.iterator_state.go_to(1)
+    assert (sequence[3][0] != before).any()
 
 
 class Recorded(tf_input.Sequence):
-    """Notes what is read."""
+    """Records the epoch and the index of each batch that is read."""
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -205,7 +209,7 @@ class Recorded(tf_input.Sequence):
 
 
 def small_model() -> keras.Model:
-    """Untrained, and traced once for all tests."""
+    """Returns an untrained model that is traced once for all tests."""
     model, weights = make_traced_model()
     model.set_weights(weights)
     return model
@@ -216,31 +220,31 @@ def make_traced_model() -> tuple[keras.Model, list[np.ndarray]]:
     layers = [keras.Input((*SIZE, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3, activation="softmax")]
     model = keras.Sequential(layers)
     model.compile("sgd", "sparse_categorical_crossentropy", jit_compile=False)
-    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
+    model.optimizer.build(model.trainable_variables)  # Otherwise the first step would be traced twice.
     return model, model.get_weights()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 3])
-def test_epoch_k_of_keras_is_epoch_k(mixed, workers):
+def test_keras_reads_each_epoch_with_its_own_number(mixed, workers):
     train = Recorded(mixed, "train", workers=workers, **OPTIONS)
     valid = Recorded(mixed, "validation", workers=workers, **OPTIONS)
     model = small_model()
     history = model.fit(train, validation_data=valid, epochs=3, shuffle=False, verbose=0)
     assert len(history.history["val_loss"]) == 3
     expected = list(itertools.product(range(3), range(NUM_BATCHES)))
-    assert train.read[-len(expected) :] == expected  # before that, Keras looks at some
+    assert train.read[-len(expected) :] == expected  # Before that, Keras reads a few batches to find the structure.
     assert train.read[: -len(expected)] == [(0, index) for index in range(len(train.read) - len(expected))]
     assert train.epoch == 3
     assert [epoch for epoch, index in valid.read if index == 2].count(2) == 1
     model.fit(train, epochs=4, initial_epoch=3, shuffle=False, verbose=0)
     assert train.read[-NUM_BATCHES:] == [(3, index) for index in range(NUM_BATCHES)]
-    # Predictions come in the order of the shards.
+    # Predictions are in the order of the shards.
     images = np.concatenate([x for x, _ in mixed.batches("validation", **OPTIONS).as_numpy_iterator()])
     np.testing.assert_allclose(model.predict(valid, verbose=0), model(images), atol=1e-5)
 
 
-def test_keras_may_shuffle_batches_of_the_same_epochs(mixed):
+def test_keras_may_shuffle_the_batches_within_an_epoch(mixed):
     train = Recorded(mixed, "train", **OPTIONS)
     small_model().fit(train, epochs=2, verbose=0)
     read = train.read[-2 * NUM_BATCHES :]
@@ -255,14 +259,14 @@ def test_steps_per_epoch_cut_no_epoch_short(mixed):
     assert read[-2 * NUM_BATCHES :] == sorted(set(read))
 
 
-def test_an_epoch_ends_when_that_is_said_and_each_of_its_batches_was_read(mixed):
+def test_epoch_ends_after_every_batch_was_read(mixed):
     train = tf_input.Sequence(mixed, "train", **OPTIONS)
     every = range(NUM_BATCHES)
     cases = [
-        # what is read before each end, the epoch after them
+        # Columns: batches that are read before each end of an epoch, resulting epoch.
         ([[]], 0),
-        ([[0, 1], every], 1),  # Keras on TensorFlow looks at two
-        ([[0], every, [], every], 2),  # on JAX and torch at one; an evaluation ends twice
+        ([[0, 1], every], 1),  # Keras with TensorFlow reads two batches first.
+        ([[0], every, [], every], 2),  # Keras with JAX and torch reads one batch first. An evaluation ends twice.
         ([[7], reversed(every)], 1),
         ([range(5), range(5, 10), range(10, 12), range(5)], 1),
         ([[NUM_BATCHES - 1]], 0),
@@ -274,6 +278,6 @@ def test_an_epoch_ends_when_that_is_said_and_each_of_its_batches_was_read(mixed)
                 train[step]
             train.on_epoch_end()
         assert train.epoch == expected, ends
-        for step in every:  # whatever was left
+        for step in every:  # Read all remaining batches.
             train[step]
         train.on_epoch_end()

@@ -1,4 +1,5 @@
-"""The trainer of `deploy/trainer`, for a few steps on the CPU: alone, on two devices, in two processes, and on again."""
+"""Tests of the trainer in `deploy/trainer` for a few steps on the CPU: on one device, on two devices, in two processes,
+and resumed."""
 
 import dataclasses
 import functools
@@ -29,12 +30,13 @@ from made_images import encode, write_files
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "deploy" / "trainer"
-COLOURS = {"blue": (0, 0, 200), "green": (0, 200, 0), "red": (200, 0, 0)}
+COLORS = {"blue": (0, 0, 200), "green": (0, 200, 0), "red": (200, 0, 0)}
 NUM_EACH = 40
 STEPS, BATCH = 6, 16
 FLAGS = ("--model", "mobilenetv3small", "--image_size", "32", "--batch_size", str(BATCH), "--steps_per_execution", "4")
 
-sys.path.append(str(FOLDER))  # as `python deploy/trainer/train.py` has it; last, so that it hides no other module
+# `python deploy/trainer/train.py` has this path too. It is last, so that it hides no other module.
+sys.path.append(str(FOLDER))
 import inputs  # noqa: E402
 import loop  # noqa: E402
 import models  # noqa: E402
@@ -44,13 +46,13 @@ import train  # noqa: E402
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> pathlib.Path:
-    """Images that colour alone tells apart: 96 or so to train on, in 6 shards, and the rest in 3."""
+    """Prepares images that differ only in color: about 96 for training in 6 shards, and the others in 3 shards."""
     folder = tmp_path_factory.mktemp("colours")
     files = {}
-    for label, colour in COLOURS.items():
+    for label, color in COLORS.items():
         for index in range(NUM_EACH):
             noise = np.random.default_rng(index).integers(0, 55, (32, 40, 3))
-            files[f"{label}/{index}.png"] = encode((noise + np.array(colour)).astype(np.uint8), "PNG")
+            files[f"{label}/{index}.png"] = encode((noise + np.array(color)).astype(np.uint8), "PNG")
     write_files(folder / "in", files)
     command = ["prepare", "--input", str(folder / "in"), "--output", str(folder / "out"), "--splits"]
     assert recordmill([*command, "train=0.85,validation=0.15", "--num_shards", "train=6,validation=3"]) == 0
@@ -60,8 +62,8 @@ def data(tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.fixture(autouse=True)
-def as_it_was() -> Iterator[None]:
-    """The trainer takes over a process: give it back."""
+def restore_globals() -> Iterator[None]:
+    """Restores the global settings that the trainer changes in its process."""
     handler, policy = signal.getsignal(signal.SIGTERM), keras.mixed_precision.dtype_policy()
     yield
     signal.signal(signal.SIGTERM, handler)
@@ -69,37 +71,37 @@ def as_it_was() -> Iterator[None]:
     tf.random.set_seed(None)
 
 
-def results_of(folder: pathlib.Path) -> dict:
+def read_results(folder: pathlib.Path) -> dict:
     return json.loads((folder / "results.json").read_text())
 
 
 def start(code: str, *arguments: object) -> ForkedPython:
-    """The trainer in a process of its own, after some code."""
+    """Starts the trainer in a new process after running `code`."""
     program = f"import sys; sys.path[:0] = [{str(FOLDER)!r}, {str(ROOT)!r}]\n{code}\nimport train; sys.exit(train.main())"
     environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
     return ForkedPython("-c", program, *arguments, env=environment, merged=True)
 
 
 def finish(*processes: ForkedPython) -> list[str]:
-    """What processes said; each has to end well."""
+    """Returns the output of the processes, and asserts that each ended successfully."""
     try:
-        said = [process.communicate(timeout=240)[0] for process in processes]
+        outputs = [process.communicate(timeout=240)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()
-    assert all(process.returncode == 0 for process in processes), said[0][-3000:]
-    return said
+    assert all(process.returncode == 0 for process in processes), outputs[0][-3000:]
+    return outputs
 
 
 def make_small_model(name: str, image_size: int, num_classes: int, weights: None, dropout: float) -> keras.Model:
-    """Quick to trace, for what is asked of the training, not of a network."""
+    """Returns a model that is traced quickly, for tests that do not depend on the network."""
     layers = [keras.layers.Rescaling(1 / 255), keras.layers.Conv2D(4, 3), keras.layers.GlobalAveragePooling2D()]
     images = keras.Input((image_size, image_size, 3), dtype="uint8")
     return keras.Sequential([images, *layers, keras.layers.Dense(num_classes, dtype="float32")])
 
 
 SMALL_MODEL = f"import keras, models\n{inspect.getsource(make_small_model)}\nmodels.make_model = make_small_model\n"
-STOP_IN_THE_SECOND_EPOCH = """
+STOP_IN_SECOND_EPOCH = """
 import tf_input
 save = tf_input.Checkpoint.save
 def save_and_stop(self):
@@ -112,12 +114,12 @@ tf_input.Checkpoint.save = save_and_stop
 
 
 @pytest.mark.slow(6)
-def test_it_trains_evaluates_is_killed_and_goes_on(data, tmp_path, monkeypatch):
+def test_trainer_can_be_killed_and_resumed(data, tmp_path, monkeypatch):
     monkeypatch.setattr(models, "make_model", make_small_model)
     flags = ("--data", data, "--output", tmp_path / "run", *FLAGS, "--optimizer", "adamw", "--learning_rate", "0.2")
     flags += ("--warmup_epochs", "0", "--min_area", "1", "--save_steps", "4")
     flags = tuple(map(str, flags))
-    process = start(SMALL_MODEL + STOP_IN_THE_SECOND_EPOCH, *flags, "--epochs", 200)
+    process = start(SMALL_MODEL + STOP_IN_SECOND_EPOCH, *flags, "--epochs", 200)
     try:
         assert any(line.startswith("stopped") for line in process.stdout)
     finally:
@@ -128,15 +130,16 @@ def test_it_trains_evaluates_is_killed_and_goes_on(data, tmp_path, monkeypatch):
     assert (done["epoch"], done["step"], len(done["state"]["history"])) == (1, 4, 1)
     assert not (tmp_path / "run" / "results.json").exists()
 
-    assert train.main([*flags, "--epochs", "200"]) == 2  # it does not overwrite what is there
-    assert train.main([*flags, "--epochs", "200", "--resume", "--image_size", "48"]) == 2  # nor goes on as something else
+    assert train.main([*flags, "--epochs", "200"]) == 2  # The trainer does not overwrite an existing output.
+    # The trainer does not resume with other settings.
+    assert train.main([*flags, "--epochs", "200", "--resume", "--image_size", "48"]) == 2
     epochs = done["epoch"] + 5
     assert train.main([*flags, "--epochs", str(epochs), "--resume"]) == 0
-    results = results_of(tmp_path / "run")
+    results = read_results(tmp_path / "run")
     assert [epoch["epoch"] for epoch in results["history"]] == list(range(1, epochs + 1))
     assert results["history"][: done["epoch"]] == done["state"]["history"]
     assert [epoch["steps"] for epoch in results["history"]] == [STEPS, STEPS - 4, *[STEPS] * (epochs - 2)]
-    assert results["step"] == epochs * STEPS  # the optimizer's own count: it was restored too
+    assert results["step"] == epochs * STEPS  # The number of steps comes from the optimizer, which was restored too.
     assert all(epoch["eval_examples"] == tf_input.open(data).num_examples("validation") for epoch in results["history"])
     assert results["history"][-1]["accuracy"] > 0.8 and results["history"][-1]["loss"] < results["history"][0]["loss"] / 2
     assert len(list((tmp_path / "run/checkpoints").iterdir())) == 1
@@ -151,7 +154,7 @@ def test_it_trains_evaluates_is_killed_and_goes_on(data, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow(2)
-def test_mirrored_on_two_devices_with_mixed_precision_and_class_weights(data, tmp_path):
+def test_mirrored_strategy_with_mixed_precision_and_class_weights(data, tmp_path):
     two_devices = (
         "import tensorflow as tf\n"
         "(cpu,) = tf.config.list_physical_devices('CPU')\n"
@@ -159,15 +162,15 @@ def test_mirrored_on_two_devices_with_mixed_precision_and_class_weights(data, tm
     )
     flags = ("--data", data, "--output", tmp_path, *FLAGS, "--epochs", 1, "--mixed_precision", "float16", "--class_weight")
     finish(start(two_devices + SMALL_MODEL, *flags, "--strategy", "mirrored"))
-    results = results_of(tmp_path)
+    results = read_results(tmp_path)
     assert results["replicas"] == 2 and np.isfinite(results["history"][0]["loss"])
     assert results["history"][0]["steps"] == STEPS
     assert results["history"][0]["eval_examples"] == tf_input.open(data).num_examples("validation")
 
 
 @pytest.mark.slow(2)
-def test_a_network_of_keras_in_mixed_precision(data, tmp_path, monkeypatch):
-    """It is trained as far as to its third block: tracing it all takes a quarter of a minute."""
+def test_trains_keras_network_in_mixed_precision(data, tmp_path, monkeypatch):
+    """Only the first three blocks are trained, because tracing the whole network takes a quarter of a minute."""
     network, made = models.NETWORKS["mobilenetv3small"], []
 
     def make_first_blocks(**how: object) -> keras.Model:
@@ -176,9 +179,9 @@ def test_a_network_of_keras_in_mixed_precision(data, tmp_path, monkeypatch):
 
     monkeypatch.setitem(models.NETWORKS, "mobilenetv3small", dataclasses.replace(network, build=make_first_blocks))
     flags = ("--data", str(data), "--output", str(tmp_path), *FLAGS, "--epochs", "1", "--mixed_precision", "float16", "--eval_split", "none")
-    # In some orders this network overflows in float16, whose loss is then not a number.
+    # With some orders, this network overflows in float16 and the loss is not a number.
     assert train.main([*flags, "--seed", "1"]) == 0
-    (epoch,) = results_of(tmp_path)["history"]
+    (epoch,) = read_results(tmp_path)["history"]
     assert epoch["steps"] == STEPS and np.isfinite(epoch["loss"])
     model = keras.models.load_model(tmp_path / "model.keras")
     assert model.input_shape == (None, 32, 32, 3) and model.output_shape == (None, 3)
@@ -186,13 +189,13 @@ def test_a_network_of_keras_in_mixed_precision(data, tmp_path, monkeypatch):
     (base,) = (layer for layer in model.layers if isinstance(layer, keras.Model))
     (complete,) = made
     assert complete.count_params() > 900_000 and len(base.layers) > 20
-    for item in (base, complete):
-        assert {layer.compute_dtype for layer in item.layers if layer.weights} == {"float16"}
-        assert {layer.variable_dtype for layer in item.layers if layer.weights} == {"float32"}
+    for part in (base, complete):
+        assert {layer.compute_dtype for layer in part.layers if layer.weights} == {"float16"}
+        assert {layer.variable_dtype for layer in part.layers if layer.weights} == {"float32"}
     assert model.get_layer("logits").compute_dtype == "float32"
 
 
-TELL = """
+PRINT_REPORT = """
 import hashlib, json, numpy as np, tf_input, train
 run = train.Training.run
 def tell(self):
@@ -206,19 +209,19 @@ def tell(self):
         batches = self.dataset.batches("train", batch_size=8, image_size=32, seed=0)  # whose hosts are found
     found = [hashlib.md5(image.tobytes()).hexdigest() for images, *_ in batches.as_numpy_iterator() for image in images]
     again = self.loop.evaluate(self.eval_batches.iterator(1), self.eval_batches.num_steps)
-    print("told", json.dumps({"weights": weights, "hosts": hosts, "read": read, "found": found, "again": again}))
+    print("report", json.dumps({"weights": weights, "hosts": hosts, "read": read, "found": found, "again": again}))
 train.Training.run = tell
 """
 
 
 def run_two_workers(code: str, *flags: object) -> list[str]:
-    """What two processes say that train one small model, each after some code."""
+    """Returns the output of two processes that train one small model, each after running `code`."""
     workers = ",".join(f"localhost:{reserve_port()}" for _ in range(2))
     flags = (*flags, "--strategy", "multi_worker", "--workers", workers)
     return finish(*(start(SMALL_MODEL + code, *flags, "--worker_index", index) for index in range(2)))
 
 
-STOP_AFTER_A_BACKUP = """
+STOP_AFTER_CHECKPOINT = """
 import os, pathlib, sys, time, tf_input
 save = tf_input.Checkpoint.save
 def save_and_stop(self):
@@ -238,7 +241,7 @@ TWO_EPOCHS = (*FLAGS, "--epochs", "2", "--save_steps", "4")
 
 @pytest.fixture(scope="module")
 def complete(data, tmp_path_factory) -> pathlib.Path:
-    """What a training of two epochs, which nothing interrupted, has left."""
+    """Returns the folder of an uninterrupted training of two epochs."""
     folder, handler = tmp_path_factory.mktemp("whole"), signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "make_model", make_small_model)
@@ -247,53 +250,53 @@ def complete(data, tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-def weights_of(folder: pathlib.Path) -> list[np.ndarray]:
+def load_weights(folder: pathlib.Path) -> list[np.ndarray]:
     return keras.models.load_model(folder / "model.keras").get_weights()
 
 
 @pytest.mark.slow(9)
-def test_two_workers_train_one_model_and_any_number_goes_on_with_it(data, complete, tmp_path, monkeypatch, capsys):
-    """To the model that one of them alone makes: its batches are the same, whoever reads them."""
+def test_training_of_two_workers_can_be_resumed_by_any_number(data, complete, tmp_path, monkeypatch, capsys):
+    """The result equals the model of a single worker, because the batches are the same."""
     monkeypatch.setattr(models, "make_model", make_small_model)
     flags, dataset = ("--data", data, *TWO_EPOCHS), tf_input.open(data)
-    run_two_workers(STOP_AFTER_A_BACKUP, *flags, "--output", tmp_path / "one")
+    run_two_workers(STOP_AFTER_CHECKPOINT, *flags, "--output", tmp_path / "one")
     assert [path.name for path in (tmp_path / "one/checkpoints").iterdir()] == ["checkpoint-00000001-00000004.npz"]
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     assert train.main([*map(str, flags), "--output", str(tmp_path / "one"), "--resume"]) == 0
     assert "resumed at epoch 2, batch 5, from " in capsys.readouterr().out
-    said = run_two_workers(TELL, *flags, "--output", tmp_path / "two", "--resume")
-    assert all("resumed at epoch 2, batch 5, from " in text for text in said)
+    outputs = run_two_workers(PRINT_REPORT, *flags, "--output", tmp_path / "two", "--resume")
+    assert all("resumed at epoch 2, batch 5, from " in text for text in outputs)
     for name in ("one", "two"):
-        for weight, same in zip(weights_of(tmp_path / name), weights_of(complete), strict=True):
+        for weight, same in zip(load_weights(tmp_path / name), load_weights(complete), strict=True):
             np.testing.assert_allclose(weight, same, rtol=1e-3, atol=1e-5)
 
-    results = results_of(tmp_path / "two")
+    results = read_results(tmp_path / "two")
     assert (results["replicas"], results["step"]) == (2, 2 * STEPS)
     assert [epoch["eval_examples"] for epoch in results["history"]] == [dataset.num_examples("validation")] * 2
-    reported = [json.loads(re.search(r"told (.*)", text)[1]) for text in said]
+    reported = [json.loads(re.search(r"report (.*)", text)[1]) for text in outputs]
     assert reported[0]["weights"] == reported[1]["weights"]
-    for member in reported:  # a second evaluation is of the same images
-        assert member["again"] == pytest.approx({name: results["history"][-1][f"eval_{name}"] for name in member["again"]}, rel=1e-5)
-    assert [item["hosts"] for item in reported] == [[2, 0], [2, 1]]
-    read = [entry["read"] for entry in reported]
+    for report in reported:  # A second evaluation reads the same images.
+        assert report["again"] == pytest.approx({name: results["history"][-1][f"eval_{name}"] for name in report["again"]}, rel=1e-5)
+    assert [report["hosts"] for report in reported] == [[2, 0], [2, 1]]
+    read = [report["read"] for report in reported]
     assert len(read[0]) == len(read[1]) == STEPS * BATCH // 2
-    assert len({*read[0], *read[1]}) == STEPS * BATCH  # each image once, on one of them
-    actual = [element["found"] for element in reported]
-    num_each = -(-dataset.num_examples("train") // 2)  # of which one may fill up a batch
-    assert len(actual[0]) == len(actual[1]) == num_each and len({*actual[0], *actual[1]}) == dataset.num_examples("train")
-    for index, text in enumerate(said):
+    assert len({*read[0], *read[1]}) == STEPS * BATCH  # Each image is read once by one of the workers.
+    found = [report["found"] for report in reported]
+    num_each = -(-dataset.num_examples("train") // 2)  # One of the examples may be padding.
+    assert len(found[0]) == len(found[1]) == num_each and len({*found[0], *found[1]}) == dataset.num_examples("train")
+    for index, text in enumerate(outputs):
         assert re.search(rf"train: found 2 hosts from the \w+Strategy .*this is host {index} ", text)
-    assert "model.keras" in said[0] and "model.keras" not in said[1]
+    assert "model.keras" in outputs[0] and "model.keras" not in outputs[1]
 
 
 @functools.cache
 def make_batches(data: pathlib.Path) -> inputs.Batches:
-    """Those that several tests train on, or look at."""
+    """Returns training batches that several tests share."""
     return inputs.training_batches(tf_input.open(data), "train", tf.distribute.get_strategy(), BATCH, seed=0, image_size=32)
 
 
 def train_small_model(data: pathlib.Path, **settings) -> tuple[list[np.ndarray], dict[str, float]]:
-    """Weights and results after five steps."""
+    """Returns the weights and the results after five steps."""
     keras.utils.set_random_seed(0)
     layers = [keras.layers.Rescaling(1 / 255), keras.layers.Conv2D(4, 3), keras.layers.GlobalAveragePooling2D()]
     model = keras.Sequential([keras.Input((32, 32, 3), dtype="uint8"), *layers, keras.layers.Dense(3, dtype="float32")])
@@ -311,11 +314,11 @@ def train_small_model(data: pathlib.Path, **settings) -> tuple[list[np.ndarray],
 
 @pytest.fixture(scope="module")
 def trained(data) -> tuple[list[np.ndarray], dict[str, float]]:
-    """As it is without settings."""
+    """Returns the weights and the results without settings."""
     return train_small_model(data)
 
 
-def test_xla_and_many_steps_in_a_call_train_the_same_model(data, trained):
+def test_xla_and_steps_per_execution_give_the_same_model(data, trained):
     expected, results = trained
     for settings in ({"steps_per_execution": 3}, {"jit_compile": True, "steps_per_execution": 5}):
         weights, others = train_small_model(data, **settings)
@@ -325,7 +328,7 @@ def test_xla_and_many_steps_in_a_call_train_the_same_model(data, trained):
 
 
 @pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
-def test_mixed_precision_with_xla(data, trained, precision):
+def test_mixed_precision_with_xla_has_a_similar_loss(data, trained, precision):
     _, expected = trained
     keras.mixed_precision.set_global_policy(precision)
     _, results = train_small_model(data, jit_compile=True)
@@ -333,14 +336,14 @@ def test_mixed_precision_with_xla(data, trained, precision):
 
 
 @pytest.mark.slow(2)
-def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, complete, tmp_path, monkeypatch, capsys):
+def test_training_resumed_within_an_epoch_gives_the_same_model(data, complete, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(models, "make_model", make_small_model)
     save = tf_input.Checkpoint.save
 
     def save_and_stop(checkpoint: tf_input.Checkpoint) -> None:
         save(checkpoint)
         if (checkpoint.epoch, checkpoint.step) == (1, 4):
-            os.kill(os.getpid(), signal.SIGTERM)  # as a scheduler does
+            os.kill(os.getpid(), signal.SIGTERM)  # A scheduler sends this signal.
 
     flags = [*TWO_EPOCHS, "--data", str(data), "--output", str(tmp_path)]
     monkeypatch.setattr(tf_input.Checkpoint, "save", save_and_stop)
@@ -349,15 +352,15 @@ def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, co
     assert "resumed" not in capsys.readouterr().out
     assert train.main([*flags, "--resume"]) == 0
     assert "resumed at epoch 2, batch 5, from " in capsys.readouterr().out
-    assert results_of(complete)["step"] == results_of(tmp_path)["step"] == 2 * STEPS
-    assert [epoch["steps"] for epoch in results_of(tmp_path)["history"]] == [STEPS, STEPS - 4]
-    for weight, same in zip(weights_of(tmp_path), weights_of(complete), strict=True):
+    assert read_results(complete)["step"] == read_results(tmp_path)["step"] == 2 * STEPS
+    assert [epoch["steps"] for epoch in read_results(tmp_path)["history"]] == [STEPS, STEPS - 4]
+    for weight, same in zip(load_weights(tmp_path), load_weights(complete), strict=True):
         np.testing.assert_allclose(weight, same, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow
-def test_the_training_split_is_found_and_changed_data_are_told(data, tmp_path, monkeypatch, capsys):
-    """Of data whose splits are not called as ours are; prepared again of fewer images, they are not what the checkpoint is of."""
+def test_detects_training_split_and_reports_changed_dataset(data, tmp_path, monkeypatch, capsys):
+    """The splits have other names. After preparing fewer images again, the dataset does not match the checkpoint."""
     monkeypatch.setattr(models, "make_model", make_small_model)
     images, out, splits = tmp_path / "in", tmp_path / "out", "training=0.8,holdout=0.2"
     shutil.copytree(data.parent / "in", images)
@@ -366,7 +369,7 @@ def test_the_training_split_is_found_and_changed_data_are_told(data, tmp_path, m
     assert recordmill(prepare) == 0
     before = tf_input.open(out).num_examples("training")
     assert train.main([*flags, "--epochs", "1"]) == 0
-    assert results_of(tmp_path / "run")["settings"]["train_split"] == "training"
+    assert read_results(tmp_path / "run")["settings"]["train_split"] == "training"
 
     for index in range(NUM_EACH // 2):
         (images / f"red/{index}.png").unlink()
@@ -378,7 +381,7 @@ def test_the_training_split_is_found_and_changed_data_are_told(data, tmp_path, m
     assert f"was {before} and is {after}" in line
 
 
-def test_an_epoch_depends_on_seed_and_number_alone(data):
+def test_epoch_depends_only_on_seed_and_number(data):
     def make(seed: int) -> inputs.Batches:
         strategy = tf.distribute.get_strategy()
         return inputs.training_batches(tf_input.open(data), "train", strategy, BATCH, seed=seed, image_size=32, augment=True)
@@ -388,13 +391,13 @@ def test_an_epoch_depends_on_seed_and_number_alone(data):
 
     first, again, other = make(0), make(0), make(1)
     complete = read(first, 3)
-    assert read(again, 3) == complete  # as after --resume, where no earlier epoch was read
+    assert read(again, 3) == complete  # After --resume, no earlier epoch was read.
     assert read(again, 3, 4) == complete[4:]
     epochs = [complete, read(first, 0), read(other, 0), read(other, 3)]
     assert len({batch for epoch in epochs for batch in epoch}) == 4 * STEPS == sum(map(len, epochs))
 
 
-def test_class_weights_and_padding(data):
+def test_batches_have_class_weights_and_padding_has_weight_0(data):
     dataset, strategy = tf_input.open(data), tf.distribute.get_strategy()
     weights = {0: 1.0, 1: 2.0, 2: 4.0}
     batches = inputs.training_batches(
@@ -407,8 +410,8 @@ def test_class_weights_and_padding(data):
     assert sum(float(tf.reduce_sum(weight)) for _, _, weight in evaluation.iterator(0)) == dataset.num_examples("validation")
 
 
-def test_weights_of_classes_are_those_of_the_library(data, monkeypatch):
-    """Which multiplies them by stored ones; and where nothing is asked for, all count 1."""
+def test_trainer_uses_class_weights_of_the_library(data, monkeypatch):
+    """The library multiplies class weights by stored weights. Otherwise all weights are 1."""
     dataset, strategy = tf_input.open(data), tf.distribute.get_strategy()
     balanced = inputs.training_batches(dataset, "train", strategy, BATCH, "balanced", seed=0, image_size=32, limit_steps=1)
     for batches, expected in ((balanced, dataset.class_weight("train")), (make_batches(data), dict.fromkeys(range(3), 1.0))):
@@ -417,8 +420,8 @@ def test_weights_of_classes_are_those_of_the_library(data, monkeypatch):
     assert "tf.gather" not in inspect.getsource(inputs)
 
 
-def test_a_store_that_is_away_is_tried_again(data, tmp_path, monkeypatch, capfd):
-    """By Kubernetes: exit code 2 is for what is no better the next time."""
+def test_unavailable_store_gives_exit_code_1(data, tmp_path, monkeypatch, capfd):
+    """Kubernetes retries exit code 1. Exit code 2 is for errors that a retry cannot fix."""
 
     def fail(*unused: object, **options: object) -> None:
         raise TimeoutError("the store does not answer")
@@ -428,7 +431,7 @@ def test_a_store_that_is_away_is_tried_again(data, tmp_path, monkeypatch, capfd)
     assert "train: the store does not answer\n" in capfd.readouterr().err
 
 
-def test_what_is_wrong_is_one_line(data, tmp_path, capfd, monkeypatch):
+def test_reports_invalid_options_in_one_line(data, tmp_path, capfd, monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     here = ["--data", str(data), "--output", str(tmp_path)]
     (tmp_path / "empty").mkdir()
@@ -454,32 +457,32 @@ def test_what_is_wrong_is_one_line(data, tmp_path, capfd, monkeypatch):
     ]
     for arguments, message in cases:
         assert train.main(arguments) == 2, arguments
-        said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("train: ")]
-        assert len(said) == 1 and message in said[0], (arguments, said)
+        messages = [line for line in capfd.readouterr().err.splitlines() if line.startswith("train: ")]
+        assert len(messages) == 1 and message in messages[0], (arguments, messages)
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 3}}')
     assert train.main([*here, "--strategy", "multi_worker"]) == 2
     assert "TF_CONFIG=" in capfd.readouterr().err
 
 
-def test_options_are_the_flags_and_name_the_networks():
+def test_options_match_flags_and_networks():
     flags = {action.dest for action in options.make_parser()._actions} - {"help"}
     assert flags == {field.name for field in dataclasses.fields(options.Options)}
     assert set(options.MODELS) == set(models.NETWORKS)
 
 
-def test_options_need_no_tensorflow():
+def test_options_do_not_import_tensorflow():
     code = f"import sys; sys.path.insert(0, {str(FOLDER)!r}); import train; print('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
-def test_logits_are_float32_and_images_are_normalised_within():
-    """By a function of the network's; one whose own layers do so is trained above."""
+def test_model_takes_uint8_images_and_returns_float32_logits():
+    """The network has a preprocessing function. Another test covers networks with preprocessing layers."""
     model = models.make_model("resnet50", 32, 3, None, 0.0)
     assert model.inputs[0].dtype == "uint8" and model.outputs[0].dtype == "float32"
 
 
 def arguments_in_manifests() -> Iterator[tuple[str, list[str]]]:
-    """The arguments of every container that runs the trainer."""
+    """Yields the file name and the arguments of every container that runs the trainer."""
 
     def walk(node: object) -> Iterator[list[str]]:
         if isinstance(node, dict):
@@ -497,11 +500,11 @@ def arguments_in_manifests() -> Iterator[tuple[str, list[str]]]:
                 yield path.name, arguments
 
 
-def test_manifests_and_commands_use_flags_that_there_are(monkeypatch):
+def test_manifests_and_commands_use_existing_flags(monkeypatch):
     actual = list(arguments_in_manifests())
     assert {name for name, _ in actual} == {path.name for path in FOLDER.rglob("*.yaml")} - {"common.yaml"}
     for name, arguments in actual:
-        assert {"--resume", "--save_steps=1000"} <= set(arguments), f"{name}: an epoch of hours would begin anew"
+        assert {"--resume", "--save_steps=1000"} <= set(arguments), f"{name}: a long epoch would start over"
     commands = re.findall(r"train\.py ((?:.*\\\n)*.*--data.*)", (FOLDER / "README.md").read_text())
     assert len(commands) >= 4
     actual += [("README.md", shlex.split(command.replace("\\\n", " "), comments=True)) for command in commands]
@@ -509,10 +512,10 @@ def test_manifests_and_commands_use_flags_that_there_are(monkeypatch):
         arguments = [argument.replace("$(JOB_COMPLETION_INDEX)", "1") for argument in arguments]
         parsed = options.parse(arguments)
         if parsed.strategy == "multi_worker" and parsed.workers is None:
-            assert name != "multi_worker_job.yaml"  # only where the platform sets TF_CONFIG
+            assert name != "multi_worker_job.yaml"  # Only the platform sets TF_CONFIG here.
 
 
-def test_the_gpu_check_says_that_there_is_no_gpu(data):
+def test_gpu_check_reports_missing_gpu(data):
     if tf.config.list_physical_devices("GPU"):
         pytest.skip("there is a GPU here; run deploy/trainer/gpu_check.py itself")
     run = forked_python.run(FOLDER / "gpu_check.py", "--data", data)

@@ -1,4 +1,4 @@
-"""Keys beside batches, and which examples any past batch had: one says what the other does, whatever the order."""
+"""Tests of keys in batches and of `which`, which returns the examples of any batch: both agree for every order."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ from tf_input.read_config import ReadConfig
 SIZE = (12, 16)
 
 
-def texts(keys: np.ndarray) -> list[str]:
+def decode_keys(keys: np.ndarray) -> list[str]:
     return [key.decode() for key in keys]
 
 
@@ -29,19 +29,21 @@ ORDERS = {
     "chosen": {"where": "height > 20 and label != 'bee'", "subset": 0.9, "read_buffer": 20_000},
     "balanced": {"balance": {"ant": 0.5, "bee": 0.3, "cow": 0.2}},
 }
-# What is held is read in an exact order or in none; records of images of one size are read as all others are.
-KINDS = {"mixed": [*ORDERS], "held": ["window", "none", "chosen"], "not held": ["exact", "balanced"]}
-HOSTS = [(1, 0), (5, 4)]  # of the 93 examples three are in the last batch
+# A split in memory is read in an exact order or unshuffled. Records of images of one size are read like all other
+# records.
+KINDS = {"mixed": [*ORDERS], "cached": ["window", "none", "chosen"], "not cached": ["exact", "balanced"]}
+HOSTS = [(1, 0), (5, 4)]  # The last batch has three of the 93 examples.
 
 
 @pytest.mark.slow(2)
 @pytest.mark.parametrize("kind, order", [(kind, order) for kind, orders in KINDS.items() for order in orders])
-def test_which_says_what_batches_have(mixed, uniform, kind, order):
-    """At random epochs and steps, one after the other or not, on one host and on one of several, whose last batch is filled up."""
+def test_which_gives_the_keys_of_batches(mixed, uniform, kind, order):
+    """Epochs and steps are random or consecutive, on one host and on one of several hosts whose last batch is
+    padded."""
     dataset = mixed if kind == "mixed" else uniform
-    examples = {item["key"]: item for item in dataset["train"]}
+    examples = {example["key"]: example for example in dataset["train"]}
     options = {"batch_size": 10, "image_size": SIZE if kind == "mixed" else None, "seed": 5, **ORDERS[order]}
-    options |= {"memory_budget": 0} if kind == "not held" else {}
+    options |= {"memory_budget": 0} if kind == "not cached" else {}
     random = np.random.default_rng(len(kind) + len(order))
     for hosts in HOSTS:
         data = dataset.batches("train", keys=True, hosts=hosts, **options)
@@ -51,7 +53,7 @@ def test_which_says_what_batches_have(mixed, uniform, kind, order):
             (images, labels, *weights), keys = next(data.as_numpy_iterator())
             actual = dataset.which("train", epoch=epoch, step=step, hosts=hosts, **options)
             is_example = keys != b""
-            assert texts(keys[is_example]) == actual["key"].tolist() == actual["path"].tolist(), (epoch, step, hosts)
+            assert decode_keys(keys[is_example]) == actual["key"].tolist() == actual["path"].tolist(), (epoch, step, hosts)
             assert [dataset.class_names[label] for label in labels[is_example]] == actual["label"].tolist()
             for key, image, label in zip(actual["key"], images, labels):
                 assert order != "chosen" or examples[key]["height"] > 20 and actual["label"][0] != "bee"
@@ -63,13 +65,13 @@ def test_which_says_what_batches_have(mixed, uniform, kind, order):
 
 
 @pytest.mark.slow(2)
-def test_keys_stand_beside_what_batches_would_be_without(mixed, uniform):
+def test_keys_option_does_not_change_batches(mixed, uniform):
     def seeded(image, label, seed):
         return tf.cast(image, tf.float32) + tf.random.stateless_uniform([], seed), label
 
     cases = {
         "plain": (mixed, {"augment": True, "image_size": SIZE}),
-        "held": (uniform, {}),
+        "cached": (uniform, {}),
         "functions": (mixed, {"image_size": SIZE, "map_example": seeded, "map_batch": lambda x, y: {"x": x, "y": y}}),
         "no targets, full batches": (mixed, {"image_size": SIZE, "targets": (), "drop_remainder": True}),
     }
@@ -78,18 +80,18 @@ def test_keys_stand_beside_what_batches_would_be_without(mixed, uniform):
         without, data = dataset.batches("train", **options), dataset.batches("train", keys=True, **options)
         size = 20 if options.get("drop_remainder") else None
         assert data.element_spec == dataset.example_spec("train", keys=True, **options) == (without.element_spec, tf.TensorSpec([size], tf.string)), case
-        assert data.iterator_state.fingerprint == without.iterator_state.fingerprint, case  # a training may be looked at, and gone on with without
+        assert data.iterator_state.fingerprint == without.iterator_state.fingerprint, case
         batches = [*(dataset.as_numpy("train", keys=True, **options) if case == "plain" else data.as_numpy_iterator())]
         for (batch, keys), expected in zip(batches, without.as_numpy_iterator(), strict=True):
             tf.nest.map_structure(np.testing.assert_array_equal, batch, expected)
         assert len({key for _, keys in batches for key in keys}) == (93 if size is None else 80), case
-        if case in ("held", "functions"):
+        if case in ("cached", "functions"):
             sequence = tf_input.Sequence(dataset, "train", keys=True, workers=2, **options)
             for step in (0, 3):
                 tf.nest.map_structure(np.testing.assert_array_equal, sequence[step], batches[step])
 
 
-def test_records_of_others_have_keys_if_they_have(mixed):
+def test_other_tfrecord_files_have_keys_if_they_store_them(mixed):
     files = [str(mixed.directory / shard.name) for shard in mixed.manifest.splits["validation"]]
     copied = mixed.directory.parent / "others"
     copied.mkdir(exist_ok=True)
@@ -97,9 +99,9 @@ def test_records_of_others_have_keys_if_they_have(mixed):
     layout = {"image": "image", "label": "label", "key": "key"}
     others = tf_input.open_tfrecords(files, layout)
     ((images, labels), keys), *_ = others.batches("train", batch_size=20, image_size=SIZE, keys=True, shuffle=False).as_numpy_iterator()
-    assert texts(keys) == [item["key"] for item in mixed["validation"]]
+    assert decode_keys(keys) == [item["key"] for item in mixed["validation"]]
     numbered = tf_input.open_tfrecords(files, {**layout, "key": "height"})
-    assert texts(next(numbered.batches("train", batch_size=20, image_size=SIZE, keys=True, shuffle=False).as_numpy_iterator())[1]) == [
+    assert decode_keys(next(numbered.batches("train", batch_size=20, image_size=SIZE, keys=True, shuffle=False).as_numpy_iterator())[1]) == [
         str(entry["height"]) for entry in mixed["validation"]
     ]
     nameless = tf_input.open_tfrecords(files, {"image": "image", "label": "label"})
@@ -107,7 +109,7 @@ def test_records_of_others_have_keys_if_they_have(mixed):
         nameless.batches("train", batch_size=20, image_size=SIZE, keys=True)
 
 
-def test_a_damaged_record_that_is_left_out_is_in_no_batch(tmp_path):
+def test_skipped_corrupt_record_is_in_no_batch(tmp_path):
     made = prepare_images(tmp_path, "--splits=train=1", num_images={"ant": 12, "bee": 14}, image_size=(8, 8))
     (shard,) = made.glob("*tfrecord*")
     contents = bytearray(shard.read_bytes())
@@ -119,10 +121,10 @@ def test_a_damaged_record_that_is_left_out_is_in_no_batch(tmp_path):
         batches = [keys for _, keys in dataset.as_numpy("train", keys=True, **options)]
         assert sum(map(len, batches)) == 25
         for step, keys in enumerate(batches):
-            assert texts(keys) == dataset.which("train", epoch=0, step=step, **options)["key"].tolist()
+            assert decode_keys(keys) == dataset.which("train", epoch=0, step=step, **options)["key"].tolist()
 
 
-def test_what_no_batch_is_gets_one_line(mixed):
+def test_which_rejects_invalid_steps_and_options(mixed):
     options = {"batch_size": 12, "image_size": SIZE, "seed": 0}
     cases = {
         "step=8 ": {"step": 8},
@@ -144,7 +146,7 @@ def test_what_no_batch_is_gets_one_line(mixed):
     assert "start_step" not in str(__import__("inspect").signature(mixed.which))
 
 
-def which(capsys, *arguments: str) -> str:
+def run_which(capsys, *arguments: str) -> str:
     code = main(["which", *map(str, arguments)])
     printed, error = capsys.readouterr()
     assert (code, error) == (0, ""), error
@@ -152,24 +154,24 @@ def which(capsys, *arguments: str) -> str:
 
 
 @pytest.mark.slow(2)
-def test_the_command_says_the_same_of_options_or_a_backup(mixed, uniform, capsys, tmp_path):
+def test_command_accepts_options_or_a_checkpoint(mixed, uniform, capsys, tmp_path):
     options = {"batch_size": 12, "seed": 5}
     actual = uniform.which("train", epoch=3, step=4, **options)
-    printed = which(capsys, uniform.directory, "--epoch=3", "--step=4", "--batch_size=12", "--seed=5")
+    printed = run_which(capsys, uniform.directory, "--epoch=3", "--step=4", "--batch_size=12", "--seed=5")
     assert printed.splitlines() == ["key\tpath\tlabel", *map("\t".join, zip(*actual.values()))]
     chosen = ["--where=width > 30", "--fold=4,0,2", "--subset=0.8", "--take=30", "--balance=ant=0.5,bee=0.5"]
     chosen_keys = uniform.which("train", epoch=3, step=1, **options, where="width > 30", fold=(4, (0, 2)), subset=0.8, take=30, balance={"ant": 0.5, "bee": 0.5})
-    printed = which(capsys, uniform.directory, "--epoch=3", "--step=1", "--batch_size=12", "--seed=5", *chosen)
+    printed = run_which(capsys, uniform.directory, "--epoch=3", "--step=1", "--batch_size=12", "--seed=5", *chosen)
     assert [line.split("\t")[0] for line in printed.splitlines()[1:]] == chosen_keys["key"].tolist()
     shown = {"image_size": (20, 30), "fit": "crop", "augment": True, "antialias": True}
     typed = ["--image_size=20x30", "--fit=crop", "--augment", "--antialias"]
-    for split in ("train", "validation"):  # the second one is shuffled only because it is augmented
+    for split in ("train", "validation"):  # The validation split is shuffled only because it is augmented.
         found_shown = uniform.which(split, epoch=1, step=0, **options, **shown)
-        printed = which(capsys, uniform.directory, "--epoch=1", "--step=0", "--batch_size=12", "--seed=5", f"--split={split}", *typed)
+        printed = run_which(capsys, uniform.directory, "--epoch=1", "--step=0", "--batch_size=12", "--seed=5", f"--split={split}", *typed)
         assert [line.split("\t")[0] for line in printed.splitlines()[1:]] == found_shown["key"].tolist()
-    assert which(capsys, uniform.directory, "--epoch=0", "--step=0", "--batch_size=3", "--shuffle=key").splitlines()[1].startswith("ant/")
-    host = json.loads(which(capsys, uniform.directory, "--epoch=3", "--step=4", "--batch_size=12", "--seed=5", "--hosts=3,1", "--json"))
-    assert host == {"split": "train", "epoch": 3, "step": 4, "examples": [dict(zip(actual, row)) for row in zip(*actual.values())][host_first(actual, host) :: 3]}
+    assert run_which(capsys, uniform.directory, "--epoch=0", "--step=0", "--batch_size=3", "--shuffle=key").splitlines()[1].startswith("ant/")
+    host = json.loads(run_which(capsys, uniform.directory, "--epoch=3", "--step=4", "--batch_size=12", "--seed=5", "--hosts=3,1", "--json"))
+    assert host == {"split": "train", "epoch": 3, "step": 4, "examples": [dict(zip(actual, row)) for row in zip(*actual.values())][first_row_of_host(actual, host) :: 3]}
 
     weighed = {"class_weight": "balanced", "map_batch": lambda x, y, w: (x, y, w)}
     for dataset, others, orders in ((mixed, {"image_size": SIZE, "augment": True}, ORDERS), (uniform, weighed, ["window", "balanced"])):
@@ -181,16 +183,16 @@ def test_the_command_says_the_same_of_options_or_a_backup(mixed, uniform, capsys
             tf_input.Checkpoint(checkpoints, model, train, settings={"rate": 0.1}).save()
             actual = dataset.which("train", epoch=7, step=2, **options, **order)["key"].tolist()
             for path in (checkpoints, *checkpoints.iterdir()):
-                reported = json.loads(which(capsys, dataset.directory, "--epoch=7", "--step=2", "--checkpoint", path, "--json"))
+                reported = json.loads(run_which(capsys, dataset.directory, "--epoch=7", "--step=2", "--checkpoint", path, "--json"))
                 assert [item["key"] for item in reported["examples"]] == actual, order
 
 
-def host_first(result: dict, host: dict) -> int:
-    """In which row of the whole batch a host begins."""
+def first_row_of_host(result: dict, host: dict) -> int:
+    """Returns the index of the first row of a host within the complete batch."""
     return result["key"].tolist().index(host["examples"][0]["key"])
 
 
-def test_wrong_usage_of_the_command_is_one_line(mixed, uniform, capsys, tmp_path):
+def test_command_reports_invalid_usage_in_one_line(mixed, uniform, capsys, tmp_path):
     location = ["--epoch=0", "--step=0"]
     model = keras.Sequential([keras.Input((24, 32, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     model.compile("sgd", "mse")
@@ -216,7 +218,8 @@ def test_wrong_usage_of_the_command_is_one_line(mixed, uniform, capsys, tmp_path
         f"{tmp_path}/text.npz: the checkpoint is corrupt: File is not a zip file": [*location, "--checkpoint", tmp_path / "text.npz"],
         f"{tmp_path}/others.npz does not store how its training read a split: 'split'": [*location, "--checkpoint", tmp_path / "others.npz"],
         "No such file or directory": [*location, "--checkpoint", tmp_path / "gone.npz"],
-        ": the dataset has changed since this checkpoint: ": [*location, "--checkpoint", tmp_path / "backups"],  # of the other one
+        # The checkpoint belongs to the other dataset.
+        ": the dataset has changed since this checkpoint: ": [*location, "--checkpoint", tmp_path / "backups"],
     }
     for message, arguments in cases.items():
         assert main(["which", str(mixed.directory), *map(str, arguments)]) == 2, message
@@ -224,27 +227,27 @@ def test_wrong_usage_of_the_command_is_one_line(mixed, uniform, capsys, tmp_path
         assert printed == "" and error.startswith("recordmill: ") and error.count("\n") == 1 and message in error, (message, error)
 
 
-def test_what_a_terminal_is_shown_does_no_harm(tmp_path, capsys):
+def test_command_escapes_control_characters(tmp_path, capsys):
     made = prepare_images(tmp_path, "--splits=train=1", num_images={"a\u202eb": 3, "c": 3})
     capsys.readouterr()
-    printed = which(capsys, made, "--epoch=0", "--step=0", "--batch_size=6", "--seed=0")
+    printed = run_which(capsys, made, "--epoch=0", "--step=0", "--batch_size=6", "--seed=0")
     assert printed.count("\ta\\u202eb/") == 3 and "\u202e" not in printed and len(printed.splitlines()) == 7
 
 
-def test_every_option_is_one_of_the_reader():
+def test_training_options_are_options_of_the_reader():
     from beam_pipelines.options.which_arguments import TRAINING_OPTIONS
 
     assert {*TRAINING_OPTIONS} < {field.name for field in dataclasses.fields(ReadConfig)}
 
 
-def test_without_the_package_that_reads_it_nothing_of_the_catalog_is_told(uniform, monkeypatch, caplog):
+def test_which_without_pyarrow_gives_only_keys(uniform, monkeypatch, caplog):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     actual = uniform.which("train", epoch=0, step=0, batch_size=4, seed=0)
     assert [*actual] == ["key"] and len(actual["key"]) == 4
     assert "paths and class names are left out: reading catalogs needs the package pyarrow: pip install pyarrow" in caplog.text
 
 
-def test_a_damaged_catalog_is_named(uniform, tmp_path):
+def test_names_corrupt_catalog(uniform, tmp_path):
     copy = pathlib.Path(shutil.copytree(uniform.directory, tmp_path / "copy"))
     for path in (copy / "catalog").iterdir():
         path.write_bytes(path.read_bytes()[:-9])
