@@ -248,7 +248,7 @@ def test_resume_rewrites_corrupt_shard(source, interrupted, uninterrupted):
 
 
 def test_resume_rewrites_shard_whose_record_has_changed(source, interrupted, uninterrupted):
-    """Otherwise `--resume` would publish a changed number."""
+    """A changed number in the record of a finished shard must not be published."""
     kept = finished_files(interrupted)
     done = sorted((run_directory(interrupted) / "done").glob("*.json"))
     changed = re.sub(rb'"mean": |"num_bytes": (\d)', lambda result: result[0][:-1] + b"%d" % (9 - int(result[1])) if result[1] else result[0], done[0].read_bytes())

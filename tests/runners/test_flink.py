@@ -137,7 +137,6 @@ def failures(cluster: Cluster) -> list[str]:
 @pytest.mark.slow(25)
 @needs_flink
 def test_flink_writes_the_same_bytes_and_exports_counters_to_prometheus(cluster, tmp_path):
-    """The run has only the options of the cluster."""
     case = CASES["coco, detection and segmentation"]
     source = tmp_path / "in" / case.write(tmp_path / "in")
     (tmp_path / "in" / "images" / "07.png").write_bytes(b"<!DOCTYPE html>")

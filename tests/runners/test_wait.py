@@ -158,7 +158,7 @@ class Timer:
         Timer.fire = lambda: function(*arguments)
 
     def start(self) -> None:
-        """The test calls `fire` instead of waiting."""
+        """Does nothing, because the test calls `Timer.fire`."""
 
     cancel = start
 

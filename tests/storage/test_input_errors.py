@@ -95,7 +95,7 @@ def no_free_descriptors() -> Iterator[None]:
     """Opens files until the process reaches its limit of open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1, hard))
-    descriptors =  []
+    descriptors = []
     try:
         with contextlib.suppress(OSError):
             while True:
@@ -119,7 +119,7 @@ def test_errors_of_process_or_disk_fail_the_run(tmp_path):
 
 
 def test_disk_error_fails_run_with_one_message(tmp_path, capsys, monkeypatch):
-    """A single unreadable image is enough."""
+    """One image that causes a disk error is enough to fail the run."""
     write_files(tmp_path, {f"{index}.jpg": jpeg(index) for index in range(200)})
     folder = str(tmp_path).lstrip("/")
     rows = [f"{folder}/{index}.jpg,{'ab'[index % 2]}" for index in range(200)] + ["proc/self/mem,a"]
@@ -154,7 +154,7 @@ def answer_reads_with(status: int, *names: str):
 @pytest.mark.parametrize("proxied", ["gs"], indirect=True)
 def test_denied_objects_fail_the_run_and_missing_ones_are_dead_letters(proxied, capsys):
     server, faults, bucket = proxied
-    command =  ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--max_bad_fraction=0.5", *server.flags]
+    command = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--max_bad_fraction=0.5", *server.flags]
     faults.choose = answer_reads_with(403, "b/10.jpg", "b/11.jpg")
     assert main(command) == 1
     reported = capsys.readouterr().err.splitlines()[-1]

@@ -52,7 +52,7 @@ def hold(directory: str, lease: Lease, is_at_work=NEVER, lost=lambda: None):
 
 
 def put(directory: str, lease: Lease) -> None:
-    """Writes a lease as the other machine does."""
+    """Writes a lease as a command on another machine does."""
     write_lease(directory, lease)
 
 
@@ -115,14 +115,14 @@ SAME_HOST_NAME = {"another machine": {"boot": "another"}, "another container": {
 
 @pytest.mark.parametrize("case", SAME_HOST_NAME)
 def test_lease_of_process_in_other_namespace_is_live(case):
-    """Process id and start time belong to another PID namespace."""
+    """The process id and the start time in the lease belong to another PID namespace."""
     lease = dataclasses.replace(make_lease("run", "its"), process="not here", **SAME_HOST_NAME[case])
     assert lease.is_live and not dataclasses.replace(lease, renewed=time.time() - leases.LIFE_SECONDS - 1).is_live
     assert lease.is_elsewhere == (case == "another machine"), "all containers of a machine see a lock on a disk"
 
 
 def test_lease_of_another_machine_locks_directory_on_disk(tmp_path, monkeypatch):
-    """Locks on NFS may be local, so the lease also counts on a disk."""
+    """Locks on NFS may be local to a machine, so the lease also protects a directory on disk."""
     directory = f"{tmp_path}/out.incomplete"
     with pytest.raises(BusyError, match="process .* on elsewhere"), own_directory(directory, "--output=out", "busy", stays=lambda error: True):
         write_lease(directory, foreign_lease("its"))

@@ -700,7 +700,7 @@ def test_check_access_retries_busy_store_briefly(faulty_store, bucket, faults, w
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["silence", 503])
 def test_check_access_retries_after_slow_first_answer(faulty_store, bucket, faults, monkeypatch, fault):
-    """The machine of the test or of the store may be busy."""
+    """The first answer is slow if the machine of the test or of the store is busy."""
     set_check_seconds(monkeypatch, 1.5)
     if fault != "silence":
         monkeypatch.setattr(retries, "time", BusyClock())

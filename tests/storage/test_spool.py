@@ -240,7 +240,7 @@ def test_write_errors_are_reported_by_append_flush_and_close(tmp_path):
             with reported:
                 late()
     large.close()
-    missing =  pytest.raises(RunError, match="the spool could not be written: No such file")
+    missing = pytest.raises(RunError, match="the spool could not be written: No such file")
     with ObjectSpoolWriter(str(tmp_path / "removed")) as writer, missing:
         writer.append(b"mine")
 

@@ -39,10 +39,10 @@ def test_random_boxes_have_the_promised_areas_ratios_and_positions():
     sizes = tf.constant([[height, width]] * 5000)
     top, left, box_height, box_width = random_boxes(sizes, image_size, 0.2, tf.constant([1, 2])).numpy().T
     shares = box_height * box_width / (height * width)
-    ratios =  box_width / box_height / 2
+    ratios = box_width / box_height / 2
     assert 0.198 < shares.min() < 0.21 and shares.max() > 0.6
     assert 0.74 < ratios.min() < 0.77 and 1.3 < ratios.max() < 1.35
-    positions =  top / np.maximum(height - box_height, 1), left / np.maximum(width - box_width, 1)
+    positions = top / np.maximum(height - box_height, 1), left / np.maximum(width - box_width, 1)
     for position in positions:
         assert position.min() < 0.01 and position.max() > 0.99 and abs(position.mean() - 0.5) < 0.02
 

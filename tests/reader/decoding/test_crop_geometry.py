@@ -117,7 +117,7 @@ def test_cropped_pixels_equal_cropped_encoded_images(case):
 
 @pytest.mark.parametrize("case", CROPS)
 def test_antialiased_pixels_equal_antialiased_encoded_images(case):
-    """Both use the same operations, so only rounding differs for pixels in memory."""
+    """Pixels in memory and encoded images are cropped by the same operations, so only rounding differs."""
     crops, pixels = make_crop(**CROPS[case])._replace(antialias=True), picture(seed=0, image_size=SIZE)
     encoded = tf.constant([encode(pixels, "PNG")])
     expected = decode.decode_boxes(encoded, crops.boxes, crops.image_size, crops.flipped, crops.extents, antialias=True).numpy()[0]

@@ -29,8 +29,7 @@ def street(tmp_path_factory) -> tf_input.PreparedDataset:
 
 
 def prepare_street(folder: pathlib.Path, *labels: str) -> tf_input.PreparedDataset:
-    """Prepares images with two objects each, a mask, a dense target and a class, as far as they are labels. Half of the
-    objects are at the edge."""
+    """Prepares images with two objects each and the other `labels`. Half of the objects are at the edge of the image."""
     lines = []
     for index in range(NUM_IMAGES):
         mask = np.ones(SIZE, np.uint8)

@@ -119,7 +119,7 @@ def test_large_jpeg_is_decoded_at_reduced_size_with_better_quality(fit):
     for size, ratio in (((601, 451), 4), ((333, 259), 2), ((1003, 1001), 8)):  # These sizes leave a partial JPEG block.
         pixels, image_size = detailed_picture(size), (100, 100)
         encoded = tf.constant([encode(pixels, "JPEG", quality=95)])
-        psnrs =  {}
+        psnrs = {}
         for scales in (False, True):
             crops = compute_crops(tf.constant([size]), image_size, fit, scales=scales)
             image = decode.decode_boxes(encoded, crops.boxes, image_size, None, crops.extents, crops.ratios)[0].numpy()
