@@ -220,7 +220,7 @@ def draw(region, label: str = "dog", size: tuple[int, int] = (96, 100)) -> np.nd
     return draw_regions(Regions((label,), (region,), size), NAMES)
 
 
-def fill(polygons: list[list[float]]) -> np.ndarray:
+def fill_with_pycocotools(polygons: list[list[float]]) -> np.ndarray:
     """Returns a uint8 mask of 0 and 1 that the tools of COCO draw."""
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of pycocotools with NumPy 2
         return coco_masks.decode(coco_masks.merge(coco_masks.frPyObjects(polygons, 96, 100)))
@@ -229,7 +229,7 @@ def fill(polygons: list[list[float]]) -> np.ndarray:
 def test_polygons_are_filled_like_by_pycocotools():
     cases = {"star": [STAR], "two parts": [STAR, TRIANGLE], "over the edge": [[-9.5, 5, 130, 50, 3, 110]]}
     for case, polygons in cases.items():
-        np.testing.assert_array_equal(draw(polygons), 2 * fill(polygons), err_msg=case)
+        np.testing.assert_array_equal(draw(polygons), 2 * fill_with_pycocotools(polygons), err_msg=case)
         image = Image.new("L", (100, 96))
         for polygon in polygons:
             ImageDraw.Draw(image).polygon([value - 0.5 for value in polygon], 2)

@@ -72,7 +72,7 @@ def make_png(header: bytes, *chunks: tuple[bytes, bytes]) -> bytes:
     return data
 
 
-def claim_png(width: int, height: int) -> bytes:
+def png_with_size(width: int, height: int) -> bytes:
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return make_png(header, (b"IDAT", zlib.compress(bytes(100))), (b"IEND", b""))
 
@@ -200,7 +200,7 @@ REJECTED = {
     "JPEG, lossless": (VALID["JPEG"].replace(b"\xff\xc0", b"\xff\xc3"), "JPEG: marker 0xffc3"),
     "JPEG, 12 bits": (VALID["JPEG"].replace(b"\xff\xc0\0\x11\x08", b"\xff\xc0\0\x11\x0c"), "components of 12 bits"),
     "JPEG, no height": (VALID["JPEG"].replace(b"\x08\0\x2d\0\x3d", b"\x08\0\0\0\x3d"), "JPEG: 61 x 0 pixels"),
-    "PNG, no width": (claim_png(0, 10), "PNG: 0 x 10 pixels"),
+    "PNG, no width": (png_with_size(0, 10), "PNG: 0 x 10 pixels"),
     "PNG, for iPhones": (VALID["PNG"].replace(b"IHDR", b"CgBI"), "CgBI"),
     "PNG, no header": (VALID["PNG"][:8] + VALID["PNG"][33:], "IHDR"),
     "GIF, animated": (animate("GIF", 3), "GIF: animated, 3 frames"),
@@ -227,9 +227,9 @@ def test_palette_image_without_palette_is_rejected():
 
 
 BOMBS = {
-    "PNG": (claim_png(60_000, 60_000), "60000 x 60000"),
-    "PNG, a little over": (claim_png(MAX_IMAGE_PIXELS // 1000 + 1, 1000), "89479 x 1000"),
-    "PNG, too long": (claim_png(1_000_001, 1), "1000001 x 1"),
+    "PNG": (png_with_size(60_000, 60_000), "60000 x 60000"),
+    "PNG, a little over": (png_with_size(MAX_IMAGE_PIXELS // 1000 + 1, 1000), "89479 x 1000"),
+    "PNG, too long": (png_with_size(1_000_001, 1), "1000001 x 1"),
     "JPEG": (VALID["JPEG"].replace(b"\x08\0\x2d\0\x3d", b"\x08\xff\xdc\xff\xdc"), "65500 x 65500"),
     "BMP": (b"BM" + struct.pack("<12xIIiiHH24x", 54, 40, 60_000, 60_000, 1, 24)[4:], "60000 x 60000"),
     "GIF": (b"GIF89a\xff\xff\xff\xff\0\0\0," + struct.pack("<4H", 0, 0, 1, 1) + b"\0\2\2\x44\1\0;", "65535 x 65535"),
@@ -256,7 +256,7 @@ def test_decompression_bombs_are_rejected_before_decoding(case, check):
 
 
 def test_pixel_limit_is_the_limit_of_pillow_warnings():
-    checked = check_image(claim_png(MAX_IMAGE_PIXELS // 1000, 1000), "header")
+    checked = check_image(png_with_size(MAX_IMAGE_PIXELS // 1000, 1000), "header")
     assert checked.height * checked.width <= MAX_IMAGE_PIXELS == Image.MAX_IMAGE_PIXELS
 
 
@@ -425,7 +425,7 @@ def test_pngs_are_rotated_upright_without_loss(case, orientation, check):
 def test_rotation_of_16_bit_colours_is_rejected_with_keep_depth():
     header, pixels = struct.pack(">IIBBBBB", 5, 4, 16, 2, 0, 0, 0), zlib.compress(bytes(4 * 31))
     rotated = make_png(header, (b"eXIf", exif(6)[6:]), (b"IDAT", pixels), (b"IEND", b""))
-    with pytest.raises(InvalidInput, match="PNG: 16 bits in 3 channels and EXIF orientation 6"):
+    with pytest.raises(InvalidInput, match="PNG: 16 bits.* 6"):
         check_image(rotated, "strict", images=ImageConfig(keep_depth=True))
     assert check_image(rotated, "strict").encoded is not None
 

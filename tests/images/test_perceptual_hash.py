@@ -80,7 +80,7 @@ def test_opaque_alpha_does_not_change_the_hash() -> None:
 
 
 def make_palette_image(colour: int) -> Image.Image:
-    """Returns the shape as an image with a palette of two equal colours. Callers make the first colour transparent."""
+    """Returns an image of a shape with a palette of two equal colours. Callers make the first colour transparent."""
     image = Image.fromarray(draw_shape(colour)[..., 3] // 255, "P")
     image.putpalette([colour] * 6)
     return image

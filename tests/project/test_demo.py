@@ -30,7 +30,7 @@ def run_demo_forked(directory: pathlib.Path, *options: str) -> subprocess.Comple
     return forked_python.run(DEMO / "demo.py", *options, cwd=directory, env=environment, preloaded=preloaded)
 
 
-def accuracies(output: str) -> tuple[float, float]:
+def parse_accuracies(output: str) -> tuple[float, float]:
     """Returns the accuracies in percent with a shuffle buffer and with the prepared dataset."""
     actual = re.search(r"^ +with shuffle\(256\) .* (\d+\.\d)%.*\nprepared, no buffer .* (\d+\.\d)%", output, re.MULTILINE)
     assert actual, output
@@ -41,7 +41,7 @@ def accuracies(output: str) -> tuple[float, float]:
 def test_demo_shows_the_benefit_of_the_global_shuffle_and_can_be_rerun(tmp_path: pathlib.Path) -> None:
     first = run_demo(tmp_path)
     assert (first.returncode, first.stderr) == (0, "")
-    buffered, prepared = accuracies(first.stdout)
+    buffered, prepared = parse_accuracies(first.stdout)
     assert prepared > 85 and prepared - buffered > 20, first.stdout
     assert "prepare --input demo-out/digits --output demo-out/prepared" in first.stdout
     assert (tmp_path / "demo-out/prepared/manifest.json").is_file()
@@ -52,7 +52,7 @@ def test_demo_shows_the_benefit_of_the_global_shuffle_and_can_be_rerun(tmp_path:
     errors = re.sub(r"^(WARNING: All log messages before absl|[IWE]\d{4} ).*\n", "", second.stderr, flags=re.MULTILINE)
     assert (second.returncode, errors) == (0, "")
     assert "7 steps" in second.stdout
-    accuracies(second.stdout)
+    parse_accuracies(second.stdout)
 
 
 @pytest.mark.slow

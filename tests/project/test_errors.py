@@ -32,7 +32,7 @@ CLASSES = [UserError, RunError, SilentStoreError]
 def test_full_disk_is_reported_in_one_line(number, wrap):
     error = OSError(number, os.strerror(number), "/out/a\nb")
     if wrap != "plain":
-        error = wrapped(error, by_cause=True) if wrap == "as a cause" else as_worker_process(error)
+        error = wrap_error(error, by_cause=True) if wrap == "as a cause" else as_worker_process(error)
     found = find_user_facing(error)
     assert isinstance(found, StorageError) and found.exit_code == 1 and os.strerror(number) in str(found) and "\n" not in str(found)
     assert find_full_disk(OSError(errno.EIO, os.strerror(errno.EIO))) is None and find_full_disk(ValueError("x")) is None
@@ -53,7 +53,7 @@ def test_full_disk_for_the_log_does_not_end_a_run(monkeypatch):
             full.close()
 
 
-def raised(error: BaseException) -> BaseException:
+def with_traceback(error: BaseException) -> BaseException:
     """Raises an error and returns the same error with its traceback."""
     try:
         raise error
@@ -61,7 +61,7 @@ def raised(error: BaseException) -> BaseException:
         return caught
 
 
-def wrapped(error: BaseException, *, by_cause: bool) -> BaseException:
+def wrap_error(error: BaseException, *, by_cause: bool) -> BaseException:
     """Returns an exception of a runner that was raised from `error` or during its handling."""
     try:
         try:
@@ -76,32 +76,32 @@ def wrapped(error: BaseException, *, by_cause: bool) -> BaseException:
 
 def as_worker_process(error: BaseException) -> RuntimeError:
     """Returns the exception of a runner with worker processes, which has the traceback as text only."""
-    text = "".join(traceback.format_exception(raised(error)))
+    text = "".join(traceback.format_exception(with_traceback(error)))
     return RuntimeError(f"Pipeline job-001 failed in state FAILED: bundle inst003 {text}\n")
 
 
 def as_prefixed(error: BaseException) -> RuntimeError:
     """Returns the exception of a runner that adds its own text before and after the traceback."""
-    text = "".join(traceback.format_exception(raised(error)))
+    text = "".join(traceback.format_exception(with_traceback(error)))
     return RuntimeError(f"Error received from SDK harness for instruction 5: {text}\n\tat org.apache.beam.Sdk.run(Sdk.java)")
 
 
 def with_process_note(error: BaseException) -> RuntimeError:
     """Returns an exception with the note that `worker_processes` adds."""
-    error.add_note("in a worker process:\n" + "".join(traceback.format_exception(raised(type(error)(str(error))))))
+    error.add_note("in a worker process:\n" + "".join(traceback.format_exception(with_traceback(type(error)(str(error))))))
     return as_worker_process(error)
 
 
 WRAPPERS = [
     ("the error itself", lambda error: error),
-    ("as a cause", lambda error: wrapped(error, by_cause=True)),
-    ("as a context", lambda error: wrapped(error, by_cause=False)),
-    ("nested twice", lambda error: wrapped(wrapped(error, by_cause=True), by_cause=False)),
+    ("as a cause", lambda error: wrap_error(error, by_cause=True)),
+    ("as a context", lambda error: wrap_error(error, by_cause=False)),
+    ("nested twice", lambda error: wrap_error(wrap_error(error, by_cause=True), by_cause=False)),
     ("a worker's traceback", as_worker_process),
-    ("a worker's traceback as a cause of a runner's error", lambda error: wrapped(as_worker_process(error), by_cause=True)),
+    ("a worker's traceback as a cause of a runner's error", lambda error: wrap_error(as_worker_process(error), by_cause=True)),
     ("a traceback within other text", as_prefixed),
     ("a note of a worker process", with_process_note),
-    ("a traceback of chained errors", lambda error: as_worker_process(wrapped(error, by_cause=True))),
+    ("a traceback of chained errors", lambda error: as_worker_process(wrap_error(error, by_cause=True))),
 ]
 
 
@@ -118,7 +118,7 @@ def test_error_for_the_user_is_found_in_the_exception_of_a_runner(wrap):
 def test_other_errors_are_not_shown_to_the_user():
     cases = [
         ("a bug", ValueError("an index of 3 bytes")),
-        ("a bug with a cause", wrapped(KeyError("label"), by_cause=True)),
+        ("a bug with a cause", wrap_error(KeyError("label"), by_cause=True)),
         ("a bug in a worker process", as_worker_process(KeyError("label"))),
         ("the name of our class in a message", RuntimeError("expected no UserError: but got one")),
         ("a foreign class with a similar name", RuntimeError("Traceback:\nTheirUserError: no")),
@@ -152,6 +152,6 @@ def test_error_that_is_its_own_cause_ends_the_search():
 
 @pytest.mark.parametrize("error", [UserError("x"), InvalidInput("bad_row", "x")])
 def test_except_value_error_does_not_catch_user_errors(error):
-    """A programming error must not become a `UserError` because code that parses input catches `ValueError`."""
+    """Code that catches `ValueError` while it parses an input must not hide user errors."""
     assert not isinstance(error, ValueError)
-    assert pickle.loads(pickle.dumps(raised(error) if isinstance(error, UserError) else UserError("x"))).args == ("x",)
+    assert pickle.loads(pickle.dumps(with_traceback(error) if isinstance(error, UserError) else UserError("x"))).args == ("x",)

@@ -103,7 +103,7 @@ def test_plan_is_much_smaller_than_the_output():
 
 
 def test_plan_size_is_close_to_the_size_on_disk(tmp_path):
-    """Compares the estimate with the files for 20,000 references: sorted runs and the plan."""
+    """Compares the estimate with the size of the sorted runs and of the plan for 20,000 references."""
     config = make_config(tmp_path, splits={"train": 1})
     paths = [f"class{index // 2000:02d}/ILSVRC_{index:010d}.jpg" for index in range(20_000)]
     batches = [make_references([InputRecord(path, path, path[:7], None) for path in paths], config)]

@@ -204,7 +204,7 @@ def prepared(environment: Environment) -> pathlib.Path:
 
 
 @pytest.fixture(scope="module")
-def bare(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+def bare_environment(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """Returns an environment like after `pip install recordmill`, without extras."""
     packages = tmp_path_factory.mktemp("requirements")
     link_requirements(packages, tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["dependencies"])
@@ -228,13 +228,13 @@ def bare(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory)
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else value,
 )
-def test_command_without_its_extra_names_the_extra(bare: Environment, prepared: pathlib.Path, arguments: tuple[str, ...], extra: str | None) -> None:
-    data = bare.folder / "data"
+def test_command_without_its_extra_names_the_extra(bare_environment: Environment, prepared: pathlib.Path, arguments: tuple[str, ...], extra: str | None) -> None:
+    data = bare_environment.folder / "data"
     if not data.exists():
         data.symlink_to(prepared)
-        (bare.folder / "preprocessing.py").write_text("def preprocessing_fn(inputs):\n    return inputs\n")
-        (bare.folder / "images" / "cat").mkdir(parents=True)
-    done = subprocess.run([bare.root / "bin" / "recordmill", *arguments], cwd=bare.folder, capture_output=True, text=True, timeout=300)
+        (bare_environment.folder / "preprocessing.py").write_text("def preprocessing_fn(inputs):\n    return inputs\n")
+        (bare_environment.folder / "images" / "cat").mkdir(parents=True)
+    done = subprocess.run([bare_environment.root / "bin" / "recordmill", *arguments], cwd=bare_environment.folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == (2 if extra else 0), done.stderr
     assert "Traceback" not in done.stderr
     if extra:

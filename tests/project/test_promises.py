@@ -72,7 +72,7 @@ def records(directory: pathlib.Path, split: str) -> list[dict]:
     return examples
 
 
-def digest(directory: pathlib.Path) -> dict[str, str]:
+def file_digests(directory: pathlib.Path) -> dict[str, str]:
     """Returns the SHA-256 of every file of a dataset except run.json."""
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -117,13 +117,13 @@ def test_promise_2_listing_order_does_not_change_the_bytes(source, prepared, tmp
     monkeypatch.setattr(ImageFolder, "parts", lambda self: parts(self)[::-1])
     monkeypatch.setattr(local, "num_cores", lambda: 0)  # worker processes would not see the patched order
     assert prepare(source, tmp_path / "out", "--num_shards", "7") == 0
-    assert digest(tmp_path / "out") == digest(prepared)
+    assert file_digests(tmp_path / "out") == file_digests(prepared)
 
 
 def test_promise_2_bytes_are_equal_without_worker_processes(source, prepared, tmp_path, monkeypatch):
     monkeypatch.setattr(local, "num_cores", lambda: 0)
     assert prepare(source, tmp_path / "out", "--num_shards", "7") == 0
-    assert digest(tmp_path / "out") == digest(prepared)
+    assert file_digests(tmp_path / "out") == file_digests(prepared)
 
 
 def test_promise_2_batch_size_does_not_change_the_bytes(source, prepared, tmp_path, monkeypatch):
@@ -138,12 +138,12 @@ def test_promise_2_batch_size_does_not_change_the_bytes(source, prepared, tmp_pa
         monkeypatch.setattr(f"beam_pipelines.{name}", size)
     monkeypatch.setattr(local, "num_cores", lambda: 0)  # worker processes would not see the patched sizes
     assert prepare(source, tmp_path / "out", "--num_shards", "7") == 0
-    assert digest(tmp_path / "out") == digest(prepared)
+    assert file_digests(tmp_path / "out") == file_digests(prepared)
 
 
 def test_promise_2_bytes_are_equal_if_every_bundle_runs_twice(source, prepared, tmp_path):
     assert prepare(source, tmp_path / "out", "--num_shards", "7", "--direct_runner_bundle_repeat=1") == 0
-    assert digest(tmp_path / "out") == digest(prepared)
+    assert file_digests(tmp_path / "out") == file_digests(prepared)
 
 
 @pytest.mark.slow(1)
@@ -157,20 +157,20 @@ def test_promise_2_bytes_are_equal_if_worker_processes_write_parts(source, tmp_p
     for name, num_processes in (("parts", 3), ("whole", 0)):
         monkeypatch.setattr(local, "num_cores", lambda num=num_processes: num)
         assert prepare(tmp_path / "in", tmp_path / name, *options) == 0
-    assert digest(tmp_path / "parts") == digest(tmp_path / "whole")
+    assert file_digests(tmp_path / "parts") == file_digests(tmp_path / "whole")
 
 
 @pytest.mark.slow
 def test_promise_2_bytes_are_equal_with_two_beam_worker_processes(source, prepared, tmp_path, monkeypatch):
     assert prepare(source, tmp_path / "out", "--num_shards", "7", *two_workers(monkeypatch, tmp_path)) == 0
-    assert digest(tmp_path / "out") == digest(prepared)
+    assert file_digests(tmp_path / "out") == file_digests(prepared)
 
 
 @pytest.mark.slow
 def test_promise_2_bytes_are_equal_with_two_worker_threads(source, prepared, tmp_path):
     threads = ("--direct_num_workers=2", "--direct_running_mode=multi_threading")
     assert prepare(source, tmp_path / "out", "--num_shards", "7", *threads) == 0
-    assert digest(tmp_path / "out") == digest(prepared)
+    assert file_digests(tmp_path / "out") == file_digests(prepared)
 
 
 # 3. Everything is accounted for
@@ -278,11 +278,11 @@ def test_promise_4_killed_run_leaves_no_dataset(tmp_path, sent, code):
 @pytest.mark.slow
 def test_promise_4_overwrite_replaces_the_dataset_only_on_success(source, tmp_path, capsys):
     assert prepare(source, tmp_path / "out") == 0
-    before = digest(tmp_path / "out")
+    before = file_digests(tmp_path / "out")
     write_class_folders(tmp_path / "in", {"ant": 5, "bee": 5})
     (tmp_path / "in/bee/bad.jpg").write_bytes(b"no image")
     assert prepare(tmp_path / "in", tmp_path / "out", "--overwrite") == 2
-    assert digest(tmp_path / "out") == before
+    assert file_digests(tmp_path / "out") == before
     assert prepare(tmp_path / "in", tmp_path / "out", "--overwrite", "--restart", "--max_bad_fraction=0.5", "--splits=train=1") == 0
     assert dataset_format.read_manifest(tmp_path / "out").num_inputs == 11
     assert names_in(tmp_path) == ["in", "out"]

@@ -73,7 +73,7 @@ def pairs(tmp_path_factory) -> tf_input.PreparedDataset:
     return tf_input.open(prepare(write_pairs(root / "in"), root / "out", *OPTIONS))
 
 
-def stored(data: tf_input.PreparedDataset) -> dict[str, dict[str, Any]]:
+def stored_values(data: tf_input.PreparedDataset) -> dict[str, dict[str, Any]]:
     """Returns the single value of each feature of each example, by key, without tf_input."""
     actual = {}
     for record in tf.data.TFRecordDataset(sorted(map(str, pathlib.Path(data.directory).glob("*.tfrecord-*")))).as_numpy_iterator():
@@ -86,7 +86,7 @@ def stored(data: tf_input.PreparedDataset) -> dict[str, dict[str, Any]]:
 @pytest.mark.slow(1.5)
 def test_second_image_is_stored_like_the_first(pairs):
     rights = right_files()
-    actual = stored(pairs)
+    actual = stored_values(pairs)
     assert len(actual) == NUM
     for index, (height, width) in enumerate(SIZES):
         values, checked = actual[f"left/{index}.png"], check_image(rights[index], "strict")
@@ -106,7 +106,7 @@ def test_second_image_is_stored_like_the_first(pairs):
 
 def test_all_images_are_resized_and_converted(tmp_path):
     options = (*OPTIONS, "--image_size=short=16", "--image_format=jpeg:90")
-    for values in stored(tf_input.open(prepare(write_pairs(tmp_path / "in"), tmp_path / "out", *options))).values():
+    for values in stored_values(tf_input.open(prepare(write_pairs(tmp_path / "in"), tmp_path / "out", *options))).values():
         for name, (height, width) in {"image": (values["height"], values["width"]), "right": (values["right/height"], values["right/width"])}.items():
             assert min(height, width) == 16 and values[name].startswith(b"\xff\xd8\xff")
             assert tf.io.decode_jpeg(values[name]).shape == (height, width, 3)
@@ -130,7 +130,7 @@ def test_bad_second_image_makes_the_example_a_dead_letter(tmp_path, capsys):
     assert (missing["stage"], missing["reason"], missing["message"]) == ("read", "unreadable", "right/5: No such file or directory")
     assert main([*command[:4], str(tmp_path / "fresh"), *command[5:], "--max_bad_fraction=0.5"]) == 0
     assert digest(tmp_path / "out") == digest(tmp_path / "fresh")
-    assert len(stored(tf_input.open(tmp_path / "out"))) == NUM - 4
+    assert len(stored_values(tf_input.open(tmp_path / "out"))) == NUM - 4
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_unchecked_second_image_has_no_stored_size(tmp_path):
     """An empty file is a dead letter even without checks."""
     table = write_pairs(tmp_path / "in", {7: b""})
     data = tf_input.open(prepare(table, tmp_path / "out", *OPTIONS, "--check=none", "--max_bad_fraction=0.1"))
-    assert "right/height" not in data.features and len(stored(data)) == NUM - 1
+    assert "right/height" not in data.features and len(stored_values(data)) == NUM - 1
     x, _ = next(iter(data.batches("train", batch_size=4, inputs=BOTH, image_size={"image": 24, "right": (8, 12)}, augment=True, seed=0)))
     assert (x["image"].shape, x["right"].shape) == ((4, 24, 24, 3), (4, 8, 12, 3))
 
@@ -152,7 +152,7 @@ def test_key_of_several_columns_allows_repeated_images(tmp_path, capsys):
     assert main(["prepare", "--input", str(table), "--output", str(tmp_path / "out"), *command]) == 2
     assert "--key_column=a,b " in capsys.readouterr().err
     data = tf_input.open(prepare(table, tmp_path / "out", *command, "--key_column=a,b"))
-    assert set(stored(data)) == {f"{row['a']}|{row['b']}" for row in rows}
+    assert set(stored_values(data)) == {f"{row['a']}|{row['b']}" for row in rows}
     assert """batch_size=128, inputs=('image', 'b'))""" in capsys.readouterr().out
 
 
@@ -167,7 +167,7 @@ def test_estimate_counts_all_images(tmp_path, capsys):
 @pytest.mark.parametrize("fit", ["crop", "pad"])
 def test_each_image_has_its_own_size(pairs, fit):
     sizes = {"image": (24, 20), "right": 16}
-    expected = stored(pairs)
+    expected = stored_values(pairs)
     options = {"inputs": (*BOTH, "key"), "image_size": sizes, "fit": fit}
     for x, _ in pairs.batches("test", batch_size=5, **options):
         for location, key in enumerate(x["key"].numpy()):

@@ -79,7 +79,7 @@ def test_tensors_pass_through_tensorflow_transform(made, tmp_path, capsys):
     (tmp_path / "my.py").write_text(MODULE)
     out = str(made / "out")
     assert main(["analyze", out]) == 2
-    assert "'image' is tensor of float32. Pass --preprocessing_module" in capsys.readouterr().err
+    assert "'image'" in (error := capsys.readouterr().err) and "--preprocessing_module" in error
     assert main(["analyze", out, f"--preprocessing_module={tmp_path / 'my.py'}"]) == 0
     data, arrays = tf_input.open(out), np.load(made / "a.npz")
     x, _ = next(iter(data.batches("train", batch_size=NUM, inputs=("image", "heat"), transform=True, shuffle=False)))

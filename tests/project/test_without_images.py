@@ -56,13 +56,13 @@ def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> pathli
     return output
 
 
-def contents(directory: pathlib.Path) -> dict[str, str]:
+def file_digests(directory: pathlib.Path) -> dict[str, str]:
     """Returns the SHA-256 of every file of a dataset except run.json."""
     files = (path for path in sorted(directory.rglob("*")) if path.is_file() and path.name != RUN)
     return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def stored(directory: pathlib.Path, split: str) -> list[dict[str, list[Any]]]:
+def stored_examples(directory: pathlib.Path, split: str) -> list[dict[str, list[Any]]]:
     """Returns the examples of a split in the order of the shards, read with TensorFlow instead of tf_input."""
     actual = []
     for record in tf.data.TFRecordDataset(sorted(map(str, directory.glob(f"*-{split}.tfrecord-*")))).as_numpy_iterator():
@@ -86,7 +86,7 @@ def test_rows_are_stored_and_shuffled_like_images(rows, table):
     assert set(manifest.features) == {"height", "ids", "key", "label", "n", "weight", "words"}
     all_keys = set()
     for split in manifest.splits:
-        actual = stored(rows, split)
+        actual = stored_examples(rows, split)
         keys = [item["key"][0].decode() for item in actual]
         assert keys == sorted(keys, key=lambda key: shuffle_key(0, key.encode())), "the order of shuffle keys"
         for key, element in zip(keys, actual):
@@ -131,7 +131,7 @@ def test_tensorflow_datasets_opens_rows_as_supervised_pairs(rows):
 
     builder = tfds.builder_from_directory(str(rows))
     actual = {item["key"].decode(): item for item in tfds.as_numpy(builder.as_dataset(split="train"))}
-    for entry in stored(rows, "train"):
+    for entry in stored_examples(rows, "train"):
         other = actual[entry["key"][0].decode()]
         assert other["ids"].tolist() == entry["ids"] and other["words"].tolist() == entry["words"] and other["height"] == np.float32(entry["height"][0])
     x, y = next(iter(builder.as_dataset(split="train", as_supervised=True)))
@@ -143,22 +143,22 @@ def test_prism_and_local_runner_give_the_same_bytes(rows, table, tmp_path):
     engines = pytest.importorskip("engines")
     prism = ("--runner=PrismRunner", f"--prism_location={engines.prism()}", "--environment_type=LOOPBACK")
     other = prepare(table, tmp_path / "rows", *FEATURES, "--num_shards=train=3,validation=1", *prism)
-    assert contents(other) == contents(rows)
+    assert file_digests(other) == file_digests(rows)
 
 
 @pytest.mark.slow
 def test_repair_restores_rows_and_reports_changed_values(tmp_path, capsys):
     table = write_rows(tmp_path / "source/rows.csv")
     output = prepare(table, tmp_path / "out", *FEATURES)
-    before, shard = contents(output), read_manifest(output).splits["validation"][0]
+    before, shard = file_digests(output), read_manifest(output).splits["validation"][0]
     assert main(["verify", str(output)]) == 0
     for name in (shard.index, shard.name, shard.catalog):
         data = bytearray((output / name).read_bytes())
         data[len(data) // 2] ^= 4
         (output / name).write_bytes(data)
         assert main(["repair", str(output)]) == 0, name
-        assert contents(output) == before, name
-    key = stored(output, "validation")[0]["key"][0].decode()
+        assert file_digests(output) == before, name
+    key = stored_examples(output, "validation")[0]["key"][0].decode()
     lines = table.read_text().split("\n")
     line = int(key.partition(":")[2]) - 1
     lines[line] = lines[line].replace(lines[line].partition(",")[0], "77.5", 1)
@@ -190,7 +190,7 @@ def test_bad_cells_are_dead_letters_and_too_many_fail_the_run(tmp_path, capsys):
     letters = [json.loads(line) for line in (output / "dead_letters.jsonl").read_text().splitlines()]
     assert [letter["path"] for letter in letters] == ["rows.csv:3", "rows.csv:5"]
     assert letters[0]["message"] .startswith("column 'a' has 'nan'")
-    assert [entry["a"] for entry in sorted(stored(output, "train"), key=lambda item: item["a"])] == [[1], [2], [3], [4], [5], [6]]
+    assert [entry["a"] for entry in sorted(stored_examples(output, "train"), key=lambda item: item["a"])] == [[1], [2], [3], [4], [5], [6]]
 
 
 def vectors() -> np.ndarray:
@@ -287,7 +287,7 @@ def test_source_supports_examples_without_images(name, tmp_path, capsys):
     assert "image" not in manifest.features and manifest.num_inputs == (120 if name == "npz" else 60)
     first_line = 2 if name == "headerless" else 0
     for split in manifest.splits:
-        for entry in stored(output, split):
+        for entry in stored_examples(output, split):
             index = int(entry["key"][0].decode().replace("#", ":").rpartition(":")[2]) - first_line
             assert fits(entry, index), (name, index)
             assert manifest.label_names[entry["label"][0]] == str(index % 2), (name, index)
@@ -295,7 +295,7 @@ def test_source_supports_examples_without_images(name, tmp_path, capsys):
         return
     # A prepared dataset is a source, too
     again = prepare(output, tmp_path / "again", "--splits=train=1", "--split_folders=no")
-    assert sorted(map(str, stored(again, "train"))) == sorted(str(item) for split in manifest.splits for item in stored(output, split))
+    assert sorted(map(str, stored_examples(again, "train"))) == sorted(str(item) for split in manifest.splits for item in stored_examples(output, split))
 
 
 def test_text_lines_are_examples(tmp_path, capsys):
@@ -313,7 +313,7 @@ def test_text_lines_are_examples(tmp_path, capsys):
     ):
         assert main(["prepare", "--input", str(source), "--output", str(tmp_path / "x"), *options[:-1], option]) == 2
         assert message in capsys.readouterr().err
-    actual = {element["key"][0].decode(): (element["text"][0].decode(), read_manifest(output).label_names[element["label"][0]]) for element in stored(output, "train")}
+    actual = {element["key"][0].decode(): (element["text"][0].decode(), read_manifest(output).label_names[element["label"][0]]) for element in stored_examples(output, "train")}
     assert actual == {
         "poems.txt:3": (" first  line ", "poems"),
         "poems.txt:6": ("the last", "poems"),
@@ -450,10 +450,10 @@ def test_long_texts_are_stored_only_in_records(tmp_path, capsys):
     for where in ("body == 'text 1'", lambda columns: columns["body"] == "text 1"):
         with pytest.raises(ValueError, match="where=.*'body' .*catalog.* 1,024 bytes; the catalog has key, "):
             data.batches("train", batch_size=4, where=where)
-    before = contents(tmp_path / "out")
+    before = file_digests(tmp_path / "out")
     corrupt = sorted((tmp_path / "out").glob("*.tfrecord-*"))[0]
     corrupt.write_bytes(corrupt.read_bytes()[:-9])
     next((tmp_path / "out/catalog").iterdir()).unlink()
     assert main(["verify", str(tmp_path / "out")]) != 0
     assert main(["repair", str(tmp_path / "out")]) == 0 == main(["verify", str(tmp_path / "out")])
-    assert contents(tmp_path / "out") == before
+    assert file_digests(tmp_path / "out") == before

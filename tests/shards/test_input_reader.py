@@ -66,7 +66,7 @@ class Inputs:
 
 
 @pytest.fixture
-def good(tmp_path: pathlib.Path) -> Inputs:
+def valid_inputs(tmp_path: pathlib.Path) -> Inputs:
     return Inputs(tmp_path, GOOD)
 
 
@@ -113,12 +113,12 @@ def test_raw_pixels_become_an_image_or_stay_raw_pixels(tmp_path):
 # Dead letters
 
 
-def become_folder(path: pathlib.Path) -> None:
+def replace_by_folder(path: pathlib.Path) -> None:
     path.unlink()
     path.mkdir()
 
 
-def become_link(path: pathlib.Path) -> None:
+def replace_by_link(path: pathlib.Path) -> None:
     path.unlink()
     path.symlink_to("nowhere")
 
@@ -126,8 +126,8 @@ def become_link(path: pathlib.Path) -> None:
 BAD = [
     # case, change of the file, stage, reason, part of the message
     ("missing", pathlib.Path.unlink, "read", "unreadable", "No such file or directory"),
-    ("a folder", become_folder, "read", "unreadable", "directory"),
-    ("a broken link", become_link, "read", "unreadable", "No such file or directory"),
+    ("a folder", replace_by_folder, "read", "unreadable", "directory"),
+    ("a broken link", replace_by_link, "read", "unreadable", "No such file or directory"),
     ("huge", lambda path: os.truncate(path, MAX_FILE_BYTES + 1), "read", "unreadable", f"{MAX_FILE_BYTES + 1} bytes"),
     ("empty", lambda path: os.truncate(path, 0), "check", "bad_image", "0 bytes"),
     ("truncated", lambda path: os.truncate(path, 300), "check", "bad_image", "JPEG"),
@@ -190,13 +190,13 @@ def test_without_check_only_empty_files_are_rejected(tmp_path):
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT])
-def test_disk_error_fails_the_run(good, monkeypatch, code):
+def test_disk_error_fails_the_run(valid_inputs, monkeypatch, code):
     def fail(path: str) -> bytes:
         raise OSError(code, os.strerror(code), path)
 
-    monkeypatch.setattr(good.files, "read", fail)
+    monkeypatch.setattr(valid_inputs.files, "read", fail)
     with pytest.raises(RunError, match=f"cat/large.jpg.*{os.strerror(code)}"):
-        good.read("cat/large.jpg")
+        valid_inputs.read("cat/large.jpg")
 
 
 def test_spool_error_fails_the_run(tmp_path):
@@ -206,32 +206,32 @@ def test_spool_error_fails_the_run(tmp_path):
     where = {"spool": spool.spool, "offset": 0}
     with pytest.raises(RunError, match=f"cat/x.tar.gz: the spool has only {len(jpeg(1))} of "):
         inputs.read("cat/x.tar.gz", num_bytes=len(jpeg(1)) + 1, **where)
-    with pytest.raises(RunError, match="cat/x.tar.gz: the spool could not be read: No such file"):
+    with pytest.raises(RunError, match="cat/x.tar.gz: .*No such file"):
         inputs.read("cat/x.tar.gz", num_bytes=1, spool=spool.spool + 1, offset=0)
 
 
-def test_programming_error_is_not_a_dead_letter(good, monkeypatch):
+def test_programming_error_is_not_a_dead_letter(valid_inputs, monkeypatch):
     def fail(*args: Any, **options: Any) -> None:
         raise TypeError("a bug")
 
     monkeypatch.setattr(input_reader, "check_image", fail)
     with pytest.raises(TypeError, match="a bug"):
-        good.read("cat/large.jpg")
+        valid_inputs.read("cat/large.jpg")
 
 
 @pytest.mark.parametrize("at_most", [1, 1000])
-def test_short_reads_are_completed(good, monkeypatch, at_most):
+def test_short_reads_are_completed(valid_inputs, monkeypatch, at_most):
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda descriptor, num_bytes, offset: pread(descriptor, min(num_bytes, at_most), offset))
     for path in ("bird/small.jpg", "cat/small.png"):
-        assert good.read(path).data == GOOD[path]
-    assert good.read("cat/large.jpg", offset=0, num_bytes=len(GOOD["cat/large.jpg"])).data == GOOD["cat/large.jpg"]
+        assert valid_inputs.read(path).data == GOOD[path]
+    assert valid_inputs.read("cat/large.jpg", offset=0, num_bytes=len(GOOD["cat/large.jpg"])).data == GOOD["cat/large.jpg"]
 
 
 # Slow storage
 
 
-def test_storage_is_slow_if_nearly_all_reads_wait(good, monkeypatch):
+def test_storage_is_slow_if_nearly_all_reads_wait(valid_inputs, monkeypatch):
     seconds: Iterator[float] = iter(())
     monkeypatch.setattr(input_reader.time, "perf_counter", lambda: next(seconds))
 
@@ -240,8 +240,8 @@ def test_storage_is_slow_if_nearly_all_reads_wait(good, monkeypatch):
         actual = []
         for wait in waits:
             seconds = iter((0.0, wait))
-            good.read("cat/small.png")
-            actual.append(good.reader.is_slow())
+            valid_inputs.read("cat/small.png")
+            actual.append(valid_inputs.reader.is_slow())
         return actual
 
     assert read(*[0.00001] * 20) == [False] * 20
@@ -290,11 +290,11 @@ def test_reads_from_slow_storage_are_concurrent_and_in_order(tmp_path):
 # Sampled pixels
 
 
-def test_only_sampled_images_return_pixel_sums(good):
+def test_only_sampled_images_return_pixel_sums(valid_inputs):
     for path, data in GOOD.items():
         expected = PixelSums.of(check_image(data, "strict", full_scale=True).pixels)
-        assert good.read(path, is_sampled=True).pixels == expected, path
-        assert good.read(path).pixels is None, path
+        assert valid_inputs.read(path, is_sampled=True).pixels == expected, path
+        assert valid_inputs.read(path).pixels is None, path
 
 
 def test_sampled_pixels_are_released(tmp_path):

@@ -210,7 +210,7 @@ def record_results(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     yield results
 
 
-class Shuffled(NamedTuple):
+class BufferedBytes(NamedTuple):
     """Bytes in the local runner: in PCollections between stages, in GroupByKeys and in side inputs."""
 
     between: list[int]
@@ -219,10 +219,10 @@ class Shuffled(NamedTuple):
 
 
 @pytest.fixture
-def shuffled(monkeypatch) -> Shuffled:
+def buffered_bytes(monkeypatch) -> BufferedBytes:
     from apache_beam.runners.portability.fn_api_runner import execution
 
-    counts = Shuffled([], [], [])
+    counts = BufferedBytes([], [], [])
     buffers = (execution.ListBuffer, execution.GroupingBuffer, execution.WindowGroupingBuffer)
     for buffer, sizes in zip(buffers, counts):
 
@@ -260,10 +260,10 @@ def element_counts(infos: Any) -> dict[str, int]:
 
 
 @pytest.mark.slow
-def test_traffic_through_the_local_runner_is_small(tmp_path, monkeypatch, shuffled):
+def test_traffic_through_the_local_runner_is_small(tmp_path, monkeypatch, buffered_bytes):
     side_input_bytes, moved_bytes = {}, {}
     for num in NUM_RECORDS:
-        for sizes in shuffled:
+        for sizes in buffered_bytes:
             sizes.clear()
         with record_results(monkeypatch) as results:
             prepare_records(tmp_path, num)
@@ -271,8 +271,8 @@ def test_traffic_through_the_local_runner_is_small(tmp_path, monkeypatch, shuffl
         counts = element_counts(infos)
         assert len(counts) > 20 and max(counts.values()) >= 16, counts
         assert max(counts.values()) <= 0.02 * num, counts
-        side_input_bytes[num] = sum(shuffled.side_inputs)
-        moved_bytes[num] = sum(shuffled.between) + sum(shuffled.grouped)
+        side_input_bytes[num] = sum(buffered_bytes.side_inputs)
+        moved_bytes[num] = sum(buffered_bytes.between) + sum(buffered_bytes.grouped)
     few, many = NUM_RECORDS
     assert 0 < moved_bytes[many] <= MAX_BYTES, moved_bytes
     assert moved_bytes[many] - moved_bytes[few] <= MAX_BYTES_OF_IMAGE * (many - few), moved_bytes

@@ -339,7 +339,7 @@ def test_shard_that_cannot_be_written_is_missing(tmp_path, monkeypatch, target, 
     if target == "shards.shard_files._copy" and num_parts == 1:
         run.write(num_parts)  # a single part is not copied
         return
-    with pytest.raises(RunError, match="shard train-00000-of-00001 could not be written: No space left on device"):
+    with pytest.raises(RunError, match="train-00000-of-00001 .*No space left"):
         run.write(num_parts)
     assert not [name for name in run.files() if not name.startswith(".")], "only hidden parts may remain"
     monkeypatch.undo()

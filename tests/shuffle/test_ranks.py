@@ -50,7 +50,7 @@ def make_references(keys: Sequence[bytes], seed: int, shift: int = 0) -> Referen
     return References(rows, ("train",), (), BinaryColumn.of(keys), BinaryColumn.of([b"path/" + key for key in keys]), *[nothing] * 5)
 
 
-def cut(references: References, bounds: Sequence[int]) -> list[References]:
+def split_at(references: References, bounds: Sequence[int]) -> list[References]:
     """Splits references into batches at `bounds`. Batches may be empty."""
     edges = [0, *sorted(min(bound, len(references)) for bound in bounds), len(references)]
     return [references.slice(begin, end) for begin, end in itertools.pairwise(edges)]
@@ -183,7 +183,7 @@ def test_routing_by_blocks_gives_the_exact_global_order(
     keys = [f"class {index % 7}/{index}.jpg".encode() for index in range(num_keys)]
     random.shuffle(keys)
     num_shards = min(shards, num_keys)
-    batches = [batch for batch in cut(make_references(keys, seed, shift), bounds) if len(batch)]
+    batches = [batch for batch in split_at(make_references(keys, seed, shift), bounds) if len(batch)]
     config = make_run_config(tmp_path_factory.mktemp("run"), seed=seed)
     with mock.patch("beam_pipelines.elements.references.PIECE_REFERENCES", 7), mock.patch("beam_pipelines.elements.reference_runs.PIECE_REFERENCES", 7):
         planned, _, _ = plan_without_beam(batches, {"train": num_shards}, config, block_references=block_references)
@@ -198,7 +198,7 @@ def test_routing_by_blocks_gives_the_exact_global_order(
 def test_many_batches_and_shards_give_the_exact_global_order(tmp_path):
     # Most buckets have at most one key, there are more shards than blocks, and shards end inside a block.
     keys = [f"{index}.jpg".encode() for index in range(20_000)]
-    batches = cut(make_references(keys, seed=3), range(1_111, 20_000, 1_111))
+    batches = split_at(make_references(keys, seed=3), range(1_111, 20_000, 1_111))
     config = make_run_config(tmp_path, seed=3)
     planned, _, plan = plan_without_beam(batches, {"train": 777}, config, block_references=400)
     written = [read_planned_shard(config, shard) for shard in planned]

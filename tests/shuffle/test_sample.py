@@ -126,7 +126,7 @@ def test_worker_processes_check_the_sample_with_the_same_result(tmp_path):
 
 
 def test_empty_split_is_rejected(tmp_path):
-    with pytest.raises(UserError, match="split 'validation' would be empty: none of 3 examples"):
+    with pytest.raises(UserError, match="'validation' .* 3 examples"):
         ListedInput(tmp_path, class_folder(3, 0), splits=None).check()
 
 

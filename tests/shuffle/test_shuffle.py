@@ -213,7 +213,7 @@ EXPECTED_RUN = expected_run_length([300] * NUM_LABELS)
 
 
 def is_shuffled(keys: list[str]) -> bool:
-    """Returns true if the mean run length is within a tenth of the expected value of a random permutation."""
+    """Returns whether the mean run length is within a tenth of the expected value of a random permutation."""
     assert sorted(keys) == sorted(KEYS)
     return abs(mean_run_length(keys) / EXPECTED_RUN - 1) < 0.1
 
@@ -239,5 +239,5 @@ def beam_random_keys(root: beam.Pipeline) -> beam.PCollection:
 
 @pytest.mark.parametrize("beam_shuffle", [beam_reshuffle, beam_random_keys])
 def test_shuffles_of_beam_are_not_random_permutations(beam_shuffle):
-    """The project has its own shuffle for this reason. A failure shows that Beam has a random shuffle."""
+    """The project has its own shuffle because shuffles of Beam are not random. This test fails if that changes."""
     assert not is_shuffled(run(beam_shuffle)), mean_run_length(run(beam_shuffle))
