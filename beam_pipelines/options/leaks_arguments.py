@@ -62,10 +62,9 @@ def add_duplicate_distance(parser: argparse.ArgumentParser) -> None:
         "--duplicate_distance",
         type=int,
         metavar="BITS",
-        help="Largest number of bits, from 0 to "
-        f"{MAX_DUPLICATE_DISTANCE}, in which the perceptual hashes of two near-duplicates can differ. Only the 64 bits "
-        "for the lowest frequencies of the images are counted. Of the other 192 bits, a third can always differ. "
-        f"Default: {MAX_DUPLICATE_DISTANCE}.",
+        help=f"Largest number of bits, from 0 to {MAX_DUPLICATE_DISTANCE}, in which the perceptual hashes of two "
+        "near-duplicates can differ. Only the 64 bits for the lowest frequencies of the images are counted. Up to a third "
+        f"of the other 192 bits may differ in addition. Default: {MAX_DUPLICATE_DISTANCE}.",
     )
 
 

@@ -12,8 +12,8 @@ examples:
   recordmill verify out/flowers
   recordmill verify gs://data/flowers --quick --json
 
-The exit code is 0 if the dataset is intact, and 1 if it is corrupt. For each
-problem, the output names the file, the record, the byte and the reason.
+The exit code is 0 if the dataset is intact, and 1 if it is corrupt. For each problem, the output names the file, the
+record, the byte and the reason.
 """
 
 
