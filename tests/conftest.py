@@ -30,7 +30,7 @@ os.environ["LANGUAGE"] = "C"  # argparse would search for a translation of each 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # idle OpenBLAS threads would busy-wait
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # oneDNN searches all kernels for each node of a graph
 
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # programs that tests start would inherit it
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # programs that tests start would inherit the ignored signal
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 pytest.register_assert_rewrite(*(path.stem for path in pathlib.Path(__file__).parent.glob("*.py")))

@@ -33,7 +33,6 @@ ROOT = pathlib.Path(__file__).parent.parent
 FLINK = ROOT / "deploy" / "flink"
 
 # Options that shorten the start of Java programs.
-# the classes of well-known libraries.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 
 # Prevents Beam from running `pip freeze` for each submission, which takes half a second.
@@ -169,7 +168,7 @@ def processes_of(folder: pathlib.Path) -> list[str]:
 def _load(path: pathlib.Path, name: str) -> ModuleType:
     """Imports a file under a unique module name, because folders of `deploy` have modules of the same name."""
     if name not in sys.modules:
-        sys.path.insert(0, str(path.parent))  # for imports from its own folder
+        sys.path.insert(0, str(path.parent))  # the file imports modules of its own folder
         try:
             spec = importlib.util.spec_from_file_location(name, path)
             module = importlib.util.module_from_spec(spec)

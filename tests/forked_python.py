@@ -38,7 +38,7 @@ SHARED = "RECORDMILL_FORKER"
 _COMMAND_LINE_BYTES = 1000
 _MAX_MESSAGE_BYTES = 1 << 20
 _MAX_WAITING = 100
-_MAX_FILES = 16  # per program when it starts
+_MAX_FILES = 16  # open files of a new program
 
 
 class ForkedPython:
@@ -177,7 +177,7 @@ def _open_files() -> list[int]:
     """Returns all open file descriptors in ascending order, because `multiprocessing` passes on their numbers."""
     with os.scandir("/proc/self/fd") as actual:
         listed = sorted(int(item.name) for item in actual)
-    return [entry for entry in listed if os.path.exists(f"/proc/self/fd/{entry}")]  # without the one of the listing
+    return [entry for entry in listed if os.path.exists(f"/proc/self/fd/{entry}")]  # without the descriptor of the listing
 
 
 def _ask(address: bytes, asked: dict, given: Sequence[int], numbers: Sequence[int] | None = None) -> socket.socket:
@@ -236,7 +236,7 @@ def _answer(listening: socket.socket) -> None:
             if process_id == 0:
                 asked.close()
                 _become(json.loads(data), given)
-                return  # returns from `_answer`, so that the process ends
+                return  # the process ends
             for descriptor in given:
                 os.close(descriptor)
             asked.send(array.array("q", [process_id]))
@@ -289,7 +289,7 @@ def _become(asked: dict, given: list[int]) -> None:
     """Runs a program in this process as the interpreter would."""
     assert len(given) == len(asked["numbers"]), f"{len(asked['numbers'])} files; expected at most {_MAX_FILES}"
     above = max([*given, *asked["numbers"]]) + 1
-    kept = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in given]  # so that none is overwritten
+    kept = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in given]  # above all numbers in use
     for descriptor in given:
         os.close(descriptor)
     for descriptor, number in zip(kept, asked["numbers"]):

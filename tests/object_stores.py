@@ -326,7 +326,7 @@ def _serve_gcs() -> None:
     from gcp_storage_emulator.handlers import objects
     from gcp_storage_emulator.storage import Storage
 
-    Storage._write_config_to_file = lambda self: None  # would write all metadata for each object
+    Storage._write_config_to_file = lambda self: None  # the emulator would write all metadata for each object
     incomplete = objects._resumable_incomplete
 
     def report_received_bytes(response, storage, upload_id, fallback_end=0):
@@ -360,7 +360,7 @@ def _serve_gcs() -> None:
         try:
             return storage.get_file_obj(bucket, name)["generation"]
         except NotFound:
-            return "0"  # like the real store
+            return "0"  # generation of missing objects in the real store
 
     def insert_on_condition(request, response, storage, *arguments, **options):
         if wanted := request.query.get("ifGenerationMatch"):

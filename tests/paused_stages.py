@@ -108,7 +108,7 @@ def install() -> None:
 
 
 if __name__ == "__main__":
-    import apache_beam as beam  # F401, because the command imports it later
+    import apache_beam as beam  # noqa: F401
 
     from beam_pipelines.__main__ import run as run_command
 

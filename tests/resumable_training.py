@@ -41,7 +41,7 @@ def make_model(log: pathlib.Path) -> LoggedModel:
         keras.layers.Rescaling(1 / 255),
         keras.layers.AveragePooling2D(4),
         keras.layers.Flatten(),
-        keras.layers.BatchNormalization(center=False, scale=False),  # has only moving averages
+        keras.layers.BatchNormalization(center=False, scale=False),  # has no trainable parameters
         keras.layers.Dropout(0.5),
         keras.layers.Dense(3, activation="softmax"),
     ]

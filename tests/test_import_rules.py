@@ -112,7 +112,7 @@ def packages_loaded_by(statement: str, *first: str) -> set[str]:
 def test_packages_import_only_lower_packages():
     for name, path in modules().items():
         package = name.partition(".")[0]
-        if name == "tf_input":  # its public names are imported from all packages
+        if name == "tf_input":  # imports public names from all packages
             continue
         allowed = {package_of(name), "base", *IMPORTS[package][package_of(name)].split()}
         packages = {package_of(other): other for other in imports_of(path) if other.startswith(f"{package}.")}
@@ -137,7 +137,7 @@ def test_reader_does_not_import_writer_and_writer_only_shared_modules():
         others = imports_of(path)
         if name.startswith("tf_input"):
             assert not [other for other in others if other.startswith(("beam_pipelines", "apache_beam"))], name
-        elif package_of(name) != "transform":  # which decodes images with the reader
+        elif package_of(name) != "transform":  # `transform` decodes images with the reader
             allowed = {*SHARED, *(READER_COMMANDS if name.endswith("__main__") else [])}
             assert {other for other in others if other.startswith("tf_input")} <= allowed, name
 

@@ -71,7 +71,7 @@ def last_user(instructions) -> str:
 def test_image_does_not_run_as_root(name):
     folder, target, _ = images.IMAGES[name]
     user = last_user(dockerfiles.stages(DOCKERFILES[folder])[target])
-    if name == "dataflow":  # its Dockerfile explains why
+    if name == "dataflow":  # the Dockerfile explains this exception
         assert user == "0:0"
     else:
         assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user), "Kubernetes needs numbers instead of names"

@@ -49,7 +49,7 @@ def pods(folder: pathlib.Path) -> Iterator[Pods]:
         kind, name, spec = document["kind"], document["metadata"]["name"], document.get("spec", {})
         if kind == "FlinkDeployment":
             for part in ("jobManager", "taskManager"):
-                labels = {"app": name, "component": part.lower()}  # as the operator sets them
+                labels = {"app": name, "component": part.lower()}  # labels that the operator sets
                 yield Pods(document, f"{name}/{part}", labels, {**spec[part]["podTemplate"]["spec"], "serviceAccountName": spec["serviceAccount"]})
         if kind in ("Deployment", "StatefulSet", "Job", "CronJob"):
             template = (spec["jobTemplate"]["spec"] if kind == "CronJob" else spec)["template"]
@@ -117,7 +117,7 @@ def test_each_container_has_its_own_scratch_directory(folder):
 def test_each_container_declares_its_resources(folder):
     for pod in pods(folder):
         for container in pod.spec["containers"]:
-            if container["name"] == "flink-main-container":  # its resources are a field of the operator
+            if container["name"] == "flink-main-container":  # the operator has a field for Flink's resources
                 part = pod.owner["spec"][pod.name.partition("/")[2]]
                 assert {"cpu", "memory", "ephemeralStorage"} == set(part["resource"])
                 continue

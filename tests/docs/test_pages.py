@@ -213,7 +213,7 @@ def test_links_of_the_site_work(site):
             target = target / "index.html" if target.is_dir() else target
             assert target.exists(), f"{path.relative_to(site)}: {link}"
             assert target not in pages or url.fragment in pages[target].anchors, f"{path.relative_to(site)}: {link}"
-        assert not [item for item in page.loaded if item.startswith(("http", "//"))], path  # no other server
+        assert not [item for item in page.loaded if item.startswith(("http", "//"))], path  # no files of other servers
 
 
 @pytest.mark.slow

@@ -105,7 +105,7 @@ def error_of(future: Future) -> BaseException | None:
     return future.exception(TIMEOUT)
 
 
-# Answers
+# Results
 
 
 def test_result_is_returned_unchanged(pool):

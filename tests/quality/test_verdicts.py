@@ -147,7 +147,7 @@ def test_prepared_order_is_never_called_unshuffled(max_permuted: int, monkeypatc
             actual = assess(LabelOrder(labels, shards, source), seed)
             assert actual.verdict in ("shuffled", "cannot tell"), (seed, kind, actual)
             p_values += [actual.p_value] if actual.p_value is not None else []
-    assert len(p_values) > 40 and (max_permuted == 0 or np.mean(np.array(p_values) <= 0.1) < 0.25), "p-values are those of chance"
+    assert len(p_values) > 40 and (max_permuted == 0 or np.mean(np.array(p_values) <= 0.1) < 0.25), "the p-values are not those of random orders"
     assert assess(LabelOrder(np.arange(num) * 10 // num, shards)).verdict == "not shuffled" and SIGNIFICANCE == 0.001
 
 

@@ -693,7 +693,7 @@ def test_quiet_command_output_opens_in_tft_and_survives_a_failed_run(tmp_path, c
     environment["PYTHONPATH"] = str(ROOT)
     run = subprocess.run([sys.executable, "-c", COMMAND], env=environment, capture_output=True, text=True, cwd=tmp_path)
     assert (run.returncode, run.stderr) == (0, ""), run.stderr
-    assert "transform:  made/transform_fn" in run.stdout and run.stdout.endswith("\n3 (2, 1)\n"), "Keras stays what it is"
+    assert "transform:  made/transform_fn" in run.stdout and run.stdout.endswith("\n3 (2, 1)\n"), "the version of Keras must not change"
     check_moments(made, size)  # images of one size are not resized
     from beam_pipelines.transform.tft_modules import tft
 
