@@ -10,8 +10,7 @@ from prepared import mixed_images, uniform_images
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Dataset of images of different sizes, which are never cached in memory. `train` has 93 examples in four shards,
-    and `validation` has 17 examples in one shard."""
+    """Dataset of images of different sizes, with 93 training and 17 validation examples. It is never cached."""
     return tf_input.open(mixed_images(tmp_path_factory))
 
 

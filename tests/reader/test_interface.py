@@ -127,13 +127,16 @@ def test_config_can_be_combined_with_options(flowers, record_files):
         "config": (config, {}, config),
         "both": (config, {"batch_size": 4, "shuffle": True}, dataclasses.replace(config, batch_size=4, shuffle=True)),
     }
-    for case, (given, options, expected) in cases.items():
-        for data in (flowers.batches("train", given, **options), flowers.as_numpy("train", config=given, **options)):
+    for case, (config_argument, options, expected) in cases.items():
+        for data in (
+            flowers.batches("train", config_argument, **options),
+            flowers.as_numpy("train", config=config_argument, **options),
+        ):
             assert data.reading.config == dataclasses.replace(expected, hosts=data.reading.config.hosts), case
         for source in (flowers, record_files):
-            x, _ = source.example_spec("train", given, **options)
+            x, _ = source.example_spec("train", config_argument, **options)
             assert x.shape.as_list() == [None, *SIZE, 3], case
-        data = record_files.batches("train", given, **options)
+        data = record_files.batches("train", config_argument, **options)
         assert len(next(data.as_numpy_iterator())[0]) == expected.batch_size, case
     with pytest.raises(TypeError, match="^batch_size"):
         flowers.batches("train", image_size=SIZE)

@@ -30,8 +30,7 @@ COUNTS = {"photos": 93, "sketches": 40, "drawings": 7}
 
 
 def write_images(folder: pathlib.Path, name: str, extra: dict[Feature, Any] = {}, **options: Any) -> tf_input.PreparedDataset:
-    """Writes a dataset with the split `train`. Photos have several sizes, and other images have 24 x 32 pixels. A key
-    contains the names of dataset and class."""
+    """Writes a dataset with the split `train`. Keys contain the names of dataset and class."""
     classes, examples = CLASSES[name], []
     for index in range(COUNTS[name]):
         pixels = picture(index, None if name == "photos" else (24, 32))
@@ -162,10 +161,10 @@ def assert_same(actual: Any, expected: Any) -> None:
 def test_sequence_returns_the_same_batches_as_a_mixture(two_components, quick_spawn):
     mixture = tf_input.Mixture({**two_components, "sketches": (*two_components["sketches"], {"augment": False})})
     for options in ({"hosts": (2, 1), "augment": True}, {"use_multiprocessing": True, "memory_budget": 0, "inputs": "key"}):
-        given = {**OPTIONS, **options}
-        sequence = tf_input.Sequence(mixture, **given)
+        read_options = {**OPTIONS, **options}
+        sequence = tf_input.Sequence(mixture, **read_options)
         assert repr(sequence).startswith("<Sequence of <Mixture: ")
-        expected = list(mixture.batches(**{name: value for name, value in given.items() if name != "use_multiprocessing"}).as_numpy_iterator())
+        expected = list(mixture.batches(**{name: value for name, value in read_options.items() if name != "use_multiprocessing"}).as_numpy_iterator())
         assert len(sequence) == len(expected)
         for step in (5, 0, 8):
             assert_same(sequence[step], expected[step])
@@ -218,8 +217,7 @@ def test_resumed_training_reads_the_same_batches_and_has_equal_weights(two_compo
     assert_same(actual, expected)
     complete, interrupted = ((tmp_path / name / "log").read_text().splitlines() for name in ("complete", "interrupted"))
     assert (
-        before == complete[: len(before)]
-        and interrupted[len(before) :] == complete[9 + 4 :]
+        before == complete[: len(before)] and interrupted[len(before) :] == complete[9 + 4 :]
         and len(set(complete)) == 18
     )
 
@@ -260,19 +258,19 @@ def test_which_returns_the_examples_of_a_batch(two_components, tmp_path_factory)
     dataset = tf_input.open(mixed_images(tmp_path_factory))
     mixture = tf_input.Mixture({**two_components, "mixed": (dataset, "train", 0.5)}, stop="all")
     for options in ({}, {**READ, "shuffle": "exact", "inputs": "key"}, {**READ, "hosts": (4, 3), "inputs": "key"}):
-        given = {**OPTIONS, "targets": "label", **options}
-        data = mixture.batches(**given, keys=True)
+        read_options = {**OPTIONS, "targets": "label", **options}
+        data = mixture.batches(**read_options, keys=True)
         for epoch, step in ((1, 7), (3, len(data) - 1))[bool(options) :]:
             data.iterator_state.go_to(epoch, step)
             (_, labels, *_), keys = next(data.as_numpy_iterator())
-            actual = mixture.which(**given, epoch=epoch, step=step)
+            actual = mixture.which(**read_options, epoch=epoch, step=step)
             keys, labels = keys[keys != b""].astype(str).tolist(), labels[keys != b""].tolist()
             assert actual["key"].tolist() == keys and [*actual] == ["part", "key", "path", "label"], options
             for part, key, path, label, number in zip(*actual.values(), labels, strict=True):
                 assert (path, label) == ((key, mixture.class_names[number]) if part == "mixed" else (None, None))
                 assert part == "mixed" or key.startswith(part)
             if "hosts" in options:
-                assert set(keys) < set(mixture.which(**{**given, "hosts": None}, epoch=epoch, step=step)["key"])
+                assert set(keys) < set(mixture.which(**{**read_options, "hosts": None}, epoch=epoch, step=step)["key"])
     cases = {"step=999": {"step": 999}, "epoch=-1": {"epoch": -1}, "seed=None": {"seed": None}}
     for message, wrong in cases.items():
         with pytest.raises(ValueError, match=message):
@@ -465,9 +463,9 @@ def test_invalid_mixture_raises_one_line_error(datasets, two_components, tmp_pat
         ({"a": part}, {"hosts": (5, 0)}, "batch_size=12"),
     ]
     for parts, options, message in cases:
-        given = {"batch_size": 12, "image_size": SIZE, **options}
+        read_options = {"batch_size": 12, "image_size": SIZE, **options}
         with pytest.raises(ValueError, match=f"^{message}") as caught:
-            tf_input.mix(parts, **given)
+            tf_input.mix(parts, **read_options)
         assert "\n" not in str(caught.value), message
     with pytest.raises(TypeError, match="^batch_size"):
         tf_input.mix(two_components)

@@ -42,7 +42,7 @@ def test_predicts_each_example_once_in_shard_order(mixed, model, tmp_path):
     for name in ("p.parquet", "p.csv", "p.csv"):  # the second CSV file replaces the first one
         assert mixed.predict(model, "train", output=tmp_path / name, **OPTIONS) is None
     table = pandas.read_parquet(tmp_path / "p.parquet")
-    assert {name: [getattr(item, "tolist", lambda: item)() for item in table[name]] for name in table} == expected
+    assert {name: [getattr(value, "tolist", lambda: value)() for value in table[name]] for name in table} == expected
     table = pandas.read_csv(tmp_path / "p.csv")
     assert [*table] == ["key", "path", "label", "predicted", "output/0", "output/1", "output/2"]
     assert table[["key", "path", "label", "predicted"]].to_dict("list") == {name: values for name, values in expected.items() if name != "output"}
@@ -106,7 +106,7 @@ def test_single_score_for_two_classes_predicts_a_class(tmp_path, caplog):
         if loss is not None:
             model.compile("adam", loss)
         actual = dataset.predict(model, "test", **OPTIONS)
-        expected = None if limit is None else [("ant", "bee")[int(item > limit)] for item in actual["output"][:, 0]]
+        expected = None if limit is None else [("ant", "bee")[int(score > limit)] for score in actual["output"][:, 0]]
         assert actual.get("predicted", np.zeros(0)).tolist() == (expected or []), name
     assert "Compile" in caplog.text
     actual = dataset.predict(lambda x: np.full((len(x), 1), np.nan), "test", **OPTIONS)

@@ -168,9 +168,7 @@ def test_order_depends_on_split_augment_and_shuffle():
 def test_augment_option_is_converted_to_augmentation():
     augmentation = Augmentation(0.5)
     assert [ReadConfig(8, augment=augment).augmentation for augment in (False, True, augmentation)] == [
-        None,
-        Augmentation(),
-        augmentation,
+        None, Augmentation(), augmentation,
     ]
 
 

@@ -75,7 +75,7 @@ def test_every_iteration_has_cardinality_many_batches(uniform, options, caplog):
         assert repeated.iterator_state.next == divmod(start_step + 2 * count, 12)
     warned = [record.getMessage() for record in caplog.records if record.getMessage().startswith("start_step=5")]
     assert len(warned) == 2  # one warning for each of the two datasets
-    assert all("7 batches" in item and "epoch 1, step 0" in item and "start_epoch=1" in item for item in warned)
+    assert all(text in message for message in warned for text in ("7 batches", "epoch 1, step 0", "start_epoch=1"))
 
 
 @pytest.mark.slow
@@ -181,10 +181,7 @@ def read_with_python_zip(data: tf.data.Dataset) -> None:
 @pytest.mark.parametrize(
     "read",
     [
-        read_with_iterator,
-        read_with_break,
-        read_with_dataset_zip,
-        read_with_python_zip,
+        read_with_iterator, read_with_break, read_with_dataset_zip, read_with_python_zip,
         lambda data: batch_bytes(data.take(3)),
     ],
 )
@@ -248,7 +245,7 @@ def test_fit_makes_one_optimizer_step_per_batch(mixed, start_step, steps_per_exe
     model.fit(data, epochs=2, steps_per_epoch=12 - start_step, verbose=0)
     assert model.optimizer.iterations.numpy() == 4 * (12 - start_step)
     assert len(model.predict(data, verbose=0)) > 0
-    assert not [item for item in recwarn if "ran out of data" in str(item.message)]
+    assert not [warning for warning in recwarn if "ran out of data" in str(warning.message)]
 
 
 @pytest.mark.slow

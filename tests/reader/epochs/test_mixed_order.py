@@ -1,5 +1,4 @@
-"""Tests of the order of a mixture: component shares are exact at every index, and virtual shards let hosts read
-disjoint parts."""
+"""Tests of the order of a mixture: exact component shares at every index, and disjoint parts for hosts."""
 
 import functools
 import math
@@ -25,8 +24,7 @@ def test_component_counts_are_proportional_to_weights_at_every_index(weights, st
     counts = count_components(weights, indices)
     assert (counts.sum(axis=0) == indices).all() and set(np.diff(counts).ravel().tolist()) <= {0, 1}
     error = max(
-        abs(count - Fraction(index * weight, sum(weights)))
-        for weight, part_counts in zip(weights, counts.tolist())
+        abs(count - Fraction(index * weight, sum(weights))) for weight, part_counts in zip(weights, counts.tolist())
         for index, count in zip(indices.tolist(), part_counts)
     )
     assert error <= Fraction(math.ceil(math.log2(len(weights))), 2)
@@ -45,8 +43,7 @@ def test_epoch_length_ends_with_the_first_or_last_component(weights, data):
     first, last = (epoch_length(weights, sizes, stop) for stop in ("first", "all"))
     component_counts = {end: count_components(weights, np.array([end - 1, end])).T.tolist() for end in (first, last)}
     read = [
-        [count >= size for count, size in zip(counts, sizes)]
-        for end in (first, last)
+        [count >= size for count, size in zip(counts, sizes)] for end in (first, last)
         for counts in component_counts[end]
     ]
     assert [any(flags) for flags in read[:2]] == [False, True] and [all(flags) for flags in read[2:]] == [False, True]

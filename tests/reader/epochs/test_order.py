@@ -1,5 +1,4 @@
-"""Tests of the order of an epoch: it is a permutation of which any part can be computed alone, and it does not depend
-on the number of hosts."""
+"""Tests of the order of an epoch, which is a permutation that does not depend on the number of hosts."""
 
 import numpy as np
 import pytest

@@ -416,9 +416,9 @@ def test_rejects_unreadable_files(tmp_path):
 
 
 def test_rejects_prepared_datasets(tmp_path):
-    made = prepare_images(tmp_path, num_images={"ant": 3, "bee": 3})
-    shard = next(made.glob("*.tfrecord-*"))
-    for pattern in (made, f"{made}/", f"{made}/*.tfrecord-*", [shard]):
+    prepared = prepare_images(tmp_path, num_images={"ant": 3, "bee": 3})
+    shard = next(prepared.glob("*.tfrecord-*"))
+    for pattern in (prepared, f"{prepared}/", f"{prepared}/*.tfrecord-*", [shard]):
         with pytest.raises(ValueError, match="made/? .*tf_input.open"):
             tf_input.open_tfrecords(pattern)
 

@@ -1,5 +1,4 @@
-"""Tests that records written by the code of common tutorials are read directly and after `recordmill prepare` with
-equal results."""
+"""Tests that records of common tutorials are read with equal results directly and after `prepare`."""
 
 import pathlib
 from typing import Any, Callable, Iterable, Mapping, NamedTuple
@@ -209,9 +208,7 @@ CASES = {
     "raw pixels with sizes, GZIP": Case(raw_pixels, GREY, class_index, compression="GZIP"),
     "raw pixels, one-hot": Case(one_hot_pixels, GREY, lambda i: np.eye(10, dtype=np.float32)[i]),
     "raw pixels of varying size": Case(
-        pixels_of_varying_size,
-        [np.full((5, 5, 3), 40 * i, np.uint8) for i in range(COUNT)],
-        class_index,
+        pixels_of_varying_size, [np.full((5, 5, 3), 40 * i, np.uint8) for i in range(COUNT)], class_index,
         image_size=(5, 5),
     ),
     "raw pixels with size in the layout": Case(
@@ -233,10 +230,7 @@ CASES = {
         image_size=(5, 5),
     ),
     "float matrix": Case(
-        image_and_matrix,
-        COLOUR,
-        class_index,
-        layout="image=image,matrix=feature:float64,shape=shape,label=label",
+        image_and_matrix, COLOUR, class_index, layout="image=image,matrix=feature:float64,shape=shape,label=label",
         features={"matrix": matrix},
     ),
     "feature, shape, label": Case(
@@ -250,10 +244,7 @@ CASES = {
     "segmentation": Case(segmentation, COLOUR, lambda i: mask_of(i)[..., np.newaxis]),
     "segmentation of raw masks": Case(raw_masks, COLOUR, lambda i: mask_of(i)[..., np.newaxis]),
     "label lists with shape and file name": Case(
-        label_lists,
-        COLOUR,
-        lambda i: np.float32([1, 0, i % 2]),
-        CLASSES,
+        label_lists, COLOUR, lambda i: np.float32([1, 0, i % 2]), CLASSES,
         features={"filename": lambda i: f"{i}.png".encode()},
     ),
 }

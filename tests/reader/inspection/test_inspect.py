@@ -85,9 +85,7 @@ def test_examples_are_found_by_key(dataset: tf_input.PreparedDataset) -> None:
         assert key in train and key not in dataset["test"] and train.find(key)[0] == number
     examples = pickle.loads(pickle.dumps(train))[3:8]
     assert (
-        examples[keys[5]]["key"] == keys[5]
-        and examples.find(keys[5])[0] == 2
-        and keys[9] not in examples
+        examples[keys[5]]["key"] == keys[5] and examples.find(keys[5])[0] == 2 and keys[9] not in examples
         and 5 not in examples
     )
     for wrong in ("no/such.png", "", "\ud800", "ant"):

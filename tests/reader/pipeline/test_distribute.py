@@ -114,8 +114,10 @@ def test_training_resumes_with_a_different_number_of_hosts(dataset):
     assert read == complete
     assert dataset.example_spec("train", hosts=(3, 2), **options) == parts[2].element_spec
     for hosts in ((1, 0), (4, 2)):  # the last batch of four hosts has weights because it is padded
-        given = {**options, "drop_remainder": False, "hosts": hosts}
-        assert dataset.example_spec("train", **given) == dataset.batches("train", **given).element_spec, hosts
+        read_options = {**options, "drop_remainder": False, "hosts": hosts}
+        assert (
+            dataset.example_spec("train", **read_options) == dataset.batches("train", **read_options).element_spec
+        ), hosts
     assert alone.iterator_state.fingerprint == parts[2].iterator_state.fingerprint
 
 
@@ -127,8 +129,7 @@ def test_rejects_batch_size_that_hosts_cannot_divide(dataset):
 
 @pytest.mark.slow(2)
 def test_batches_of_one_host_cannot_be_sharded_again(dataset):
-    """The test covers `shard`, automatic sharding as in `experimental_distribute_dataset`, and datasets that are
-    derived from the batches."""
+    """The test covers `shard`, automatic sharding by strategies, and datasets derived from the batches."""
     derivations = [lambda data: data, lambda data: data.map(lambda *batch: batch).prefetch(2), lambda data: data.repeat(2).unbatch().batch(4)]
     for derive in derivations:
 

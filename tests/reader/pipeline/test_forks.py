@@ -1,5 +1,4 @@
-"""Tests that reading after a fork fails immediately if TensorFlow has run before the fork. Each case runs in its own
-program, so that the threads of the pytest process are not forked."""
+"""Tests that reading fails immediately in a process that was forked after TensorFlow has run."""
 
 import json
 import pathlib
@@ -10,6 +9,7 @@ import pytest
 import forked_python
 from prepared import prepare_images
 
+# Each case runs in its own program, so that the threads of the pytest process are not forked.
 PROGRAM = """
 import json, multiprocessing, sys
 import tf_input
@@ -93,8 +93,8 @@ def test_process_forked_after_tensorflow_has_run_raises_an_error(before: str, ru
     if before == "read":
         assert actual.pop("parent") == actual.pop("repr of batches made before") == "read"
     assert len(actual) == (10 if before == "read" else 6)
-    for access, result in actual.items():
-        assert result.startswith("RuntimeError: ") and "'spawn'" in result, (access, result)
+    for access, outcome in actual.items():
+        assert outcome.startswith("RuntimeError: ") and "'spawn'" in outcome, (access, outcome)
 
 
 @pytest.mark.slow

@@ -43,7 +43,5 @@ def test_cached_split_needs_its_decoded_size_once(tmp_path):
     assert actual.returncode == 0, actual.stderr[-2000:]
     peak, lasting, num_entries = map(int, actual.stdout.split()[-3:])
     assert max(peak, lasting) <= DECODED_BYTES + FIXED_BYTES and num_entries == 1, (
-        peak / DECODED_BYTES,
-        lasting / DECODED_BYTES,
-        num_entries,
+        peak / DECODED_BYTES, lasting / DECODED_BYTES, num_entries,
     )

@@ -154,8 +154,7 @@ def test_rejects_options_that_a_service_does_not_support(dataset):
 
 
 def test_both_workers_read_examples(dataset, service):
-    """Without joining, each worker returns an incomplete last batch, so the number of incomplete batches is the number
-    of workers."""
+    """Without joining, each worker returns one incomplete batch, which shows that the worker has read examples."""
     distribute = tf.data.experimental.service.distribute
     policy = tf.data.experimental.service.ShardingPolicy.DYNAMIC
     num_workers = []

@@ -225,8 +225,7 @@ def test_function_seeds_depend_on_seed_epoch_and_step(flowers):
 
 @pytest.mark.slow
 def test_hosts_share_example_seeds_but_not_batch_seeds(flowers):
-    """A batch function receives only the examples of its host, so its random numbers cannot equal those of a single
-    host."""
+    """Batch functions of different hosts draw different random numbers."""
 
     def draw_rows(x, y, seed):
         return x, tf.random.stateless_uniform(tf.shape(y), seed)
@@ -243,8 +242,7 @@ def test_hosts_share_example_seeds_but_not_batch_seeds(flowers):
 @pytest.mark.slow
 @pytest.mark.parametrize("growth, max_batches", [(1, 1 + 4 + 2), (8, 1 + 1 + 2)])
 def test_read_buffer_limits_batches_computed_ahead(flowers, monkeypatch, growth, max_batches):
-    """The limit is the number of parallel calls plus two batches and the batch that was read. Larger outputs reduce the
-    limit."""
+    """The limit is the number of parallel calls plus three batches. Larger outputs reduce the limit."""
     monkeypatch.setattr(input_pipeline, "num_cores", lambda: 4)
     batch_bytes, calls = 4 * SIZE * SIZE * 3, []
 
@@ -311,20 +309,14 @@ INVALID_FUNCTIONS = {
     "not a function of batches": ({"map_batch": "flip"}, ValueError, "map_batch='flip'"),
     "too few parameters": ({"map_example": lambda x: x}, TypeError, r"map_example=.* takes \(x\).* \(x, y\): too many"),
     "too many parameters": (
-        {"map_batch": lambda x, y, weight: x},
-        TypeError,
-        "map_batch=.*missing a required argument: 'weight'",
+        {"map_batch": lambda x, y, weight: x}, TypeError, "map_batch=.*missing a required argument: 'weight'",
     ),
     "seed instead of y": (
-        {"map_batch": lambda x, seed: x},
-        TypeError,
-        r"map_batch=.* takes \(x, seed\).* \(x, y, seed\)",
+        {"map_batch": lambda x, seed: x}, TypeError, r"map_batch=.* takes \(x, seed\).* \(x, y, seed\)",
     ),
     "returns nothing": ({"map_example": lambda x, y: None}, ValueError, "map_example=.*returned None"),
     "batch function returns nothing": (
-        {"map_batch": lambda x, y: print(end="")},
-        ValueError,
-        "map_batch=.*returned None",
+        {"map_batch": lambda x, y: print(end="")}, ValueError, "map_batch=.*returned None",
     ),
 }
 

@@ -44,8 +44,7 @@ SELECTIONS = {
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory) -> pathlib.Path:
-    """Dataset of 90 images of the same size in five shards. Each group has three examples of a class. `head` is a
-    second class label."""
+    """Dataset of 90 images in five shards with groups of three examples and a second class label, `head`."""
     folder = tmp_path_factory.mktemp("chosen")
     rows, files = ["path,label,group,head,age,place"], {}
     for label, count in CLASSES.items():
@@ -130,7 +129,7 @@ def test_all_read_modes_select_the_same_examples_and_resume(dataset, catalog, mo
             assert read(dataset, **options, start_epoch=1, start_step=1) == epochs[1][1:], case
         # The examples of a batch are known without reading them, and all modes select the same examples.
         for other in {mode, "in order"}:
-            given = {
+            read_options = {
                 "batch_size": 8,
                 "image_size": SIZE,
                 "seed": 3,
@@ -138,7 +137,7 @@ def test_all_read_modes_select_the_same_examples_and_resume(dataset, catalog, mo
                 **READ_OPTIONS[other],
                 **SELECTIONS[case],
             }
-            config = tf_input.ReadConfig(**given)
+            config = tf_input.ReadConfig(**read_options)
             inputs = dataset.split_reader("train").plan(config).open_inputs()
             for epoch, batches in enumerate(epochs):
                 planned = [[catalog[number]["key"] for number in inputs.numbers(epoch, step)[0].tolist()] for step in range(len(data))]
@@ -255,7 +254,7 @@ def test_training_resumes_only_with_the_same_selection(dataset, tmp_path):
     # Functions of the same name are distinguished by the examples that they select.
     functions = [lambda columns: columns["label"] != "ant", lambda columns: columns["label"] != "cow"]
     fingerprints = [
-        dataset.batches("train", **{**options, "where": item}).iterator_state.fingerprint for item in functions
+        dataset.batches("train", **{**options, "where": function}).iterator_state.fingerprint for function in functions
     ]
     assert fingerprints[0]["where"] == fingerprints[1]["where"] and fingerprints[0]["selection"] != fingerprints[1]["selection"]
 

@@ -1,5 +1,4 @@
-"""Tests of `export_serving`, whose models accept image files and return class names, and of the example server and
-client."""
+"""Tests of `export_serving` and of the example server and client for exported models."""
 
 import base64
 import concurrent.futures
@@ -146,8 +145,7 @@ def test_rejects_image_with_too_many_pixels_by_its_header():
 
 @pytest.fixture(scope="module")
 def batching_model(flowers, tmp_path_factory) -> tuple[pathlib.Path, keras.Model]:
-    """Exports a model that joins calls to batches, and returns its path and the model. The export replaces another
-    model."""
+    """Exports a model that joins calls to batches, and returns its path and the model."""
     folder, model = tmp_path_factory.mktemp("batching_model"), small_model()
     (folder / "1").mkdir()
     (folder / "1/old").touch()
@@ -189,8 +187,7 @@ def _nodes(path: pathlib.Path) -> list:
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes, fit", [(None, "pad"), ((40, 32), "crop")], ids=str)
 def test_preprocesses_images_without_a_transform(sizes, fit, tmp_path, tmp_path_factory):
-    """The model is trained on uint8 images of `batches(image_size=...)`, which decodes small images of a single size
-    differently."""
+    """Images of a single small size are decoded differently in training, with differences of at most 1."""
     few = {"ant": 6, "bee": 6, "cow": 6}
     dataset = tf_input.open(mixed_images(tmp_path_factory) if sizes is None else prepare_images(tmp_path, num_images=few, image_size=sizes))
     options = {"image_size": SIZE, "fit": fit}
@@ -371,8 +368,7 @@ def test_overwrite_replaces_the_existing_model(batching_model):
 
 @pytest.mark.slow(5)
 def test_example_server_answers_requests_of_the_client(flowers, exported_model, tmp_path):
-    """The server runs in a process without Keras, tf_input and TensorFlow Transform, and its answers are compared with
-    the exported model."""
+    """The server process has no Keras, tf_input and TensorFlow Transform."""
     images = stored_images(flowers, "validation").numpy()[:5]
     loaded_signatures, _owner = signatures(exported_model)
     answers = loaded_signatures["serving_default"](image=tf.constant(images))
@@ -446,8 +442,7 @@ def check_rest_api(url: str, images, labels: list[str], scores: np.ndarray) -> N
 
 
 def check_bodies_of_unknown_length(url: str) -> None:
-    """Checks that requests without a length are rejected. Otherwise, the rest of a body would be read as the next
-    request."""
+    """Checks that the server rejects requests without a length and closes the connection."""
     for headers in ({"Content-Length": "many"}, {"Transfer-Encoding": "chunked"}):
         connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
         connection.putrequest("POST", "/v1/models/flowers:predict")

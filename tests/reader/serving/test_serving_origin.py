@@ -65,8 +65,8 @@ def trained_model(flowers) -> keras.Model:
 @pytest.mark.parametrize("case", READ_OPTIONS)
 def test_exported_model_predicts_the_same_labels_as_the_model(case, flowers, trained_model, tmp_path):
     """The test compares the predicted labels of all stored images."""
-    options, given = READ_OPTIONS[case], TRAIN_ARGUMENTS[case]
-    reader = tf_input.Sequence if given == "Sequence" else tf_input.PreparedDataset.batches
+    options, source = READ_OPTIONS[case], TRAIN_ARGUMENTS[case]
+    reader = tf_input.Sequence if source == "Sequence" else tf_input.PreparedDataset.batches
     train = reader(flowers, "train", batch_size=16, seed=0, **options)
     model = train_model(train) if options.get("transform") else trained_model
     without_augmentation = {name: value for name, value in options.items() if name != "augment"}
@@ -75,7 +75,7 @@ def test_exported_model_predicts_the_same_labels_as_the_model(case, flowers, tra
     accuracy = model.evaluate(valid, verbose=0, return_dict=True)["accuracy"]
     raw = raw_examples(flowers, "validation")
     expected = [flowers.class_names[label] for label in raw["label"]]
-    if given == "options":
+    if source == "options":
         tf_input.export_serving(model, flowers.directory, tmp_path / "1", **options)
     else:
         tf_input.export_serving(model, train, tmp_path / "1")
@@ -86,8 +86,7 @@ def test_exported_model_predicts_the_same_labels_as_the_model(case, flowers, tra
 
 @pytest.mark.slow
 def test_one_of_several_hosts_exports_the_model(tmp_path_factory, tmp_path, monkeypatch):
-    """The export compares complete batches, although the host reads only a part of each batch. The dataset has no
-    transform."""
+    """The export compares complete batches, although a host reads only a part of each batch."""
     dataset = tf_input.open(mixed_images(tmp_path_factory))
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1", "c:1"]}, "task": {"type": "worker", "index": 1}}')
     train = dataset.batches("train", batch_size=6, image_size=SIZE, augment=True, seed=0)
@@ -133,9 +132,9 @@ def test_rejects_ambiguous_or_conflicting_training_inputs(flowers, tmp_path):
         "map_batch": (changed, {}, "train was read with map_batch=.*"),
         "missing fit": (flowers, {"transform": False, "image_size": SIZE}, f"fit=None: .* image_size={SIZE} in three"),
     }
-    for case, (given, options, message) in cases.items():
+    for case, (source, options, message) in cases.items():
         with pytest.raises(ValueError) as error:
-            tf_input.export_serving(model, given, tmp_path / "1", **options)
+            tf_input.export_serving(model, source, tmp_path / "1", **options)
         assert re.search(message, str(error.value)) and "\n" not in str(error.value), case
     assert not list(tmp_path.iterdir())
 
@@ -146,35 +145,28 @@ def test_rejects_models_that_were_trained_on_other_inputs(flowers, tmp_path):
     inner = make_model([flowers.normalization_layer()])
     cases = {
         "normalized twice": (
-            make_model([flowers.normalization_layer()]),
-            {"transform": True},
+            make_model([flowers.normalization_layer()]), {"transform": True},
             "standard deviation of .*, which here is 1",
         ),
         "normalized after a flip": (
-            make_model([keras.layers.RandomFlip(), flowers.normalization_layer()]),
-            {"transform": True},
+            make_model([keras.layers.RandomFlip(), flowers.normalization_layer()]), {"transform": True},
             "'normalization'",
         ),
         "normalized in a nested model": (
-            keras.Sequential([keras.Input((SIZE, SIZE, 3)), inner]),
-            {"transform": True},
+            keras.Sequential([keras.Input((SIZE, SIZE, 3)), inner]), {"transform": True},
             "'normalization' was adapted to",
         ),
         "scaled twice": (
-            make_model([keras.layers.Rescaling(1 / 255)]),
-            {"transform": True},
+            make_model([keras.layers.Rescaling(1 / 255)]), {"transform": True},
             "multiplies .* 0.0039.* at most .* already",
         ),
         "trained on normalized images": (
-            make_model([keras.layers.Normalization(mean=[0.0] * 3, variance=[1.0] * 3)]),
-            plain,
+            make_model([keras.layers.Normalization(mean=[0.0] * 3, variance=[1.0] * 3)]), plain,
             "standard deviation of 1, which here is",
         ),
         "trained on integers": (make_model([], dtype="uint8"), {"transform": True}, "float32 .* takes uint8"),
         "trained on another size": (
-            make_model([], (32, 32, 3)),
-            plain,
-            r"uint8 \[None, 24, 24, 3\].* takes float32 \[None, 32,",
+            make_model([], (32, 32, 3)), plain, r"uint8 \[None, 24, 24, 3\].* takes float32 \[None, 32,",
         ),
     }
     for case, (model, options, message) in cases.items():
@@ -207,13 +199,13 @@ def test_model_trained_on_rescaled_batches_is_exported_as_advised(two_classes, t
     rescale = lambda x, y: (tf.cast(x, tf.float32) / 255, y)  # noqa: E731
     mapped, model = train.map(rescale), plain_model()
     layer = r"keras.Sequential\(\[keras.layers.Rescaling\(1 / 255\), model\]\)"
-    for given in (mapped, mapped.prefetch(1), train, train.prefetch(1)):
+    for source in (mapped, mapped.prefetch(1), train, train.prefetch(1)):
         with pytest.raises(ValueError, match=f"float32 values from 0.* uint8 values from 0 .*{layer}"):
-            tf_input.export_serving(model, given, tmp_path / "1")
+            tf_input.export_serving(model, source, tmp_path / "1")
     per_image = train.map(lambda x, y: (tf.image.per_image_standardization(x), y))
-    for given in (per_image, train):
+    for source in (per_image, train):
         with pytest.raises(ValueError, match="layers"):
-            tf_input.export_serving(model, given, tmp_path / "1")
+            tf_input.export_serving(model, source, tmp_path / "1")
     scaled = keras.Sequential([keras.layers.Rescaling(1 / 255), model])
     tf_input.export_serving(scaled, train, tmp_path / "1")
     raw = raw_examples(two_classes, "validation")["image"]
@@ -247,8 +239,8 @@ def test_is_other_scale_detects_rescaled_values():
 def test_exports_with_mapped_batches_whose_images_are_unchanged(two_classes, tmp_path):
     train = two_classes.batches("train", batch_size=6, seed=0)
     model = plain_model(units=2)
-    for number, given in enumerate((train.map(lambda x, y: (x, 1 - y)).prefetch(1), train.repeat())):
-        tf_input.export_serving(model, given, tmp_path / str(number))
+    for number, source in enumerate((train.map(lambda x, y: (x, 1 - y)).prefetch(1), train.repeat())):
+        tf_input.export_serving(model, source, tmp_path / str(number))
 
 
 def test_batch_normalization_statistics_reveal_another_input_range(two_classes, tmp_path, caplog):

@@ -1,5 +1,4 @@
-"""Tests of the local disk cache of remote files, which is filled while reading, shared by processes, and limited in
-size."""
+"""Tests of the local disk cache of remote files, which processes share and which is limited in size."""
 
 import contextlib
 import logging

@@ -1,5 +1,4 @@
-"""Tests of the bytes and requests that an epoch needs from an object store, and of the memory for records that are read
-ahead."""
+"""Tests of the bytes and requests that an epoch needs from an object store, and of reading ahead."""
 
 import functools
 import pathlib

@@ -94,8 +94,8 @@ def test_scattered_reads_fetch_each_byte_once_and_only_short_gaps(dataset_shards
     reader, requested = make_reader(*dataset_shards), []
     for name in ("read_range", "read_into"):
         plain = getattr(reader._files, name)
-        note = functools.partial(lambda plain, *location: requested.append(location) or plain(*location), plain)
-        setattr(reader._files, name, note)
+        record_read = functools.partial(lambda plain, *args: requested.append(args) or plain(*args), plain)
+        setattr(reader._files, name, record_read)
     with mock.patch.multiple(record_reader, _NEAR_BYTES=near, _TOGETHER_BYTES=together):
         chunk = reader.read_scattered(np.array(numbers), Arena(10_000))
     assert RecordChunks([chunk]).take(np.arange(len(numbers))).tolist() == [RECORDS[number] for number in numbers]
@@ -209,8 +209,7 @@ def column_of(byte: int) -> int:
 @pytest.mark.parametrize("skips", [False, True], ids=["raise", "skip"])
 @pytest.mark.parametrize("mode", READ_MODES)
 def test_flipped_bit_in_an_index_is_not_reported_as_a_corrupt_record(writable_shards, mode, skips):
-    """The test flips one bit in every fifth byte of an index file. Either the error names the index file, or the byte
-    is not needed and every record is returned."""
+    """If a flipped bit affects reading, the error names the index file. Otherwise, all records are returned."""
     folder, shards = writable_shards
     path = folder / "shard-2.idx"
     complete, num_named = path.read_bytes(), 0
@@ -311,8 +310,7 @@ DISK_FAILURES = {"too many open files": (exhaust_descriptors, "Too many open fil
 @pytest.mark.parametrize("skips", [False, True], ids=["raise", "skip"])
 @pytest.mark.parametrize("case", DISK_FAILURES)
 def test_temporary_disk_failure_never_skips_records(writable_shards, case, skips):
-    """The error names the shard and the record and does not suggest skipping. After the disk recovers, all records are
-    read."""
+    """The error names shard and record and does not suggest skipping. Later, all records are read."""
     folder, _ = writable_shards
     (fail, expected), corrupt = DISK_FAILURES[case], CorruptRecords()
     numbers = np.arange(8, len(RECORDS))
@@ -424,8 +422,7 @@ def test_corrupt_records_are_counted_once_and_the_first_ten_are_logged(caplog):
         corrupt.add(CorruptRecord("other", 3, 7, "the shard is missing", 20))
     assert len(corrupt) == 35 and len(list(corrupt)) == 16
     assert [record.getMessage() for record in caplog.records] == [
-        *(f"skipped shard: record {record}, at byte {100 * record}: truncated" for record in range(9)),
-        mock.ANY,
+        *(f"skipped shard: record {record}, at byte {100 * record}: truncated" for record in range(9)), mock.ANY,
     ]
     assert "record 9, at byte 900: truncated" in caplog.records[-1].getMessage()
     assert str(list(corrupt)[-1]) == "other: record 3 and 19 more, at byte 7: the shard is missing"

@@ -1,5 +1,4 @@
-"""Tests of opening the files of a dataset: shards are checked once, indexes stay open, and the number of open files is
-limited."""
+"""Tests of opening dataset files: shards are checked once, and the number of open files is limited."""
 
 import dataclasses
 import gc

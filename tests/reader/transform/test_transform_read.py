@@ -91,8 +91,7 @@ def test_batches_equal_outputs_of_the_complete_graph(flowers, split, memory_budg
 
 @pytest.mark.slow(1)
 def test_transformed_images_are_normalized_pixels(flowers):
-    """The expected values are the pixels of `batches(image_size=...)` minus the mean, divided by the standard
-    deviation."""
+    """The expected values are pixels minus their mean, divided by their standard deviation."""
     pixels, _ = concatenate_batches(flowers.as_numpy("train", batch_size=16, image_size=SIZE, shuffle=False))
     images, _ = concatenate_batches(flowers.as_numpy("train", batch_size=16, transform=True, shuffle=False))
     channels = flowers.transform.channels
@@ -195,8 +194,7 @@ def test_images_are_not_parsed_for_numeric_outputs(custom_dataset):
 
 @pytest.mark.slow(1)
 def test_assertions_are_evaluated_only_for_needed_inputs(custom_dataset):
-    """In the graph of TensorFlow Transform, every output waits for all assertions. Here, an assertion is evaluated only
-    if its inputs are needed."""
+    """An assertion of the preprocessing function is evaluated only if its inputs are needed."""
     graph = tf_input.open(custom_dataset).files.transform.graph
 
     @tf.function(autograph=False)
@@ -217,11 +215,7 @@ def test_batches_keep_lookup_tables_alive(custom_dataset):
     options = {"batch_size": 16, "transform": True, "inputs": ("class", "legs", "words"), "shuffle": False}
     iterators = [
         iter(tf_input.open(custom_dataset).batches("train", **options)),
-        tf_input.open(custom_dataset)
-        .batches("train", **options)
-        .map(lambda x, y: (x, y))
-        .prefetch(1)
-        .as_numpy_iterator(),
+        tf_input.open(custom_dataset).batches("train", **options).map(lambda *xy: xy).prefetch(1).as_numpy_iterator(),
         iter(tf_input.open(custom_dataset).as_numpy("train", **options)),
     ]
     gc.collect()
