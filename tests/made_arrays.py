@@ -37,8 +37,8 @@ def make_pixels(num: int, *shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (num, *shape), dtype=np.uint8)
 
 
-class Listed:
-    """Lists all parts of a source, each with a new source object, as workers do."""
+class Listing:
+    """Listing of all parts of a source, each listed by a new source object, as on workers."""
 
     def __init__(self, make: Callable[..., Source], path: os.PathLike[str] | str, **options: Any) -> None:
         self.spool_directory = f"{os.fspath(path).rstrip('/')}.spool"
@@ -75,8 +75,8 @@ class Listed:
                 data = files_at(path).read_range(path, image.offset, image.num_bytes)
             height, width, num_channels, is_planar, _ = image.raw
             shape = (num_channels, height, width) if is_planar else (height, width, num_channels)
-            item = np.frombuffer(data, np.uint8).reshape(shape)
-            pixels.append(item.transpose(1, 2, 0) if is_planar else item)
+            array = np.frombuffer(data, np.uint8).reshape(shape)
+            pixels.append(array.transpose(1, 2, 0) if is_planar else array)
         reader.close()
         return np.stack(pixels)
 
@@ -84,6 +84,6 @@ class Listed:
 def assert_rejected(make: Callable[..., Source], path: pathlib.Path, expected: str, **options: Any) -> None:
     """Checks that a listing fails with a one-line message that contains `expected`."""
     with pytest.raises(UserError) as caught:
-        Listed(make, path, **options)
+        Listing(make, path, **options)
     message = str(caught.value)
     assert expected in message and message.isprintable(), message

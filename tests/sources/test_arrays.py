@@ -18,7 +18,7 @@ from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.arrays import array_images
 from beam_pipelines.sources.arrays.array_files import Arrays
 from beam_pipelines.storage.files import files_at
-from made_arrays import Listed, assert_rejected, gzipped, idx_file, make_pixels
+from made_arrays import Listing, assert_rejected, gzipped, idx_file, make_pixels
 from made_images import write_files
 from object_stores import connected_to, shared_server
 from tf_input.dataset_format import Feature
@@ -95,7 +95,7 @@ KINDS = ("npz", "npz deflated", "MedMNIST", "npy", "npy in folders", "npz files"
 @pytest.mark.parametrize("kind", KINDS)
 def test_digits_keep_their_pixels_and_labels(kind: str, digits: Any, tmp_path: pathlib.Path) -> None:
     x, y = digits
-    listed = Listed(Arrays, write_digits(kind, tmp_path / "digits", x, y))
+    listed = Listing(Arrays, write_digits(kind, tmp_path / "digits", x, y))
     train, test = listed.of_split("train"), listed.of_split("test")
     assert (len(train), len(test), listed.dead_letters, listed.num_ignored) == (1500, 297, {}, 0)
     np.testing.assert_array_equal(listed.pixels(train + test)[..., 0], x)
@@ -110,7 +110,7 @@ def test_digits_keep_their_pixels_and_labels(kind: str, digits: Any, tmp_path: p
 def test_estimate_spools_nothing(digits: Any, tmp_path: pathlib.Path) -> None:
     x, y = digits
     path = write_digits("IDX gzip", tmp_path / "digits", x, y)
-    listed = Listed(lambda config, **options: Arrays(config), path)
+    listed = Listing(lambda config, **options: Arrays(config), path)
     assert (sum(image.num_bytes for image in listed.images), {image.spool for image in listed.images}) == (
         x.nbytes,
         {0},
@@ -121,9 +121,9 @@ def test_estimate_spools_nothing(digits: Any, tmp_path: pathlib.Path) -> None:
 def test_large_arrays_are_listed_in_parts(digits: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = digits
     path = save_npz(tmp_path / "digits.npz", x=x, y=y)
-    complete = Listed(Arrays, path)
+    complete = Listing(Arrays, path)
     monkeypatch.setattr(array_images, "_PART_RECORDS", 500)
-    divided = Listed(Arrays, path)
+    divided = Listing(Arrays, path)
     assert (len(complete.parts), len(divided.parts)) == (1, 4)
     assert divided.images == complete.images
 
@@ -143,7 +143,7 @@ def test_reads_cifar10(tmp_path: pathlib.Path) -> None:
     records, data = cifar_files(20, [("label", "u1"), ("image", "u1", (3, 32, 32))])
     files = {f"data_batch_{number}.bin": data for number in (1, 2)} | {"test_batch.bin": data}
     write_files(tmp_path, files | {"batches.meta.txt": CIFAR10_NAMES.encode(), "readme.html": b"<html>"})
-    listed = Listed(Arrays, tmp_path)
+    listed = Listing(Arrays, tmp_path)
     assert {(image.split, image.path) for image in listed.images} == {
         ("train", "data_batch_1.bin"),
         ("train", "data_batch_2.bin"),
@@ -159,14 +159,14 @@ def test_reads_cifar10(tmp_path: pathlib.Path) -> None:
 def test_cifar10_without_class_names_has_numeric_labels(tmp_path: pathlib.Path) -> None:
     write_files(tmp_path, {"test_batch.bin": cifar_files(3, [("label", "u1"), ("image", "u1", (3, 32, 32))])[1]})
     for path in (tmp_path / "test_batch.bin", tmp_path):
-        listed = Listed(Arrays, path)
+        listed = Listing(Arrays, path)
         assert (listed.labels, listed.source.label_names(), listed.num_ignored) == (["0", "1", "2"], {}, 0)
 
 
 def test_label_without_a_class_name_is_a_dead_letter(tmp_path: pathlib.Path) -> None:
     _, data = cifar_files(3, [("label", "u1"), ("image", "u1", (3, 32, 32))])
     write_files(tmp_path, {"test_batch.bin": data, "batches.meta.txt": b"cat\ndog\n"})
-    listed = Listed(Arrays, tmp_path)
+    listed = Listing(Arrays, tmp_path)
     assert listed.labels == ["cat", "dog"]
     (letter,) = listed.dead_letters.values()
     assert letter[:3] == ("test_batch.bin#000002", "list", "bad_label") and "column 'label' has 2" in letter.message
@@ -181,7 +181,7 @@ def test_reads_both_labels_of_cifar100(tmp_path: pathlib.Path) -> None:
     coarse, fine = b"fish\nflowers\n", "\n".join(f"fine {number}" for number in range(100)).encode()
     write_files(tmp_path, {"train.bin": records.tobytes(), "test.bin": data[:3074]})
     write_files(tmp_path, {"coarse_label_names.txt": coarse, "fine_label_names.txt": fine})
-    listed = Listed(Arrays, tmp_path)
+    listed = Listing(Arrays, tmp_path)
     assert {feature.name: feature.kind for feature in listed.source.features} == dict.fromkeys(
         ("label", "coarse_label"), "class_label"
     )
@@ -191,7 +191,7 @@ def test_reads_both_labels_of_cifar100(tmp_path: pathlib.Path) -> None:
         ("fine 1", {"coarse_label": "flowers"}),
     ]
     assert listed.source.label_names()["coarse_label"] == ("fish", "flowers")
-    by_coarse = Listed(Arrays, tmp_path / "train.bin", source=labels_of("coarse_label"))
+    by_coarse = Listing(Arrays, tmp_path / "train.bin", source=labels_of("coarse_label"))
     assert set(by_coarse.labels) == {"flowers"} and by_coarse.source.features == (Feature("label", "class_label"),)
 
 
@@ -232,7 +232,7 @@ def test_images_are_paired_with_their_label_file(tmp_path: pathlib.Path) -> None
     }
     for number, (case, (files, path, split)) in enumerate(cases.items()):
         folder = write_files(tmp_path / str(number), files)
-        listed = Listed(Arrays, folder / path)
+        listed = Listing(Arrays, folder / path)
         assert [(image.label, image.split) for image in listed.images] == [(str(label), split) for label in y], case
         np.testing.assert_array_equal(listed.pixels()[..., 0], x, case)
         assert {image.spool > 0 for image in listed.images} == {path.endswith(".gz")}, case
@@ -243,8 +243,8 @@ def test_array_names_give_splits_unless_disabled(tmp_path: pathlib.Path) -> None
     path = save_npz(
         tmp_path / "a.npz", x_train=make_pixels(2, 4, 4), y_train=[0, 1], x_val=make_pixels(1, 4, 4), y_val=[1]
     )
-    assert [image.split for image in Listed(Arrays, path).images] == ["train", "train", "validation"]
-    assert [image.split for image in Listed(Arrays, path, split_folders=False).images] == [None] * 3
+    assert [image.split for image in Listing(Arrays, path).images] == ["train", "train", "validation"]
+    assert [image.split for image in Listing(Arrays, path, split_folders=False).images] == [None] * 3
     other = save_npz(tmp_path / "b.npz", x=make_pixels(2, 4, 4), y=[0, 1])
     assert_rejected(Arrays, other, "--split_folders=yes", split_folders=True)
 
@@ -265,7 +265,7 @@ def test_array_names_give_splits_unless_disabled(tmp_path: pathlib.Path) -> None
 )
 def test_accepts_supported_image_shapes(shape: tuple[int, ...], raw: RawImage, tmp_path: pathlib.Path) -> None:
     x = make_pixels(3, *shape)
-    listed = Listed(Arrays, save_npz(tmp_path / "a.npz", x=x), source=labels_of("none"))
+    listed = Listing(Arrays, save_npz(tmp_path / "a.npz", x=x), source=labels_of("none"))
     assert {image.raw for image in listed.images} == {raw}
     expected = x[..., None] if len(shape) == 2 else x.transpose(0, 2, 3, 1) if raw.is_planar else x
     np.testing.assert_array_equal(listed.pixels(), expected)
@@ -293,7 +293,7 @@ def test_image_column_names_the_array(tmp_path: pathlib.Path) -> None:
     x = make_pixels(2, 4, 4)
     path = save_npz(tmp_path / "a.npz", faces_train=x, y_train=[4, 5])
     for name in ("faces", "faces_train"):
-        listed = Listed(Arrays, path, source=SourceConfig(image_column=name))
+        listed = Listing(Arrays, path, source=SourceConfig(image_column=name))
         assert (listed.labels, [image.key for image in listed.images]) == (
             ["4", "5"],
             ["a.npz/faces_train#000000", "a.npz/faces_train#000001"],
@@ -335,10 +335,10 @@ def test_labels_have_the_requested_kind(tmp_path: pathlib.Path) -> None:
     }
     for text, (feature, values) in cases.items():
         source = SourceConfig(labels=(), features=(parse_column("--feature", text, "class"),))
-        listed = Listed(Arrays, path, source=source)
+        listed = Listing(Arrays, path, source=source)
         assert listed.source.features == (feature,), text
         assert [image.values[feature.name] for image in listed.images] == values, text
-    tags = Listed(Arrays, path, source=labels_of("tags:multi_label"))
+    tags = Listing(Arrays, path, source=labels_of("tags:multi_label"))
     assert tags.source.label_names() == {"label": ("0", "1", "2")}
 
 
@@ -390,7 +390,7 @@ def test_rejects_kinds_that_do_not_fit_the_array(tmp_path: pathlib.Path) -> None
     assert_rejected(Arrays, names, "1048576 bytes", source=words)
     assert_rejected(Arrays, names, "words, x", source=SourceConfig(has_images=False))
     row = SourceConfig(labels=(), features=(parse_column("--feature", "row:integer[2]", "text"),))
-    assert [image.values for image in Listed(Arrays, large, source=row).images] == [{"row": (0, 1)}, {"row": (2, 3)}]
+    assert [image.values for image in Listing(Arrays, large, source=row).images] == [{"row": (0, 1)}, {"row": (2, 3)}]
 
 
 def test_bad_label_is_a_dead_letter(tmp_path: pathlib.Path) -> None:
@@ -406,7 +406,7 @@ def test_bad_label_is_a_dead_letter(tmp_path: pathlib.Path) -> None:
         "neither 0 nor 1": (np.array([[0, 1], [2, 0]]), ":multi_label"),
     }
     for case, (labels, kind) in cases.items():
-        listed = Listed(
+        listed = Listing(
             Arrays, save_npz(tmp_path / "a.npz", x=make_pixels(2, 4, 4), y=labels), source=labels_of(f"y{kind}")
         )
         assert len(listed.images) == 1, case
@@ -416,10 +416,10 @@ def test_bad_label_is_a_dead_letter(tmp_path: pathlib.Path) -> None:
 
 def test_label_names_replace_numbers(tmp_path: pathlib.Path) -> None:
     path = save_npz(tmp_path / "a.npz", x=make_pixels(3, 4, 4), y=[1, 0, 2], tags=[[1, 0], [1, 1], [0, 0]])
-    listed = Listed(Arrays, path, source=SourceConfig(label_names=("cat", "dog")))
+    listed = Listing(Arrays, path, source=SourceConfig(label_names=("cat", "dog")))
     assert (listed.labels, list(listed.dead_letters)) == (["dog", "cat"], ["a.npz/x#000002"])
     tags = SourceConfig(labels=parse_labels(["tags:multi_label"]), label_names=("cat", "dog"))
-    assert [image.values["label"] for image in Listed(Arrays, path, source=tags).images] == [
+    assert [image.values["label"] for image in Listing(Arrays, path, source=tags).images] == [
         ("cat",),
         ("cat", "dog"),
         (),
@@ -434,7 +434,7 @@ def test_reads_keys_splits_groups_and_weights(tmp_path: pathlib.Path) -> None:
         "weight": [1.0, 0.5, 1.0],
     }
     path = save_npz(tmp_path / "a.npz", x=make_pixels(3, 4, 4), y=[1, 0, 2], **arrays)
-    listed = Listed(Arrays, path)
+    listed = Listing(Arrays, path)
     assert [(image.key, image.split, image.group, image.values) for image in listed.images] == [
         ("a", "train", "7", {"weight": 1.0}),
         ("b", "validation", "8", {"weight": 0.5}),
@@ -442,7 +442,7 @@ def test_reads_keys_splits_groups_and_weights(tmp_path: pathlib.Path) -> None:
     assert [letter.reason for letter in listed.dead_letters.values()] == ["bad_key"]
     assert Feature("weight", "float") in listed.source.features and listed.source.targets == ("label",)
     without = SourceConfig(key_column="group", split_column="", group="", weight_column="")
-    assert [image[:4] for image in Listed(Arrays, path, source=without).images] == [
+    assert [image[:4] for image in Listing(Arrays, path, source=without).images] == [
         (str(7 + index), "a.npz", label, None) for index, label in enumerate("102")
     ]
     assert_rejected(Arrays, path, "of kind float", source=SourceConfig(weight_column="key"))
@@ -479,7 +479,7 @@ def test_pickles_are_never_opened(tmp_path: pathlib.Path) -> None:
     assert_rejected(Arrays, pickled_cifar, "pickles are never opened")
     assert_rejected(Arrays, pickled_cifar / "data_batch_1", "pickles are never opened")
     unused = save_npz(tmp_path / "unused.npz", x=images, y=[0, 1], others=trap)
-    assert len(Listed(Arrays, unused).images) == 2
+    assert len(Listing(Arrays, unused).images) == 2
     assert not created.exists()
     np.load(tmp_path / "npy" / "x.npy", allow_pickle=True)
     assert created.exists()  # the trap works if NumPy may unpickle
@@ -584,7 +584,7 @@ def test_archive_names_cannot_write_outside_the_spool(tmp_path: pathlib.Path) ->
             archive.writestr(name, npy(x))
         archive.writestr("y.npy", npy(np.array([0, 1])))
     before = set(tmp_path.rglob("*"))
-    listed = Listed(Arrays, folder / "a.npz")
+    listed = Listing(Arrays, folder / "a.npz")
     assert [image.key for image in listed.images] == ["a.npz/x#000000", "a.npz/x#000001"]
     made = {path for path in tmp_path.rglob("*") if not path.is_relative_to(listed.spool_directory)}
     assert made == before
@@ -705,10 +705,10 @@ def test_links_to_outside_the_input_are_not_followed(tmp_path: pathlib.Path) -> 
     (folder / "y.npy").symlink_to(outside / "y.npy")
     assert_rejected(Arrays, folder, "--label none")
     assert_rejected(Arrays, folder / "x.npy", "--follow_links")
-    listed = Listed(Arrays, folder, source=labels_of("none"))
+    listed = Listing(Arrays, folder, source=labels_of("none"))
     assert (len(listed.images), listed.dead_letters["y.npy"].reason) == (2, "outside")
     (tmp_path / "link.npy").symlink_to(outside / "x.npy")
-    assert len(Listed(Arrays, tmp_path / "link.npy").images) == 2  # the path of the input may be a link
+    assert len(Listing(Arrays, tmp_path / "link.npy").images) == 2  # the path of the input may be a link
 
 
 @pytest.mark.slow(0.8)
@@ -728,7 +728,7 @@ def test_corruption_gives_a_one_line_error(kind: str, tmp_path: pathlib.Path) ->
         data[indices[random.integers(4)]] = random.integers(256)
         path.write_bytes(data)
         try:
-            Listed(Arrays, folder)
+            Listing(Arrays, folder)
         except UserError as error:
             num_rejected += 1
             assert str(error).isprintable()
@@ -753,10 +753,10 @@ def test_object_store_lists_same_images(digits: Any, tmp_path: pathlib.Path, mon
             for path in folder.rglob("*.*" if kind != "IDX" else "*-*"):
                 url = f"{bucket}/in/{path.relative_to(folder)}"
                 files_at(url).write(url, path.read_bytes())
-            from_file, from_folder = Listed(Arrays, local), Listed(Arrays, f"{bucket}/in")
+            from_file, from_folder = Listing(Arrays, local), Listing(Arrays, f"{bucket}/in")
             assert [image[:4] for image in from_folder.images] == [image[:4] for image in from_file.images], kind
             sample = [*range(0, 1797, 300), 1796]
             actual = from_folder.pixels([from_folder.images[index] for index in sample])
             np.testing.assert_array_equal(actual, from_file.pixels([from_file.images[index] for index in sample]), kind)
             if local.is_file():
-                assert Listed(Arrays, f"{bucket}/in/{local.name}").labels == from_file.labels, kind
+                assert Listing(Arrays, f"{bucket}/in/{local.name}").labels == from_file.labels, kind

@@ -11,7 +11,7 @@ from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.arrays import array_images
 from beam_pipelines.sources.arrays.fixed_length import FixedLength, parse_record_type
-from made_arrays import Listed, assert_rejected, gzipped, make_pixels
+from made_arrays import Listing, assert_rejected, gzipped, make_pixels
 from made_images import write_files
 from tf_input.dataset_format import Feature
 
@@ -38,7 +38,7 @@ def test_digits_keep_their_pixels_and_labels(ending: str, tmp_path: pathlib.Path
     pack = gzipped if ending else bytes
     files = {"train.bin": records[:1500], "test.bin": records[1500:]}
     folder = write_files(tmp_path / "in", {name + ending: pack(part.tobytes()) for name, part in files.items()})
-    listed = Listed(FixedLength, folder, source=source())
+    listed = Listing(FixedLength, folder, source=source())
     images = listed.of_split("train") + listed.of_split("test")
     assert [image.label for image in images] == list(map(str, digits.target)) and listed.dead_letters == {}
     np.testing.assert_array_equal(listed.pixels(images)[..., 0], records["image"])
@@ -70,7 +70,7 @@ def test_reads_records_with_header_footer_and_gaps(tmp_path: pathlib.Path) -> No
     for case, data in {"plain.bin": bytes, "packed.bin.gz": gzipped}.items():
         write_files(tmp_path, {case: data(b"HEADER" + records.tobytes() + b"END")})
         config = source(layout, features=features, header_bytes=6, footer_bytes=3)
-        listed = Listed(FixedLength, tmp_path / case, source=config)
+        listed = Listing(FixedLength, tmp_path / case, source=config)
         np.testing.assert_array_equal(listed.pixels(), records["image"].transpose(0, 2, 3, 1), case)
         assert listed.labels == ["0", "1", "256", "3"], case
         assert [image.values for image in listed.images][:2] == [
@@ -92,18 +92,18 @@ def test_label_option_selects_the_targets(tmp_path: pathlib.Path) -> None:
     records["points"], records["key"], records["label"] = [[0, 1, 2, 3], [np.nan, 0, 0, 0]], [b"a", b"b"], [3, 4]
     path = write_files(tmp_path, {"a.bin": records.tobytes()}) / "a.bin"
     layout = "points:float16[4],pixels:uint8[4,4,3],key:char[4],label:uint8"
-    points = Listed(FixedLength, path, source=source(layout, "points:float", image_column="pixels"))
+    points = Listing(FixedLength, path, source=source(layout, "points:float", image_column="pixels"))
     assert [image.values for image in points.images] == [{"label": (0.0, 1.0, 2.0, 3.0)}]
     assert points.dead_letters["a.bin#000001"].reason == "bad_value"
     assert (points.source.features, points.source.targets) == ((Feature("label", "float", (4,)),), ("label",))
-    both = Listed(
+    both = Listing(
         FixedLength, path, source=source(layout.replace("key", "city"), "label", "city", image_column="pixels")
     )
     assert both.source.targets == ("label", "city") and both.images[1][:3] == ("a.bin#000001", "a.bin", "4")
     assert [image.values for image in both.images] == [{"city": "a"}, {"city": "b"}]
-    nothing = Listed(FixedLength, path, source=source(layout, "none", image_column="pixels"))
+    nothing = Listing(FixedLength, path, source=source(layout, "none", image_column="pixels"))
     assert (nothing.source.features, [image.key for image in nothing.images]) == ((), ["a", "b"])
-    named = Listed(FixedLength, path, source=source(layout, image_column="pixels", label_names=("w", "x", "y", "z")))
+    named = Listing(FixedLength, path, source=source(layout, image_column="pixels", label_names=("w", "x", "y", "z")))
     assert (named.labels, named.dead_letters["a.bin#000001"].reason) == (["z"], "bad_label")
 
 
@@ -119,17 +119,17 @@ def test_file_names_give_splits(tmp_path: pathlib.Path) -> None:
     }
     for number, (names, splits) in enumerate(cases.items()):
         folder = write_files(tmp_path / str(number), dict.fromkeys(names, data))
-        assert [image.split for image in Listed(FixedLength, folder, source=source()).images] == splits, names
+        assert [image.split for image in Listing(FixedLength, folder, source=source()).images] == splits, names
     folder = tmp_path / "0"
-    assert {image.split for image in Listed(FixedLength, folder, source=source(), split_folders=False).images} == {None}
+    assert {image.split for image in Listing(FixedLength, folder, source=source(), split_folders=False).images} == {None}
     assert_rejected(FixedLength, tmp_path / "4", "not named like a split", source=source(), split_folders=True)
 
 
 def test_large_files_are_listed_in_parts(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_files(tmp_path, {"a.bin": make_records(1001).tobytes()}) / "a.bin"
-    complete = Listed(FixedLength, path, source=source())
+    complete = Listing(FixedLength, path, source=source())
     monkeypatch.setattr(array_images, "_PART_BYTES", 65 * 100)
-    divided = Listed(FixedLength, path, source=source())
+    divided = Listing(FixedLength, path, source=source())
     assert (len(complete.parts), len(divided.parts)) == (1, 11)
     assert divided.images == complete.images
 
@@ -137,7 +137,7 @@ def test_large_files_are_listed_in_parts(tmp_path: pathlib.Path, monkeypatch: py
 def test_counts_hidden_and_ignored_files(tmp_path: pathlib.Path) -> None:
     write_files(tmp_path / "in", {"a.bin": make_records(2).tobytes(), ".hidden": b"", "README": b"read me"})
     (tmp_path / "in" / "out.bin").symlink_to(write_files(tmp_path, {"out.bin": make_records(2).tobytes()}) / "out.bin")
-    listed = Listed(FixedLength, tmp_path / "in", source=source(), ignore=("README",))
+    listed = Listing(FixedLength, tmp_path / "in", source=source(), ignore=("README",))
     assert (len(listed.images), listed.num_ignored, listed.dead_letters["out.bin"].reason) == (2, 2, "outside")
 
 
