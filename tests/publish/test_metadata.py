@@ -1,5 +1,4 @@
-"""Tests of the metadata files: the TensorFlow Metadata schema, `dataset_info.json` and `features.json`, and the
-manifest."""
+"""Tests of the metadata files: the TensorFlow Metadata schema, the files of TensorFlow Datasets, and the manifest."""
 
 import dataclasses
 import json

@@ -1,5 +1,4 @@
-"""Tests of `prepare` with object stores: the same bytes as on disk, atomic publishing, and replacing existing
-datasets."""
+"""Tests of `prepare` with object stores: the same bytes as on disk, atomic publishing, and replacing datasets."""
 
 import dataclasses
 import errno

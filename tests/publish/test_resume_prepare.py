@@ -35,8 +35,7 @@ from object_stores import StoreServer, connected_to, shared_server
 pytestmark = pytest.mark.slow
 
 NUM_SHARDS = 12
-# For tests with many runs or with a store. The test servers answer a few hundred requests a second, and a shard takes a
-# dozen.
+# The tests with many runs or with a store use few shards. The test servers are slow.
 FEW_SHARDS = 4
 KEPT = rf"\d+ of {NUM_SHARDS} shards are complete\. .*--resume.*"
 STARTED_OVER = "recordmill: --resume: no run to resume, so this run starts from the beginning\n"
@@ -134,8 +133,7 @@ def test_forked_run_may_print_more_than_a_pipe_holds():
 
 @pytest.mark.slow(15)
 def test_bytes_are_equal_after_many_kills(source, uninterrupted_few, tmp_path):
-    """Runs chains of commands in which each one except the last is killed, 40 times or more. Half of the kills come at
-    a random time, and the others after a few more shards are finished. The runs have one or two worker processes."""
+    """Kills each run of a chain except the last, 40 times in total, at random times or while shards are written."""
     randomness, num_kills, num_while_writing, chain, seconds = random.Random(15), 0, 0, 0, None
     while num_kills < 40 or num_while_writing < 15:
         assert chain < 60, f"{num_kills} kills, {num_while_writing} of them amid the writing"
@@ -512,7 +510,7 @@ def test_resume_in_object_store_keeps_finished_shards(source, uninterrupted_few,
     name, data = next((name, data) for name, data in objects(server, f"{out}.incomplete").items() if "/done/" in name)
     working = f"{out}.incomplete/{name.partition('/')[0]}/dataset" if replaces else out
     done = plain_json.loads(data.rpartition(b"\n")[0], WrittenShard)
-    # The bytes have the size of the finished shard, so a test sees if the shard is written again.
+    # These bytes have the size of the finished shard, so that writing it again would be noticed.
     marked_bytes = bytes(done.info.num_bytes)
     open_store(server, out).write(f"{working}/{done.info.name}", marked_bytes)
     assert main(command_few(source, out, *options, "--resume")) == 0

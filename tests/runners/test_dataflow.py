@@ -1,5 +1,5 @@
-"""Tests of Dataflow without Google: the submitted request, the staged files, the bytes that the staged graph writes,
-and deploy/dataflow."""
+"""Tests of Dataflow without Google: the request, the staged files, the bytes of the staged graph, and
+deploy/dataflow."""
 
 import argparse
 import hashlib
@@ -224,8 +224,7 @@ def staged(cloud, source, tmp_path_factory) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def worker(cloud, staged, tmp_path_factory) -> pathlib.Path:
-    """Returns a virtual environment with the staged source distribution and its dependencies from the running
-    environment."""
+    """Returns a virtual environment with the staged package and the dependencies of the running environment."""
     root = tmp_path_factory.mktemp("worker")
     (root / "workflow.tar.gz").write_bytes(cloud.staged(staged)["workflow.tar.gz"])
     venv.create(root, symlinks=True)
@@ -251,11 +250,10 @@ def graph_url(job: dict[str, Any]) -> str:
 
 
 def execute(cloud: Cloud, job: dict[str, Any], worker: pathlib.Path | None = None) -> str:
-    """Runs the staged graph without TensorFlow, as the service does, and returns the last state of the job. With
-    `worker`, the staged package is used. Without it, the package of this checkout is used, as in a container image."""
+    """Runs the staged graph as the service does, with the staged package or that of this checkout. Returns the
+    state."""
     if worker:
         environment = {name: value for name, value in cloud.environment.items() if name != "PYTHONPATH"}
-        # -P keeps the directory of the script out of the import path.
         done = run(worker / "bin" / "python", "-P", STANDIN, graph_url(job), environment=environment, folder=worker)
     else:
         done = forked_python.run(STANDIN, graph_url(job), env=cloud.environment, preloaded=PRELOADED)
@@ -275,8 +273,7 @@ def test_staged_package_writes_the_same_bytes_as_local_runner(cloud, staged, wor
 
 
 class Graph(NamedTuple):
-    """Names of all transforms, for each leaf transform the leaves that read its output as main input, and the names of
-    the shuffles."""
+    """Names of all transforms, readers of the main output of each leaf transform, and the names of the shuffles."""
 
     names: list[str]
     readers: dict[str, list[str]]
@@ -311,8 +308,7 @@ def parse_graph(data: bytes) -> Graph:
     ],
 )
 def test_expensive_steps_are_not_fused_with_earlier_steps(cloud, staged, first, last):
-    """Steps without a shuffle between them run on the worker that has the input of the first one. Many listings have
-    one element."""
+    """Steps without a shuffle between them run on one worker, and many listings have only one element."""
     graph = parse_graph(cloud.staged(staged)["pipeline.pb"])
     fused, waiting = set(), [step for step in graph.readers if step.startswith(first)]
     while waiting:
@@ -372,7 +368,6 @@ def test_signal_while_waiting_cancels_the_job(in_process, tmp_path):
         while len(in_process.dataflow.jobs) == first or ("GET", job_path(first)) not in in_process.dataflow.calls:
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.1)
-        # SIGTERM works like Ctrl-C, but children of a background job ignore SIGINT.
         process.send_signal(signal.SIGTERM)
         _, error = process.communicate(timeout=240)
     finally:
@@ -403,8 +398,7 @@ def test_job_is_found_by_output_and_cancelled(in_process, monkeypatch):
 
 @pytest.mark.slow
 def test_rejects_second_job_to_the_same_output(in_process, monkeypatch, capsys):
-    """The lease rejects the second job, and so does the service if its list of jobs does not contain the first job
-    yet."""
+    """Both the lease and the Dataflow service reject a second job with the same output."""
     may_finish = threading.Event()
     in_process.dataflow.work = lambda job: may_finish.wait(120) and "JOB_STATE_DONE"
     try:
@@ -539,8 +533,7 @@ def test_template_parameter_matches_its_option(name):
 
 @pytest.mark.parametrize("name", sorted(metadata()))
 def test_template_parameter_has_complete_help_text(name):
-    """The help text names the kinds of input if the option is not for all of them, and the label of a choice does not
-    repeat its name."""
+    """The help text names the kinds of input if the option is not for all, and labels do not repeat the choices."""
     parameter, flag = metadata()[name], flags()[name]
     for option in parameter.get("enumOptions", []):
         assert option["label"].lower().replace(" ", "_") != option["value"] or option["value"] in ("yes", "no"), option
@@ -702,8 +695,7 @@ def test_gcloud_accepts_the_template(gcloud):
 @needs_gcloud
 @pytest.mark.slow(6)
 def test_template_launch_from_script_to_job(cloud, gcloud, prepared, tmp_path):
-    """Covers run.sh, gcloud and the launcher's use of the parameters, up to a job that the service has not started
-    yet."""
+    """Covers run.sh, gcloud and the use of parameters by the launcher, up to the job before the service starts it."""
     paths, num_jobs = (f"{cloud.bucket}/in", f"{cloud.bucket}/launched"), len(cloud.dataflow.jobs)
     parameters = ["splits=train=0.9,validation=0.1", "overwrite=true", "--labels=a=b", *(option[2:] for option in OPTIONS)]
     done = run(DEPLOY / "run.sh", *paths, *parameters, environment=gcloud, folder=tmp_path)

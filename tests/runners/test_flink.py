@@ -1,5 +1,4 @@
-"""Tests with a real Flink cluster that is shared by the whole module: `prepare`, `analyze` and `transform` give the
-same results as the local runner, even if parts of the cluster are killed."""
+"""Tests with a real Flink cluster: commands give the same results as the local runner, even if parts are killed."""
 
 import contextlib
 import json
@@ -51,8 +50,7 @@ Cluster, ClusterError = flink_cluster.Cluster, flink_cluster.ClusterError
 MISSING = flink_cluster.missing_tools()
 SECONDS = 600
 
-# Code that runs before a command. The first shortens the waiting times of the job watch, and the second ends the job
-# timeout with a signal.
+# The first code shortens the waiting times of the job watch. The second code ends the job timeout with a signal.
 SHORT_WAITS = """
 from beam_pipelines.runners import flink_watch
 flink_watch.POLL_SECONDS, flink_watch._PATIENCE, flink_watch._SECONDS_TO_COME_BACK = 0.5, 1, 3
@@ -77,8 +75,7 @@ def cluster(tmp_path_factory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def forked_workers(cluster) -> None:
-    """Makes later workers of the cluster fork off a process that has imported Beam and TensorFlow, which saves seconds
-    for each."""
+    """Makes later workers fork off a process that has imported Beam and TensorFlow, which saves seconds per worker."""
     preloaded = (*forked_python.TENSORFLOW, *forked_python.BEAM)
     forked_python.write_command(cluster.folder / "boot", engines.FLINK / "boot.py", f"--cluster={cluster.folder}", preloaded=preloaded)
 
@@ -103,8 +100,7 @@ def start(cluster, forked_workers, source, tmp_path) -> Callable[..., ForkedPyth
 def paused_run(
     cluster: Cluster, start: Callable[..., ForkedPython], stage: str, *options: str, before: str = ""
 ) -> Iterator[tuple[ForkedPython, Gate, list[int]]]:
-    """Starts a run and yields it with the gate at which its workers are paused in `stage`, and the ids of the paused
-    workers."""
+    """Starts a run, and yields it with the gate of `stage` and the ids of the workers that are paused at the gate."""
     with Gate(gates_of(cluster.folder), stage) as gate:
         run = start("--beam_plugin=paused_stages", *options, before=before)
         try:
@@ -189,8 +185,7 @@ def finished_shards(directory: pathlib.Path) -> dict[str, tuple[int, int]]:
 
 
 def task_manager_of(cluster: Cluster, worker: int) -> str:
-    """Returns the name of the TaskManager that started a worker, found by the arguments of the command that represents
-    the worker."""
+    """Returns the name of the TaskManager that started a worker, found by the command line of the worker."""
 
     def reported(process: psutil.Process) -> list[str]:
         return [argument for argument in process.cmdline() if argument.startswith(("--id=", "--provision_endpoint="))]
@@ -251,8 +246,7 @@ def test_killed_task_managers_lose_no_finished_shard(cluster, job_endpoint, star
 @pytest.mark.slow(30)
 @needs_flink
 def test_ended_run_cancels_its_job_and_can_be_resumed(cluster, job_endpoint, start, source, expected, tmp_path):
-    """Each run resumes the previous one. Ctrl-C in a terminal also reaches the job server, which is a child of the
-    command."""
+    """Each run resumes the previous one. Ctrl-C in a terminal also reaches the job server, a child of the command."""
     limit = "--job_timeout=3600"
     late = f"{limit} seconds"
     ends = [
@@ -334,7 +328,6 @@ def test_other_commands_give_the_same_results_as_local_runner(cluster, job_endpo
     for path in (here / TRANSFORM_FN / "assets").iterdir():
         assert (existing / TRANSFORM_FN / "assets" / path.name).read_bytes() == path.read_bytes()
 
-    # The examples that the same transform writes have the same bytes.
     assert main(["transform", str(here), str(tmp_path / "here2"), "--name=made"]) == 0
     assert main(["transform", str(here), str(tmp_path / "flink2"), "--name=made", *cluster.options, job_endpoint]) == 0
     assert digest(tmp_path / "flink2") == digest(tmp_path / "here2")
@@ -370,8 +363,7 @@ def test_rejects_second_cluster_in_same_folder_or_on_same_port(cluster, tmp_path
 @pytest.mark.slow(20)
 @needs_flink
 def test_next_command_cancels_orphaned_job(cluster, job_endpoint, start, source, tmp_path):
-    """The next run resolves splits by near-duplicates. Its workers are killed while they write shards, without any
-    effect on the result."""
+    """The workers of the next run are killed while they write shards, without any effect on the result."""
     near_duplicates = write_files(shutil.copytree(source, tmp_path / "in"), {"bee/same.jpg": (source / "ant/000.jpg").read_bytes()})
     split_options = ("--duplicates=group", "--stratify", "--splits=train=0.6,test=0.4")
     prepare_here(near_duplicates, tmp_path / "local", *split_options)

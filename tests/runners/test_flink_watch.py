@@ -80,8 +80,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 def watch(cluster, monkeypatch, capsys):
-    """Yields a watch with a fake clock, as a function that advances the clock by `seconds` and returns the messages of
-    the next look."""
+    """Yields a function that advances a fake clock by `seconds` and returns the messages of the watch."""
     now, interrupted = [1000.0], []
     monkeypatch.setattr(flink_watch.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(progress, "_num_restarts", 0)

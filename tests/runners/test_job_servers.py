@@ -27,8 +27,7 @@ IP_LOCAL_PORT_RANGE = 51  # Socket option since Linux 6.3: the range of ports fr
 
 
 def bind_error(port: int) -> int:
-    """Returns the error number of binding a socket to `port` without sharing it, as the system does before it assigns a
-    port."""
+    """Returns the error number of binding a socket to `port`. The system uses the same check to assign ports."""
     with socket.socket() as client:
         return pytest.raises(OSError, client.bind, ("localhost", port)).value.errno
 
@@ -38,7 +37,6 @@ def test_reserved_port_can_be_used_only_by_server_that_asks_for_it():
     assert len(set(ports)) == len(ports)
     for port in ports:
         assert bind_error(port) == errno.EADDRINUSE
-        # Beam's server uses IPv4, and Java's IPv6.
         for family, host in ((socket.AF_INET, "localhost"), (socket.AF_INET6, "::")):
             with socket.create_server((host, port), family=family, dualstack_ipv6=family == socket.AF_INET6) as server:
                 with socket.create_connection(("localhost", port)):

@@ -1,5 +1,4 @@
-"""Tests of `--runner=PortableRunner` with the job service of Beam's Python runner: the same bytes as the local runner,
-and short errors."""
+"""Tests of `--runner=PortableRunner` with Beam's Python job service: the same bytes, and short error messages."""
 
 import contextlib
 from typing import Iterator

@@ -1,5 +1,4 @@
-"""Tests of Prism, Beam's runner in Go: the same bytes as the local runner. Prism is built from the source of the
-installed Beam version."""
+"""Tests that Prism, Beam's runner in Go, writes the same bytes as the local runner. Prism is built from its source."""
 
 import os
 import pathlib

@@ -11,9 +11,8 @@ from engines import digest, two_workers
 from made_sources import CASES, MadeCase, made_case
 from object_stores import connected_to, shared_server, upload_files
 
-# These sources have additional data in separate files, in byte ranges of files and in spools, several parts to list,
-# and columns of every kind. Each source is tested with one engine and one object store, because every combination would
-# take too long.
+# These sources use additional files, byte ranges, spools, several parts, and columns of every kind. Each source is
+# tested with one engine and one object store, because testing all combinations would take too long.
 ENGINES = {
     "coco, detection and segmentation": ("one worker", "s3"),
     "table csv, pairs": ("two workers", "gs"),

@@ -1,5 +1,4 @@
-"""Tests of waiting for jobs: an abandoned job is stopped before its output is removed, and the output stays if stopping
-fails."""
+"""Tests of waiting for jobs: an abandoned job is stopped before its output is removed. Otherwise the output stays."""
 
 import concurrent.futures
 import os

@@ -1,5 +1,4 @@
-"""Tests of runs whose object store stops responding, and of runs that are interrupted. Both end soon with one message
-and can be resumed."""
+"""Tests of runs that are interrupted or whose object store stops responding. Both kinds of runs can be resumed."""
 
 import contextlib
 import json

@@ -1,5 +1,4 @@
-"""Tests of read errors: a permanent error of one input makes a dead letter, and other disk or store errors fail the
-run."""
+"""Tests of read errors: permanent errors of one input make dead letters, and disk or store errors fail the run."""
 
 import contextlib
 import errno
@@ -45,11 +44,11 @@ def test_only_permanent_errors_of_a_path_are_dead_letters(number):
     for path, facts in (("in/1.jpg", everywhere | {"EACCES", "EPERM"}), ("gs://bucket/1.jpg", everywhere)):
         if errno.errorcode[number] in facts:
             assert describe_fact(error, path) == os.strerror(number)
-            assert isinstance(listing_error(error, path, "told"), UserError)
+            assert isinstance(listing_error(error, path, "message"), UserError)
         else:
             with pytest.raises(RunError, match=f"^{path} could not be read: "):
                 describe_fact(error, path)
-            assert isinstance(listing_error(error, path, "told"), RunError)
+            assert isinstance(listing_error(error, path, "message"), RunError)
 
 
 def test_failed_write_names_file_and_leaves_nothing(tmp_path):
@@ -74,7 +73,7 @@ def test_exists_is_false_for_impossible_file_names(tmp_path):
 def test_error_without_errno_is_not_a_dead_letter():
     with pytest.raises(RunError, match="1.jpg could not be read: timed out"):
         describe_fact(TimeoutError("timed out"), "in/1.jpg")
-    assert isinstance(listing_error(ValueError("corrupt"), "in/a.csv", "told"), UserError)
+    assert isinstance(listing_error(ValueError("corrupt"), "in/a.csv", "message"), UserError)
 
 
 def test_permanent_read_errors_make_dead_letters(tmp_path):

@@ -148,8 +148,7 @@ def test_rejects_object_above_the_size_limit(store, bucket, monkeypatch):
 
 @pytest.fixture
 def tree(store: ObjectStore, bucket: str) -> str:
-    """Creates folders, empty marker objects as other tools create them, and objects with the same name prefix. Returns
-    the root."""
+    """Creates folders, marker objects as of other tools, and objects with the same prefix. Returns the root folder."""
     names = ("b.jpg", "a/1.jpg", "a/2.jpg", "a/", "c/d/3.jpg", "")
     for name in names:
         store.write(f"{bucket}/root/{name}", b"12")
@@ -403,8 +402,7 @@ def test_client_errors_are_not_retried(faulty_store, bucket, faults, status, exp
 
 @pytest.fixture
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Returns the list of seconds waited between attempts. Only the clock of the module is advanced, and requests are
-    real."""
+    """Returns the list of seconds waited between attempts. Only the clock is replaced, and the requests are real."""
     waited: list[float] = []
     monkeypatch.setattr(retries, "time", Clock(waited))
     monkeypatch.setattr(retries, "_pause", waited.append)
@@ -785,8 +783,7 @@ class ClosingHandler(socketserver.BaseRequestHandler):
 
 @pytest.mark.slow(5)
 def test_google_credentials_are_looked_up_once(tmp_path):
-    """The test needs a new process because Google's library caches the result. A local server in place of the metadata
-    server counts connections."""
+    """The test needs a new process because Google's library caches the result. A local server counts the lookups."""
     code = (
         "import beam_pipelines.storage.object_stores.gcs as gcs\n"
         "from apache_beam.options.pipeline_options import PipelineOptions\n"
@@ -798,7 +795,6 @@ def test_google_credentials_are_looked_up_once(tmp_path):
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         address = f"127.0.0.1:{server.server_address[1]}"
         environment = {**kept, "HOME": str(tmp_path), "GCE_METADATA_IP": address, "GCE_METADATA_HOST": address}
-        # The preloaded modules import nothing from Google.
         run = forked_python.run("-c", code, cwd=ROOT, env=environment, preloaded=forked_python.BEAM)
         server.shutdown()
     assert run.stdout == "True\n", run.stderr

@@ -106,7 +106,6 @@ def test_reader_opens_each_file_once_and_closes_all(tmp_path):
     assert num_open_files(tmp_path) == before + 3
     reader.close()
     assert num_open_files(tmp_path) == before
-    # Otherwise a file that a thread still reads would stay open.
     with pytest.raises(ValueError, match="reader is closed"):
         reader.read(writers[0].spool, 0, 1)
     assert num_open_files(tmp_path) == before

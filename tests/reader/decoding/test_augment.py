@@ -1,5 +1,4 @@
-"""Tests of random crops and color changes. Crops stay within the image with the promised area and aspect ratio, colors
-change as in Pillow, and equal seeds give equal results."""
+"""Tests of random crops and color changes: bounds, distributions, equality with Pillow, and reproducibility."""
 
 import colorsys
 
@@ -104,8 +103,7 @@ def change_colors_in_numpy(pixels, brightness: float, saturation: float, angle: 
 
 
 def _yiq_to_rgb(y: float, i: float, q: float) -> np.ndarray:
-    """Converts YIQ to RGB with the inverse of the matrix of colorsys, because colorsys clips and rounds its
-    matrices."""
+    """Converts YIQ to RGB with the inverse of the matrix that colorsys uses, without clipping or rounding."""
     return np.linalg.solve(_YIQ, [y, i, q]) * 255
 
 
@@ -159,15 +157,15 @@ def test_nothing_is_computed_without_color_changes():
 @pytest.mark.parametrize("kind", ["brightness", "contrast", "saturation", "hue"])
 def test_gray_images_stay_gray(kind):
     """Saturation and hue do not change gray images, and one gray channel changes in the same way as three."""
-    grey = pictures()[..., :1]
+    gray = pictures()[..., :1]
     augmentation = Augmentation(**{kind: 0.5})
-    changed = jitter_colors(tf.constant(np.repeat(grey, 3, axis=-1)), augmentation, make_seed(2)).numpy()
+    changed = jitter_colors(tf.constant(np.repeat(gray, 3, axis=-1)), augmentation, make_seed(2)).numpy()
     assert (changed == changed[..., :1]).all()
     if kind in ("saturation", "hue"):
-        np.testing.assert_array_equal(changed[..., :1], grey)
+        np.testing.assert_array_equal(changed[..., :1], gray)
     else:
-        assert (changed[..., :1] != grey).any(axis=(1, 2, 3)).all()
-    np.testing.assert_array_equal(jitter_colors(tf.constant(grey), augmentation, make_seed(2)), changed[..., :1])
+        assert (changed[..., :1] != gray).any(axis=(1, 2, 3)).all()
+    np.testing.assert_array_equal(jitter_colors(tf.constant(gray), augmentation, make_seed(2)), changed[..., :1])
 
 
 def test_color_changes_have_the_promised_range_for_each_image():
@@ -177,7 +175,6 @@ def test_color_changes_have_the_promised_range_for_each_image():
         draws = (getattr(changes, name).numpy() - middle) / reach
         assert -1 <= draws.min() < -0.99 and 0.99 < draws.max() <= 1 and abs(draws.mean()) < 0.03, name
         assert len(np.unique(draws)) > 4900, name
-    # The kinds of change are not correlated.
     assert np.abs(np.corrcoef(np.stack(changes))[np.triu_indices(4, 1)]).max() < 0.05
 
 
@@ -194,12 +191,11 @@ def test_color_changes_depend_only_on_seed_and_index():
 
 
 def split_by_hosts(drawn, count: int, part: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the values that `drawn` computes for the whole batch at once, and for `part` rows at a time. `drawn` is
-    called with the slice and the row numbers."""
+    """Returns the values of `drawn` for the whole batch at once, and for `part` rows at a time."""
     complete = drawn(slice(0, count), BatchSlots(tf.range(count, dtype=tf.int64), count))
     parts = [slice(first, first + part) for first in range(0, count, part)]
     return complete.numpy(), np.concatenate(
-        [drawn(item, BatchSlots(tf.range(item.start, item.stop, dtype=tf.int64), count)) for item in parts]
+        [drawn(rows, BatchSlots(tf.range(rows.start, rows.stop, dtype=tf.int64), count)) for rows in parts]
     )
 
 
@@ -208,7 +204,7 @@ def test_color_changes_are_identical_on_any_number_of_hosts(number):
     images = np.random.default_rng(0).integers(0, 256, (32, 64, 64, 3), dtype=np.uint8)
     some = Augmentation(contrast=0.3, hue=0.1)
     for part in (1, 4, 16):
-        complete, parts = split_by_hosts(lambda item, rows: jitter_colors(tf.constant(images[item]), some, make_seed(number), rows), 32, part)
+        complete, parts = split_by_hosts(lambda rows, slots: jitter_colors(tf.constant(images[rows]), some, make_seed(number), slots), 32, part)
         np.testing.assert_array_equal(parts, complete, err_msg=str(part))
 
 
@@ -217,7 +213,7 @@ def test_random_boxes_are_identical_on_any_number_of_hosts():
     sizes = tf.constant([[1_000_000, 600_000]] * 32)
     for number in range(10):
         for part in (1, 2, 4):
-            complete, parts = split_by_hosts(lambda item, rows: random_boxes(sizes[item], (32, 32), 0.6, make_seed(number), rows), 32, part)
+            complete, parts = split_by_hosts(lambda rows, slots: random_boxes(sizes[rows], (32, 32), 0.6, make_seed(number), slots), 32, part)
             np.testing.assert_array_equal(parts, complete, err_msg=str((number, part)))
 
 

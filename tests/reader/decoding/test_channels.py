@@ -34,17 +34,16 @@ def encode(image: Image.Image | np.ndarray, image_format: str, **options: Any) -
 
 
 def encode_16_bit_colors() -> bytes:
-    # OpenCV expects blue, green, red.
     return cv2.imencode(".png", np.stack([DEEP[::-1], DEEP.T, DEEP], axis=-1))[1].tobytes()
 
 
 RGBA = Image.fromarray(picture(0, 4))
 FILES = {
-    "grey.png": encode(picture(1, 1)[..., 0], "PNG"),
-    "grey.jpg": encode(picture(2, 1)[..., 0], "JPEG"),
+    "gray.png": encode(picture(1, 1)[..., 0], "PNG"),
+    "gray.jpg": encode(picture(2, 1)[..., 0], "JPEG"),
     "bits.png": encode(Image.fromarray(picture(3, 1)[..., 0]).convert("1"), "PNG"),
-    "grey16.png": encode(Image.fromarray(DEEP), "PNG"),
-    "grey_alpha.png": encode(RGBA.convert("LA"), "PNG"),
+    "gray16.png": encode(Image.fromarray(DEEP), "PNG"),
+    "gray_alpha.png": encode(RGBA.convert("LA"), "PNG"),
     "rgb.png": encode(picture(4, 3), "PNG"),
     "rgb.jpg": encode(picture(5, 3), "JPEG"),
     "rgba.png": encode(RGBA, "PNG"),
@@ -53,7 +52,7 @@ FILES = {
     "palette.png": encode(Image.fromarray(picture(6, 3)).quantize(8), "PNG"),
     "palette_alpha.png": encode(RGBA.convert("RGB").quantize(8), "PNG", transparency=bytes(range(0, 240, 30))),
 }
-GREY = ("grey.png", "grey.jpg", "bits.png", "grey16.png", "grey_alpha.png")
+GRAY = ("gray.png", "gray.jpg", "bits.png", "gray16.png", "gray_alpha.png")
 
 
 def prepare(root: pathlib.Path, files: dict[str, bytes], *options: str) -> tf_input.PreparedDataset:
@@ -64,8 +63,7 @@ def prepare(root: pathlib.Path, files: dict[str, bytes], *options: str) -> tf_in
 
 
 def decode_with_pillow(data: bytes, channels: int) -> np.ndarray:
-    """Returns uint8 [SIDE, SIDE, channels] as Pillow decodes it: luma of colors, alpha 255 if there is none, the upper
-    8 of 16 bits."""
+    """Returns uint8 [SIDE, SIDE, channels] as Pillow decodes it, with the upper 8 of 16 bits."""
     image = Image.open(io.BytesIO(data))
     if image.mode[0] == "I":
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
@@ -105,7 +103,7 @@ def test_batches_have_the_requested_channels(mixed, channels):
 
 @pytest.mark.slow(2.3)
 def test_dataset_of_gray_images_has_one_channel(tmp_path, capsys, caplog):
-    digits = prepare(tmp_path, {name: FILES[name] for name in GREY})
+    digits = prepare(tmp_path, {name: FILES[name] for name in GRAY})
     assert "channels:     1 in batches, " in capsys.readouterr().out
     assert digits.channels == 1 and digits.statistics["images"]["channels"] == {"1": 4, "2": 1}
     names = [pathlib.PurePath(digit["key"]).name for digit in digits["train"]]
@@ -123,19 +121,19 @@ def test_dataset_of_gray_images_has_one_channel(tmp_path, capsys, caplog):
     model.fit(train := digits.batches("train", batch_size=5), verbose=0)
     tf_input.export_serving(model, train, tmp_path / "served")
     served = tf.saved_model.load(str(tmp_path / "served")).signatures
-    actual = served["preprocess"](image=tf.constant([FILES["rgb.png"], FILES["grey.png"]]))["image"].numpy()
-    assert np.abs(actual.astype(int) - np.stack([decode_with_pillow(FILES[name], 1) for name in ("rgb.png", "grey.png")])).max() <= 2
+    actual = served["preprocess"](image=tf.constant([FILES["rgb.png"], FILES["gray.png"]]))["image"].numpy()
+    assert np.abs(actual.astype(int) - np.stack([decode_with_pillow(FILES[name], 1) for name in ("rgb.png", "gray.png")])).max() <= 2
 
 
 @pytest.mark.slow
 def test_keep_depth_option_keeps_16_bits(tmp_path, capsys):
-    files = {name: FILES[name] for name in ("grey16.png", "rgb16.png", "rgb.png", "rgb.jpg", "rgba.png")}
+    files = {name: FILES[name] for name in ("gray16.png", "rgb16.png", "rgb.png", "rgb.jpg", "rgba.png")}
     deep = prepare(tmp_path, files, "--keep_depth")
     assert deep.features["image"].dtype == "uint16"
     by_name = {pathlib.PurePath(entry["key"]).name: entry["image"] for entry in deep["train"]}
     # 8-bit values are scaled to 16 bits.
     wide = {name: decode_with_pillow(data, 3).astype(int) * 257 for name, data in files.items()}
-    wide["grey16.png"], wide["rgb16.png"] = np.repeat(DEEP[..., None], 3, -1), np.stack([DEEP, DEEP.T, DEEP[::-1]], -1)
+    wide["gray16.png"], wide["rgb16.png"] = np.repeat(DEEP[..., None], 3, -1), np.stack([DEEP, DEEP.T, DEEP[::-1]], -1)
     for name, image in by_name.items():
         assert image.dtype == np.uint16 and np.abs(image.astype(int) - wide[name]).max() <= (6 * 257 if "jpg" in name else 0), name
     for memory_budget in (1 << 30, 0):
@@ -184,5 +182,5 @@ def test_raw_pixels_have_the_requested_channels(tmp_path):
     for channels in (None, 3):
         actual = next(iter(pixels.batches("train", batch_size=4, channels=channels, shuffle=False)))
         np.testing.assert_array_equal(actual, images[order][..., : channels or 4])
-    grey = next(iter(pixels.batches("train", batch_size=4, channels=1, shuffle=False)))
-    assert np.abs(grey.numpy().astype(int) - (images[order][..., :3] @ [[0.299], [0.587], [0.114]])).max() <= 1
+    gray = next(iter(pixels.batches("train", batch_size=4, channels=1, shuffle=False)))
+    assert np.abs(gray.numpy().astype(int) - (images[order][..., :3] @ [[0.299], [0.587], [0.114]])).max() <= 1

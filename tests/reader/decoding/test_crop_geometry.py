@@ -67,7 +67,6 @@ def test_boxes_are_moved_with_the_crop():
         # Columns: crop, box, box within the crop, valid.
         (make_crop((0, 0, 40, 60)), center_box, center_box, True),
         (make_crop((10, 15, 20, 30)), center_box, (0, 0, 1, 1), True),
-        # The center of the box is on the edge of the crop.
         (make_crop((0, 0, 40, 30)), center_box, (0.25, 0.5, 0.75, 1), True),
         (make_crop((0, 0, 40, 29)), center_box, (0.25, 15 / 29, 0.75, 1), False),
         (make_crop((0, 0, 40, 60), flipped=True), (0, 0.1, 1, 0.3), (0, 0.7, 1, 0.9), True),
@@ -109,8 +108,7 @@ def test_cropped_pixels_equal_cropped_encoded_images(case):
     expected = decode.decode_boxes(encoded, crops.boxes, crops.image_size, crops.flipped, crops.extents).numpy()[0]
     seen = crop_pixels(tf.constant(pixels[np.newaxis]), crops).numpy()[0]
     assert seen.shape == expected.shape
-    # Resizing a crop of the whole image interpolates beyond the edge of the box. A separately decoded box repeats its
-    # edge.
+    # A separately decoded box repeats its edge. A crop of the whole image is interpolated beyond the edge.
     assert np.abs(seen - expected).mean() < 0.7 and np.abs(seen - expected).max() < 12
     np.testing.assert_array_equal(seen.any(axis=-1), expected.any(axis=-1))  # The padding is the same.
 
@@ -131,8 +129,7 @@ STORED = {"raw": ["--image_encoding=raw", "--image_size=exact=240x240"], "png": 
 @pytest.mark.slow
 @pytest.mark.parametrize("stored", STORED)
 def test_warns_about_shrunken_images_without_antialias(stored, tmp_path, caplog):
-    """Lines of two pixels become black or white without antialiasing, and gray with it. Cached images give the same
-    pixels."""
+    """Lines of two pixels become black or white without antialiasing, and gray with antialiasing."""
     lines = np.zeros((240, 240, 3), np.uint8)
     lines[2::4] = lines[3::4] = 255
     image_format = "JPEG" if stored == "jpeg" else "PNG"
@@ -214,7 +211,6 @@ def test_scaled_jpeg_crops_are_aligned_and_large_enough(sizes, image_size, fit, 
 
 
 def test_cropped_dense_targets_keep_their_resolution():
-    # The dense targets belong to an image of 40 x 60.
     dense_targets = np.arange(24, dtype=np.float32).reshape(1, 4, 6, 1)
     complete = crop_dense_targets(tf.constant(dense_targets), make_crop((0, 0, 40, 60)))
     np.testing.assert_allclose(complete, dense_targets, atol=1e-4)

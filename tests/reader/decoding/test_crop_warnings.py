@@ -1,5 +1,4 @@
-"""Tests that objects, masks and dense targets are padded by default in evaluation, and that a crop which loses them
-causes a warning."""
+"""Tests that evaluation pads images with objects or masks by default, and that a crop which loses them warns."""
 
 import json
 import logging
@@ -63,7 +62,6 @@ def test_evaluation_pads_images_and_keeps_every_object(street, caplog):
     assert not np.asarray(x)[:, 0].any() and np.asarray(x)[:, 10].any(axis=(1, 2)).all(), "padding above and below"
     _, y = read_from_sequence(street, targets="objects")
     assert y["valid"].all() and y["valid"].shape == (count, 2)
-    # 15 of 20 rows belong to the image.
     assert np.asarray(read_from_sequence(street, targets="mask")[1]).mean() == pytest.approx(0.75)
     assert np.asarray(read_from_sequence(street, inputs=("image", "mask"), targets="place")[0]["mask"]).mean() == pytest.approx(0.75)
     assert not caplog.records
@@ -145,7 +143,6 @@ def test_analyze_warns_about_objects_lost_by_crop(tmp_path, caplog):
 # Name -> (value of a row, (warning expected when cropped or flipped, warning expected when only resized)).
 COORDINATES = {
     "landmarks": ([3.0, 4.0, 39.0, 20.0], (True, True)),
-    # Fractions of the sides do not change when the image is resized.
     "keypoints": ([0.1, 0.2, 0.9, 0.5], (True, False)),
     "leftEye_x": (12.5, (True, True)),
     "corner_points": ([1, 2, 30, 20], (True, True)),

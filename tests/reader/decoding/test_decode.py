@@ -1,5 +1,4 @@
-"""Tests of decoding: JPEG and PNG become 8-bit RGB, masks keep their values, and a decoded box equals that box of the
-whole image."""
+"""Tests of decoding: JPEG and PNG become 8-bit RGB, masks keep their values, and boxes equal crops of the image."""
 
 import io
 
@@ -23,21 +22,20 @@ def save(image: Image.Image, image_format: str, **options) -> bytes:
     return encoded.getvalue()
 
 
-def to_rgb(grey: np.ndarray) -> np.ndarray:
-    return np.repeat(grey[..., np.newaxis], 3, axis=-1)
+def to_rgb(gray: np.ndarray) -> np.ndarray:
+    return np.repeat(gray[..., np.newaxis], 3, axis=-1)
 
 
 def test_every_kind_of_png_becomes_8_bit_rgb():
     image = Image.fromarray(PICTURE)
-    grey = np.asarray(image.convert("L"))
+    gray = np.asarray(image.convert("L"))
     palette = image.convert("P", palette=Image.Palette.ADAPTIVE)
     cases = {
-        "colour": (image, {}, PICTURE),
-        "grey": (image.convert("L"), {}, to_rgb(grey)),
-        # The lower 8 bits are dropped.
-        "16-bit grey": (Image.fromarray((grey.astype(np.uint16) << 8) + 0x90), {}, to_rgb(grey)),
-        "alpha": (Image.fromarray(np.dstack([PICTURE, grey])), {}, PICTURE),
-        "grey with alpha": (image.convert("LA"), {}, to_rgb(grey)),
+        "color": (image, {}, PICTURE),
+        "gray": (image.convert("L"), {}, to_rgb(gray)),
+        "16-bit gray": (Image.fromarray((gray.astype(np.uint16) << 8) + 0x90), {}, to_rgb(gray)),
+        "alpha": (Image.fromarray(np.dstack([PICTURE, gray])), {}, PICTURE),
+        "gray with alpha": (image.convert("LA"), {}, to_rgb(gray)),
         "palette": (palette, {}, np.asarray(palette.convert("RGB"))),
         "palette with alpha": (palette, {"transparency": 3}, np.asarray(palette.convert("RGB"))),
         "1 bit": (image.convert("1"), {}, to_rgb(np.asarray(image.convert("1").convert("L")))),
@@ -51,10 +49,10 @@ def test_every_kind_of_png_becomes_8_bit_rgb():
 def test_every_kind_of_jpeg_becomes_rgb():
     image = Image.fromarray(PICTURE)
     cases = {
-        "colour": (image, {}),
+        "color": (image, {}),
         "no chroma subsampling": (image, {"subsampling": 0}),
         "progressive": (image, {"progressive": True}),
-        "grey": (image.convert("L"), {}),
+        "gray": (image.convert("L"), {}),
     }
     for case, (original, options) in cases.items():
         decoded = decode.decode_image(save(original, "JPEG", quality=95, **options))
@@ -184,7 +182,7 @@ def test_invalid_masks_raise():
     palette = Image.fromarray(PICTURE).convert("P", palette=Image.Palette.ADAPTIVE)
     cases = {
         "palette": save(palette, "PNG"),
-        "colours": encode(PICTURE, "PNG"),
+        "colors": encode(PICTURE, "PNG"),
         "1 bit": save(palette.convert("1"), "PNG"),
         "JPEG": encode(PICTURE[..., 0], "JPEG"),
         "another size": encode_mask(MASK),

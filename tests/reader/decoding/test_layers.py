@@ -1,5 +1,4 @@
-"""Tests of Keras layers for uint8 batches: normalization, augmentation, saving and loading. `keras_backend_training.py`
-tests other backends."""
+"""Tests of Keras layers for uint8 batches: normalization, augmentation, saving and loading."""
 
 import keras
 import numpy as np
@@ -40,20 +39,19 @@ def test_normalized_dataset_has_mean_0_and_variance_1(tmp_path):
     layer = normalization_layer(flowers.statistics, flowers.features["image"])
     outputs = np.concatenate([as_array(layer(x)) for x, _ in flowers.batches("train", batch_size=32)])
     assert outputs.dtype == np.float32 and outputs.shape == (60, 16, 16, 3)
-    # Other decoders interpolate chroma differently.
     np.testing.assert_allclose(outputs.mean(axis=(0, 1, 2)), 0, atol=0.02)
     np.testing.assert_allclose(outputs.var(axis=(0, 1, 2)), 1, atol=0.01)
 
 
 def test_normalizes_raw_gray_pixels(tmp_path):
-    grey = pictures()[..., 0]
-    np.savez(tmp_path / "digits.npz", x=grey, y=np.arange(len(grey)) % 2)
+    gray = pictures()[..., 0]
+    np.savez(tmp_path / "digits.npz", x=gray, y=np.arange(len(gray)) % 2)
     options = ["--image_encoding=raw", "--splits=train=1", f"--output={tmp_path / 'out'}"]
     assert main(["prepare", "--input", str(tmp_path / "digits.npz"), *options]) == 0
     digits = tf_input.open(tmp_path / "out")
     (x, _), *_ = digits.batches("train", batch_size=8)
     outputs = as_array(normalization_layer(digits.statistics, digits.features["image"])(x))
-    assert outputs.shape == (*grey.shape, 1)
+    assert outputs.shape == (*gray.shape, 1)
     assert abs(outputs.mean()) < 1e-5 and abs(outputs.var() - 1) < 1e-5
 
 

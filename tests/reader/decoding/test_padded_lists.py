@@ -1,5 +1,4 @@
-"""Tests of lists of different lengths in a batch: padded, padded with a mask, or ragged; and of images padded to one
-size."""
+"""Tests of lists of different lengths in a batch (padded, masked or ragged), and of images padded to one size."""
 
 import importlib.util
 import json
@@ -197,8 +196,7 @@ def test_max_length_and_padding_value_can_differ_by_list(data):
 
 @pytest.mark.slow
 def test_shuffle_by_key_gives_the_order_of_keys(tmp_path_factory):
-    """The order is the same for records, for a split in memory, on several hosts, for selected examples, and if corrupt
-    records are skipped."""
+    """The order is the same for records, in memory, on several hosts, with a filter, and with on_error='skip'."""
     for directory, size in ((mixed_images(tmp_path_factory), 8), (uniform_images(tmp_path_factory), None)):
         dataset = tf_input.open(directory)
         options = {"batch_size": 8, "image_size": size, "shuffle": "key", "keys": True}

@@ -35,7 +35,6 @@ def test_every_feature_kind_has_a_spec():
 def test_every_shape_has_a_spec():
     cases = [
         (Feature("maps", "float", (4, 5, 2)), tf.io.FixedLenFeature((4, 5, 2), tf.float32)),
-        # Raw pixels are a single value.
         (Feature("pixels", "pixels", (4, 5, 3)), tf.io.FixedLenFeature((), tf.string)),
         (Feature("heat", "tensor", (None, 5), dtype="float64"), tf.io.FixedLenFeature((), tf.string)),
         (Feature("tags", "class_label", (None,)), tf.io.RaggedFeature(tf.int64)),
@@ -86,7 +85,6 @@ def test_values_are_parsed_into_their_shapes():
     dense_targets = np.arange(6, dtype=np.float32)
     records = [
         example({"maps": dense_targets, "objects/bbox": boxes, "objects/label": [3, 1, 2], "score": 0.5, "words": ["a", "b"]}),
-        # The second example has no objects.
         example({"maps": -dense_targets, "objects/bbox": [], "score": 2.0, "words": ["c", ""]}),
     ]
     for parse in (parse_examples, tf.function(parse_examples)):

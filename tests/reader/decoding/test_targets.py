@@ -41,8 +41,7 @@ SCHEMA = (
 
 
 def make_values(index: int, size: tuple[int, int] = SIZE) -> dict:
-    """Returns an example. The mask is 1 on the left and 2 on the right, and the boxes are the first eighths from the
-    left."""
+    """Returns an example whose mask is 1 on the left and 2 on the right, and whose boxes are the first eighths."""
     mask = np.where(np.arange(size[1]) < size[1] // 2, 1, 2).astype(np.uint8)
     count = index % 4
     return {
@@ -227,7 +226,6 @@ def test_columns_of_objects_must_have_equal_lengths(tmp_path):
     for labels in ([[1], []], [[1], [1]]):
         with pytest.raises(tf.errors.InvalidArgumentError, match="objects/label and objects/bbox differ in number"):
             pad_objects({"bbox": boxes, "label": tf.ragged.constant(labels, tf.int64)}, None)
-    # The batch has 4 boxes and 4 labels, but the examples have 1 and 3 boxes.
     examples = [{**make_values(index), "objects/label": [1, 2]} for index in (1, 3)]
     dataset = write_dataset(tmp_path, SCHEMA, {"train": examples}, ("objects",), None, tuple((side, side) for side in SIZE))
     for options in ({}, {"image_size": 8}):
@@ -270,7 +268,6 @@ def test_masks_boxes_and_dense_targets_follow_their_image(rich, tmp_path):
 
 def check_targets_match_image(image: np.ndarray, mask: np.ndarray, objects: dict, case: tuple) -> None:
     red, blue = image[:, :, 0] > 127, image[:, :, 2] > 127
-    # The tolerance is one of 32 columns.
     assert ((mask == 1) != red).mean() <= 1 / 32 and ((mask == 2) != blue).mean() <= 1 / 32, case
     if objects["valid"][0]:
         rows, columns = np.flatnonzero(red.any(axis=1)), np.flatnonzero(red.any(axis=0))

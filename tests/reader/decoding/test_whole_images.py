@@ -1,5 +1,4 @@
-"""Tests that batches of small images, which are decoded without a loop, equal batches of any size that are decoded in a
-loop."""
+"""Tests that batches of small images, decoded without a loop, equal batches that are decoded in a loop."""
 
 import numpy as np
 import pytest
@@ -40,7 +39,6 @@ def test_small_images_have_separate_decoders_within_bounds():
 
 def test_batches_of_any_size_have_the_same_images(monkeypatch):
     expected = np.stack([decode.decode_image(encoded) for encoded in ENCODED])
-    # With this limit, 32 images are decoded in two rows.
     monkeypatch.setattr("tf_input.decoding.uncropped_images._MAX_UNROLLED", 16)
     for batch_size in (None, 12, 32, 40):
         spec = tf.TensorSpec([None], tf.string)

@@ -79,7 +79,6 @@ def make_model(*first: keras.layers.Layer) -> keras.Model:
         metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
         jit_compile=False,
     )
-    # Like the metric, the optimizer is built here. Otherwise the first step would be traced twice.
     model.optimizer.build(model.trainable_variables)
     return model
 
@@ -124,7 +123,6 @@ def test_callbacks_can_be_combined_in_one_fit(flowers, tmp_path):
     train, valid = (first_epoch_batches(flowers, split, **ONE_TARGET) for split in ("train", "validation"))
     model = linear_model()
     callbacks = [
-        # Without a learning rate, nothing improves any more.
         keras.callbacks.LearningRateScheduler(lambda epoch: 0.01 if epoch < 3 else 0.0),
         keras.callbacks.EarlyStopping("val_loss", patience=patience, restore_best_weights=True),
         keras.callbacks.ModelCheckpoint(best, "val_loss", save_best_only=True),

@@ -25,8 +25,7 @@ def make_model(*layers: keras.layers.Layer, loss: str = "categorical_crossentrop
 
 @functools.cache
 def make_plain(uniform: tf_input.PreparedDataset) -> tuple[dict[str, np.ndarray], tf.data.Dataset, keras.Model, list[np.ndarray]]:
-    """Returns a batch without layers, the validation batches, and a model that is traced once with its initial
-    weights."""
+    """Returns a batch without layers, the validation batches, and a model with its initial weights."""
     images, labels = next(uniform.batches("train", one_hot=True, **OPTIONS).as_numpy_iterator())
     model = make_model()
     return {"images": images, "labels": labels}, uniform.batches("validation", one_hot=True, **OPTIONS), model, model.get_weights()

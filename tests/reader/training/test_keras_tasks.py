@@ -17,26 +17,26 @@ from made_images import encode, write_files
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("reset_tensorflow_seed")]
 
 SIZE, COUNT, MAX_OBJECTS = 16, 48, 3
-COLOURS = np.array([[220, 40, 40], [40, 220, 40], [40, 40, 220]], np.uint8)
+COLORS = np.array([[220, 40, 40], [40, 220, 40], [40, 40, 220]], np.uint8)
 NAMES = ("red", "green", "blue")
 
 
 def write_row(root: pathlib.Path, index: int) -> dict:
-    """Writes a gray image with up to three colored squares, and returns its row. A model can learn the colors and
-    positions."""
+    """Writes a gray image with up to three colored squares, whose colors and positions are the labels. Returns its
+    row."""
     random = np.random.default_rng(index)
     pixels = random.integers(100, 130, (24, 24, 3), dtype=np.uint8)
     mask, boxes, labels = np.zeros((24, 24), np.uint8), [], []
     for _ in range(random.integers(1, MAX_OBJECTS + 1)):
         label, (top, left) = int(random.integers(3)), random.integers(0, 14, 2).tolist()
-        pixels[top : top + 10, left : left + 10] = COLOURS[label]
+        pixels[top : top + 10, left : left + 10] = COLORS[label]
         mask[top : top + 10, left : left + 10] = label + 1
         boxes.append([left, top, 10, 10])
         labels.append(NAMES[label])
     write_files(root, {f"{index}.png": encode(pixels, "PNG"), f"masks/{index}.png": encode(mask, "PNG")})
     return {
         **{"file_name": f"{index}.png", "mask": f"masks/{index}.png", "objects": {"bbox": boxes, "categories": labels}},
-        **{"colours": sorted(set(labels)), "weather": labels[0], "ground": ("one", "two", "three")[len(labels) - 1]},
+        **{"colors": sorted(set(labels)), "weather": labels[0], "ground": ("one", "two", "three")[len(labels) - 1]},
         **{"share": float((mask > 0).mean()), "age": index / COUNT, "weight": 1 + index % 2},
     }
 
@@ -138,7 +138,7 @@ def test_trains_segmentation_model(prepare, options):
     assert (model.predict(x, verbose=0).argmax(axis=-1) == y.numpy()[..., 0]).mean() > 0.7
 
 
-LABELS = ("--label=weather", "--label=ground", "--label=colours:multi_label", "--weight_column=")
+LABELS = ("--label=weather", "--label=ground", "--label=colors:multi_label", "--weight_column=")
 
 
 def test_trains_model_with_two_outputs(prepare):
@@ -155,7 +155,7 @@ def test_trains_multi_label_classifier(prepare):
     dataset = prepare(*LABELS)
     image, pixels = image_input()
     model = keras.Model(image, keras.layers.Dense(3, activation="sigmoid")(extract_features(pixels)))
-    fit(model, dataset, "binary_crossentropy", augment=True, targets="colours")
+    fit(model, dataset, "binary_crossentropy", augment=True, targets="colors")
 
 
 def test_trains_regression_with_two_inputs_and_weights(prepare):

@@ -125,7 +125,6 @@ def first_epoch_batches(dataset: tf_input.PreparedDataset, split: str = "train",
 def make_traced_model(steps_per_execution: int) -> tuple[LoggedModel, list[np.ndarray]]:
     """Returns a model whose steps are traced once for all tests, and its initial variables."""
     model = make_model(pathlib.Path(os.devnull))
-    # Otherwise the first step would be traced twice, as in the trainings that are killed.
     model.optimizer.build(model.trainable_variables)
     model.steps_per_execution = steps_per_execution
     return model, [variable.numpy() for variable in all_variables(model)]
@@ -136,8 +135,7 @@ def all_variables(model: LoggedModel) -> list[keras.Variable]:
 
 
 def untrained_model(log: pathlib.Path, steps_per_execution: int = 1) -> LoggedModel:
-    """Returns the cached model with its initial variables. The test of the killed training covers resuming with a new
-    model."""
+    """Returns the cached model with its initial variables."""
     model, values = make_traced_model(steps_per_execution)
     for variable, value in zip(all_variables(model), values, strict=True):
         variable.assign(value)
@@ -398,8 +396,8 @@ def test_rejects_checkpoint_of_another_training(dataset, resumable):
 
 
 def make_two_layer_model(first: str | None, second: str | None, *between: str) -> keras.Model:
-    """Returns a model with two layers of one shape in this order, whose names may be automatic. `between` stands for
-    other layers that the process created before."""
+    """Returns a model with two layers of one shape, created after a number of other layers, one for each of
+    `between`."""
     for _ in between:
         keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dropout(0.1)])
     image = keras.Input((*SIZE, 3))
@@ -412,8 +410,7 @@ def make_two_layer_model(first: str | None, second: str | None, *between: str) -
 
 
 def test_variables_are_restored_by_name(dataset, tmp_path):
-    """The order of the variables does not matter. Names that Keras numbered are equal even if the process created other
-    layers first."""
+    """Variables are restored in any order, and names that Keras numbered automatically match in another process."""
     data = first_epoch_batches(dataset)
 
     def kernels(model):
@@ -494,8 +491,7 @@ def test_rejects_executions_that_span_two_epochs(dataset, tmp_path):
 
 
 class Loop:
-    """A training loop without `fit` that uses `tf_input.Checkpoint`. Its attribute `read` has the digest of each batch
-    of a step."""
+    """A training loop without `fit` that uses `tf_input.Checkpoint`, and records a digest of each batch in `read`."""
 
     def __init__(self, folder: pathlib.Path, train, make_data=lambda train: None, **options) -> None:
         keras.utils.set_random_seed(0)
@@ -633,8 +629,7 @@ def test_unfinished_checkpoint_is_ignored(dataset, resumable):
 
 
 def test_resumed_epoch_reads_no_record_of_earlier_batches(dataset):
-    """With an exact shuffle, no record of earlier batches is read. With a window shuffle, only the remaining windows
-    are read."""
+    """With an exact shuffle, a resumed epoch reads no record of the batches before the checkpoint."""
     config = tf_input.ReadConfig(**OPTIONS, shuffle="exact", memory_budget=0, start_step=NUM_BATCHES - 1)
     plan = dataset.split_reader("train").plan(config)
     asked = []

@@ -1,5 +1,4 @@
-"""Tests of `Sequence`: its batches equal those of `batches` with any kind of workers, in epochs as Keras counts
-them."""
+"""Tests of `Sequence`: its batches equal those of `batches`, with any kind of workers and in Keras epochs."""
 
 import functools
 import gc
@@ -88,7 +87,6 @@ def test_worker_processes_give_the_same_batches(mixed, quick_spawn):
     expected = tf_input.Sequence(mixed, "train", **options)
     assert repr(expected) == f"<Sequence of {mixed.manifest.name}, train: {len(expected)} batches of {options['batch_size']}>"
     sequence = tf_input.Sequence(mixed, "train", workers=2, use_multiprocessing=True, **options)
-    # Keras would use these attributes for its own workers.
     assert not sequence.use_multiprocessing and sequence.workers == 1
     for _ in range(2):
         for step in range(NUM_BATCHES):
@@ -105,8 +103,7 @@ def test_worker_processes_give_the_same_batches(mixed, quick_spawn):
 
 @pytest.mark.slow(5)
 def test_worker_process_needs_no_shards_of_split_in_memory(uniform, tmp_path):
-    """A worker process receives the bytes that it decodes, so it needs no shard of a split in memory. The process is a
-    new one that imports TensorFlow."""
+    """A worker process receives the bytes that it decodes, so it needs no shard of a split in memory."""
     copy = tf_input.open(shutil.copytree(uniform.directory, tmp_path / "copy"))
     options = {**OPTIONS, "augment": True, "map_example": darken}
     expected = tf_input.Sequence(uniform, "train", **options)

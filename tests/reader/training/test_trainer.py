@@ -1,5 +1,4 @@
-"""Tests of the trainer in `deploy/trainer` for a few steps on the CPU: on one device, on two devices, in two processes,
-and resumed."""
+"""Tests of the trainer in `deploy/trainer` on the CPU: on one and two devices, in two processes, and resumed."""
 
 import dataclasses
 import functools
@@ -47,7 +46,7 @@ import train  # noqa: E402
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> pathlib.Path:
     """Prepares images that differ only in color: about 96 for training in 6 shards, and the others in 3 shards."""
-    folder = tmp_path_factory.mktemp("colours")
+    folder = tmp_path_factory.mktemp("colors")
     files = {}
     for label, color in COLORS.items():
         for index in range(NUM_EACH):
@@ -131,7 +130,6 @@ def test_trainer_can_be_killed_and_resumed(data, tmp_path, monkeypatch):
     assert not (tmp_path / "run" / "results.json").exists()
 
     assert train.main([*flags, "--epochs", "200"]) == 2  # The trainer does not overwrite an existing output.
-    # The trainer does not resume with other settings.
     assert train.main([*flags, "--epochs", "200", "--resume", "--image_size", "48"]) == 2
     epochs = done["epoch"] + 5
     assert train.main([*flags, "--epochs", str(epochs), "--resume"]) == 0

@@ -29,8 +29,7 @@ ORDERS = {
     "chosen": {"where": "height > 20 and label != 'bee'", "subset": 0.9, "read_buffer": 20_000},
     "balanced": {"balance": {"ant": 0.5, "bee": 0.3, "cow": 0.2}},
 }
-# A split in memory is read in an exact order or unshuffled. Records of images of one size are read like all other
-# records.
+# A split in memory is read in an exact order or unshuffled.
 KINDS = {"mixed": [*ORDERS], "cached": ["window", "none", "chosen"], "not cached": ["exact", "balanced"]}
 HOSTS = [(1, 0), (5, 4)]  # The last batch has three of the 93 examples.
 
@@ -38,8 +37,7 @@ HOSTS = [(1, 0), (5, 4)]  # The last batch has three of the 93 examples.
 @pytest.mark.slow(2)
 @pytest.mark.parametrize("kind, order", [(kind, order) for kind, orders in KINDS.items() for order in orders])
 def test_which_gives_the_keys_of_batches(mixed, uniform, kind, order):
-    """Epochs and steps are random or consecutive, on one host and on one of several hosts whose last batch is
-    padded."""
+    """The compared epochs and steps are random or consecutive, on one host and on a host whose last batch is padded."""
     dataset = mixed if kind == "mixed" else uniform
     examples = {example["key"]: example for example in dataset["train"]}
     options = {"batch_size": 10, "image_size": SIZE if kind == "mixed" else None, "seed": 5, **ORDERS[order]}
@@ -99,7 +97,7 @@ def test_other_tfrecord_files_have_keys_if_they_store_them(mixed):
     layout = {"image": "image", "label": "label", "key": "key"}
     others = tf_input.open_tfrecords(files, layout)
     ((images, labels), keys), *_ = others.batches("train", batch_size=20, image_size=SIZE, keys=True, shuffle=False).as_numpy_iterator()
-    assert decode_keys(keys) == [item["key"] for item in mixed["validation"]]
+    assert decode_keys(keys) == [example["key"] for example in mixed["validation"]]
     numbered = tf_input.open_tfrecords(files, {**layout, "key": "height"})
     assert decode_keys(next(numbered.batches("train", batch_size=20, image_size=SIZE, keys=True, shuffle=False).as_numpy_iterator())[1]) == [
         str(entry["height"]) for entry in mixed["validation"]
@@ -184,7 +182,7 @@ def test_command_accepts_options_or_a_checkpoint(mixed, uniform, capsys, tmp_pat
             actual = dataset.which("train", epoch=7, step=2, **options, **order)["key"].tolist()
             for path in (checkpoints, *checkpoints.iterdir()):
                 reported = json.loads(run_which(capsys, dataset.directory, "--epoch=7", "--step=2", "--checkpoint", path, "--json"))
-                assert [item["key"] for item in reported["examples"]] == actual, order
+                assert [example["key"] for example in reported["examples"]] == actual, order
 
 
 def first_row_of_host(result: dict, host: dict) -> int:
@@ -218,7 +216,6 @@ def test_command_reports_invalid_usage_in_one_line(mixed, uniform, capsys, tmp_p
         f"{tmp_path}/text.npz: the checkpoint is corrupt: File is not a zip file": [*location, "--checkpoint", tmp_path / "text.npz"],
         f"{tmp_path}/others.npz does not store how its training read a split: 'split'": [*location, "--checkpoint", tmp_path / "others.npz"],
         "No such file or directory": [*location, "--checkpoint", tmp_path / "gone.npz"],
-        # The checkpoint belongs to the other dataset.
         ": the dataset has changed since this checkpoint: ": [*location, "--checkpoint", tmp_path / "backups"],
     }
     for message, arguments in cases.items():
