@@ -72,9 +72,9 @@ def main(argv: list[str] | None = None) -> int:
     argv = [_HOME.sub(_expand_home, argument) for argument in (sys.argv[1:] if argv is None else argv)]
     error_json = error_file(argv)
 
-    def log_interrupt(reported: str, in_place: str) -> None:
-        log.print_message(reported, "error")
-        log.write_error(error_json, None, reported, interrupts.exit_code(), in_place)
+    def log_interrupt(message: str, in_place: str) -> None:
+        log.print_message(message, "error")
+        log.write_error(error_json, None, message, interrupts.exit_code(), in_place)
 
     interrupts.set_reporter(log_interrupt)
     try:
@@ -86,7 +86,7 @@ def main(argv: list[str] | None = None) -> int:
         log.set_format(arguments.log_format, quiet=getattr(arguments, "quiet", False))
         progress.set_display(getattr(arguments, "progress", "auto"))
         if arguments.command in ("benchmark", "which", "inspect") and others:
-            parser_of(arguments.command).refuse_unknown(others)
+            parser_of(arguments.command).reject_unknown(others)
         _COMMANDS[arguments.command](arguments, others)
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, KeyboardInterrupt) or (interrupts.received() and not isinstance(error, StillRunningError)):
@@ -104,9 +104,9 @@ def main(argv: list[str] | None = None) -> int:
             log.write_error(error_json, error, f"{type(error).__name__}: {error}", 1, in_place)
             raise
         separator = "\n" if "\n" in str(error) else " " if str(error).endswith(".") else ". "
-        reported = f"{error}{in_place and f'{separator}{in_place}'}"
-        log.print_message(reported, "error", kind=error.kind, path=error.path)
-        log.write_error(error_json, error, reported, error.exit_code, in_place)
+        message = f"{error}{in_place and f'{separator}{in_place}'}"
+        log.print_message(message, "error", kind=error.kind, path=error.path)
+        log.write_error(error_json, error, message, error.exit_code, in_place)
         return error.exit_code
     return 0
 
@@ -122,7 +122,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         return
     if not is_remote(config.input) and not is_remote(config.output):
         check_paths(config, arguments.overwrite, make_resume_policy(arguments))
-        _begin_here("launch", beam_flags, config.source.image_root, config.splits_from)
+        _import_and_start_workers("launch", beam_flags, config.source.image_root, config.splits_from)
 
     job = _import("launch").run_prepare(
         config,
@@ -141,7 +141,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         log.print_message(warning, "warning")
 
 
-def _begin_here(name: str, beam_flags: list[str], *paths: str | None) -> None:
+def _import_and_start_workers(name: str, beam_flags: list[str], *paths: str | None) -> None:
     """Imports a module that needs Beam, and meanwhile starts the worker processes of a local run.
 
     If none of the paths is in an object store, Beam's optional modules for object stores are not imported.
@@ -192,7 +192,7 @@ def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """
     config = make_verify_config(arguments)
     if not config.is_quick and not is_remote(config.directory) and os.path.exists(f"{config.directory}/{MANIFEST}"):
-        _begin_here("verify.verify", beam_flags, config.report)
+        _import_and_start_workers("verify.verify", beam_flags, config.report)
     module = _import("verify.verify")
     report = module.run_verify(config, _pipeline_options(beam_flags, "verify"))
     _print(json.dumps(report.to_json(), indent=1) if arguments.json else report.describe())
@@ -227,9 +227,9 @@ def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     if beam_flags:  # options for object stores
         _use_for_stores(beam_flags, "leaks")
     module = importlib.import_module("beam_pipelines.leaks.leaks")  # a slow import of pyarrow
-    result = module.run_leaks(config)
-    _print(json.dumps(result, indent=1, ensure_ascii=False) if arguments.json else module.describe_leaks(result))
-    if error := module.failure(config, result):
+    found_leaks = module.run_leaks(config)
+    _print(json.dumps(found_leaks, indent=1, ensure_ascii=False) if arguments.json else module.describe_leaks(found_leaks))
+    if error := module.failure(config, found_leaks):
         raise error
 
 
@@ -249,11 +249,15 @@ def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     module = importlib.import_module("beam_pipelines.quality.quality")  # a slow import of pyarrow
     plot = importlib.import_module("beam_pipelines.quality.plot").make_plot() if config.plot else None
     links = {"follow_links": config.follow_links, "split_folders": config.split_folders}
-    results = [module.find_quality(path, config.label, **links) for path in config.paths]
-    _print(json.dumps([item.to_json() for item in results], indent=1) if arguments.json else "\n\n".join(entry.describe() for entry in results))
+    qualities = [module.find_quality(path, config.label, **links) for path in config.paths]
+    _print(
+        json.dumps([quality_of_path.to_json() for quality_of_path in qualities], indent=1)
+        if arguments.json
+        else "\n\n".join(quality_of_path.describe() for quality_of_path in qualities)
+    )
     if plot:
-        write_file(config.plot, plot(results))
-    if failure := module.failure(results):
+        write_file(config.plot, plot(qualities))
+    if failure := module.failure(qualities):
         raise failure
 
 
@@ -262,8 +266,8 @@ def status(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     directory = parse_directory("OUT", arguments.directory)
     if beam_flags:
         _use_for_stores(beam_flags, "status")
-    result = find_status(directory)
-    _print(json.dumps(result, indent=1) if arguments.json else describe_status(result))
+    run_status = find_status(directory)
+    _print(json.dumps(run_status, indent=1) if arguments.json else describe_status(run_status))
 
 
 def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
@@ -284,8 +288,13 @@ def which(arguments: argparse.Namespace, unused: list[str]) -> None:
     from tf_input.training import which as past_batches
 
     with _reading():
-        location = arguments.split, arguments.epoch, arguments.step, options, arguments.checkpoint
-        past_batches.run(parse_directory("OUT", arguments.directory), *location, open_fold=arguments.open_fold, as_json=arguments.json)
+        batch_arguments = arguments.split, arguments.epoch, arguments.step, options, arguments.checkpoint
+        past_batches.run(
+            parse_directory("OUT", arguments.directory),
+            *batch_arguments,
+            open_fold=arguments.open_fold,
+            as_json=arguments.json,
+        )
 
 
 def inspect(arguments: argparse.Namespace, unused: list[str]) -> None:
@@ -297,8 +306,8 @@ def inspect(arguments: argparse.Namespace, unused: list[str]) -> None:
         inspection.run(parse_directory("OUT", arguments.directory), **options)
 
 
-def _expand_home(result: re.Match[str]) -> str:
-    return (result["option"] or "") + os.path.expanduser("~")
+def _expand_home(match: re.Match[str]) -> str:
+    return (match["option"] or "") + os.path.expanduser("~")
 
 
 def _report(summary: str) -> None:
@@ -405,7 +414,7 @@ def run() -> NoReturn:
     except Exception:
         sys.excepthook(*sys.exc_info())
         code = 1
-    interrupts.let_go()
+    interrupts.restore_handlers()
     if code:
         interrupts.end(code)  # threads may still wait for an object store or an engine
     if "duckdb" in sys.modules:  # duckdb prints a line for each object that is not collected

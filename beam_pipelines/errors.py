@@ -105,11 +105,11 @@ def require(condition: object, option: str, value: object, expected: str) -> Non
         raise UserError(f"{option}={value}: invalid value. Give {expected}.")
 
 
-def reject_repeated_names(location: str, names: Sequence[str]) -> None:
+def reject_repeated_names(message_start: str, names: Sequence[str]) -> None:
     """Raises `UserError` with the option or file and the first class name that occurs twice, if there is one."""
     if len(set(names)) < len(names):
         twice, _ = collections.Counter(names).most_common(1)[0]
-        raise UserError(f"{location} lists the class {printable(twice[:80])!r} twice. List each class name once.")
+        raise UserError(f"{message_start} lists the class {printable(twice[:80])!r} twice. List each class name once.")
 
 
 class RunError(_ReportedError, RuntimeError):
@@ -203,9 +203,9 @@ def find_user_facing(error: BaseException) -> UserError | RunError | None:
     Returns None if the cause is not an error for the user.
     """
     for cause in _chain(error):
-        result = cause if isinstance(cause, (UserError, RunError)) else _find_in_text(str(cause))
-        if result:
-            return type(result)(str(result).partition(_STEP)[0], result.path)
+        user_facing = cause if isinstance(cause, (UserError, RunError)) else _find_in_text(str(cause))
+        if user_facing:
+            return type(user_facing)(str(user_facing).partition(_STEP)[0], user_facing.path)
     return find_full_disk(error)
 
 

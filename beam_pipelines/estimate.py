@@ -125,12 +125,12 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     """
     num_examples: Counter[str] = Counter()
     num_bytes: Counter[str] = Counter()
-    result, first = ListedPart(), []
+    all_listed, first = ListedPart(), []
     source = open_source(config, with_sizes=True)
     others = other_images(source)
     groups, strata = GroupReader(config), StrataReader(source.features, config)
     parts = source.parts()
-    reserved = [memory_bytes(source, part) for part in parts]
+    part_memory = [memory_bytes(source, part) for part in parts]
     for part in parts:
         in_part = ListedPart()
         for listed in list_part(source, part, in_part):
@@ -142,8 +142,8 @@ def make_estimate(config: PrepareConfig) -> Estimate:
             for image, split in zip(listed, _splits(listed, groups.read(listed, keys, in_part) or keys, config)):
                 num_examples[split] += 1
                 num_bytes[split] += image_bytes(image, others)
-        result.merge(in_part)
-    listing = make_listing(config, source, result)
+        all_listed.merge(in_part)
+    listing = make_listing(config, source, all_listed)
     for split in listing.splits:
         if split not in num_examples and not (config.stratify or config.splits_from):
             raise empty_split(split, num_examples.total(), config, num_groups=listing.num_groups)
@@ -151,7 +151,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     if not listing.has_images:
         example_bytes = _measure(first, listing, config)
         num_bytes = Counter({split: count * example_bytes for split, count in num_examples.items()})
-    elif not result.num_bytes:
+    elif not all_listed.num_bytes:
         num_bytes = Counter({split: count * ASSUMED_BYTES for split, count in num_examples.items()})
     per_image, per_byte = _UNCHECKED if config.check in ("header", "none") else _CHECKED
     num_reads = 2 if config.duplicates else 1
@@ -163,12 +163,12 @@ def make_estimate(config: PrepareConfig) -> Estimate:
         num_bytes=dict(num_bytes),
         num_shards=choose_num_shards(config, num_examples, num_bytes),
         num_classes=max((len(feature.label_names) for feature in listing.schema), default=0),
-        num_dead_letters=result.dead_letters.num,
+        num_dead_letters=all_listed.dead_letters.num,
         core_seconds=num_examples.total() * (per_image + num_requests * _PER_REQUEST) + num_bytes.total() * per_byte,
-        has_sizes=bool(result.num_bytes) or not listing.has_images,
+        has_sizes=bool(all_listed.num_bytes) or not listing.has_images,
         has_images=listing.has_images,
         num_reads=num_reads,
-        memory_bytes=max(*reserved, min(sum(reserved), MAX_HELD_BYTES)),
+        memory_bytes=max(*part_memory, min(sum(part_memory), MAX_HELD_BYTES)),
         is_kept=config.images.size is None and config.images.format == "keep",
     )
 
@@ -189,8 +189,8 @@ def _splits(images: Sequence[InputRecord], groups: Sequence[bytes], config: Prep
     The result is approximate if `--stratify` or `--splits_from` is used.
     """
     by_group, divide = SplitByGroup(config.shares), (None, *config.source.divide)
-    locations = by_group([group or image.key.encode() for image, group in zip(images, groups)]).tolist()
-    return [by_group.names[location] if image.split in divide else image.split for image, location in zip(images, locations)]
+    split_numbers = by_group([group or image.key.encode() for image, group in zip(images, groups)]).tolist()
+    return [by_group.names[split_number] if image.split in divide else image.split for image, split_number in zip(images, split_numbers)]
 
 
 def describe_estimate(estimate: Estimate, start_seconds: float | None) -> str:

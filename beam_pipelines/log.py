@@ -129,7 +129,7 @@ def write_error(path: str, error: BaseException | None, message: str, exit_code:
     """
     if not path:
         return
-    results = {
+    fields = {
         "kind": "interrupted" if error is None else getattr(error, "kind", "unexpected"),
         "message": message,
         "stage": stage(),
@@ -141,7 +141,7 @@ def write_error(path: str, error: BaseException | None, message: str, exit_code:
     }
     try:
         with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-            json.dump(results, file, indent=1)
+            json.dump(fields, file, indent=1)
         os.replace(f"{path}.tmp", path)
     except OSError as failure:
         with contextlib.suppress(OSError):

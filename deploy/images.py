@@ -90,8 +90,8 @@ def record_digests() -> None:
         )
     bases = json.loads(BASES.read_text())
     for base in bases.values():
-        location = base["image"] if tool == "docker" else f"docker://{base['image']}"
-        base["digest"] = f"sha256:{hashlib.sha256(call((*_INSPECT[tool], location))).hexdigest()}"
+        reference = base["image"] if tool == "docker" else f"docker://{base['image']}"
+        base["digest"] = f"sha256:{hashlib.sha256(call((*_INSPECT[tool], reference))).hexdigest()}"
         print(f"{base['image']}@{base['digest']}")
     BASES.write_text("{\n" + ",\n".join(f"  {json.dumps(name)}: {json.dumps(base)}" for name, base in bases.items()) + "\n}\n")
 
@@ -156,11 +156,11 @@ def lock(file: str, extras: Sequence[str], packages: Sequence[str]) -> None:
 
 def requirements(project: dict[str, list[str]], extra: str) -> list[str]:
     """Returns the requirements of an extra of this package, including the extras to which it refers."""
-    results: list[str] = []
+    all_requirements: list[str] = []
     for requirement in project[extra]:
         named = re.fullmatch(r"recordmill\[(.*)\]", requirement)
-        results += [item for name in named[1].split(",") for item in requirements(project, name)] if named else [requirement]
-    return results
+        all_requirements += [item for name in named[1].split(",") for item in requirements(project, name)] if named else [requirement]
+    return all_requirements
 
 
 def make_parser() -> argparse.ArgumentParser:

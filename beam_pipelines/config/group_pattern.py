@@ -39,10 +39,10 @@ class GroupPattern:
         texts = pyarrow.array(keys, pyarrow.large_binary()).cast(pyarrow.large_string())
         first = f"^(?s:.*?)({self._pattern})(?s:.*)$"  # finds the first match, like `re.search`
         try:
-            result = pc.if_else(pc.match_substring_regex(texts, first), pc.replace_substring_regex(texts, first, self._found), "")
+            groups = pc.if_else(pc.match_substring_regex(texts, first), pc.replace_substring_regex(texts, first, self._found), "")
         except pyarrow.ArrowInvalid as error:
             raise self._error(str(error)) from None
-        return result.cast(pyarrow.large_binary()).to_pylist()
+        return groups.cast(pyarrow.large_binary()).to_pylist()
 
     def _error(self, why: str) -> UserError:
         why = printable(why.partition("Invalid regular expression: ")[2] or why)

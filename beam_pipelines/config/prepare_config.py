@@ -269,7 +269,7 @@ class PrepareConfig:
                 raise UserError("--group and --group_pattern cannot be used together. Give only one of them.")
         self._check_duplicates()
         if not self.source.has_images:
-            self._refuse_image_options()
+            self._reject_image_options()
         for count in _counts(self.num_shards):
             require(count > 0, "--num_shards", count, "1 or more")
 
@@ -314,7 +314,7 @@ class PrepareConfig:
                 "Use --check=strict or decode, or --exact_only."
             )
 
-    def _refuse_image_options(self) -> None:
+    def _reject_image_options(self) -> None:
         """Raises `UserError` if an image option is given although the examples have no images."""
         of_images = ((name, f"image_{name}") for name in ("size", "format", "quality", "encoding"))
         depth = [("keep_depth", "keep_depth")]

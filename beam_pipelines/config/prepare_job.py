@@ -28,11 +28,11 @@ class PrepareJob(PrepareConfig, OutputPaths):
     can_resume = True
 
     @classmethod
-    def of(cls, config: PrepareConfig, **resolved: Any) -> "PrepareJob":
+    def of(cls, config: PrepareConfig, **resolved_options: Any) -> "PrepareJob":
         """Creates a job from a configuration.
 
         Args:
             config: The user's configuration.
             **settled: The attributes that this class adds, and the resolved values of attributes of the configuration.
         """
-        return cls(**{**vars(config), **resolved})
+        return cls(**{**vars(config), **resolved_options})

@@ -57,20 +57,22 @@ def plain(value: Any) -> Any:
     return os.fsencode(str(value)).decode("utf-8", "backslashreplace")  # a path may contain any bytes
 
 
-def find_differences(existing: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+def find_differences(earlier: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """Returns a text for each option that differs between two runs, with the option's name and both values.
 
     Args:
-        existing: The options of the run to resume, as JSON values.
+        earlier: The options of the run to resume, as JSON values.
         here: The options of the current command, as JSON values.
     """
-    old, new = dict(_texts(existing)), dict(_texts(here))
-    results = []
+    old, new = dict(_texts(earlier)), dict(_texts(here))
+    differences = []
     for field in [*new, *(field for field in old if field not in new)]:
         if old.get(field) != new.get(field):
             option = _option(field, here)
-            results.append(f"{_show(option, new.get(field), 'is not given')}, but the earlier run has {_show(option, old.get(field), '')}")
-    return results
+            differences.append(
+                f"{_show(option, new.get(field), 'is not given')}, but the earlier run has {_show(option, old.get(field), '')}"
+            )
+    return differences
 
 
 def given_options(options: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -16,12 +16,12 @@ def digests(hasher: Any, texts: Sequence[bytes]) -> bytes:
         hasher: A new hasher of `hashlib`. Copying it is faster than creating another with the same parameters.
         texts: The texts to hash, one digest each.
     """
-    copy, result = hasher.copy, []
+    copy, parts = hasher.copy, []
     for text in texts:
         own = copy()
         own.update(text)
-        result.append(own.digest())
-    return b"".join(result)
+        parts.append(own.digest())
+    return b"".join(parts)
 
 
 class BinaryColumn:

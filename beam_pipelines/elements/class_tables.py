@@ -21,7 +21,7 @@ _MAX_SHOWN = 5
 
 
 def make_class_table(
-    source: SourceConfig, feature: str, result: Collection[str], known: Collection[str], *, is_scalar_each: bool | None
+    source: SourceConfig, feature: str, found_names: Collection[str], known: Collection[str], *, is_scalar_each: bool | None
 ) -> tuple[str, ...]:
     """Returns the class names of a feature in label order.
 
@@ -32,7 +32,7 @@ def make_class_table(
     Args:
         source: The configuration of the source, with the user's options for class names.
         feature: The name of the feature.
-        result: The class names of the examples.
+        found_names: The class names of the examples.
         known: Additional class names from the source. A tuple is in label order.
         is_scalar_each: Whether no example has two classes. None means that the feature allows only one.
 
@@ -42,9 +42,9 @@ def make_class_table(
     given, first = _given_names(source, feature), source.first_label_names.get(feature, ())
     known = given or known
     if isinstance(known, tuple) and known:
-        _check_known(feature, set(result), known)
+        _check_known(feature, set(found_names), known)
         return (*first, *(name for name in known if name not in first))
-    names = {*result, *known}
+    names = {*found_names, *known}
     if not names and feature != OBJECT_LABEL:  # Datasets whose images have no objects are common.
         raise UserError(f"{feature}: none of the inputs has a class. Add classes, or pass --label_names FILE.")
     may_be_numbers = not source.can.has_class_folders
@@ -81,9 +81,9 @@ def _given_names(source: SourceConfig, feature: str) -> tuple[str, ...]:
     return columns[0].positions(given) if columns and columns[0].kind == "multi_hot" else given
 
 
-def _check_known(feature: str, result: set[str], known: tuple[str, ...]) -> None:
-    if not result <= set(known):
-        other = min(result - set(known))
+def _check_known(feature: str, found_names: set[str], known: tuple[str, ...]) -> None:
+    if not found_names <= set(known):
+        other = min(found_names - set(known))
         raise UserError(f"{feature}: unknown class {other!r}. The given class names are {', '.join(known[:5])}, …")
 
 
@@ -172,13 +172,15 @@ def check_class_options(source: SourceConfig, class_features: Sequence[str]) -> 
     Raises:
         UserError: An option names another feature, or two options give the class names of one feature.
     """
-    result = f"Labels with class names: {', '.join(class_features) or 'none'}."
+    what_has_names = f"Labels with class names: {', '.join(class_features) or 'none'}."
     if source.label_names and list(class_features) not in ([LABEL], [OBJECT_LABEL]):
         advice = f"Give LABEL=FILE, such as --label_names {class_features[0]}=FILE." if class_features else "Omit --label_names."
-        raise UserError(f"--label_names=FILE applies only to one label or to objects. {result} {advice}")
+        raise UserError(f"--label_names=FILE applies only to one label or to objects. {what_has_names} {advice}")
     for feature in source.label_names_of:
         if feature not in class_features:
-            raise UserError(f"--label_names={feature}=…: no class names for {feature!r}{did_you_mean(feature, class_features)}. {result}")
+            raise UserError(
+                f"--label_names={feature}=…: no class names for {feature!r}{did_you_mean(feature, class_features)}. {what_has_names}"
+            )
     both = [feature for feature in class_features if source.names_of(feature) and feature in source.first_label_names]
     if both:
         raise UserError(
@@ -187,7 +189,7 @@ def check_class_options(source: SourceConfig, class_features: Sequence[str]) -> 
     if source.first_label_names and not any(feature in source.first_label_names for feature in class_features):
         old = ", ".join(source.first_label_names)
         raise UserError(
-            f"--label_names_from: the dataset has classes of {old}, which is no label of the input. {result}"
+            f"--label_names_from: the dataset has classes of {old}, which is no label of the input. {what_has_names}"
         )
 
 

@@ -39,9 +39,9 @@ class DeadLetter(NamedTuple):
     thumbnail: str = ""
 
     @classmethod
-    def of(cls, path: str, refusal: InvalidInput, stage: str = "list") -> "DeadLetter":
+    def of(cls, path: str, rejection: InvalidInput, stage: str = "list") -> "DeadLetter":
         """Creates the dead letter of a rejected input from its error."""
-        return cls(path, stage, refusal.reason, printable(str(refusal)))
+        return cls(path, stage, rejection.reason, printable(str(rejection)))
 
 
 @dataclasses.dataclass

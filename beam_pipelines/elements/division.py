@@ -25,18 +25,23 @@ def show_stratum(stratum: str) -> str:
     return printable(stratum.replace(_SEPARATOR, ", "))[:80]
 
 
-def largest_groups(splits: Sequence[str], groups: Sequence[bytes], nums: np.ndarray, locations: np.ndarray) -> dict[str, tuple[str, int]]:
+def largest_groups(
+    splits: Sequence[str], groups: Sequence[bytes], nums: np.ndarray, split_indices: np.ndarray
+) -> dict[str, tuple[str, int]]:
     """Returns the name and size of the largest group in each split that has groups.
 
     Args:
         splits: The names of the splits.
         groups: The names of the groups, ascending. Ties go to the first name.
         nums: The number of inputs of each group, int64 [num_groups].
-        locations: The index of each group's split in `splits`, int64 [num_groups].
+        split_indices: The index of each group's split in `splits`, int64 [num_groups].
     """
     order = np.argsort(-nums, kind="stable")
-    result, firsts = np.unique(locations[order], return_index=True)
-    return {splits[location]: (groups[group].decode(), int(nums[group])) for location, group in zip(result.tolist(), order[firsts].tolist())}
+    used_splits, firsts = np.unique(split_indices[order], return_index=True)
+    return {
+        splits[split_index]: (groups[group].decode(), int(nums[group]))
+        for split_index, group in zip(used_splits.tolist(), order[firsts].tolist())
+    }
 
 
 @dataclasses.dataclass(frozen=True)

@@ -67,15 +67,15 @@ def find_conflicts(clusters: np.ndarray, key_of: Callable[[int], str], labels: M
     """
     spanning = {}
     for name, values in labels.items():
-        locations: dict[Label, int] = {}
-        codes = np.array([locations.setdefault(value, len(locations)) for value in values if value is not None], np.int64)
+        numbers: dict[Label, int] = {}
+        codes = np.array([numbers.setdefault(value, len(numbers)) for value in values if value is not None], np.int64)
         known = clusters[[value is not None for value in values]]
         starts = np.flatnonzero(np.diff(known, prepend=-1))
         differs = np.minimum.reduceat(codes, starts) != np.maximum.reduceat(codes, starts) if len(starts) else []
         spanning[name] = known[starts[differs]]
-    result = sorted((cluster, name) for name, of_feature in spanning.items() for cluster in of_feature[:_NUM_SHOWN].tolist())
+    conflicts = sorted((cluster, name) for name, of_feature in spanning.items() for cluster in of_feature[:_NUM_SHOWN].tolist())
     first = []
-    for cluster, name in result[:_NUM_SHOWN]:
+    for cluster, name in conflicts[:_NUM_SHOWN]:
         images: dict[Label, str] = {}
         for image in range(*np.searchsorted(clusters, [cluster, cluster + 1]).tolist()):
             if (label := labels[name][image]) is not None and label not in images and len(images) < _NUM_IMAGES_SHOWN:
@@ -108,16 +108,16 @@ def order_clusters(clusters: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray,
 def read_labels(schema: Iterable[Feature], labels: Sequence[bytes], values: Sequence[bytes], spool: SpoolReader) -> dict[str, list[Label]]:
     """Returns the labels of all inputs for each class feature, decoded from columns of `References`."""
     features = [feature for feature in schema if feature.kind == "class_label"]
-    results: dict[str, list[Label]] = {feature.name: [] for feature in features}
+    labels_by_feature: dict[str, list[Label]] = {feature.name: [] for feature in features}
     others = [feature for feature in features if not _is_one_class(feature)]
     if len(others) < len(features):
-        results[LABEL] = [label.decode() for label in labels]
+        labels_by_feature[LABEL] = [label.decode() for label in labels]
     for data in values if others else ():
         read = decode_values(data, spool) or {}
         for feature in others:
             names = read[OBJECTS].labels if feature.name == OBJECT_LABEL else read[feature.name]
-            results[feature.name].append(as_label(names) if feature.shape else str(names))
-    return results
+            labels_by_feature[feature.name].append(as_label(names) if feature.shape else str(names))
+    return labels_by_feature
 
 
 def _is_one_class(feature: Feature) -> bool:

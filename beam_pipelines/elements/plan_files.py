@@ -39,7 +39,7 @@ def write_planned_shard(config: PrepareJob, shard: PlannedShard, chunks: bytes) 
 def write_plan(plan: Plan) -> None:
     """Writes the plan after every shard is planned. Once the plan is written, the run can be resumed."""
     make_folder(plan.config.done_directory)
-    write_file(plan.config.plan_path, sealed(plain_json.dumps(plan)))
+    write_file(plan.config.plan_path, with_checksum(plain_json.dumps(plan)))
 
 
 def is_planned(config: OutputPaths) -> bool:
@@ -54,7 +54,7 @@ def read_plan(config: OutputPaths) -> Plan | None:
         ValueError: The plan is corrupt or has another version.
     """
     path = config.plan_path
-    return plain_json.loads(unsealed(files_at(path).read(path)), Plan) if is_planned(config) else None
+    return plain_json.loads(check_and_strip_checksum(files_at(path).read(path)), Plan) if is_planned(config) else None
 
 
 def read_planned_shard(config: PrepareJob, shard: PlannedShard, start: int = 0, stop: int | None = None) -> References:
@@ -79,7 +79,7 @@ def write_done(config: PrepareJob, shard: WrittenShard, dead_letters: Sequence[D
     letters = to_json_lines(dead_letters).encode() if dead_letters else b""
     if letters:
         write_file(dead_letters_path(config, shard.address), letters)
-    write_file(f"{config.done_directory}/{shard.address}.json", sealed(plain_json.dumps(shard), letters))
+    write_file(f"{config.done_directory}/{shard.address}.json", with_checksum(plain_json.dumps(shard), letters))
 
 
 def dead_letters_path(config: PrepareJob, address: ShardAddress) -> str:
@@ -99,21 +99,21 @@ def read_done(config: PrepareJob, address: ShardAddress) -> WrittenShard | None:
     try:
         done = plain_json.loads(data.rpartition(b"\n")[0], WrittenShard)
         letters = files.read(dead_letters_path(config, address)) if done.statistics.dead_letters.num else b""
-        unsealed(data, letters)
+        check_and_strip_checksum(data, letters)
     except (ValueError, FileNotFoundError):  # For example, a truncated file after a machine crash.
         return None
     return done
 
 
-def sealed(data: bytes, others: bytes = b"") -> bytes:
+def with_checksum(data: bytes, others: bytes = b"") -> bytes:
     """Appends a checksum line to `data`. The checksum also covers `others`, the contents of a related file."""
     return data + f"\n{zlib.crc32(data, zlib.crc32(others)):08x}".encode()
 
 
-def unsealed(data: bytes, others: bytes = b"") -> bytes:
+def check_and_strip_checksum(data: bytes, others: bytes = b"") -> bytes:
     """Returns the contents of a file with a checksum line. Raises ValueError if the checksum is wrong."""
     contents, _, _ = data.rpartition(b"\n")
-    if data != sealed(contents, others):
+    if data != with_checksum(contents, others):
         raise ValueError("its checksum does not match")
     return contents
 
@@ -131,21 +131,21 @@ def num_done(config: OutputPaths) -> int:
 def find_problems(directory: str, info: ShardInfo) -> dict[str, str]:
     """Returns file name -> problem for each missing or corrupt file of a shard. In an object store, only the sizes of
     files are checked."""
-    results = {}
+    problems = {}
     for name, num_bytes, crc32c in info.files():
         path = f"{directory}/{name}"
         try:
             if not files_at(path).exists(path):
-                results[name] = "is missing"
+                problems[name] = "is missing"
             elif (size := files_at(path).size(path)) != num_bytes:
-                results[name] = f"has {size} bytes instead of {num_bytes}"
+                problems[name] = f"has {size} bytes instead of {num_bytes}"
             elif not is_remote(path) and _file_crc32c(path) != crc32c:
-                results[name] = "has a wrong checksum"
+                problems[name] = "has a wrong checksum"
         except OSError as error:
             if is_remote(path):  # The store is busy, or denies access.
                 raise
-            results[name] = f"cannot be read: {error.strerror or error}"
-    return results
+            problems[name] = f"cannot be read: {error.strerror or error}"
+    return problems
 
 
 def _file_crc32c(path: str) -> int:

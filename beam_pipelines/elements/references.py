@@ -90,7 +90,7 @@ class References:
             return batches[0]
         splits = tuple(dict.fromkeys(split for batch in batches for split in batch.splits))
         raws = tuple(dict.fromkeys(raw for batch in batches for raw in batch.raws))
-        indices = {raw: location for location, raw in enumerate(raws, 1)}
+        indices = {raw: number for number, raw in enumerate(raws, 1)}
         rows = np.concatenate([batch.rows.view(_AS_BYTES) for batch in batches]).view(ROW)
         start = 0
         for batch in batches:
@@ -108,9 +108,9 @@ class References:
         be as many layouts as references."""
         rows, raws = self.rows, self.raws
         if len(raws) > 1:
-            used, locations = np.unique(np.append(rows["raw"], 0), return_inverse=True)  # 0 means no layout.
+            used, numbers = np.unique(np.append(rows["raw"], 0), return_inverse=True)  # 0 means no layout.
             rows, raws = rows.copy(), [raws[location - 1] for location in used[1:].tolist()]
-            rows["raw"] = locations[:-1]
+            rows["raw"] = numbers[:-1]
         header = json.dumps([len(self), self.splits, raws, [len(texts.blob) for texts in self._texts()]]).encode()
         columns = [_encode_columns(rows), *(_encode_columns(texts.lengths) for texts in self._texts() if texts.blob)]
         return _compress(b"".join((len(header).to_bytes(4, "little"), header, *columns, *(texts.blob for texts in self._texts()))))
@@ -187,8 +187,8 @@ def unpack_some(data: bytes, start: int, stop: int | None, total: int | None = N
         num += num_references
     if total is not None and num != total:
         raise ValueError(f"{num} references instead of {total}")
-    result = References.concatenate(chunks)
-    return result if stop is None else result.slice(start - first, stop - first)
+    references = References.concatenate(chunks)
+    return references if stop is None else references.slice(start - first, stop - first)
 
 
 def _encode_columns(rows: np.ndarray) -> bytes:

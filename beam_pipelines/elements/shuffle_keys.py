@@ -46,8 +46,8 @@ class KeyCounts:
         """Counts the references in several batches for each split."""
         by_split: defaultdict[str, list[np.ndarray]] = defaultdict(list)
         for references in batches:
-            for location, split in enumerate(references.splits):
-                by_split[split].append(references.rows["order"][references.rows["split"] == location])
+            for split_number, split in enumerate(references.splits):
+                by_split[split].append(references.rows["order"][references.rows["split"] == split_number])
         for split, orders in by_split.items():
             if any(map(len, orders)):
                 self.add(split, np.concatenate(orders))

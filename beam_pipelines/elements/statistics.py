@@ -287,9 +287,9 @@ class ImageStatistics:
     def to_json(self) -> dict[str, Any]:
         """Returns the facts about images for `statistics.json`: for the feature `image`, and for each additional image
         feature."""
-        results = {name: facts.to_json(self.num_examples) for name, facts in sorted(self.images.items())}
-        images = results.pop(IMAGE, None) or ImageFacts().to_json(self.num_examples)
-        return {"images": images} | ({"other_images": results} if results else {})
+        facts_by_name = {name: facts.to_json(self.num_examples) for name, facts in sorted(self.images.items())}
+        images = facts_by_name.pop(IMAGE, None) or ImageFacts().to_json(self.num_examples)
+        return {"images": images} | ({"other_images": facts_by_name} if facts_by_name else {})
 
     def mask_values_to_json(self) -> dict[str, int] | None:
         """Returns the minimum and maximum value and the maximum bit depth of all masks, or None if there are no

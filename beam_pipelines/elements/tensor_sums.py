@@ -46,12 +46,12 @@ class TensorSums:
             dtype: The NumPy name of the number type.
             num_channels: The number of channels. They are summed separately unless there are too many.
         """
-        result, num_channels = cls(1), num_channels if num_channels <= _MAX_CHANNELS else 1
+        sums, num_channels = cls(1), num_channels if num_channels <= _MAX_CHANNELS else 1
         pixels = np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).reshape(-1, num_channels)
         step = max(_CHUNK_VALUES // num_channels, 1)
         for start in range(0, len(pixels), step):
-            result.merge(_sums_of(pixels[start : start + step]))
-        return result
+            sums.merge(_sums_of(pixels[start : start + step]))
+        return sums
 
     def merge(self, other: "TensorSums") -> None:
         """Adds the sums of `other`."""

@@ -154,11 +154,11 @@ def publish_export(
     """
     if not is_published(job):  # Otherwise, an earlier attempt published the export, but its result was lost.
         shards = sorted(exported)
-        results = [(shard.split, shard.shard_index, shard.num_examples) for shard in shards]
+        actual = [(shard.split, shard.shard_index, shard.num_examples) for shard in shards]
         expected = [(split, index, info.num_examples) for split, infos in job.manifest.splits.items() for index, info in enumerate(infos)]
-        if results != sorted(expected):
+        if actual != sorted(expected):
             raise RunError(
-                f"{len(results)} shards were exported instead of {len(expected)}. The runner lost or repeated some. "
+                f"{len(actual)} shards were exported instead of {len(expected)}. The runner lost or repeated some. "
                 "Export again."
             )
         check_files(job, [file for shard in shards for file in shard.files])
@@ -184,9 +184,9 @@ def _check_distinct(job: ExportJob, shards: list[ExportedShard]) -> None:
                 ((name, _),) = image_folder.files(job.manifest, shard.split, [example])
                 if image_folder.name_hash(name) in twice:
                     keys[name].append(example.key)
-    name, others = min(keys.items())
+    name, repeated_keys = min(keys.items())
     raise DataError(
-        f"--to={job.to}: {', '.join(map(repr, map(printable, others)))} would all get the file name "
+        f"--to={job.to}: {', '.join(map(repr, map(printable, repeated_keys)))} would all get the file name "
         f"{printable(name)!r}. "
         "Choose another format."
     )
@@ -200,8 +200,8 @@ def _metadata(job: ExportJob) -> Mapping[str, str]:
     except OSError as error:
         raise StorageError(f"{printable(path)} could not be read: {error.strerror or error}", path) from None
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:
-        reported = f"its fields are unexpected ({type(error).__name__}: {printable(str(error))}). Run `recordmill verify`."
-        raise DataError(f"{printable(path)}: {reported}") from None
+        problem = f"its fields are unexpected ({type(error).__name__}: {printable(str(error))}). Run `recordmill verify`."
+        raise DataError(f"{printable(path)}: {problem}") from None
 
 
 def _make_metadata(job: ExportJob, statistics: Mapping[str, Any]) -> Mapping[str, str]:

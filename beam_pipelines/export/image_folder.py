@@ -22,17 +22,17 @@ def class_feature(manifest: Manifest) -> Feature:
     """
     image = manifest.features.get(IMAGE)
     if image is None or image.kind != "image":
-        result = "no image" if image is None else f"images without a format ({image.kind})"
+        problem = "no image" if image is None else f"images without a format ({image.kind})"
         raise UserError(
-            f"--to=image_folder needs encoded images, and the examples have {result}. Choose another format."
+            f"--to=image_folder needs encoded images, and the examples have {problem}. Choose another format."
         )
     labels = [manifest.features[name] for name in manifest.targets if name in manifest.features]
     if len(labels) != 1 or labels[0].kind != "class_label" or labels[0].shape:
-        result = f"targets {printable(', '.join(manifest.targets))}" if manifest.targets else "no class"
+        problem = f"targets {printable(', '.join(manifest.targets))}" if manifest.targets else "no class"
         if len(labels) == 1 and labels[0].kind == "class_label":
-            result = "several classes"
+            problem = "several classes"
         raise UserError(
-            f"--to=image_folder needs one class per example, and the examples have {result}. Choose another format."
+            f"--to=image_folder needs one class per example, and the examples have {problem}. Choose another format."
         )
     return labels[0]
 

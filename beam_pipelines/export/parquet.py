@@ -63,8 +63,8 @@ def parquet_chunks(manifest: Manifest, examples: Iterable[ExportedExample]) -> I
 def columns_of(manifest: Manifest) -> list[Feature]:
     """Returns the features in column order: the image, then the targets, and then all other features."""
     first = (IMAGE, *manifest.targets)
-    location = lambda name: first.index(name) if name in first else len(first)
-    return sorted(manifest.schema, key=lambda item: (location(item.name.partition("/")[0]), item.name))
+    index = lambda name: first.index(name) if name in first else len(first)
+    return sorted(manifest.schema, key=lambda item: (index(item.name.partition("/")[0]), item.name))
 
 
 class _Sink(io.RawIOBase):

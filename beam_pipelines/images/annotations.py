@@ -91,13 +91,13 @@ def transform_boxes(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_
     is_rotated = follows_rotation(objects.image_size, geometry, "boxes were", drawn_on)
     height, width = geometry.source_size if is_rotated else geometry.upright
     sides = np.array([height, width, height, width], np.float64)
-    result = np.array(objects.boxes, np.float64).reshape(-1, 4)
-    result = result if objects.is_relative else result / sides
-    inside = np.clip(result, 0, 1)
-    boxes = (_turn_boxes(inside, geometry.orientation) if is_rotated else inside).astype(np.float32)
-    has_area = np.isfinite(result).all(axis=1) & (boxes[:, :2] < boxes[:, 2:]).all(axis=1)
+    corners = np.array(objects.boxes, np.float64).reshape(-1, 4)
+    corners = corners if objects.is_relative else corners / sides
+    inside = np.clip(corners, 0, 1)
+    boxes = (_rotate_boxes(inside, geometry.orientation) if is_rotated else inside).astype(np.float32)
+    has_area = np.isfinite(corners).all(axis=1) & (boxes[:, :2] < boxes[:, 2:]).all(axis=1)
     # One pixel, plus a margin for rounding.
-    is_clipped = (np.abs(result - inside) > (1 + 1e-6) / sides).any(axis=1)
+    is_clipped = (np.abs(corners - inside) > (1 + 1e-6) / sides).any(axis=1)
     if bad_boxes == "reject" and not (has_area & ~is_clipped).all():
         index = int(np.argmin(has_area & ~is_clipped))
         raise InvalidInput("bad_box", _describe_box(objects, index, height, width))
@@ -118,13 +118,13 @@ def is_turn_guessed(size: tuple[int, int] | None, geometry: Geometry) -> bool:
     return geometry.orientation != 1 and not _is_upright_size(size, geometry)
 
 
-def follows_rotation(size: tuple[int, int] | None, geometry: Geometry, subject: str, drawn_on: str | None = None) -> bool:
+def follows_rotation(size: tuple[int, int] | None, geometry: Geometry, annotation: str, drawn_on: str | None = None) -> bool:
     """Returns whether annotations have to be rotated like their image. Otherwise they are already upright.
 
     Args:
         size: The stated (height, width) in pixels of the image that the annotations were drawn on; None if not stated.
         geometry: The geometry of the image.
-        subject: The name of the annotations with a verb, for the message.
+        annotation: The name of the annotations with a verb, for the message.
         drawn_on: The image that the annotations were drawn on, as in `SourceConfig`. Overrides the stated size.
 
     Raises:
@@ -132,7 +132,7 @@ def follows_rotation(size: tuple[int, int] | None, geometry: Geometry, subject: 
     """
     if size is not None and 0 not in size and tuple(size) not in (geometry.source_size, geometry.upright):
         raise InvalidInput(
-            "size_mismatch", f"{subject} drawn on {_size(size)} pixels, but the image has {_size(geometry.source_size)}"
+            "size_mismatch", f"{annotation} drawn on {_size(size)} pixels, but the image has {_size(geometry.source_size)}"
         )
     return drawn_on != "upright" if drawn_on else not _is_upright_size(size, geometry)
 
@@ -143,7 +143,7 @@ def _is_upright_size(size: tuple[int, int] | None, geometry: Geometry) -> bool:
     return size is not None and geometry.source_size != tuple(size) == geometry.upright
 
 
-def _turn_boxes(boxes: np.ndarray, orientation: int) -> np.ndarray:
+def _rotate_boxes(boxes: np.ndarray, orientation: int) -> np.ndarray:
     """Rotates and flips boxes in 0..1 by the EXIF orientation of their image."""
     if orientation >= 5:  # rows and columns are swapped
         boxes = boxes[:, [1, 0, 3, 2]]

@@ -30,14 +30,14 @@ def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.nd
         InvalidInput: `bad_array`: the file is invalid, has another shape, or has numbers that are not finite;
             `size_mismatch`: the image is rotated, and it is unknown whether to rotate the array too.
     """
-    dtype, result, is_fortran, start = _read_header(data)
-    if result != tuple(shape):
-        raise InvalidInput("bad_array", f"an array of shape {result}; it must be {tuple(shape)}")
-    if len(data) - start != math.prod(result) * dtype.itemsize:
-        sizes = f"{len(data) - start} bytes of {dtype.name} {result} instead of {math.prod(result) * dtype.itemsize}"
+    dtype, actual_shape, is_fortran, start = _read_header(data)
+    if actual_shape != tuple(shape):
+        raise InvalidInput("bad_array", f"an array of shape {actual_shape}; it must be {tuple(shape)}")
+    if len(data) - start != math.prod(actual_shape) * dtype.itemsize:
+        sizes = f"{len(data) - start} bytes of {dtype.name} {actual_shape} instead of {math.prod(actual_shape) * dtype.itemsize}"
         raise InvalidInput("bad_array", sizes)
-    check_upright(result, geometry)
-    return to_float32(np.frombuffer(data, dtype, offset=start).reshape(result, order="F" if is_fortran else "C"))
+    check_upright(actual_shape, geometry)
+    return to_float32(np.frombuffer(data, dtype, offset=start).reshape(actual_shape, order="F" if is_fortran else "C"))
 
 
 def check_upright(shape: tuple[int, ...], geometry: Geometry) -> None:

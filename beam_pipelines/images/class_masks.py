@@ -118,7 +118,7 @@ def transform_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = 
     height, width = mask.shape
     is_open = geometry.source_size == geometry.upright
     if follows_rotation((height, width), geometry, "a mask", drawn_on if is_open else None):
-        mask = _turn_mask(mask, geometry.orientation)
+        mask = _rotate_mask(mask, geometry.orientation)
     if mask.shape == geometry.stored:
         return mask
     # The id at the centre of each pixel.
@@ -128,7 +128,7 @@ def transform_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = 
     return mask[rows][:, columns]
 
 
-def _turn_mask(mask: np.ndarray, orientation: int) -> np.ndarray:
+def _rotate_mask(mask: np.ndarray, orientation: int) -> np.ndarray:
     if orientation >= 5:  # rows and columns are swapped
         mask = mask.T
     if orientation in (3, 4, 7, 8):

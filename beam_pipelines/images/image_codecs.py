@@ -60,7 +60,10 @@ def decode_jpeg(data: bytes, header: JpegHeader, colorspace: str, strict: bool, 
         except _JpegError as error:
             warning = str(error)
         if strict or _MISSING.search(warning):
-            raise InvalidInput("bad_image", f"JPEG: {warning}{'' if _MISSING.search(warning) else _takes_it(data, header, reduction)}")
+            raise InvalidInput(
+                "bad_image",
+                f"JPEG: {warning}{'' if _MISSING.search(warning) else _advise_corrupt_pixels(data, header, reduction)}",
+            )
     return DecodedJpeg(_decode_leniently(data, header, colorspace, reduction))
 
 
@@ -109,7 +112,7 @@ def _decode_leniently(data: bytes, header: JpegHeader, colorspace: str, reductio
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
-def _takes_it(data: bytes, header: JpegHeader, reduction: int) -> str:
+def _advise_corrupt_pixels(data: bytes, header: JpegHeader, reduction: int) -> str:
     """Returns advice for a JPEG with corrupt pixels; empty if `--check decode` rejects the image too."""
     try:
         _decode_leniently(data, header, "GRAY", max(8, reduction))
@@ -172,7 +175,7 @@ def expand(image: "Image.Image") -> "Image.Image":
     return image if image.mode == mode else image.convert(mode)
 
 
-def turn(image: "Image.Image", orientation: int) -> "Image.Image":
+def rotate(image: "Image.Image", orientation: int) -> "Image.Image":
     """Rotates and flips an image upright by its EXIF orientation."""
     from PIL import Image
 
@@ -196,7 +199,7 @@ def drop_alpha(image: "Image.Image") -> "Image.Image":
     return image.convert(image.mode[:-1]) if image.mode in ("LA", "RGBA") else image
 
 
-def lay_on(image: "Image.Image", grey: int | None) -> "Image.Image":
+def composite_over(image: "Image.Image", grey: int | None) -> "Image.Image":
     """Composites an image over plain grey. Returns the image unchanged if `grey` is None or the image has no alpha."""
     from PIL import Image
 

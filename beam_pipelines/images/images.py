@@ -52,12 +52,12 @@ from beam_pipelines.images.image_codecs import (
     drop_alpha,
     encode,
     expand,
-    lay_on,
+    composite_over,
     load,
     open_with_pillow,
     rgb,
     to_image,
-    turn,
+    rotate,
 )
 from beam_pipelines.images.image_headers import (
     EXIF,
@@ -176,7 +176,7 @@ def check_pixels(
     geometry = _plan((height, width), 1, images)
     image = to_image(pixels)
     if images.encoding == "raw" and geometry.stored == geometry.source_size and not raw.is_planar and not is_file:
-        seen = rgb(lay_on(image, images.backdrop)) if full_scale else None
+        seen = rgb(composite_over(image, images.backdrop)) if full_scale else None
         return CheckedImage("raw", height, width, None, "", seen, geometry, num_channels)
     return _store(image_format, image, geometry, image_format, images, full_scale)
 
@@ -194,9 +194,9 @@ def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, *, is_file
         InvalidInput: The bytes are not an array, or have another dtype or number of channels.
     """
     if raw is None:
-        result = (identify(data) or "").upper() or describe_bytes(data)
+        file_type = (identify(data) or "").upper() or describe_bytes(data)
         wanted = describe_tensor(feature.dtype, feature.shape)
-        raise InvalidInput("bad_image", f"{result}; it must be a .npy file of {wanted}, like the first one")
+        raise InvalidInput("bad_image", f"{file_type}; it must be a .npy file of {wanted}, like the first one")
     image_format, size = "npy" if is_file else "raw", raw.shape[:2]
     check_size(image_format, *size)
     stored = image_tensor(data, raw, feature).data
@@ -271,8 +271,8 @@ def _check_other(image_format: str, data: bytes, check: str, decodes: bool, full
         return _store(image_format, expand(image), geometry, reason, images, wants_pixels)
 
 
-def _plan(result: tuple[int, int], orientation: int, images: ImageConfig) -> Geometry:
-    return Geometry(result, orientation, stored_size(images.size, *rotated(result, orientation)))
+def _plan(source_size: tuple[int, int], orientation: int, images: ImageConfig) -> Geometry:
+    return Geometry(source_size, orientation, stored_size(images.size, *rotated(source_size, orientation)))
 
 
 def _kept_format(image_format: str) -> str:
@@ -310,7 +310,7 @@ def _store(
     kept_format, is_raw = _kept_format(image_format), images.encoding == "raw"
     stored_format = kept_format if images.format == "keep" else images.format
     is_resized = geometry.stored != geometry.upright
-    image = lay_on(image, images.backdrop)
+    image = composite_over(image, images.backdrop)
     is_converted = is_raw or stored_format not in (image_format, kept_format)
     if is_resized or is_converted:
         image = expand(image)
@@ -320,7 +320,7 @@ def _store(
         check_size(stored_format, *geometry.stored)
         size = geometry.stored if geometry.orientation <= 4 else geometry.stored[::-1]
         image = resize(image, size, reduction, geometry.source_size)
-    image = turn(image, geometry.orientation)
+    image = rotate(image, geometry.orientation)
     num_channels = 3 if is_raw and image_format != "raw" else _num_channels(image)
     if is_raw:
         encoded = (np.asarray(image) if image_format == "raw" else rgb(image)).tobytes()

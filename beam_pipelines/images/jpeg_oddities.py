@@ -57,10 +57,10 @@ def cut_trailing_bytes(data: bytes, header: JpegHeader, warning: str) -> bytes |
         header: The header of these bytes.
         warning: libjpeg's warning about these bytes.
     """
-    result, end = _LEFT_OVER.search(warning), data.find(_END_OF_IMAGE, header.num_bytes)
-    if not result or end < 0:
+    match, end = _LEFT_OVER.search(warning), data.find(_END_OF_IMAGE, header.num_bytes)
+    if not match or end < 0:
         return None
-    start = end - int(result[1])
+    start = end - int(match[1])
     if len(set(data[start:end])) > 1 and _may_be_pixels(data, header, start, end):
         return None
     return data[:start] + data[end:]

@@ -101,13 +101,13 @@ def near_pairs(hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[
     if not 0 <= distance <= MAX_DISTANCE:
         raise ValueError(f"distance={distance} is not from 0 to {MAX_DISTANCE}")
     band = order_by_band(hashes, part)
-    for ones, others in _in_blocks(_meet(band, hashes[band.indices], distance, part)):
-        item, other = band.indices[ones], band.indices[others]
-        differing = hashes[item] ^ hashes[other]
+    for in_band, others_in_band in _in_blocks(_find_candidates(band, hashes[band.indices], distance, part)):
+        ones, others = band.indices[in_band], band.indices[others_in_band]
+        differing = hashes[ones] ^ hashes[others]
         keep = (hash_distance(differing) <= distance) & (_first_band(differing) == part.band)
         if keep.any():
-            item, other = item[keep], other[keep]
-            yield np.minimum(item, other), np.maximum(item, other)
+            ones, others = ones[keep], others[keep]
+            yield np.minimum(ones, others), np.maximum(ones, others)
 
 
 def _in_blocks(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -134,7 +134,7 @@ def hash_distance(differing: np.ndarray) -> np.ndarray:
     return counts[..., 0] + np.minimum(counts[..., 1], 32 - counts[..., 1])
 
 
-def _meet(band: Band, hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _find_candidates(band: Band, hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields pairs of indexes in a band whose hashes may be near. `hashes` has the order of the band."""
     keys, flip_key, may_be_near = _make_keys(band, hashes, distance)
     values = band.values
@@ -145,7 +145,7 @@ def _meet(band: Band, hashes: np.ndarray, distance: int, part: SearchPart) -> It
     for first in range(0, len(begun), _BLOCK_HASHES):
         block = begun[first : first + _BLOCK_HASHES]
         yield from _compare(block, block + 1, starts.take(values[block] + 1), keys[block], keys, may_be_near)
-        for is_flipped, ones, others in _find_there(block, values, is_there, part.bits, band.flip):
+        for is_flipped, ones, others in _find_existing_values(block, values, is_there, part.bits, band.flip):
             own_keys = keys.take(ones)
             yield from _compare(
                 ones,
@@ -157,7 +157,7 @@ def _meet(band: Band, hashes: np.ndarray, distance: int, part: SearchPart) -> It
             )
 
 
-def _find_there(
+def _find_existing_values(
     block: np.ndarray, values: np.ndarray, is_there: np.ndarray, bits: int, flip: int
 ) -> Iterator[tuple[bool, np.ndarray, np.ndarray]]:
     """Finds the existing band values that differ from the values of a block in one or two bits.
@@ -244,8 +244,8 @@ def _first_band(differing: np.ndarray) -> np.ndarray:
     """Returns, for the XOR of each near pair, the first band that differs in few enough bits to find the pair."""
     is_flipped = np.bitwise_count(differing >> np.uint64(32)) > 16
     differing = differing ^ is_flipped * np.uint64(MIRROR)
-    result = np.full(len(differing), len(_BANDS), np.int8)
+    bands = np.full(len(differing), len(_BANDS), np.int8)
     for band in reversed(range(len(_BANDS))):
         in_band = differing >> np.uint64(_BANDS[band]) & np.uint64((1 << _BAND_BITS) - 1)
-        result[np.bitwise_count(in_band) <= MAX_DISTANCE // len(_BANDS)] = band
-    return result
+        bands[np.bitwise_count(in_band) <= MAX_DISTANCE // len(_BANDS)] = band
+    return bands

@@ -15,7 +15,7 @@ from typing import Sequence
 import numpy as np
 
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.images.image_codecs import decode_jpeg, to_image, turn
+from beam_pipelines.images.image_codecs import decode_jpeg, to_image, rotate
 from beam_pipelines.images.image_headers import check_size, exif_orientation, identify, read_jpeg_header
 from beam_pipelines.images.images import check_image, check_pixels
 from beam_pipelines.images.raw_image import RawImage
@@ -74,7 +74,7 @@ def load_for_hash(data: bytes, check: str) -> np.ndarray:
     reduction = max(item for item in (1, 2, 4, 8) if item == 1 or side >= item * _SIDE)
     pixels = decode_jpeg(data, header, "RGB" if header.num_components == 4 else "GRAY", check == "strict", reduction).pixels
     orientation = exif_orientation(header.exif) if header.exif else 1
-    return _grey(pixels if orientation == 1 else np.atleast_3d(turn(to_image(pixels), orientation)))
+    return _grey(pixels if orientation == 1 else np.atleast_3d(rotate(to_image(pixels), orientation)))
 
 
 def grey_pixels(data: bytes, raw: RawImage) -> np.ndarray:
@@ -108,8 +108,8 @@ def perceptual_hashes(images: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndar
 
 def _hash(images: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     of_shapes: dict[tuple[int, ...], list[int]] = {}
-    for slot, image in enumerate(images):
-        of_shapes.setdefault(image.shape, []).append(slot)
+    for index, image in enumerate(images):
+        of_shapes.setdefault(image.shape, []).append(index)
     shrunk = [_shrink(np.concatenate([images[location] for location in indices]).reshape(-1, *shape)) for shape, indices in of_shapes.items()]
     small = shrunk[0]
     if len(shrunk) > 1:
@@ -152,8 +152,8 @@ def _cells(size: int) -> np.ndarray:
 
 def _cosines() -> np.ndarray:
     """Returns the first rows of the orthonormal DCT-II in units of 1/_COSINE_UNITS: float64 [_LOW, _SIDE]."""
-    indices = (2 * np.arange(_SIDE) + 1) * np.pi / (2 * _SIDE)
-    rows = np.cos(np.arange(_LOW)[:, None] * indices) * np.sqrt(2 / _SIDE)
+    angles = (2 * np.arange(_SIDE) + 1) * np.pi / (2 * _SIDE)
+    rows = np.cos(np.arange(_LOW)[:, None] * angles) * np.sqrt(2 / _SIDE)
     rows[0] /= np.sqrt(2)
     return np.rint(rows * _COSINE_UNITS)
 

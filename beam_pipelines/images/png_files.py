@@ -122,8 +122,8 @@ def read_png(data: bytes, checksums: bool) -> PngFile:
     width, height, num_bits, color_type, compression, filtering, interlacing = struct.unpack_from(">IIBBBBB", data, 16)
     check_size("png", height, width)
     if num_bits not in _COLOR_TYPES.get(color_type, ((), (), ()))[2] or compression or filtering or interlacing > 1:
-        result = tuple(data[24:29])
-        raise InvalidInput("bad_image", f"PNG: corrupt header: unknown color type, depth or interlacing {result}")
+        header_values = tuple(data[24:29])
+        raise InvalidInput("bad_image", f"PNG: corrupt header: unknown color type, depth or interlacing {header_values}")
     head, pixels, others, view = {b"IHDR": data[8:33]}, [], {}, memoryview(data)
     is_in_pixels = False
     for position, kind, body in _walk(data, checksums):

@@ -66,15 +66,15 @@ def _scale(length: int, numerator: int, denominator: int) -> int:
     return max(1, (2 * length * numerator + denominator) // (2 * denominator))
 
 
-def jpeg_reduction(result: tuple[int, int], wanted: tuple[int, int]) -> int:
+def jpeg_reduction(source_size: tuple[int, int], wanted: tuple[int, int]) -> int:
     """Returns the largest factor, 1, 2, 4 or 8, by which a JPEG can be reduced and still have twice the requested
     size."""
-    if min(result) < 8:  # small sides do not determine the scale uniquely
+    if min(source_size) < 8:  # small sides do not determine the scale uniquely
         return 1
-    return next((n for n in (8, 4, 2) if all(have >= 2 * n * want for have, want in zip(result, wanted))), 1)
+    return next((n for n in (8, 4, 2) if all(have >= 2 * n * want for have, want in zip(source_size, wanted))), 1)
 
 
-def resize(image: "Image.Image", size: tuple[int, int], reduction: int, result: tuple[int, int]) -> "Image.Image":
+def resize(image: "Image.Image", size: tuple[int, int], reduction: int, source_size: tuple[int, int]) -> "Image.Image":
     """Resizes an image without a palette.
 
     Args:
@@ -86,7 +86,7 @@ def resize(image: "Image.Image", size: tuple[int, int], reduction: int, result: 
     from PIL.Image import Resampling
 
     height, width = size
-    right, bottom = result[1] / reduction, result[0] / reduction
+    right, bottom = source_size[1] / reduction, source_size[0] / reduction
     if width * image.height > MAX_IMAGE_PIXELS:  # Pillow scales rows first, which could need a huge image
         image = image.resize((image.width, height), Resampling.LANCZOS, box=(0, 0, image.width, bottom))
         bottom = height

@@ -77,23 +77,23 @@ def tensor_of_list(cell: list, feature: Feature) -> np.ndarray:
         InvalidInput: `bad_tensor`: the cell has no numbers, another shape, or a number that the dtype cannot represent.
     """
     try:
-        result = np.array(cell)
+        parsed = np.array(cell)
     except ValueError:
         raise InvalidInput("bad_tensor", "lists that differ in length") from None
-    if result.dtype.kind not in "iufb":
+    if parsed.dtype.kind not in "iufb":
         raise InvalidInput(
-            "bad_tensor", f"lists of {result.dtype.name}; they must have numbers of {feature.dtype}, of at most 64 bits"
+            "bad_tensor", f"lists of {parsed.dtype.name}; they must have numbers of {feature.dtype}, of at most 64 bits"
         )
     is_of_integers = np.dtype(feature.dtype).kind in "iu"
-    if result.dtype.kind == "f" and is_of_integers and (np.abs(result) >= _FIRST_ROUNDED).any():
+    if parsed.dtype.kind == "f" and is_of_integers and (np.abs(parsed) >= _FIRST_ROUNDED).any():
         raise InvalidInput(
             "bad_tensor", f"lists of floats from 2**53 on, which are rounded; it must be integers of {feature.dtype}"
         )
     with np.errstate(all="ignore"):  # such values are rejected below
-        values = result.astype(feature.dtype)
-        is_exact = values.dtype.kind == result.dtype.kind == "f" or (values.astype(result.dtype) == result).all()
-    if not is_exact or (np.isinf(values) & ~np.isinf(result)).any():
-        raise InvalidInput("bad_tensor", f"lists of {result.dtype.name} with a number that {feature.dtype} cannot represent")
+        values = parsed.astype(feature.dtype)
+        is_exact = values.dtype.kind == parsed.dtype.kind == "f" or (values.astype(parsed.dtype) == parsed).all()
+    if not is_exact or (np.isinf(values) & ~np.isinf(parsed)).any():
+        raise InvalidInput("bad_tensor", f"lists of {parsed.dtype.name} with a number that {feature.dtype} cannot represent")
     _check(values.dtype, values.shape, feature)
     return values
 
@@ -124,8 +124,8 @@ def check_type_and_size(dtype: np.dtype, shape: tuple[int, ...]) -> None:
     if dtype.name not in TENSOR_DTYPES:
         raise InvalidInput("bad_tensor", f"an array of {dtype}; it must be one of {', '.join(TENSOR_DTYPES)}")
     if not 0 < math.prod(shape) * dtype.itemsize <= _MAX_TENSOR_BYTES:
-        result = describe_tensor(dtype.name, shape)
-        raise InvalidInput("bad_tensor", f"an array of {result}; it must have 1 to {_MAX_TENSOR_BYTES} bytes")
+        array_type = describe_tensor(dtype.name, shape)
+        raise InvalidInput("bad_tensor", f"an array of {array_type}; it must have 1 to {_MAX_TENSOR_BYTES} bytes")
 
 
 def describe_tensor(dtype: str, shape: Sequence[int | None]) -> str:
@@ -142,8 +142,8 @@ def npy_image(data: bytes) -> tuple[RawImage, bytes]:
     raw, header = npy_layout(data)
     values = data[header.num_bytes :]
     if len(values) != raw.num_bytes:
-        result = describe_tensor(header.dtype.name, header.shape)
-        raise InvalidInput("bad_image", f"{len(values)} bytes of {result} instead of {raw.num_bytes}")
+        array_type = describe_tensor(header.dtype.name, header.shape)
+        raise InvalidInput("bad_image", f"{len(values)} bytes of {array_type} instead of {raw.num_bytes}")
     if header.is_fortran:
         values = np.frombuffer(values, header.dtype).reshape(header.shape, order="F").tobytes()
     return raw, values
@@ -190,5 +190,5 @@ def _check(dtype: np.dtype, shape: tuple[int, ...], feature: Feature) -> None:
     check_type_and_size(dtype, shape)
     is_alike = len(shape) == len(feature.shape) and all(wanted in (None, side) for side, wanted in zip(shape, feature.shape))
     if dtype.name != feature.dtype or not is_alike:
-        result, wanted = describe_tensor(dtype.name, shape), describe_tensor(feature.dtype, feature.shape)
-        raise InvalidInput("bad_tensor", f"an array of {result}; it must be {wanted}")
+        array_type, wanted = describe_tensor(dtype.name, shape), describe_tensor(feature.dtype, feature.shape)
+        raise InvalidInput("bad_tensor", f"an array of {array_type}; it must be {wanted}")

@@ -138,17 +138,17 @@ def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
         stands, of_crowds = np.ones(len(hashes), bool), [np.zeros(0, np.uint64)]
         if crowd is not None:
             stands, of_crowds = _gather_crowds(hashes, distance, part, crowd)
-        result, num_edges, num_compared = of_crowds, 0, 0
+        packed_edges, num_edges, num_compared = of_crowds, 0, 0
         standing = np.flatnonzero(stands)
-        for item, other in near_pairs(hashes[standing, 0], distance, part):
-            item, other = standing[item], standing[other]
-            keep = _stays_near(hashes[item] ^ hashes[other])
-            result.append(_pack(item[keep], other[keep]))
-            num_edges, num_compared = num_edges + len(result[-1]), num_compared + len(item)
+        for ones, others in near_pairs(hashes[standing, 0], distance, part):
+            ones, others = standing[ones], standing[others]
+            keep = _stays_near(hashes[ones] ^ hashes[others])
+            packed_edges.append(_pack(ones[keep], others[keep]))
+            num_edges, num_compared = num_edges + len(packed_edges[-1]), num_compared + len(ones)
             if num_edges > limit or num_compared > _MAX_COMPARED:
                 break
         else:
-            return Edges(_distinct(result), crowd is None)
+            return Edges(_distinct(packed_edges), crowd is None)
         if num_compared > _MAX_COMPARED:
             break
     raise UserError(
@@ -162,7 +162,7 @@ def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: i
     Returns:
         Whether each look is left, bool [num_looks]; and packed edges of the removed looks that belong to this part.
     """
-    stands, result = np.ones(len(hashes), bool), [np.zeros(0, np.uint64)]
+    stands, packed_edges = np.ones(len(hashes), bool), [np.zeros(0, np.uint64)]
     band = order_by_band(hashes[:, 0], part)
     values, starts, sizes = np.unique(band.values, return_index=True, return_counts=True)
     for index in np.flatnonzero(sizes > crowd).tolist():
@@ -177,8 +177,8 @@ def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: i
                 followers, rest = rest[is_near], rest[~is_near]
                 stands[followers] = False
                 if values[index] % part.num_parts == part.part:
-                    result.append(_pack(np.minimum(leader, followers), np.maximum(leader, followers)))
-    return stands, result
+                    packed_edges.append(_pack(np.minimum(leader, followers), np.maximum(leader, followers)))
+    return stands, packed_edges
 
 
 def _distinct(packed: Sequence[np.ndarray]) -> np.ndarray:
@@ -187,8 +187,8 @@ def _distinct(packed: Sequence[np.ndarray]) -> np.ndarray:
     return ordered[np.diff(ordered, prepend=~ordered[:1]) != 0]
 
 
-def _pack(item: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return (item << 32 | other).astype(np.uint64)
+def _pack(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
+    return (ones << 32 | others).astype(np.uint64)
 
 
 def _stays_near(differing: np.ndarray) -> np.ndarray:

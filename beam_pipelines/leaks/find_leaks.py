@@ -64,13 +64,13 @@ class _Counts:
         sizes = np.bincount(visual_hashes.of_images, minlength=visual_hashes.num)
         # The other images have no near-duplicate.
         known = np.flatnonzero((sizes > 1) | np.isin(np.arange(visual_hashes.num), edges))
-        indices = np.full(visual_hashes.num, -1)
-        indices[known] = np.arange(len(known))
-        of_images = indices[visual_hashes.of_images]
+        numbers = np.full(visual_hashes.num, -1)
+        numbers[known] = np.arange(len(known))
+        of_images = numbers[visual_hashes.of_images]
         self._images = np.flatnonzero(of_images >= 0)
         self._visual_hashes, self._num_visual_hashes = of_images[self._images], len(known)
         self._parts = table.of_images[self._images]
-        both = indices[edges].astype(np.int32)  # int32 saves memory, because there can be millions of pairs.
+        both = numbers[edges].astype(np.int32)  # int32 saves memory, because there can be millions of pairs.
         itself = np.arange(len(known), dtype=np.int32)[:, None].repeat(2, axis=1)
         both = np.concatenate([both, both[:, ::-1], itself])
         self._edges = both[np.argsort(both[:, 0], kind="stable")]
@@ -83,15 +83,15 @@ class _Counts:
 
     def _count(self) -> np.ndarray:
         num_parts = len(self._table.parts)
-        result = np.zeros(num_parts**2, np.int64)
+        part_pairs = np.zeros(num_parts**2, np.int64)
         for ones, others in self._near_cells():
             products = self._cell_sizes[ones] * self._cell_sizes[others]
-            np.add.at(result, self._cell_parts[ones] * num_parts + self._cell_parts[others], products)
-        result = result.reshape(num_parts, num_parts)
+            np.add.at(part_pairs, self._cell_parts[ones] * num_parts + self._cell_parts[others], products)
+        part_pairs = part_pairs.reshape(num_parts, num_parts)
         diagonal = np.diag_indices(num_parts)
         # The diagonal counts each pair twice, and also each image with itself.
-        result[diagonal] = (result[diagonal] - np.bincount(self._parts, minlength=num_parts)) // 2
-        return result
+        part_pairs[diagonal] = (part_pairs[diagonal] - np.bincount(self._parts, minlength=num_parts)) // 2
+        return part_pairs
 
     def _near_cells(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yields the pairs of cells whose hashes are similar or equal. Each pair is yielded in both orders."""
@@ -99,12 +99,12 @@ class _Counts:
         ends = np.cumsum(nums[self._edges].prod(axis=1))
         starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1:].sum(), _BLOCK_CELLS), side="right"))
         for start, stop in itertools.pairwise([*starts.tolist(), len(self._edges)]):
-            item, other = self._edges[start:stop].T
-            sizes = nums[item] * nums[other]
-            edge = np.repeat(np.arange(len(item)), sizes)
-            index = np.arange(len(edge)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-            row, column = np.divmod(index, nums[other][edge])
-            yield self._first_cells[item][edge] + row, self._first_cells[other][edge] + column
+            firsts, seconds = self._edges[start:stop].T
+            sizes = nums[firsts] * nums[seconds]
+            edge = np.repeat(np.arange(len(firsts)), sizes)
+            pair_number = np.arange(len(edge)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+            row, column = np.divmod(pair_number, nums[seconds][edge])
+            yield self._first_cells[firsts][edge] + row, self._first_cells[seconds][edge] + column
 
     def describe(self) -> Iterator[dict[str, Any]]:
         """Yields a description of each pair of parts between which near-duplicates exist."""
@@ -118,22 +118,23 @@ class _Counts:
         reaches = np.unique(np.concatenate(near))
         ranks = _ranks(self._table.keys.take(pa.array(self._images)))
         by_part = np.split(np.argsort(self._parts, kind="stable"), np.cumsum(np.bincount(self._parts, minlength=num_parts))[:-1])
-        for item, other in spanning:
+        for first_part, second_part in spanning:
             ours, theirs = (
-                by_part[at][_is_among(self._visual_hashes[by_part[at]] * num_parts + part, reaches)] for at, part in ((item, other), (other, item))
+                by_part[at][_is_among(self._visual_hashes[by_part[at]] * num_parts + part, reaches)]
+                for at, part in ((first_part, second_part), (second_part, first_part))
             )
             yield {
-                "parts": [self._table.parts[item], self._table.parts[other]],
-                "num_pairs": int(self.pairs[item, other]),
+                "parts": [self._table.parts[first_part], self._table.parts[second_part]],
+                "num_pairs": int(self.pairs[first_part, second_part]),
                 "num_images": [len(ours), len(theirs)],
                 "first": [self._name_pair(our, theirs, ranks) for our in ours[np.argsort(ranks[ours])][:_NUM_SHOWN].tolist()],
             }
 
-    def _name_pair(self, location: int, theirs: np.ndarray, ranks: np.ndarray) -> list[str]:
+    def _name_pair(self, image: int, theirs: np.ndarray, ranks: np.ndarray) -> list[str]:
         """Returns the key of an image, and the key of its first near-duplicate in the other part."""
-        start, stop = self._first_edges[[self._visual_hashes[location], self._visual_hashes[location] + 1]].tolist()
+        start, stop = self._first_edges[[self._visual_hashes[image], self._visual_hashes[image] + 1]].tolist()
         near_duplicates = theirs[np.isin(self._visual_hashes[theirs], self._edges[start:stop, 1])]
-        return [self._table.keys[int(self._images[item])].as_py() for item in (location, near_duplicates[np.argmin(ranks[near_duplicates])])]
+        return [self._table.keys[int(self._images[item])].as_py() for item in (image, near_duplicates[np.argmin(ranks[near_duplicates])])]
 
 
 def _ranks(keys: pa.ChunkedArray) -> np.ndarray:
@@ -156,13 +157,13 @@ def _find_groups(table: ImageTable) -> dict[str, Any]:
     return {"num": len(encoded.dictionary), "num_across_splits": len(names), "first": names[:_NUM_SHOWN]}
 
 
-def _with_several(locations: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Returns the sorted values of `locations` that are paired with at least two different values of `codes`."""
+def _with_several(numbers: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Returns the sorted values of `numbers` that are paired with at least two different values of `codes`."""
     step = int(codes.max(initial=0)) + 1
-    result = np.sort(locations * step + codes)  # Much faster than `numpy.unique`, which hashes.
-    result = result[np.diff(result, prepend=-1) != 0] // step
-    result = result[1:][result[1:] == result[:-1]]
-    return result[np.diff(result, prepend=-1) != 0]
+    unique = np.sort(numbers * step + codes)  # Much faster than `numpy.unique`, which hashes.
+    unique = unique[np.diff(unique, prepend=-1) != 0] // step
+    unique = unique[1:][unique[1:] == unique[:-1]]
+    return unique[np.diff(unique, prepend=-1) != 0]
 
 
 def _find_conflicts(table: ImageTable, visual_hashes: VisualHashes, edges: np.ndarray) -> dict[str, Any]:
@@ -171,8 +172,8 @@ def _find_conflicts(table: ImageTable, visual_hashes: VisualHashes, edges: np.nd
     candidates = np.flatnonzero(np.bincount(clusters, minlength=1)[clusters] > 1)
     keys = table.keys.take(pa.array(candidates)).combine_chunks()
     members, numbers = order_clusters(clusters[candidates], _ranks(keys))
-    locations = pa.array(candidates[members])
-    labels = {name: list(map(_to_label, column.take(locations).to_pylist())) for name, column in table.labels.items()}
+    indices = pa.array(candidates[members])
+    labels = {name: list(map(_to_label, column.take(indices).to_pylist())) for name, column in table.labels.items()}
     return find_conflicts(numbers, lambda location: keys[int(members[location])].as_py(), labels).to_json()
 
 

@@ -95,9 +95,9 @@ def hash_records(
     except OSError as error:
         raise StorageError(f"{printable(path)} could not be read: {error.strerror or error}") from error
     progress.count(progress_directory, hashed=len(visual_hashes))
-    result = np.concatenate([*rows, hash_rows(contents, visual_hashes)])
-    result["content"][:, 1] = 0  # Catalogs store only the first 64 bits of the content hash.
-    return HashedRecords(keys, labels, result)
+    all_rows = np.concatenate([*rows, hash_rows(contents, visual_hashes)])
+    all_rows["content"][:, 1] = 0  # Catalogs store only the first 64 bits of the content hash.
+    return HashedRecords(keys, labels, all_rows)
 
 
 def _find_image(example: ExampleReader, path: str) -> str:

@@ -52,7 +52,7 @@ def join_tables(tables: Sequence[ImageTable]) -> ImageTable:
         tuple(part for table in tables for part in table.parts),
         np.concatenate([np.zeros(0, np.int64), *(table.of_images + first for table, first in zip(tables, firsts))]),
         _join([table.keys for table in tables]),
-        {name: _join([table.labels.get(name, _nothing(len(table.keys))) for table in tables]) for name in names},
+        {name: _join([table.labels.get(name, _nulls(len(table.keys))) for table in tables]) for name in names},
         _join([table.groups for table in tables]),
         np.concatenate([np.zeros(0, HASH_ROW), *(table.hashes for table in tables)]),
         frozenset().union(*(table.numbers for table in tables)),
@@ -72,7 +72,7 @@ def _as_lists(texts: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(np.arange(len(texts) + 1), pa.int32()), texts, mask=texts.is_null())
 
 
-def _nothing(num: int) -> pa.ChunkedArray:
+def _nulls(num: int) -> pa.ChunkedArray:
     return pa.chunked_array([pa.nulls(num, pa.string())])
 
 
@@ -84,7 +84,7 @@ def make_table(
     for name, values in labels.items():
         has_lists = any(isinstance(value, tuple) for value in values)
         columns[name] = pa.chunked_array([pa.array(values, pa.list_(pa.string()) if has_lists else pa.string())])
-    names, groups = pa.chunked_array([pa.array(keys, pa.string())]), _nothing(len(keys)) if groups is None else groups
+    names, groups = pa.chunked_array([pa.array(keys, pa.string())]), _nulls(len(keys)) if groups is None else groups
     return ImageTable((part,), np.zeros(len(hashes), np.int64), names, columns, groups, hashes)
 
 
@@ -103,8 +103,8 @@ def read_table(directory: str, manifest: Manifest) -> ImageTable | None:
                 return None
             rows, is_other = _hash_rows(catalog), catalog.column("reencoded").is_valid().to_numpy()
             are_as_stored = not (is_other & ~rows["has_visual_hash"]).any()
-            locations, names = np.zeros(catalog.num_rows, np.int64), catalog_names(catalog, manifest.schema)
-            tables.append(ImageTable((split,), locations, *names, rows, are_as_stored=are_as_stored))
+            part_numbers, names = np.zeros(catalog.num_rows, np.int64), catalog_names(catalog, manifest.schema)
+            tables.append(ImageTable((split,), part_numbers, *names, rows, are_as_stored=are_as_stored))
     return join_parts(tables)
 
 
@@ -112,8 +112,8 @@ def join_parts(tables: Sequence[ImageTable]) -> ImageTable:
     """Concatenates tables, and merges splits with the same name."""
     joined = join_tables(tables)
     names = tuple(dict.fromkeys(joined.parts))
-    indices = np.array([names.index(part) for part in joined.parts] or [0], np.int64)
-    return dataclasses.replace(joined, parts=names, of_images=indices[joined.of_images])
+    part_numbers = np.array([names.index(part) for part in joined.parts] or [0], np.int64)
+    return dataclasses.replace(joined, parts=names, of_images=part_numbers[joined.of_images])
 
 
 def catalog_names(catalog: pa.Table, schema: Sequence[Feature]) -> tuple[pa.ChunkedArray, dict[str, pa.ChunkedArray], pa.ChunkedArray]:

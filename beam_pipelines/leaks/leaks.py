@@ -76,10 +76,10 @@ def _class_shares(directory: str) -> dict[str, Any]:
 
 
 def _search(visual_hashes: VisualHashes, distance: int, num_processes: int) -> tuple[np.ndarray, bool]:
-    tasks, result = TaskWindow(num_processes), []
+    tasks, edges = TaskWindow(num_processes), []
     for part in search_parts(len(visual_hashes.hashes)):
-        result += tasks.run(find_edges, visual_hashes.hashes, distance, part)
-    return join_edges([*result, *tasks.drain()])
+        edges += tasks.run(find_edges, visual_hashes.hashes, distance, part)
+    return join_edges([*edges, *tasks.drain()])
 
 
 def _read(directory: str, read: Callable[..., ImageTable | None], *arguments: Any) -> Any:
@@ -121,8 +121,8 @@ def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> Imag
     """Creates the image table of a prepared dataset from its records, because its catalogs lack the hashes."""
     shards = [(split, shard) for split, shards in manifest.splits.items() for shard in shards]
     tables = []
-    result = _hash_all([(f"{directory}/{shard.name}", shard.name, manifest.schema, None) for _, shard in shards], num_processes)
-    for (split, shard), records in zip(shards, result):
+    hashed = _hash_all([(f"{directory}/{shard.name}", shard.name, manifest.schema, None) for _, shard in shards], num_processes)
+    for (split, shard), records in zip(shards, hashed):
         groups = None
         if shard.catalog:
             keys, _, groups = catalog_names(read_catalog(f"{directory}/{shard.catalog}"), manifest.schema)
@@ -144,17 +144,17 @@ def _read_records(path: str, config: LeaksConfig, num_processes: int) -> ImageTa
             f"{printable(str(not_a_dataset(path)))}. Reading it as TFRecords of another program failed: {error}"
         ) from None
     splits = files.splits if files.describes_itself else name_splits(files.splits)
-    _refuse_prepared(files.root.path, splits)
+    _reject_prepared(files.root.path, splits)
     first = files.first_examples()
     label = files.find_label(first)
     are_numbers = any(feature.kind == "int64" for example in first for name, feature in example.features.items() if name == label.name)
-    result = _hash_all([(f"{files.root.path}/{name}", name, None, label) for name in splits], num_processes)
-    named = zip(map(printable, splits.values()), result)
+    hashed = _hash_all([(f"{files.root.path}/{name}", name, None, label) for name in splits], num_processes)
+    named = zip(map(printable, splits.values()), hashed)
     tables = [make_table(split, records.keys, records.labels, None, records.rows) for split, records in named]
     return dataclasses.replace(join_parts(tables), numbers=frozenset({label.name} if are_numbers else ()))
 
 
-def _refuse_prepared(root: str, names: Iterable[str]) -> None:
+def _reject_prepared(root: str, names: Iterable[str]) -> None:
     """Raises UserError if TFRecord files belong to a prepared dataset, which must be given by its directory."""
     for folder in dict.fromkeys(os.path.dirname(name) for name in names):
         path = os.path.join(root, folder, MANIFEST)
@@ -182,28 +182,28 @@ def _hash_all(tasks: Sequence[tuple[Any, ...]], num_processes: int) -> Iterator[
         return [Stage("files", counts.listed, len(tasks)), Stage("hashed", counts.hashed, None)]
 
     with interrupts.temporary_folder() as scratch, ProgressDisplay(scratch, stages):
-        for result in results(scratch):
+        for hashed in results(scratch):
             progress.count(scratch, listed=1)
-            yield result
+            yield hashed
 
 
-def describe_leaks(result: dict[str, Any]) -> str:
+def describe_leaks(leaks: dict[str, Any]) -> str:
     """Formats the leaks as text."""
-    return "\n".join(_lines(result))
+    return "\n".join(_lines(leaks))
 
 
-def _lines(result: dict[str, Any]) -> Iterator[str]:
-    yield ", ".join(f"{part} {num:,}" for part, num in result["parts"].items()) + " images"
-    if result["num_by_bytes"]:
-        yield f"{_count(result['num_by_bytes'], 'image')} compared only by their bytes: of one color, corrupt, or in an unknown format"
-    at_random = f"random splits would separate about {result['num_pairs_across_random_splits']:,.1f}"
-    at_least = "" if result["counts_all_pairs"] else "at least "  # See `Edges.are_all`.
-    yield f"{at_least}{_count(result['num_pairs'], 'near-duplicate pair')}, {result['num_pairs_across_splits']:,} of them in different splits ({at_random})"
-    for item in result["across_splits"]:
-        (first, second), images = item["parts"], item["num_images"]
-        yield f"  {_count(item['num_pairs'], 'pair')}: {_count(images[0], 'image')} in {first} and {images[1]:,} in {second}, for example"
-        yield from (f"    {printable(ours)} and {printable(theirs)}" for ours, theirs in item["first"])
-    groups, labels = result["groups"], result["labels"]
+def _lines(leaks: dict[str, Any]) -> Iterator[str]:
+    yield ", ".join(f"{part} {num:,}" for part, num in leaks["parts"].items()) + " images"
+    if leaks["num_by_bytes"]:
+        yield f"{_count(leaks['num_by_bytes'], 'image')} compared only by their bytes: of one color, corrupt, or in an unknown format"
+    at_random = f"random splits would separate about {leaks['num_pairs_across_random_splits']:,.1f}"
+    at_least = "" if leaks["counts_all_pairs"] else "at least "  # See `Edges.are_all`.
+    yield f"{at_least}{_count(leaks['num_pairs'], 'near-duplicate pair')}, {leaks['num_pairs_across_splits']:,} of them in different splits ({at_random})"
+    for entry in leaks["across_splits"]:
+        (first, second), images = entry["parts"], entry["num_images"]
+        yield f"  {_count(entry['num_pairs'], 'pair')}: {_count(images[0], 'image')} in {first} and {images[1]:,} in {second}, for example"
+        yield from (f"    {printable(ours)} and {printable(theirs)}" for ours, theirs in entry["first"])
+    groups, labels = leaks["groups"], leaks["labels"]
     if groups["num"]:
         apart = f"{groups['num_across_splits']:,} of them in different splits" + (
             f", for example {', '.join(map(printable, groups['first']))}" if groups["first"] else ""
@@ -212,22 +212,22 @@ def _lines(result: dict[str, Any]) -> Iterator[str]:
     if labels["num_conflicts"]:
         of = ", ".join(f"{num:,} of {printable(name)}" for name, num in labels["num_conflicts_of"].items() if num)
         yield f"{_count(labels['num_conflicts'], 'near-duplicate cluster')} with different labels ({of}), for example"
-        for item in labels["conflicts"]:
-            images = ", ".join(f"{printable(image['key'])}: {printable(show_label(image['label']))}" for image in item["images"])
-            yield f"    {printable(item['feature'])}: {images}"
-    yield from map(printable, describe_shares(result["classes"], list(result["parts"])))
+        for entry in labels["conflicts"]:
+            images = ", ".join(f"{printable(image['key'])}: {printable(show_label(image['label']))}" for image in entry["images"])
+            yield f"    {printable(entry['feature'])}: {images}"
+    yield from map(printable, describe_shares(leaks["classes"], list(leaks["parts"])))
 
 
 def _count(num: int, noun: str) -> str:
     return f"{num:,} {noun}{'' if num == 1 else 's'}"
 
 
-def failure(config: LeaksConfig, result: dict[str, Any]) -> ProblemsFound | None:
+def failure(config: LeaksConfig, leaks: dict[str, Any]) -> ProblemsFound | None:
     """Returns the error to raise if leaks were found, or None if there are no leaks."""
-    if not result["num_pairs_across_splits"] and not result["groups"]["num_across_splits"]:
+    if not leaks["num_pairs_across_splits"] and not leaks["groups"]["num_across_splits"]:
         return None
     shown = ", ".join(map(printable, config.datasets))
     return ProblemsFound(
-        f"{shown}: {_count(result['num_pairs_across_splits'], 'near-duplicate pair')} and "
-        f"{_count(result['groups']['num_across_splits'], 'group')} are in different splits"
+        f"{shown}: {_count(leaks['num_pairs_across_splits'], 'near-duplicate pair')} and "
+        f"{_count(leaks['groups']['num_across_splits'], 'group')} are in different splits"
     )

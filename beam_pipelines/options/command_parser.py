@@ -44,7 +44,7 @@ class CommandParser(argparse.ArgumentParser):
             message = "".join(f"unknown option {option}{near}; " for option, near in self._misspelt()) + message
         raise UserError(f"{message} (see `{self.prog} --help`)")
 
-    def refuse_unknown(self, others: Sequence[str]) -> NoReturn:
+    def reject_unknown(self, others: Sequence[str]) -> NoReturn:
         """Raises a `UserError` for arguments that the command does not have."""
         near = did_you_mean_option(others[0], self._option_string_actions)
         self.error(f"unrecognized arguments: {' '.join(others)}{near}")

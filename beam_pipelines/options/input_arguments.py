@@ -3,18 +3,18 @@
 import argparse
 
 
-def add_follow_links(group: argparse._ActionsContainer, location: str, otherwise: str) -> None:
+def add_follow_links(group: argparse._ActionsContainer, folder_text: str, otherwise: str) -> None:
     """Adds the option `--follow_links`.
 
     Args:
         group: The parser, or a group of its options.
-        location: The metavar of the input path.
+        folder_text: The metavar of the input path.
         otherwise: The predicate of the help's sentence about links that are not followed.
     """
     group.add_argument(
         "--follow_links",
         action="store_true",
-        help=f"Follow symbolic links that point outside {location} or to a folder. A link to a folder that contains "
+        help=f"Follow symbolic links that point outside {folder_text} or to a folder. A link to a folder that contains "
         f"the link is never followed. Default: links of both kinds {otherwise}.",
     )
 

@@ -135,30 +135,30 @@ def parse_about(texts: Sequence[str]) -> dict[str, str]:
     Raises:
         UserError: A name is unknown or occurs twice, or a value has no text.
     """
-    result = _parse_texts("--about", "WHAT", texts)
-    for name in result:
+    texts_by_name = _parse_texts("--about", "WHAT", texts)
+    for name in texts_by_name:
         if name not in ABOUT:
             raise UserError(
                 f"--about={printable(name)}=…: unknown name. Choose one of "
                 f"{', '.join(ABOUT)}{did_you_mean(name, ABOUT)}"
             )
-    return {name: result[name] for name in ABOUT if name in result}
+    return {name: texts_by_name[name] for name in ABOUT if name in texts_by_name}
 
 
-def _parse_texts(option: str, subject: str, texts: Sequence[str]) -> dict[str, str]:
-    results: dict[str, str] = {}
+def _parse_texts(option: str, metavar: str, texts: Sequence[str]) -> dict[str, str]:
+    texts_by_name: dict[str, str] = {}
     for text in texts:
         name, equals, description = (part.strip() for part in text.partition("="))
         is_fit = name and description and len(description) <= _MAX_DESCRIPTION and not CONTROL.search(description)
         if not is_fit:
             raise UserError(
-                f"{option}={printable(text)}: invalid value. Give {subject}=TEXT in one line of at most {_MAX_DESCRIPTION} "
+                f"{option}={printable(text)}: invalid value. Give {metavar}=TEXT in one line of at most {_MAX_DESCRIPTION} "
                 "characters."
             )
-        if name in results:
-            raise UserError(f"{option}={printable(text)}: {name!r} is given twice. Give each {subject} only once.")
-        results[name] = description
-    return results
+        if name in texts_by_name:
+            raise UserError(f"{option}={printable(text)}: {name!r} is given twice. Give each {metavar} only once.")
+        texts_by_name[name] = description
+    return texts_by_name
 
 
 def parse_directory(option: str, text: str) -> str:
@@ -207,8 +207,8 @@ def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:
         tables = read_class_tables(directory)
     except (OSError, ValueError, UserError) as error:
         reason = getattr(error, "strerror", None) or error
-        reported = f"--label_names_from={directory}: {reason}. Give a dataset that was prepared earlier."
-        raise listing_error(error, directory, reported) from None
+        message = f"--label_names_from={directory}: {reason}. Give a dataset that was prepared earlier."
+        raise listing_error(error, directory, message) from None
     if not tables:
         raise UserError(f"--label_names_from={directory}: the dataset has no classes. Give a dataset with class names.")
     return tables

@@ -87,13 +87,13 @@ def set_reporter(report: Callable[[str, str], None]) -> None:
     _report = report
 
 
-def report(reported: str, in_place: str) -> None:
+def report(message: str, in_place: str) -> None:
     """Reports an interruption, unless another thread already reports it."""
     if _telling.acquire(blocking=False):
-        _report(reported, in_place)
+        _report(message, in_place)
 
 
-def let_go() -> None:
+def restore_handlers() -> None:
     """Restores the default signal handlers, so that a signal ends the process without a message."""
     for number in _SIGNALS:
         if signal.getsignal(number) is _interrupt:
@@ -111,7 +111,7 @@ def check() -> None:
 
 
 @contextlib.contextmanager
-def unhurried() -> Iterator[None]:
+def without_time_limit() -> Iterator[None]:
     """Suspends the ten-second limit inside the block, because a cluster can take longer to end a job."""
     global _num_unhurried
     _num_unhurried += 1
@@ -174,15 +174,15 @@ def _watch(reader: socket.socket, unused_writer: socket.socket) -> None:
             continue
         if time.monotonic() > came + _SAME_SECONDS:
             job = " The job may continue." if _num_unhurried else ""
-            reported, in_place = f"Interrupted twice. The state of the output is unknown.{job}", ""
+            message, in_place = f"Interrupted twice. The state of the output is unknown.{job}", ""
             break
     else:
-        results: list[str] = []
-        _join(lambda: results.append(find_published()))
-        in_place = results[0] if results else "The state of the output is unknown. Rerun with --resume to continue."
+        published: list[str] = []
+        _join(lambda: published.append(find_published()))
+        in_place = published[0] if published else "The state of the output is unknown. Rerun with --resume to continue."
         nothing = "Nothing was written." if _find_published is str else "No shard is complete; temporary files remain."
-        reported = f"Interrupted. {in_place or nothing}"
-    _join(lambda: report(reported, in_place))
+        message = f"Interrupted. {in_place or nothing}"
+    _join(lambda: report(message, in_place))
     end(128 + first)
 
 

@@ -223,19 +223,19 @@ class ProgressDisplay:
         began, last = time.monotonic(), _Snapshot(Counts(), [])
         while not self._stop.wait(TELL_SECONDS):
             now = self._take_snapshot()
-            reported = []
+            parts = []
             for stage, (rate, seconds_left) in zip(now.stages, now.rates(last)):
                 total = f" of {stage.total:,}" if stage.total is not None else ""
                 left = f", {_format_seconds(seconds_left)} left" if seconds_left is not None else ""
-                reported.append(f"{stage.name} {stage.done:,}{total} ({rate:,.0f}/s{left}){stage.note and f', {stage.note}'}")
+                parts.append(f"{stage.name} {stage.done:,}{total} ({rate:,.0f}/s{left}){stage.note and f', {stage.note}'}")
             if now.counts.written_bytes:
-                reported.append(f"{now.bytes_per_second(last) / 1e6:,.1f} MB/s")
+                parts.append(f"{now.bytes_per_second(last) / 1e6:,.1f} MB/s")
             if now.counts.retries:
-                reported.append(f"{now.counts.retries:,} retried requests")
+                parts.append(f"{now.counts.retries:,} retried requests")
             if _num_restarts:
-                reported.append(f"job restarts: {_num_restarts}")
+                parts.append(f"job restarts: {_num_restarts}")
             last = now
-            log.print_message(f"{_format_seconds(now.seconds - began)}: {'; '.join(reported)}", restarts=_num_restarts, **now.counts._asdict())
+            log.print_message(f"{_format_seconds(now.seconds - began)}: {'; '.join(parts)}", restarts=_num_restarts, **now.counts._asdict())
 
     def _log_programs(self) -> None:
         last, is_over = _Snapshot(Counts(), []), False

@@ -57,17 +57,17 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
     lines = []
     for feature in listing.schema:
         listed = listing.listed_labels.get(feature.name, frozenset())
-        result = _seen_labels(images, feature.name)
-        emptied = [name for label, name in enumerate(feature.label_names) if name in listed and label not in result]
+        seen_labels = _seen_labels(images, feature.name)
+        emptied = [name for label, name in enumerate(feature.label_names) if name in listed and label not in seen_labels]
         if emptied:
             names = ", ".join(printable(repr(name)) for name in emptied[:NUM_NAMES_SHOWN])
             more = f" and {len(emptied) - NUM_NAMES_SHOWN:,} more" if len(emptied) > NUM_NAMES_SHOWN else ""
             classes = "1 class has" if len(emptied) == 1 else f"{len(emptied):,} classes have"
             lines.append(f"{feature.name}: {classes} no example, because all of their inputs were rejected: {names}{more}")
     if num := images.num_turns_guessed:
-        result = "1 image with boxes or a mask is" if num == 1 else f"{num:,} images with boxes or masks are"
+        rotated_images = "1 image with boxes or a mask is" if num == 1 else f"{num:,} images with boxes or masks are"
         lines.append(
-            f"{result} rotated by EXIF, and the boxes or masks were rotated too. That is right if they were drawn on the image as its file "
+            f"{rotated_images} rotated by EXIF, and the boxes or masks were rotated too. That is right if they were drawn on the image as its file "
             "stores it: pass --drawn_on=file to confirm it. If they were drawn on the upright image, as most tools show it, pass "
             "--drawn_on=upright. The size that annotations state does not prove either."
         )
@@ -124,12 +124,12 @@ def _stay_as_given(names: Collection[str]) -> str:
     return f"{shown}{more} {'looks like coordinates and stays' if len(names) == 1 else 'look like coordinates and stay'} as given"
 
 
-def _count(num: int, item: str, several: str) -> str:
-    return f"1 {item}" if num == 1 else f"{num:,} {several}"
+def _count(num: int, singular: str, plural: str) -> str:
+    return f"1 {singular}" if num == 1 else f"{num:,} {plural}"
 
 
 def _seen_labels(images: ImageStatistics, name: str) -> set[int]:
-    result: set[int] = set()
+    labels: set[int] = set()
     for split in images.splits.values():
-        result.update(split.other_labels.get(name, ()), split.labels if name == LABEL else ())
-    return result
+        labels.update(split.other_labels.get(name, ()), split.labels if name == LABEL else ())
+    return labels

@@ -96,36 +96,38 @@ def check_output(
         )
 
 
-def _check_above(output: str, prefix: str) -> None:
+def _check_above(output: str, message_start: str) -> None:
     """Raises UserError if a parent of the output path is a file."""
     if is_remote(output):
         return
     above = next(parent for parent in pathlib.Path(output).parents if os.path.lexists(parent))
     if not above.is_dir():
-        raise UserError(f"{prefix}: {printable(str(above))} is not a folder. Choose another path.")
+        raise UserError(f"{message_start}: {printable(str(above))} is not a folder. Choose another path.")
 
 
-def _check_temporary_paths(output: str, prefix: str, resume_policy: ResumePolicy) -> None:
+def _check_temporary_paths(output: str, message_start: str, resume_policy: ResumePolicy) -> None:
     """Raises UserError if files of other programs may exist at the temporary paths beside the output.
 
     The temporary paths are the scratch directory and the path to which the old dataset is moved.
     """
     if is_remote(output):
-        _check_prefix(f"{output}{SCRATCH}", prefix)
+        _check_prefix(f"{output}{SCRATCH}", message_start)
         return
     old = f"{output}{REPLACED}"
     if os.path.lexists(old) and not os.path.lexists(output):
         advice = f"Restore it (`mv {printable(old)} {printable(output)}`), or remove it"
-        raise UserError(f"{prefix}: an interrupted run moved the old dataset to {printable(old)}. {advice}.")
+        raise UserError(f"{message_start}: an interrupted run moved the old dataset to {printable(old)}. {advice}.")
     if os.path.lexists(old):
-        raise UserError(f"{prefix}: {printable(old)} exists, but --overwrite needs this path for the old dataset. Move or remove it.")
-    check_is_ours(f"{output}{SCRATCH}", prefix)
+        raise UserError(
+            f"{message_start}: {printable(old)} exists, but --overwrite needs this path for the old dataset. Move or remove it."
+        )
+    check_is_ours(f"{output}{SCRATCH}", message_start)
 
 
-def _check_prefix(prefix: str, subject: str) -> None:
+def _check_prefix(prefix: str, message_start: str) -> None:
     """Raises UserError if objects exist under a prefix, but no marker or lease shows that they belong to a run."""
     if any(files_at(prefix).top_level(prefix)) and not (_has(prefix, MARKER) or _has(prefix, LEASE)):
-        raise UserError(f"{subject}: {prefix}/, which the run needs for its files, has files from elsewhere. Move or remove them.")
+        raise UserError(f"{message_start}: {prefix}/, which the run needs for its files, has files from elsewhere. Move or remove them.")
 
 
 def is_new(path: str, last_file: str = MANIFEST) -> bool:
@@ -212,11 +214,11 @@ def wait_for_others(config: OutputPaths) -> None:
     Raises:
         BusyError: Another run still writes to the output.
     """
-    prefix = f"{config.output_option}={printable(config.output)}"
+    message_start = f"{config.output_option}={printable(config.output)}"
     if is_remote(config.output):
-        wait_for_lease(config.scratch_directory, prefix)
+        wait_for_lease(config.scratch_directory, message_start)
     elif is_in_use(config.scratch_directory):
-        raise BusyError(f"{prefix}: {_BUSY}")
+        raise BusyError(f"{message_start}: {_BUSY}")
 
 
 def remove_leftovers(config: OutputPaths) -> None:
@@ -224,16 +226,16 @@ def remove_leftovers(config: OutputPaths) -> None:
 
     If that run is still active, it removes its scratch directory itself.
     """
-    scratch, prefix = config.scratch_directory, f"{config.output_option}={printable(config.output)}"
+    scratch, message_start = config.scratch_directory, f"{config.output_option}={printable(config.output)}"
     if not _exists(scratch):
         return
     with contextlib.suppress(BusyError):
         if is_remote(scratch):
             lease = make_lease(config.run_id, uuid.uuid4().hex, command=config.command)
-            with store_lease(scratch, lease, prefix, lambda result: True, _stop_after_lost_lease):
+            with store_lease(scratch, lease, message_start, lambda lease_of_run: True, _stop_after_lost_lease):
                 remove_marked(files_at(scratch), scratch)
         else:
-            with own_directory(scratch, prefix, _BUSY):
+            with own_directory(scratch, message_start, _BUSY):
                 pass
 
 
@@ -298,28 +300,28 @@ def _working_objects(config: OutputPaths, resume_policy: ResumePolicy, jobs: Job
     The job may continue after the block. The last step of the job then removes the scratch objects.
     """
     store, scratch, working = files_at(config.output), config.scratch_directory, config.working_directory
-    prefix = f"{config.output_option}={config.output}"
+    message_start = f"{config.output_option}={config.output}"
     for directory in (scratch, working):
-        _check_prefix(directory, prefix)
-    is_at_work = lambda result: jobs.name != result.engine or jobs.is_at_work(result.job, config.output)
-    with store_lease(scratch, lease, prefix, is_at_work, _stop_after_lost_lease) as cached:
+        _check_prefix(directory, message_start)
+    is_at_work = lambda other: jobs.name != other.engine or jobs.is_at_work(other.job, config.output)
+    with store_lease(scratch, lease, message_start, is_at_work, _stop_after_lost_lease) as acquired:
         interrupts.note(lambda: _describe_objects(config))
         try:
             if resume_policy is ResumePolicy.RESUME:
-                _check_still_resumable(config, prefix)
+                _check_still_resumable(config, message_start)
             jobs.end_others(config.output)
             for directory in (scratch, working):
                 write_file(f"{directory}/{MARKER}", MARKER_TEXT)
                 store.abandon_uploads(directory)
                 if resume_policy is not ResumePolicy.RESUME:
                     _remove_objects(store, directory, config.last_file)
-            yield cached.detach
+            yield acquired.detach
         except StillRunningError:
             interrupts.note(lambda: f"Rerun with --resume to continue from {scratch}.")
-            cached.detach()
+            acquired.detach()
             raise
         except BaseException as error:
-            if not _stays(config, error, resume_policy) and cached.is_ours():  # Otherwise another run owns the objects.
+            if not _stays(config, error, resume_policy) and acquired.is_ours():  # Otherwise another run owns the objects.
                 if working == config.output and is_new(config.output, config.last_file):
                     remove_marked(store, working)
                 remove_marked(store, scratch)
@@ -337,10 +339,10 @@ def _describe_objects(config: OutputPaths) -> str:
     try:
         if is_published(config):
             return f"{config.output} is complete."
-        reported = describe_resumable_run(config)
-        if reported and not config.is_output_new and _has(config.output, MARKER):  # The old dataset was already removed.
-            return f"{config.output} was being replaced and is incomplete: {reported}"
-        return reported
+        description = describe_resumable_run(config)
+        if description and not config.is_output_new and _has(config.output, MARKER):  # The old dataset was already removed.
+            return f"{config.output} was being replaced and is incomplete: {description}"
+        return description
     except SilentStoreError:  # The failure was reported before, or will be when a run resumes.
         return f"The state of {config.output} is unknown, because the store does not respond. {RESUME}"
     except OSError as error:
@@ -367,15 +369,15 @@ def remove_marked(store: Files, directory: str) -> None:
 def _working_folder(config: OutputPaths, resume_policy: ResumePolicy, jobs: Jobs, lease: Lease) -> Iterator[Callable[[], None]]:
     scratch, output = config.scratch_directory, config.output
     missing = [parent for parent in pathlib.Path(scratch).parents if not parent.exists()]
-    prefix, goes_on = f"{config.output_option}={printable(output)}", resume_policy is ResumePolicy.RESUME
+    message_start, resumes = f"{config.output_option}={printable(output)}", resume_policy is ResumePolicy.RESUME
 
     def check() -> None:
-        _check_still_resumable(config, prefix) if goes_on else check_resumable(config, resume_policy, prefix)
+        _check_still_resumable(config, message_start) if resumes else check_resumable(config, resume_policy, message_start)
         jobs.end_others(config.output)
 
     try:
         with (
-            own_directory(scratch, prefix, _BUSY, check, goes_on, lambda error: _stays(config, error, resume_policy)),
+            own_directory(scratch, message_start, _BUSY, check, resumes, lambda error: _stays(config, error, resume_policy)),
             disk_lease(scratch, lease),
         ):
             make_folder(config.run_directory)
@@ -398,10 +400,10 @@ def _working_folder(config: OutputPaths, resume_policy: ResumePolicy, jobs: Jobs
                 parent.rmdir()
 
 
-def _check_still_resumable(config: OutputPaths, prefix: str) -> None:
+def _check_still_resumable(config: OutputPaths, message_start: str) -> None:
     """Raises BusyError if the interrupted run no longer exists.
 
     Another command may have resumed the run before this command locked the output.
     """
     if not is_resumable(config):
-        raise BusyError(f"{prefix}: another command has already resumed the interrupted run. See `recordmill status`.")
+        raise BusyError(f"{message_start}: another command has already resumed the interrupted run. See `recordmill status`.")

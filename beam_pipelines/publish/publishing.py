@@ -39,8 +39,8 @@ def check_files(config: OutputPaths, files: Sequence[tuple[str, int]]) -> None:
         sizes = {name: path.stat().st_size for name, path in paths.items() if path.is_file()}
     for name, num_bytes in files:
         if sizes.get(name) != num_bytes:
-            result = f"now has {sizes[name]} bytes" if name in sizes else "is now missing"
-            raise RunError(f"{name} was written with {num_bytes} bytes, but {result}. Run the same command again.")
+            problem = f"now has {sizes[name]} bytes" if name in sizes else "is now missing"
+            raise RunError(f"{name} was written with {num_bytes} bytes, but {problem}. Run the same command again.")
 
 
 def _files_of(manifest: Manifest) -> list[tuple[str, int]]:
@@ -75,11 +75,11 @@ def publish_files(
 
 def _summed(name: str, chunks: Iterable[bytes], sums: dict[str, FileSum]) -> Iterator[bytes]:
     """Yields the chunks of a file, and adds the checksum of the file to `sums` after the last chunk."""
-    result = FileSum()
+    file_sum = FileSum()
     for chunk in chunks:
-        result = result.extended(chunk)
+        file_sum = file_sum.extended(chunk)
         yield chunk
-    sums[name] = result
+    sums[name] = file_sum
 
 
 def _write_report(directory: str, manifest: Manifest, sums: dict[str, FileSum]) -> None:

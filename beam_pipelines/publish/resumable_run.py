@@ -97,13 +97,13 @@ def describe_resumable_run(config: OutputPaths) -> str:
     return f"{num_done(config):,} of {sum(1 for _ in plan.shards()):,} shards are complete. {RESUME}"
 
 
-def check_resumable(config: OutputPaths, resume_policy: ResumePolicy, prefix: str) -> None:
+def check_resumable(config: OutputPaths, resume_policy: ResumePolicy, message_start: str) -> None:
     """Raises UserError if an interrupted run has resumable work and the policy is `REFUSE`.
 
     Args:
         config: The paths of the run.
         resume_policy: The policy.
-        prefix: The option and path of the output, with which the message begins.
+        message_start: The option and path of the output, with which the message begins.
 
     Raises:
         UserError: There is resumable work of an earlier run.
@@ -113,10 +113,14 @@ def check_resumable(config: OutputPaths, resume_policy: ResumePolicy, prefix: st
     config = of_resumable_run(config)
     if not config.can_resume and is_planned(config):
         shown = printable(config.scratch_directory)
-        raise UserError(f"{prefix}: an interrupted run of `recordmill prepare` left files in {shown}. Choose another path, or remove them.")
-    if reported := describe_resumable_run(config):
+        raise UserError(
+            f"{message_start}: an interrupted run of `recordmill prepare` left files in {shown}. Choose another path, or remove them."
+        )
+    if description := describe_resumable_run(config):
         with_restart = f"{RESUME[:-1]}, or with --restart to start over."
-        raise UserError(f"{prefix}: {reported.replace(RESUME, with_restart) if RESUME in reported else f'{reported} {_RESTART}'}")
+        raise UserError(
+            f"{message_start}: {description.replace(RESUME, with_restart) if RESUME in description else f'{description} {_RESTART}'}"
+        )
 
 
 def find_resumable_run(config: PrepareJob) -> ResumableRun | None:
@@ -129,22 +133,22 @@ def find_resumable_run(config: PrepareJob) -> ResumableRun | None:
         UserError: The earlier run used other options or another version, or its plan is corrupt.
         DataError: A file of the input has changed since the earlier run listed it.
     """
-    prefix = f"{config.output_option}={printable(config.output)}"
+    message_start = f"{config.output_option}={printable(config.output)}"
     config = of_resumable_run(config)
     if is_complete(config):
-        _check_options(prefix, _written_options(config.working_directory, prefix), config)
+        _check_options(message_start, _written_options(config.working_directory, message_start), config)
         return ResumableRun(config.run_id, None)
     try:
         plan = read_plan(config)
     except ValueError:
-        raise UserError(f"{prefix}: the plan of the interrupted run is corrupt or from another version. {_RESTART}") from None
+        raise UserError(f"{message_start}: the plan of the interrupted run is corrupt or from another version. {_RESTART}") from None
     if plan is None:
         return None
     if plan.version != own_version():
-        reported = f"the interrupted run is from {plan.version}, but this is {own_version()}"
-        raise UserError(f"{prefix}: {reported}. {_RESTART}")
-    _check_options(prefix, plain_options(plan.config), config)
-    _check_output(prefix, plan, config)
+        problem = f"the interrupted run is from {plan.version}, but this is {own_version()}"
+        raise UserError(f"{message_start}: {problem}. {_RESTART}")
+    _check_options(message_start, plain_options(plan.config), config)
+    _check_output(message_start, plan, config)
     check_versions(plan.listing.versions)
     return ResumableRun(config.run_id, plan)
 
@@ -155,32 +159,36 @@ def is_done(config: PrepareJob) -> bool:
     Raises:
         UserError: The dataset was made with other options.
     """
-    store, prefix = files_at(config.output), f"{config.output_option}={printable(config.output)}"
+    store, message_start = files_at(config.output), f"{config.output_option}={printable(config.output)}"
     if not store.exists(f"{config.output}/{MANIFEST}") or (is_remote(config.output) and store.exists(f"{config.output}/{MARKER}")):
         return False
-    existing = _written_options(config.output, prefix, "Rerun with --overwrite to replace the dataset.")
-    if differences := find_differences(existing, plain_options(config)):
-        raise UserError(f"{prefix} exists with other options: {'; '.join(differences)}. Choose a new path, or pass --overwrite.")
+    earlier_options = _written_options(config.output, message_start, "Rerun with --overwrite to replace the dataset.")
+    if differences := find_differences(earlier_options, plain_options(config)):
+        raise UserError(f"{message_start} exists with other options: {'; '.join(differences)}. Choose a new path, or pass --overwrite.")
     return True
 
 
-def _written_options(directory: str, prefix: str, advice: str = _RESTART) -> Mapping[str, Any]:
+def _written_options(directory: str, message_start: str, advice: str = _RESTART) -> Mapping[str, Any]:
     """Reads the options of a run from its `run.json`, because the plan may already be removed."""
     try:
         return json.loads(files_at(directory).read(f"{directory}/{RUN}"))["options"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{prefix}: {RUN} is corrupt. {advice}") from None
+        raise UserError(f"{message_start}: {RUN} is corrupt. {advice}") from None
 
 
-def _check_options(prefix: str, existing: Mapping[str, Any], config: PrepareJob) -> None:
-    if differences := find_differences(existing, plain_options(config)):
-        raise UserError(f"--resume of {prefix}: {'; '.join(differences)}. Use the same options, or rerun with --restart to start over.")
+def _check_options(message_start: str, earlier_options: Mapping[str, Any], config: PrepareJob) -> None:
+    if differences := find_differences(earlier_options, plain_options(config)):
+        raise UserError(
+            f"--resume of {message_start}: {'; '.join(differences)}. Use the same options, or rerun with --restart to start over."
+        )
 
 
-def _check_output(prefix: str, plan: Plan, config: PrepareJob) -> None:
+def _check_output(message_start: str, plan: Plan, config: PrepareJob) -> None:
     """Raises UserError if a dataset was published in an object store after the interrupted run began to write there."""
     if not is_remote(config.output) or not plan.config.is_output_new:
         return
     store = files_at(config.output)
     if store.exists(f"{config.output}/{MANIFEST}") and not store.exists(f"{config.output}/{MARKER}"):
-        raise UserError(f"{prefix}: another dataset was written after the interrupted run started. Rerun with --restart to replace it.")
+        raise UserError(
+            f"{message_start}: another dataset was written after the interrupted run started. Rerun with --restart to replace it."
+        )

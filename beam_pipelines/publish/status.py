@@ -102,9 +102,9 @@ def _analysis_run(output: str) -> dict[str, Any] | None:
     lease = read_lease(scratch)
     if lease is None:
         return None
-    directory, location = f"{scratch}/{lease.run_id}", os.path.dirname(_ANALYSIS)
+    directory, folder_name = f"{scratch}/{lease.run_id}", os.path.dirname(_ANALYSIS)
     analyzed = read_counts(f"{directory}/{PROGRESS}").analyzed
-    is_moved = os.path.lexists(f"{scratch}/old_{location}")
+    is_moved = os.path.lexists(f"{scratch}/old_{folder_name}")
     if is_moved or os.path.lexists(f"{directory}/whole/{_ANALYSIS}"):
         stage = "publish"
     else:
@@ -114,7 +114,7 @@ def _analysis_run(output: str) -> dict[str, Any] | None:
         "command": "analyze",  # Leases of earlier versions do not name the command.
         "stage": stage,
         "analyzed": analyzed or None,
-        "earlier_is_aside": is_moved and not os.path.lexists(f"{output}/{location}"),
+        "earlier_is_aside": is_moved and not os.path.lexists(f"{output}/{folder_name}"),
     }
 
 
@@ -151,8 +151,8 @@ def describe_status(status: Mapping[str, Any]) -> str:
     if analysis := status["analysis"]:
         lines.append(f"analysis: complete; {analysis['examples']:,} examples of {printable(', '.join(analysis['splits']))}")
     lines += _describe_run(run) if run else ["run:      none"]
-    if result := status["analysis_run"]:
-        lines += _describe_analysis_run(result)
+    if analysis_run := status["analysis_run"]:
+        lines += _describe_analysis_run(analysis_run)
     return "\n".join(lines)
 
 

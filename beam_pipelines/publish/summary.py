@@ -35,13 +35,13 @@ def read_warnings(directory: str, *, has_report: bool) -> list[str]:
 
     A missing HTML report that the user requested also gives a warning.
     """
-    result = json.loads(files_at(directory).read(f"{directory}/{dataset_format.STATISTICS}"))["warnings"]
+    all_warnings = json.loads(files_at(directory).read(f"{directory}/{dataset_format.STATISTICS}"))["warnings"]
     if has_report and not files_at(directory).exists(f"{directory}/{dataset_format.REPORT}"):
-        result.append(
+        all_warnings.append(
             f"{dataset_format.REPORT} is missing; the rest of the dataset is complete. "
             f"Run `recordmill report {printable(directory)}` to write it.",
         )
-    return result
+    return all_warnings
 
 
 def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[str, Any], leaks: dict[str, Any]) -> Iterator[str]:
@@ -52,9 +52,9 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
         ["size", *(format_size(sum(shard.num_bytes for shard in manifest.splits[split])) for split in splits)],
     ]
     for name in sorted({name for split in splits for name in _shuffle(statistics, split)}):
-        results = [_shuffle(statistics, split).get(name) for split in splits]  # None for a split without examples.
+        shuffles = [_shuffle(statistics, split).get(name) for split in splits]  # None for a split without examples.
         for title, key in _RUNS.items():
-            rows.append([title.format(name), *(f"{item[key]:.2f}" if item else "-" for item in results)])
+            rows.append([title.format(name), *(f"{item[key]:.2f}" if item else "-" for item in shuffles)])
     yield from _table(["", *splits], rows)
     for split in splits:
         if vain := [name for name, entry in _shuffle(statistics, split).items() if is_inconclusive(entry)]:
@@ -120,15 +120,15 @@ def label_counts(statistics: Mapping[str, Any], split: str, feature: str) -> Map
 
 def _division(division: dict[str, Any]) -> Iterator[str]:
     """Yields lines that compare the split sizes with the requested shares."""
-    reported = [f"{division['num_kept']:,} inputs kept their split"] if division["num_kept"] else []
+    parts = [f"{division['num_kept']:,} inputs kept their split"] if division["num_kept"] else []
     if "actual_shares" in division:
         how = f"stratified by {', '.join(by)}" if (by := division["stratified_by"]) else "by a hash of the group"
         asked = division["shares"]
         shares = ", ".join(f"{split} {reached:.2%} (requested: {asked[split]:.4g})" for split, reached in division["actual_shares"].items())
-        reported = [f"{how}: {shares}", *reported]
-        reported += [f"{division['num_groups']:,} groups kept together"] if division["num_groups"] else []
-    if reported:
-        yield f"splits:       {'; '.join(reported)}"
+        parts = [f"{how}: {shares}", *parts]
+        parts += [f"{division['num_groups']:,} groups kept together"] if division["num_groups"] else []
+    if parts:
+        yield f"splits:       {'; '.join(parts)}"
     if excess := division.get("largest_excess"):
         of = f" of {excess['stratum']!r}" if excess["stratum"] else ""
         why = f"group {excess['group']!r} has {excess['num_group']:,} of them" if excess["group"] else "they kept their earlier split"
@@ -137,17 +137,17 @@ def _division(division: dict[str, Any]) -> Iterator[str]:
 
 def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
     """Yields lines about near-duplicates: their number, their treatment, and the number of pairs that span splits."""
-    result, now = leaks["detected"], leaks["remaining"]
-    became = {"keep": "kept", "group": "each cluster in one split", "drop": f"{result['num_dropped']:,} dropped"}[result["duplicates"]]
-    images = f"{result['num_images']:,} images in {_count(result['num_clusters'], 'cluster')}"
-    at_least = "" if result["counts_all_pairs"] else "at least "
-    yield f"duplicates:   {at_least}{_count(result['num_pairs'], 'near-duplicate pair')}, {images}: {became}" + (
-        f" (see {directory}/{dataset_format.NEAR_DUPLICATES})" if result["num_images"] else ""
+    detected, now = leaks["detected"], leaks["remaining"]
+    became = {"keep": "kept", "group": "each cluster in one split", "drop": f"{detected['num_dropped']:,} dropped"}[detected["duplicates"]]
+    images = f"{detected['num_images']:,} images in {_count(detected['num_clusters'], 'cluster')}"
+    at_least = "" if detected["counts_all_pairs"] else "at least "
+    yield f"duplicates:   {at_least}{_count(detected['num_pairs'], 'near-duplicate pair')}, {images}: {became}" + (
+        f" (see {directory}/{dataset_format.NEAR_DUPLICATES})" if detected["num_images"] else ""
     )
-    if result["num_moved"]:
-        yield f"  {result['num_moved']:,} moved to another split than in the source"
-    if result["num_joined"]:
-        yield f"  {_count(result['num_joined'], 'group')} merged with others, because they have near-duplicate images"
+    if detected["num_moved"]:
+        yield f"  {detected['num_moved']:,} moved to another split than in the source"
+    if detected["num_joined"]:
+        yield f"  {_count(detected['num_joined'], 'group')} merged with others, because they have near-duplicate images"
     at_random = f"random splits would separate about {now['num_pairs_across_random_splits']:,.1f}"
     groups = f"{now['groups']['num_across_splits']:,} of {_count(now['groups']['num'], 'group')}"
     yield f"leaks:        {_count(now['num_pairs_across_splits'], 'pair')} ({at_random}) and {groups} in several splits (see {directory}/{dataset_format.LEAKS})"
@@ -165,11 +165,11 @@ def describe_shares(classes: Mapping[str, Mapping[str, Mapping[str, float]]], sp
     for feature, shares in classes.items():
         if shares and len(splits) > 1:
             ends = [[choose(shares, key=lambda name: shares[name][split]) for choose in (min, max)] for split in splits]
-            reported = (
+            share_texts = (
                 f"{split} {shares[low][split]:.1%} ({low}) to {shares[high][split]:.1%} ({high})"
                 for split, (low, high) in zip(splits, ends)
             )
-            yield f"class shares of {feature}: {', '.join(reported)}"
+            yield f"class shares of {feature}: {', '.join(share_texts)}"
 
 
 def _count(num: int, noun: str) -> str:

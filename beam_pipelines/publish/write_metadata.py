@@ -94,8 +94,8 @@ def write_metadata(
         if shard.statistics.dead_letters.num:
             with_dead_letters.append(shard.address)
     dead_letters = DeadLetterCount()
-    for result in (plan.listing.dead_letters, images.dead_letters):
-        dead_letters.merge(result)
+    for of_stage in (plan.listing.dead_letters, images.dead_letters):
+        dead_letters.merge(of_stage)
     check_sums(images, plan.listing, config)
     manifest = metadata.make_manifest(config, plan.listing, infos, dead_letters.num)
     statistics = metadata.statistics(images, plan.listing, qualities)

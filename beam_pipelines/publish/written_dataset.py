@@ -85,23 +85,23 @@ def check_names(directory: str, manifest: Manifest) -> None:
     """
     for name in (manifest.name, *manifest.splits):
         if not NAME_PATTERN.fullmatch(name):
-            result = f"the manifest has the invalid name {printable(name)[:80]!r}"
+            problem = f"the manifest has the invalid name {printable(name)[:80]!r}"
             raise UserError(
-                f"{printable(directory)}: {result}. Names consist of letters, digits and '_', and start with a letter."
+                f"{printable(directory)}: {problem}. Names consist of letters, digits and '_', and start with a letter."
             )
     if not manifest.splits or not all(manifest.splits.values()):
         raise UserError(
             f"{printable(directory)}: the manifest has no split, or a split without shards. Prepare the dataset again."
         )
     for split, infos in manifest.splits.items():
-        for location, info in enumerate(infos):
-            address = (manifest.name, split, location, len(infos))
+        for shard_number, info in enumerate(infos):
+            address = (manifest.name, split, shard_number, len(infos))
             expected = shard_name(*address, manifest.layout), index_name(*address)
             if (info.name, info.index) != expected:
-                result = f"{printable(info.name)[:80]!r} with index {printable(info.index)[:80]!r}"
+                problem = f"{printable(info.name)[:80]!r} with index {printable(info.index)[:80]!r}"
                 wanted = f"{expected[0]!r} with index {expected[1]!r}"
                 raise UserError(
-                    f"{printable(directory)}: the manifest names the shard {result}, but its name must be {wanted}."
+                    f"{printable(directory)}: the manifest names the shard {problem}, but its name must be {wanted}."
                 )
             if info.catalog not in ("", wanted := catalog_name(*address)):
                 found = f"{printable(info.catalog)[:80]!r}"

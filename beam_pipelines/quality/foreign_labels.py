@@ -53,12 +53,12 @@ def read_foreign(
 
     with tempfile.TemporaryDirectory() as scratch, ProgressDisplay(scratch, stages):
         for split in dict.fromkeys(files.splits.values()):
-            result = _Found(scratch)
+            split_labels = _LabelCollector(scratch)
             for name in (name for name, item in files.splits.items() if item == split):
-                result.add_shard(name, files.records(name), chosen)
-            num_records += len(result.sizes)
-            if result.sizes:
-                yield result.to_labels(split, chosen.name, notes)
+                split_labels.add_shard(name, files.records(name), chosen)
+            num_records += len(split_labels.sizes)
+            if split_labels.sizes:
+                yield split_labels.to_labels(split, chosen.name, notes)
     if not num_records:
         raise UserError(f"{printable(path)}: no records found in {len(files.splits):,} files. Give files with records.")
 
@@ -67,8 +67,14 @@ def _choose_label(files: ForeignFiles, label: str | None) -> tuple[LabelFeature,
     """Chooses the feature to use as the label, and returns it with notes about the choice."""
     first = files.first_examples()
     if label is None:
-        result = files.find_label(first)
-        return result, () if result.name else (f"no label, or more than one label, was detected: {_LENGTHS}. Pass --label NAME to choose a feature.",)
+        chosen = files.find_label(first)
+        return chosen, (
+            ()
+            if chosen.name
+            else (
+                f"no label, or more than one label, was detected: {_LENGTHS}. Pass --label NAME to choose a feature.",
+            )
+        )
     names = {name for example in first for name in example.features}
     if label not in names:
         has = f"The first {len(first)} records have {', '.join(map(printable, sorted(names)[:20])) or 'no features'}"
@@ -76,7 +82,7 @@ def _choose_label(files: ForeignFiles, label: str | None) -> tuple[LabelFeature,
     return LabelFeature(label), ()
 
 
-class _Found:
+class _LabelCollector:
     """Collects the labels and the sizes of the records in a split.
 
     Args:

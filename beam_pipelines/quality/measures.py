@@ -102,13 +102,13 @@ def assess(order: LabelOrder, seed: int = 0) -> Quality:
         return Quality(UNKNOWN, None, (), None, 0)
     num_permutations = max(_MIN_PERMUTATIONS, min(NUM_PERMUTATIONS, _MAX_PERMUTED // num_records))
     order = dataclasses.replace(order, labels=_small(np.unique(order.labels, return_inverse=True)[1]))
-    result = measure(order, np.arange(num_records)[np.newaxis])
+    actual = measure(order, np.arange(num_records)[np.newaxis])
     by_label = measure(order, np.argsort(order.labels, kind="stable")[np.newaxis])
     if order.source is not None:
         by_label[_CORRELATION] = np.ones(1)
     parts = [measure(order, some) for some in _permutations(num_records, num_permutations, seed)]
-    permuted = {name: np.concatenate([part[name] for part in parts]) for name in result}
-    measures = tuple(_compare(name, result[name], permuted[name], by_label[name]) for name in result)
+    permuted = {name: np.concatenate([part[name] for part in parts]) for name in actual}
+    measures = tuple(_compare(name, actual[name], permuted[name], by_label[name]) for name in actual)
     distances = shard_distances(order.labels[np.newaxis], order.shards)[0]
     worst = int(distances.argmax()) if len(distances) > 1 else None
     counting = [element for element in measures if element.counts]
@@ -117,30 +117,30 @@ def assess(order: LabelOrder, seed: int = 0) -> Quality:
     if num_permutations < NUM_PERMUTATIONS:
         p_value = min(1.0, len(counting) * min(item.p_value for item in counting))
     else:
-        p_value = _joint_p_value({member.name: (result[member.name], permuted[member.name]) for member in counting})
+        p_value = _joint_p_value({member.name: (actual[member.name], permuted[member.name]) for member in counting})
     share = max(entry.share for entry in counting)
     is_chance = p_value > SIGNIFICANCE or share < _MIN_SHARE
     verdict = SHUFFLED if is_chance else PARTLY if share < _MOST else UNSHUFFLED
     return Quality(verdict, p_value, measures, worst, num_permutations)
 
 
-def measure(order: LabelOrder, locations: np.ndarray) -> dict[str, np.ndarray]:
+def measure(order: LabelOrder, indices: np.ndarray) -> dict[str, np.ndarray]:
     """Computes each measure for several orders of the records. Each result is float [num_orders].
 
     Args:
         order: The labels, shards and source ranks of the records.
-        locations: The record at each position of each order, int [num_orders, num_records].
+        indices: The record at each position of each order, int [num_orders, num_records].
     """
-    labels, num_records = order.labels[locations], len(order.labels)
-    result = dict(zip((_MEAN_RUN, _LONGEST_RUN), run_lengths(labels)))
+    labels, num_records = order.labels[indices], len(order.labels)
+    measures = dict(zip((_MEAN_RUN, _LONGEST_RUN), run_lengths(labels)))
     for window in WINDOWS:
         if window <= num_records:
-            result[f"labels_in_{window}"] = labels_in_windows(labels, window).mean(axis=-1)
+            measures[f"labels_in_{window}"] = labels_in_windows(labels, window).mean(axis=-1)
     if order.shards[-1]:
-        result[_DISTANCE] = shard_distances(labels, order.shards).mean(axis=-1)
+        measures[_DISTANCE] = shard_distances(labels, order.shards).mean(axis=-1)
     if order.source is not None:
-        result[_CORRELATION] = _correlations(order.source[locations])
-    return result
+        measures[_CORRELATION] = _correlations(order.source[indices])
+    return measures
 
 
 def run_lengths(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -160,8 +160,8 @@ def shard_distances(labels: np.ndarray, shards: np.ndarray) -> np.ndarray:
     np.not_equal(cells[:, 1:], cells[:, :-1], out=begins[:, 1:])
     first = np.flatnonzero(begins)
     shard, label = np.divmod(cells.reshape(-1)[first], num_labels)
-    existing = np.diff(first, append=cells.size) / np.bincount(shards)[shard]
-    excess = np.maximum(existing - (np.bincount(labels[0]) / labels.shape[1])[label], 0)
+    shares_in_shard = np.diff(first, append=cells.size) / np.bincount(shards)[shard]
+    excess = np.maximum(shares_in_shard - (np.bincount(labels[0]) / labels.shape[1])[label], 0)
     row = first // labels.shape[1]
     return np.bincount(row * num_shards + shard, excess, num_rows * num_shards).reshape(num_rows, num_shards)
 
@@ -169,8 +169,8 @@ def shard_distances(labels: np.ndarray, shards: np.ndarray) -> np.ndarray:
 def _correlations(source: np.ndarray) -> np.ndarray:
     """Returns Spearman's rank correlation (-1 to 1) between source order and record order for each row."""
     here = np.arange(source.shape[1]) - (source.shape[1] - 1) / 2
-    existing = source - source[0].mean()
-    return existing @ here / np.sqrt((existing[0] @ existing[0]) * (here @ here))
+    deviations = source - source[0].mean()
+    return deviations @ here / np.sqrt((deviations[0] @ deviations[0]) * (here @ here))
 
 
 def _permutations(num_records: int, num_permutations: int, seed: int) -> Iterator[np.ndarray]:
@@ -196,12 +196,12 @@ def _badness(name: str, values: np.ndarray) -> np.ndarray:
     return np.abs(values) if name == _CORRELATION else values if name == _DISTANCE else -values
 
 
-def _compare(name: str, result: np.ndarray, permuted: np.ndarray, by_label: np.ndarray) -> Measure:
-    (bad,), others, (worst,) = (_badness(name, values) for values in (result, permuted, by_label))
+def _compare(name: str, actual: np.ndarray, permuted: np.ndarray, by_label: np.ndarray) -> Measure:
+    (bad,), others, (worst,) = (_badness(name, values) for values in (actual, permuted, by_label))
     chance = others.mean()
     share = min(1.0, max(0.0, (bad - chance) / (worst - chance))) if worst > chance else 0.0
     counts = bool(worst > others.max() + _ROUNDING)
-    return Measure(name, float(result[0]), float(np.abs(permuted).mean()), float(by_label[0]), _p_value(bad, others), float(share), counts)
+    return Measure(name, float(actual[0]), float(np.abs(permuted).mean()), float(by_label[0]), _p_value(bad, others), float(share), counts)
 
 
 def _p_value(bad: float, others: np.ndarray) -> float:

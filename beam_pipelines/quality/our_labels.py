@@ -56,13 +56,17 @@ def read_ours(directory: str, label: str | None) -> Iterator[SplitLabels]:
 
 def _choose(manifest: Manifest, label: str | None, directory: str) -> str | None:
     """Returns the class feature to test, or None if the dataset has no classes."""
-    results = [feature.name for feature in manifest.schema if feature.kind == "class_label"]
+    class_features = [feature.name for feature in manifest.schema if feature.kind == "class_label"]
     if label is None:
-        return next((name for name in (LABEL, f"{OBJECTS}/{LABEL}", *results) if name in results), None)
-    if label not in results:
-        has = f"The features with classes are {', '.join(map(printable, results))}" if results else "The dataset has no classes"
+        return next((name for name in (LABEL, f"{OBJECTS}/{LABEL}", *class_features) if name in class_features), None)
+    if label not in class_features:
+        has = (
+            f"The features with classes are {', '.join(map(printable, class_features))}"
+            if class_features
+            else "The dataset has no classes"
+        )
         raise UserError(
-            f"--label={printable(label)}: {printable(directory)} has no such classes. {has}{did_you_mean(label, results)}"
+            f"--label={printable(label)}: {printable(directory)} has no such classes. {has}{did_you_mean(label, class_features)}"
         )
     return label
 
@@ -120,8 +124,8 @@ class _SplitReader:
                 wanted = [f"label_{column}" if f"label_{column}" in names else column] if column else []
                 parts.append(file.read([*wanted, *_PLACE]).select([*wanted, *_PLACE]))
             except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-                reported = " ".join(str(error).split())[:200]
-                raise UserError(f"{printable(path)} is corrupt: {reported}. Run `recordmill verify` for details.") from None
+                problem = " ".join(str(error).split())[:200]
+                raise UserError(f"{printable(path)} is corrupt: {problem}. Run `recordmill verify` for details.") from None
         return pa.concat_tables(parts)
 
 
@@ -146,9 +150,9 @@ def _source_order(table: pa.Table) -> np.ndarray | None:
     pairs = np.stack([ranks[paths.indices.fill_null(-1).to_numpy(zero_copy_only=False)], offsets])
     order = np.lexsort(pairs[::-1])
     differs = np.any(pairs[:, order[1:]] != pairs[:, order[:-1]], axis=0)
-    locations = np.empty(len(order), np.int64)
-    locations[order] = np.concatenate([[0], np.cumsum(differs)])
-    return locations if differs.any() else None
+    example_ranks = np.empty(len(order), np.int64)
+    example_ranks[order] = np.concatenate([[0], np.cumsum(differs)])
+    return example_ranks if differs.any() else None
 
 
 def _read(path: str) -> bytes:

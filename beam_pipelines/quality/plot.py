@@ -69,10 +69,10 @@ def _draw_sections(axes: Any, split: SplitQuality) -> None:
 
 def _draw_windows(axes: Any, split: SplitQuality) -> None:
     """Draws the number of different labels in windows of records, for the actual, a random and a sorted order."""
-    results = {measure.name: measure for measure in split.quality.measures}
-    windows = [window for window in WINDOWS if f"labels_in_{window}" in results]
+    measures = {measure.name: measure for measure in split.quality.measures}
+    windows = [window for window in WINDOWS if f"labels_in_{window}" in measures]
     for attribute, title, style in (("chance", "random", "--"), ("sorted", "sorted", ":"), ("actual", "actual", "o-")):
-        axes.plot(windows, [getattr(results[f"labels_in_{window}"], attribute) for window in windows], style, label=title)
+        axes.plot(windows, [getattr(measures[f"labels_in_{window}"], attribute) for window in windows], style, label=title)
     axes.set_xscale("log")
     axes.set_xlabel("consecutive records", fontsize=8)
     axes.set_ylabel("different labels", fontsize=8)

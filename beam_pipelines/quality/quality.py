@@ -55,8 +55,8 @@ class PathQuality:
     @property
     def verdict(self) -> str:
         """The worst verdict of the splits."""
-        results = {split.quality.verdict for split in self.splits}
-        return next(verdict for verdict in _VERDICTS if verdict in results)
+        verdicts = {split.quality.verdict for split in self.splits}
+        return next(verdict for verdict in _VERDICTS if verdict in verdicts)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the result as JSON-serializable values."""
@@ -92,15 +92,15 @@ def find_quality(
     return PathQuality(path, splits)
 
 
-def failure(result: Sequence[PathQuality]) -> ProblemsFound | None:
+def failure(qualities: Sequence[PathQuality]) -> ProblemsFound | None:
     """Returns the error for paths that are not shuffled, or None if all are shuffled or cannot be tested."""
-    bad = [item for item in result if item.verdict in (UNSHUFFLED, PARTLY)]
-    reported = "; ".join(f"{printable(entry.path)}: {entry.verdict}" for entry in bad)
-    return ProblemsFound(f"{reported}. Run `recordmill prepare` to shuffle the records globally.", bad[0].path) if bad else None
+    bad = [quality_of_path for quality_of_path in qualities if quality_of_path.verdict in (UNSHUFFLED, PARTLY)]
+    message = "; ".join(f"{printable(entry.path)}: {entry.verdict}" for entry in bad)
+    return ProblemsFound(f"{message}. Run `recordmill prepare` to shuffle the records globally.", bad[0].path) if bad else None
 
 
-def _describe(path: str, result: SplitQuality) -> Iterator[str]:
-    labels, quality = result.labels, result.quality
+def _describe(path: str, split_quality: SplitQuality) -> Iterator[str]:
+    labels, quality = split_quality.labels, split_quality.quality
     num_records, num_shards = len(labels.order.labels), len(labels.shard_names)
     where = f"{printable(path)}{labels.split and ', '}{printable(labels.split)}"
     yield (
@@ -116,12 +116,12 @@ def _describe(path: str, result: SplitQuality) -> Iterator[str]:
     yield f"  {quality.verdict}: {_reason(quality)}"
 
 
-def _row(item: Measure) -> tuple[str, ...]:
-    title = _WORDS.get(item.name) or f"labels in {int(item.name.removeprefix('labels_in_')):,} records"
+def _row(measure: Measure) -> tuple[str, ...]:
+    title = _WORDS.get(measure.name) or f"labels in {int(measure.name.removeprefix('labels_in_')):,} records"
     return (
         title,
-        *(_number(value) for value in (item.actual, item.chance, item.sorted)),
-        f"{item.p_value:.2g}" if item.counts else "not informative",
+        *(_number(value) for value in (measure.actual, measure.chance, measure.sorted)),
+        f"{measure.p_value:.2g}" if measure.counts else "not informative",
     )
 
 

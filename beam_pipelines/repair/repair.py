@@ -78,10 +78,10 @@ def _repair(
     if config.is_dry:
         found = f"corrupt or missing: {num_corrupt:,} of {_count(num_files, 'file')}"
         raise ProblemsFound(f"{found}. {_describe_repair(corrupt)}")
-    yield from _mend(config, manifest, corrupt, progress_directory)
+    yield from _repair_shards(config, manifest, corrupt, progress_directory)
 
 
-def _mend(config: RepairConfig, manifest: Manifest, corrupt: Sequence[CorruptShard], progress_directory: str) -> Iterator[str]:
+def _repair_shards(config: RepairConfig, manifest: Manifest, corrupt: Sequence[CorruptShard], progress_directory: str) -> Iterator[str]:
     run = read_how_made(config.directory, manifest)
     failures: list[str] = []
     num_repaired, num_corrupt = 0, sum(len(shard.corruption) for shard in corrupt)
@@ -130,11 +130,11 @@ def find_corrupt(
             yield from tasks.run(find_problems, directory, info)
         yield from tasks.drain()
 
-    for result in results():
+    for corruptions in results():
         address, info = next(waiting)
         progress.count(progress_directory, analyzed=1)
-        if result:
-            yield CorruptShard(PlannedShard(address, info.num_examples), info, result)
+        if corruptions:
+            yield CorruptShard(PlannedShard(address, info.num_examples), info, corruptions)
 
 
 def _working_config(config: RepairConfig, run: RecordedRun, progress_directory: str) -> PrepareJob:

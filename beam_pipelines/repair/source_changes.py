@@ -77,8 +77,8 @@ def describe_unknown_classes(references: References, source: Source, schema: Seq
     spool, lines = SpoolReader(spool_directory), []
     try:
         for image in list_again(references, spool) if collectors else ():
-            for feature, names, others in collectors:
-                if unknown := [item for item in names(image) if item not in others]:
+            for feature, names, known_names in collectors:
+                if unknown := [item for item in names(image) if item not in known_names]:
                     lines.append(
                         f"{_name(image.key, image.path)}: {feature} is {unknown[0]!r}, which is not a class of the "
                         "dataset"
@@ -102,9 +102,9 @@ def catalog_changes(old: pa.Table, new: pa.Table) -> list[str]:
 def _changed(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     if any(old[name] != new[name] for name in ("num_bytes", "crc32c")):
         sums = [f"{row['num_bytes']} bytes with CRC-32C {row['crc32c']:08x}" for row in (new, old)]
-        subject = "the image" if old["format"] else "the example"  # The example has no image, or its image was not checked.
-        subject = f"{subject} after re-encoding" if old["reencoded"] or new["reencoded"] else subject
-        yield f"{subject} has {sums[0]}, formerly {sums[1]}"
+        content = "the image" if old["format"] else "the example"  # The example has no image, or its image was not checked.
+        content = f"{content} after re-encoding" if old["reencoded"] or new["reencoded"] else content
+        yield f"{content} has {sums[0]}, formerly {sums[1]}"
     else:
         yield from (f"{name} is {new[name]!r}, formerly {old[name]!r}" for name in _OF_IMAGE if old[name] != new[name])
     others = (name for name in old if name not in (*_OF_IMAGE, *_OF_PLACE))

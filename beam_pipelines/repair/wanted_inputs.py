@@ -69,14 +69,14 @@ class Wanted:
         Args:
             names: The names of the shard's examples, in record order.
         """
-        indices = {name.key: record for record, name in enumerate(names)}
-        result = self._read(shuffle_orders(self._config.seed, list(indices)))
-        records = np.array([indices.get(key, -1) for key in result.keys], np.int64)
+        records_by_key = {name.key: record for record, name in enumerate(names)}
+        references = self._read(shuffle_orders(self._config.seed, list(records_by_key)))
+        records = np.array([records_by_key.get(key, -1) for key in references.keys], np.int64)
         order = np.argsort(records, kind="stable")
         order = order[np.searchsorted(records[order], 0) :]
         counts = np.bincount(records[order], minlength=len(names))
         missing, repeated = (np.flatnonzero(which).tolist() for which in (counts == 0, counts > 1))
-        return WantedInputs(result.take(order), [names[record] for record in missing], [names[record].key for record in repeated])
+        return WantedInputs(references.take(order), [names[record] for record in missing], [names[record].key for record in repeated])
 
     def _read(self, orders: np.ndarray) -> References:
         """Returns all references whose shuffle keys are between the smallest and the largest given shuffle key.
@@ -125,12 +125,12 @@ def _list_wanted(context: bytes, part: str) -> ListedRuns:
     of_all: _WantedContext = shared(context)
     listed = ListedRuns(of_all.config.spool_directory, 1.0)
     with noting_versions(listed.facts.versions):
-        for item in list_in_batches(of_all.source, part, of_all.config):
-            if isinstance(item, References):
-                orders = item.rows["order"]
-                item = item.take(np.flatnonzero(of_all.orders[np.searchsorted(of_all.orders, orders)] == orders))
-            if not isinstance(item, References) or len(item):
-                listed.add(item)
+        for batch in list_in_batches(of_all.source, part, of_all.config):
+            if isinstance(batch, References):
+                orders = batch.rows["order"]
+                batch = batch.take(np.flatnonzero(of_all.orders[np.searchsorted(of_all.orders, orders)] == orders))
+            if not isinstance(batch, References) or len(batch):
+                listed.add(batch)
     listed.write()
     return listed
 
@@ -150,30 +150,30 @@ def list_wanted(config: PrepareJob, manifest: Manifest, shards: Iterable[Sequenc
     context = _WantedContext(config, f"{config.spool_directory}/wanted")
     orders = [shuffle_orders(config.seed, [name.key for name in names]) for names in shards]
     write_file(context.path, np.append(np.sort(np.concatenate(orders)), _LAST).tobytes())
-    result = ListedRuns(config.spool_directory)
+    listed_runs = ListedRuns(config.spool_directory)
     try:
         source = open_to_list(config)
         _check_features(source, manifest)
         tasks, packed = TaskWindow(config.num_processes), share(context)
         for part in source.parts():
             for listed in tasks.run(_list_wanted, packed, part, memory_bytes=memory_bytes(source, part)):
-                result.merge(listed)
+                listed_runs.merge(listed)
         for listed in tasks.drain():
-            result.merge(listed)
-        result.facts.reject_unexpected_files(source)
+            listed_runs.merge(listed)
+        listed_runs.facts.reject_unexpected_files(source)
     except UserError as error:
         raise RunError(f"the inputs of the dataset cannot be listed again: {error}") from error
-    result.write_rest()
-    return Wanted(config, source, result)
+    listed_runs.write_rest()
+    return Wanted(config, source, listed_runs)
 
 
 def _check_features(source: Source, manifest: Manifest) -> None:
     own = {KEY, *(_OF_IMAGE if IMAGE in manifest.features else ())}
     own |= {f"{name}/{side}" for name in other_images(source) for side in ("height", "width")}
     expected = {_as_listed(item) for item in manifest.schema if item.name not in own}
-    results = {(feature.name, feature.kind, feature.shape) for feature in source.features}
-    if results != expected:
-        now, then = (_describe_features(others) for others in (results - expected, expected - results))
+    found_features = {(feature.name, feature.kind, feature.shape) for feature in source.features}
+    if found_features != expected:
+        now, then = (_describe_features(others) for others in (found_features - expected, expected - found_features))
         raise UserError(
             f"the features of {printable(source.root)} have changed: it now has {now}, but the dataset has {then}. "
             "Restore the inputs, or prepare a new dataset."

@@ -62,14 +62,17 @@ class Album:
         for location, example in read_examples(self._sample.directory, self._sample.manifest, wanted):
             self._loaded[location] = self._pictures.of(example) if example else []
 
-    def show(self, rows: list[int], description: list[str] | None = None) -> list[Shown]:
+    def show(self, rows: list[int], captions: list[str] | None = None) -> list[Shown]:
         """Returns loaded examples.
 
-        The caption of an example is its text in `description`, or its key if `description` has no text.
+        The caption of an example is its text in `captions`, or its key if `captions` has no text.
         """
         keys = [key[:_MAX_NAME] for key in self._sample.texts("key", rows)]
         locations = map(self._sample.location, rows)
-        return [self.show_pictures(key, caption, self._loaded.get(location, [])) for key, caption, location in zip(keys, description or keys, locations)]
+        return [
+            self.show_pictures(key, caption, self._loaded.get(location, []))
+            for key, caption, location in zip(keys, captions or keys, locations)
+        ]
 
     def show_example(self, location: ExampleLocation | None, key: str, caption: str) -> Shown:
         """Returns the example at a location, without pictures if the location is None or was not loaded."""
@@ -77,12 +80,12 @@ class Album:
 
     def show_pictures(self, key: str, caption: str, pictures: Iterable[Picture]) -> Shown:
         """Returns an example with only those pictures that fit within the size limit of the page."""
-        results = []
+        shown_pictures = []
         for picture in pictures:
             if picture.num_bytes <= self._left:
                 self._left -= picture.num_bytes
-                results.append(picture)
-        return Shown(key, caption, results)
+                shown_pictures.append(picture)
+        return Shown(key, caption, shown_pictures)
 
     def brightness(self, rows: list[int]) -> np.ndarray:
         """Returns the brightness of each example's first image (0 to 1, or NaN if unknown), float64 [len(rows)]."""

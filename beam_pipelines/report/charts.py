@@ -62,12 +62,12 @@ def make_histogram(title: str, values: np.ndarray, splits: np.ndarray, names: Se
         edges = np.linspace(low, high + 1, min(_NUM_BINS, high - low + 1) + 1)
     edges = np.unique(np.concatenate([[low], np.floor(edges[1:-1]), [high + 1]])).astype(np.int64)
     of_splits = []
-    for location, name in enumerate(names):
-        chosen = values[known & (splits == location)]
+    for split_number, name in enumerate(names):
+        chosen = values[known & (splits == split_number)]
         if len(chosen):
             counts = np.histogram(chosen, edges)[0].tolist()
             bars = [Bar(int(edges[at]), int(edges[at + 1]) - 1, num, num / max(counts)) for at, num in enumerate(counts)]
-            of_splits.append((name, location, bars))
+            of_splits.append((name, split_number, bars))
     return Histogram(title, low, int(np.median(values[known])), high, of_splits)
 
 

@@ -42,24 +42,24 @@ class ClusterList(NamedTuple):
 
 def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
     """Yields (description, value) rows about all near-duplicates, and about the near-duplicates in the final splits."""
-    value, now = leaks.facts["detected"], leaks.facts["remaining"]
+    detected, now = leaks.facts["detected"], leaks.facts["remaining"]
     near = (
-        f"perceptual hashes that differ in at most {value['distance']} of the 64 lowest bits and at most a third of "
+        f"perceptual hashes that differ in at most {detected['distance']} of the 64 lowest bits and at most a third of "
         "the other bits"
     )
-    yield "near-duplicates have", "the same bytes" if value["exact_only"] else near
+    yield "near-duplicates have", "the same bytes" if detected["exact_only"] else near
     at_least = "" if leaks.counts_all_pairs else "at least "
     yield (
         "near-duplicate pairs",
-        f"{at_least}{value['num_pairs']:,}, of {value['num_images']:,} images in {value['num_clusters']:,} clusters",
+        f"{at_least}{detected['num_pairs']:,}, of {detected['num_images']:,} images in {detected['num_clusters']:,} clusters",
     )
-    yield "treatment", _DONE[value["duplicates"]]
+    yield "treatment", _DONE[detected["duplicates"]]
     counts = {"num_dropped": "images removed", "num_moved": "images moved to another split", "num_joined": "groups merged with others"}
-    yield from ((subject, f"{value[name]:,}") for name, subject in counts.items() if value[name])
-    if value["num_cut"]:
-        cut = f"{value['num_cut']:,}: {value['num_pairs_cut']:,} pairs are in different parts"
+    yield from ((subject, f"{detected[name]:,}") for name, subject in counts.items() if detected[name])
+    if detected["num_cut"]:
+        cut = f"{detected['num_cut']:,}: {detected['num_pairs_cut']:,} pairs are in different parts"
         yield "clusters divided, because they are too large or their images differ too much", cut
-    yield "clusters with different labels", f"{value['num_conflicts']:,}"
+    yield "clusters with different labels", f"{detected['num_conflicts']:,}"
     yield "images compared only by their bytes", f"{now.get('num_by_bytes', 0):,}"
     yield "near-duplicate pairs in different splits", f"{now['num_pairs_across_splits']:,} of {now['num_pairs']:,}"
     yield "near-duplicate pairs that random splits would separate", f"about {now['num_pairs_across_random_splits']:,.1f}"
@@ -76,23 +76,23 @@ def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
 
 def show_clusters(leaks: Leaks, sample: Sample, album: Album) -> Iterator[ClusterList]:
     """Yields the clusters that have pictures: leaks first, then clusters with possibly wrong labels, then others."""
-    result, now = leaks.facts["detected"], leaks.facts["remaining"]
+    detected, now = leaks.facts["detected"], leaks.facts["remaining"]
     apart = [[NearDuplicate(str(key), str(split)) for key, split in zip(pair, item["parts"])] for item in now["across_splits"] for pair in item["first"]]
-    has_several = len(result["num_conflicts_of"]) > 1
+    has_several = len(detected["num_conflicts_of"]) > 1
     spanning = []
-    for entry in result["conflicts"]:
-        before = f"{entry['feature']} " if has_several else ""
-        spanning.append([NearDuplicate(str(image["key"]), before + show_label(image["label"])) for image in entry["images"]])
+    for conflict in detected["conflicts"]:
+        before = f"{conflict['feature']} " if has_several else ""
+        spanning.append([NearDuplicate(str(image["key"]), before + show_label(image["label"])) for image in conflict["images"]])
     kinds = [
         ("Leaks: near-duplicates in different splits", now["num_pairs_across_splits"], "pairs", apart[:_NUM_CLUSTERS]),
-        ("Near-duplicates with different labels", sum(result["num_conflicts_of"].values()), "conflicts", spanning[:_NUM_CLUSTERS]),
-        ("Near-duplicates", result["num_clusters"], "clusters", leaks.clusters[:_NUM_CLUSTERS]),
+        ("Near-duplicates with different labels", sum(detected["num_conflicts_of"].values()), "conflicts", spanning[:_NUM_CLUSTERS]),
+        ("Near-duplicates", detected["num_clusters"], "clusters", leaks.clusters[:_NUM_CLUSTERS]),
     ]
     keys = {near_duplicate.key for *_, clusters in kinds for near_duplicates in clusters for near_duplicate in near_duplicates[:_NUM_NEAR_DUPLICATES]}
     locations = find_keys(sample.directory, sample.manifest, keys)
     album.load_examples(locations.values())
-    for title, num, subject, clusters in kinds:
-        note = f"The first {len(clusters):,} of {num:,} {subject}." if len(clusters) < num else ""
+    for title, num, plural, clusters in kinds:
+        note = f"The first {len(clusters):,} of {num:,} {plural}." if len(clusters) < num else ""
         shown = [[_show(near_duplicate, locations.get(near_duplicate.key), leaks, album) for near_duplicate in near_duplicates[:_NUM_NEAR_DUPLICATES]] for near_duplicates in clusters]
         if clusters:
             yield ClusterList(title, note, [Cluster(examples, len(near_duplicates) > _NUM_NEAR_DUPLICATES) for examples, near_duplicates in zip(shown, clusters)])

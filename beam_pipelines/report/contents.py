@@ -164,10 +164,10 @@ def _read_lines(directory: str, name: str, fields: tuple[str, ...], most: int) -
                 return
             try:
                 values = json.loads(line)
-                result = tuple(_show_value(values[field]) for field in fields)
+                cells = tuple(_show_value(values[field]) for field in fields)
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise UserError(
                     f"{printable(path)}: line {number} has no valid fields {', '.join(fields)}: {error!r}. Run "
                     "`recordmill verify`."
                 ) from None
-            yield result
+            yield cells

@@ -28,17 +28,21 @@ class FeatureRow(NamedTuple):
 
 def describe_images(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields (name, text) pairs about each image feature, such as the number of images per format."""
-    results = {IMAGE: statistics.get("images") or {}, **statistics.get("other_images", {})}
-    for name, facts in list(results.items())[:_MAX_IMAGES]:
+    facts_by_name = {IMAGE: statistics.get("images") or {}, **statistics.get("other_images", {})}
+    for name, facts in list(facts_by_name.items())[:_MAX_IMAGES]:
         for key in ("formats", "channels", "reencoded"):
             if counts := facts.get(key):
                 names = _CHANNELS if key == "channels" else {}
-                description = (f"{names.get(kind, kind)}: {num:,}" for kind, num in list(counts.items())[:_MAX_VALUES])
-                yield f"{name}: {key}", ", ".join(description)
+                counts_text = (f"{names.get(kind, kind)}: {num:,}" for kind, num in list(counts.items())[:_MAX_VALUES])
+                yield f"{name}: {key}", ", ".join(counts_text)
         for key in ("width", "height", "bytes"):
-            if item := facts.get(key):
-                description = f"{item['min']:,}" if item["min"] == item["max"] else f"{item['min']:,} to {item['max']:,}, mean {item['mean']:,.1f}"
-                yield f"{name}: {key}", description
+            if value_range := facts.get(key):
+                range_text = (
+                    f"{value_range['min']:,}"
+                    if value_range["min"] == value_range["max"]
+                    else f"{value_range['min']:,} to {value_range['max']:,}, mean {value_range['mean']:,.1f}"
+                )
+                yield f"{name}: {key}", range_text
 
 
 def describe_features(sample: Sample) -> dict[str, Any]:

@@ -24,12 +24,12 @@ def find_keys(directory: str, manifest: Manifest, keys: Iterable[str]) -> dict[s
         UserError: A catalog is corrupt.
         OSError: A catalog cannot be read.
     """
-    results: dict[str, ExampleLocation] = {}
+    locations: dict[str, ExampleLocation] = {}
     for split, infos in enumerate(manifest.splits.values()):
-        missing = sorted(set(keys) - results.keys())
+        missing = sorted(set(keys) - locations.keys())
         if missing and infos and all(info.catalog for info in infos):
-            results |= _find_in_split(directory, split, infos, manifest.seed, missing)
-    return results
+            locations |= _find_in_split(directory, split, infos, manifest.seed, missing)
+    return locations
 
 
 def _orders(seed: int, keys: Sequence[str]) -> list[float]:

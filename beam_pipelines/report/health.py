@@ -39,21 +39,21 @@ class ShuffleRow(NamedTuple):
 
 def find_qualities(contents: Contents) -> list[ShuffleRow]:
     """Returns the shuffle quality of each split and class feature."""
-    results = []
+    rows = []
     for split in contents.manifest.splits:
-        for name, item in (contents.statistics["splits"][split].get("shuffle") or {}).items():
-            if not item:  # The split has no examples.
+        for name, shuffle in (contents.statistics["splits"][split].get("shuffle") or {}).items():
+            if not shuffle:  # The split has no examples.
                 continue
-            z = _z_score(item, contents.manifest.num_examples(split))
-            if is_inconclusive(item):
+            z = _z_score(shuffle, contents.manifest.num_examples(split))
+            if is_inconclusive(shuffle):
                 verdict = "runs are not informative: they are as short if the examples are sorted by class"
             else:
                 verdict = f"runs are longer than in a random order (z = {z:.1f})" if z > _MAX_Z else _RANDOM
-            in_window = item[f"mean_labels_in_{WINDOW}"]
-            numbers = (f"{item[key]:,.2f}" for key in ("mean_run_length", "expected_mean_run_length", "sorted_mean_run_length"))
+            in_window = shuffle[f"mean_labels_in_{WINDOW}"]
+            numbers = (f"{shuffle[key]:,.2f}" for key in ("mean_run_length", "expected_mean_run_length", "sorted_mean_run_length"))
             shown = "–" if in_window is None else f"{in_window:.1f}"
-            results.append(ShuffleRow(split, name, *numbers, shown, verdict, z > _MAX_Z and not is_inconclusive(item)))
-    return results
+            rows.append(ShuffleRow(split, name, *numbers, shown, verdict, z > _MAX_Z and not is_inconclusive(shuffle)))
+    return rows
 
 
 def _z_score(quality: Mapping[str, Any], num_examples: int) -> float:
@@ -88,9 +88,9 @@ def _check_dead_letters(contents: Contents) -> Check:
 
 def _check_shuffle(qualities: list[ShuffleRow]) -> Iterator[Check]:
     bad = [quality for quality in qualities if quality.is_bad]
-    for entry in bad:
-        lengths = f"Their mean length is {entry.mean} examples; a perfect shuffle has {entry.expected}."
-        yield Check("warn", f"{entry.split}, {entry.feature}: {entry.verdict}. {lengths}")
+    for row in bad:
+        lengths = f"Their mean length is {row.mean} examples; a perfect shuffle has {row.expected}."
+        yield Check("warn", f"{row.split}, {row.feature}: {row.verdict}. {lengths}")
     good = next((item for item in qualities if not item.is_bad and item.verdict == _RANDOM), None)
     if good and not bad:
         found = f"in {good.split}, {good.mean} consecutive examples have the same {good.feature} on average"
@@ -126,8 +126,8 @@ def _check_leaks(contents: Contents) -> Iterator[Check]:
     if apart or groups:
         yield Check("warn", f"Leaks: {apart:,} of {num:,} near-duplicate pairs and {groups:,} groups are in different splits.")
     elif not contents.leaks.counts_all_pairs:
-        result = "No leaks found: all near-duplicate pairs that were compared are in the same split."
-        yield Check("note", f"{result} There are too many similar images to compare all pairs.")
+        message = "No leaks found: all near-duplicate pairs that were compared are in the same split."
+        yield Check("note", f"{message} There are too many similar images to compare all pairs.")
     else:
         by_bytes = f" {num_by_bytes:,} images were compared only by their bytes." if (num_by_bytes := now.get("num_by_bytes")) else ""
         yield Check("ok", f"No leaks: no group and none of {num:,} near-duplicate pairs is in different splits.{by_bytes}")

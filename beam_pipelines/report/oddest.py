@@ -35,13 +35,13 @@ def find_oddest(sample: Sample, album: Album, has_brightness: bool) -> list[Odd]
         album: The pictures of the examples.
         has_brightness: Whether the pictures have the same brightness as the stored images.
     """
-    results: list[Odd] = []
+    chosen: list[Odd] = []
     if not sample.table.num_columns:
-        return results
+        return chosen
     for odd in (*_find_by_size(sample), *(_find_by_brightness(sample, album) if has_brightness else ())):
-        if odd.rows not in (other.rows for other in results):
-            results.append(odd)
-    return results
+        if odd.rows not in (other.rows for other in chosen):
+            chosen.append(odd)
+    return chosen
 
 
 def _find_by_size(sample: Sample) -> Iterator[Odd]:

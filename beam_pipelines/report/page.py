@@ -105,7 +105,7 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
     rows = np.flatnonzero(sample.splits == sample.split_names().index(_main_split(contents))).tolist()[:_NUM_FIRST]
     album.load(rows)
     first = [entry for entry in album.show(rows) if entry.pictures]
-    seen = [(member, _seen(member, album, pictures)) for member in contents.refused[:_MAX_SEEN] if member.seen]
+    seen = [(member, _thumbnails(member, album, pictures)) for member in contents.refused[:_MAX_SEEN] if member.seen]
     near_duplicates = list(show_clusters(contents.leaks, sample, album)) if contents.leaks else []
     num_examples = sum(split.num_examples for split in splits)
     part = f"Based on a random sample of {len(sample):,} of the {num_examples:,} examples: the first of each split."
@@ -162,20 +162,20 @@ def _tiles(contents: Contents, splits: list[Split]) -> Iterator[tuple[str, str]]
 def _order(contents: Contents, sample: Sample) -> Order | None:
     """Returns the classes of one feature in the order of the source and in the stored order. Prefers a target."""
     manifest = contents.manifest
-    results = [item for item in manifest.schema if item.kind == "class_label"]
-    results.sort(key=lambda entry: (entry.name not in manifest.targets, entry.shape != ()))
-    labels = sample.labels(results[0]) if results else None
+    class_features = [item for item in manifest.schema if item.kind == "class_label"]
+    class_features.sort(key=lambda entry: (entry.name not in manifest.targets, entry.shape != ()))
+    labels = sample.labels(class_features[0]) if class_features else None
     if labels is None:
         return None
     split = _main_split(contents)
     stored = np.flatnonzero(sample.splits == sample.split_names().index(split))[:STRIP_EXAMPLES].tolist()
     paths, keys = ([_natural(text) for text in sample.texts(name, stored)] for name in ("path", "key"))
     listed = [row for *_, row in sorted(zip(paths, sample.numbers("offset")[stored].tolist(), keys, stored))]
-    codes, names = _one_code_each(labels, results[0], stored)
+    codes, names = _one_code_each(labels, class_features[0], stored)
     if len(set(codes.values())) < 2:
         return None
     before, after = (make_strip([codes[row] for row in rows], names) for rows in (listed, stored))
-    return Order(results[0].name[:_MAX_NAME], split, len(stored), before, after)
+    return Order(class_features[0].name[:_MAX_NAME], split, len(stored), before, after)
 
 
 def _main_split(contents: Contents) -> str:
@@ -239,15 +239,15 @@ def _histograms(sample: Sample) -> Iterator[Any]:
     of_bytes = f"Bytes per {'image' if IMAGE in sample.manifest.features else 'example'}"
     for name, title in (("width", "Width in pixels"), ("height", "Height in pixels"), ("num_bytes", of_bytes)):
         values = sample.numbers(name)
-        if values is not None and (result := make_histogram(title, values, sample.splits, sample.split_names()[:_MAX_SPLITS])):
-            if result.low < result.high:
-                yield result
+        if values is not None and (histogram := make_histogram(title, values, sample.splits, sample.split_names()[:_MAX_SPLITS])):
+            if histogram.low < histogram.high:
+                yield histogram
 
 
-def _seen(refused: Refused, album: Album, pictures: Pictures) -> list[Shown]:
+def _thumbnails(refused: Refused, album: Album, pictures: Pictures) -> list[Shown]:
     """Returns the thumbnails of dead letters with the same reason."""
     shown = []
     for path, message, encoded in refused.seen[:NUM_THUMBNAILS]:
-        description = f"{path[:_MAX_NAME]}: {message[:_MAX_NAME]}"
-        shown.append(album.show_pictures(path[:_MAX_NAME], description, pictures.of_jpeg(encoded)))
+        caption = f"{path[:_MAX_NAME]}: {message[:_MAX_NAME]}"
+        shown.append(album.show_pictures(path[:_MAX_NAME], caption, pictures.of_jpeg(encoded)))
     return shown

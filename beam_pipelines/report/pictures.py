@@ -118,16 +118,16 @@ class Pictures:
 
     def of(self, example: ExampleReader) -> list[Picture]:
         """Returns the images of an example. Images that cannot be decoded are omitted."""
-        results = []
+        pictures = []
         for feature in self._images:
             try:
                 picture = self._thumbnail(feature, example)
                 if feature.name == IMAGE:
                     picture = dataclasses.replace(picture, boxes=self._boxes(example, picture), mask=self._draw_mask(example, picture))
-                results.append(picture)
+                pictures.append(picture)
             except (InvalidInput, BadExampleError, IndexError):
                 continue
-        return results
+        return pictures
 
     def of_jpeg(self, encoded: bytes) -> list[Picture]:
         """Returns a list with the picture of a small JPEG, or an empty list if the bytes are not a JPEG."""
@@ -153,8 +153,8 @@ class Pictures:
             if all(map(math.isfinite, (top, left, bottom, right))) and 0 <= top <= bottom <= 1 and 0 <= left <= right <= 1:
                 label = labels[index] if index < len(labels) else -1
                 name = self._names[label][:_MAX_NAME] if 0 <= label < len(self._names) else ""
-                location = (left * picture.width, top * picture.height, (right - left) * picture.width, (bottom - top) * picture.height)
-                boxes.append(Box(*(round(side, 1) for side in location), name, hue(label)))
+                pixel_box = (left * picture.width, top * picture.height, (right - left) * picture.width, (bottom - top) * picture.height)
+                boxes.append(Box(*(round(side, 1) for side in pixel_box), name, hue(label)))
         return tuple(boxes)
 
     def _draw_mask(self, example: ExampleReader, picture: Picture) -> str:

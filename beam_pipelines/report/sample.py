@@ -51,10 +51,10 @@ class Labels(NamedTuple):
         pairs = np.unique(self.codes * num_rows + self.rows)
         codes, rows = np.divmod(pairs, max(num_rows, 1))
         rank = np.arange(len(codes)) - np.searchsorted(codes, codes)
-        results: dict[str, list[int]] = {}
+        rows_by_name: dict[str, list[int]] = {}
         for code, row in zip(codes[rank < num].tolist(), rows[rank < num].tolist()):
-            results.setdefault(self.names[code], []).append(row)
-        return results
+            rows_by_name.setdefault(self.names[code], []).append(row)
+        return rows_by_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,8 +131,8 @@ def read_examples(directory: str, manifest: Manifest, locations: Iterable[Exampl
         offsets = _record_offsets(directory, info)
         for location in in_shard:
             if location.record + 1 >= len(offsets):
-                result = f"{printable(info.index)} has {len(offsets) - 1} rows instead of {info.num_examples}"
-                raise UserError(f"{result}. Run `recordmill verify` for details.")
+                problem = f"{printable(info.index)} has {len(offsets) - 1} rows instead of {info.num_examples}"
+                raise UserError(f"{problem}. Run `recordmill verify` for details.")
             start, end = int(offsets[location.record]) + HEADER_BYTES, int(offsets[location.record + 1]) - _FOOTER_BYTES
             wanted.append(((location, f"{directory}/{info.name}", start, end - start), max(end - start, 1)))
     return read_ahead(_read_example, wanted) if is_remote(directory) else (_read_example(item) for item, _ in wanted)
@@ -167,19 +167,19 @@ def read_sample(directory: str, manifest: Manifest) -> Sample:
     """
     wanted = [*_READ_COLUMNS, *_column_names(manifest).values()]
     most = max(_MIN_ROWS, MAX_ROWS // max(len(manifest.splits), 1))
-    locations, infos = [], []
+    read_shards, infos = [], []
     for split, shards in enumerate(manifest.splits.values()):
         num_left = most
         for shard, info in enumerate(shards):
             if num_left > 0 and info.num_examples:
-                locations.append((split, shard, min(num_left, info.num_examples)))
+                read_shards.append((split, shard, min(num_left, info.num_examples)))
                 infos.append(info)
                 num_left -= info.num_examples
-    read = lambda location: _read_catalog(directory, infos[location[0]], location[1], wanted)
-    items = [((location, num), infos[location].catalog_bytes) for location, (_, _, num) in enumerate(locations)]
+    read = lambda index: _read_catalog(directory, infos[index[0]], index[1], wanted)
+    items = [((index, num), infos[index].catalog_bytes) for index, (_, _, num) in enumerate(read_shards)]
     tables = list(read_ahead(read, items) if is_remote(directory) else (read(item) for item, _ in items))
-    lengths = [num for _, _, num in locations]
-    repeated = [np.repeat(np.array([location[part] for location in locations], np.int64), lengths) for part in range(2)]
+    lengths = [num for _, _, num in read_shards]
+    repeated = [np.repeat(np.array([index[part] for index in read_shards], np.int64), lengths) for part in range(2)]
     records = np.concatenate([np.zeros(0, np.int64), *map(np.arange, lengths)])
     table = pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
     table = table.combine_chunks()

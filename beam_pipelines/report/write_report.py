@@ -74,11 +74,11 @@ def run_report(directory: str, manifest: Manifest, output: str | None = None) ->
         try:
             manifest.check_file(REPORT, page)
         except ValueError:
-            result = (
+            problem = (
                 f"the new report differs from {printable(path)}, because of another version of Recordmill or a changed "
                 "file"
             )
-            raise UserError(f"{result}. Write it to another path with --page=FILE.") from None
+            raise UserError(f"{problem}. Write it to another path with --page=FILE.") from None
     write_file(path, page)
     return path
 

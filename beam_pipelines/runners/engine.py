@@ -165,9 +165,9 @@ class Engine:
         try:
             self._cancel_until_none(lambda job: job.id in ids)
         except Exception as error:  # after any error it is unknown whether the jobs have ended
-            reported = "; ".join(f"{job.name}, {job.page}" for job in jobs)
+            job_texts = "; ".join(f"{job.name}, {job.page}" for job in jobs)
             raise StillRunningError(
-                f"a job of an earlier run could not be canceled ({_one_line(error)}): {reported}. Cancel it, and run the "
+                f"a job of an earlier run could not be canceled ({_one_line(error)}): {job_texts}. Cancel it, and run the "
                 "same command again."
             ) from error
 
@@ -242,8 +242,8 @@ class Engine:
         Returns None for all other exceptions.
         """
         if isinstance(error, grpc.RpcError):
-            reported = error.details() if isinstance(error, grpc.Call) else error
-            return EngineError(f"--runner={self.name}: the job service no longer responds ({_one_line(reported)})")
+            details = error.details() if isinstance(error, grpc.Call) else error
+            return EngineError(f"--runner={self.name}: the job service no longer responds ({_one_line(details)})")
         if str(error).startswith("Service failed to start up"):
             return EngineError(f"--runner={self.name}: the job server ended at its start ({_one_line(error)})")
         return None

@@ -142,10 +142,10 @@ class Flink(Engine):
 
         Exceptions with a Python traceback come from the job's own code, and their traceback is kept.
         """
-        reported = _JAVA_ERROR.search(str(error))
-        if reported and "Traceback (most recent call last)" not in str(error):
+        java_error = _JAVA_ERROR.search(str(error))
+        if java_error and "Traceback (most recent call last)" not in str(error):
             return EngineError(
-                f"--flink_master={self._master}: the Flink job failed ({' '.join(reported[0].split())[:300]})"
+                f"--flink_master={self._master}: the Flink job failed ({' '.join(java_error[0].split())[:300]})"
             )
         return super().explain(error)
 
@@ -179,12 +179,12 @@ class Flink(Engine):
                 return json.load(response)
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            reported = f"--flink_master={self._master}: no valid response ({getattr(reason, 'strerror', None) or reason})"
+            problem = f"--flink_master={self._master}: no valid response ({getattr(reason, 'strerror', None) or reason})"
             if isinstance(error, OSError) and not isinstance(error, urllib.error.HTTPError):
                 raise EngineError(
-                    f"{reported}. Check that the JobManager is running, and that this is the address of its REST interface."
+                    f"{problem}. Check that the JobManager is running, and that this is the address of its REST interface."
                 ) from error
-            raise UserError(f"{reported}. Give HOST:PORT of the REST interface of a Flink cluster.") from None
+            raise UserError(f"{problem}. Give HOST:PORT of the REST interface of a Flink cluster.") from None
 
 
 class _FlinkRunner(JobServerRunner, FlinkRunner):

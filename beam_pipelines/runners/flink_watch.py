@@ -43,10 +43,10 @@ class JobWatch(threading.Thread):
     """
 
     def __init__(
-        self, ask: Callable[[str], Any], name: str, location: str, worker_logs: str, interrupt: Callable[[UserError | RunError], None]
+        self, ask: Callable[[str], Any], name: str, cluster: str, worker_logs: str, interrupt: Callable[[UserError | RunError], None]
     ) -> None:
         super().__init__(daemon=True)
-        self._ask, self._name, self._place, self._worker_logs, self._interrupt = ask, name, location, worker_logs, interrupt
+        self._ask, self._name, self._cluster, self._worker_logs, self._interrupt = ask, name, cluster, worker_logs, interrupt
         self._over = threading.Event()
         self._heard = time.monotonic()
         self._is_silent = False
@@ -78,7 +78,7 @@ class JobWatch(threading.Thread):
                 self._discard(error)
             else:
                 if self._is_silent:
-                    self._say(f"{self._place} responds again")
+                    self._print_warning(f"{self._cluster} responds again")
                 self._heard, self._is_silent = time.monotonic(), False
 
     def _poll(self) -> None:
@@ -91,14 +91,14 @@ class JobWatch(threading.Thread):
             self._check_restarts(job)
             self._check_workers(job)
         elif self._job_id:
-            found = f"{self._place} no longer has job {self._job_id}, because its JobManager was restarted"
+            found = f"{self._cluster} no longer has job {self._job_id}, because its JobManager was restarted"
             self._end(EngineError(f"{found}. Run the same command again, or use a cluster with high availability."))
 
     def _check_slots(self, job: dict[str, Any]) -> None:
         tasks, now = job["tasks"], time.monotonic()
         if job["state"] in (*_LOST, "FINISHED") or not tasks["scheduled"]:
             if self._logged_slots:
-                self._say("all tasks have slots now")
+                self._print_warning("all tasks have slots now")
             self._waiting_since, self._logged_slots = None, ()
             return
         self._waiting_since = self._waiting_since or now
@@ -109,8 +109,8 @@ class JobWatch(threading.Thread):
         if slots != self._logged_slots:
             self._logged_slots = slots
             has = "TaskManagers: {}, slots: {}, free slots: {}".format(*slots)
-            reported = f"{tasks['scheduled']} of {tasks['total']} tasks wait for free slots on {self._place} ({has})"
-            self._say(f"{reported}. Add TaskManagers, or lower --parallelism.")
+            message = f"{tasks['scheduled']} of {tasks['total']} tasks wait for free slots on {self._cluster} ({has})"
+            self._print_warning(f"{message}. Add TaskManagers, or lower --parallelism.")
 
     def _check_restarts(self, job: dict[str, Any]) -> None:
         failures = self._ask(f"jobs/{self._job_id}/exceptions")["exceptionHistory"]["entries"]
@@ -120,13 +120,13 @@ class JobWatch(threading.Thread):
                 known = find_user_facing(RuntimeError(failure["stacktrace"]))
                 if known and known.exit_code == 2 and not self._over.is_set():  # retries cannot fix a user error
                     return self._end(known)
-                reported = _one_line(known or _first_line(failure))
-                died = _DIED.search(reported)
+                cause = _one_line(known or _first_line(failure))
+                died = _DIED.search(cause)
                 self._num_died = self._num_died + 1 if died else 0
                 if self._num_died >= _MAX_DIED and not self._over.is_set():
                     why = f"{died[0]}, {self._num_died} times in a row. See {self._worker_logs}."
-                    return self._end(EngineError(f"{self._place}: a Python worker ends at its start: {why}"))
-                self._say(f"Flink restarted the job ({count_restart()}): {reported}")
+                    return self._end(EngineError(f"{self._cluster}: a Python worker ends at its start: {why}"))
+                self._print_warning(f"Flink restarted the job ({count_restart()}): {cause}")
 
     def _check_workers(self, job: dict[str, Any]) -> None:
         now = time.monotonic()
@@ -137,40 +137,40 @@ class JobWatch(threading.Thread):
             return
         self._next_stacks = now + self._seconds_between_stacks
         try:
-            num_tasks, locations = self._find_starting() if job["state"] == "RUNNING" else (0, [])
+            num_tasks, managers = self._find_starting() if job["state"] == "RUNNING" else (0, [])
         except (UserError, EngineError):
             # A TaskManager was lost after it was listed, or hangs. `run` checks whether the JobManager responds.
             return
-        self._seconds_between_stacks = _PATIENCE if locations else min(2 * self._seconds_between_stacks, _MAX_SECONDS_BETWEEN_STACKS)
+        self._seconds_between_stacks = _PATIENCE if managers else min(2 * self._seconds_between_stacks, _MAX_SECONDS_BETWEEN_STACKS)
         self._next_stacks = now + self._seconds_between_stacks
-        if not locations:
+        if not managers:
             if self._logged_starting:
-                self._say("all workers have started")
+                self._print_warning("all workers have started")
             self._starting_since, self._logged_starting = None, []
             return
         self._starting_since = self._starting_since or now
-        shown = ", ".join(locations[:_MAX_NAMES]) + (f" and {len(locations) - _MAX_NAMES} more" if locations[_MAX_NAMES:] else "")
+        shown = ", ".join(managers[:_MAX_NAMES]) + (f" and {len(managers) - _MAX_NAMES} more" if managers[_MAX_NAMES:] else "")
         seconds = now - self._starting_since
         if seconds > _SECONDS_TO_START:
-            reported = f"{self._place}: no Python worker has started on {shown} for {seconds:.0f} seconds"
-            self._end(EngineError(f"{reported}. See {self._worker_logs}."))
-        elif locations != self._logged_starting:
-            self._logged_starting = locations
-            reported = f"{num_tasks} of {job['tasks']['total']} tasks wait for a Python worker to start on {shown}"
-            self._say(f"{reported}. If it does not start, see {self._worker_logs}.")
+            message = f"{self._cluster}: no Python worker has started on {shown} for {seconds:.0f} seconds"
+            self._end(EngineError(f"{message}. See {self._worker_logs}."))
+        elif managers != self._logged_starting:
+            self._logged_starting = managers
+            message = f"{num_tasks} of {job['tasks']['total']} tasks wait for a Python worker to start on {shown}"
+            self._print_warning(f"{message}. If it does not start, see {self._worker_logs}.")
 
     def _find_starting(self) -> tuple[int, list[str]]:
         """Returns the number of threads that wait for a worker to start, and the IDs of their TaskManagers."""
         names = tuple(vertex["name"] for vertex in self._ask(f"jobs/{self._job_id}")["vertices"])
-        num_threads, locations = 0, []
+        num_threads, managers = 0, []
         for manager in self._ask("taskmanagers")["taskmanagers"]:
             threads = self._ask(f"taskmanagers/{manager['id']}/thread-dump")["threadInfos"]
             waiting = [
                 thread for thread in threads if thread["threadName"].startswith(names) and _WAITS_FOR_WORKER.search(thread["stringifiedThreadInfo"])
             ]
             num_threads += len(waiting)
-            locations += [manager["id"]] if waiting else []
-        return num_threads, sorted(locations)
+            managers += [manager["id"]] if waiting else []
+        return num_threads, sorted(managers)
 
     def _discard(self, error: EngineError) -> None:
         seconds = time.monotonic() - self._heard
@@ -180,13 +180,13 @@ class JobWatch(threading.Thread):
             self._end(EngineError(f"{error} There was no response for {seconds:.0f} seconds."))
         elif seconds > _PATIENCE and not self._is_silent:
             self._is_silent = True
-            self._say(f"{error} Waiting up to {limit} seconds for a response.")
+            self._print_warning(f"{error} Waiting up to {limit} seconds for a response.")
 
     def _end(self, error: UserError | RunError) -> None:
         self._over.set()
         self._interrupt(error)
 
-    def _say(self, text: str) -> None:
+    def _print_warning(self, text: str) -> None:
         print_message(text, "warning")
 
 

@@ -142,15 +142,15 @@ def parse_pipeline_options(
         UserError: An option is unknown or has an invalid value. Beam itself would ignore an unknown option.
     """
 
-    def refuse(message: str) -> None:
+    def reject(message: str) -> None:
         raise UserError(f"{message} (see `recordmill {command} --help`; options of Beam are also allowed)")
 
     def check(parser: argparse.ArgumentParser) -> None:
-        parser.error = refuse
+        parser.error = reject
         _, unknown = parser.parse_known_args(flags)
         if unknown:
             names = [*own_options(command), *parser._option_string_actions]
-            refuse(f"unknown option {unknown[0]}{did_you_mean_option(unknown[0], names)}")
+            reject(f"unknown option {unknown[0]}{did_you_mean_option(unknown[0], names)}")
 
     options = RunOptions(flags)
     setup = options.view_as(SetupOptions)

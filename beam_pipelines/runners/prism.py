@@ -38,8 +38,8 @@ class _PrismRunner(JobServerRunner, PrismRunner):
         options.view_as(DebugOptions).add_experiment("disable_prism_server_singleton")  # each run stops its own server
         server = super().default_job_server(options)
         prism = getattr(server, "_job_server", None)
-        if result := getattr(prism, "_log_filter", None):  # missing with --prism_log_kind and in older Beam versions
-            prism._log_filter = _LogFilter(result)
+        if log_filter := getattr(prism, "_log_filter", None):  # missing with --prism_log_kind and in older Beam versions
+            prism._log_filter = _LogFilter(log_filter)
         return server
 
 

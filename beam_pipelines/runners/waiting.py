@@ -61,7 +61,7 @@ def wait_for_end(result: PipelineResult) -> str:
 
 def _stop(result: PipelineResult | None, engine: Engine, cause: UserError | RunError | None) -> None:
     try:
-        with interrupts.unhurried():
+        with interrupts.without_time_limit():
             engine.stop(result)
     except Exception as error:  # after any error it is unknown whether the job has ended
         reason = cause or f"the job could not be stopped ({' '.join(str(error).split())[:200]})"
@@ -85,8 +85,8 @@ class _Interrupter:
         self._is_main = threading.current_thread() is threading.main_thread()
         if timeout and not self._is_main:
             raise UserError(f"--job_timeout={timeout} works only in the main thread. Call it from there, or omit it.")
-        reported = f"the job did not finish within --job_timeout={timeout} seconds, and was stopped"
-        self._timer = threading.Timer(timeout, self.interrupt, [EngineError(reported)]) if timeout else None
+        message = f"the job did not finish within --job_timeout={timeout} seconds, and was stopped"
+        self._timer = threading.Timer(timeout, self.interrupt, [EngineError(message)]) if timeout else None
 
     def __enter__(self) -> "_Interrupter":
         if self._is_main:

@@ -172,6 +172,6 @@ def _label_names(labels: np.ndarray, feature: Feature) -> pa.DictionaryArray:
 
     The dictionary has only the names that occur, because a schema may have a million classes.
     """
-    result, locations = np.unique(labels, return_inverse=True)
-    names = pa.array([feature.label_names[label] for label in result.tolist()], pa.string())
-    return pa.DictionaryArray.from_arrays(locations.astype(np.int32), names)
+    used_labels, indices = np.unique(labels, return_inverse=True)
+    names = pa.array([feature.label_names[label] for label in used_labels.tolist()], pa.string())
+    return pa.DictionaryArray.from_arrays(indices.astype(np.int32), names)

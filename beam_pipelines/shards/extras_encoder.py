@@ -106,15 +106,15 @@ class ExtrasEncoder:
                 with _file_named(name, value):
                     mask = self._make_mask(value, geometry, files, spool)
                 if isinstance(value, Regions) or geometry.source_size == geometry.upright:
-                    self._note_turn(value.image_size if isinstance(value, Regions) else mask.shape, geometry, facts)
+                    self._note_rotation(value.image_size if isinstance(value, Regions) else mask.shape, geometry, facts)
                 with _file_named(name, value):
                     mask = transform_mask(mask, geometry, self._source.drawn_on)
                 encoded[name] = encode_mask(mask)
                 smallest, largest = facts.get("mask_values", (mask.min(), mask.max()))
                 facts["mask_values"] = (min(int(mask.min()), int(smallest)), max(int(mask.max()), int(largest)))
                 facts["mask_bits"] = max(8 * mask.itemsize, facts.get("mask_bits", 0))
-                if (result := has_classes(mask)) is not None:
-                    count = "num_class_masks" if result else "num_black_white_masks"
+                if (has_classes_in_mask := has_classes(mask)) is not None:
+                    count = "num_class_masks" if has_classes_in_mask else "num_black_white_masks"
                     facts[count] = facts.get(count, 0) + 1
             elif self._by_name[name].kind in IMAGE_KINDS:
                 with _file_named(name, value):
@@ -180,7 +180,7 @@ class ExtrasEncoder:
             encoded[f"{OBJECTS}/{flag}"] = [numbers[index] for index in placed.kept]
         facts |= {"num_dropped_boxes": placed.num_dropped, "num_clipped_boxes": placed.num_clipped}
         if value.boxes:
-            self._note_turn(value.image_size, geometry, facts)
+            self._note_rotation(value.image_size, geometry, facts)
 
     def _form_of_boxes(self, error: InvalidInput) -> str:
         """Returns the box format to show in an error about an invalid box, if the source supports several formats."""
@@ -188,7 +188,7 @@ class ExtrasEncoder:
             return ""
         return f" (boxes are read as --box_format {self._source.box_format or 'xywh'} --box_unit {self._source.box_unit or 'pixels'})"
 
-    def _note_turn(self, size: tuple[int, int] | None, geometry: Geometry, facts: dict[str, Any]) -> None:
+    def _note_rotation(self, size: tuple[int, int] | None, geometry: Geometry, facts: dict[str, Any]) -> None:
         """Records whether the rotation of annotations was guessed from the image size in the annotations."""
         if self._source.drawn_on is None and is_turn_guessed(size, geometry):
             facts["is_turn_guessed"] = True

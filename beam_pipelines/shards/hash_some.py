@@ -57,11 +57,11 @@ def hash_some(shared_context: bytes, spool_range: SpoolRange, first: int, start:
 def hash_references(context: WriteContext, references: References, spool: SpoolReader) -> tuple[np.ndarray, list[int], list[DeadLetter]]:
     """Returns the `HASH_ROW`s of the accepted images, the indices of the rejected images, and their dead letters."""
     contents, visual_hashes, refused, dead_letters = [], [], [], []
-    for location, result in enumerate(InputReader(context, files_at(context.listing.root), spool).see_all(list_again(references, spool))):
-        if type(result) is DeadLetter:
-            refused.append(location)
-            dead_letters.append(result)
+    for number, digests in enumerate(InputReader(context, files_at(context.listing.root), spool).digest_all(list_again(references, spool))):
+        if type(digests) is DeadLetter:
+            refused.append(number)
+            dead_letters.append(digests)
         else:
-            contents.append(result.content)
-            visual_hashes.append(result.descriptor)
+            contents.append(digests.content)
+            visual_hashes.append(digests.descriptor)
     return hash_rows(contents, visual_hashes), refused, dead_letters

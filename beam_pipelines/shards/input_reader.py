@@ -95,9 +95,9 @@ class InputReader:
         """
         return self._read_in_order(self.read, zip(images, sampled), self._context.extras.image_names)
 
-    def see_all(self, images: Iterable[InputRecord]) -> Iterator[ImageDigests | DeadLetter]:
-        """Yields the result of `see` for each input, in order. Inputs are read ahead as in `read_all`."""
-        return self._read_in_order(self.see, zip(images), ())
+    def digest_all(self, images: Iterable[InputRecord]) -> Iterator[ImageDigests | DeadLetter]:
+        """Yields the result of `digest` for each input, in order. Inputs are read ahead as in `read_all`."""
+        return self._read_in_order(self.digest, zip(images), ())
 
     def _read_in_order(self, read: Callable[..., Any], items: Iterator[tuple[Any, ...]], others: tuple[str, ...]) -> Iterator[Any]:
         if not is_remote(self._context.listing.root):
@@ -139,7 +139,7 @@ class InputReader:
             checked = self._check(image, data, is_sampled)
             extras = self._encode_extras(image, checked, is_sampled)
         except (OSError, InvalidInput) as error:
-            return self._refuse(image, data, error)
+            return self._reject(image, data, error)
         # Pixels are summed immediately, because the pixels of a batch of photographs would need gigabytes.
         stored = data if checked.encoded is None else checked.encoded
         if is_sampled and context.tensor is not None:
@@ -149,7 +149,7 @@ class InputReader:
         seen = checked.height, checked.width, checked.num_channels, checked.is_deep, checked.is_odd
         return ReadImage(stored, extras, checked.format, checked.reencoded, pixels, *seen)
 
-    def see(self, image: InputRecord) -> ImageDigests | DeadLetter:
+    def digest(self, image: InputRecord) -> ImageDigests | DeadLetter:
         """Reads one image for its hashes. The image is checked only if its visual descriptor is computed.
 
         Raises:
@@ -160,7 +160,7 @@ class InputReader:
             data = self._read_bytes(image)
             descriptor = self._describe_pixels(image, data) if self._context.config.hashes_images else None
         except (OSError, InvalidInput) as error:
-            return self._refuse(image, data, error)
+            return self._reject(image, data, error)
         return ImageDigests(digest_content(data), descriptor)
 
     def _describe_pixels(self, image: InputRecord, data: bytes) -> np.ndarray | None:
@@ -198,29 +198,29 @@ class InputReader:
         except RunError as error:
             raise type(error)(f"{printable(image.path)}: {error}") from error
 
-    def _refuse(self, image: InputRecord, data: bytes, error: OSError | InvalidInput) -> DeadLetter:
+    def _reject(self, image: InputRecord, data: bytes, error: OSError | InvalidInput) -> DeadLetter:
         """Returns the dead letter of an input whose bytes are invalid.
 
         Raises RunError if the input did not cause the error.
         """
         if isinstance(error, OSError):
-            return self._refuse_file(image, error)
+            return self._reject_file(image, error)
         if isinstance(error, _UnreadableError):
             return DeadLetter.of(_name_of(image), error, "read")
-        return self._refuse_content(image, data, error)
+        return self._reject_content(image, data, error)
 
-    def _refuse_file(self, image: InputRecord, error: OSError) -> DeadLetter:
+    def _reject_file(self, image: InputRecord, error: OSError) -> DeadLetter:
         """Returns a dead letter for an unreadable file of an input.
 
         Raises RunError if the file did not cause the error.
         """
         root = self._context.listing.root
         path = error.filename if isinstance(error.filename, str) else f"{root}/{image.path}"
-        result = describe_fact(error, path)
+        reason = describe_fact(error, path)
         of_another = f"{printable(path.removeprefix(f'{root}/'))}: " * (path != f"{root}/{image.path}")
-        return DeadLetter.of(_name_of(image), _UnreadableError(of_another + result), "read")
+        return DeadLetter.of(_name_of(image), _UnreadableError(of_another + reason), "read")
 
-    def _refuse_content(self, image: InputRecord, data: bytes, error: InvalidInput) -> DeadLetter:
+    def _reject_content(self, image: InputRecord, data: bytes, error: InvalidInput) -> DeadLetter:
         """Returns a dead letter for an input with invalid content.
 
         For each reason, only the first few dead letters in the order of their names get a thumbnail. Therefore, the

@@ -29,10 +29,10 @@ def measure_inputs(references: References, listing: Listing, config: PrepareJob)
     step = _TASK_INPUTS if config.num_processes else len(references)
     for start in range(0, len(references), step):
         part = b"".join(references.slice(start, min(start + step, len(references))).chunks())
-        for result in tasks.run(measure_batch, context, part):
-            yield from result
-    for result in tasks.drain():
-        yield from result
+        for measurements in tasks.run(measure_batch, context, part):
+            yield from measurements
+    for measurements in tasks.drain():
+        yield from measurements
 
 
 def measure_batch(shared_context: bytes, chunks: bytes) -> list[int | DeadLetter]:

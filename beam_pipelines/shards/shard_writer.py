@@ -176,7 +176,7 @@ class _Part:
                 self._packed.append(np.array(self._rows, _KEPT))
                 self._rows.clear()
             if type(image) is DeadLetter:
-                self._refuse(image)
+                self._reject(image)
                 continue
             data, extras, image_format, why, pixels, height, width, num_channels, is_deep, is_odd = image
             num_bytes = len(data)
@@ -256,7 +256,7 @@ class _Part:
         sampled = self._context.is_sampled(self._references.rows["order"])
         return self._reader.read_all(list_again(self._references, self._spool), sampled.tolist())
 
-    def _refuse(self, dead_letter: DeadLetter) -> None:
+    def _reject(self, dead_letter: DeadLetter) -> None:
         self._dead_letters.append(dead_letter)
         # More dead letters than the whole run may have.
         if len(self._dead_letters) > max(self._context.max_dead_letters, _MANY):

@@ -98,13 +98,13 @@ def _find_collisions(references: References, named: list[tuple[bytes, bytes, byt
     for _, key, path, position in named:
         split = references.splits[references.rows["split"][position]]
         members[key].append(NamedInput((path or key).decode(), split))
-    results = {key: inputs for key, inputs in members.items() if len(inputs) > 1}
-    first = {key.decode(): results[key] for key in sorted(results)[:NUM_SHOWN]}
+    collisions = {key: inputs for key, inputs in members.items() if len(inputs) > 1}
+    first = {key.decode(): collisions[key] for key in sorted(collisions)[:NUM_SHOWN]}
     counts = {key: len(inputs) for key, inputs in first.items()}
-    return Collisions(len(results), counts, {key: _first_inputs(inputs) for key, inputs in first.items()})
+    return Collisions(len(collisions), counts, {key: _first_inputs(inputs) for key, inputs in first.items()})
 
 
-def refuse_collisions(collisions: Collisions, config: PrepareJob, listing: Listing) -> None:
+def reject_collisions(collisions: Collisions, config: PrepareJob, listing: Listing) -> None:
     """Checks that no two inputs have the same key.
 
     Raises:
@@ -173,9 +173,9 @@ def _describe(key: str, collisions: Collisions, shows_splits: bool) -> str:
     # Without escapes, names that differ only in Unicode normalization look the same.
     show = ascii if is_one_name else repr
     if inputs[0] == inputs[1]:
-        locations = f"{show(inputs[0].path)} is listed {collisions.counts[key]:,} times"
+        inputs_text = f"{show(inputs[0].path)} is listed {collisions.counts[key]:,} times"
     else:
-        locations = " and ".join(show(element.path) + (f" in split {element.split!r}" if element.split else "") for element in inputs)
-        locations += f", and {more:,} more" if more else ""
+        inputs_text = " and ".join(show(element.path) + (f" in split {element.split!r}" if element.split else "") for element in inputs)
+        inputs_text += f", and {more:,} more" if more else ""
     note = " (the same name in Unicode normal form)" if is_one_name else ""
-    return f"{key!r}: {locations}{note}"
+    return f"{key!r}: {inputs_text}{note}"

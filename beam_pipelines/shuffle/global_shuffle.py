@@ -24,7 +24,7 @@ from beam_pipelines.elements.shuffle_keys import buckets, merge_counts
 from beam_pipelines.errors import RunError
 from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.parallel.read_ahead import read_ahead
-from beam_pipelines.shuffle.collisions import Collisions, refuse_collisions, sort_by_shuffle_key
+from beam_pipelines.shuffle.collisions import Collisions, reject_collisions, sort_by_shuffle_key
 from beam_pipelines.shuffle.ranks import ShufflePlan, plan_shuffle
 from beam_pipelines.shuffle.sample import Measure, check_sample, smallest_of_run, take_sample
 from beam_pipelines.storage.files import is_remote
@@ -65,13 +65,13 @@ class GlobalShuffle(beam.PTransform):
             | "GroupByShard" >> beam.GroupByKey()
             | "WritePlan" >> beam.Map(join_shard, plan, config)
         )
-        results = AsIter(cut.collisions), AsIter(self.listed.dead_letters)
+        rejected = AsIter(cut.collisions), AsIter(self.listed.dead_letters)
         # Record the version of the process that starts the run. Workers may have another version.
         version = own_version()
         finished = (
             runs.pipeline
             | "AfterPlanning" >> beam.Impulse()
-            | "FinishPlan" >> beam.Map(finish, AsIter(planned), *results, plan, listing, config, version)
+            | "FinishPlan" >> beam.Map(finish, AsIter(planned), *rejected, plan, listing, config, version)
         )
         return planned | "AfterThePlan" >> beam.Map(lambda planned, unused: (str(planned.address), planned), AsSingleton(finished))
 
@@ -121,19 +121,19 @@ def cut_shards(element: tuple[int, Iterable[SpoolRange]], plan: ShufflePlan, con
     in_block = buckets(references.rows["order"])
     ordered, collisions = sort_by_shuffle_key(references, np.flatnonzero((in_block >= first) & (in_block < stop)), config.seed)
     addresses, ranges, behind = [], [], 0
-    for location, name in enumerate(ordered.splits):
-        result = int(np.count_nonzero(ordered.rows["split"] == location))
+    for split_number, name in enumerate(ordered.splits):
+        actual = int(np.count_nonzero(ordered.rows["split"] == split_number))
         split = plan.splits.get(name)
         begin, end = split.before[[first, stop]].tolist() if split else (0, 0)
-        if result != end - begin:
+        if actual != end - begin:
             raise RunError(
-                f"split {name}: {result} of {end - begin} references with ranks {begin} to {end} arrived. The runner "
+                f"split {name}: {actual} of {end - begin} references with ranks {begin} to {end} arrived. The runner "
                 "lost or repeated some. Run the same command again."
             )
         for shard_index, low, high in split.cut(begin, end) if split else ():
             addresses.append((name, shard_index))
             ranges.append((behind + low - begin, behind + high - begin))
-        behind += result
+        behind += actual
     if collisions.num:
         yield beam.pvalue.TaggedOutput("collisions", collisions)
     chunks = write_chunks(ordered, ranges, config.spool_directory)
@@ -158,12 +158,12 @@ def join_shard(
     """
     (split, shard_index), chunks = element
     chunks = sorted(chunks)
-    result, of_split = sum(num for _, num, _ in chunks), plan.splits[split]
+    actual, of_split = sum(num for _, num, _ in chunks), plan.splits[split]
     expected = of_split.first_rank(shard_index + 1) - of_split.first_rank(shard_index)
     address = ShardAddress(split, shard_index, of_split.num_shards)
-    if result != expected:
+    if actual != expected:
         raise RunError(
-            f"shard {address}: {result} of {expected} references arrived. The runner lost or repeated some. Run the "
+            f"shard {address}: {actual} of {expected} references arrived. The runner lost or repeated some. Run the "
             "same command again."
         )
     spool = SpoolReader(config.spool_directory)
@@ -190,7 +190,7 @@ def finish(
         UserError: Two inputs have the same key.
         RunError: The runner lost or repeated shards.
     """
-    refuse_collisions(Collisions.merge(collisions), config, listing)
+    reject_collisions(Collisions.merge(collisions), config, listing)
     splits = {split: SplitShards(entry.num_inputs, entry.num_shards) for split, entry in plan.splits.items()}
     num_planned, num_shards = sum(1 for _ in planned), sum(split.num_shards for split in splits.values())
     if num_planned != num_shards:

@@ -84,17 +84,17 @@ def check_sample(
             raise empty_split(split, sum(num_inputs.values()), config, listing.num_moved, listing.num_groups)
     num_inputs = {split: num_inputs[split] for split in listing.splits}
     references = sample.slice(0, sample_size(listing, config))
-    result = list(measure(references, listing, config))
+    measured = list(measure(references, listing, config))
     bad = DeadLetterCount()
-    bad.add([item for item in result if isinstance(item, DeadLetter)])
-    _refuse_bad(bad, len(result), listing, config)
-    sizes = [entry for entry in result if not isinstance(entry, DeadLetter)]
+    bad.add([item for item in measured if isinstance(item, DeadLetter)])
+    _check_bad_fraction(bad, len(measured), listing, config)
+    sizes = [entry for entry in measured if not isinstance(entry, DeadLetter)]
     known = (listing.num_bytes, listing.num_listed) if _has_sizes(listing, config) else (sum(sizes), max(len(sizes), 1))
     num_bytes = {split: count * known[0] // known[1] for split, count in num_inputs.items()}
     return choose_num_shards(config, num_inputs, num_bytes)
 
 
-def _refuse_bad(bad: DeadLetterCount, num: int, listing: Listing, config: PrepareJob) -> None:
+def _check_bad_fraction(bad: DeadLetterCount, num: int, listing: Listing, config: PrepareJob) -> None:
     limit = config.max_bad_fraction
     is_all = num == listing.num_listed
     # The sample contains all inputs. The end of the run reports their dead letters together with those of the listing.

@@ -54,9 +54,13 @@ class GroupCounts:
         self._sum_up()
         named = self._tables[0].filter(pc.field("split") != "")
         of_groups = named.group_by("group").aggregate([("split", "count")])
-        result = of_groups.filter(pc.field("split_count") > 1)["group"]
-        first = min(result.to_pylist(), default=b"")
-        return len(result), first, {split for group, split in zip(named["group"].to_pylist(), named["split"].to_pylist()) if group == first}
+        spanning_groups = of_groups.filter(pc.field("split_count") > 1)["group"]
+        first = min(spanning_groups.to_pylist(), default=b"")
+        return (
+            len(spanning_groups),
+            first,
+            {split for group, split in zip(named["group"].to_pylist(), named["split"].to_pylist()) if group == first},
+        )
 
     def __getstate__(self) -> bytes:
         """Serializes the counts as an Arrow stream, because pickling a sliced column would include its whole buffer."""

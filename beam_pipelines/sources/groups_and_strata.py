@@ -28,19 +28,19 @@ class GroupReader:
         self._config = config
         self._pattern = None if config.group_pattern is None else GroupPattern(config.group_pattern)
 
-    def read(self, images: Sequence[InputRecord], keys: Sequence[bytes], result: ListedPart) -> Sequence[bytes]:
+    def read(self, images: Sequence[InputRecord], keys: Sequence[bytes], facts: ListedPart) -> Sequence[bytes]:
         """Returns the group of each input, or b"" for inputs without a group. Returns () if no input has a group."""
         if self._pattern is None:
             groups = [image.group.encode() for image in images]
             if self._config.source.can.has_columns:
-                result.ungrouped.add(image.key for image in images if not image.group)
+                facts.ungrouped.add(image.key for image in images if not image.group)
         else:
             groups = self._pattern.find(keys)
-            result.unmatched.add(image.key for image, group in zip(images, groups) if not group)
+            facts.unmatched.add(image.key for image, group in zip(images, groups) if not group)
         if not any(groups):
             return ()
         if not self._config.resolves_splits:  # otherwise the stage that assigns splits counts groups
-            result.groups.add(groups, [image.split for image in images])
+            facts.groups.add(groups, [image.split for image in images])
         return groups
 
 
@@ -58,7 +58,7 @@ class StrataReader:
     def __init__(self, features: Sequence[Feature], config: PrepareConfig) -> None:
         names = config.stratify
         by_name = {feature.name: feature for feature in features}
-        fit = [name for name, feature in by_name.items() if _is_fit(feature)]
+        fit = [name for name, feature in by_name.items() if _can_stratify(feature)]
         for name in names:
             if name not in by_name:
                 advice = [f"choose one of {', '.join(fit)}" if fit[1:] else f"use --stratify {fit[0]}"] if fit else []
@@ -74,17 +74,17 @@ class StrataReader:
                 )
         self._columns = [(_reader(by_name[name]), by_name[name].kind == "text") for name in names]
 
-    def read(self, images: Sequence[InputRecord], result: ListedPart) -> list[str]:
+    def read(self, images: Sequence[InputRecord], facts: ListedPart) -> list[str]:
         """Returns the stratum of each input; an empty list if splits are not stratified."""
         columns = []
         for read, is_text in self._columns:
             columns.append(list(map(read, images)))
             if is_text and "" in columns[-1]:
-                result.without_stratum.add(image.path for image, value in zip(images, columns[-1]) if not value)
+                facts.without_stratum.add(image.path for image, value in zip(images, columns[-1]) if not value)
         return columns[0] if len(columns) == 1 else [join_stratum(values) for values in zip(*columns)]
 
 
-def _is_fit(feature: Feature) -> bool:
+def _can_stratify(feature: Feature) -> bool:
     return feature.kind in _KINDS and (not feature.shape or feature.kind == "class_label")
 
 

@@ -107,9 +107,9 @@ def _guess_annotations(path: str, folder: str) -> str | None:
     return _check_annotations(f"{path}/{folder}", names, ".json", "coco") if has_json else None
 
 
-def _check_annotations(folder: str, result: "_Names", end: str = ".xml", kind: str = "voc") -> str:
+def _check_annotations(folder: str, entry_names: "_Names", end: str = ".xml", kind: str = "voc") -> str:
     """Returns `kind` if the first annotation file of the folder has a supported format; otherwise raises UserError."""
-    return _check_format(f"{folder}/{next(name for name in result.files if name.lower().endswith(end))}", kind)
+    return _check_format(f"{folder}/{next(name for name in entry_names.files if name.lower().endswith(end))}", kind)
 
 
 def _guess_split_folders(path: str, folders: list[str]) -> str | None:
@@ -170,7 +170,7 @@ class _Names(NamedTuple):
 
 def _list_names(path: str, until_image: bool = False) -> _Names | None:
     """Returns the names in a folder. If `until_image` is true, returns None for a folder that contains an image."""
-    names = _sort_out(*files_at(path).top_level(path)) if is_remote(path) else _scan(path, until_image)
+    names = _visible_names(*files_at(path).top_level(path)) if is_remote(path) else _scan(path, until_image)
     return None if until_image and names.has_images else names
 
 
@@ -185,10 +185,10 @@ def _scan(path: str, until_image: bool) -> _Names:
             has_images = True
             if until_image:
                 break
-    return _sort_out(names[True], names[False], has_images)
+    return _visible_names(names[True], names[False], has_images)
 
 
-def _sort_out(folders: list[str], files: list[str], has_images: bool = False) -> _Names:
+def _visible_names(folders: list[str], files: list[str], has_images: bool = False) -> _Names:
     shown = [sorted(name for name in names if not is_ignored(name, is_folder=True)) for names in (folders, files)]
     others = [name for name in shown[1] if not name.lower().endswith(_IMAGE_ENDS)]
     return _Names(shown[0][:_MAX_NAMES], others[:_MAX_NAMES], has_images or len(others) < len(shown[1]))

@@ -79,11 +79,11 @@ def list_parts(unused: Any, config: PrepareJob) -> list[tuple[str, PartFacts]]:
 
 def join_listings(unused: bytes, parts: Iterable[ListedPart], config: PrepareJob) -> Listing:
     """Merges the facts about all parts into the listing of the run."""
-    result = ListedPart()
+    listed = ListedPart()
     for part in parts:
-        result.merge(part)
-    with noting_versions(result.versions):  # the schema must match the files that were listed
-        listing = make_listing(config, open_source(config), result)
+        listed.merge(part)
+    with noting_versions(listed.versions):  # the schema must match the files that were listed
+        listing = make_listing(config, open_source(config), listed)
     progress.count(config.progress_directory, listing_done=1)
     return listing
 

@@ -180,7 +180,7 @@ class ListedPart:
     def reject_unexpected_files(self, source: Source) -> None:
         """Raises UserError if there are unexpected files. Call this method after all parts are merged."""
         if self.unexpected_files:
-            self.unexpected_files.refuse(source.root)
+            self.unexpected_files.reject(source.root)
 
     def empty_groups(self) -> set[str]:
         """Returns the categories that are supercategories and that no image has as a class."""
@@ -208,7 +208,7 @@ def list_part(source: Source, part: str, facts: ListedPart) -> Iterator[list[Inp
         yield from refused
         images = [element for element in listed if not isinstance(element, DeadLetter)] if refused else listed
         if images:
-            _learn(facts, images, collect, others)
+            _collect_facts(facts, images, collect, others)
             facts.long_texts.update(
                 name for name in texts if name not in facts.long_texts and any(_is_long(image.values[name]) for image in images)
             )
@@ -227,7 +227,7 @@ def _is_long(text: str) -> bool:
     return len(text) > MAX_CATALOG_TEXT_BYTES or (not text.isascii() and len(text.encode()) > MAX_CATALOG_TEXT_BYTES)
 
 
-def _learn(facts: ListedPart, batch: list[InputRecord], collect: list[_Collector], others: tuple[str, ...]) -> None:
+def _collect_facts(facts: ListedPart, batch: list[InputRecord], collect: list[_Collector], others: tuple[str, ...]) -> None:
     columns = InputRecord(*zip(*batch))
     facts.num_images += len(batch)
     sizes = [image_bytes(image, others) for image in batch] if others else columns.num_bytes
@@ -278,8 +278,8 @@ def make_listing(config: PrepareJob, source: Source, facts: ListedPart) -> Listi
         _check_column(config, facts, reason)
     if not facts.num_images:
         refused = f" Dead letters:{facts.dead_letters.describe()}" if facts.dead_letters.num else ""
-        subject = "readable image" if config.source.has_images else "example"
-        raise UserError(f"--input={config.input}: contains no {subject}.{refused}")
+        expected = "readable image" if config.source.has_images else "example"
+        raise UserError(f"--input={config.input}: contains no {expected}.{refused}")
     _check_column(config, facts, BAD_LABEL)
     facts.boxes.check(config.source)
     _check_strata(config, facts)
@@ -554,8 +554,8 @@ def _image_tensor(config: PrepareJob, raws: set[RawImage], is_of_files: bool) ->
     kinds = sorted({(np.dtype(raw.dtype).name, raw.num_channels) for raw in raws})
     (dtype, num_channels), *others = kinds
     if others:
-        facts = ", ".join(f"{name} in {number} channels" for name, number in kinds[:3])
-        raise UserError(f"The images are arrays of {facts}. Convert them to one type and one number of channels.")
+        types = ", ".join(f"{name} in {number} channels" for name, number in kinds[:3])
+        raise UserError(f"The images are arrays of {types}. Convert them to one type and one number of channels.")
     if not config.images.is_kept or config.images.keep_depth:
         raise UserError(
             "--image_size, --image_format, --image_encoding and --keep_depth are only for image files, but these "

@@ -43,27 +43,27 @@ class ListedRuns:
         self._num_waiting = self._num_bytes = self._num_written = 0
         self._dead_letters: list[DeadLetter] = []
 
-    def add(self, item: References | DeadLetter | ListedPart) -> None:
+    def add(self, listed: References | DeadLetter | ListedPart) -> None:
         """Adds an item from `list_in_batches`."""
-        if isinstance(item, References):
-            self._waiting.append(item)
-            self._num_waiting += len(item)
-            self._num_bytes += item.num_bytes
+        if isinstance(listed, References):
+            self._waiting.append(listed)
+            self._num_waiting += len(listed)
+            self._num_bytes += listed.num_bytes
             self.write(self._share or min(1.0, max(_FIRST_SHARE, _GROWTH * self._num_written / RUN_REFERENCES)))
-        elif isinstance(item, DeadLetter):
-            self._dead_letters.append(item)
+        elif isinstance(listed, DeadLetter):
+            self._dead_letters.append(listed)
             if len(self._dead_letters) >= _RUN_DEAD_LETTERS:
                 self._write_dead_letters()
         else:
-            self.facts.merge(item)
+            self.facts.merge(listed)
 
     def merge(self, other: "ListedRuns") -> None:
         """Adds the runs and facts of another part."""
         self.runs += other.runs
         self.dead_letter_runs += other.dead_letter_runs
         self.counts.merge(other.counts)
-        for item in (other.facts, *other._waiting, *other._dead_letters):  # facts first, to fail early
-            self.add(item)
+        for listed in (other.facts, *other._waiting, *other._dead_letters):  # facts first, to fail early
+            self.add(listed)
 
     def write(self, share: float = _MIN_SHARE) -> None:
         """Writes the references in memory as a run if they fill at least the fraction `share` of a full run."""

@@ -56,13 +56,13 @@ class ReferenceMaker:
         self._groups = GroupReader(config)
         self._strata = StrataReader(features, config)
 
-    def make(self, images: Sequence[InputRecord], values: ValueWriter, result: ListedPart) -> References:
+    def make(self, images: Sequence[InputRecord], values: ValueWriter, facts: ListedPart) -> References:
         """Returns the references of some inputs.
 
         Args:
             images: The inputs that were listed.
             values: The writer for large values, which are stored separately.
-            result: The facts about the inputs, to which this method adds.
+            facts: The facts about the inputs, to which this method adds.
         """
         listed = list(zip(*images))
         keys, paths, labels, splits, num_bytes, _, offsets, raws, spools, others = listed
@@ -73,12 +73,12 @@ class ReferenceMaker:
             rows[name] = column[0] if len(set(column)) == 1 else column  # usually the same value for all
         layouts = tuple(dict.fromkeys(raw for raw in raws if raw is not None))
         if layouts:
-            indices = {None: 0, **{raw: location for location, raw in enumerate(layouts, 1)}}
+            indices = {None: 0, **{raw: number for number, raw in enumerate(layouts, 1)}}
             rows["raw"] = [indices[raw] for raw in raws]
         own_paths = () if paths == keys else [b"" if path == key else path.encode() for path, key in zip(paths, keys)]
-        groups = self._groups.read(images, encoded, result)
+        groups = self._groups.read(images, encoded, facts)
         rows["split"], names = self._splits(splits, [group or key for group, key in zip(groups, encoded)] if groups else encoded)
-        strata = self._strata.read(images, result)
+        strata = self._strata.read(images, facts)
         references = References(
             rows,
             names,
@@ -91,7 +91,7 @@ class ReferenceMaker:
             _encode_names(strata) if strata else no_texts(len(keys)),
             no_texts(len(keys)),
         )
-        result.reference_bytes += references.num_bytes
+        facts.reference_bytes += references.num_bytes
         return references
 
     def _splits(self, given: Sequence[str | None], groups: Sequence[bytes]) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -99,7 +99,7 @@ class ReferenceMaker:
         if given[0] is None and self._by_group:
             return self._by_group(groups), self._by_group.names
         names = tuple(dict.fromkeys(name or "" for name in given))
-        indices = {name: location for location, name in enumerate(names)}
+        indices = {name: number for number, name in enumerate(names)}
         return np.array([indices[name or ""] for name in given]), names
 
 
@@ -109,14 +109,14 @@ def _encode_names(names: Sequence[str]) -> BinaryColumn:
 
 def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[References | DeadLetter | ListedPart]:
     """Yields the references and dead letters of a part, and finally the facts about the part."""
-    result = ListedPart()
+    facts = ListedPart()
     maker = ReferenceMaker(config, source.features)
     with value_writer(config.spool_directory) as values:
         # The parts of class folders are not files.
         path = f"{source.root}/{'' if config.source.can.has_class_folders else part}"
-        for listed in _with_named_errors(list_part(source, part, result), path):
-            yield listed if isinstance(listed, DeadLetter) else maker.make(listed, values, result)
-    yield result
+        for listed in _with_named_errors(list_part(source, part, facts), path):
+            yield listed if isinstance(listed, DeadLetter) else maker.make(listed, values, facts)
+    yield facts
 
 
 def _with_named_errors(listed: Iterator[_Listed], path: str) -> Iterator[_Listed]:
@@ -172,13 +172,13 @@ def list_entire_part(context: PartContext, part: str, is_over: threading.Event |
     num_shares = _NUM_THREADS if is_over else min(max(config.num_processes, 1), _MAX_SHARES)
     listed = ListedRuns(config.spool_directory, 1 / num_shares)
     with noting_versions(listed.facts.versions):
-        for item in list_in_batches(context.source, part, config):
+        for batch in list_in_batches(context.source, part, config):
             if is_over and is_over.is_set():
                 break
-            if isinstance(item, References):
-                progress.count(config.progress_directory, stopwatch.lap(), listed=len(item))
-            elif isinstance(item, DeadLetter):
-                progress.count_in_beam({"dead_letters": 1, f"dead_letters_{item.reason}": 1})
-            listed.add(item)
+            if isinstance(batch, References):
+                progress.count(config.progress_directory, stopwatch.lap(), listed=len(batch))
+            elif isinstance(batch, DeadLetter):
+                progress.count_in_beam({"dead_letters": 1, f"dead_letters_{batch.reason}": 1})
+            listed.add(batch)
     listed.write()
     return listed

@@ -71,8 +71,8 @@ def memory_bytes(source: Source, part: str) -> int:
     Raises:
         UserError: The part does not exist.
     """
-    reserved = getattr(source, "memory_bytes", None)  # only sources whose memory grows define it
-    return reserved(part) if reserved else 0
+    estimate = getattr(source, "memory_bytes", None)  # only sources whose memory grows define it
+    return estimate(part) if estimate else 0
 
 
 def other_images(source: Source) -> tuple[str, ...]:

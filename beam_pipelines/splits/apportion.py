@@ -29,7 +29,7 @@ def apportion(nums: Sequence[int], needs: Sequence[Sequence[int]], scale: int) -
     sums = [0] * (len(needs[0]) if needs else 0)
     for row, (num, of_row) in enumerate(zip(nums, needs)):
         if min(of_row) < 0:
-            dealt.append(_deal(num, of_row))
+            dealt.append(_apportion_by_need(num, of_row))
             continue
         dealt.append([need // scale for need in of_row])
         rests = [need % scale for need in of_row]
@@ -43,7 +43,7 @@ def apportion(nums: Sequence[int], needs: Sequence[Sequence[int]], scale: int) -
     return dealt
 
 
-def _deal(num: int, needs: Sequence[int]) -> list[int]:
+def _apportion_by_need(num: int, needs: Sequence[int]) -> list[int]:
     """Divides `num` items in proportion to the positive values of `needs`, by the largest-remainder method."""
     lacks = [max(need, 0) for need in needs]
     total = sum(lacks) or 1
@@ -79,8 +79,8 @@ class _Circles:
             # Move the largest fraction of the cycle closer to the next whole number.
             rising = rests.index(max(rests)) % 2
             amount = min(self._scale - rest if location % 2 == rising else rest for location, rest in enumerate(rests))
-            for slot, (r, c) in enumerate(circle):
-                self._shift(r, c, amount if slot % 2 == rising else -amount)
+            for number, (r, c) in enumerate(circle):
+                self._shift(r, c, amount if number % 2 == rising else -amount)
         if not self._rows[row]:
             del self._rows[row]
 

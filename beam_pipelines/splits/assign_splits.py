@@ -18,7 +18,7 @@ from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.splits.earlier_splits import load_earlier_splits
 from beam_pipelines.splits.run_facts import MarkedRun, SplitFacts, mark_run, merge_facts, read_marked
-from beam_pipelines.splits.split_bounds import Candidates, ResolvedBounds, find_bound_candidates, place, resolve_bounds
+from beam_pipelines.splits.split_bounds import Candidates, ResolvedBounds, find_bound_candidates, assign_split, resolve_bounds
 from beam_pipelines.splits.split_plan import SplitPlan, check_names, plan_splits, resolved_listing
 
 
@@ -107,7 +107,7 @@ def resolve_all_bounds(unused: bytes, parts: Iterable[Candidates], plan: SplitPl
 def assign(run: MarkedRun, plan: SplitPlan, bounds: ResolvedBounds, config: PrepareJob) -> Iterator[Any]:
     """Yields a run with the final splits, and the tagged counts of its keys."""
     stopwatch = Stopwatch("split")
-    references = place(read_marked(run, config), plan, bounds)
+    references = assign_split(read_marked(run, config), plan, bounds)
     counts = KeyCounts()
     counts.add_references([references])
     yield write_run([references], config.spool_directory)

@@ -87,18 +87,18 @@ def find_earlier_splits(path: str | None, keys: BinaryColumn) -> list[str]:
     Raises:
         UserError: See `read_earlier_splits`.
     """
-    result = [""] * len(keys)
-    for of_keys, splits in () if path is None or not result else read_earlier_splits(path):
+    found_splits = [""] * len(keys)
+    for of_keys, splits in () if path is None or not found_splits else read_earlier_splits(path):
         indices = pc.index_in(of_keys, value_set=keys.to_arrow())
-        for location, split in zip(indices.drop_null().to_pylist(), splits.filter(indices.is_valid()).to_pylist()):
-            result[location] = split
-    return result
+        for index, split in zip(indices.drop_null().to_pylist(), splits.filter(indices.is_valid()).to_pylist()):
+            found_splits[index] = split
+    return found_splits
 
 
 def digest_keys(keys: pa.Array) -> pa.Array:
     """Returns the BLAKE2b-128 digest of each key, fixed_size_binary(16). Collisions are negligible."""
-    result = digests(hashlib.blake2b(digest_size=_DIGEST_BYTES, person=b"recordmill split"), keys.to_pylist())
-    return pa.Array.from_buffers(pa.binary(_DIGEST_BYTES), len(keys), [None, pa.py_buffer(result)])
+    all_digests = digests(hashlib.blake2b(digest_size=_DIGEST_BYTES, person=b"recordmill split"), keys.to_pylist())
+    return pa.Array.from_buffers(pa.binary(_DIGEST_BYTES), len(keys), [None, pa.py_buffer(all_digests)])
 
 
 def _read_dataset(path: str, with_keys: bool) -> Iterator[tuple[pa.Array, pa.Array]]:

@@ -190,9 +190,9 @@ def resolve_near_duplicates_found(
     count_in_beam(stopwatch.lap())
 
 
-def _check_dead_letters(result: DeadLetterCount, listing: Listing, config: PrepareJob) -> None:
-    num = listing.dead_letters.num + result.num
-    described = result.describe(listing.image_root(config.source))
+def _check_dead_letters(rejected: DeadLetterCount, listing: Listing, config: PrepareJob) -> None:
+    num = listing.dead_letters.num + rejected.num
+    described = rejected.describe(listing.image_root(config.source))
     if num == listing.num_inputs:
         raise UserError(f"no input {listing.makes_example}. The dead letters include:{described}")
     if num > config.max_bad_fraction * listing.num_inputs:
@@ -215,7 +215,11 @@ def _changes_of(resolved: ResolvedNearDuplicates, members: np.ndarray, start: in
     mine = mine[np.argsort(members[mine])]
     dropped = mine[resolved.is_dropped[mine]]
     grouped = mine if resolved.groups else mine[:0]
-    return Changes(members[dropped] - start, members[grouped] - start, BinaryColumn.of([resolved.groups[location] for location in grouped.tolist()]))
+    return Changes(
+        members[dropped] - start,
+        members[grouped] - start,
+        BinaryColumn.of([resolved.groups[index] for index in grouped.tolist()]),
+    )
 
 
 def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, bytes], config: PrepareJob) -> Iterator[Any]:
@@ -234,9 +238,9 @@ def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, byt
     yield TaggedOutput("counts", counts.pack())
 
 
-def take_near_duplicates(listing: Listing, result: tuple[NearDuplicates, DeadLetterCount]) -> Listing:
+def take_near_duplicates(listing: Listing, found: tuple[NearDuplicates, DeadLetterCount]) -> Listing:
     """Returns the listing with the near-duplicates and the dead letters of the hashing stage."""
-    near_duplicates, refused = result
+    near_duplicates, refused = found
     dead_letters = DeadLetterCount()
     dead_letters.merge(listing.dead_letters)
     dead_letters.merge(refused)

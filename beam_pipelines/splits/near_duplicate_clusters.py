@@ -96,12 +96,12 @@ def _suspects(labels: np.ndarray, edges: np.ndarray, sizes: np.ndarray, bound: i
     connected = np.flatnonzero(np.bincount(edges.ravel(), minlength=1))
     connected = connected[np.argsort(labels[connected], kind="stable")]
     edges = edges[np.argsort(labels[edges[:, 0]], kind="stable")]
-    result, starts, counts = np.unique(labels[connected], return_index=True, return_counts=True)
-    edge_starts = np.searchsorted(labels[edges[:, 0]], np.append(result, len(labels)))
+    cluster_labels, starts, counts = np.unique(labels[connected], return_index=True, return_counts=True)
+    edge_starts = np.searchsorted(labels[edges[:, 0]], np.append(cluster_labels, len(labels)))
     num_images = np.add.reduceat(sizes[connected], starts) if len(starts) else starts
     for index in np.flatnonzero((counts > 2) | (num_images > bound)).tolist():
         members = connected[starts[index] : starts[index] + counts[index]]
-        yield int(result[index]), members, edges[edge_starts[index] : edge_starts[index + 1]]
+        yield int(cluster_labels[index]), members, edges[edge_starts[index] : edge_starts[index + 1]]
 
 
 def _is_wide(visual_hashes: VisualHashes, members: np.ndarray, limit: int) -> bool:

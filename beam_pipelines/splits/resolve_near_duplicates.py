@@ -65,8 +65,8 @@ def apply_changes(references: References, changes: Changes, renames: Mapping[byt
         references = dataclasses.replace(references, groups=BinaryColumn(lengths, changes.groups.blob))
     elif len(changes.grouped) or renames:
         groups = [renames.get(group, group) for group in references.groups]
-        for location, group in zip(changes.grouped.tolist(), changes.groups):
-            groups[location] = group
+        for index, group in zip(changes.grouped.tolist(), changes.groups):
+            groups[index] = group
         references = dataclasses.replace(references, groups=BinaryColumn.of(groups))
     if len(changes.dropped):
         references = references.take(np.setdiff1d(np.arange(len(references)), changes.dropped))
@@ -153,15 +153,15 @@ class ResolvedNearDuplicates:
                 )
         splits, indices = self._splits()
         spanning = []
-        result = np.unique(self._numbers * len(splits) + indices)
-        for number, theirs in itertools.groupby(result.tolist(), lambda item: item // len(splits)):
+        number_and_split = np.unique(self._numbers * len(splits) + indices)
+        for number, theirs in itertools.groupby(number_and_split.tolist(), lambda item: item // len(splits)):
             theirs = [splits[their % len(splits)] for their in theirs]
-            resolved = {split.name for split in theirs if split.is_resolved}
+            fixed_splits = {split.name for split in theirs if split.is_resolved}
             is_divided = any(split.name and not split.is_resolved for split in theirs)
-            if len(resolved) > 1 or (is_divided and not resolved <= set(config.shares)):
+            if len(fixed_splits) > 1 or (is_divided and not fixed_splits <= set(config.shares)):
                 spanning.append(number)
         if spanning and config.move_to is None:
-            raise UserError(self._describe_spanning(spanning, [splits[location] for location in indices[self._numbers == spanning[0]].tolist()]))
+            raise UserError(self._describe_spanning(spanning, [splits[index] for index in indices[self._numbers == spanning[0]].tolist()]))
         return frozenset(names[number] for number in spanning)
 
     def _splits(self) -> tuple[list[_Split], np.ndarray]:
@@ -180,9 +180,9 @@ class ResolvedNearDuplicates:
         `splits` contains the splits of the images in the first cluster.
         """
         of_splits: dict[str, str] = {}
-        for split, location in zip(splits, np.flatnonzero(self._numbers == spanning[0]).tolist()):
+        for split, index in zip(splits, np.flatnonzero(self._numbers == spanning[0]).tolist()):
             if split.name:
-                of_splits.setdefault(split.name, printable(self._keys[location].decode()))
+                of_splits.setdefault(split.name, printable(self._keys[index].decode()))
         shown = " and ".join(f"{key!r} in {split}" for split, key in list(of_splits.items())[:2])
         are_earlier = all(split.is_earlier for split in splits if split.name)
         origin = f" of --splits_from={printable(self._config.splits_from)}" if are_earlier else ""

@@ -146,14 +146,14 @@ def codes_of(texts: BinaryColumn) -> tuple[list[bytes], np.ndarray]:
 def _resolve(references: References, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]], moved: frozenset[bytes]) -> _Resolved:
     """Assigns the splits given by the source or by earlier splits. `--move_to` overrides both."""
     names = [name for name in references.splits if name and name not in config.source.divide]
-    locations = [names.index(name) if name in names else OPEN for name in references.splits]
-    resolved = np.array(locations, np.uint16)[references.rows["split"]]
+    numbers = [names.index(name) if name in names else OPEN for name in references.splits]
+    resolved = np.array(numbers, np.uint16)[references.rows["split"]]
     is_kept, in_two_splits = np.zeros(len(references), bool), FirstKeys()
     keys = digest_keys(references.keys.to_arrow()) if earlier else None
     for of_keys, splits in earlier:
-        result = pc.index_in(of_keys, value_set=keys)
-        has_one = result.is_valid().to_numpy(zero_copy_only=False)
-        positions = result.drop_null().to_numpy()
+        matches = pc.index_in(of_keys, value_set=keys)
+        has_one = matches.is_valid().to_numpy(zero_copy_only=False)
+        positions = matches.drop_null().to_numpy()
         names += [name for name in splits.dictionary.to_pylist() if name not in names]
         theirs = np.array([names.index(name) for name in splits.dictionary.to_pylist()] or [0], np.uint16)[
             splits.indices.to_numpy()[has_one]
@@ -167,13 +167,13 @@ def _resolve(references: References, config: PrepareJob, earlier: Sequence[tuple
     num_moved = 0
     if moved:
         names += [config.move_to] * (config.move_to not in names)
-        location = names.index(config.move_to)
+        move_to_number = names.index(config.move_to)
         is_moved = np.array([group in moved for group in references.groups], bool)
         is_divided = np.array([name not in ("", config.move_to) for name in references.splits], bool)[references.rows["split"]]
-        from_elsewhere = is_moved & np.where(resolved == OPEN, is_divided, resolved != location)
+        from_elsewhere = is_moved & np.where(resolved == OPEN, is_divided, resolved != move_to_number)
         is_kept &= ~from_elsewhere
         num_moved = int(np.count_nonzero(from_elsewhere))
-        resolved[is_moved] = location if config.move_to in config.shares or config.move_to not in config.source.divide else OPEN
+        resolved[is_moved] = move_to_number if config.move_to in config.shares or config.move_to not in config.source.divide else OPEN
     marked = Marked(references, _hash_groups(references), resolved, tuple(names))
     return _Resolved(marked, int(np.count_nonzero(is_kept)), num_moved, in_two_splits)
 
@@ -189,8 +189,8 @@ def _hash_groups(references: References) -> np.ndarray:
     return hashes
 
 
-def _count(result: _Resolved) -> SplitFacts:
-    marked, references = result.marked, result.marked.references
+def _count(of_run: _Resolved) -> SplitFacts:
+    marked, references = of_run.marked, of_run.marked.references
     strata, stratum = codes_of(references.strata)
     bits = max(_MIN_BITS, min(_MAX_BITS, _CELL_BITS - len(strata).bit_length()))
     single, resolved, grouped = marked.is_single, marked.resolved != OPEN, np.flatnonzero(references.groups.lengths)
@@ -205,9 +205,9 @@ def _count(result: _Resolved) -> SplitFacts:
         count_rows([stratum[resolved], said[resolved]]).astype(np.uint32),
         count_rows([groups.indices.to_numpy(), stratum[grouped], said[grouped], resolved[grouped]]).astype(np.uint32),
         bits,
-        result.num_kept,
-        result.num_moved,
-        result.in_two_splits,
+        of_run.num_kept,
+        of_run.num_moved,
+        of_run.in_two_splits,
     )
 
 
@@ -231,12 +231,12 @@ def count_rows(columns: Sequence[np.ndarray], nums: np.ndarray | None = None) ->
     sizes = [int(column.max()) + 1 for column in columns]
     rows = np.ravel_multi_index(columns, sizes)
     if nums is None:
-        result, counts = np.unique(rows, return_counts=True)
+        unique_rows, counts = np.unique(rows, return_counts=True)
     else:
         order = np.argsort(rows, kind="stable")
-        result, starts = np.unique(rows[order], return_index=True)
+        unique_rows, starts = np.unique(rows[order], return_index=True)
         counts = np.add.reduceat(nums[order], starts)
-    return np.stack([*np.unravel_index(result, sizes), counts], axis=1).astype(np.int64)
+    return np.stack([*np.unravel_index(unique_rows, sizes), counts], axis=1).astype(np.int64)
 
 
 def merge_facts(parts: Iterable[SplitFacts]) -> SplitFacts:
@@ -278,7 +278,7 @@ def _sum_up(table: np.ndarray) -> np.ndarray:
 def _merge_names(parts: Sequence[Sequence[Any]]) -> tuple[list[Any], list[np.ndarray]]:
     """Returns the sorted union of several lists of names, and the indices of the names of each list in the union."""
     names = sorted({name for part in parts for name in part})
-    indices = {name: location for location, name in enumerate(names)}
+    indices = {name: number for number, name in enumerate(names)}
     return names, [np.array([indices[name] for name in part], np.int64) for part in parts]
 
 

@@ -46,8 +46,8 @@ class ResolvedBounds:
 def find_bound_candidates(marked: Marked, plan: SplitPlan) -> Candidates:
     """Returns the inputs that may be the first input of a split."""
     cells = np.where(marked.is_single, _strata(marked, plan) << plan.bits | bucket_of(marked.hashes, plan.bits), -1)
-    result = np.flatnonzero(np.isin(cells, [bound.stratum << plan.bits | bound.bucket for bound in plan.bounds]))
-    return Candidates(cells[result], marked.hashes[result], marked.references.keys.take(result))
+    found = np.flatnonzero(np.isin(cells, [bound.stratum << plan.bits | bound.bucket for bound in plan.bounds]))
+    return Candidates(cells[found], marked.hashes[found], marked.references.keys.take(found))
 
 
 def resolve_bounds(parts: Iterable[Candidates], plan: SplitPlan) -> ResolvedBounds:
@@ -68,19 +68,19 @@ def resolve_bounds(parts: Iterable[Candidates], plan: SplitPlan) -> ResolvedBoun
     cells, all_hashes = cells[order], all_hashes[order]
     for bound in plan.bounds:
         first, stop = np.searchsorted(cells, [cell := bound.stratum << plan.bits | bound.bucket, cell + 1]).tolist()
-        location = first + bound.position
-        if location >= stop:
+        index = first + bound.position
+        if index >= stop:
             raise RunError(
                 f"only {stop - first} inputs of a bucket arrived instead of more than {bound.position}. The runner "
                 "lost some. "
                 "Run the same command again."
             )
-        hashes[bound.split - 1, bound.stratum] = all_hashes[location]
-        keys[bound.split - 1][bound.stratum] = texts[int(order[location])].as_py()
+        hashes[bound.split - 1, bound.stratum] = all_hashes[index]
+        keys[bound.split - 1][bound.stratum] = texts[int(order[index])].as_py()
     return ResolvedBounds(hashes, keys)
 
 
-def place(marked: Marked, plan: SplitPlan, bounds: ResolvedBounds) -> References:
+def assign_split(marked: Marked, plan: SplitPlan, bounds: ResolvedBounds) -> References:
     """Returns the references with their final splits."""
     references = marked.references
     strata = _strata(marked, plan)
@@ -92,9 +92,9 @@ def place(marked: Marked, plan: SplitPlan, bounds: ResolvedBounds) -> References
         is_behind[tied] = [key >= keys[stratum] for key, stratum in zip(references.keys.take(tied), strata[tied].tolist())]
         splits += is_behind
     if references.groups.blob:
-        result = pc.index_in(references.groups.to_arrow(), value_set=plan.groups)
-        has_one = result.is_valid().to_numpy(zero_copy_only=False)
-        splits[has_one] = plan.group_splits[result.drop_null().to_numpy()]
+        matches = pc.index_in(references.groups.to_arrow(), value_set=plan.groups)
+        has_one = matches.is_valid().to_numpy(zero_copy_only=False)
+        splits[has_one] = plan.group_splits[matches.drop_null().to_numpy()]
     is_resolved = marked.resolved != OPEN
     # The plan does not contain a split whose inputs were all moved to another split.
     indices = np.array([plan.names.index(name) if name in plan.names else 0 for name in marked.splits] or [0], np.uint16)

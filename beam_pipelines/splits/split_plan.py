@@ -131,8 +131,8 @@ class _Planner:
     def __init__(self, facts: SplitFacts, config: PrepareJob) -> None:
         self._facts, self._config = facts, config
         self._shares = config.shares
-        resolved = sorted(facts.splits[index] for index in np.unique(facts.resolved[:, 1]).tolist())
-        self.names = (*self._shares, *(name for name in resolved if name not in self._shares))
+        resolved_names = sorted(facts.splits[index] for index in np.unique(facts.resolved[:, 1]).tolist())
+        self.names = (*self._shares, *(name for name in resolved_names if name not in self._shares))
         if len(self.names) > MAX_SPLITS:
             raise UserError(f"there would be {len(self.names):,} splits. At most {MAX_SPLITS} are allowed.")
         self.followers = self._find_followers()
@@ -191,15 +191,15 @@ class _Planner:
         facts, names = self._facts, self.names
         followers: dict[int, int] = {}
         spanning: dict[int, set[str]] = {}
-        for group, location in np.unique(facts.grouped[facts.grouped[:, 3] == 1][:, [0, 2]], axis=0).tolist():
-            split = names.index(facts.splits[location])
+        for group, split_number in np.unique(facts.grouped[facts.grouped[:, 3] == 1][:, [0, 2]], axis=0).tolist():
+            split = names.index(facts.splits[split_number])
             if followers.setdefault(group, split) != split:
                 spanning.setdefault(group, {names[followers[group]]}).add(names[split])
         divided = facts.grouped[(facts.grouped[:, 3] == 0) & np.isin(facts.grouped[:, 0], [*followers])]
-        for group, location in np.unique(divided[:, [0, 2]], axis=0).tolist():
+        for group, split_number in np.unique(divided[:, [0, 2]], axis=0).tolist():
             # Divided inputs can only go to splits with shares.
-            if facts.splits[location] and followers[group] >= len(self._shares):
-                spanning.setdefault(group, {names[followers[group]]}).add(facts.splits[location])
+            if facts.splits[split_number] and followers[group] >= len(self._shares):
+                spanning.setdefault(group, {names[followers[group]]}).add(facts.splits[split_number])
         if spanning:
             first = min(spanning)
             raise spanning_groups(self._config, len(spanning), facts.groups[first].as_py().decode(), spanning[first])
@@ -208,8 +208,8 @@ class _Planner:
     def _placed(self) -> Iterator[tuple[int, int, int]]:
         """Yields (stratum, split, number of inputs) for inputs with an assigned split and inputs in the same groups."""
         facts = self._facts
-        for stratum, location, num in facts.resolved.tolist():
-            yield stratum, self.names.index(facts.splits[location]), num
+        for stratum, split_number, num in facts.resolved.tolist():
+            yield stratum, self.names.index(facts.splits[split_number]), num
         for group, stratum, _, is_resolved, num in facts.grouped[np.isin(facts.grouped[:, 0], [*self.followers])].tolist():
             if not is_resolved:
                 yield stratum, self.followers[group], num
@@ -232,9 +232,9 @@ class _Planner:
             rows = singles[firsts[stratum] : firsts[stratum + 1]]
             behind = np.cumsum(rows[:, 2])
             ranks = np.cumsum(of_stratum)[:-1]
-            for split, (rank, location) in enumerate(zip(ranks.tolist(), np.searchsorted(behind, ranks, side="right").tolist()), 1):
-                if location < len(rows):
-                    yield Bound(stratum, split, int(rows[location, 1]), rank - int(behind[location] - rows[location, 2]))
+            for split, (rank, row) in enumerate(zip(ranks.tolist(), np.searchsorted(behind, ranks, side="right").tolist()), 1):
+                if row < len(rows):
+                    yield Bound(stratum, split, int(rows[row, 1]), rank - int(behind[row] - rows[row, 2]))
 
     def _describe(self, totals: np.ndarray, parts: Sequence[int], needs: Needs) -> Division:
         """Returns a summary of the resulting splits.

@@ -83,20 +83,20 @@ class _DirectFile(io.RawIOBase):
             return 0
         if number != self._number:
             if number != self._number + 1:
-                self._let_go()
+                self._drop_block()
                 self._number = number - 1
                 self._read_ahead()
             following, self._number = self._following.popleft(), number
             try:
                 self._block = following.result()
             except OSError:  # drops the blocks read ahead too
-                self._let_go()
+                self._drop_block()
                 raise
             self._read_ahead()
-        value = self._block[start : start + len(buffer)]
-        buffer[: len(value)] = value
-        self._position += len(value)
-        return len(value)
+        data = self._block[start : start + len(buffer)]
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
 
     def close(self) -> None:
         if self.closed:
@@ -112,7 +112,7 @@ class _DirectFile(io.RawIOBase):
         for number in range(self._number + 1 + len(self._following), last + 1):
             self._following.append(self._reader.submit(self._read_block, number))
 
-    def _let_go(self) -> None:
+    def _drop_block(self) -> None:
         """Drops the current block and cancels the reads of the next blocks."""
         self._number = -2
         while self._following:

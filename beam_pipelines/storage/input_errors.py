@@ -41,7 +41,7 @@ def describe_fact(error: OSError, path: str) -> str:
     """
     if is_fact(error, path):
         return error.strerror or str(error)
-    raise _trouble(error, path) from error
+    raise _as_storage_error(error, path) from error
 
 
 def listing_error(error: Exception, path: str, message: str) -> UserError | StorageError:
@@ -55,10 +55,10 @@ def listing_error(error: Exception, path: str, message: str) -> UserError | Stor
     is_trouble = isinstance(error, OSError) and error.errno is not None and not is_fact(error, path)
     if isinstance(error, OSError) and isinstance(error.filename, str):
         path = error.filename
-    return _trouble(error, path) if is_trouble else UserError(message)
+    return _as_storage_error(error, path) if is_trouble else UserError(message)
 
 
-def _trouble(error: OSError, path: str) -> StorageError:
+def _as_storage_error(error: OSError, path: str) -> StorageError:
     if isinstance(error, SilentStoreError):  # a new object, because `error` becomes its cause
         return SilentStoreError(str(error), error.path)
     reason = " ".join(str(error.strerror or error).split())
@@ -71,8 +71,8 @@ def size_on_disk(path: str) -> int | None:
     Raises:
         StorageError: A temporary error occurred.
     """
-    result = _stat(path)
-    return result.st_size if result and stat.S_ISREG(result.st_mode) else None
+    status = _stat(path)
+    return status.st_size if status and stat.S_ISREG(status.st_mode) else None
 
 
 def kind_of(path: str) -> str | None:
@@ -81,10 +81,10 @@ def kind_of(path: str) -> str | None:
     Raises:
         StorageError: A temporary error occurred.
     """
-    result = _stat(path)
-    if result is None:
+    status = _stat(path)
+    if status is None:
         return None
-    return "file" if stat.S_ISREG(result.st_mode) else "folder" if stat.S_ISDIR(result.st_mode) else "other"
+    return "file" if stat.S_ISREG(status.st_mode) else "folder" if stat.S_ISDIR(status.st_mode) else "other"
 
 
 def _stat(path: str) -> os.stat_result | None:

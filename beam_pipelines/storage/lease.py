@@ -130,8 +130,8 @@ def make_lease(run_id: str, holder: str, engine: str = "", job: str = "", comman
     """Creates a lease with this process as its holder."""
     now = time.time()
     process = {"host": platform.node(), "process_id": os.getpid(), "process": describe_process(os.getpid())}
-    location = {"boot": boot_id(), "namespace": _namespace()}
-    return Lease(run_id, holder, started=now, renewed=now, engine=engine, job=job, command=command, **process, **location)
+    machine = {"boot": boot_id(), "namespace": _namespace()}
+    return Lease(run_id, holder, started=now, renewed=now, engine=engine, job=job, command=command, **process, **machine)
 
 
 def read_lease(directory: str) -> Lease | None:
@@ -177,7 +177,7 @@ def check_lease(directory: str, holder: str) -> None:
         )
 
 
-def check_elsewhere(directory: str, prefix: str) -> None:
+def check_elsewhere(directory: str, message_start: str) -> None:
     """Checks that no command on another machine uses a directory on a shared disk.
 
     This machine's lock on the directory is not sufficient, because other machines may not see the lock.
@@ -187,7 +187,7 @@ def check_elsewhere(directory: str, prefix: str) -> None:
     """
     lease = read_lease(directory)
     if lease is not None and lease.is_elsewhere:
-        raise _busy(lease, prefix)
+        raise _busy(lease, message_start)
 
 
 def write_lease(directory: str, lease: Lease) -> None:
@@ -226,8 +226,8 @@ def _keep_on_disk(directory: str, lease: Lease, end: threading.Event) -> None:
 def _renew_on_disk(directory: str, lease: Lease, renewed: float) -> bool:
     """Renews a lease and returns False if another command holds it. Ignores disk errors, which must not end the run."""
     with contextlib.suppress(OSError, StorageError):
-        result = read_lease(directory)
-        if result is None or result.holder != lease.holder:
+        current = read_lease(directory)
+        if current is None or current.holder != lease.holder:
             return False
         write_lease(directory, dataclasses.replace(lease, renewed=renewed))
     return True
@@ -261,7 +261,7 @@ class StoreLease:
             return False
         return lease is not None and lease.holder == self._lease.holder
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Releases the lease, unless it was detached or removed, or another command holds it."""
         self._end.set()
         if not self._lease.is_detached:
@@ -289,42 +289,42 @@ class StoreLease:
 
 @contextlib.contextmanager
 def store_lease(
-    directory: str, lease: Lease, prefix: str, is_at_work: Callable[[Lease], bool], lost: Callable[[], None]
+    directory: str, lease: Lease, message_start: str, is_at_work: Callable[[Lease], bool], lost: Callable[[], None]
 ) -> Iterator[StoreLease]:
     """Context manager that acquires and holds the lease of a directory in an object store.
 
     Args:
         directory: The URL of the directory, `gs://…` or `s3://…`.
         lease: The lease to write.
-        prefix: The option or name of the directory's purpose, for messages.
+        message_start: The option or name of the directory's purpose, for messages.
         is_at_work: A function that returns whether the job of a detached lease is still active.
         lost: A function that is called in another thread if another command takes over the lease.
 
     Raises:
         BusyError: Another command holds the lease.
     """
-    cached = StoreLease(directory, lease, _take(directory, lease, prefix, is_at_work), lost)
+    acquired = StoreLease(directory, lease, _acquire(directory, lease, message_start, is_at_work), lost)
     try:
-        yield cached
+        yield acquired
     finally:
-        cached.give_back()
+        acquired.release()
 
 
-def _take(directory: str, lease: Lease, prefix: str, is_at_work: Callable[[Lease], bool]) -> str:
+def _acquire(directory: str, lease: Lease, message_start: str, is_at_work: Callable[[Lease], bool]) -> str:
     path, store = f"{directory}/{LEASE}", files_at(directory)
     while True:
         try:
             data, version = store.read_versioned(path)
-            result = _decode(data)
+            current = _decode(data)
         except FileNotFoundError:
-            result, version = None, None
-        if result and (is_at_work(result) if result.is_detached else result.is_live):
-            raise _busy(result, prefix)
+            current, version = None, None
+        if current and (is_at_work(current) if current.is_detached else current.is_live):
+            raise _busy(current, message_start)
         if taken := store.write_if(path, _encode(lease), version):
             return taken
 
 
-def wait_for_lease(directory: str, prefix: str) -> None:
+def wait_for_lease(directory: str, message_start: str) -> None:
     """Waits until the lease of a directory in an object store has expired, if its command may have been killed.
 
     Raises:
@@ -333,15 +333,15 @@ def wait_for_lease(directory: str, prefix: str) -> None:
     first = lease = read_lease(directory)
     while lease and lease.is_live and not lease.is_detached:
         if lease != first:
-            raise _busy(lease, prefix)
+            raise _busy(lease, message_start)
         if lease is first:
-            print_message(f"{prefix}: waiting for {_busy_text(lease)}")
+            print_message(f"{message_start}: waiting for {_busy_text(lease)}")
         time.sleep(_LOOK_SECONDS)
         lease = read_lease(directory)
 
 
-def _busy(lease: Lease, prefix: str) -> BusyError:
-    return BusyError(f"{prefix}: another run is writing to it: {_busy_text(lease)}")
+def _busy(lease: Lease, message_start: str) -> BusyError:
+    return BusyError(f"{message_start}: another run is writing to it: {_busy_text(lease)}")
 
 
 def _busy_text(lease: Lease) -> str:

@@ -32,8 +32,8 @@ class LocalFiles:
     def read_range(self, path: str, offset: int, num_bytes: int, version: str | None = None) -> bytes:
         descriptor, status = open_regular(path)
         try:
-            if version is not None and version != (result := version_of(status)):
-                raise changed_error(path, version, result)
+            if version is not None and version != (actual := version_of(status)):
+                raise changed_error(path, version, actual)
             return read_at(descriptor, num_bytes, offset)
         finally:
             os.close(descriptor)

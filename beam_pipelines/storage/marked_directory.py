@@ -36,12 +36,12 @@ def is_ours(directory: str) -> bool:
     return text == MARKER_TEXT or (names == [MARKER] and MARKER_TEXT.startswith(text))  # an incomplete marker
 
 
-def check_is_ours(directory: str, prefix: str) -> None:
+def check_is_ours(directory: str, message_start: str) -> None:
     """Checks that a directory may be emptied or does not exist.
 
     Args:
         directory: The path of the directory.
-        prefix: The option or name of the directory's purpose, with which the error message begins.
+        message_start: The option or name of the directory's purpose, with which the error message begins.
 
     Raises:
         UserError: The directory may contain files that are not from a run.
@@ -51,8 +51,8 @@ def check_is_ours(directory: str, prefix: str) -> None:
         if not os.path.isdir(directory) or is_ours(directory):
             return
     except OSError as error:
-        raise UserError(f"{prefix}: {shown}: {error.strerror}") from None
-    raise UserError(f"{prefix}: {shown}, which the run needs for its files, has files from elsewhere. Move or remove them.")
+        raise UserError(f"{message_start}: {shown}: {error.strerror}") from None
+    raise UserError(f"{message_start}: {shown}, which the run needs for its files, has files from elsewhere. Move or remove them.")
 
 
 def make_marked(directory: str) -> None:
@@ -65,7 +65,7 @@ def make_marked(directory: str) -> None:
 @contextlib.contextmanager
 def own_directory(
     directory: str,
-    prefix: str,
+    message_start: str,
     busy: str,
     rescue: Callable[[], None] = lambda: None,
     goes_on: bool = False,
@@ -79,7 +79,7 @@ def own_directory(
 
     Args:
         directory: The path of the directory.
-        prefix: The option or name of the directory's purpose, for messages.
+        message_start: The option or name of the directory's purpose, for messages.
         busy: The error message if another run uses the directory.
         rescue: A function that is called with the lock, before the directory is emptied. It moves files that must not
             be lost out of the directory. If it raises `UserError`, the directory stays unchanged.
@@ -98,19 +98,19 @@ def own_directory(
         os.makedirs(directory, exist_ok=True)
         descriptor = os.open(directory, os.O_RDONLY)
     except OSError as error:
-        raise UserError(f"{prefix}: {printable(directory)}: {error.strerror}") from None
+        raise UserError(f"{message_start}: {printable(directory)}: {error.strerror}") from None
     try:
         if not _lock(descriptor) or not is_same(descriptor, directory):  # another run uses, renames or removes it
-            raise BusyError(f"{prefix}: {busy}")
-        check_elsewhere(directory, prefix)
+            raise BusyError(f"{message_start}: {busy}")
+        check_elsewhere(directory, message_start)
         if not goes_on:
-            check_is_ours(directory, prefix)
+            check_is_ours(directory, message_start)
         rescue()
         is_resumable = False
         try:
             _mark(directory)
             if not goes_on:
-                _empty_at_last(directory)
+                _empty_with_retries(directory)
             yield descriptor
         except BaseException as error:
             is_resumable = isinstance(error, StillRunningError) or stays(error)
@@ -184,8 +184,8 @@ def _empty(directory: str, ignore_errors: bool = False) -> None:
     for name in CLAIMS:
         with contextlib.suppress(OSError if ignore_errors else (FileNotFoundError, NotADirectoryError)):
             os.unlink(f"{directory}/{name}")
-    with os.scandir(directory) as result:
-        entries = list(result)
+    with os.scandir(directory) as scan:
+        entries = list(scan)
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path, ignore_errors=ignore_errors)
@@ -198,7 +198,7 @@ def _empty(directory: str, ignore_errors: bool = False) -> None:
 _MAX_EMPTYING_S = 30.0
 
 
-def _empty_at_last(directory: str) -> None:
+def _empty_with_retries(directory: str) -> None:
     """Empties a directory with retries, because workers may still write or remove files for a while."""
     deadline = time.monotonic() + _MAX_EMPTYING_S
     while True:

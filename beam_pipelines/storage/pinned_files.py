@@ -56,8 +56,8 @@ def check_versions(versions: Mapping[str, str]) -> None:
 
 def _check_version(path: str, version: str) -> None:
     try:
-        result = files_at(path).stat(path).version
+        actual = files_at(path).stat(path).version
     except OSError as error:
-        result = describe_fact(error, path)
-    if result != version:
-        raise changed_error(path, version, result)
+        actual = describe_fact(error, path)
+    if actual != version:
+        raise changed_error(path, version, actual)

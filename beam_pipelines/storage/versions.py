@@ -52,16 +52,16 @@ def add_version(versions: dict[str, str], path: str, version: str) -> None:
         raise changed_error(path, known, version)
 
 
-def changed_error(path: str, listed: str, result: str) -> DataError:
+def changed_error(path: str, listed: str, actual: str) -> DataError:
     """Returns the error to raise if a file has changed since it was listed.
 
     Args:
         path: The path of the file.
         listed: The version in the listing.
-        result: The current version, or the reason why the file cannot be read.
+        actual: The current version, or the reason why the file cannot be read.
     """
     return DataError(
-        f"{printable(path)} has changed since it was listed: it was {listed}, and is now {printable(result)}, so images "
+        f"{printable(path)} has changed since it was listed: it was {listed}, and is now {printable(actual)}, so images "
         "and labels "
         "may no longer match. Run the command again when the input no longer changes (`prepare` with --restart).",
         path,

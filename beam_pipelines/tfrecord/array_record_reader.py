@@ -37,10 +37,10 @@ def is_array_record(file: BinaryIO) -> bool:
     return start == _MAGIC
 
 
-def check_array_record(location: str) -> None:
-    """Raises UserError, prefixed with `location`, if the library `array_record` is not installed."""
+def check_array_record(message_start: str) -> None:
+    """Raises UserError, prefixed with `message_start`, if the library `array_record` is not installed."""
     if importlib.util.find_spec("array_record") is None:
-        raise UserError(f"{location}: array_record is not installed. Install it with `pip install 'recordmill[export]'`.")
+        raise UserError(f"{message_start}: array_record is not installed. Install it with `pip install 'recordmill[export]'`.")
 
 
 class RecordFileReader:

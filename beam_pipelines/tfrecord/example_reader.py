@@ -64,9 +64,9 @@ class ExampleReader:
         self._data = data
         self.num_bytes = len(data)
         self.features: dict[str, FeatureLists] = {}
-        complete = _field_at(data, 0, len(data), 1)
-        if complete and complete[1] == len(data):
-            self._read_features(*complete)
+        byte_range = _field_at(data, 0, len(data), 1)
+        if byte_range and byte_range[1] == len(data):
+            self._read_features(*byte_range)
             return
         for number, wire_type, start, end in _fields(data, 0, len(data)):
             if number == 2:
@@ -140,13 +140,13 @@ class ExampleReader:
     def _read_feature(self, feature: FeatureLists, start: int, end: int) -> FeatureLists:
         kind, lists, _ = feature
         number = self._data[start] >> 3 if start < end else 0
-        if not lists and 1 <= number <= 3 and (chunk := _field_at(self._data, start, end, number)) and chunk[1] == end:
-            only = _field_at(self._data, *chunk, 1)
-            return FeatureLists(_KINDS[number], (chunk,), only if only and only[1] == end else None)
+        if not lists and 1 <= number <= 3 and (message_range := _field_at(self._data, start, end, number)) and message_range[1] == end:
+            only = _field_at(self._data, *message_range, 1)
+            return FeatureLists(_KINDS[number], (message_range,), only if only and only[1] == end else None)
         for number, wire_type, start, end in _fields(self._data, start, end):
             if 1 <= number <= 3:
-                chunk = _message(wire_type, start, end)
-                lists = (*lists, chunk) if kind == _KINDS[number] else (chunk,)
+                message_range = _message(wire_type, start, end)
+                lists = (*lists, message_range) if kind == _KINDS[number] else (message_range,)
                 kind = _KINDS[number]
                 if len(lists) > _MAX_LISTS:
                     raise BadExampleError(f"a feature of more than {_MAX_LISTS} lists")

@@ -100,11 +100,11 @@ def _read_plain(file: BinaryIO) -> Iterator[Record | BadRecord]:
     while offset < size:
         length = _length(header := file.read(HEADER_BYTES))
         if length is None or length > size - offset - _FRAME_BYTES:
-            result = _find_header(file, offset + 1, size)
-            if length is None and result - offset == size:
+            next_offset = _find_header(file, offset + 1, size)
+            if length is None and next_offset - offset == size:
                 raise NoRecordsError(f"not a TFRecord file: no record begins in its {size} bytes")
-            yield BadRecord(offset, result - offset, _describe_header(length, size - offset, result - offset))
-            offset = file.seek(result)
+            yield BadRecord(offset, next_offset - offset, _describe_header(length, size - offset, next_offset - offset))
+            offset = file.seek(next_offset)
             continue
         if length > MAX_FILE_BYTES:
             yield BadRecord(offset, length + _FRAME_BYTES, _describe_size(length))
@@ -122,8 +122,8 @@ def _read_compressed(stream: BinaryIO) -> Iterator[Record | BadRecord]:
             if length is None and not offset:
                 raise NoRecordsError("not a TFRecord file: the decompressed data does not begin with a record")
             if length is None or length > MAX_FILE_BYTES:
-                result = "the checksum of its length is wrong" if length is None else _describe_size(length)
-                yield BadRecord(offset, 0, f"{result}; the rest of the compressed file is lost")
+                problem = "the checksum of its length is wrong" if length is None else _describe_size(length)
+                yield BadRecord(offset, 0, f"{problem}; the rest of the compressed file is lost")
                 return
             yield _check_data(offset, length, header, read_up_to(stream, length), stream.read(_CRC.size))
             offset += length + _FRAME_BYTES

@@ -96,8 +96,8 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
     _check_may_replace(config.directory, config.overwrite)
     module = config.preprocessing_module
     if module is not None and not os.path.isfile(module):
-        result = "is a folder" if os.path.isdir(module) else "does not exist"
-        raise UserError(f"--preprocessing_module={printable(module)} {result}. Pass a Python file.")
+        problem = "is a folder" if os.path.isdir(module) else "does not exist"
+        raise UserError(f"--preprocessing_module={printable(module)} {problem}. Pass a Python file.")
     check_is_ours(_working_directory(config.directory), printable(config.directory))
     return config, manifest
 
@@ -159,14 +159,14 @@ def _working_directory(directory: str) -> str:
     return f"{os.path.realpath(directory)}/{ANALYSIS_SCRATCH}"
 
 
-def _moves(complete: str, directory: str) -> list[tuple[str, str]]:
+def _moves(new_analysis: str, directory: str) -> list[tuple[str, str]]:
     """Returns the (path, new path) pairs of the renames that publish an analysis.
 
     The rename to `transform_fn` is the last.
     """
     names, working = (TRANSFORM_FN, TRANSFORMED_METADATA), _working_directory(directory)
     aside = [(f"{directory}/{name}", f"{working}/old_{name}") for name in names]
-    return aside + [(f"{complete}/{name}", f"{directory}/{name}") for name in reversed(names)]
+    return aside + [(f"{new_analysis}/{name}", f"{directory}/{name}") for name in reversed(names)]
 
 
 def _move_back(moves: list[tuple[str, str]]) -> None:
@@ -187,8 +187,8 @@ def _bring_back(directory: str) -> None:
         _move_back(_moves(f"{working}/{lease.run_id if lease else ''}/{_WHOLE}", directory))
     except OSError as error:
         raise StorageError(f"the earlier analysis could not be moved back from {printable(working)}: {error.strerror}") from None
-    reported = "a run was killed while it replaced the analysis; the earlier analysis is restored"
-    print_message(f"{printable(directory)}: {reported}")
+    message = "a run was killed while it replaced the analysis; the earlier analysis is restored"
+    print_message(f"{printable(directory)}: {message}")
 
 
 def publish_analysis(working: str, directory: str, run_id: str) -> None:
@@ -207,8 +207,8 @@ def publish_analysis(working: str, directory: str, run_id: str) -> None:
         RunError: Another run has taken over the directory.
     """
     check_lease(_working_directory(directory), run_id)
-    complete = f"{working}/{_WHOLE}"
-    moves = _moves(complete, directory)
+    new_analysis = f"{working}/{_WHOLE}"
+    moves = _moves(new_analysis, directory)
     source, target = moves[-1]
     new, shown = os.stat(source), printable(target)
     in_place = lambda: os.path.exists(target) and os.path.samestat(new, os.stat(target))
@@ -216,7 +216,7 @@ def publish_analysis(working: str, directory: str, run_id: str) -> None:
     try:
         for path, new_path in moves:
             # The new files must exist. A missing new file is an error.
-            if os.path.lexists(path) or path.startswith(f"{complete}/"):
+            if os.path.lexists(path) or path.startswith(f"{new_analysis}/"):
                 os.rename(path, new_path)
     except BaseException:  # Includes KeyboardInterrupt.
         _move_back(moves)

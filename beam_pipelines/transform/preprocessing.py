@@ -52,9 +52,9 @@ class DefaultPreprocessing:
         if image is None:
             return
         if image.kind not in ("image", "pixels") or image.dtype:
-            result = f"{image.kind} of {image.dtype}" if image.dtype else f"{image.kind} of shape {image.shape}"
+            image_type = f"{image.kind} of {image.dtype}" if image.dtype else f"{image.kind} of shape {image.shape}"
             raise UserError(
-                f"the default preprocessing needs images of uint8, and {IMAGE!r} is {result}. Pass "
+                f"the default preprocessing needs images of uint8, and {IMAGE!r} is {image_type}. Pass "
                 "--preprocessing_module."
             )
         try:
@@ -75,7 +75,7 @@ class DefaultPreprocessing:
         if self.has_images:
             outputs = {name: value for name, value in inputs.items() if name not in self._sides}
             seen = _traced_preprocessing(self)({name: inputs[name] for name in self._decoder().wanted()})
-            outputs |= {name: _let_out(value) for name, value in seen.items()}
+            outputs |= {name: _cast_for_output(value) for name, value in seen.items()}
             for name in self._images:
                 outputs[name] = _normalise(name, seen[name], self.image_size)
         for feature in self.schema:
@@ -123,7 +123,7 @@ class DefaultPreprocessing:
             stored_channels=self.channels,
         )
 
-    def _seen(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def _crop_dependent_features(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the features that depend on the crop: images, masks, dense targets and objects."""
         decoder = self._decoder()
         outputs = decoder.outputs(dict(inputs))
@@ -137,14 +137,14 @@ class DefaultPreprocessing:
 
 @functools.lru_cache(maxsize=1)
 def _traced_preprocessing(preprocessing: DefaultPreprocessing) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Returns `_seen` as a TensorFlow function that is traced only once.
+    """Returns `_crop_dependent_features` as a TensorFlow function that is traced only once.
 
     TensorFlow Transform traces a preprocessing many times.
     """
-    return tf.function(preprocessing._seen, autograph=False)
+    return tf.function(preprocessing._crop_dependent_features, autograph=False)
 
 
-def _let_out(value: Any) -> Any:
+def _cast_for_output(value: Any) -> Any:
     """Casts a value to a type that TensorFlow Transform supports for outputs."""
     if value.dtype.is_floating:
         return tf.cast(value, tf.float32)

@@ -155,8 +155,8 @@ def _read_records(pointer: BatchPointer) -> Iterator[bytes]:
         data = files_at(pointer.path).read_range(pointer.path, pointer.offset, pointer.num_bytes)
         for position, record in enumerate(read_records(io.BytesIO(data))):
             if not isinstance(record, Record):
-                location = f"record {pointer.record_index + position}, at byte {pointer.offset + record.offset}"
-                raise DataError(f"{printable(pointer.path)}: {location}: {record.message}")
+                record_text = f"record {pointer.record_index + position}, at byte {pointer.offset + record.offset}"
+                raise DataError(f"{printable(pointer.path)}: {record_text}: {record.message}")
             yield record.data
     except OSError as error:
         raise StorageError(f"{printable(pointer.path)}: {error.strerror or error}") from None

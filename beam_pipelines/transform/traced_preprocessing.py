@@ -96,8 +96,8 @@ def trace(
 
 def _check(outputs: Any) -> None:
     if not isinstance(outputs, dict) or not outputs:
-        result = f"a {type(outputs).__name__}" if not isinstance(outputs, dict) else "an empty dict"
-        raise BadOutputsError(f"preprocessing_fn returned {result}. Return a non-empty dict of tensors by name.")
+        output_type = f"a {type(outputs).__name__}" if not isinstance(outputs, dict) else "an empty dict"
+        raise BadOutputsError(f"preprocessing_fn returned {output_type}. Return a non-empty dict of tensors by name.")
     for name in outputs:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise BadOutputsError(
@@ -115,8 +115,8 @@ def _describe(name: str, value: Any, inputs: Mapping[str, Any], schema: Sequence
         hint = " (use tf.sparse.to_dense or tf.RaggedTensor.from_sparse)" if isinstance(value, tf.SparseTensor) else ""
         raise BadOutputsError(f"output {name!r} is a {type(value).__name__}. Return a Tensor or RaggedTensor{hint}.")
     if value.dtype not in _KINDS:
-        result = value.dtype.name
-        raise BadOutputsError(f"output {name!r} has dtype {result}. Use tf.cast to int64 or float32, or return strings.")
+        dtype = value.dtype.name
+        raise BadOutputsError(f"output {name!r} has dtype {dtype}. Use tf.cast to int64 or float32, or return strings.")
     return Feature(name, _KINDS[value.dtype], _example_shape(name, value))
 
 
@@ -202,8 +202,8 @@ def try_graph(graph: TransformGraph, reader: ReadRecordBatches, names: Collectio
         BadOutputsError: The outputs have changed, or the number of rows differs from the number of records.
     """
     if set(graph.output_names) != set(names):
-        result = f"{', '.join(sorted(names))} first and {', '.join(graph.output_names)} later"
-        raise BadOutputsError(f"preprocessing_fn returned {result}. Return the same outputs each time.")
+        names_text = f"{', '.join(sorted(names))} first and {', '.join(graph.output_names)} later"
+        raise BadOutputsError(f"preprocessing_fn returned {names_text}. Return the same outputs each time.")
     adapter = TensorAdapter(tensor_adapter_config(reader.schema))
     shard = next(shard for shard in reader.shards if shard.num_examples)
     for example_bytes in (reader.example_bytes, _ONE_BY_ONE):

@@ -204,23 +204,23 @@ class _Transformer:
 
     def _explain(self, batch: _Batch, error: tf.errors.OpError) -> str:
         """Applies the graph to one record at a time, to name the record on which it fails."""
-        location = f"records {batch.first} to {batch.first + len(batch.records) - 1}"
+        records_text = f"records {batch.first} to {batch.first + len(batch.records) - 1}"
         for position, record in enumerate(batch.records):
             try:
                 self._apply(tf.constant([record.data]))
             except tf.errors.OpError as one:
-                location, error = f"record {batch.first + position}, at byte {record.offset}", one
+                records_text, error = f"record {batch.first + position}, at byte {record.offset}", one
                 break
         reason = printable(read_graph_failure(error.message).reason)
-        return f"{printable(batch.path)}: {location}: the transform failed: {reason[:_MAX_REASON]}"
+        return f"{printable(batch.path)}: {records_text}: the transform failed: {reason[:_MAX_REASON]}"
 
 
 def _rows(value: tf.Tensor | tf.RaggedTensor, feature: Feature) -> Sequence[Any]:
     """Returns the values of each example in a batch, in the format of `encode_chunks`."""
     if isinstance(value, tf.RaggedTensor):
         splits, *inner = (nested_row_split.numpy() for nested_row_split in value.nested_row_splits)
-        for item in inner:  # Convert the row splits into splits of the flat values.
-            splits = item[splits]
+        for splits_of_level in inner:  # Convert the row splits into splits of the flat values.
+            splits = splits_of_level[splits]
         values = value.flat_values.numpy()
         rows = [values[start:end].ravel() for start, end in zip(splits, splits[1:])]
     else:

@@ -51,9 +51,9 @@ class UserPreprocessing:
         with module.explained():
             function = module.load()
         if not callable(function):
-            result = "defines no" if function is None else f"has a {type(function).__name__} for"
+            problem = "defines no" if function is None else f"has a {type(function).__name__} for"
             raise UserError(
-                f"{_OPTION}={printable(path)} {result} {_FUNCTION}. Define it as: def {_FUNCTION}(inputs): ..."
+                f"{_OPTION}={printable(path)} {problem} {_FUNCTION}. Define it as: def {_FUNCTION}(inputs): ..."
             )
         return module
 
@@ -97,8 +97,8 @@ class UserPreprocessing:
         """Returns the error for a reason. If `line` is None, the error names the line of the function definition."""
         if line is None:
             line = self._first_line()
-        location = f"{printable(self.path)}, line {line}" if line else printable(self.path)
-        return UserError(f"{_OPTION}={location}: {reason}")
+        line_text = f"{printable(self.path)}, line {line}" if line else printable(self.path)
+        return UserError(f"{_OPTION}={line_text}: {reason}")
 
     def _line_of(self, error: BaseException) -> int | None:
         """Returns the line of the module that raised the error, or that called the code that raised it."""

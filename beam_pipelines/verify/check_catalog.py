@@ -40,11 +40,11 @@ def check_formats(
 ) -> Iterator[Corruption]:
     """Checks that an image that was not re-encoded has the format that the catalog states."""
     formats, reencoded = (columns.get(name, ()) for name in FORMATS)
-    for location, image in zip(records.places, images):
-        is_kept = location < len(reencoded) and not reencoded[location]
-        if is_kept and location < len(formats) and formats[location] and image.format not in ("", "raw", formats[location]):
-            reason = f"format is {formats[location]!r}, but the image in the record is {image.format!r}"
-            yield Corruption(info.catalog, reason, location, can_repair=True)
+    for index, image in zip(records.indices, images):
+        is_kept = index < len(reencoded) and not reencoded[index]
+        if is_kept and index < len(formats) and formats[index] and image.format not in ("", "raw", formats[index]):
+            reason = f"format is {formats[index]!r}, but the image in the record is {image.format!r}"
+            yield Corruption(info.catalog, reason, index, can_repair=True)
 
 
 def check_catalog(table: "pa.Table", records: ValidRecords, info: ShardInfo, schema: Sequence[Feature]) -> Iterator[Corruption]:
@@ -54,9 +54,9 @@ def check_catalog(table: "pa.Table", records: ValidRecords, info: ShardInfo, sch
             yield Corruption(info.catalog, f"column {name!r} is missing", can_repair=True)
             continue
         column = table.column(name).to_pylist()
-        for location, other in zip(records.places, expected):
-            if location < len(column) and column[location] != other:  # A shard can have too many records.
-                yield Corruption(info.catalog, f"{name} is {column[location]!r}, but the record has {other!r}", location, can_repair=True)
+        for index, other in zip(records.indices, expected):
+            if index < len(column) and column[index] != other:  # A shard can have too many records.
+                yield Corruption(info.catalog, f"{name} is {column[index]!r}, but the record has {other!r}", index, can_repair=True)
 
 
 def stored_sides(schema: Sequence[Feature]) -> list[str]:
@@ -70,8 +70,8 @@ def _catalog_columns(
     records: ValidRecords, info: ShardInfo, schema: Sequence[Feature], present: Collection[str]
 ) -> Iterator[tuple[str, Iterable[Any]]]:
     yield "key", (key.decode() for key in records.keys)
-    yield "record", records.places
-    yield "shard", [info.name] * len(records.places)
+    yield "record", records.indices
+    yield "shard", [info.name] * len(records.indices)
     yield "num_bytes", (row[2] for row in records.rows)
     yield "crc32c", records.image_crcs()
     for side in stored_sides(schema):

@@ -74,17 +74,17 @@ def _find_other(path: str, name: str, info: ShardInfo) -> str:
     """
     read = functools.partial(files_at(path).read_range, path)
     if name == info.name:
-        result = read_fingerprint(read, info.num_bytes)
+        actual = read_fingerprint(read, info.num_bytes)
     elif name == info.index:
         try:
-            result = read_index_header(read(0, INDEX_HEADER.size), info.index_bytes).fingerprint
+            actual = read_index_header(read(0, INDEX_HEADER.size), info.index_bytes).fingerprint
         except ValueError as error:
             return str(error)
     else:
         return ""
-    if result == info.fingerprint:
+    if actual == info.fingerprint:
         return ""
-    shown = "no complete record" if result is None else "checksums {:08x} and {:08x}".format(*result)
+    shown = "no complete record" if actual is None else "checksums {:08x} and {:08x}".format(*actual)
     wanted = f"{info.first_crc32c:08x} and {info.last_crc32c:08x}"
     return f"{shown} at the ends instead of {wanted}: the file is corrupt, or belongs to another dataset or shard"
 
@@ -112,7 +112,7 @@ def _check_sums(directory: str, manifest: Manifest) -> Iterator[Corruption]:
             with open_file(path) as file:
                 manifest.check_sum(name, sum_of(file))
         except OSError as error:
-            yield _unread(path, name, error)
+            yield _unreadable(path, name, error)
         except ValueError as error:
             yield Corruption(name, str(error).removeprefix(f"{name} ").partition(". ")[0])
 
@@ -152,10 +152,10 @@ def _check_inputs(manifest: Manifest) -> Iterator[Corruption]:
 
 def _check_counts(statistics: Mapping[str, Any], manifest: Manifest) -> Iterator[Corruption]:
     splits = statistics.get("splits")
-    result = {name: item.get("num_examples") for name, item in splits.items()} if isinstance(splits, dict) else None
+    actual = {name: item.get("num_examples") for name, item in splits.items()} if isinstance(splits, dict) else None
     expected = {split: manifest.num_examples(split) for split in manifest.splits}
-    if result != expected:
-        yield Corruption(STATISTICS, f"splits with {result} examples, but {MANIFEST} has {expected}")
+    if actual != expected:
+        yield Corruption(STATISTICS, f"splits with {actual} examples, but {MANIFEST} has {expected}")
 
 
 def _check_derived(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Corruption]:
@@ -197,7 +197,7 @@ def _check_lines(directory: str, name: str, check: Callable[[BinaryIO], Iterator
         with open_file(path) as file:
             yield from itertools.islice(check(file), MAX_PROBLEMS)
     except OSError as error:
-        yield _unread(path, name, error)
+        yield _unreadable(path, name, error)
 
 
 def _read_object(directory: str, name: str) -> dict[str, Any] | Corruption:
@@ -217,10 +217,10 @@ def _read(directory: str, name: str) -> bytes | Corruption:
     try:
         return files_at(path).read(path)
     except OSError as error:
-        return _unread(path, name, error)
+        return _unreadable(path, name, error)
 
 
-def _unread(path: str, name: str, error: OSError) -> Corruption:
+def _unreadable(path: str, name: str, error: OSError) -> Corruption:
     """Returns an error for an unreadable file. Raises the exception if its cause is not the content of the file."""
     if isinstance(error, FileNotFoundError):
         return Corruption(name, "the file is missing")
@@ -250,7 +250,7 @@ def repeated(parts: Iterable[Hashes]) -> Iterator[tuple[int, int]]:
     yield from sorted({(int(shards[item]), int(shards[item + 1])) for item in same})
 
 
-def straddling(parts: Iterable[Hashes]) -> Iterator[tuple[int, int]]:
+def find_spanning(parts: Iterable[Hashes]) -> Iterator[tuple[int, int]]:
     """Yields pairs of splits that contain the same group."""
     hashes, splits = _join(list(parts), "split")
     differ = np.flatnonzero((hashes[1:] == hashes[:-1]) & (splits[1:] != splits[:-1]))
@@ -259,8 +259,8 @@ def straddling(parts: Iterable[Hashes]) -> Iterator[tuple[int, int]]:
 
 def _join(parts: Sequence[Hashes], attribute: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns all hashes in ascending order, and the shard or split of each hash."""
-    results = [np.frombuffer(part.hashes, np.uint64) for part in parts]
-    hashes = np.concatenate([*results, np.zeros(0, np.uint64)])
-    indices = np.repeat(np.array([getattr(part, attribute) for part in parts], np.int64), list(map(len, results)))
-    order = np.lexsort((indices, hashes))
-    return hashes[order], indices[order]
+    hash_arrays = [np.frombuffer(part.hashes, np.uint64) for part in parts]
+    hashes = np.concatenate([*hash_arrays, np.zeros(0, np.uint64)])
+    numbers = np.repeat(np.array([getattr(part, attribute) for part in parts], np.int64), list(map(len, hash_arrays)))
+    order = np.lexsort((numbers, hashes))
+    return hashes[order], numbers[order]

@@ -119,10 +119,10 @@ def _check_tensor(feature: Feature, example: ExampleReader) -> None:
     ((_, num_bytes),) = example.spans(feature.name)
     shape, sides = feature.shape, f"{feature.name.removesuffix('/value')}/shape"
     if shape.count(None) > 1 and sides in example.features:
-        result = tuple(example.values(sides))
-        if len(result) != len(shape) or any(wanted not in (None, side) for side, wanted in zip(result, shape)):
-            raise BadExampleError(f"a tensor of shape {result} instead of {shape}")
-        shape = result
+        actual_shape = tuple(example.values(sides))
+        if len(actual_shape) != len(shape) or any(wanted not in (None, side) for side, wanted in zip(actual_shape, shape)):
+            raise BadExampleError(f"a tensor of shape {actual_shape} instead of {shape}")
+        shape = actual_shape
     unit = math.prod(side for side in shape if side is not None) * np.dtype(feature.dtype).itemsize
     if num_bytes != unit and (None not in shape or unit < 1 or num_bytes % unit):
         raise BadExampleError(

@@ -67,16 +67,16 @@ def check_dead_letters(dead_letters: BinaryIO, thumbnails: bytes, num_dead_lette
 
 def check_near_duplicates(near_duplicates: BinaryIO, num_dropped: int) -> Iterator[Corruption]:
     """Checks the file that lists near-duplicates, and the number of dropped duplicates in the file."""
-    result = 0
+    num_found = 0
     for line in _read_lines(NEAR_DUPLICATES, near_duplicates, _NEAR_DUPLICATE):
         if isinstance(line, Corruption):
             yield line
         elif wrong := _wrong_fields(line.fields, _GROUPED) if "group" in line.fields else "":
             yield line.corruption(wrong)
         else:
-            result += line.fields["dropped"]
-    if result != num_dropped:
-        yield Corruption(NEAR_DUPLICATES, f"{result} dropped images instead of {num_dropped}")
+            num_found += line.fields["dropped"]
+    if num_found != num_dropped:
+        yield Corruption(NEAR_DUPLICATES, f"{num_found} dropped images instead of {num_dropped}")
 
 
 def _read_lines(name: str, file: BinaryIO, expected: Mapping[str, tuple[type, ...]]) -> Iterator[_Line | Corruption]:

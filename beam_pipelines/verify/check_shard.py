@@ -84,15 +84,15 @@ def check_shard(shared_context: bytes, split: str, index: int) -> CheckedShard:
 
 def _check(context: VerifyContext, info: ShardInfo, counter: RecordCounter) -> CheckedShard:
     problems: list[Corruption] = []
-    result = ValidRecords()
-    of_shard = _Records(context, info, result, counter).problems()
+    valid_records = ValidRecords()
+    of_shard = _Records(context, info, valid_records, counter).problems()
     problems += itertools.islice(of_shard, MAX_PROBLEMS)
     for _ in of_shard:  # The index and the catalog are checked against all records.
         pass
     index, of_index = _read(context, info.index, info.index_bytes, info.index_crc32c)
     problems += of_index
     if index is not None:
-        problems += itertools.islice(_check_index(index, result, info), MAX_PROBLEMS)
+        problems += itertools.islice(_check_index(index, valid_records, info), MAX_PROBLEMS)
     groups: list[str] = []
     columns: dict[str, list[str | None]] = {}
     if info.catalog:  # `recordmill transform` writes no catalog.
@@ -102,13 +102,13 @@ def _check(context: VerifyContext, info: ShardInfo, counter: RecordCounter) -> C
             table, of_catalog = open_catalog(catalog, info)
             problems += of_catalog
             if table is not None:
-                problems += itertools.islice(check_catalog(table, result, info, context.manifest.schema), MAX_PROBLEMS)
+                problems += itertools.islice(check_catalog(table, valid_records, info, context.manifest.schema), MAX_PROBLEMS)
                 columns = {name: table.column(name).to_pylist() for name in FORMATS if name in table.column_names}
-                problems += itertools.islice(check_formats(columns, result, counter.images, info), MAX_PROBLEMS)
+                problems += itertools.islice(check_formats(columns, valid_records, counter.images, info), MAX_PROBLEMS)
                 groups = groups_of(table)
     counts = None if problems else counter.finish(*map(columns.get, FORMATS))
-    hashes = _hashes(result.keys), _hashes([group.encode() for group in groups])
-    return CheckedShard(problems, len(result.rows), *hashes, counts)
+    hashes = _hashes(valid_records.keys), _hashes([group.encode() for group in groups])
+    return CheckedShard(problems, len(valid_records.rows), *hashes, counts)
 
 
 def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tuple[bytes | None, list[Corruption]]:
@@ -135,8 +135,8 @@ def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tup
 class _Records:
     """Checks the records of one shard."""
 
-    def __init__(self, context: VerifyContext, info: ShardInfo, result: ValidRecords, counter: RecordCounter) -> None:
-        self._context, self._info, self._found, self._counter = context, info, result, counter
+    def __init__(self, context: VerifyContext, info: ShardInfo, valid_records: ValidRecords, counter: RecordCounter) -> None:
+        self._context, self._info, self._valid_records, self._counter = context, info, valid_records, counter
         self._path = f"{context.directory}/{info.name}"
         self._check = ExampleCheck(context.manifest.schema, context.decodes)
         self._index_rows = IndexRows(context.manifest.schema)
@@ -145,20 +145,20 @@ class _Records:
 
     def problems(self) -> Iterator[Corruption]:
         """Reads all records of a shard, yields the errors, and adds the valid records to `found`."""
-        info, location, is_complete = self._info, 0, True
+        info, index, is_complete = self._info, 0, True
         parts = array.array("q")  # CRC-32Cs and sizes of consecutive byte ranges.
         try:
             with open_direct(self._path) as file:
                 for record in read_records(file):
                     if isinstance(record, BadRecord):
-                        yield self._corruption(record.message, location, record.offset)
+                        yield self._corruption(record.message, index, record.offset)
                         is_complete = False
                     else:
-                        yield from self._take(record, location)
+                        yield from self._check_record(record, index)
                         parts.extend((google_crc32c.value(record.header), len(record.header), record.data_crc32c(), len(record.data)))
                         parts.extend((google_crc32c.value(record.footer), len(record.footer)))
-                    location += 1
-                    if location % _COUNTED_RECORDS == 0:
+                    index += 1
+                    if index % _COUNTED_RECORDS == 0:
                         self._count(_COUNTED_RECORDS)
         except FileNotFoundError:
             yield self._corruption("the file is missing")
@@ -171,26 +171,26 @@ class _Records:
                 raise
             yield self._corruption(f"the file cannot be read: {error.strerror or error}")
             return
-        self._count(location % _COUNTED_RECORDS)
-        if location != info.num_examples:
-            yield self._corruption(f"{location} records instead of {info.num_examples}")
+        self._count(index % _COUNTED_RECORDS)
+        if index != info.num_examples:
+            yield self._corruption(f"{index} records instead of {info.num_examples}")
         crcs, sizes = np.frombuffer(parts, np.int64).reshape(-1, 2).T
         if is_complete and (num_bytes := int(sizes.sum()), joined_crc(crcs, sizes)) != (info.num_bytes, info.crc32c):
             yield self._corruption(
                 f"the size or checksum does not match the manifest ({num_bytes} bytes instead of {info.num_bytes}), but all records are valid"
             )
 
-    def _take(self, record: Record, location: int) -> Iterator[Corruption]:
+    def _check_record(self, record: Record, index: int) -> Iterator[Corruption]:
         try:
             example = ExampleReader(record.data)
             is_sampled = self._counter.is_sampled(example)
             reasons = list(self._check.find(example, is_sampled))
             if not reasons:
-                self._found.add(location, self._index_rows.of(record, example), record, example, self._in_catalog)
+                self._valid_records.add(index, self._index_rows.of(record, example), record, example, self._in_catalog)
                 self._counter.add(example, self._check.decoded, is_sampled)
         except BadExampleError as error:
             reasons = [str(error)]
-        yield from (self._corruption(reason, location, record.offset) for reason in reasons)
+        yield from (self._corruption(reason, index, record.offset) for reason in reasons)
 
     def _count(self, num: int) -> None:
         progress.count(self._context.progress_directory, analyzed=num)
@@ -199,7 +199,7 @@ class _Records:
         return Corruption(self._info.name, reason, record, offset, bool(self._info.catalog))
 
 
-def _check_index(data: bytes, result: ValidRecords, info: ShardInfo) -> Iterator[Corruption]:
+def _check_index(data: bytes, valid_records: ValidRecords, info: ShardInfo) -> Iterator[Corruption]:
     """Compares the rows of an index with the records."""
     try:
         rows = [tuple(row) for row in decode_index(data)]
@@ -210,12 +210,12 @@ def _check_index(data: bytes, result: ValidRecords, info: ShardInfo) -> Iterator
         yield Corruption(info.index, f"{len(rows)} rows instead of {info.num_examples}", can_repair=True)
         return
     names = ("record offset", "image offset", "image length", "label")
-    for location, expected in zip(result.places, result.rows):
-        if location < len(rows) and rows[location] != expected:
+    for index, expected in zip(valid_records.indices, valid_records.rows):
+        if index < len(rows) and rows[index] != expected:
             differing = "; ".join(
-                f"{name} {item} instead of {other}" for name, item, other in zip(names, rows[location], expected) if item != other
+                f"{name} {item} instead of {other}" for name, item, other in zip(names, rows[index], expected) if item != other
             )
-            yield Corruption(info.index, differing, location, INDEX_HEADER.size + location * INDEX_ROW.size, True)
+            yield Corruption(info.index, differing, index, INDEX_HEADER.size + index * INDEX_ROW.size, True)
 
 
 def _hashes(texts: Sequence[bytes]) -> bytes:

@@ -168,9 +168,9 @@ def count_all(manifest: Manifest, shards: Iterable[tuple[int, str, ShardCounts]]
     for position in range(len(manifest.splits)):
         images.splits[position] = SplitStatistics()
     qualities = _Qualities()
-    for location, split, counts in shards:
+    for shard_number, split, counts in shards:
         images.merge(counts.statistics)
-        qualities.add(location, split, counts.labels)
+        qualities.add(shard_number, split, counts.labels)
         precision = max(precision, counts.precision)
         has_catalogs &= counts.has_catalog
     facts = recorded_statistics(images, manifest.schema, manifest.splits, qualities.by_split(manifest.splits))
@@ -209,10 +209,10 @@ class _Qualities:
         self._shards: dict[str, dict[int, dict[str, LabelSequence]]] = defaultdict(dict)
         self._counts: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
 
-    def add(self, location: int, split: str, labels: Mapping[str, LabelSequence]) -> None:
+    def add(self, shard_number: int, split: str, labels: Mapping[str, LabelSequence]) -> None:
         for name, sequence in labels.items():
             self._counts[split, name].update(dict(sequence.counts))
-        self._shards[split][location] = {
+        self._shards[split][shard_number] = {
             name: dataclasses.replace(sequence, counts=()) for name, sequence in labels.items()
         }
 

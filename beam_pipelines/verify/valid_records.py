@@ -15,25 +15,25 @@ class ValidRecords:
     """The valid records of a shard, in order.
 
     Attributes:
-        places: The index of each record among all records of the shard.
+        indices: The index of each record among all records of the shard.
         rows: The expected index row of each record.
         keys: The key of each record.
         examples: The expected catalog values of each record.
     """
 
     def __init__(self) -> None:
-        self.places: list[int] = []
+        self.indices: list[int] = []
         self.rows: list[tuple[int, int, int, int]] = []
         self.keys: list[bytes] = []
         self.examples: list[dict[str, list[Any]]] = []
         self._chunks = array.array("q")
 
-    def add(self, location: int, row: tuple[int, int, int, int], record: Record, example: ExampleReader, in_catalog: Sequence[str]) -> None:
+    def add(self, index: int, row: tuple[int, int, int, int], record: Record, example: ExampleReader, in_catalog: Sequence[str]) -> None:
         start = row[1] - record.offset - HEADER_BYTES
         before, behind = record.data[:start], record.data[start + row[2] :]
         key = example.values("key")[0] if "key" in example.features else b""
         self.examples.append({name: example.values(name) for name in in_catalog})
-        self.places.append(location)
+        self.indices.append(index)
         self.rows.append(row)
         self.keys.append(key)
         self._chunks.extend((record.data_crc32c(), google_crc32c.value(before), row[2], google_crc32c.value(behind), len(behind)))

@@ -43,7 +43,7 @@ from beam_pipelines.verify.check_dataset import (
     read_manifest,
     read_statistics,
     repeated,
-    straddling,
+    find_spanning,
 )
 from tf_input.dataset_format import Manifest
 
@@ -89,10 +89,10 @@ class Report:
     def failure(self) -> ProblemsFound:
         """Returns the error that the command raises if files are corrupt."""
         files = len({corruption.file for corruption in self.problems})
-        reported = f"{printable(self.directory)}: corrupt or missing files: {files:,}"
+        message = f"{printable(self.directory)}: corrupt or missing files: {files:,}"
         if any(corruption.can_repair for corruption in self.problems) and not is_remote(self.directory):
-            reported += f". Run `recordmill repair {printable(self.directory)}` to rebuild shards, indexes and catalogs."
-        return ProblemsFound(reported, self.directory)
+            message += f". Run `recordmill repair {printable(self.directory)}` to rebuild shards, indexes and catalogs."
+        return ProblemsFound(message, self.directory)
 
 
 def run_verify(config: VerifyConfig, options: PipelineOptions) -> Report:
@@ -161,8 +161,8 @@ def _read_records(
             else contextlib.nullcontext()
         ):
             run_job(pipeline, engine, [directory])
-        result = json.loads(files_at(path).read(path))
-        return [Corruption(*fields) for fields in result["problems"]], result["verified"], result["recounted"]
+        record = json.loads(files_at(path).read(path))
+        return [Corruption(*fields) for fields in record["problems"]], record["verified"], record["recounted"]
 
 
 def _num_processes(engine: Engine, directory: str) -> int:
@@ -185,7 +185,7 @@ def verify(root: beam.Pipeline, context: VerifyContext, path: str, num_processes
     indices = [(split, index) for split, infos in context.manifest.splits.items() for index in range(len(infos))]
     checked = (
         root
-        | "ListShards" >> beam.Create([(f"{split}/{index}", (location, split, index)) for location, (split, index) in enumerate(indices)])
+        | "ListShards" >> beam.Create([(f"{split}/{index}", (number, split, index)) for number, (split, index) in enumerate(indices)])
         | "SpreadShards" >> beam.GroupByKey()
         | "CheckShards" >> beam.ParDo(_CheckShard(context, num_processes))  # (index of the shard, CheckedShard)
     )
@@ -197,10 +197,10 @@ def verify(root: beam.Pipeline, context: VerifyContext, path: str, num_processes
         | "GroupHashes" >> beam.GroupByKey()
         | "Compare" >> beam.FlatMap(compare, context)
     )
-    result = checked | "Damages" >> beam.Map(lambda item: (item[0], item[1].problems, item[1].num_examples))
+    damages = checked | "Damages" >> beam.Map(lambda item: (item[0], item[1].problems, item[1].num_examples))
     counts = checked | "Counts" >> beam.Map(lambda entry: (entry[0], indices[entry[0]][0], entry[1].counts))
-    sides = AsIter(result), AsIter(across), AsIter(counts)
-    return root | "AfterAll" >> beam.Impulse() | "Report" >> beam.Map(write_results, *sides, context, path)
+    side_inputs = AsIter(damages), AsIter(across), AsIter(counts)
+    return root | "AfterAll" >> beam.Impulse() | "Report" >> beam.Map(write_results, *side_inputs, context, path)
 
 
 class _CheckShard(ParallelMap):
@@ -211,28 +211,28 @@ class _CheckShard(ParallelMap):
     def start_bundle(self) -> None:
         super().start_bundle()
         self._shared = share(self._context)
-        self._places: list[int] = []
+        self._shard_numbers: list[int] = []
 
     def process(self, element: tuple[str, Iterable[tuple[int, str, int]]]) -> Iterator[tuple[int, CheckedShard]]:
-        ((location, split, index),) = element[1]
-        self._places.append(location)
+        ((number, split, index),) = element[1]
+        self._shard_numbers.append(number)
         yield from self.run(check_shard, self._shared, split, index)
 
     def take(self, result: CheckedShard) -> Iterator[tuple[int, CheckedShard]]:
         """Returns a pair of the index of a shard and the result of its check. Results arrive in order."""
-        yield self._places.pop(0), result
+        yield self._shard_numbers.pop(0), result
 
 
 def route(checked: tuple[int, CheckedShard], splits: list[str], num_buckets: int) -> Iterator[tuple[tuple[str, int], Hashes]]:
     """Yields the hashes of a shard by bucket. Equal hashes from different shards have the same bucket."""
-    location, shard = checked
-    split = sorted(set(splits)).index(splits[location])
+    number, shard = checked
+    split = sorted(set(splits)).index(splits[number])
     for which, data in (("keys", shard.keys), ("groups", shard.groups)):
         hashes = np.frombuffer(data, np.uint64)
         buckets = hashes % np.uint64(num_buckets)
         # Not all buckets: a corrupt manifest can state any number of examples.
         for bucket in np.unique(buckets).tolist():
-            yield (which, bucket), Hashes(location, split, hashes[buckets == bucket].tobytes())
+            yield (which, bucket), Hashes(number, split, hashes[buckets == bucket].tobytes())
 
 
 def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyContext) -> Iterator[Corruption]:
@@ -240,19 +240,22 @@ def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyCo
     (which, _), parts = element
     splits = sorted(context.manifest.splits)
     if which == "groups":
-        for item, other in straddling(parts):
-            yield Corruption("catalog", f"a group is in the splits {splits[item]!r} and {splits[other]!r}; each group must be in one split")
+        for first_number, second_number in find_spanning(parts):
+            yield Corruption(
+                "catalog",
+                f"a group is in the splits {splits[first_number]!r} and {splits[second_number]!r}; each group must be in one split",
+            )
         return
     infos = [info for shards in context.manifest.splits.values() for info in shards]
-    for item, other in repeated(parts):
-        both = [_keys(f"{context.directory}/{infos[location].name}") for location in (item, other)]
+    for first_number, second_number in repeated(parts):
+        both = [_keys(f"{context.directory}/{infos[location].name}") for location in (first_number, second_number)]
         count = Counter(both[0])
-        same = [key for key in count.keys() & set(both[1]) if item != other or count[key] > 1]
+        same = [key for key in count.keys() & set(both[1]) if first_number != second_number or count[key] > 1]
         if same:  # Otherwise only the hashes collide.
             names = ", ".join(repr(key.decode(errors="replace")) for key in sorted(same)[:_MAX_KEYS_SHOWN])
-            where = "occurs twice" if item == other else f"occurs also in {infos[other].name}"
+            where = "occurs twice" if first_number == second_number else f"occurs also in {infos[second_number].name}"
             more = f" and {len(same) - _MAX_KEYS_SHOWN:,} more" if len(same) > _MAX_KEYS_SHOWN else ""
-            yield Corruption(infos[item].name, f"key {names}{more} {where}; keys must be unique")
+            yield Corruption(infos[first_number].name, f"key {names}{more} {where}; keys must be unique")
 
 
 def _keys(path: str) -> list[bytes]:
@@ -266,14 +269,14 @@ def _keys(path: str) -> list[bytes]:
 
 def write_results(
     unused: bytes,
-    value: Iterable[tuple[int, list[Corruption], int]],
+    results: Iterable[tuple[int, list[Corruption], int]],
     across: Iterable[Corruption],
     counts: Iterable[tuple[int, str, ShardCounts | None]],
     context: VerifyContext,
     path: str,
 ) -> None:
     """Writes the results of all shards to a JSON file."""
-    shards = sorted(value)
+    shards = sorted(results)
     problems = [corruption for _, of_shard, _ in shards for corruption in of_shard]
     recounted = None if problems else count_all(context.manifest, counts, context.decodes)
     result = {"problems": problems + sorted(across), "verified": sum(num for _, _, num in shards), "recounted": recounted}

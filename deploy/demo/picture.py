@@ -86,8 +86,8 @@ def _draw_curve(axes: pyplot.Axes, training: Training, name: str, colour: str, n
     step, accuracy = len(training.labels), training.accuracies[-1]
     axes.plot(training.accuracies, color=colour, linewidth=2.6, clip_on=False)
     axes.plot([step], [accuracy], "o", color=colour, clip_on=False)
-    siblings = {"xytext": (11, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
-    axes.annotate(f"{accuracy:.0%} {name}", (step, accuracy + name_up), color=colour, size=13, weight="bold", **siblings)
+    placement = {"xytext": (11, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
+    axes.annotate(f"{accuracy:.0%} {name}", (step, accuracy + name_up), color=colour, size=13, weight="bold", **placement)
 
 
 def _save(figure: pyplot.Figure, path: str | os.PathLike[str]) -> None:

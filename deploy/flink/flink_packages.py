@@ -79,12 +79,12 @@ def _building() -> Iterator[pathlib.Path]:
         yield pathlib.Path(folder)
 
 
-def _put(made: pathlib.Path, location: pathlib.Path) -> None:
+def _put(new_path: pathlib.Path, target: pathlib.Path) -> None:
     """Renames a result to its final path, unless another process has already created it."""
     try:
-        os.rename(made, location)
+        os.rename(new_path, target)
     except OSError:
-        if not location.exists():
+        if not target.exists():
             raise
 
 

@@ -39,8 +39,8 @@ def run(arguments: list[str], error_json: str) -> None:
     if code == 0:
         return
     path = pathlib.Path(error_json)
-    reported = json.loads(path.read_text())["message"] if path.exists() else "See the log of the task."
-    raise (AirflowFailException if code == _DO_NOT_RETRY else AirflowException)(f"exit code {code}: {reported}")
+    message = json.loads(path.read_text())["message"] if path.exists() else "See the log of the task."
+    raise (AirflowFailException if code == _DO_NOT_RETRY else AirflowException)(f"exit code {code}: {message}")
 
 
 @dag(

@@ -123,8 +123,8 @@ class Model:
     def metadata(self) -> dict[str, Any]:
         """Returns the dtypes and shapes of the inputs and outputs of each signature."""
         signatures = {
-            name: {"inputs": _described(item.structured_input_signature[1]), "outputs": _described(item.structured_outputs)}
-            for name, item in self._model.signatures.items()
+            name: {"inputs": _described(signature.structured_input_signature[1]), "outputs": _described(signature.structured_outputs)}
+            for name, signature in self._model.signatures.items()
         }
         spec = {"name": self.name, "signature_name": "", "version": self.version}
         return {"model_spec": spec, "metadata": {"signature_def": {"signature_def": signatures}}}
@@ -193,11 +193,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._answer(answer)
 
     def _answer(self, answer: Any) -> None:
-        model, result = self.server.model, _CALL.fullmatch(self.path)
+        model, call = self.server.model, _CALL.fullmatch(self.path)
         try:
-            if result is None or result["name"] != model.name or result["version"] not in (None, model.version):
+            if call is None or call["name"] != model.name or call["version"] not in (None, model.version):
                 raise InvalidInput(404, f"{self.path} not found. Use /v1/models/{model.name}[/versions/{model.version}][:predict|/metadata].")
-            self._send(200, answer(result["action"]))
+            self._send(200, answer(call["action"]))
         except InvalidInput as error:
             self._send(error.status, {"error": str(error)})
 
@@ -233,8 +233,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"serve.py: --port={arguments.port}: {error.strerror}", file=sys.stderr)
         return 1
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    location = f"http://{arguments.host}:{server.server_port}/v1/models/{model.name}"
-    print(f"{model.name} version {model.version} at {location} (for tests; use TensorFlow Serving in production)", flush=True)
+    url = f"http://{arguments.host}:{server.server_port}/v1/models/{model.name}"
+    print(f"{model.name} version {model.version} at {url} (for tests; use TensorFlow Serving in production)", flush=True)
     stopped.wait()
     server.shutdown()
     return 0

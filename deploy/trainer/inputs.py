@@ -73,8 +73,8 @@ def training_batches(
     weights = {} if class_weight is None else class_weight
     read = {"batch_size": batch_size, "drop_remainder": True, "hosts": hosts, "class_weight": weights, "channels": 3, **options}
     # With a service, this process caches no data.
-    complete = dataset.batches(split, **read, **({} if service is None else {"memory_budget": 0}))
-    num_steps = min(len(complete), limit_steps or len(complete))
+    all_batches = dataset.batches(split, **read, **({} if service is None else {"memory_budget": 0}))
+    num_steps = min(len(all_batches), limit_steps or len(all_batches))
 
     def distribute(data: tf.data.Dataset, step: int) -> Any:
         def of_worker(_: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -83,15 +83,15 @@ def training_batches(
         return strategy.distribute_datasets_from_function(of_worker)
 
     # Reused by all epochs that start at this step.
-    distribute_once = functools.cache(functools.partial(distribute, complete))
+    distribute_once = functools.cache(functools.partial(distribute, all_batches))
 
     def make(epoch: int, step: int) -> Any:
         if service is not None:
             return distribute(dataset.batches(split, start_epoch=epoch, start_step=step, service=service, **read), step)
-        complete.iterator_state.go_to(epoch, step)  # The start of the next iteration.
+        all_batches.iterator_state.go_to(epoch, step)  # The start of the next iteration.
         return distribute_once(step)
 
-    return Batches(make, IteratorState(num_batches=num_steps, fingerprint=complete.iterator_state.fingerprint))
+    return Batches(make, IteratorState(num_batches=num_steps, fingerprint=all_batches.iterator_state.fingerprint))
 
 
 def evaluation_batches(

@@ -81,8 +81,8 @@ class Training:
             keras.mixed_precision.set_global_policy(f"mixed_{settings.mixed_precision}")
         self.dataset = tf_input.open(settings.data, cache_directory=settings.cache_directory, cache_bytes=settings.cache_bytes)
         if settings.train_split is None:
-            result = dataset_format.training_split(self.dataset.splits)
-            self.settings = settings = dataclasses.replace(settings, train_split=result)
+            train_split = dataset_format.training_split(self.dataset.splits)
+            self.settings = settings = dataclasses.replace(settings, train_split=train_split)
         self.is_chief = cluster.is_chief(self.strategy)
         self.image_size = settings.image_size or models.NETWORKS[settings.model].image_size
         num_replicas = self.strategy.num_replicas_in_sync
@@ -149,8 +149,8 @@ class Training:
             save_freq=settings.save_steps or "epoch",
             writes=self.is_chief,
         )
-        location = self.checkpoint.epoch * self.train_batches.num_steps + self.checkpoint.step
-        if cluster.mean_over_workers(self.strategy, location) != location:
+        num_done_steps = self.checkpoint.epoch * self.train_batches.num_steps + self.checkpoint.step
+        if cluster.mean_over_workers(self.strategy, num_done_steps) != num_done_steps:
             raise ValueError(
                 f"--output={self.folder}: the workers find different checkpoints. Give a directory that all workers "
                 "share."

@@ -21,7 +21,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.config.run_options import FREE, find_differences, plain_options
 from beam_pipelines.elements import plain_json
 from beam_pipelines.elements.plan import WrittenShard
-from beam_pipelines.elements.plan_files import sealed, unsealed
+from beam_pipelines.elements.plan_files import with_checksum, check_and_strip_checksum
 from beam_pipelines.options.arguments import make_parser
 from beam_pipelines.options.prepare_arguments import make_config
 from beam_pipelines.parallel import progress
@@ -395,8 +395,8 @@ def test_resume_rejects_plan_that_is_corrupt_or_from_another_version(source, int
     complete = plan.read_bytes()
     version = re.search(rb'"version": "(recordmill .*?, format \d+)"', complete)[1]
     cases = {
-        "another version": (sealed(unsealed(complete).replace(version, b"recordmill 0.0.1, format 1")), "the interrupted run is from recordmill 0.0.1, format 1, but this is "),
-        "unknown field": (sealed(unsealed(complete).replace(b'"version"', b'"another": 1, "version"')), "the plan of the interrupted run is corrupt"),
+        "another version": (with_checksum(check_and_strip_checksum(complete).replace(version, b"recordmill 0.0.1, format 1")), "the interrupted run is from recordmill 0.0.1, format 1, but this is "),
+        "unknown field": (with_checksum(check_and_strip_checksum(complete).replace(b'"version"', b'"another": 1, "version"')), "the plan of the interrupted run is corrupt"),
         "changed number": (re.sub(rb'"num_inputs": (\d)', rb'"num_inputs": 1\1', complete), "the plan of the interrupted run is corrupt"),
         "truncated plan": (complete[: len(complete) // 2], "the plan of the interrupted run is corrupt"),
     }  # fmt: skip

@@ -60,9 +60,9 @@ class Inputs:
     def read(self, path: str, is_sampled: bool = False, **fields: Any) -> ReadImage | DeadLetter:
         return self.reader.read(InputRecord(**{"key": path, "path": path, "label": path.split("/")[0], "split": None, **fields}), is_sampled)
 
-    def see(self, path: str, **fields: Any) -> ImageDigests | DeadLetter:
+    def digest(self, path: str, **fields: Any) -> ImageDigests | DeadLetter:
         """Reads an input for hashing."""
-        return self.reader.see(InputRecord(**{"key": path, "path": path, "label": path.split("/")[0], "split": None, **fields}))
+        return self.reader.digest(InputRecord(**{"key": path, "path": path, "label": path.split("/")[0], "split": None, **fields}))
 
 
 @pytest.fixture
@@ -165,13 +165,13 @@ def test_part_outside_its_file_is_a_dead_letter(tmp_path):
     for offset, message in ((90, "10 bytes at 90"), (100, "0 bytes at 100"), (5000, "0 bytes at 5000")):
         letter = inputs.read("cat/packed", key=f"cat/packed:{offset}", offset=offset, num_bytes=50)
         assert (letter.stage, letter.reason) == ("read", "unreadable") and message in letter.message
-        assert letter == inputs.see("cat/packed", key=f"cat/packed:{offset}", offset=offset, num_bytes=50)
+        assert letter == inputs.digest("cat/packed", key=f"cat/packed:{offset}", offset=offset, num_bytes=50)
 
 
 def test_hashing_reports_the_same_dead_letters(tmp_path):
     inputs = Inputs(tmp_path, {"cat/folder/1.jpg": b""})
     for name in ("cat/none.jpg", "cat/folder", "cat/folder/1.jpg/2.jpg"):
-        letter = inputs.see(name)
+        letter = inputs.digest(name)
         assert isinstance(letter, DeadLetter) and letter == inputs.read(name), name
 
 

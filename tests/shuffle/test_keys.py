@@ -61,7 +61,7 @@ def error_message(inputs: list[InputRecord], directory: pathlib.Path, **source: 
     config = make_config(directory, source=SourceConfig(**{"kind": "table", **source}))
     fractions = None if inputs[0].split else {"train": 1}
     with pytest.raises(UserError) as caught:
-        keys.refuse_collisions(collisions, config, make_listing(source=config.source.kind, fractions=fractions))
+        keys.reject_collisions(collisions, config, make_listing(source=config.source.kind, fractions=fractions))
     return str(caught.value)
 
 

@@ -24,7 +24,7 @@ from beam_pipelines.splits import run_facts
 from beam_pipelines.splits.assign_splits import Mark
 from beam_pipelines.splits.earlier_splits import load_earlier_splits
 from beam_pipelines.splits.run_facts import mark_run, merge_facts, read_marked
-from beam_pipelines.splits.split_bounds import find_bound_candidates, place, resolve_bounds
+from beam_pipelines.splits.split_bounds import find_bound_candidates, assign_split, resolve_bounds
 from beam_pipelines.splits.split_plan import SplitPlan, plan_splits
 from made_records import write_dataset
 from made_references import make_config, make_references
@@ -60,7 +60,7 @@ def resolve(
         bounds = resolve_bounds(candidates[::-1], plan)
         actual = {}
         for run in marked:
-            references = place(read_marked(run, config), plan, bounds)
+            references = assign_split(read_marked(run, config), plan, bounds)
             actual |= {key.decode(): references.splits[split] for key, split in zip(references.keys, references.rows["split"].tolist())}
             assert not references.strata.blob, "strata are not needed after this stage"
     return actual, plan

@@ -63,7 +63,7 @@ class DecodeErrors(abc.ABC):
         """
 
     def is_good(
-        self, fingerprint: int, decodes: bool, find_fault: Callable[[], str], refuse: Callable[[str], None]
+        self, fingerprint: int, decodes: bool, find_fault: Callable[[], str], reject: Callable[[str], None]
     ) -> bool:
         """Returns whether an example can be decoded.
 
@@ -71,14 +71,14 @@ class DecodeErrors(abc.ABC):
             fingerprint: A number that identifies the example.
             decodes: Whether to decode the example, unless it is known to be undecodable.
             find_fault: A function that decodes the example and returns the reason if this fails; see `find_fault`.
-            refuse: A function that records an undecodable example, given the reason. It raises ValueError unless such
+            reject: A function that records an undecodable example, given the reason. It raises ValueError unless such
                 examples are skipped.
         """
         if fingerprint in self._bad:
             return False
         if not decodes or not (fault := find_fault()):
             return True
-        refuse(fault)
+        reject(fault)
         self._bad.add(fingerprint)
         return False
 
@@ -116,7 +116,7 @@ class PackedErrors(DecodeErrors):
                         hash(record),
                         decodes_each,
                         functools.partial(self._find_fault, note, component, record, slot),
-                        functools.partial(self._refuse, note, component, slot),
+                        functools.partial(self._reject, note, component, slot),
                     )
                     for record, slot in zip(values, slots.tolist())
                 ]
@@ -128,8 +128,8 @@ class PackedErrors(DecodeErrors):
         decoder, slots = self._decoders[component], tf.constant([slot], tf.int64)
         return find_fault(decoder, record, lambda records: decoder.decode(records, tf.constant(note, tf.int64), slots))
 
-    def _refuse(self, note: Sequence[int], component: int, slot: int, fault: str) -> None:
-        self._readers[component].refuse(self._find_number(note, component, slot), fault)
+    def _reject(self, note: Sequence[int], component: int, slot: int, fault: str) -> None:
+        self._readers[component].reject(self._find_number(note, component, slot), fault)
 
 
 def decode_with_errors(errors: DecodeErrors, decode: Callable[..., Any]) -> Callable[..., Any]:

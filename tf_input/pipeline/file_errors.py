@@ -37,7 +37,7 @@ class FileErrors(DecodeErrors):
                 iterator_state,
                 decodes_each,
                 functools.partial(self._find_fault, record, seed, slot),
-                functools.partial(self._refuse, iterator_state),
+                functools.partial(self._reject, iterator_state),
             )
             for record, iterator_state, slot in zip(records.numpy(), positions.numpy().tolist(), slots.numpy().tolist())
         ]
@@ -49,7 +49,7 @@ class FileErrors(DecodeErrors):
         slots, seed = tf.constant([slot], tf.int64), seed if self._decoder.config.augment else None
         return find_fault(self._decoder, record, lambda records: self._decoder.decode(records, seed, slots))
 
-    def _refuse(self, iterator_state: int, fault: str) -> None:
+    def _reject(self, iterator_state: int, fault: str) -> None:
         file, record = divmod(iterator_state, RECORDS_PER_FILE)
         corrupt = CorruptRecord(self._paths[file], record, None, fault)
         if self._decoder.config.on_error == "raise":

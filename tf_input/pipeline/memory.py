@@ -116,7 +116,7 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
                 ((records, slots),) = inputs.batch(0, step)
                 for record, index in zip(records, (step * size + slots).tolist()):
                     if fault := find_fault(decoder, record, decode):
-                        reader.refuse(int(index if reader.selection is None else reader.selection.numbers[index]), fault)
+                        reader.reject(int(index if reader.selection is None else reader.selection.numbers[index]), fault)
                         bad.add(index)
 
     def decode(records: tf.Tensor) -> dict[str, Any]:

@@ -327,10 +327,10 @@ class RecordReader:
         if not reason:
             return frame[HEADER_BYTES:-CHECKSUM_BYTES]
         self._index(shard).check(row, functools.partial(self._files.read_range, self._shards[shard].path))
-        self.refuse(number, reason, is_missing=isinstance(error, FILE_MISSING_ERRORS))
+        self.reject(number, reason, is_missing=isinstance(error, FILE_MISSING_ERRORS))
         return None
 
-    def refuse(self, number: int, reason: str, is_missing: bool = False) -> None:
+    def reject(self, number: int, reason: str, is_missing: bool = False) -> None:
         """Skips a corrupt record and adds it to the list of skipped records.
 
         Args:

@@ -49,7 +49,7 @@ from beam_pipelines.sources.cells.class_cells import known
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.folders.file_listing import FileListing, join, matches
 from beam_pipelines.sources.folders.image_folder import nfc
-from beam_pipelines.sources.folders.layouts import name_splits, no_split_folders, refuse_options
+from beam_pipelines.sources.folders.layouts import name_splits, no_split_folders, reject_options
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.folders.sizes import find_sizes
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
@@ -79,7 +79,7 @@ class Coco:
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         source = config.source
-        refuse_options(source, ("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "image_root"))
+        reject_options(source, ("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "image_root"))
         if source.labels:
             raise UserError(
                 "--label: --source=coco has no columns to name. Omit --label, or use --label=none to leave out the "
@@ -98,8 +98,8 @@ class Coco:
         self.features = (*_FEATURES, *masks) if has_objects else ()
         self.targets = (OBJECTS, *(feature.name for feature in masks)) if has_objects else ()
         self.num_ignored = 0
-        location = source.image_root or (_folder_of(config.input) if self._is_file else config.input)
-        self._root = Root(location, config.follow_links)
+        root_path = source.image_root or (_folder_of(config.input) if self._is_file else config.input)
+        self._root = Root(root_path, config.follow_links)
         self.root = self._root.path
         self._config = config
         self._with_sizes = with_sizes
@@ -147,16 +147,20 @@ class Coco:
         folders, _ = files.top_level()
         for folder in ("", *(folder for folder in folders if folder == _ANNOTATIONS)):
             names = files.take_files(folder, lambda name: name == _ROBOFLOW or _INSTANCES.fullmatch(name))
-            results = {join(files.take_folder(folder), name): _name_of(name)[1] for name in names}
-            if results:
-                return results
-        results = {join(files.take_folder(folder), _ROBOFLOW): folder for folder in folders if files.take_files(folder, _ROBOFLOW.__eq__)}
-        if not results:
+            annotation_files = {join(files.take_folder(folder), name): _name_of(name)[1] for name in names}
+            if annotation_files:
+                return annotation_files
+        annotation_files = {
+            join(files.take_folder(folder), _ROBOFLOW): folder
+            for folder in folders
+            if files.take_files(folder, _ROBOFLOW.__eq__)
+        }
+        if not annotation_files:
             raise UserError(
                 f"--input={self.root}: contains no annotations. They must be in annotations/instances_*.json, or in "
                 f"{_ROBOFLOW} in folders of images. Name any other file with --input=FILE.json."
             )
-        return results
+        return annotation_files
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of one file.
@@ -175,11 +179,11 @@ class Coco:
         yield from file.dead_letters
         folder = "" if self._config.source.image_root else self._image_folder(relative, file)
         sizes = find_sizes(self.root, self._paths(file, folder)) if self._with_sizes else {}
-        for result in file.inputs():
-            if isinstance(result, DeadLetter):
-                yield result
+        for image_or_dead_letter in file.inputs():
+            if isinstance(image_or_dead_letter, DeadLetter):
+                yield image_or_dead_letter
                 continue
-            image, objects = result
+            image, objects = image_or_dead_letter
             listed = self._list_image(image, objects, folder, split)
             if listed is None:
                 self.num_ignored += 1
@@ -229,7 +233,7 @@ class Coco:
                 return None
             values = self._values(image, objects) if self.features else None
         except InvalidInput as error:
-            return image.refuse(InvalidInput(error.reason, f"entry {image.position} of 'images' {error}"))
+            return image.reject(InvalidInput(error.reason, f"entry {image.position} of 'images' {error}"))
         return InputRecord(nfc(path), path, "", split, values=values)
 
     def _values(self, image: CocoImage, objects: ImageObjects) -> dict[str, Any]:
@@ -256,8 +260,8 @@ class Coco:
                 if is_web
                 else "Pass the images' folder as --image_root"
             )
-            result = f"has the link {printable(image.file_name[:200])}, which is not below {printable(self.root)}"
-            raise InvalidInput("outside", f"{result}. {advice}")
+            problem = f"has the link {printable(image.file_name[:200])}, which is not below {printable(self.root)}"
+            raise InvalidInput("outside", f"{problem}. {advice}")
         is_complete = is_link or image.file_name.startswith("/")
         return read_path(image.file_name if is_complete else join(folder, image.file_name), self._root)
 

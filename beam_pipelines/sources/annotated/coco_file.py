@@ -31,9 +31,9 @@ class CocoImage(NamedTuple):
     file_name: str
     size: tuple[int, int] | None
 
-    def refuse(self, refusal: InvalidInput) -> DeadLetter:
+    def reject(self, rejection: InvalidInput) -> DeadLetter:
         """Returns the dead letter of a rejected image."""
-        return DeadLetter.of(printable(self.file_name[:_SHOWN_CHARACTERS]), refusal)
+        return DeadLetter.of(printable(self.file_name[:_SHOWN_CHARACTERS]), rejection)
 
 
 class CocoFile:
@@ -125,7 +125,7 @@ class CocoFile:
             try:
                 yield image, self._annotations.of(image_id, self._categories)
             except InvalidInput as error:
-                yield image.refuse(error)
+                yield image.reject(error)
 
     def _read(self, path: str) -> None:
         add = {"images": self._add_image, "categories": self._add_category, "annotations": self._annotations.add}
@@ -139,12 +139,12 @@ class CocoFile:
                 try:
                     add[section](position, entry or {})
                 except InvalidInput as error:
-                    self._refuse(section, position, error)
+                    self._reject(section, position, error)
         self._annotations.group()
         for position, error in self._annotations.of_unknown_images(self._images):
-            self._refuse("annotations", position, error)
+            self._reject("annotations", position, error)
 
-    def _refuse(self, section: str, position: int, error: InvalidInput) -> None:
+    def _reject(self, section: str, position: int, error: InvalidInput) -> None:
         self.dead_letters.append(DeadLetter.of(f"{self._name}#/{section}/{position}", error))
 
     def _add_image(self, position: int, entry: Mapping[str, Any]) -> None:
@@ -157,7 +157,7 @@ class CocoFile:
         if is_known:  # annotations with a repeated id cannot be assigned to an image
             error = InvalidInput("duplicate", f"another image also has the id {shown(image_id)}")
             if first:
-                self._refuse("images", first.position, error)
+                self._reject("images", first.position, error)
             raise error
         if not isinstance(file_name, str) or not file_name:
             raise InvalidInput("bad_image_entry", f"'file_name' is {shown(file_name)}; it must be the name of an image")
@@ -168,8 +168,8 @@ class CocoFile:
     def _add_category(self, position: int, entry: Mapping[str, Any]) -> None:
         category_id, name, supercategory = read_id(entry.get("id")), entry.get("name"), entry.get("supercategory")
         if category_id is None or not isinstance(name, str):
-            result = f"the id {shown(entry.get('id'))} and the name {shown(name)}"
-            raise UserError(f"{self._name}: category {position} has {result}. Give it a valid id and a name.")
+            problem = f"the id {shown(entry.get('id'))} and the name {shown(name)}"
+            raise UserError(f"{self._name}: category {position} has {problem}. Give it a valid id and a name.")
         try:
             name = class_name(name)
         except InvalidInput as error:
@@ -189,6 +189,6 @@ def _read_size(entry: Mapping[str, Any]) -> tuple[int, int] | None:
     height, width = (entry.get(side) or 0 for side in ("height", "width"))
     for side in (height, width):
         if not isinstance(side, int) or isinstance(side, bool) or side < 0:
-            result = f"{shown(entry.get('height'))} x {shown(entry.get('width'))}"
-            raise InvalidInput("bad_image_entry", f"'height' and 'width' are {result}; they must be numbers of pixels")
+            shown_sides = f"{shown(entry.get('height'))} x {shown(entry.get('width'))}"
+            raise InvalidInput("bad_image_entry", f"'height' and 'width' are {shown_sides}; they must be numbers of pixels")
     return (height, width) if height and width else None

@@ -42,10 +42,10 @@ class ImageSets(NamedTuple):
     members: dict[str, ListedImage]
     dead_letters: list[DeadLetter]
 
-    def missing(self, result: Container[str], expected: str) -> Iterator[DeadLetter]:
-        """Yields a dead letter for each image that a list names but that is not in `result`."""
+    def missing(self, found_names: Container[str], expected: str) -> Iterator[DeadLetter]:
+        """Yields a dead letter for each image that a list names but that is not in `found_names`."""
         for name, member in self.members.items():
-            if name not in result:
+            if name not in found_names:
                 yield DeadLetter(
                     member.line, "list", "missing", f"no {expected} has the name {printable(name[:200])!r}"
                 )
@@ -79,8 +79,8 @@ def _read_list(root: Root, path: str, split: str, sets: ImageSets) -> None:
         text = files_at(root.path).read(f"{root.path}/{root.relative(path)}").decode()
     except (OSError, ValueError) as error:
         message = getattr(error, "strerror", None) or error
-        reported = f"{printable(path)} cannot be read: {message}. Each line must be the name of an image."
-        raise listing_error(error, f"{root.path}/{path}", reported) from error
+        message = f"{printable(path)} cannot be read: {message}. Each line must be the name of an image."
+        raise listing_error(error, f"{root.path}/{path}", message) from error
     for number, row in enumerate(text.splitlines(), 1):
         name = nfc(row.strip())
         line = f"{printable(path)}:{number}"

@@ -53,9 +53,9 @@ def read_sections(
             f"{printable(path)}: an object in {section!r} has the field {str(error)!r} twice. Write each field once."
         ) from None
     except UnicodeDecodeError as error:
-        result = error.object[error.start : error.start + 1]
+        invalid_byte = error.object[error.start : error.start + 1]
         raise UserError(
-            f"{printable(path)}: a text in it has the byte {result!r}, which is not UTF-8. Convert the file to UTF-8."
+            f"{printable(path)}: a text in it has the byte {invalid_byte!r}, which is not UTF-8. Convert the file to UTF-8."
         ) from None
     except ijson.JSONError as error:
         text = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)

@@ -28,7 +28,7 @@ from beam_pipelines.sources.annotated.image_sets import ImageSets, read_image_se
 from beam_pipelines.sources.folders.file_listing import FileListing, ListedFile, join
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.label_files import recognise
-from beam_pipelines.sources.folders.layouts import IMAGE_FOLDERS, find_folder, name_splits, no_split_folders, refuse_options
+from beam_pipelines.sources.folders.layouts import IMAGE_FOLDERS, find_folder, name_splits, no_split_folders, reject_options
 from beam_pipelines.sources.folders.roots import Root
 from tf_input.dataset_format import MASK, Feature
 
@@ -54,7 +54,7 @@ class Masks:
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        refuse_options(config.source, ("labels", "drawn_on"))
+        reject_options(config.source, ("labels", "drawn_on"))
         if config.source.labels:
             raise UserError(
                 "--label: --source=masks has no columns to name. Omit --label, or use --label=none to leave out the "
@@ -140,12 +140,12 @@ class Masks:
         sets = read_image_sets(self._root, self._files, pair.lists, "Segmentation") if pair.lists is not None else None
         num_ignored = self._files.num_ignored
         masks: dict[str, Sequence[str]] = {}
-        for result in self._walk(pair.masks, sets) if pair.masks else ():
-            if isinstance(result, ListedFile):
-                name = _stem(result.path, pair.masks)
-                masks[name] = (*masks.get(name, ()), result.path)
+        for mask_file in self._walk(pair.masks, sets) if pair.masks else ():
+            if isinstance(mask_file, ListedFile):
+                name = _stem(mask_file.path, pair.masks)
+                masks[name] = (*masks.get(name, ()), mask_file.path)
             else:
-                yield result
+                yield mask_file
         yield from self._list_images(pair, sets, masks)
         self.num_ignored += self._files.num_ignored - num_ignored
 
@@ -154,17 +154,17 @@ class Masks:
     ) -> Iterator[InputRecord | DeadLetter]:
         used: set[str] = set()
         listed: set[str] = set()
-        for result in self._walk(pair.images, sets):
-            if isinstance(result, DeadLetter):
-                yield result
+        for image_file in self._walk(pair.images, sets):
+            if isinstance(image_file, DeadLetter):
+                yield image_file
                 continue
-            name = _stem(result.path, pair.images)
+            name = _stem(image_file.path, pair.images)
             names = [mask for mask in (name, name + _SUFFIX) if mask in masks]
             used.update(names)
             if sets:
                 listed.add(name)
             split = sets.members[name].split if sets else pair.split
-            yield self._make_image(result, [path for mask in names for path in masks[mask]], split, pair)
+            yield self._make_image(image_file, [path for mask in names for path in masks[mask]], split, pair)
         for name, paths in masks.items():
             if name not in used:
                 message = f"no image in {printable(pair.images)} has the same name"
@@ -175,17 +175,17 @@ class Masks:
 
     def _walk(self, folder: str, sets: ImageSets | None) -> Iterator[ListedFile | DeadLetter]:
         """Yields the image files below a folder. If `ImageSets` lists exist, only images in these lists are yielded."""
-        for result in self._files.walk(folder):
-            if isinstance(result, ListedFile):
-                name = _stem(result.path, folder)
+        for listed_file in self._files.walk(folder):
+            if isinstance(listed_file, ListedFile):
+                name = _stem(listed_file.path, folder)
                 is_listed = sets is None or name in sets.members
-                if not is_listed or posixpath.splitext(result.path)[1].lower() not in IMAGE_EXTENSIONS:
+                if not is_listed or posixpath.splitext(listed_file.path)[1].lower() not in IMAGE_EXTENSIONS:
                     self.num_ignored += 1
                     continue
-            yield result
+            yield listed_file
 
     def _make_image(
-        self, result: ListedFile, masks: Sequence[str], split: str | None, pair: _Pair
+        self, image_file: ListedFile, masks: Sequence[str], split: str | None, pair: _Pair
     ) -> InputRecord | DeadLetter:
         if not masks:
             message = (
@@ -193,12 +193,12 @@ class Masks:
                 if pair.masks
                 else "the folder of masks has no folder of the same name"
             )
-            return DeadLetter(result.path, "list", "no_mask", message)
+            return DeadLetter(image_file.path, "list", "no_mask", message)
         if len(masks) > 1:
             names = ", ".join(map(printable, sorted(masks)[:3]))
-            return DeadLetter(result.path, "list", "ambiguous", f"several masks have the same name: {names}")
+            return DeadLetter(image_file.path, "list", "ambiguous", f"several masks have the same name: {names}")
         values = {MASK: FilePart(masks[0])} if self._has_masks else None
-        return InputRecord(nfc(result.path), result.path, "", split, result.num_bytes, values=values)
+        return InputRecord(nfc(image_file.path), image_file.path, "", split, image_file.num_bytes, values=values)
 
 
 def _stem(path: str, folder: str) -> str:

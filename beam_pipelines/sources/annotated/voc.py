@@ -35,7 +35,7 @@ from beam_pipelines.sources.annotated.voc_folders import Matched, Pair, VocFolde
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.folders.file_listing import FileListing
 from beam_pipelines.sources.folders.image_folder import nfc
-from beam_pipelines.sources.folders.layouts import refuse_options
+from beam_pipelines.sources.folders.layouts import reject_options
 from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.folders.sizes import find_sizes
 from beam_pipelines.storage.files import files_at, is_remote
@@ -56,7 +56,7 @@ class Voc:
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        refuse_options(config.source, ("labels", "label_names", "bad_boxes", "drawn_on"))
+        reject_options(config.source, ("labels", "label_names", "bad_boxes", "drawn_on"))
         if config.source.labels:
             raise UserError(
                 "--label: --source=voc has no columns to name. Omit --label, or use --label=none to leave out the "
@@ -127,13 +127,13 @@ class Voc:
                 read.append((pair, annotation, self._stated_other(annotation, pair)))
             except InvalidInput as error:
                 read.append(DeadLetter.of(pair.annotation, error))
-        existing = find_sizes(self.root, [item[2] for item in read if not isinstance(item, DeadLetter) and item[2]])
-        for entry in read:
-            if isinstance(entry, DeadLetter):
-                yield entry
+        found_sizes = find_sizes(self.root, [item[2] for item in read if not isinstance(item, DeadLetter) and item[2]])
+        for read_pair in read:
+            if isinstance(read_pair, DeadLetter):
+                yield read_pair
                 continue
-            pair, annotation, other = entry
-            if other in existing:
+            pair, annotation, other = read_pair
+            if other in found_sizes:
                 both = f"<filename> says {printable(other)!r}, and {printable(pair.image)!r} has the annotation's name"
                 yield DeadLetter(pair.annotation, "list", "ambiguous", f"{both}, so it is unclear which one is meant")
             else:
@@ -173,10 +173,10 @@ class Voc:
         for name in stated:
             if name in by_stem.get(stem(name), ()):
                 return name
-        for result in filter(None, (by_stem.get(stem(name)) for name in (*stated, *own))):
-            if len(result) == 1:
-                return result[0]
-            names = ", ".join(map(printable, result[:3]))
+        for candidates in filter(None, (by_stem.get(stem(name)) for name in (*stated, *own))):
+            if len(candidates) == 1:
+                return candidates[0]
+            names = ", ".join(map(printable, candidates[:3]))
             raise InvalidInput("ambiguous", f"several images have the same name: {names}; <filename> names none of them")
         name = printable(annotation.file_name[:200])
         raise InvalidInput("missing", f"no image has the same name, or the name in <filename>, {name!r}")

@@ -50,11 +50,11 @@ def parse_annotation(data: bytes, label_names: Collection[str] = ()) -> VocAnnot
     root = _parse(data)
     if str(root.tag).lower() != "annotation":
         raise InvalidInput("bad_xml", f"its root is <{printable(str(root.tag)[:80])}>; it must be <annotation>")
-    results = [
+    read_objects = [
         _read_object(element, f"object {number}", label_names)
         for number, element in enumerate(root.findall("object"), 1)
     ]
-    boxes, labels, difficult, truncated = zip(*results) if results else ((), (), (), ())
+    boxes, labels, difficult, truncated = zip(*read_objects) if read_objects else ((), (), (), ())
     flags = {"is_difficult": difficult, "is_truncated": truncated}
     objects = Objects(boxes, labels, flags, _read_size(_only(root, "size", "the annotation")))
     others = frozenset(field.tag for element in root.findall("object") for field in element if field.tag not in _KEPT)
@@ -77,10 +77,10 @@ def _only(parent: Any, tag: str, name: str) -> Any:
 
     Raises InvalidInput if several child elements have the tag, because a tool may have merged two objects.
     """
-    result = parent.findall(tag)
-    if len(result) > 1:
-        raise InvalidInput("bad_xml", f"{name} has {len(result)} fields <{tag}>; it must have one")
-    return result[0] if result else None
+    elements = parent.findall(tag)
+    if len(elements) > 1:
+        raise InvalidInput("bad_xml", f"{name} has {len(elements)} fields <{tag}>; it must have one")
+    return elements[0] if elements else None
 
 
 def _text(parent: Any, tag: str, name: str) -> str:

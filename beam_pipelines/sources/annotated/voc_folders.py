@@ -116,24 +116,24 @@ def match_files(root: Root, files: FileListing, group: VocFolders) -> Matched:
     annotations: dict[str, tuple[str, str | None]] = {}
     images: dict[str, list[tuple[str, int, str | None]]] = {}
     listed: set[str] = set()
-    for result in _walk(files, group):
-        if isinstance(result, DeadLetter):
-            matched.dead_letters.append(result)
+    for listed_file in _walk(files, group):
+        if isinstance(listed_file, DeadLetter):
+            matched.dead_letters.append(listed_file)
             continue
-        kind = _kind(result.path, group)
-        name = _inner_stem(result.path, group.annotations if kind == "annotation" else group.images)
+        kind = _kind(listed_file.path, group)
+        name = _inner_stem(listed_file.path, group.annotations if kind == "annotation" else group.images)
         if kind is None or (sets and name not in sets.members):
             num_ignored -= 1
             continue
         split = sets.members[name].split if sets else group.split
         listed.add(name)
         if kind == "image":
-            images.setdefault(name, []).append((*result, split))
+            images.setdefault(name, []).append((*listed_file, split))
         elif name in annotations:  # two names differ only in the case of the extension
             message = f"its image already has an annotation, {printable(annotations[name][0])}"
-            matched.dead_letters.append(DeadLetter(result.path, "list", "ambiguous", message))
+            matched.dead_letters.append(DeadLetter(listed_file.path, "list", "ambiguous", message))
         else:
-            annotations[name] = (result.path, split)
+            annotations[name] = (listed_file.path, split)
     _pair(matched, annotations, images)
     if sets:
         matched.dead_letters.extend(sets.missing(listed, "image or XML file"))
@@ -158,9 +158,9 @@ def _kind(path: str, group: VocFolders) -> str | None:
 
 def _pair(matched: Matched, annotations: dict, images: dict) -> None:
     for name, (path, split) in annotations.items():
-        value = images.get(name, ())
-        if len(value) == 1:
-            matched.pairs.append(Pair(path, *value[0]))
+        candidates = images.get(name, ())
+        if len(candidates) == 1:
+            matched.pairs.append(Pair(path, *candidates[0]))
             del images[name]
         else:
             matched.annotations.append((path, split))

@@ -187,8 +187,8 @@ class ArrayColumns:
 def find_name(names: Collection[str], usual: tuple[str, ...]) -> str | None:
     """Returns the first of the `usual` names that a field has, ignoring case. Returns None if no field has such a
     name."""
-    results = {name.lower(): name for name in sorted(names, reverse=True)}
-    return next((results[name] for name in usual if name in results), None)
+    names_by_lower_case = {name.lower(): name for name in sorted(names, reverse=True)}
+    return next((names_by_lower_case[name] for name in usual if name in names_by_lower_case), None)
 
 
 def _with_key(config: SourceConfig, columns: Collection[str]) -> SourceConfig:
@@ -265,7 +265,7 @@ def _as_array(column: Column, field: Field) -> Column:
 
 
 def _as_tensor(column: Column, field: Field) -> Column:
-    name, result = printable(column.names[0]), describe_tensor(field.dtype.name, field.shape)
+    name, tensor_type = printable(column.names[0]), describe_tensor(field.dtype.name, field.shape)
     is_alike = len(column.shape) in (0, len(field.shape)) and all(side in (None, other) for side, other in zip(column.shape, field.shape))
     if field.dtype.name not in TENSOR_DTYPES:
         raise UserError(
@@ -274,7 +274,7 @@ def _as_tensor(column: Column, field: Field) -> Column:
         )
     if not is_alike or column.dtype not in ("", field.dtype.name):
         raise UserError(
-            f"{name!r} is of {_describe(field)}. Use {name}:tensor, or {name}:tensor[{result.replace('[', ',')}."
+            f"{name!r} is of {_describe(field)}. Use {name}:tensor, or {name}:tensor[{tensor_type.replace('[', ',')}."
         )
     return dataclasses.replace(column, shape=column.shape or field.shape, dtype=field.dtype.name)
 

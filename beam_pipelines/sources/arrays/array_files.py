@@ -49,7 +49,7 @@ from beam_pipelines.sources.arrays.named_arrays import (
 )
 from beam_pipelines.sources.arrays.numpy_files import npy_array, npz_arrays
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
-from beam_pipelines.sources.folders.layouts import refuse_options
+from beam_pipelines.sources.folders.layouts import reject_options
 from beam_pipelines.sources.records.row_reader import describe_names
 
 _READ = "Name .npz, .npy, IDX files (train-images-idx3-ubyte), or CIFAR's binary version (data_batch_1.bin)."
@@ -69,7 +69,7 @@ class Arrays:
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        refuse_options(config.source, _OPTIONS)
+        reject_options(config.source, _OPTIONS)
         self.num_ignored, self.guess, self.unused_fields = 0, "", UnusedFields()
         self._config = config
         self._spool_directory = spool_directory
@@ -142,8 +142,8 @@ class Arrays:
             self._config = dataclasses.replace(self._config, source=dataclasses.replace(source, features=(values,)))
             self.has_images, self.guess = False, f"--feature={printable(values.name)}:{values.kind}, as no array has images"
         if self.has_images is False and not features:
-            result = describe_names([array.name for array in arrays])
-            raise UserError(f"--image=none: pass --feature for each array to keep. The arrays are {result}.")
+            array_names = describe_names([array.name for array in arrays])
+            raise UserError(f"--image=none: pass --feature for each array to keep. The arrays are {array_names}.")
         if not sets and features and not self.has_images and image_column is None:
             sets = make_sets_without_images(arrays, features[0])
         if self._only:

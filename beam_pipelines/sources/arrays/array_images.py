@@ -149,20 +149,20 @@ def find_array_files(path: str, ignore: tuple[str, ...], follow_links: bool = Fa
     Raises:
         UserError: The input does not exist, or has no files.
     """
-    location = path.rstrip("/") if is_remote(path) else os.path.realpath(path)
-    if files_at(location).exists(location):
-        folder, _, only = location.rpartition("/")
+    resolved_path = path.rstrip("/") if is_remote(path) else os.path.realpath(path)
+    if files_at(resolved_path).exists(resolved_path):
+        folder, _, only = resolved_path.rpartition("/")
         root = Root(folder or "/", follow_links)
-        siblings = FileListing(root, ignore).top_level()[1]
-        return InputFiles(root, sorted({only, *siblings}), only, [], 0)
-    root = Root(location, follow_links)
+        neighbors = FileListing(root, ignore).top_level()[1]
+        return InputFiles(root, sorted({only, *neighbors}), only, [], 0)
+    root = Root(resolved_path, follow_links)
     listing = FileListing(root, ignore)
     paths, dead_letters = [], []
-    for result in listing.walk():
-        if isinstance(result, DeadLetter):
-            dead_letters.append(result)
+    for listed_file in listing.walk():
+        if isinstance(listed_file, DeadLetter):
+            dead_letters.append(listed_file)
         else:
-            paths.append(result.path)
+            paths.append(listed_file.path)
     if not paths:
         raise UserError(
             f"--input={path}: contains no file{name_first(dead_letters)}. Name a folder with files of arrays."

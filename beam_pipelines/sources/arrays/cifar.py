@@ -76,16 +76,16 @@ def read_names(root: Root, path: str) -> tuple[str, ...]:
     Raises:
         UserError: The file has invalid class names.
     """
-    complete = f"{root.path}/{check_inside(root, path)}"
-    if not files_at(complete).exists(complete):
+    full_path = f"{root.path}/{check_inside(root, path)}"
+    if not files_at(full_path).exists(full_path):
         return ()
-    if files_at(complete).size(complete) > _MAX_NAMES_BYTES:
+    if files_at(full_path).size(full_path) > _MAX_NAMES_BYTES:
         raise UserError(
             f"{printable(path)}: has more than {_MAX_NAMES_BYTES} bytes. The file must contain a class name on each "
             "line."
         )
     try:
-        names = tuple(line.strip() for line in files_at(complete).read(complete).decode().strip().split("\n"))
+        names = tuple(line.strip() for line in files_at(full_path).read(full_path).decode().strip().split("\n"))
     except UnicodeDecodeError:
         raise UserError(f"{printable(path)}: the class names are not valid UTF-8. Convert the file to UTF-8.") from None
     for name in names:

@@ -42,7 +42,7 @@ from beam_pipelines.sources.arrays.array_images import (
     split_of_file,
 )
 from beam_pipelines.sources.arrays.array_streams import Field, Records, Stream, unpack
-from beam_pipelines.sources.folders.layouts import refuse_options
+from beam_pipelines.sources.folders.layouts import reject_options
 from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.files import input_size
 
@@ -74,7 +74,7 @@ class FixedLength:
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        refuse_options(config.source, _OPTIONS)
+        reject_options(config.source, _OPTIONS)
         self.num_ignored = 0
         self._source = config.source
         self._spool_directory = spool_directory

@@ -46,9 +46,9 @@ def idx_arrays(root: Root, paths: list[str]) -> list[NamedArray]:
     for path in sorted(paths):
         match = _NAME.fullmatch(os.path.basename(path))
         split, dataset = ("test", match["of"][:-4]) if match["of"].endswith("t10k") else take_split(match["of"])
-        location = f"{os.path.dirname(path)}/{dataset.rstrip('-_.')}"
+        set_name = f"{os.path.dirname(path)}/{dataset.rstrip('-_.')}"
         arrays.append(
-            NamedArray(location, split, match["name"].lower(), path, functools.partial(_open_idx, root.path, path))
+            NamedArray(set_name, split, match["name"].lower(), path, functools.partial(_open_idx, root.path, path))
         )
     return arrays
 
@@ -59,9 +59,9 @@ def check_one_dataset(arrays: Sequence[NamedArray]) -> None:
     Raises:
         UserError: The arrays belong to more than one dataset.
     """
-    locations = {array.location: array.path for array in arrays}
-    if len(locations) > 1:
-        first, second = (printable(path) for path in sorted(locations.values())[:2])
+    paths_by_set = {array.location: array.path for array in arrays}
+    if len(paths_by_set) > 1:
+        first, second = (printable(path) for path in sorted(paths_by_set.values())[:2])
         raise UserError(
             f"{first} and {second} are from two datasets. Exclude one of them, for example with "
             f"--ignore='{os.path.basename(second)[:8]}*'."

@@ -67,9 +67,9 @@ def find_features(arrays: Sequence[NamedArray]) -> Column | None:
 def make_sets_without_images(arrays: Sequence[NamedArray], feature: str) -> list[ImageSet]:
     """Returns a set of examples without images for each group of arrays that contains the array `feature`."""
     sets = []
-    for (location, split), group in _group(arrays).items():
+    for (set_name, split), group in _group(arrays).items():
         if feature in group:
-            name = "/".join(part for part in (location, split) if part) or group[feature].path
+            name = "/".join(part for part in (set_name, split) if part) or group[feature].path
             sets.append(ImageSet(name, split, group[feature].open(), None, {column: array.open for column, array in group.items()}))
     return sets
 
@@ -93,5 +93,5 @@ def no_images(where: str, arrays: Sequence[NamedArray], image_column: str | None
     """Returns the error for an input that has no array of images."""
     usual = f"{', '.join(IMAGE_NAMES)}. Name it with --image_column. For examples without images, pass --feature."
     called = f"{printable(image_column)} (--image_column)." if image_column else usual
-    result = ", ".join(sorted(printable(array.path) for array in arrays)[:20]) or "none"
-    return UserError(f"{printable(where)}: has no array of images called {called} The arrays are: {result}.")
+    array_paths = ", ".join(sorted(printable(array.path) for array in arrays)[:20]) or "none"
+    return UserError(f"{printable(where)}: has no array of images called {called} The arrays are: {array_paths}.")

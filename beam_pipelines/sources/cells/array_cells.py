@@ -89,13 +89,13 @@ def probe(column: Column, cell: Any, root: Root) -> Column:
     Raises:
         UserError: The file does not exist, or the data is not an array.
     """
-    result = "has " if holds_array(cell) or isinstance(cell, bytes) else ""
+    description = "has " if holds_array(cell) or isinstance(cell, bytes) else ""
     try:
-        if result:
+        if description:
             return resolve_array(column, cell)
         name = read_path(cell, root)
         path = f"{root.path}/{name}"
-        result = f"names {printable(path)}: "
+        description = f"names {printable(path)}: "
         return resolve_array(column, read_start(root.path, name, _HEADER_BYTES))
     except OSError as error:
         describe_fact(error, path)  # raises RunError for errors that are not about the file itself
@@ -104,6 +104,6 @@ def probe(column: Column, cell: Any, root: Root) -> Column:
         problem = str(error)
     name, kind = printable(column.names[0]), "an array" if column.kind == "array" else "a tensor"
     raise UserError(
-        f"column {name!r} of the first row {result}{problem}. Give it {kind}, or state the shape: "
+        f"column {name!r} of the first row {description}{problem}. Give it {kind}, or state the shape: "
         f"{describe_resolved(column)}."
     )

@@ -75,8 +75,8 @@ class BoxForms:
                 "are pixels."
             )
         if source.box_unit == "relative" and not self.num_relative:
-            result = f"none of the {self.num:,} boxes has all its numbers between 0 and 1"
-            raise UserError(f"--box_unit=relative: {result}. Pass --box_unit pixels.")
+            problem = f"none of the {self.num:,} boxes has all its numbers between 0 and 1"
+            raise UserError(f"--box_unit=relative: {problem}. Pass --box_unit pixels.")
 
     def warnings(self, source: SourceConfig) -> Iterator[str]:
         """Yields a warning for each sign that the boxes have a different format or unit from the one in the options."""

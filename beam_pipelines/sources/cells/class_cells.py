@@ -61,8 +61,8 @@ def known(name: str, label_names: Collection[str]) -> str:
     """
     if label_names and name in label_names:
         return name
-    if complete := _WHOLE_FLOAT.fullmatch(name):
-        name = class_name(complete[1])
+    if whole_number := _WHOLE_FLOAT.fullmatch(name):
+        name = class_name(whole_number[1])
     if not label_names or name in label_names:
         return name
     if isinstance(label_names, tuple) and _INTEGER.fullmatch(name) and not any(map(_INTEGER.fullmatch, label_names)):
@@ -161,8 +161,8 @@ def read_only_flag(flags: Mapping[str, bool]) -> str:
     """
     names = [name for name, flag in flags.items() if flag]
     if len(names) != 1:
-        result = f"{len(names)} of the {len(flags)} columns {shown(list(flags))} have a 1 ({shown(names)})"
-        raise InvalidInput("bad_label", f"{result}; exactly one must have it. For several, use the kind multi_label")
+        problem = f"{len(names)} of the {len(flags)} columns {shown(list(flags))} have a 1 ({shown(names)})"
+        raise InvalidInput("bad_label", f"{problem}; exactly one must have it. For several, use the kind multi_label")
     return names[0]
 
 

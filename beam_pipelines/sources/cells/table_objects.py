@@ -41,8 +41,8 @@ class ObjectsColumn:
         self._others = tuple(name for name in _FLAGS if name not in fields)
         self._allowed = class_names
         self.unused_fields = UnusedFields()
-        result = names.get(next((name for name in _CATEGORIES if name in fields), ""), ())
-        self.class_names = () if class_names else tuple(result)
+        category_names = names.get(next((name for name in _CATEGORIES if name in fields), ""), ())
+        self.class_names = () if class_names else tuple(category_names)
         self.features = (
             Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)),
             Feature(f"{OBJECTS}/{LABEL}", "class_label", (None,)),
@@ -77,8 +77,8 @@ class ObjectsColumn:
         if not all(
             isinstance(values, list) and isinstance(boxes, list) and len(values) == len(boxes) for values in (boxes, categories, *flags)
         ):
-            reported = f", and the same number of each of {', '.join(self._flags)}" if self._flags else ""
-            raise InvalidInput("bad_objects", f"has {shown(cell)}; it must be {self._expected}{reported}")
+            same_number = f", and the same number of each of {', '.join(self._flags)}" if self._flags else ""
+            raise InvalidInput("bad_objects", f"has {shown(cell)}; it must be {self._expected}{same_number}")
         if self.class_names:
             categories = name_integers(OBJECTS, categories, self.class_names)
         labels = tuple([known(read_class(category), self._allowed) for category in categories])

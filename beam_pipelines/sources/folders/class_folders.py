@@ -86,8 +86,8 @@ def find_class_folders(listing: FileListing, splits: Collection[str]) -> dict[st
     `read_class_folders` is called again.
     """
     limit = _MAX_REMOTE_FOLDERS if listing.is_remote else _MAX_FOLDERS
-    results: dict[str, set[str]] = {split: set() for split in splits or [""]}
-    level = [(split, "") for split in results]
+    folders_by_split: dict[str, set[str]] = {split: set() for split in splits or [""]}
+    level = [(split, "") for split in folders_by_split]
     with ThreadPoolExecutor(_NUM_THREADS) as pool:
         while level and limit > 0:
             looked = level[:limit]
@@ -96,35 +96,35 @@ def find_class_folders(listing: FileListing, splits: Collection[str]) -> dict[st
             levels = pool.map(lambda item: listing.level(join(*item), is_short=True), looked)
             for (split, folder), names in zip(looked, levels):
                 if names.has_files and folder:
-                    results[split].add(folder)
+                    folders_by_split[split].add(folder)
                 level += [(split, join(folder, name)) for name in names.folders]
-    return results
+    return folders_by_split
 
 
 def read_class_folders(
-    root: str, result: Mapping[str, Collection[str]], split_folders: bool | None = None
+    root: str, folders_by_split: Mapping[str, Collection[str]], split_folders: bool | None = None
 ) -> Reading | None:
     """Chooses which level of nested folders contains the classes; returns None if class folders are not nested.
 
     Args:
         root: The root of the source, for messages.
-        result: Split folder, or "" -> the folders with images, relative to it.
+        folders_by_split: Split folder, or "" -> the folders with images, relative to it.
         split_folders: The value of `--split_folders`; with `no`, folders named like splits are classes.
 
     Raises:
         UserError: The folders are, or may be, splits, copies or folder roles instead of classes.
     """
-    paths = sorted({path for some in result.values() for path in some})
+    paths = sorted({path for some in folders_by_split.values() for path in some})
     is_nested = any("/" in path for path in paths)
     if split_folders is False:
         return Reading(ALL, "--split_folders=no takes folders named like splits as classes") if is_nested else None
-    if "" not in result and (reading := _unwrap(result)):
+    if "" not in folders_by_split and (reading := _unwrap(folders_by_split)):
         return reading
-    for split, some in sorted(result.items()):
+    for split, some in sorted(folders_by_split.items()):
         children = _children(some)
-        _refuse_splits(root, split, some, children)
-        _refuse_copies(root, split, children)
-    _refuse_roles(root, paths)
+        _reject_splits(root, split, some, children)
+        _reject_copies(root, split, children)
+    _reject_roles(root, paths)
     return _choose(root, paths) if is_nested else None
 
 
@@ -138,7 +138,7 @@ def _choose(root: str, paths: Sequence[str]) -> Reading:
     classes = sorted({path.split("/")[depth] for path in paths})
     shown = ", ".join(repr(printable(name)) for name in classes[:3]) + (", …" if len(classes) > 3 else "")
     if repeated := sorted(name for name, outer in inner.items() if len(outer) > 1):
-        _refuse_divisions(root, paths, depth)
+        _reject_divisions(root, paths, depth)
         return Reading(str(depth + 1), f"{printable(repeated[0])!r} is in several of the class folders {shown}")
     if inner and all(_divides(name, outer) for name, (outer,) in inner.items()):
         first = printable(min(inner))
@@ -146,7 +146,7 @@ def _choose(root: str, paths: Sequence[str]) -> Reading:
     return Reading(ALL, "class folders are nested, and the whole path is the class")
 
 
-def _refuse_divisions(root: str, paths: Sequence[str], depth: int) -> None:
+def _reject_divisions(root: str, paths: Sequence[str], depth: int) -> None:
     """Raises UserError if the outer folders are named like divisions, such as `fold1`, and the inner ones like classes."""
     outer, inner = ({path.split("/")[level] for path in paths if path.count("/") >= level} for level in (depth, depth + 1))
     may_be_classes = any(_DIGITS.fullmatch(name) or not _NO_LABEL.fullmatch(name) for name in inner)
@@ -176,7 +176,7 @@ def _children(paths: Collection[str]) -> dict[str, set[str]]:
     return children
 
 
-def _refuse_splits(root: str, split: str, paths: Collection[str], children: Mapping[str, set[str]]) -> None:
+def _reject_splits(root: str, split: str, paths: Collection[str], children: Mapping[str, set[str]]) -> None:
     for folder in sorted(children):
         named = {name: suggest_option for name in sorted(children[folder]) for suggest_option in _splits_in(name)}
         exact = {SPLIT_FOLDERS[name.lower()] for name in named if name.lower() in SPLIT_FOLDERS}
@@ -185,25 +185,25 @@ def _refuse_splits(root: str, split: str, paths: Collection[str], children: Mapp
         if not (are_most or len(exact) > 1 or (exact - {"train"} and not is_top)):
             continue
         shown = " and ".join(repr(printable(join(join(split, folder), name))) for name in list(named)[:2])
-        subject = f"--input={printable(root)}: named like splits: {shown}. "
+        message_start = f"--input={printable(root)}: named like splits: {shown}. "
         if is_top and any(name in paths for name in named):
             raise UserError(
-                f"{subject}They hold images without class folders: name the file with the labels as --input, with "
+                f"{message_start}They hold images without class folders: name the file with the labels as --input, with "
                 f"--image_root={printable(root)}; "
                 "or use --label=none without labels, or --class_folder_depth=1 if they are classes."
             )
         if is_top:
             raise UserError(
-                f"{subject}Say which they are: --split_folders=yes for splits, or --split_folders=no for classes."
+                f"{message_start}Say which they are: --split_folders=yes for splits, or --split_folders=no for classes."
             )
         if not split and all(path.startswith(f"{folder}/") for path in paths):
             inside = f"{printable(root)}/{printable(folder)}"
             raise UserError(
-                f"{subject}Use --input={inside} to take them as splits, or --class_folder_depth=all to take each folder "
+                f"{message_start}Use --input={inside} to take them as splits, or --class_folder_depth=all to take each folder "
                 "as a class."
             )
         raise UserError(
-            f"{subject}Use --ignore='{printable(join(split, folder))}' if that folder holds copies, "
+            f"{message_start}Use --ignore='{printable(join(split, folder))}' if that folder holds copies, "
             "--class_folder_depth=1 to leave these names "
             "aside, or move the images to SPLIT/CLASS/IMAGE to take them as splits."
         )
@@ -216,10 +216,10 @@ def _splits_in(name: str) -> Iterator[str]:
         yield from splits
 
 
-def _unwrap(result: Mapping[str, Collection[str]]) -> Reading | None:
+def _unwrap(folders_by_split: Mapping[str, Collection[str]]) -> Reading | None:
     """Detects `train/train/cat`: each split folder has a single folder, of another name, around its class folders."""
-    tops = {split: {path.split("/")[0] for path in paths} for split, paths in result.items() if paths}
-    is_nested = any(paths and all("/" in path for path in paths) for paths in result.values())
+    tops = {split: {path.split("/")[0] for path in paths} for split, paths in folders_by_split.items() if paths}
+    is_nested = any(paths and all("/" in path for path in paths) for paths in folders_by_split.values())
     are_single = len(tops) > 1 and all(len(names) == 1 for names in tops.values())
     if is_nested and are_single and len(set.union(*tops.values())) > 1:
         split, names = min(tops.items())
@@ -227,7 +227,7 @@ def _unwrap(result: Mapping[str, Collection[str]]) -> Reading | None:
     return None
 
 
-def _refuse_roles(root: str, paths: Sequence[str]) -> None:
+def _reject_roles(root: str, paths: Sequence[str]) -> None:
     words = {name: words_of(name) for name in sorted({path.split("/")[0] for path in paths})}
     images = [name for name in words if words[name] & _IMAGE_WORDS]
     masks = [name for name in words if words[name] & _MASK_WORDS and name not in images]
@@ -269,7 +269,7 @@ def _masks_of(root: str, images: str, masks: str) -> UserError:
     )
 
 
-def refuse_mask_folders(listing: FileListing, root: str, folders: Sequence[str]) -> None:
+def reject_mask_folders(listing: FileListing, root: str, folders: Sequence[str]) -> None:
     """Raises UserError if file names and pixel values show that a class folder has the masks of another folder's
     images.
 
@@ -303,7 +303,7 @@ def _has_few_values(path: str) -> bool:
         return False
 
 
-def _refuse_copies(root: str, split: str, children: Mapping[str, set[str]]) -> None:
+def _reject_copies(root: str, split: str, children: Mapping[str, set[str]]) -> None:
     for folder in sorted(children):
         above = folder
         while above:

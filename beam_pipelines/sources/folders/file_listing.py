@@ -197,11 +197,11 @@ class FileListing:
         """
         names: list[str] = []
         refused: dict[str, DeadLetter] = {}
-        for result in self.walk() if wanted.is_deep else self._right_in(""):
-            if isinstance(result, DeadLetter):
-                refused[result.path] = result
+        for listed_file in self.walk() if wanted.is_deep else self._direct_files(""):
+            if isinstance(listed_file, DeadLetter):
+                refused[listed_file.path] = listed_file
             else:
-                names.append(result.path)
+                names.append(listed_file.path)
         fitting = {*wanted.fitting(refused), *(path for path in refused if self._leads_to_folder(path) and wanted.may_fit_below(path))}
         return wanted.fitting(names), [refused[path] for path in sorted(fitting)]
 
@@ -211,14 +211,14 @@ class FileListing:
         Raises:
             UserError: A requested file is an unfollowed link or not a file, or the folder cannot be read.
         """
-        wanted = sorted(outcome for outcome in self._right_in(folder) if is_wanted(posixpath.basename(outcome.path)))
-        self.refuse(result for result in wanted if isinstance(result, DeadLetter))
+        wanted = sorted(outcome for outcome in self._direct_files(folder) if is_wanted(posixpath.basename(outcome.path)))
+        self.reject(result for result in wanted if isinstance(result, DeadLetter))
         return [posixpath.basename(value.path) for value in wanted]
 
-    def refuse(self, dead_letters: Iterable[DeadLetter]) -> None:
+    def reject(self, dead_letters: Iterable[DeadLetter]) -> None:
         """Raises UserError for the first dead letter, if there is one. For sources that need every file."""
         for letter in dead_letters:
-            raise self._not_taken(letter.path, letter.message, "a file")
+            raise self._rejection(letter.path, letter.message, "a file")
 
     def take_folder(self, folder: str) -> str:
         """Returns `folder`, relative to the root, after checking for links that are not followed.
@@ -228,14 +228,14 @@ class FileListing:
         """
         for path in itertools.accumulate(folder.split("/"), join):
             if not self.is_remote and os.path.islink(f"{self._root.path}/{path}") and not self._is_followed(path):
-                raise self._not_taken(printable(path), LINK_TO_FOLDER, "a folder")
+                raise self._rejection(printable(path), LINK_TO_FOLDER, "a folder")
         return folder
 
-    def _not_taken(self, path: str, result: str, expected: str) -> UserError:
-        leave = "" if result in (LINK_OUT, LINK_TO_FOLDER) else f", or leave it out with --ignore={path!r}"
-        return UserError(f"--input={self._root.path}: {path!r} is {result}. Replace it with {expected}{leave}.")
+    def _rejection(self, path: str, problem: str, expected: str) -> UserError:
+        leave = "" if problem in (LINK_OUT, LINK_TO_FOLDER) else f", or leave it out with --ignore={path!r}"
+        return UserError(f"--input={self._root.path}: {path!r} is {problem}. Replace it with {expected}{leave}.")
 
-    def _right_in(self, folder: str) -> Iterator[ListedFile | DeadLetter]:
+    def _direct_files(self, folder: str) -> Iterator[ListedFile | DeadLetter]:
         """Yields the direct files of a folder, in any order, without links to folders."""
         if self.is_remote:
             yield from (ListedFile(join(folder, name), 0) for name in self.top_level(folder)[1])
@@ -263,25 +263,25 @@ class FileListing:
             ):
                 folders.append(path)
             else:
-                refused = None if is_plain and is_utf8(path) else self._refuse(entry, path)
+                refused = None if is_plain and is_utf8(path) else self._reject(entry, path)
                 yield refused or ListedFile(path, entry.stat().st_size if self._with_sizes else 0)
 
-    def _refuse(self, entry: os.DirEntry, path: str) -> DeadLetter | None:
+    def _reject(self, entry: os.DirEntry, path: str) -> DeadLetter | None:
         """Returns the dead letter of a folder entry; None if the entry is a link to a file that may be read."""
         kind = None
         if not is_utf8(path):
-            refusal = "not_utf8", "a file name that is not valid UTF-8"
+            rejection = "not_utf8", "a file name that is not valid UTF-8"
         elif not entry.is_symlink():
-            refusal = "not_a_file", "neither a file nor a folder"
+            rejection = "not_a_file", "neither a file nor a folder"
         elif not self._root.follows_links and not self._root.holds(os.path.realpath(entry.path)):
-            refusal = "outside", LINK_OUT
+            rejection = "outside", LINK_OUT
         elif (kind := kind_of(entry.path)) == "folder":
-            refusal = "symlink", "a link to a folder that contains the link" if self._root.follows_links else LINK_TO_FOLDER
+            rejection = "symlink", "a link to a folder that contains the link" if self._root.follows_links else LINK_TO_FOLDER
         elif kind == "other":
-            refusal = "symlink", "a link to neither a file nor a folder"
+            rejection = "symlink", "a link to neither a file nor a folder"
         else:
-            refusal = "symlink", "a broken link"
-        return None if kind == "file" else DeadLetter(printable(path), "list", *refusal)
+            rejection = "symlink", "a broken link"
+        return None if kind == "file" else DeadLetter(printable(path), "list", *rejection)
 
     def _is_followed(self, path: str) -> bool:
         """Returns whether a path is a link to a folder that is followed."""
@@ -320,8 +320,8 @@ class FileListing:
                 yield from entries
         except OSError as error:
             name = printable(folder) or self._root.path
-            reported = f"--input={self._root.path}: folder {name!r} cannot be read: {error.strerror}"
-            raise listing_error(error, join(self._root.path, folder), reported) from error
+            message = f"--input={self._root.path}: folder {name!r} cannot be read: {error.strerror}"
+            raise listing_error(error, join(self._root.path, folder), message) from error
 
     def _is_entry_ignored(self, entry: os.DirEntry, path: str) -> bool:
         """Returns whether a disk entry is ignored. A folder with a name such as README is not ignored."""

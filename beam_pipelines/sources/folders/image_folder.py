@@ -35,7 +35,7 @@ from beam_pipelines.sources.folders.class_folders import (
     label_of,
     names_labels,
     read_class_folders,
-    refuse_mask_folders,
+    reject_mask_folders,
 )
 from beam_pipelines.sources.folders.file_listing import (
     LINK_TO_FOLDER,
@@ -47,7 +47,7 @@ from beam_pipelines.sources.folders.file_listing import (
     join,
 )
 from beam_pipelines.sources.folders.label_files import recognise
-from beam_pipelines.sources.folders.layouts import SAY_WHICH, given_already, name_splits, refuse_options, split_of
+from beam_pipelines.sources.folders.layouts import SAY_WHICH, given_already, name_splits, reject_options, split_of
 from beam_pipelines.sources.folders.other_files import UnexpectedFiles
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
@@ -73,7 +73,7 @@ class ImageFolder:
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        refuse_options(config.source, ("labels", "label_names", "class_folder_depth"))
+        reject_options(config.source, ("labels", "label_names", "class_folder_depth"))
         if config.source.labels:
             raise UserError(
                 "--label: class folders have no columns. Omit --label, or use --label=none to read no classes."
@@ -107,8 +107,8 @@ class ImageFolder:
             if has_splits and self.has_labels:
                 above, folders = ["", *folders], [join(split, name) for split in folders for name in listing.level(split).folders]
         except OSError as error:
-            reported = f"{printable(self.root)}/ could not be listed: {error.strerror or error}"
-            raise listing_error(error, f"{self.root}/", reported) from error
+            message = f"{printable(self.root)}/ could not be listed: {error.strerror or error}"
+            raise listing_error(error, f"{self.root}/", message) from error
         return [json.dumps([has_splits, part]) for part in listing.cut(folders, above)]
 
     def choose_class_folders(self) -> Reading | None:
@@ -122,13 +122,13 @@ class ImageFolder:
         class_folders = find_class_folders(listing, top.folders if has_splits else ())
         paths = sorted(join(split, folder) for split, some in class_folders.items() for folder in some)
         for folder in [*[""] * top.has_files, *list(filter(names_labels, paths))[:_MAX_LABEL_FOLDERS]]:
-            self._refuse_label_files(folder, listing.top_level(folder, is_short=True)[1])
+            self._reject_label_files(folder, listing.top_level(folder, is_short=True)[1])
         reading = read_class_folders(self.root, class_folders, self._config.split_folders)
         for split, folders in class_folders.items() if reading is None else ():
-            refuse_mask_folders(listing, self.root, [join(split, folder) for folder in sorted(folders)])
+            reject_mask_folders(listing, self.root, [join(split, folder) for folder in sorted(folders)])
         return reading
 
-    def _refuse_label_files(self, folder: str, names: list[str]) -> None:
+    def _reject_label_files(self, folder: str, names: list[str]) -> None:
         """Raises UserError if one of the first files of a folder contains labels in a recognised format."""
         for name in [name for name in names if not self.unexpected_files.is_image(name)][:_MAX_LABEL_FILES]:
             path = join(folder, name)
@@ -182,7 +182,7 @@ class ImageFolder:
                     if unexpected_files.is_image(path):
                         yield InputRecord(nfc(path), path, label, split, num_bytes)
             except UserError as error:
-                unexpected_files.add_refusal(folder, str(error))
+                unexpected_files.add_rejection(folder, str(error))
                 continue
             if file:
                 unexpected_files.labels.add(label)

@@ -93,9 +93,9 @@ def recognise(path: str) -> Format | None:
     except OSError:
         head = b""
     name = path.lower()
-    result = _by_content(name, head) or next((known for ends, known in _ENDS.items() if name.endswith(ends)), None)
-    if result:
-        return Format(result[0], result[1].replace("{path}", printable(path)))
+    format_and_advice = _by_content(name, head) or next((known for ends, known in _ENDS.items() if name.endswith(ends)), None)
+    if format_and_advice:
+        return Format(format_and_advice[0], format_and_advice[1].replace("{path}", printable(path)))
     return Format("a table", _table_advice(path, head)) if name.endswith(_TABLES) else None
 
 
@@ -160,12 +160,12 @@ def _find_images(path: str, text: str) -> str | None:
     separator = max(",;\t", key=lines[0].count)
     header, row = (next(csv.reader([line], delimiter=separator)) for line in lines)
     folder = posixpath.dirname(path) or "."
-    locations = [folder, *(f"{folder}/{name}" for name in _folders_in(folder))]
-    checks = itertools.islice(itertools.product(locations, zip(header, row), ("", ".jpg", ".png")), _MAX_CHECKS)
-    for location, (column, value), suffix in checks:
+    folders = [folder, *(f"{folder}/{name}" for name in _folders_in(folder))]
+    checks = itertools.islice(itertools.product(folders, zip(header, row), ("", ".jpg", ".png")), _MAX_CHECKS)
+    for image_root, (column, value), suffix in checks:
         is_name = value and not value.startswith("/") and (suffix or "." in value)
-        if is_name and files_at(location).exists(f"{location}/{value}{suffix}"):
-            options = f"--image_root={printable(location)} --image_column={printable(column)}"
+        if is_name and files_at(image_root).exists(f"{image_root}/{value}{suffix}"):
+            options = f"--image_root={printable(image_root)} --image_column={printable(column)}"
             options += f" --image_suffix={suffix}" if suffix else ""
             return f"{options} (and --label, if no column is called label or class)"
     return None

@@ -52,10 +52,10 @@ def split_of(folder: str) -> str:
     return SPLIT_FOLDERS.get(folder.lower(), folder)
 
 
-def no_split_folders(path: str, result: str) -> UserError:
+def no_split_folders(path: str, contents: str) -> UserError:
     """Returns the error for an input without split folders if `--split_folders=yes` is given."""
     return UserError(
-        f"--split_folders=yes: {printable(path)} {result}, and has no split folders. Omit --split_folders."
+        f"--split_folders=yes: {printable(path)} {contents}, and has no split folders. Omit --split_folders."
     )
 
 
@@ -84,7 +84,7 @@ _OPTIONS = {
 _WITH_LABEL_NAMES = ("label_names_of", "first_label_names")
 
 
-def refuse_options(source: SourceConfig, used: Sequence[str]) -> None:
+def reject_options(source: SourceConfig, used: Sequence[str]) -> None:
     """Rejects options that a source does not use, instead of silently ignoring them.
 
     Raises:

@@ -66,7 +66,7 @@ class UnexpectedFiles:
         loose_images: The first few paths of images beside the class folders.
         labels: Classes whose folders contain files.
         without_files: Class without files -> the last of its folders.
-        refusal: The first folder that makes the listing fail, and its message.
+        rejection: The first folder that makes the listing fail, and its message.
     """
 
     layout: str = ""
@@ -81,7 +81,7 @@ class UnexpectedFiles:
     loose_images: list[str] = dataclasses.field(default_factory=list)
     labels: set[str] = dataclasses.field(default_factory=set)
     without_files: dict[str, str] = dataclasses.field(default_factory=dict)
-    refusal: tuple[str, str] | None = None
+    rejection: tuple[str, str] | None = None
 
     def is_image(self, path: str) -> bool:
         """Returns whether a file has the extension of an image format. Files with another extension are added to the
@@ -106,12 +106,12 @@ class UnexpectedFiles:
         self.num_loose += 1
         self.loose_images = sorted([*self.loose_images, path])[:_NUM_SHOWN]
 
-    def add_refusal(self, folder: str, message: str) -> None:
+    def add_rejection(self, folder: str, message: str) -> None:
         """Adds a message about a folder that makes the listing fail.
 
         Keeps only the message about the first folder in sorted order, so that the error is reproducible.
         """
-        self.refusal = min((folder, message), self.refusal or (folder, message))
+        self.rejection = min((folder, message), self.rejection or (folder, message))
 
     def merge(self, other: "UnexpectedFiles") -> None:
         """Adds the unexpected files of another part."""
@@ -129,8 +129,8 @@ class UnexpectedFiles:
         self.labels |= other.labels
         for label, folder in other.without_files.items():
             self.without_files[label] = max(folder, self.without_files.get(label, folder))
-        if other.refusal:
-            self.add_refusal(*other.refusal)
+        if other.rejection:
+            self.add_rejection(*other.rejection)
 
     def _add_unknown(self, pattern: str, path: str) -> None:
         self.unknown[pattern] = min(path, self.unknown.get(pattern, path))
@@ -138,7 +138,7 @@ class UnexpectedFiles:
             del self.unknown[max(self.unknown)]
             self.has_more_kinds = True
 
-    def refuse(self, root: str) -> None:
+    def reject(self, root: str) -> None:
         """Raises an error if there are unexpected files or missing images, with advice on how to handle them.
 
         Args:
@@ -147,18 +147,18 @@ class UnexpectedFiles:
         Raises:
             UserError: The listing failed, there are unexpected files, a class has no images, or there are no images.
         """
-        if self.refusal:
-            raise UserError(self.refusal[1])
+        if self.rejection:
+            raise UserError(self.rejection[1])
         problems = []
         if self.num_loose:
             shown = _shown([repr(printable(path)) for path in self.loose_images], self.num_loose)
-            result = f"images beside the class folders ({self.num_loose:,}): {shown}. Move each"
+            problem = f"images beside the class folders ({self.num_loose:,}): {shown}. Move each"
             if not (self.labels or self.without_files):
-                result = (
+                problem = (
                     f"contains images ({self.num_loose:,}), but no class folders: {shown}. For images without labels, "
                     "pass --label none. For classes, move each image"
                 )
-            problems.append(f"{result} to a path of the form {self.layout}.")
+            problems.append(f"{problem} to a path of the form {self.layout}.")
         if self.arrays and self.pictures:  # the arrays are usually masks, which would become examples
             both = f"{printable(self.pictures)} and {printable(self.arrays)}"
             problems.append(

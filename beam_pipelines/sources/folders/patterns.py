@@ -111,9 +111,9 @@ def _as_regex(pattern: str) -> re.Pattern[str]:
         ) from None
 
 
-def _segment_as_regex(chunk: str) -> str:
-    if chunk.startswith("[") and len(chunk) > 2:
-        negated = chunk.startswith("[!")
-        characters = re.sub(r"([\\\]^\[&~|])", r"\\\1", chunk[1 + negated : -1])
+def _segment_as_regex(segment: str) -> str:
+    if segment.startswith("[") and len(segment) > 2:
+        negated = segment.startswith("[!")
+        characters = re.sub(r"([\\\]^\[&~|])", r"\\\1", segment[1 + negated : -1])
         return f"[{'^/' if negated else ''}{characters}]"
-    return {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}.get(chunk) or re.escape(chunk)
+    return {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}.get(segment) or re.escape(segment)

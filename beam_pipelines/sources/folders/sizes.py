@@ -40,11 +40,11 @@ def find_sizes(root: str, paths: Iterable[str]) -> dict[str, int]:
         return {path: size for path, size in sizes if size is not None}
     wanted = sorted(set(paths))
     ranges = [wanted[start : start + _RANGE_NAMES] for start in range(0, len(wanted), _RANGE_NAMES)]
-    results: dict[str, int] = {}
+    all_sizes: dict[str, int] = {}
     with ThreadPoolExecutor(_NUM_THREADS) as pool:
         for sizes in pool.map(lambda names: _sizes_of_range(root, names), ranges):
-            results.update(sizes)
-    return results
+            all_sizes.update(sizes)
+    return all_sizes
 
 
 def add_sizes(
@@ -61,8 +61,8 @@ def add_sizes(
     while batch := list(itertools.islice(listed, _BATCH)):
         images = [item for item in batch if isinstance(item, InputRecord)]
         sizes = find_sizes(root, (path for image in images for path in (image.path, *(image.values[name].path for name in others))))
-        for entry in batch:
-            yield entry if isinstance(entry, DeadLetter) else _with_sizes(entry, sizes, others)
+        for input_record in batch:
+            yield input_record if isinstance(input_record, DeadLetter) else _with_sizes(input_record, sizes, others)
 
 
 def _with_sizes(image: InputRecord, sizes: Mapping[str, int], others: Sequence[str]) -> InputRecord:
@@ -78,12 +78,12 @@ def _with_sizes(image: InputRecord, sizes: Mapping[str, int], others: Sequence[s
 def _sizes_of_range(root: str, wanted: Sequence[str]) -> dict[str, int]:
     """Returns the sizes of the files in one range of the sorted paths."""
     store, names = files_at(root), frozenset(wanted)
-    results: dict[str, int] = {}
+    found_sizes: dict[str, int] = {}
     position = 0
     try:
         while position < len(wanted):
             for page in store.pages_from(root, wanted[position]):
-                results.update(item for item in page if item[0] in names)
+                found_sizes.update(item for item in page if item[0] in names)
                 if page and page[-1][0] >= wanted[position]:
                     break
             else:  # there are no more pages
@@ -91,4 +91,4 @@ def _sizes_of_range(root: str, wanted: Sequence[str]) -> dict[str, int]:
             position = bisect.bisect_right(wanted, page[-1][0])
     except OSError as error:
         raise listing_error(error, root, f"{printable(root)} could not be listed: {error.strerror or error}") from error
-    return results
+    return found_sizes

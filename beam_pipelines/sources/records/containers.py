@@ -100,11 +100,11 @@ class Containers:
 
     def _all_files(self, is_container: Callable[[str], bool]) -> Iterator[str]:
         listing = FileListing(self.root, self._config.ignore)
-        for result in listing.walk():
-            if isinstance(result, DeadLetter):
-                self.dead_letters.append(result)
-            elif is_container(result.path.rpartition("/")[2]):
-                yield result.path
+        for listed_file in listing.walk():
+            if isinstance(listed_file, DeadLetter):
+                self.dead_letters.append(listed_file)
+            elif is_container(listed_file.path.rpartition("/")[2]):
+                yield listed_file.path
             else:
                 self._num_ignored += 1
         self._num_ignored += listing.num_ignored
@@ -123,7 +123,7 @@ class Containers:
         return wanted.literal.union(names)
 
 
-def refuse_outside(root: Root, name: str) -> DeadLetter | None:
+def reject_outside(root: Root, name: str) -> DeadLetter | None:
     """Returns the dead letter of an invalid name or of a link outside the root; None for all other files."""
     try:
         root.relative(name)

@@ -73,10 +73,10 @@ class ForeignFiles:
         except (NoRecordsError, OutsideError) as error:
             raise UserError(f"{printable(path)}: {error}") from None
         except OSError as error:
-            reported = f"{printable(path)} could not be read: {error.strerror or error}"
+            message = f"{printable(path)} could not be read: {error.strerror or error}"
             if is_remote(path) and not isinstance(error, FileNotFoundError):
-                raise StorageError(reported, path) from error
-            raise UserError(reported) from None
+                raise StorageError(message, path) from error
+            raise UserError(message) from None
 
     def first_examples(self) -> list[ExampleReader]:
         """Returns up to `MAX_RECORDS` examples from the start of the files."""

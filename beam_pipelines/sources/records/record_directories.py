@@ -80,8 +80,8 @@ def _read_manifest(folder: str) -> RecordDirectory:
         shards = {shard.name: split for split, shards in manifest.splits.items() for shard in shards}
         return RecordDirectory(_layout_of_schema(manifest, folder), _check_files(folder, shards))
     except OSError as error:
-        reported = f"{folder}: {MANIFEST} cannot be read: {error.strerror or error}"
-        raise listing_error(error, f"{folder}/{MANIFEST}", reported) from error
+        message = f"{folder}: {MANIFEST} cannot be read: {error.strerror or error}"
+        raise listing_error(error, f"{folder}/{MANIFEST}", message) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{folder}: {MANIFEST} is corrupt: {error!r:.200}. Create the dataset again.") from error
 
@@ -140,22 +140,22 @@ def _read_tfds(folder: str) -> RecordDirectory:
     info = _read_json(folder, DATASET_INFO)
     fields = _read_json(folder, FEATURES)
     try:
-        result = dict(flatten(fields))
+        tfds_features = dict(flatten(fields))
         shards = {name: split for split in info["splits"] for name, split in _name_shards(info, split)}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UserError(
             f"{folder}: {DATASET_INFO} and {FEATURES} are not in the format of TensorFlow Datasets ({error!r:.80}). "
             "Create the dataset again."
         ) from error
-    return RecordDirectory(layout_of_tfds(folder, info, result), _check_files(folder, shards))
+    return RecordDirectory(layout_of_tfds(folder, info, tfds_features), _check_files(folder, shards))
 
 
 def _read_json(folder: str, name: str) -> dict[str, Any]:
     try:
         value = json.loads(files_at(folder).read(f"{folder}/{name}"))
     except OSError as error:
-        reported = f"{folder}: {name} cannot be read: {error.strerror or error}"
-        raise listing_error(error, f"{folder}/{name}", reported) from error
+        message = f"{folder}: {name} cannot be read: {error.strerror or error}"
+        raise listing_error(error, f"{folder}/{name}", message) from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{folder}: {name} is not valid JSON: {error!r:.80}. Create the dataset again.") from error
     if not isinstance(value, dict):
@@ -171,10 +171,10 @@ def _name_shards(info: dict[str, Any], split: dict[str, Any]) -> Iterator[tuple[
         )
     num_shards = len(split["shardLengths"])
     for shard in range(num_shards):
-        location = shard_suffix(shard, num_shards)
+        suffix = shard_suffix(shard, num_shards)
         known = {
-            **{"DATASET": info["name"], "SPLIT": split["name"], "FILEFORMAT": file_format, "SHARD_X_OF_Y": location},
-            **{"SHARD_INDEX": location.partition("-")[0], "NUM_SHARDS": location.rpartition("-")[2]},
+            **{"DATASET": info["name"], "SPLIT": split["name"], "FILEFORMAT": file_format, "SHARD_X_OF_Y": suffix},
+            **{"SHARD_INDEX": suffix.partition("-")[0], "NUM_SHARDS": suffix.rpartition("-")[2]},
         }
         template = split.get("filepathTemplate") or _TEMPLATE
         yield re.sub(r"\{([A-Z_]+)\}", lambda match: known[match[1]], template), split["name"]

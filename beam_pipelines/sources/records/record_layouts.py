@@ -141,7 +141,7 @@ def _layout_of(
     labels = tuple(Column(OBJECTS, (OBJECTS,)) if name == OBJECTS else columns.pop(name) for name in stated.targets)
     named = {name for column in (*(source.labels or ()), *source.features) for name in column.names}
     unused_fields = sorted(seen.keys() - named - {item.name for item in items.values() if item.names})
-    result = f"layout {stated.name}: {stated}" + (f"; left out: {', '.join(map(printable, unused_fields))}" if unused_fields else "")
+    description = f"layout {stated.name}: {stated}" + (f"; left out: {', '.join(map(printable, unused_fields))}" if unused_fields else "")
     return Layout(
         stated.name,
         items[IMAGE].name if IMAGE in items and source.has_images else "",
@@ -156,7 +156,7 @@ def _layout_of(
         stated=stated,
         sides=sides,
         counts={name: entry.counts for name, entry in seen.items()},
-        guess="" if source.layout else result,
+        guess="" if source.layout else description,
         defaults={item.name: item.default for item in items.values() if item.default},
     )
 

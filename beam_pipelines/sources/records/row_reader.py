@@ -49,13 +49,13 @@ class FieldReader:
         labels: tuple[Column, ...],
         features: tuple[Column, ...],
         root: Root,
-        result: Collection[str],
-        location: str,
+        found_names: Collection[str],
+        shown_source: str,
         class_names: Mapping[str, tuple[str, ...]],
         open_array: Callable[[str], bytes | list],
     ) -> None:
-        self._found = result
-        self._place = location
+        self._found_names = found_names
+        self._shown_source = shown_source
         for option, columns in (("--label", labels), ("--feature", features)):
             for name in dict.fromkeys(name for column in columns for name in column.names):
                 self._check_result(option, name)
@@ -107,14 +107,14 @@ class FieldReader:
         """Returns the name of the requested field for the key, split, group or weight. Without a request, returns the
         field of the usual name, or None if there is no such field."""
         if given is None:
-            return role if role != "key" and role in self._found and role not in taken else None
+            return role if role != "key" and role in self._found_names and role not in taken else None
         if given:
             self._check_result("--group" if role == "group" else f"--{role}_column", given)
         return given or None
 
     def _check_result(self, option: str, name: str) -> None:
-        if name not in self._found:
-            raise unknown_name(option, name, self._found, self._place)
+        if name not in self._found_names:
+            raise unknown_name(option, name, self._found_names, self._shown_source)
 
 
 def wanted_names(config: SourceConfig, *columns: Column) -> set[str]:
@@ -128,14 +128,14 @@ def wanted_names(config: SourceConfig, *columns: Column) -> set[str]:
 _MAX_SEARCHED = 1_000
 
 
-def search_names(result: Iterable[Collection[str]], wanted: Collection[str]) -> tuple[set[str], int]:
+def search_names(names_of_records: Iterable[Collection[str]], wanted: Collection[str]) -> tuple[set[str], int]:
     """Returns the names of the fields in the first records, and the number of these records.
 
     Stops when all wanted names are found.
     """
     names: set[str] = set()
     num_searched = 0
-    for some in itertools.islice(result, _MAX_SEARCHED):
+    for some in itertools.islice(names_of_records, _MAX_SEARCHED):
         names.update(some)
         num_searched += 1
         if names.issuperset(wanted):
@@ -143,11 +143,11 @@ def search_names(result: Iterable[Collection[str]], wanted: Collection[str]) -> 
     return names, num_searched
 
 
-def unknown_name(option: str, name: str, result: Collection[str], location: str) -> UserError:
+def unknown_name(option: str, name: str, found_names: Collection[str], shown_source: str) -> UserError:
     """Returns the error for an option with the name of a missing field."""
-    nearest = did_you_mean(name, result)
+    nearest = did_you_mean(name, found_names)
     return UserError(
-        f"{option}: no {printable(name)!r} in {location}{nearest or '.'} Choose one of {describe_names(result)}."
+        f"{option}: no {printable(name)!r} in {shown_source}{nearest or '.'} Choose one of {describe_names(found_names)}."
     )
 
 

@@ -112,13 +112,13 @@ class TarReader:
                     offset, f"{_shown(member.name)} has {member.num_bytes} bytes, but only {left} are left in the file"
                 )
             if kind in _HEADERS:
-                said |= self._read_said(member, kind)
+                said |= self._read_extended_header(member, kind)
             else:
                 said = {}
                 yield member
             offset = member.offset + -(-member.num_bytes // _BLOCK) * _BLOCK
 
-    def _read_said(self, member: Member, kind: bytes) -> dict[str, str]:
+    def _read_extended_header(self, member: Member, kind: bytes) -> dict[str, str]:
         """Returns the fields that an extended header sets for the next member."""
         if member.num_bytes > _MAX_HEADER_BYTES:
             message = f"a header of {member.num_bytes} bytes, more than the limit of {_MAX_HEADER_BYTES}"
@@ -130,8 +130,8 @@ class TarReader:
     def _read_end(self) -> None:
         while data := self._read_up_to(self._position, min(_READ_BYTES, self._size - self._position)):
             if rest := data.lstrip(b"\0"):
-                result = "the archive ends before the file, as in joined tar files; the rest of the file is not read"
-                raise BadTarError(self._position - len(rest), result)
+                message = "the archive ends before the file, as in joined tar files; the rest of the file is not read"
+                raise BadTarError(self._position - len(rest), message)
 
     def _read(self, offset: int, num_bytes: int) -> bytes:
         data = self._read_up_to(offset, num_bytes)

@@ -27,7 +27,7 @@ class TarSample:
         texts: Extension -> the data of members that are read immediately.
         spooled: Extension -> the offset of the member's data in the spool, for compressed files.
         starts: Extension -> the first bytes of arrays that may be the image.
-        refusal: Reason and message, if the sample is rejected.
+        rejection: Reason and message, if the sample is rejected.
     """
 
     def __init__(self, key: str) -> None:
@@ -36,11 +36,11 @@ class TarSample:
         self.texts: dict[str, bytes] = {}
         self.spooled: dict[str, int] = {}
         self.starts: dict[str, bytes] = {}
-        self.refusal: tuple[str, str] | None = None
+        self.rejection: tuple[str, str] | None = None
 
-    def refuse(self, reason: str, message: str) -> None:
+    def reject(self, reason: str, message: str) -> None:
         """Rejects the sample. Keeps the first reason."""
-        self.refusal = self.refusal or (reason, message)
+        self.rejection = self.rejection or (reason, message)
 
     def fields(self) -> dict[str, Any]:
         """Returns the fields of the sample's JSON; empty if no JSON was read.
@@ -75,7 +75,7 @@ class TarSample:
             self.fields()
         except InvalidInput:
             return False
-        return self.refusal is None
+        return self.rejection is None
 
 
 class SampleReader:
@@ -141,7 +141,7 @@ class SampleReader:
             raise
         except BadTarError as error:
             end = DeadLetter(f"{self._name}@{error.offset}", "list", "bad_tar", str(error))
-        if sample and (sample.members or sample.refusal):
+        if sample and (sample.members or sample.rejection):
             yield sample  # members before the error are complete
         if end:
             yield end
@@ -149,14 +149,14 @@ class SampleReader:
     def _add(self, sample: TarSample, extension: str, member: Member) -> None:
         shown = printable(extension[:80])
         if member.kind != FILE:
-            sample.refuse("not_a_file", f".{shown} is {member.kind}, not a file")
+            sample.reject("not_a_file", f".{shown} is {member.kind}, not a file")
             return
         if extension in sample.members:
-            sample.refuse("bad_sample", f"two members are called .{shown}")
+            sample.reject("bad_sample", f"two members are called .{shown}")
             return
         is_text, is_spooled = extension in self._texts, self._spool and extension in self._parts and member.num_bytes <= MAX_FILE_BYTES
         if is_text and member.num_bytes > MAX_TEXT_BYTES:
-            sample.refuse("bad_value", f".{shown} has {member.num_bytes} bytes; the limit is {MAX_TEXT_BYTES}")
+            sample.reject("bad_value", f".{shown} has {member.num_bytes} bytes; the limit is {MAX_TEXT_BYTES}")
         elif is_text or is_spooled:
             data = self._tar.read(member)
             if is_text:

@@ -27,34 +27,34 @@ def flatten(feature: dict[str, Any], name: str = "", depth: int = 0) -> Iterator
         yield name, (kind, feature)
 
 
-def layout_of_tfds(folder: str, info: dict[str, Any], result: Mapping[str, tuple[str, dict[str, Any]]]) -> Layout:
+def layout_of_tfds(folder: str, info: dict[str, Any], tfds_features: Mapping[str, tuple[str, dict[str, Any]]]) -> Layout:
     """Returns the layout of a TensorFlow Datasets dataset. Raises UserError if several features may be the image."""
     supervised = {key for item in _supervised_items(info) if isinstance(key := item.get("featureKey"), str)}
-    image = _only(result, "Image", supervised)
-    if image is None and any(kind.startswith("Image") for kind, _ in result.values()):
+    image = _only(tfds_features, "Image", supervised)
+    if image is None and any(kind.startswith("Image") for kind, _ in tfds_features.values()):
         raise UserError(
             f"{folder}: {FEATURES} has several images, and supervisedKeys names none of them. Choose one with "
             "--layout=image=NAME."
         )
-    objects = _objects_of(result)
+    objects = _objects_of(tfds_features)
     columns = ()
     if objects:
         columns = (Column(OBJECTS, (OBJECTS,)),)
-    elif name := _only(result, "ClassLabel", supervised):
+    elif name := _only(tfds_features, "ClassLabel", supervised):
         columns = (Column(LABEL, (name,)),)
-    elif name := _only(result, "ClassLabel*", supervised):
+    elif name := _only(tfds_features, "ClassLabel*", supervised):
         columns = (Column(LABEL, (name,), "multi_label"),)
     names = {
         name: names
-        for name, (kind, _) in result.items()
+        for name, (kind, _) in tfds_features.items()
         if kind.startswith("ClassLabel") and (names := _read_names(folder, name))
     }
-    return Layout("tfds", image or "", objects=objects, labels=columns or None, class_names=names, shapes=dict(_shapes(result)))
+    return Layout("tfds", image or "", objects=objects, labels=columns or None, class_names=names, shapes=dict(_shapes(tfds_features)))
 
 
-def _shapes(result: Mapping[str, tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _shapes(tfds_features: Mapping[str, tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yields the name and shape of each tensor with a complete shape."""
-    for name, (kind, described) in result.items():
+    for name, (kind, described) in tfds_features.items():
         sides = ((described.get("tensor") or {}).get("shape") or {}).get("dimensions", [])
         if kind == "Tensor" and sides and all(str(side).isdecimal() and int(side) for side in sides):
             yield name, tuple(map(int, sides))
@@ -66,31 +66,31 @@ def _supervised_items(info: dict[str, Any]) -> list[dict[str, Any]]:
     return [item for item in items if isinstance(item, dict)]
 
 
-def _only(result: Mapping[str, tuple[str, dict[str, Any]]], wanted: str, supervised: set[str]) -> str | None:
-    names = [name for name, (kind, _) in result.items() if kind == wanted]
+def _only(tfds_features: Mapping[str, tuple[str, dict[str, Any]]], wanted: str, supervised: set[str]) -> str | None:
+    names = [name for name, (kind, _) in tfds_features.items() if kind == wanted]
     preferred = (
         [name for name in names if name in supervised] or [name for name in names if name in ("image", LABEL)] or names
     )
     return preferred[0] if len(preferred) == 1 else None
 
 
-def _objects_of(result: Mapping[str, tuple[str, dict[str, Any]]]) -> ObjectsLayout | None:
+def _objects_of(tfds_features: Mapping[str, tuple[str, dict[str, Any]]]) -> ObjectsLayout | None:
     """Returns the first sequence of boxes that have classes; None if there is none."""
-    for boxes, (kind, described) in result.items():
+    for boxes, (kind, described) in tfds_features.items():
         parent = boxes.rpartition("/")[0]
         if kind != "BBoxFeature*" or (described.get("boundingBox") or {}).get("bboxFormat", "REL_YXYX") != "REL_YXYX":
             continue
-        siblings = {name: kind for name, (kind, _) in result.items() if name.startswith(f"{parent}/")}
+        siblings = {name: kind for name, (kind, _) in tfds_features.items() if name.startswith(f"{parent}/")}
         labels = [name for name, kind in siblings.items() if kind == "ClassLabel*"]
         if labels:
             label = f"{parent}/{LABEL}" if f"{parent}/{LABEL}" in labels else labels[0]
-            flags = {name.removeprefix(f"{parent}/"): name for name in siblings if _is_flag(name, result)}
+            flags = {name.removeprefix(f"{parent}/"): name for name in siblings if _is_flag(name, tfds_features)}
             return ObjectsLayout((boxes,), label, flags)
     return None
 
 
-def _is_flag(name: str, result: Mapping[str, tuple[str, dict[str, Any]]]) -> bool:
-    kind, described = result[name]
+def _is_flag(name: str, tfds_features: Mapping[str, tuple[str, dict[str, Any]]]) -> bool:
+    kind, described = tfds_features[name]
     dtype = (described.get("tensor") or {}).get("dtype")
     return kind in ("Tensor*", "Scalar*") and dtype == "bool" and bool(NAME_PATTERN.fullmatch(name.rpartition("/")[2]))
 

@@ -33,9 +33,9 @@ from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.folders.file_listing import matches
 from beam_pipelines.sources.folders.image_folder import nfc
-from beam_pipelines.sources.folders.layouts import refuse_options
+from beam_pipelines.sources.folders.layouts import reject_options
 from beam_pipelines.sources.folders.roots import OutsideError, Root
-from beam_pipelines.sources.records.containers import Containers, refuse_outside
+from beam_pipelines.sources.records.containers import Containers, reject_outside
 from beam_pipelines.sources.records.record_directories import read_directory
 from beam_pipelines.sources.records.record_fields import (
     ImageSpan,
@@ -86,7 +86,7 @@ class TfRecord:
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        refuse_options(config.source, tuple(_OPTIONS))
+        reject_options(config.source, tuple(_OPTIONS))
         self.num_ignored = 0
         self._spool_directory = spool_directory
         self._reader = RecordFileReader()
@@ -105,7 +105,7 @@ class TfRecord:
         columns = [tuple(column for column in some if column not in objects) for some in (labels, features)]
         columns = [resolve_shapes(some, example, layout.shapes) for some in columns]
         wanted = wanted_names(config.source, *columns[0], *columns[1])
-        result, num_searched = search_names((first_example.features for first_example in self._first_examples()), wanted)
+        found_names, num_searched = search_names((first_example.features for first_example in self._first_examples()), wanted)
         source = dataclasses.replace(config.source, defaults={**layout.defaults, **config.source.defaults})
         if source.weight_column is None:
             source = dataclasses.replace(source, weight_column=layout.weight)
@@ -113,7 +113,7 @@ class TfRecord:
             source,
             *columns,
             self._root,
-            result,
+            found_names,
             f"the first {num_searched:,} records",
             layout.class_names,
             lambda name: read_array_start(example, name),
@@ -212,7 +212,7 @@ class TfRecord:
             yield from dead_letters
         else:
             self.num_ignored = self._num_ignored if part == self._names[0] else 0
-        if refused := refuse_outside(self._root, part):
+        if refused := reject_outside(self._root, part):
             yield refused
             return
         with contextlib.ExitStack() as stack:

@@ -41,9 +41,9 @@ from beam_pipelines.sources.cells.box_forms import BoxForms
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.cells.table_objects import ObjectsColumn
 from beam_pipelines.sources.folders.image_folder import nfc
-from beam_pipelines.sources.folders.layouts import refuse_options
+from beam_pipelines.sources.folders.layouts import reject_options
 from beam_pipelines.sources.folders.roots import OutsideError
-from beam_pipelines.sources.records.containers import Containers, refuse_outside
+from beam_pipelines.sources.records.containers import Containers, reject_outside
 from beam_pipelines.sources.records.row_reader import FieldReader, describe_names, search_names, unknown_name, wanted_names
 from beam_pipelines.sources.records.tar_reader import BadTarError, NoTarError, TarReader
 from beam_pipelines.sources.records.tar_samples import SampleReader, TarSample
@@ -89,7 +89,7 @@ class WebDataset:
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        refuse_options(config.source, _OPTIONS)
+        reject_options(config.source, _OPTIONS)
         self.num_ignored = 0
         self._ignore = config.ignore
         self._has_container_keys = config.source.key_column == ""
@@ -111,8 +111,8 @@ class WebDataset:
             self.unused_fields, self.boxes = self._objects.unused_fields, self._objects.boxes
             labels = tuple(item for item in labels if not _means_objects(item, first))
         if not self.has_images and not features:
-            result = describe_names({*first.members, *first.fields()})
-            raise UserError(f"--image=none: pass --feature for each field to keep. The first sample has {result}.")
+            field_names = describe_names({*first.members, *first.fields()})
+            raise UserError(f"--image=none: pass --feature for each field to keep. The first sample has {field_names}.")
         if any("json" in entry.names and entry.kind in ("class", "multi_label") for entry in labels):
             fields = describe_names(first.fields())
             raise UserError(
@@ -126,11 +126,11 @@ class WebDataset:
         images = self._images if config.source.image_column else ()
         members: set[str] = set()
         samples = (members.update(sample.members) or {*sample.members, *sample.fields()} for _, sample in self._first_samples(config))
-        result, num_searched = search_names(samples, wanted.union(images))
-        location = f"the first {num_searched:,} samples"
+        found_names, num_searched = search_names(samples, wanted.union(images))
+        shown_source = f"the first {num_searched:,} samples"
         if not members.issuperset(images):
-            raise unknown_name("--image_column", images[0], members, location)
-        self._rows = FieldReader(config.source, labels, features, self._root, result, location, {}, arrays)
+            raise unknown_name("--image_column", images[0], members, shown_source)
+        self._rows = FieldReader(config.source, labels, features, self._root, found_names, shown_source, {}, arrays)
         self.features: tuple[Feature, ...] = self._rows.features + (self._objects.features if self._objects else ())
         self.targets = self._rows.targets + ((OBJECTS,) if self._objects else ())
         self._uses_json = self._objects is not None or not {*self._rows.value_names, *self._rows.part_names} <= members
@@ -148,14 +148,14 @@ class WebDataset:
         members, describe_ignored = set().union(*some), frozenset({_ARRAY, *_NO_IMAGES, *wanted})
         if not members.isdisjoint(_IMAGES):
             return
-        location = f"the first {len(some):,} samples"
+        shown_source = f"the first {len(some):,} samples"
         if others := sorted(members - describe_ignored):
             raise UserError(
-                f"{location} have no image file, but .{_ARRAY} and {describe_names(others)}, and any of these could be "
+                f"{shown_source} have no image file, but .{_ARRAY} and {describe_names(others)}, and any of these could be "
                 f"the image. Use --image_column={_ARRAY}, --image_column={printable(others[0])[:64]}, or --image=none."
             )
         self._images, self._companion_arrays = (_ARRAY,), describe_ignored
-        self.guess = f"--image_column={_ARRAY}, as {location} have no image file, and nothing else that may be the image"
+        self.guess = f"--image_column={_ARRAY}, as {shown_source} have no image file, and nothing else that may be the image"
 
     def _first_sample(self, config: PrepareConfig) -> tuple[TarSample, Callable[[str], bytes]]:
         """Returns the first readable sample, and a function that reads its arrays."""
@@ -197,7 +197,7 @@ class WebDataset:
         """Yields the inputs of one file."""
         self.num_ignored, dead_letters = self._containers.describe_ignored(part)
         yield from dead_letters
-        if refused := refuse_outside(self._root, part):
+        if refused := reject_outside(self._root, part):
             yield refused
             return
         with contextlib.ExitStack() as stack:
@@ -225,21 +225,21 @@ class WebDataset:
 
     def _list_sample(self, part: str, sample: TarSample, spool: SpoolWriter | ObjectSpoolWriter | None) -> InputRecord | DeadLetter:
         try:
-            if sample.refusal:
-                raise InvalidInput(*sample.refusal)
+            if sample.rejection:
+                raise InvalidInput(*sample.rejection)
             key = nfc(f"{part}/{sample.key}" if self._has_container_keys else sample.key)
             image = InputRecord(key=key, path=part, label="", split=self._splits.get(part), offset=NO_IMAGE)
             if self.has_images:
                 extension = self._image_of(sample)
-                location = _find_member(part, sample, extension, spool)
+                member_range = _find_member(part, sample, extension, spool)
                 raw = npy_layout(sample.starts[extension])[0] if extension in sample.starts else None
-                image = image._replace(num_bytes=location.num_bytes, offset=location.offset, raw=raw, spool=location.spool)
+                image = image._replace(num_bytes=member_range.num_bytes, offset=member_range.offset, raw=raw, spool=member_range.spool)
             row = self._make_row(part, sample, spool)
             self.unused_fields.add(name for name in (*row, *(f".{name}" for name in sample.members)) if name not in self._used)
             image = self._rows.read(row, image)
             if self._objects:
-                result = in_column(OBJECTS, self._objects.read, row.get(OBJECTS))
-                image = image._replace(values={**(image.values or {}), OBJECTS: result})
+                objects = in_column(OBJECTS, self._objects.read, row.get(OBJECTS))
+                image = image._replace(values={**(image.values or {}), OBJECTS: objects})
             return image
         except InvalidInput as error:
             return DeadLetter.of(f"{printable(part)}:{sample.key}", error)
@@ -290,9 +290,9 @@ def _default_labels(first: TarSample) -> tuple[Column, ...]:
     usual = next((name for name in _LABELS if name in fields), OBJECTS if _object_fields(first) else None)
     name = "cls" if "cls" in first.members else usual
     if name is None:
-        result = describe_names({*first.members, *fields})
+        field_names = describe_names({*first.members, *fields})
         raise UserError(
-            f"The first sample has no label, but {result}. Pass --label with one of them, or --label none."
+            f"The first sample has no label, but {field_names}. Pass --label with one of them, or --label none."
         )
     return (Column(LABEL if name != OBJECTS else OBJECTS, (name,)),)
 
@@ -303,5 +303,5 @@ def _means_objects(column: Column, first: TarSample) -> bool:
 
 def _object_fields(first: TarSample) -> set[str]:
     """Returns the fields of the objects in a sample; empty if there are none."""
-    result = first.fields().get(OBJECTS)
-    return {field for item in (result if isinstance(result, list) else [result]) if isinstance(item, dict) for field in item}
+    objects = first.fields().get(OBJECTS)
+    return {field for item in (objects if isinstance(objects, list) else [objects]) if isinstance(item, dict) for field in item}

@@ -84,8 +84,8 @@ def open_lines(path: str, name: str, config: SourceConfig) -> Iterator[Lines]:
         with open_file(path) as file, _decompressed(path, file) as data:
             yield Lines(io.TextIOWrapper(data, "utf-8-sig", errors="surrogateescape", newline=""), config)
     except (OSError, EOFError, zlib.error) as error:
-        reported = f"{printable(name)}: cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise listing_error(error, path, reported) from error
+        message = f"{printable(name)}: cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise listing_error(error, path, message) from error
 
 
 def read_lines(path: str, name: str, config: SourceConfig) -> Iterator[tuple[int, str | InvalidInput]]:

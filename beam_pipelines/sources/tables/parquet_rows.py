@@ -111,8 +111,8 @@ def _read_in_chunks(batch: pa.RecordBatch, lists: list[str]) -> Iterator[Mapping
     """Splits a batch in halves until each half fits in memory as Python objects, or has only one row."""
     if batch.nbytes > _READ_BYTES and batch.num_rows > 1:
         middle = batch.num_rows // 2
-        for chunk in (batch.slice(0, middle), batch.slice(middle)):
-            yield from _read_in_chunks(chunk, lists)
+        for half in (batch.slice(0, middle), batch.slice(middle)):
+            yield from _read_in_chunks(half, lists)
     elif (list_bytes := sum(batch.column(name).nbytes for name in lists)) > MAX_LIST_BYTES and batch.num_rows == 1:
         yield _too_large(list_bytes)
     else:

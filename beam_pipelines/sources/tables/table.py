@@ -38,7 +38,7 @@ from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.cells.missing_cells import check_defaults, fill_row
 from beam_pipelines.sources.cells.table_objects import ObjectsColumn
 from beam_pipelines.sources.folders.image_folder import nfc
-from beam_pipelines.sources.folders.layouts import given_already, refuse_options
+from beam_pipelines.sources.folders.layouts import given_already, reject_options
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.folders.sizes import add_sizes
 from beam_pipelines.sources.source import other_images
@@ -89,7 +89,7 @@ class Table(RowFiles):
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         source = config.source
-        refuse_options(source, _OPTIONS)
+        reject_options(source, _OPTIONS)
         named = {"": "csv"} if config.input.lower().removesuffix(".gz").endswith(_TEXT_ENDINGS) else {}
         super().__init__(config, {**FORMATS, **named}, METADATA)
         self._with_sizes = with_sizes
@@ -129,8 +129,8 @@ class Table(RowFiles):
             self.unused_fields, self.boxes = self._objects.unused_fields, self._objects.boxes
         for option in ("box_format", "box_unit"):
             if getattr(source, option) and not self._objects:
-                reported = f"--{option}: no column {OBJECTS!r} with boxes is used"
-                raise UserError(f"{printable(first.name)}: {reported}. Omit --{option}, or pass --label {OBJECTS}.")
+                problem = f"--{option}: no column {OBJECTS!r} with boxes is used"
+                raise UserError(f"{printable(first.name)}: {problem}. Omit --{option}, or pass --label {OBJECTS}.")
         root = self._root_of(first)
         self._labels, self._features = columns.labels, source.features
         arrays = [entry for entry in (*columns.labels, *source.features) if not entry.is_resolved]
@@ -255,8 +255,8 @@ class _RowImages:
             image = InputRecord(nfc(key), name, label, self._file.split, len(data), offset=0, raw=raw, values=values)
         image = self._columns.roles.read(row, image)
         if self._objects:
-            result = in_column(OBJECTS, self._objects.read, row.get(OBJECTS))
-            image = image._replace(values={**(image.values or {}), OBJECTS: result})
+            objects = in_column(OBJECTS, self._objects.read, row.get(OBJECTS))
+            image = image._replace(values={**(image.values or {}), OBJECTS: objects})
         return _Embedded(image, embedded) if embedded else image
 
 
@@ -270,9 +270,9 @@ def _first_with_rows(files: list[TableFile], source: SourceConfig) -> tuple[Tabl
 def _check_no_images(row: Mapping[str, Any], file: TableFile) -> None:
     """Raises UserError if a column of the first row seems to contain images under an unusual name."""
     for name, cell in row.items():
-        result = cell.get("path") or cell.get("bytes") if isinstance(cell, dict) else cell
-        if isinstance(result, bytes) or isinstance(result, str) and result.lower().endswith(tuple(IMAGE_EXTENSIONS)):
-            shown, column = "bytes" if isinstance(result, bytes) else printable(repr(result[:80])), printable(name)
+        cell_value = cell.get("path") or cell.get("bytes") if isinstance(cell, dict) else cell
+        if isinstance(cell_value, bytes) or isinstance(cell_value, str) and cell_value.lower().endswith(tuple(IMAGE_EXTENSIONS)):
+            shown, column = "bytes" if isinstance(cell_value, bytes) else printable(repr(cell_value[:80])), printable(name)
             advice = f"Use --image_column={column} if it is, or --image=none for examples without images."
             raise UserError(f"{printable(file.name)}: column {column!r} has {shown}, which may be an image. {advice}")
 
@@ -292,9 +292,9 @@ def _spool(listed: Iterator[Listed | _Embedded], directory: str | None) -> Itera
 def _append(embedded: _Embedded, writer: SpoolWriter | ObjectSpoolWriter) -> InputRecord:
     image = embedded.image
     for name, data in embedded.data.items():
-        location = {"spool": writer.spool, "offset": writer.append(data)}
+        byte_range = {"spool": writer.spool, "offset": writer.append(data)}
         if name == IMAGE:
-            image = image._replace(**location)
+            image = image._replace(**byte_range)
         else:
-            image = image._replace(values={**image.values, name: image.values[name]._replace(**location)})
+            image = image._replace(values={**image.values, name: image.values[name]._replace(**byte_range)})
     return image

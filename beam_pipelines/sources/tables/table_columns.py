@@ -184,8 +184,8 @@ class _Chooser:
     def choose_key(self, given: str | None) -> tuple[str, ...]:
         """Returns the columns of the key. Several columns, separated by commas, form the key together."""
         names = [given] if given is None or given in self._columns else given.split(",")
-        result = (self.choose("--key_column", name and name.strip(), ("key",)) for name in names)
-        return tuple(name for name in result if name)
+        chosen = (self.choose("--key_column", name and name.strip(), ("key",)) for name in names)
+        return tuple(name for name in chosen if name)
 
     def error(self, problem: str, advice: str) -> UserError:
         names = f"Its columns are {show_columns(self._columns)}" if self._columns else "It has no columns"

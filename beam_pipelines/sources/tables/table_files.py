@@ -115,34 +115,34 @@ class _Finder:
         return folder or ("/" if self._input.startswith("/") else "."), [file]
 
     def find_all(self) -> tuple[str, list[TableFile]]:
-        result = self._tables_in("")
-        stems = [_SHARD.sub("", name.split(".")[0]) for name in result]
-        if not result:
-            result = [path for folder in self._listing.top_level()[0] for path in self._tables_in(folder)]
-            stems = [path.split("/")[0] for path in result]
+        paths = self._tables_in("")
+        stems = [_SHARD.sub("", name.split(".")[0]) for name in paths]
+        if not paths:
+            paths = [path for folder in self._listing.top_level()[0] for path in self._tables_in(folder)]
+            stems = [path.split("/")[0] for path in paths]
             if not any(stem.lower() in SPLIT_FOLDERS for stem in stems):  # such as data/train-00000-of-00002.parquet
-                stems = [_SHARD.sub("", os.path.basename(path).split(".")[0]) for path in result]
-        if not result:
+                stems = [_SHARD.sub("", os.path.basename(path).split(".")[0]) for path in paths]
+        if not paths:
             wanted = f"{', '.join(self._metadata)}, or files" if self._metadata else "files"
             raise UserError(
                 f"--input={self._config.input}: contains no table. Tables are {wanted} named {self._extensions}."
             )
-        splits = self._no_splits() if result[0] in self._metadata else self._name_splits(stems)
-        return self._input, [self._make_file(path, split) for path, split in zip(result, splits)]
+        splits = self._no_splits() if paths[0] in self._metadata else self._name_splits(stems)
+        return self._input, [self._make_file(path, split) for path, split in zip(paths, splits)]
 
     def find_fitting(self) -> tuple[str, list[TableFile]]:
         names, refused = self._listing.fitting(self._wanted) if self._wanted.patterns else ([], [])
-        self._listing.refuse(refused)
-        result = sorted({*self._wanted.literal, *names})
-        kinds = {format_of(name, self._formats) or self._formats.get("") for name in result}
+        self._listing.reject(refused)
+        paths = sorted({*self._wanted.literal, *names})
+        kinds = {format_of(name, self._formats) or self._formats.get("") for name in paths}
         if len(kinds) != 1 or None in kinds:
-            shown = ", ".join(map(printable, result[:5])) or "no file"
+            shown = ", ".join(map(printable, paths[:5])) or "no file"
             raise UserError(
                 f"--input={self._config.input}: matches {shown}. Change the pattern so that it matches files of one "
                 f"format, named {self._extensions}."
             )
-        stems = [_SHARD.sub("", os.path.basename(name).split(".")[0]) for name in result]
-        return self._input, [self._make_file(name, split) for name, split in zip(result, self._name_splits(stems))]
+        stems = [_SHARD.sub("", os.path.basename(name).split(".")[0]) for name in paths]
+        return self._input, [self._make_file(name, split) for name, split in zip(paths, self._name_splits(stems))]
 
     def _make_file(self, name: str, split: str | None) -> TableFile:
         try:
@@ -155,17 +155,17 @@ class _Finder:
     def _tables_in(self, folder: str) -> list[str]:
         """Returns paths of tables directly in a folder. Metadata files are found without listing the folder."""
         path = f"{self._input}/{folder}".rstrip("/")
-        results = [name for name in self._metadata if self._files.exists(f"{path}/{name}")]
-        if not results:
-            results = self._listing.take_files(folder, lambda name: format_of(name, self._formats))
-        if len({format_of(name, self._formats) for name in results}) > 1 or (
-            len(results) > 1 and results[0] in self._metadata
+        table_names = [name for name in self._metadata if self._files.exists(f"{path}/{name}")]
+        if not table_names:
+            table_names = self._listing.take_files(folder, lambda name: format_of(name, self._formats))
+        if len({format_of(name, self._formats) for name in table_names}) > 1 or (
+            len(table_names) > 1 and table_names[0] in self._metadata
         ):
             raise UserError(
-                f"--input={printable(path)}: contains several tables: {', '.join(map(printable, results[:5]))}. Name "
+                f"--input={printable(path)}: contains several tables: {', '.join(map(printable, table_names[:5]))}. Name "
                 "one of them as --input, or leave the others out with --ignore."
             )
-        return [join(self._listing.take_folder(folder), name) for name in results]
+        return [join(self._listing.take_folder(folder), name) for name in table_names]
 
     def _no_splits(self) -> list[str | None]:
         if self._config.split_folders:

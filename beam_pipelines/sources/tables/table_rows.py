@@ -84,9 +84,9 @@ def read_head(file: TableFile, config: SourceConfig) -> TableHead:
             field
             for name, cell in cells
             if name == OBJECTS
-            for item in (cell if isinstance(cell, list) else [cell])
-            if isinstance(item, dict)
-            for field in item
+            for nested_row in (cell if isinstance(cell, list) else [cell])
+            if isinstance(nested_row, dict)
+            for field in nested_row
         ),
     )
 
@@ -96,8 +96,8 @@ def _csv_head(file: TableFile, lines: Lines, config: SourceConfig) -> TableHead:
     with contextlib.suppress(csv.Error, LongLineError):  # becomes a dead letter during listing
         first = next(rows, []) if config.column_names else []
         if first and len(first) != len(names):
-            result = f"the first row has {len(first)} cells, but --column_names has {len(names)} names"
-            raise UserError(f"{printable(file.name)}: {result}. Give one name for each column.")
+            problem = f"the first row has {len(first)} cells, but --column_names has {len(names)} names"
+            raise UserError(f"{printable(file.name)}: {problem}. Give one name for each column.")
     return TableHead(tuple(names))
 
 
@@ -171,12 +171,12 @@ def _parquet_rows(
 ) -> Iterator[Row]:
     with open_parquet(file.path, file.name) as parquet:
         needed = _check_columns(file, parquet.schema_arrow.names, columns, unused_fields)
-        result = class_names(parquet.schema_arrow)
+        names_by_column = class_names(parquet.schema_arrow)
         for name, expected in names.items():
-            if result.get(name, ()) != expected:
-                reported = f"integers in {printable(name)!r} stand for {show_columns(result.get(name, ()))}, but for"
+            if names_by_column.get(name, ()) != expected:
+                problem = f"integers in {printable(name)!r} stand for {show_columns(names_by_column.get(name, ()))}, but for"
                 raise UserError(
-                    f"{printable(file.name)}: {reported} {show_columns(expected)} in the first table. Make the tables "
+                    f"{printable(file.name)}: {problem} {show_columns(expected)} in the first table. Make the tables "
                     "agree, or use --label_names if the column is a label."
                 )
         for index, row in enumerate(parquet_rows(parquet, file.path, list(needed))):
@@ -279,16 +279,16 @@ def _checked_json_rows(
     """Yields the rows. Raises UserError at the end if a column is in no row. Single objects may lack columns."""
     needed = frozenset(columns or ())
     missing = set(columns or ())
-    results: dict[str, None] = {}  # a dict, to keep their order
+    found_columns: dict[str, None] = {}  # a dict, to keep their order
     for number, row in _json_rows(lines):
         if missing and not isinstance(row, InvalidInput):
             missing.difference_update(row)
-            results.update(dict.fromkeys(row) if missing else ())
+            found_columns.update(dict.fromkeys(row) if missing else ())
         if unused_fields is not None and not isinstance(row, InvalidInput):
             unused_fields.add(row.keys() - needed)
         yield number, row
-    if results:
-        _check_columns(file, tuple(results), tuple(name for name in columns or () if name in missing), None)
+    if found_columns:
+        _check_columns(file, tuple(found_columns), tuple(name for name in columns or () if name in missing), None)
 
 
 def _json_rows(lines: Lines) -> Iterator[Row]:
@@ -306,17 +306,17 @@ def _parse_object(line: str) -> Mapping[str, Any] | InvalidInput:
 
 
 def _check_columns(
-    file: TableFile, result: Sequence[str], columns: tuple[str, ...] | None, unused_fields: UnusedFields | None
+    file: TableFile, found_columns: Sequence[str], columns: tuple[str, ...] | None, unused_fields: UnusedFields | None
 ) -> tuple[str, ...]:
     """Returns the columns to read, and adds all other columns to `unused_fields`. Raises UserError if a column is
     missing."""
     if unused_fields is not None and columns is not None:
-        unused_fields.add(name for name in result if name not in columns)
+        unused_fields.add(name for name in found_columns if name not in columns)
     for name in columns or ():
-        if name not in result:
-            reported = f"has no column {printable(name)!r}, unlike the first table{did_you_mean(name, result) or '.'}"
-            raise UserError(f"{printable(file.name)}: {reported} Its columns are {show_columns(result)}.")
-    return tuple(result) if columns is None else columns
+        if name not in found_columns:
+            problem = f"has no column {printable(name)!r}, unlike the first table{did_you_mean(name, found_columns) or '.'}"
+            raise UserError(f"{printable(file.name)}: {problem} Its columns are {show_columns(found_columns)}.")
+    return tuple(found_columns) if columns is None else columns
 
 
 def show_columns(columns: Sequence[str]) -> str:

@@ -30,7 +30,7 @@ from beam_pipelines.errors import InvalidInput, UserError
 from beam_pipelines.sources.cells.cells import in_column, read_image_path
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
 from beam_pipelines.sources.folders.image_folder import nfc
-from beam_pipelines.sources.folders.layouts import refuse_options
+from beam_pipelines.sources.folders.layouts import reject_options
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.folders.sizes import add_sizes
 from beam_pipelines.sources.source import other_images
@@ -60,7 +60,7 @@ class TextList(RowFiles):
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         source = config.source
-        refuse_options(source, _OPTIONS)
+        reject_options(source, _OPTIONS)
         super().__init__(config, _FORMATS)
         self._with_sizes = with_sizes
         labels = (Column(LABEL, (LABEL,)),) if source.labels is None else source.labels

@@ -24,7 +24,7 @@ from beam_pipelines.elements.input_record import NO_IMAGE, InputRecord
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.cells.column_reader import ColumnReader
 from beam_pipelines.sources.folders.image_folder import nfc
-from beam_pipelines.sources.folders.layouts import refuse_options
+from beam_pipelines.sources.folders.layouts import reject_options
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.tables.lines import read_lines
 from beam_pipelines.sources.tables.row_files import RowFiles
@@ -53,7 +53,7 @@ class TextLines(RowFiles):
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         source = config.source
-        refuse_options(source, _OPTIONS)
+        reject_options(source, _OPTIONS)
         super().__init__(config, _FORMATS)
         labels, features = source.labels or (), source.features
         for name in (name for column in (*labels, *features) for name in column.names):

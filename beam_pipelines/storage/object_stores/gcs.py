@@ -161,8 +161,8 @@ class GcsStore(ObjectStore):
         status = getattr(error, "code", None) or getattr(getattr(error, "response", None), "status_code", None)
         if self._anonymous and (status in (401, 403) or isinstance(error, InvalidOperation)):  # missing credentials
             bucket, _ = split_path(path)
-            result = f"no Google credentials were found, and bucket '{bucket}' is not public"
-            return OSError(errno.EACCES, result, path)
+            message = f"no Google credentials were found, and bucket '{bucket}' is not public"
+            return OSError(errno.EACCES, message, path)
         if isinstance(error, (requests.ConnectionError, TransportError)):
             return Transient(errno.EHOSTUNREACH, f"{self._endpoint} is not reachable", path)
         if isinstance(error, _BROKEN_OFF):

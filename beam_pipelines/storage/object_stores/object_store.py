@@ -57,9 +57,9 @@ class ObjectStore(abc.ABC):
         """
         if not num_bytes:
             return b""
-        data, result = self.call(path, self._get, offset, num_bytes)
-        if version is not None and version != (result := result or self.stat(path).version):
-            raise changed_error(path, version, result)
+        data, actual = self.call(path, self._get, offset, num_bytes)
+        if version is not None and version != (actual := actual or self.stat(path).version):
+            raise changed_error(path, version, actual)
         return data
 
     def size(self, path: str) -> int:
@@ -109,10 +109,10 @@ class ObjectStore(abc.ABC):
         if written:
             return written
         try:
-            result, actual_version = self.read_versioned(path)
+            stored, actual_version = self.read_versioned(path)
         except FileNotFoundError:
             return None
-        return actual_version if result == data else None
+        return actual_version if stored == data else None
 
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[Upload]:

@@ -33,11 +33,11 @@ class Transient(OSError):
     """A temporary error, such as a busy store or a lost connection, after which the request is retried."""
 
 
-def foreign_answer(result: str, content_type: str | None) -> Transient:
+def foreign_answer(description: str, content_type: str | None) -> Transient:
     """Returns the error for a response that has a successful status, but does not come from an object store."""
     kind = f" ({printable(content_type)})" if content_type else ""
     origin = "It may come from a proxy or the login page of a network instead of the store"
-    return Transient(errno.EIO, f"the response is {result}{kind}. {origin}")
+    return Transient(errno.EIO, f"the response is {description}{kind}. {origin}")
 
 
 class Breaker:

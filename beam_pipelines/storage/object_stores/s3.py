@@ -147,9 +147,9 @@ class S3Store(ObjectStore):
                 return None
             raise
 
-    def _no_conditions(self, bucket: str, key: str, result: str) -> OSError:
+    def _no_conditions(self, bucket: str, key: str, problem: str) -> OSError:
         advice = "Use a store that supports If-Match and If-None-Match, so that two runs cannot write the same dataset"
-        return OSError(errno.ENOTSUP, f"{self._client.meta.endpoint_url} {result}. {advice}", f"s3://{bucket}/{key}")
+        return OSError(errno.ENOTSUP, f"{self._client.meta.endpoint_url} {problem}. {advice}", f"s3://{bucket}/{key}")
 
     def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
         request = {"Bucket": bucket, "Prefix": prefix, "Delimiter": delimiter, "MaxKeys": object_store.PAGE_OBJECTS}

@@ -84,11 +84,11 @@ class Flink:
             values += _named(counters)
             for name, own_labels, value in values:
                 lines[name].append(_line(name, {**labels, **own_labels}, value))
-        reported = []
+        output = []
         for name, its_lines in lines.items():
             kind = "counter" if name.endswith("_total") else "gauge"
-            reported += [f"# HELP {name} {METRICS[name]}", f"# TYPE {name} {kind}", *its_lines]
-        return "\n".join(reported) + "\n"
+            output += [f"# HELP {name} {METRICS[name]}", f"# TYPE {name} {kind}", *its_lines]
+        return "\n".join(output) + "\n"
 
     def _accumulators(self, job_id: str) -> Any:
         """Asks for the accumulators of a job. Returns None if Flink has removed the job after listing it."""
