@@ -145,9 +145,9 @@ def reading_error(error: OSError, more: str = "") -> UserError | StorageError:
         more: A text to add to the message of a `UserError`.
     """
     message = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
-    is_of_the_place = isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError))
-    is_of_the_place = is_of_the_place or error.errno in (errno.ENODEV, errno.ENXIO, errno.EFBIG)  # irregular or huge
-    return UserError(printable(message) + more) if is_of_the_place else StorageError(printable(message))
+    is_user_error = isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError))
+    is_user_error = is_user_error or error.errno in (errno.ENODEV, errno.ENXIO, errno.EFBIG)  # irregular or huge
+    return UserError(printable(message) + more) if is_user_error else StorageError(printable(message))
 
 
 class SilentStoreError(StorageError, OSError):

@@ -16,7 +16,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord, image_bytes
 from beam_pipelines.elements.listing import Listing, empty_split, order_splits
 from beam_pipelines.elements.split_hashes import SplitByGroup
-from beam_pipelines.parallel.worker_processes import MAX_HELD_BYTES
+from beam_pipelines.parallel.worker_processes import MAX_TASK_BYTES
 from beam_pipelines.publish.summary import format_size
 from beam_pipelines.shards.input_reader import InputReader
 from beam_pipelines.shards.write_context import WriteContext
@@ -168,7 +168,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
         has_sizes=bool(all_listed.num_bytes) or not listing.has_images,
         has_images=listing.has_images,
         num_reads=num_reads,
-        memory_bytes=max(*part_memory, min(sum(part_memory), MAX_HELD_BYTES)),
+        memory_bytes=max(*part_memory, min(sum(part_memory), MAX_TASK_BYTES)),
         is_kept=config.images.size is None and config.images.format == "keep",
     )
 

@@ -214,7 +214,7 @@ def resolve_source(config: PrepareConfig) -> PrepareConfig:
         check_earlier_splits(config)
     config = dataclasses.replace(config, source=source)
     opened = open_source(config)
-    if source.has_images and source.can.may_lack_images and not opened.has_images:
+    if source.has_images and source.can.may_omit_images and not opened.has_images:
         config = dataclasses.replace(config, source=dataclasses.replace(source, has_images=False))
         if not source.can.is_of_values:
             print_message(f"--image=none, because {printable(config.input)} has no images")

@@ -23,7 +23,7 @@ settings.load_profile("untimed")
 
 _LOG_STATE = {name: getattr(log, name) for name in ("_format", "_is_quiet", "_is_command", "_run_id", "_find_stage")}
 
-progress.TELL_SECONDS = 3600.0  # a busy machine would log more progress lines
+progress.LOG_SECONDS = 3600.0  # a busy machine would log more progress lines
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # must be set before TensorFlow is imported
 os.environ["LANGUAGE"] = "C"  # argparse would search for a translation of each word, which takes 7 % of a small run

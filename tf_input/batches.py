@@ -16,7 +16,7 @@ from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.plan import Plan
 from tf_input.read_config import ReadConfig
 
-_MAX_PASSES = 1 << 31  # the batches of at most this many iterations can be counted
+_MAX_ITERATIONS = 1 << 31  # the batches of at most this many iterations can be counted
 
 
 class Reading(NamedTuple):
@@ -113,7 +113,11 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
         def repeat(self, count: Any = None, name: str | None = None) -> tf.data.Dataset:
             """Applies `tf.data.Dataset.repeat`. If the dataset has index files, the next epoch is prefetched."""
             number = -1 if count is None else count
-            if not hasattr(self, "read_iterations") or not isinstance(number, Integral) or not (0 < number < _MAX_PASSES or number == -1):
+            if (
+                not hasattr(self, "read_iterations")
+                or not isinstance(number, Integral)
+                or not (0 < number < _MAX_ITERATIONS or number == -1)
+            ):
                 return super().repeat(count, name)
             data = self.as_batches(self.read_iterations(None if number == -1 else int(number)))
             if hasattr(self, "reading"):

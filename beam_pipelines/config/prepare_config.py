@@ -59,7 +59,7 @@ class SourceConfig:
 
     Attributes:
         kind: The kind of the source, one of `SOURCES`. None means that it is guessed from the input.
-        has_images: Whether each example has an image. If the source's kind `may_lack_images`, the value may change from
+        has_images: Whether each example has an image. If the source's kind `may_omit_images`, the value may change from
             True to False when the source is opened.
         column_names: The names of the columns of a table without a header. Empty means that the table has a header.
         image_root: The folder to which paths are relative. None means the folder of the table or the annotations.

@@ -14,7 +14,7 @@ _RESOLVED = {field.name for field in dataclasses.fields(PrepareJob)} - {field.na
 FREE = {"output", "max_bad_fraction", "has_report", *_RESOLVED}
 
 # These fields are locations or names, which do not change the examples.
-_PLACES = {"input", "name", "splits_from", "source.image_root", "source.first_label_names"}
+_PATH_FIELDS = {"input", "name", "splits_from", "source.image_root", "source.first_label_names"}
 
 # The options of those fields of `PrepareConfig` that have another name than their option.
 OPTION_OF = {
@@ -84,7 +84,7 @@ def given_options(options: Mapping[str, Any]) -> list[tuple[str, str]]:
         options: The options as JSON values.
     """
     defaults = dict(_texts(plain_options(PrepareConfig(input="", output="", name="any"))))
-    given = ((field, text) for field, text in _texts(options) if field not in _PLACES and text not in (None, defaults.get(field)))
+    given = ((field, text) for field, text in _texts(options) if field not in _PATH_FIELDS and text not in (None, defaults.get(field)))
     return [(_option(field, options), text) for field, text in given]
 
 

@@ -11,7 +11,7 @@ class SourceKind:
     Attributes:
         has_columns: Whether inputs are rows with columns or fields. One of them may contain the split.
         has_key_column: Whether a column or field may contain the key.
-        may_lack_images: Whether examples may have no images.
+        may_omit_images: Whether examples may have no images.
         is_of_values: Whether examples never have images, so that users expect none.
         rows_name_images: Whether each input contains the path of its image, so that several inputs may share an image.
         has_named_samples: Whether each input has a name in its file. The name is the key unless a column contains keys.
@@ -23,7 +23,7 @@ class SourceKind:
 
     has_columns: bool = False
     has_key_column: bool = False
-    may_lack_images: bool = False
+    may_omit_images: bool = False
     is_of_values: bool = False
     rows_name_images: bool = False
     has_named_samples: bool = False
@@ -37,15 +37,15 @@ DEFAULT_SOURCE = "image_folder"
 SOURCES: Mapping[str, SourceKind] = {
     DEFAULT_SOURCE: SourceKind(has_class_folders=True),
     "table": SourceKind(
-        has_columns=True, has_key_column=True, may_lack_images=True, rows_name_images=True, has_box_forms=True, has_image_root=True
+        has_columns=True, has_key_column=True, may_omit_images=True, rows_name_images=True, has_box_forms=True, has_image_root=True
     ),
     "voc": SourceKind(),
     "coco": SourceKind(has_image_root=True),
     "masks": SourceKind(),
-    "arrays": SourceKind(has_columns=True, has_key_column=True, may_lack_images=True),
-    "fixed_length": SourceKind(has_columns=True, may_lack_images=True),
+    "arrays": SourceKind(has_columns=True, has_key_column=True, may_omit_images=True),
+    "fixed_length": SourceKind(has_columns=True, may_omit_images=True),
     "text": SourceKind(rows_name_images=True, has_image_root=True),
-    "text_lines": SourceKind(may_lack_images=True, is_of_values=True),
-    "tfrecord": SourceKind(has_columns=True, has_key_column=True, may_lack_images=True),
-    "webdataset": SourceKind(has_columns=True, has_key_column=True, may_lack_images=True, has_named_samples=True, has_box_forms=True),
+    "text_lines": SourceKind(may_omit_images=True, is_of_values=True),
+    "tfrecord": SourceKind(has_columns=True, has_key_column=True, may_omit_images=True),
+    "webdataset": SourceKind(has_columns=True, has_key_column=True, may_omit_images=True, has_named_samples=True, has_box_forms=True),
 }

@@ -79,7 +79,7 @@ class Division:
         num_small: The number of strata with fewer inputs or groups than there are splits.
         first_small: The first of the small strata.
         num_first_small: The number of inputs or groups in the first small stratum.
-        first_small_lacks: The names of the splits that have no input of the first small stratum.
+        splits_without_first_small: The names of the splits that have no input of the first small stratum.
         excess: The largest excess caused by a group. None if all shares are reached, within one input.
         largest: A mapping from split name to the name and size of its largest group, for splits by hash.
     """
@@ -93,7 +93,7 @@ class Division:
     num_small: int = 0
     first_small: str = ""
     num_first_small: int = 0
-    first_small_lacks: tuple[str, ...] = ()
+    splits_without_first_small: tuple[str, ...] = ()
     excess: Excess | None = None
     largest: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
 
@@ -145,5 +145,5 @@ class Division:
             yield (
                 f"{', '.join(self.by)}: {show_stratum(self.first_small)!r} has fewer {units} ({num:,}) than there are "
                 "splits "
-                f"({len(self.shares)}){too}. Splits without it: {', '.join(self.first_small_lacks)}."
+                f"({len(self.shares)}){too}. Splits without it: {', '.join(self.splits_without_first_small)}."
             )

@@ -5,7 +5,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 from beam_pipelines.images.raw_image import RawImage
 
 # Special offsets: the image is a whole file, or the example has no image.
-WHOLE_FILE = -1
+ENTIRE_FILE = -1
 NO_IMAGE = -2
 
 
@@ -14,13 +14,13 @@ class FilePart(NamedTuple):
 
     Attributes:
         path: The path of the file, relative to the source's root.
-        offset: The offset of the first byte in the file. `WHOLE_FILE` means the whole file.
+        offset: The offset of the first byte in the file. `ENTIRE_FILE` means the whole file.
         num_bytes: The number of bytes, or 0 for a whole file of unknown size.
         spool: The number of the spool file with the bytes if the source cannot read byte ranges twice. Otherwise 0.
     """
 
     path: str
-    offset: int = WHOLE_FILE
+    offset: int = ENTIRE_FILE
     num_bytes: int = 0
     spool: int = 0
 
@@ -55,7 +55,7 @@ class InputRecord(NamedTuple):
         split: The split that the source gives the input. None means that the group decides.
         num_bytes: The size of the image in bytes, or 0 if the listing would have to look at each file.
         group: The name of the group that stays in one split. If empty, the key is the group.
-        offset: The offset of the image in the file. `WHOLE_FILE` means the whole file, `NO_IMAGE` means no image.
+        offset: The offset of the image in the file. `ENTIRE_FILE` means the whole file, `NO_IMAGE` means no image.
         raw: The layout of pixels without an image format, or of a nested `.npy` file. None for an image file.
         spool: The number of the spool file with the bytes if the source file is compressed. Otherwise 0.
         values: A mapping from each other feature to its value, or None. See `sources`.
@@ -67,7 +67,7 @@ class InputRecord(NamedTuple):
     split: str | None
     num_bytes: int = 0
     group: str = ""
-    offset: int = WHOLE_FILE
+    offset: int = ENTIRE_FILE
     raw: RawImage | None = None
     spool: int = 0
     values: Mapping[str, Any] | None = None

@@ -16,7 +16,7 @@ from tf_input.dataset_format import NO_LABEL
 
 WINDOW = 128  # Number of records in a window, about one batch.
 _NUM_SETS = 256  # Number of distinct codes for sets of classes.
-_MIN_TELLING = 1.05  # Ratio of run lengths from which sorted records can be distinguished from shuffled records.
+_MIN_INFORMATIVE_RATIO = 1.05  # Ratio of run lengths from which sorted records can be distinguished from shuffled records.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,4 +150,4 @@ def is_inconclusive(quality: Mapping[str, Any]) -> bool:
 
     Sorted records have such short runs if each class has only one example, or if all examples have the same class.
     """
-    return quality["sorted_mean_run_length"] < _MIN_TELLING * quality["expected_mean_run_length"]
+    return quality["sorted_mean_run_length"] < _MIN_INFORMATIVE_RATIO * quality["expected_mean_run_length"]

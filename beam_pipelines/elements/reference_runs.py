@@ -9,7 +9,7 @@ from typing import Iterable, Iterator, NamedTuple
 import numpy as np
 
 from beam_pipelines.elements.dead_letters import DeadLetter, to_json_lines
-from beam_pipelines.elements.references import PIECE_REFERENCES, References, unpack_chunks
+from beam_pipelines.elements.references import CHUNK_REFERENCES, References, unpack_chunks
 from beam_pipelines.errors import RunError
 from beam_pipelines.storage.spool import SpoolReader, own_spool, read_exactly
 
@@ -50,15 +50,15 @@ class Run(NamedTuple):
     def smallest(self, num: int) -> SpoolRange:
         """Returns the byte range of the chunks that contain the first `num` references."""
         offsets = np.frombuffer(self.offsets, np.uint64)
-        last = min(-(-num // PIECE_REFERENCES), len(offsets) - 1)
+        last = min(-(-num // CHUNK_REFERENCES), len(offsets) - 1)
         return SpoolRange(self.spool, 0, int(offsets[last]))
 
     def chunks(self) -> Iterator[tuple[int, int, SpoolRange]]:
         """Yields, for each chunk, the index of its first reference, the number of references and the byte range."""
         offsets = np.frombuffer(self.offsets, np.uint64).tolist()
         for number, (offset, end) in enumerate(zip(offsets, offsets[1:])):
-            first = number * PIECE_REFERENCES
-            yield first, min(PIECE_REFERENCES, self.num_references - first), SpoolRange(self.spool, offset, end - offset)
+            first = number * CHUNK_REFERENCES
+            yield first, min(CHUNK_REFERENCES, self.num_references - first), SpoolRange(self.spool, offset, end - offset)
 
     def cut(self, bounds: np.ndarray) -> Iterator[tuple[int, SpoolRange]]:
         """Divides a run into blocks, given the first key of each block. Yields (block, byte range of the chunks that
@@ -84,7 +84,7 @@ def write_run(batches: list[References], spool_directory: str) -> Run:
     with own_spool(spool_directory) as spool:
         for chunk in references.chunks():
             offsets.append(spool.append(chunk) + len(chunk))
-    orders = np.ascontiguousarray(references.rows["order"][::PIECE_REFERENCES])
+    orders = np.ascontiguousarray(references.rows["order"][::CHUNK_REFERENCES])
     return Run(spool.spool, len(references), orders.tobytes(), np.array(offsets, np.uint64).tobytes())
 
 

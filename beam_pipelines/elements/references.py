@@ -26,7 +26,7 @@ ROW = np.dtype([("order", "<u8"), ("split", "u1"), ("raw", "<u4"), ("num_bytes",
 _AS_BYTES = np.dtype((np.void, ROW.itemsize))
 
 # The number of references in a chunk.
-PIECE_REFERENCES = 1024
+CHUNK_REFERENCES = 1024
 
 _LENGTH = np.dtype("<u4")
 _TEXTS = ("keys", "paths", "labels", "groups", "values", "strata", "hashes")
@@ -137,11 +137,11 @@ class References:
         return cls(rows, tuple(splits), tuple(RawImage(*raw) for raw in raws), *texts)
 
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        """Packs references in chunks of `PIECE_REFERENCES`. A chunk starts with its length and its number of
+        """Packs references in chunks of `CHUNK_REFERENCES`. A chunk starts with its length and its number of
         references."""
         stop = len(self) if stop is None else stop
-        for first in range(start, stop, PIECE_REFERENCES):
-            chunk = self.slice(first, min(first + PIECE_REFERENCES, stop))
+        for first in range(start, stop, CHUNK_REFERENCES):
+            chunk = self.slice(first, min(first + CHUNK_REFERENCES, stop))
             packed = chunk.pack()
             yield _FRAME.pack(len(packed), len(chunk)) + packed
 

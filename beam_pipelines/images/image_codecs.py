@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from PIL import Image, ImageFile
 
 # Pillow's operations that undo the EXIF orientations 2 to 8.
-_TURNS = "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE ROTATE_90".split()
+_TRANSPOSITIONS = "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE ROTATE_90".split()
 _RARE_CHROMA = "subsampling level"  # part of simplejpeg's message about an unsupported chroma subsampling
 _MAX_CUTS = 4  # libjpeg may report too few bytes, because it reads ahead
 _MISSING = re.compile("premature end", re.IGNORECASE)  # part of libjpeg's message about missing pixels
@@ -179,7 +179,7 @@ def rotate(image: "Image.Image", orientation: int) -> "Image.Image":
     """Rotates and flips an image upright by its EXIF orientation."""
     from PIL import Image
 
-    return image if orientation == 1 else image.transpose(Image.Transpose[_TURNS[orientation - 2]])
+    return image if orientation == 1 else image.transpose(Image.Transpose[_TRANSPOSITIONS[orientation - 2]])
 
 
 def rgb(image: "Image.Image") -> np.ndarray:

@@ -17,7 +17,7 @@ from typing import Iterator, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.images.image_headers import JpegHeader
 
-_LEFT_OVER = re.compile(r"(\d+) extraneous bytes before marker 0xd9")
+_TRAILING_BYTES = re.compile(r"(\d+) extraneous bytes before marker 0xd9")
 _SEQUENTIAL_MARKERS = (0xFFC0, 0xFFC1)
 _END_OF_IMAGE = b"\xff\xd9"
 _BUFFER_BYTES = 8  # bytes that libjpeg may have read beyond its report
@@ -57,7 +57,7 @@ def cut_trailing_bytes(data: bytes, header: JpegHeader, warning: str) -> bytes |
         header: The header of these bytes.
         warning: libjpeg's warning about these bytes.
     """
-    match, end = _LEFT_OVER.search(warning), data.find(_END_OF_IMAGE, header.num_bytes)
+    match, end = _TRAILING_BYTES.search(warning), data.find(_END_OF_IMAGE, header.num_bytes)
     if not match or end < 0:
         return None
     start = end - int(match[1])

@@ -17,7 +17,7 @@ import numpy as np
 MAX_DISTANCE = 8
 
 # The bits that are inverted in a horizontally flipped image: the upper half.
-MIRROR = 0xFFFFFFFF_00000000
+FLIPPED_BITS = 0xFFFFFFFF_00000000
 
 _BAND_BITS = 21
 _BANDS = (1, 22, 43)  # the first bit of each band; bit 0 is equal in all hashes
@@ -73,7 +73,7 @@ def search_parts(num_hashes: int) -> list[SearchPart]:
 def order_by_band(hashes: np.ndarray, part: SearchPart) -> Band:
     """Sorts hashes, uint64 [num_hashes] with fewer than 2**32 hashes, by the band of a part of a search."""
     first = _BANDS[part.band] + _BAND_BITS - part.bits
-    flip = MIRROR >> first & (1 << part.bits) - 1
+    flip = FLIPPED_BITS >> first & (1 << part.bits) - 1
     values = (hashes >> np.uint64(first)).astype(np.uint32) & np.uint32((1 << part.bits) - 1)
     is_flipped = (values >> np.uint32(part.bits - 1)).astype(bool) & bool(flip)
     values ^= is_flipped * np.uint32(flip)
@@ -207,7 +207,11 @@ def _make_keys(band: Band, hashes: np.ndarray, distance: int) -> tuple[np.ndarra
             np.uint32(0),
             lambda differing: (np.bitwise_count(differing) + step & 31) <= 2 * step,
         )
-    return hashes ^ band.is_flipped * np.uint64(MIRROR), np.uint64(MIRROR), lambda differing: np.bitwise_count(differing) <= distance
+    return (
+        hashes ^ band.is_flipped * np.uint64(FLIPPED_BITS),
+        np.uint64(FLIPPED_BITS),
+        lambda differing: np.bitwise_count(differing) <= distance,
+    )
 
 
 def _compare(
@@ -243,7 +247,7 @@ def _compare(
 def _first_band(differing: np.ndarray) -> np.ndarray:
     """Returns, for the XOR of each near pair, the first band that differs in few enough bits to find the pair."""
     is_flipped = np.bitwise_count(differing >> np.uint64(32)) > 16
-    differing = differing ^ is_flipped * np.uint64(MIRROR)
+    differing = differing ^ is_flipped * np.uint64(FLIPPED_BITS)
     bands = np.full(len(differing), len(_BANDS), np.int8)
     for band in reversed(range(len(_BANDS))):
         in_band = differing >> np.uint64(_BANDS[band]) & np.uint64((1 << _BAND_BITS) - 1)

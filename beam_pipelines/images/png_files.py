@@ -23,7 +23,7 @@ _COLOR_TYPES = {
 }
 _IHDR_START = b"\0\0\0\x0dIHDR"
 _LAST_FILTER = 4
-_PIECE_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 20
 # Adam7: first row, first column, row step and column step of each pass.
 _ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
 
@@ -181,7 +181,7 @@ def _inflate(parts: tuple[memoryview, ...]) -> Iterator[bytes]:
         for part in (*parts, b""):
             rest: bytes | memoryview = part
             while not inflater.eof:
-                chunk, rest = inflater.decompress(rest, _PIECE_BYTES), inflater.unconsumed_tail
+                chunk, rest = inflater.decompress(rest, _CHUNK_BYTES), inflater.unconsumed_tail
                 if chunk:
                     yield chunk
                 elif not rest:

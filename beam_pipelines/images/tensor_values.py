@@ -188,7 +188,7 @@ def image_tensor(data: bytes, raw: RawImage, feature: Feature) -> TensorValue:
 
 def _check(dtype: np.dtype, shape: tuple[int, ...], feature: Feature) -> None:
     check_type_and_size(dtype, shape)
-    is_alike = len(shape) == len(feature.shape) and all(wanted in (None, side) for side, wanted in zip(shape, feature.shape))
-    if dtype.name != feature.dtype or not is_alike:
+    is_compatible = len(shape) == len(feature.shape) and all(wanted in (None, side) for side, wanted in zip(shape, feature.shape))
+    if dtype.name != feature.dtype or not is_compatible:
         array_type, wanted = describe_tensor(dtype.name, shape), describe_tensor(feature.dtype, feature.shape)
         raise InvalidInput("bad_tensor", f"an array of {array_type}; it must be {wanted}")

@@ -18,7 +18,7 @@ SIDE = 112  # in pixels
 
 _QUALITIES = (75, 50)  # the second at half the size, if the first exceeds the maximum bytes
 _MAX_BYTES = 24 << 10
-_MAX_REFUSED_PIXELS = 1 << 24  # for formats that are decoded as a whole, which excludes JPEG
+_MAX_REJECTED_PIXELS = 1 << 24  # for formats that are decoded as a whole, which excludes JPEG
 
 
 class Thumbnail(NamedTuple):
@@ -103,7 +103,7 @@ def _decode_corrupt(data: bytes, side: int) -> np.ndarray:
         check_gif_size(data)
     if image_format != "jpeg":
         image = open_with_pillow(image_format, data)
-        if image.height * image.width > _MAX_REFUSED_PIXELS:
+        if image.height * image.width > _MAX_REJECTED_PIXELS:
             raise InvalidInput("bad_image", f"{image.width} x {image.height} pixels")
         load(image_format, image)
         return rgb(image)

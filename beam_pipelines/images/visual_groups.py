@@ -15,7 +15,7 @@ from typing import Iterable, NamedTuple, Sequence
 import numpy as np
 
 from beam_pipelines.errors import UserError
-from beam_pipelines.images.near_hashes import MIRROR, SearchPart, hash_distance, near_pairs, order_by_band
+from beam_pipelines.images.near_hashes import FLIPPED_BITS, SearchPart, hash_distance, near_pairs, order_by_band
 from beam_pipelines.images.perceptual_hash import HASH_WORDS, perceptual_hashes
 
 # The maximum number of pairs in memory. Datasets that are fit for training have far fewer near-duplicates, but ten
@@ -30,7 +30,7 @@ _MAX_LEADERS = 1024
 
 # The maximum difference in the 192 higher bits. Random images differ in half of them, and rarely (1 in 400,000) in 64.
 _MAX_FINE_BITS = 64
-_FINE_MIRROR = np.array([0, MIRROR, 2**64 - 1], np.uint64)
+_FINE_FLIPPED_BITS = np.array([0, FLIPPED_BITS, 2**64 - 1], np.uint64)
 
 # Of each image: a hash of its bytes, and its perceptual hash unless the image is blank.
 HASH_ROW = np.dtype([("content", "<u8", (2,)), ("visual_hash", "<u8", (HASH_WORDS,)), ("has_visual_hash", "?")])
@@ -194,8 +194,8 @@ def _pack(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
 def _stays_near(differing: np.ndarray) -> np.ndarray:
     """Returns whether all words except the first differ in few bits, given the XOR of each pair of hashes: bool
     [num_pairs]."""
-    is_flipped = np.bitwise_count(differing[:, 0] & np.uint64(MIRROR)) > 16
-    fine = differing[:, 1:] ^ is_flipped[:, None] * _FINE_MIRROR
+    is_flipped = np.bitwise_count(differing[:, 0] & np.uint64(FLIPPED_BITS)) > 16
+    fine = differing[:, 1:] ^ is_flipped[:, None] * _FINE_FLIPPED_BITS
     return np.bitwise_count(fine).sum(axis=1) <= _MAX_FINE_BITS
 
 

@@ -119,21 +119,24 @@ class _Counts:
         ranks = _ranks(self._table.keys.take(pa.array(self._images)))
         by_part = np.split(np.argsort(self._parts, kind="stable"), np.cumsum(np.bincount(self._parts, minlength=num_parts))[:-1])
         for first_part, second_part in spanning:
-            ours, theirs = (
+            first_images, second_images = (
                 by_part[at][_is_among(self._visual_hashes[by_part[at]] * num_parts + part, reaches)]
                 for at, part in ((first_part, second_part), (second_part, first_part))
             )
             yield {
                 "parts": [self._table.parts[first_part], self._table.parts[second_part]],
                 "num_pairs": int(self.pairs[first_part, second_part]),
-                "num_images": [len(ours), len(theirs)],
-                "first": [self._name_pair(our, theirs, ranks) for our in ours[np.argsort(ranks[ours])][:_NUM_SHOWN].tolist()],
+                "num_images": [len(first_images), len(second_images)],
+                "first": [
+                    self._name_pair(image, second_images, ranks)
+                    for image in first_images[np.argsort(ranks[first_images])][:_NUM_SHOWN].tolist()
+                ],
             }
 
-    def _name_pair(self, image: int, theirs: np.ndarray, ranks: np.ndarray) -> list[str]:
+    def _name_pair(self, image: int, other_images: np.ndarray, ranks: np.ndarray) -> list[str]:
         """Returns the key of an image, and the key of its first near-duplicate in the other part."""
         start, stop = self._first_edges[[self._visual_hashes[image], self._visual_hashes[image] + 1]].tolist()
-        near_duplicates = theirs[np.isin(self._visual_hashes[theirs], self._edges[start:stop, 1])]
+        near_duplicates = other_images[np.isin(self._visual_hashes[other_images], self._edges[start:stop, 1])]
         return [self._table.keys[int(self._images[item])].as_py() for item in (image, near_duplicates[np.argmin(ranks[near_duplicates])])]
 
 

@@ -149,8 +149,8 @@ def _parse_texts(option: str, metavar: str, texts: Sequence[str]) -> dict[str, s
     texts_by_name: dict[str, str] = {}
     for text in texts:
         name, equals, description = (part.strip() for part in text.partition("="))
-        is_fit = name and description and len(description) <= _MAX_DESCRIPTION and not CONTROL.search(description)
-        if not is_fit:
+        is_valid = name and description and len(description) <= _MAX_DESCRIPTION and not CONTROL.search(description)
+        if not is_valid:
             raise UserError(
                 f"{option}={printable(text)}: invalid value. Give {metavar}=TEXT in one line of at most {_MAX_DESCRIPTION} "
                 "characters."
@@ -177,20 +177,20 @@ def parse_label_names(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, 
     Raises:
         UserError: Both forms are mixed, a label has two files, or a file cannot be read or has no names.
     """
-    heads: dict[str, str] = {}
+    files_by_label: dict[str, str] = {}
     plain = []
     for text in texts:
         match = _HEAD.fullmatch(text)
-        head = match and (OBJECT_LABEL if match["head"] == OBJECTS else match["head"])
-        if head in heads or (not match and plain):
+        label = match and (OBJECT_LABEL if match["head"] == OBJECTS else match["head"])
+        if label in files_by_label or (not match and plain):
             raise UserError(f"--label_names={text}: invalid value. Give one FILE, or LABEL=FILE once per label.")
         if match:
-            heads[head] = match["file"]
+            files_by_label[label] = match["file"]
         else:
             plain.append(text)
-    if heads and plain:
+    if files_by_label and plain:
         raise UserError(f"--label_names={plain[0]} names no label, but other --label_names do. Give LABEL=FILE for each label.")
-    return (read_label_names(plain[0]) if plain else ()), {head: read_label_names(file) for head, file in heads.items()}
+    return (read_label_names(plain[0]) if plain else ()), {label: read_label_names(file) for label, file in files_by_label.items()}
 
 
 def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:

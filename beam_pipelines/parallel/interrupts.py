@@ -24,16 +24,16 @@ from beam_pipelines.storage.object_stores import retries
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Time for the main thread to stop and report. Otherwise, the watching thread performs three steps with the second limit
 # each. The sum is less than ten seconds.
-_STOP_SECONDS, _LOOK_SECONDS = 5.5, 1.2
+_STOP_SECONDS, _POLL_SECONDS = 5.5, 1.2
 _CLEAN_SECONDS = 10.0  # Time for exit handlers of libraries after a normal end.
 _SAME_SECONDS = 0.5  # A terminal and a process supervisor can both forward the same Ctrl-C.
 
 # Global state of the process, because signals are global too.
 _received: int | None = None
 _find_published: Callable[[], str] = str
-_num_unhurried = 0
+_num_without_time_limit = 0
 _report: Callable[[str, str], None] = lambda reported, in_place: None
-_telling = threading.Lock()
+_report_lock = threading.Lock()
 _folders: set[str] = set()
 
 
@@ -49,8 +49,8 @@ def listen() -> None:
 
 def forget() -> None:
     """Resets the state, as if no signal had arrived."""
-    global _received, _find_published, _telling
-    _received, _find_published, _telling = None, str, threading.Lock()
+    global _received, _find_published, _report_lock
+    _received, _find_published, _report_lock = None, str, threading.Lock()
     retries.end_waiting(False)
 
 
@@ -89,7 +89,7 @@ def set_reporter(report: Callable[[str, str], None]) -> None:
 
 def report(message: str, in_place: str) -> None:
     """Reports an interruption, unless another thread already reports it."""
-    if _telling.acquire(blocking=False):
+    if _report_lock.acquire(blocking=False):
         _report(message, in_place)
 
 
@@ -113,12 +113,12 @@ def check() -> None:
 @contextlib.contextmanager
 def without_time_limit() -> Iterator[None]:
     """Suspends the ten-second limit inside the block, because a cluster can take longer to end a job."""
-    global _num_unhurried
-    _num_unhurried += 1
+    global _num_without_time_limit
+    _num_without_time_limit += 1
     try:
         yield
     finally:
-        _num_unhurried -= 1
+        _num_without_time_limit -= 1
 
 
 @contextlib.contextmanager
@@ -151,7 +151,7 @@ def end(code: int) -> NoReturn:
         with contextlib.suppress(OSError, ValueError):  # The stream has no reader.
             stream.flush()
     # The same as a normal interpreter exit, except that threads are not joined.
-    _join(atexit._run_exitfuncs, _LOOK_SECONDS if received() else _CLEAN_SECONDS)
+    _join(atexit._run_exitfuncs, _POLL_SECONDS if received() else _CLEAN_SECONDS)
     for child in _descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
@@ -167,13 +167,13 @@ def _watch(reader: socket.socket, unused_writer: socket.socket) -> None:
     _received = _received or first  # The main thread may not have run its handler yet.
     retries.end_waiting()
     came = deadline = time.monotonic()
-    while _num_unhurried or time.monotonic() < deadline + _STOP_SECONDS:
-        if _num_unhurried:
+    while _num_without_time_limit or time.monotonic() < deadline + _STOP_SECONDS:
+        if _num_without_time_limit:
             deadline = time.monotonic()
         if not select.select([reader], [], [], 0.1)[0] or reader.recv(1)[0] not in (signal.SIGINT, signal.SIGTERM):
             continue
         if time.monotonic() > came + _SAME_SECONDS:
-            job = " The job may continue." if _num_unhurried else ""
+            job = " The job may continue." if _num_without_time_limit else ""
             message, in_place = f"Interrupted twice. The state of the output is unknown.{job}", ""
             break
     else:
@@ -186,7 +186,7 @@ def _watch(reader: socket.socket, unused_writer: socket.socket) -> None:
     end(128 + first)
 
 
-def _join(function: Callable[[], None], seconds: float = _LOOK_SECONDS) -> None:
+def _join(function: Callable[[], None], seconds: float = _POLL_SECONDS) -> None:
     """Runs a function in a thread and waits at most the given number of seconds for it."""
     thread = threading.Thread(target=function, daemon=True)
     thread.start()

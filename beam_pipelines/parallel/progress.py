@@ -20,7 +20,7 @@ from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.object_stores.retries import take_retries
 
 OBJECT_SECONDS = 5.0
-TELL_SECONDS = 30.0
+LOG_SECONDS = 30.0
 JSON_SECONDS = 1.0
 
 
@@ -221,7 +221,7 @@ class ProgressDisplay:
 
     def _log(self) -> None:
         began, last = time.monotonic(), _Snapshot(Counts(), [])
-        while not self._stop.wait(TELL_SECONDS):
+        while not self._stop.wait(LOG_SECONDS):
             now = self._take_snapshot()
             parts = []
             for stage, (rate, seconds_left) in zip(now.stages, now.rates(last)):

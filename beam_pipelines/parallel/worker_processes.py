@@ -135,7 +135,7 @@ _shares = itertools.count()  # One counter per process is enough, because each p
 
 
 # Limit on the total memory of running tasks. A task that needs more runs alone.
-MAX_HELD_BYTES = 256 << 20
+MAX_TASK_BYTES = 256 << 20
 
 
 class TaskWindow:
@@ -160,7 +160,7 @@ class TaskWindow:
         if self._pool is None:
             yield function(*args)
             return
-        while self._in_flight and self._reserved_bytes + memory_bytes > MAX_HELD_BYTES:
+        while self._in_flight and self._reserved_bytes + memory_bytes > MAX_TASK_BYTES:
             yield self._take()
         self._in_flight.append((self._pool.submit(function, *args), memory_bytes))
         self._reserved_bytes += memory_bytes

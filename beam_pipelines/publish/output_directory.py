@@ -26,7 +26,7 @@ from beam_pipelines.storage.lease import LEASE, Lease, store_lease, disk_lease, 
 from beam_pipelines.storage.marked_directory import (
     MARKER,
     MARKER_TEXT,
-    check_is_ours,
+    check_is_owned,
     is_in_use,
     own_directory,
     remove_temporary_files,
@@ -121,7 +121,7 @@ def _check_temporary_paths(output: str, message_start: str, resume_policy: Resum
         raise UserError(
             f"{message_start}: {printable(old)} exists, but --overwrite needs this path for the old dataset. Move or remove it."
         )
-    check_is_ours(f"{output}{SCRATCH}", message_start)
+    check_is_owned(f"{output}{SCRATCH}", message_start)
 
 
 def _check_prefix(prefix: str, message_start: str) -> None:
@@ -321,7 +321,7 @@ def _working_objects(config: OutputPaths, resume_policy: ResumePolicy, jobs: Job
             acquired.detach()
             raise
         except BaseException as error:
-            if not _stays(config, error, resume_policy) and acquired.is_ours():  # Otherwise another run owns the objects.
+            if not _stays(config, error, resume_policy) and acquired.is_owned():  # Otherwise another run owns the objects.
                 if working == config.output and is_new(config.output, config.last_file):
                     remove_marked(store, working)
                 remove_marked(store, scratch)

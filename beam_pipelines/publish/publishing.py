@@ -209,8 +209,8 @@ def publish_directory(directory: pathlib.Path, output: pathlib.Path) -> None:
     them.
     """
     old = output.with_name(f"{output.name}{REPLACED}")
-    steps_aside = output.exists()
-    if steps_aside:
+    has_old = output.exists()
+    if has_old:
         if os.path.lexists(old):
             raise RunError(
                 f"{printable(str(old))} was created by another program during the run, but --overwrite needs this path "
@@ -220,8 +220,8 @@ def publish_directory(directory: pathlib.Path, output: pathlib.Path) -> None:
     try:
         os.replace(directory, output)
     except BaseException:  # Includes KeyboardInterrupt.
-        if steps_aside and not output.exists():
+        if has_old and not output.exists():
             os.replace(old, output)
         raise
-    if steps_aside:
+    if has_old:
         shutil.rmtree(old, ignore_errors=True)

@@ -57,8 +57,8 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
             rows.append([title.format(name), *(f"{item[key]:.2f}" if item else "-" for item in shuffles)])
     yield from _table(["", *splits], rows)
     for split in splits:
-        if vain := [name for name, entry in _shuffle(statistics, split).items() if is_inconclusive(entry)]:
-            yield f"{split}: runs of {', '.join(vain)} are not informative: they are as short if the examples are sorted by class"
+        if uninformative := [name for name, entry in _shuffle(statistics, split).items() if is_inconclusive(entry)]:
+            yield f"{split}: runs of {', '.join(uninformative)} are not informative: they are as short if the examples are sorted by class"
     yield ""
     for feature in manifest.schema:
         if feature.kind == "class_label":

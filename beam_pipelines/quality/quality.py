@@ -5,9 +5,9 @@ import os
 from typing import Any, Iterator, Sequence
 
 from beam_pipelines.errors import ProblemsFound, UserError, printable
-from beam_pipelines.quality.foreign_labels import read_foreign
+from beam_pipelines.quality.file_labels import read_file_labels
 from beam_pipelines.quality.measures import PARTLY, SHUFFLED, SIGNIFICANCE, UNKNOWN, UNSHUFFLED, Measure, Quality, assess
-from beam_pipelines.quality.our_labels import is_ours, read_ours
+from beam_pipelines.quality.dataset_labels import is_prepared_dataset, read_dataset_labels
 from beam_pipelines.quality.split_labels import SplitLabels
 from beam_pipelines.storage.files import is_remote
 
@@ -85,7 +85,7 @@ def find_quality(
         StorageError: The store failed.
     """
     path = path if is_remote(path) else os.path.expanduser(path)
-    read = read_ours(path, label) if is_ours(path) else read_foreign(path, label, follow_links, split_folders)
+    read = read_dataset_labels(path, label) if is_prepared_dataset(path) else read_file_labels(path, label, follow_links, split_folders)
     splits = tuple(SplitQuality(labels, assess(labels.order)) for labels in read)
     if not splits:
         raise UserError(f"{printable(path)}: no examples found.")

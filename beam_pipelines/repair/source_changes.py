@@ -19,8 +19,8 @@ from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record, read_r
 from tf_input.dataset_format import Feature
 
 # Catalog columns that depend on the image's bytes, and catalog columns that depend on the position of the record.
-_OF_IMAGE = ("num_bytes", "crc32c", "height", "width", "format", "reencoded")
-_OF_PLACE = ("shard", "record")
+_IMAGE_FIELDS = ("num_bytes", "crc32c", "height", "width", "format", "reencoded")
+_LOCATION_FIELDS = ("shard", "record")
 
 
 class ExampleName(NamedTuple):
@@ -106,8 +106,8 @@ def _changed(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
         content = f"{content} after re-encoding" if old["reencoded"] or new["reencoded"] else content
         yield f"{content} has {sums[0]}, formerly {sums[1]}"
     else:
-        yield from (f"{name} is {new[name]!r}, formerly {old[name]!r}" for name in _OF_IMAGE if old[name] != new[name])
-    others = (name for name in old if name not in (*_OF_IMAGE, *_OF_PLACE))
+        yield from (f"{name} is {new[name]!r}, formerly {old[name]!r}" for name in _IMAGE_FIELDS if old[name] != new[name])
+    others = (name for name in old if name not in (*_IMAGE_FIELDS, *_LOCATION_FIELDS))
     yield from (f"{name} is {new.get(name)!r:.80}, formerly {old[name]!r:.80}" for name in others if old[name] != new.get(name))
 
 

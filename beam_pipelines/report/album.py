@@ -47,7 +47,7 @@ class Album:
     def __init__(self, sample: Sample, pictures: Pictures, max_bytes: int) -> None:
         self._sample, self._pictures = sample, pictures
         self._loaded: dict[ExampleLocation, list[Picture]] = {}
-        self._left = max_bytes
+        self._num_bytes_left = max_bytes
         num_examples = sum(map(sample.manifest.num_examples, sample.manifest.splits))
         self.num_decoded = min(max(num_examples // _EXAMPLES_A_PICTURE, _MIN_PICTURES), _MAX_PICTURES)
         self.num_wanted = self.num_decoded // (_DRAWINGS_AS_MANY if pictures.has_boxes or pictures.has_masks else 1)
@@ -82,8 +82,8 @@ class Album:
         """Returns an example with only those pictures that fit within the size limit of the page."""
         shown_pictures = []
         for picture in pictures:
-            if picture.num_bytes <= self._left:
-                self._left -= picture.num_bytes
+            if picture.num_bytes <= self._num_bytes_left:
+                self._num_bytes_left -= picture.num_bytes
                 shown_pictures.append(picture)
         return Shown(key, caption, shown_pictures)
 

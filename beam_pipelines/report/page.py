@@ -24,7 +24,7 @@ MAX_BYTES = 5_000_000
 _PICTURE_BYTES = (3_300_000, 1_500_000, 0)
 
 # Limits on the number and length of texts. Together, they allow at most 4 MB.
-_MAX_ROWS, _MAX_HEADS, _MAX_SPLITS, _MAX_FEATURES, _MAX_SEEN, _MAX_NAME, _MAX_TEXT = 1_000, 12, 6, 100, 20, 300, 500
+_MAX_ROWS, _MAX_CLASS_FEATURES, _MAX_SPLITS, _MAX_FEATURES, _MAX_SEEN, _MAX_NAME, _MAX_TEXT = 1_000, 12, 6, 100, 20, 300, 500
 _MAX_SPLIT_ROWS = 256
 _NUM_FIRST, _NUM_SAMPLES, _MAX_A_CLASS = 12, 48, 8
 _LEVELS = {"ok": "No problems found", "note": "No problems found, with notes", "warn": "Problems found"}
@@ -97,7 +97,7 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
         Split(split, manifest.num_examples(split), len(infos), describe_bytes(sum(info.num_bytes for info in infos)))
         for split, infos in manifest.splits.items()
     ]
-    class_features = [feature for feature in manifest.schema if feature.kind == "class_label"][:_MAX_HEADS]
+    class_features = [feature for feature in manifest.schema if feature.kind == "class_label"][:_MAX_CLASS_FEATURES]
     odd = find_oddest(sample, album, pictures.has_brightness) if pictures.has_any else []
     album.load(row for item in odd for row in item.rows)
     oddest = [(element.title, element.note, album.show(element.rows, element.description)) for element in odd]

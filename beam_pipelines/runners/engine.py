@@ -152,8 +152,8 @@ class Engine:
         Raises:
             RunError: The engine does not list its jobs.
         """
-        is_ours = re.compile(rf"-{output_digest(output)}(-[0-9a-f]{{{_DIGEST_LENGTH}}})?$")
-        return [job for job in self._list_jobs() if is_ours.search(job.name)]
+        is_owned = re.compile(rf"-{output_digest(output)}(-[0-9a-f]{{{_DIGEST_LENGTH}}})?$")
+        return [job for job in self._list_jobs() if is_owned.search(job.name)]
 
     def cancel_jobs(self, jobs: Sequence[Job]) -> None:
         """Cancels jobs and waits until they have ended.
@@ -171,13 +171,13 @@ class Engine:
                 "same command again."
             ) from error
 
-    def _cancel_until_none(self, is_meant: Callable[[Job], bool]) -> None:
-        """Cancels all jobs for which `is_meant` returns true, or raises `TimeoutError` if some of them do not end."""
+    def _cancel_until_none(self, is_selected: Callable[[Job], bool]) -> None:
+        """Cancels all jobs for which `is_selected` returns true, or raises `TimeoutError` if some of them do not end."""
         deadline = time.monotonic() + _STOP_SECONDS
-        while going_on := [job for job in self._list_jobs() if is_meant(job)]:
+        while active_jobs := [job for job in self._list_jobs() if is_selected(job)]:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"its state is still {going_on[0].state}")
-            for job in going_on:
+                raise TimeoutError(f"its state is still {active_jobs[0].state}")
+            for job in active_jobs:
                 if job.state != "CANCELLING":
                     self._cancel_job(job.id)
             time.sleep(self.poll_seconds)

@@ -16,7 +16,7 @@ from beam_pipelines.runners.engine import Engine, JobOptions
 from beam_pipelines.storage.files import is_remote
 from beam_pipelines.storage.object_stores.store_watch import watched_stores
 
-_SECONDS_TO_HEAR = 5.0
+_INTERRUPT_INTERVAL = 5.0
 
 
 def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) -> None:
@@ -100,7 +100,7 @@ class _Interrupter:
         """Interrupts the main thread with an error. Any thread may call this method."""
         if self._is_main:
             self.error = self.error or error
-            signal.setitimer(signal.ITIMER_REAL, 1e-3, _SECONDS_TO_HEAR)
+            signal.setitimer(signal.ITIMER_REAL, 1e-3, _INTERRUPT_INTERVAL)
         else:
             print_message(str(error), "warning")
 

@@ -12,7 +12,7 @@ from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.elements.coordinate_facts import CoordinateFacts
 from beam_pipelines.elements.extras import Extras, OtherImage
-from beam_pipelines.elements.input_record import WHOLE_FILE, ArrayPart, FilePart
+from beam_pipelines.elements.input_record import ENTIRE_FILE, ArrayPart, FilePart
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.images.annotations import Objects, Regions, follows_rotation, is_turn_guessed, transform_boxes
@@ -244,7 +244,7 @@ class ExtrasEncoder:
         if part.spool:
             return read_exactly(spool, part.spool, part.offset, part.num_bytes)
         path = f"{self._root}/{part.path}"
-        if part.offset == WHOLE_FILE:
+        if part.offset == ENTIRE_FILE:
             return read_in_any_form(files.read, self._root, part.path)
         data = files.read_range(path, part.offset, part.num_bytes)
         if len(data) != part.num_bytes:

@@ -11,7 +11,7 @@ import numpy as np
 
 from beam_pipelines.elements.dead_letters import NUM_THUMBNAILS, DeadLetter
 from beam_pipelines.elements.extras import Extras
-from beam_pipelines.elements.input_record import NO_IMAGE, WHOLE_FILE, InputRecord, image_bytes
+from beam_pipelines.elements.input_record import NO_IMAGE, ENTIRE_FILE, InputRecord, image_bytes
 from beam_pipelines.elements.statistics import PixelSums
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import InvalidInput, RunError, printable
@@ -181,7 +181,7 @@ class InputReader:
             return self._read_spool(image)
         path = f"{self._context.listing.root}/{image.path}"
         start = time.perf_counter()
-        if image.offset == WHOLE_FILE:
+        if image.offset == ENTIRE_FILE:
             data = read_in_any_form(self._files.read, self._context.listing.root, image.path)
             self._waits.append(time.perf_counter() - start - len(data) * _SECONDS_OF_A_BYTE)
             return data
@@ -274,5 +274,5 @@ class _UnreadableError(InvalidInput):
 
 def _name_of(image: InputRecord) -> str:
     """Returns a readable name of an input: its path, and also its key if the file contains several images."""
-    is_file = image.offset == WHOLE_FILE and not image.spool
+    is_file = image.offset == ENTIRE_FILE and not image.spool
     return image.path if is_file else image.key if image.key.startswith(image.path) else f"{image.path}/{image.key}"

@@ -41,7 +41,7 @@ _MAX_FIRST_ARRAYS = 8  # arrays to keep; at least one must be valid
 BATCH_IMAGES = 4096
 
 # Reason -> the missing value and the advice, if more inputs lack this value than the run allows.
-_LACKS = {
+_MISSING_VALUES = {
     NO_SPLIT: ("split", "Use --divide rest to place them, or --split_column='' to ignore the splits that inputs name"),
     NO_GROUP: ("group", "Give each input a group, or omit --group"),
     BAD_LABEL: ("valid class", "raise --max_bad_fraction to leave them out"),
@@ -61,7 +61,7 @@ class ListedPart:
         reference_bytes: The size of the references in memory, in bytes.
         num_ignored: The number of files that were ignored.
         dead_letters: The inputs that were rejected.
-        lacking: Reason -> the rejected inputs without a split, a group or a valid class.
+        missing_values: Reason -> the rejected inputs without a split, a group or a valid class.
         ungrouped: The inputs without a value in the group column, if groups are optional or there is no group column.
         groups: The counts of groups, if no later stage counts them.
         unmatched: The inputs for whose keys `--group_pattern` finds no group.
@@ -87,7 +87,9 @@ class ListedPart:
     reference_bytes: int = 0
     num_ignored: int = 0
     dead_letters: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
-    lacking: dict[str, DeadLetterCount] = dataclasses.field(default_factory=lambda: {reason: DeadLetterCount() for reason in _LACKS})
+    missing_values: dict[str, DeadLetterCount] = dataclasses.field(
+        default_factory=lambda: {reason: DeadLetterCount() for reason in _MISSING_VALUES}
+    )
     ungrouped: FirstKeys = dataclasses.field(default_factory=FirstKeys)
     groups: GroupCounts = dataclasses.field(default_factory=GroupCounts)
     unmatched: FirstKeys = dataclasses.field(default_factory=FirstKeys)
@@ -118,8 +120,8 @@ class ListedPart:
         self.reference_bytes += other.reference_bytes
         self.num_ignored += other.num_ignored
         self.dead_letters.merge(other.dead_letters)
-        for reason, dead_letters in other.lacking.items():
-            self.lacking[reason].merge(dead_letters)
+        for reason, dead_letters in other.missing_values.items():
+            self.missing_values[reason].merge(dead_letters)
         self.ungrouped.merge(other.ungrouped)
         self.groups.merge(other.groups)
         self.unmatched.merge(other.unmatched)
@@ -203,8 +205,8 @@ def list_part(source: Source, part: str, facts: ListedPart) -> Iterator[list[Inp
     while listed := list(itertools.islice(inputs, BATCH_IMAGES)):
         refused = [item for item in listed if isinstance(item, DeadLetter)]
         facts.dead_letters.add(refused)
-        for reason in _LACKS if refused else ():
-            facts.lacking[reason].add([entry for entry in refused if entry.reason == reason])
+        for reason in _MISSING_VALUES if refused else ():
+            facts.missing_values[reason].add([entry for entry in refused if entry.reason == reason])
         yield from refused
         images = [element for element in listed if not isinstance(element, DeadLetter)] if refused else listed
         if images:
@@ -384,7 +386,7 @@ def _class_folder_warnings(facts: ListedPart) -> Iterator[str]:
 def _check_column(config: PrepareJob, facts: ListedPart, reason: str) -> None:
     """Raises UserError if the number of inputs without a split, a group or a class exceeds the limit for dead
     letters."""
-    missing, (column, advice) = facts.lacking[reason], _LACKS[reason]
+    missing, (column, advice) = facts.missing_values[reason], _MISSING_VALUES[reason]
     if reason == BAD_LABEL:
         default = "use --default COLUMN=VALUE for empty cells, " if config.source.can.has_key_column else ""
         advice = f"Correct them, {default}or {advice}"

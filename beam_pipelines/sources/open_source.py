@@ -43,7 +43,7 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
         opened = source(config, with_sizes=with_sizes, spool_directory=spool_directory)
     except OSError as error:
         raise listing_error(error, config.input, f"--input={printable(config.input)}: {error.strerror or error}") from error
-    has_images = config.source.has_images and (not config.source.can.may_lack_images or opened.has_images)
+    has_images = config.source.has_images and (not config.source.can.may_omit_images or opened.has_images)
     for column in (*(config.source.labels or ()), *config.source.features):
         if column.names != (OBJECTS,):
             check_own_names(column.name, has_images)

@@ -34,7 +34,7 @@ class Source(Protocol):
         root: The folder that paths are relative to, with its links resolved, or the URL, without a trailing "/".
         features: The features of an example besides `image`, `key`, `height` and `width`. Class names are not known
             yet.
-        has_images: Whether examples have an image. Only read for source kinds with `may_lack_images`.
+        has_images: Whether examples have an image. Only read for source kinds with `may_omit_images`.
         targets: The names of the features that a model predicts. `objects` stands for all features below `objects/`.
         num_ignored: The number of ignored files, counted while a part is listed.
     """

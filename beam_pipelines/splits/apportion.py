@@ -45,11 +45,11 @@ def apportion(nums: Sequence[int], needs: Sequence[Sequence[int]], scale: int) -
 
 def _apportion_by_need(num: int, needs: Sequence[int]) -> list[int]:
     """Divides `num` items in proportion to the positive values of `needs`, by the largest-remainder method."""
-    lacks = [max(need, 0) for need in needs]
-    total = sum(lacks) or 1
-    counts = [num * lack // total for lack in lacks]
-    by_rest = sorted(range(len(lacks)), key=lambda split: (-(num * lacks[split] % total), split))
-    for split in by_rest[: num - sum(counts)]:
+    positive_needs = [max(need, 0) for need in needs]
+    total = sum(positive_needs) or 1
+    counts = [num * need // total for need in positive_needs]
+    by_remainder = sorted(range(len(positive_needs)), key=lambda split: (-(num * positive_needs[split] % total), split))
+    for split in by_remainder[: num - sum(counts)]:
         counts[split] += 1
     return counts
 

@@ -277,7 +277,7 @@ class _Planner:
             num_small=len(small),
             first_small=first_small,
             num_first_small=num_first_small,
-            first_small_lacks=tuple(lacking),
+            splits_without_first_small=tuple(lacking),
             excess=self._find_excess(totals, parts, needs),
         )
 

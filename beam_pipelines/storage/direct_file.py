@@ -19,7 +19,7 @@ from tf_input.regular_files import open_regular
 _BLOCK_BYTES = 1 << 21
 _NUM_AHEAD = 4  # blocks to read ahead, so that the disk is busy while the process works
 # Errors of file systems that do not support direct I/O, or not at this offset.
-_REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
+_UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP)
 # Smaller than most records, so that most bytes are copied only once, from the block to the caller.
 _BUFFER_BYTES = 1 << 15
 
@@ -36,7 +36,7 @@ def open_direct(path: str) -> BinaryIO:
         descriptor, _ = open_regular(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
         return io.BufferedReader(_DirectFile(descriptor), _BUFFER_BYTES)
     except OSError as error:
-        if error.errno not in _REFUSED:
+        if error.errno not in _UNSUPPORTED:
             raise
     except RuntimeError:  # no thread could be started
         pass
@@ -127,7 +127,7 @@ class _DirectFile(io.RawIOBase):
             try:
                 num_read = os.preadv(self._descriptor, [buffer[num_bytes:]], start + num_bytes)
             except OSError as error:
-                if error.errno not in _REFUSED or not self._leave_direct():
+                if error.errno not in _UNSUPPORTED or not self._leave_direct():
                     raise
                 continue
             if not num_read:  # the file was truncated

@@ -25,7 +25,7 @@ from beam_pipelines.storage.files import files_at, write_file
 
 LEASE = "LEASE"
 RENEW_SECONDS, LIFE_SECONDS = 20.0, 90.0
-_LOOK_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,16 +205,16 @@ def disk_lease(directory: str, lease: Lease) -> Iterator[None]:
     end = threading.Event()
     thread = threading.Thread(target=_keep_on_disk, args=(directory, lease, end), name="lease", daemon=True)
     thread.start()
-    goes_on = False
+    resumes = False
     try:
         yield
     except StillRunningError:
-        goes_on = True
+        resumes = True
         raise
     finally:
         end.set()
         thread.join()
-        if not goes_on:
+        if not resumes:
             _renew_on_disk(directory, lease, 0.0)
 
 
@@ -253,7 +253,7 @@ class StoreLease:
         self._end.set()
         self._write(is_detached=True)
 
-    def is_ours(self) -> bool:
+    def is_owned(self) -> bool:
         """Returns whether this process still holds the lease. Returns False if the store does not respond."""
         try:
             lease = read_lease(self._directory)
@@ -336,7 +336,7 @@ def wait_for_lease(directory: str, message_start: str) -> None:
             raise _busy(lease, message_start)
         if lease is first:
             print_message(f"{message_start}: waiting for {_busy_text(lease)}")
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
         lease = read_lease(directory)
 
 

@@ -25,7 +25,7 @@ MARKER_TEXT = (
 CLAIMS = (MANIFEST, LEASE)
 
 
-def is_ours(directory: str) -> bool:
+def is_owned(directory: str) -> bool:
     """Returns whether a directory may be emptied, because it is empty or has the marker of a run."""
     names = os.listdir(directory)
     mark = f"{directory}/{MARKER}"
@@ -36,7 +36,7 @@ def is_ours(directory: str) -> bool:
     return text == MARKER_TEXT or (names == [MARKER] and MARKER_TEXT.startswith(text))  # an incomplete marker
 
 
-def check_is_ours(directory: str, message_start: str) -> None:
+def check_is_owned(directory: str, message_start: str) -> None:
     """Checks that a directory may be emptied or does not exist.
 
     Args:
@@ -48,7 +48,7 @@ def check_is_ours(directory: str, message_start: str) -> None:
     """
     shown = printable(directory)
     try:
-        if not os.path.isdir(directory) or is_ours(directory):
+        if not os.path.isdir(directory) or is_owned(directory):
             return
     except OSError as error:
         raise UserError(f"{message_start}: {shown}: {error.strerror}") from None
@@ -68,7 +68,7 @@ def own_directory(
     message_start: str,
     busy: str,
     rescue: Callable[[], None] = lambda: None,
-    goes_on: bool = False,
+    resumes: bool = False,
     stays: Callable[[BaseException], bool] = lambda error: False,
 ) -> Iterator[int]:
     """Context manager for the exclusive use of a working directory, which is removed on exit.
@@ -83,7 +83,7 @@ def own_directory(
         busy: The error message if another run uses the directory.
         rescue: A function that is called with the lock, before the directory is emptied. It moves files that must not
             be lost out of the directory. If it raises `UserError`, the directory stays unchanged.
-        goes_on: Whether the run resumes from the files in the directory, so that it is not emptied.
+        resumes: Whether the run resumes from the files in the directory, so that it is not emptied.
         stays: A function that returns whether the directory is kept after an exception.
 
     Yields:
@@ -103,13 +103,13 @@ def own_directory(
         if not _lock(descriptor) or not is_same(descriptor, directory):  # another run uses, renames or removes it
             raise BusyError(f"{message_start}: {busy}")
         check_elsewhere(directory, message_start)
-        if not goes_on:
-            check_is_ours(directory, message_start)
+        if not resumes:
+            check_is_owned(directory, message_start)
         rescue()
         is_resumable = False
         try:
             _mark(directory)
-            if not goes_on:
+            if not resumes:
                 _empty_with_retries(directory)
             yield descriptor
         except BaseException as error:

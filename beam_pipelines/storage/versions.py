@@ -18,17 +18,17 @@ class FileStat(NamedTuple):
     version: str
 
 
-_noted: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar("noted_versions", default=None)
+_noted_versions: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar("noted_versions", default=None)
 
 
 @contextlib.contextmanager
 def noting_versions(versions: dict[str, str]) -> Iterator[None]:
     """Context manager that adds the version of each file that this thread opens to `versions`, by path."""
-    token = _noted.set(versions)
+    token = _noted_versions.set(versions)
     try:
         yield
     finally:
-        _noted.reset(token)
+        _noted_versions.reset(token)
 
 
 def note_version(path: str, version: str) -> None:
@@ -37,7 +37,7 @@ def note_version(path: str, version: str) -> None:
     Raises:
         DataError: The file was noted before and has changed since.
     """
-    versions = _noted.get()
+    versions = _noted_versions.get()
     if versions is not None:
         add_version(versions, path, version)
 

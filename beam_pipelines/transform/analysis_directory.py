@@ -15,12 +15,12 @@ from beam_pipelines.publish.written_dataset import read_dataset
 from beam_pipelines.storage.files import make_folder
 from beam_pipelines.storage.lease import check_lease, disk_lease, make_lease, read_lease
 from beam_pipelines.storage.metadata_files import read_object
-from beam_pipelines.storage.marked_directory import check_is_ours, own_directory
+from beam_pipelines.storage.marked_directory import check_is_owned, own_directory
 from beam_pipelines.transform.graph_failures import find_not_writable
 from tf_input.dataset_format import STATISTICS, Manifest, training_split
 from tf_input.transform.transform_format import TRANSFORM_FN, TRANSFORMED_METADATA
 
-_WHOLE = "whole"
+_NEW_ANALYSIS = "whole"
 # TensorFlow treats these characters as a pattern when it searches for the variables of a SavedModel.
 _NOT_IN_PATHS = "*?[\\"
 
@@ -98,7 +98,7 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
     if module is not None and not os.path.isfile(module):
         problem = "is a folder" if os.path.isdir(module) else "does not exist"
         raise UserError(f"--preprocessing_module={printable(module)} {problem}. Pass a Python file.")
-    check_is_ours(_working_directory(config.directory), printable(config.directory))
+    check_is_owned(_working_directory(config.directory), printable(config.directory))
     return config, manifest
 
 
@@ -179,12 +179,12 @@ def _move_back(moves: list[tuple[str, str]]) -> None:
 def _bring_back(directory: str) -> None:
     """Restores the earlier analysis if a run was killed during its publication."""
     working = _working_directory(directory)
-    is_aside = any(os.path.lexists(f"{working}/old_{name}") for name in (TRANSFORM_FN, TRANSFORMED_METADATA))
-    if not is_aside or os.path.lexists(analysis_path(directory)):
+    was_moved = any(os.path.lexists(f"{working}/old_{name}") for name in (TRANSFORM_FN, TRANSFORMED_METADATA))
+    if not was_moved or os.path.lexists(analysis_path(directory)):
         return
     lease = read_lease(working)
     try:
-        _move_back(_moves(f"{working}/{lease.run_id if lease else ''}/{_WHOLE}", directory))
+        _move_back(_moves(f"{working}/{lease.run_id if lease else ''}/{_NEW_ANALYSIS}", directory))
     except OSError as error:
         raise StorageError(f"the earlier analysis could not be moved back from {printable(working)}: {error.strerror}") from None
     message = "a run was killed while it replaced the analysis; the earlier analysis is restored"
@@ -207,7 +207,7 @@ def publish_analysis(working: str, directory: str, run_id: str) -> None:
         RunError: Another run has taken over the directory.
     """
     check_lease(_working_directory(directory), run_id)
-    new_analysis = f"{working}/{_WHOLE}"
+    new_analysis = f"{working}/{_NEW_ANALYSIS}"
     moves = _moves(new_analysis, directory)
     source, target = moves[-1]
     new, shown = os.stat(source), printable(target)

@@ -10,7 +10,7 @@ from beam_pipelines.storage.files import is_remote
 MAX_PROBLEMS = 100
 
 # Error numbers of a disk or a mount that do not indicate a corrupt file.
-_NOT_OF_THE_FILE = frozenset(
+_STORAGE_ERRORS = frozenset(
     (
         errno.EACCES,
         errno.EPERM,
@@ -57,4 +57,4 @@ class Corruption(NamedTuple):
 
 def is_unrelated_error(error: OSError, path: str) -> bool:
     """Returns whether a read error has a cause other than the file's bytes, such as a busy store or denied access."""
-    return is_remote(path) or error.errno in _NOT_OF_THE_FILE
+    return is_remote(path) or error.errno in _STORAGE_ERRORS

@@ -197,9 +197,9 @@ def verify(root: beam.Pipeline, context: VerifyContext, path: str, num_processes
         | "GroupHashes" >> beam.GroupByKey()
         | "Compare" >> beam.FlatMap(compare, context)
     )
-    damages = checked | "Damages" >> beam.Map(lambda item: (item[0], item[1].problems, item[1].num_examples))
+    problems = checked | "Damages" >> beam.Map(lambda item: (item[0], item[1].problems, item[1].num_examples))
     counts = checked | "Counts" >> beam.Map(lambda entry: (entry[0], indices[entry[0]][0], entry[1].counts))
-    side_inputs = AsIter(damages), AsIter(across), AsIter(counts)
+    side_inputs = AsIter(problems), AsIter(across), AsIter(counts)
     return root | "AfterAll" >> beam.Impulse() | "Report" >> beam.Map(write_results, *side_inputs, context, path)
 
 

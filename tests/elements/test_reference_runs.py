@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from beam_pipelines.elements.dead_letters import DeadLetter, merge_json_lines, read_lines, to_json_lines
 from beam_pipelines.elements.reference_runs import SpoolRange, read_references, read_range, write_dead_letters, write_chunks, write_run
-from beam_pipelines.elements.references import PIECE_REFERENCES, ROW, References, BinaryColumn
+from beam_pipelines.elements.references import CHUNK_REFERENCES, ROW, References, BinaryColumn
 from beam_pipelines.errors import RunError
 from beam_pipelines.storage.spool import SpoolReader
 
@@ -105,7 +105,7 @@ def test_smallest_reads_few_more_references_than_requested(tmp_path_factory, ord
 
 def test_run_has_a_few_bytes_per_thousand_references(tmp_path):
     run = write_run([make_references(np.random.default_rng(0).integers(0, 2**64, 50_000, np.uint64).tolist())], str(tmp_path))
-    num_pieces = -(-50_000 // PIECE_REFERENCES)
+    num_pieces = -(-50_000 // CHUNK_REFERENCES)
     assert (len(run.orders), len(run.offsets)) == (8 * num_pieces, 8 * (num_pieces + 1))
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipelines.elements.references import PIECE_REFERENCES, ROW, References, BinaryColumn, unpack_chunks, unpack_some
+from beam_pipelines.elements.references import CHUNK_REFERENCES, ROW, References, BinaryColumn, unpack_chunks, unpack_some
 from beam_pipelines.images.raw_image import RawImage
 
 # Without surrogates, which UTF-8 cannot encode, and without NUL, which file names cannot contain.
@@ -140,17 +140,17 @@ def test_binary_column_behaves_like_a_list_of_bytes(values, data):
 # Chunks
 
 
-@pytest.mark.parametrize("num", [0, 1, PIECE_REFERENCES - 1, PIECE_REFERENCES, PIECE_REFERENCES + 1, 3 * PIECE_REFERENCES])
+@pytest.mark.parametrize("num", [0, 1, CHUNK_REFERENCES - 1, CHUNK_REFERENCES, CHUNK_REFERENCES + 1, 3 * CHUNK_REFERENCES])
 def test_chunks_have_a_fixed_number_of_references(num):
     some = make_references(num)
     chunks = list(some.chunks())
-    assert len(chunks) == -(-num // PIECE_REFERENCES)
+    assert len(chunks) == -(-num // CHUNK_REFERENCES)
     actual = [unpack_chunks(chunk) for chunk in chunks]
-    assert all(len(item) == PIECE_REFERENCES for item in actual[:-1])
+    assert all(len(item) == CHUNK_REFERENCES for item in actual[:-1])
     assert sum(map(as_rows, actual), []) == as_rows(some) == as_rows(unpack_chunks(b"".join(chunks)))
 
 
-@given(st.lists(st.integers(0, 2 * PIECE_REFERENCES), max_size=3), st.data())
+@given(st.lists(st.integers(0, 2 * CHUNK_REFERENCES), max_size=3), st.data())
 def test_unpack_some_selects_a_range_of_many_chunks(sizes, data):
     batches = [make_references(size) for size in sizes]
     packed, total = b"".join(chunk for batch in batches for chunk in batch.chunks()), sum(sizes)

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from beam_pipelines.images import near_hashes
 from beam_pipelines.images.visual_groups import _stays_near, find_edges, join_edges
-from beam_pipelines.images.near_hashes import MIRROR, SearchPart, near_pairs, search_parts
+from beam_pipelines.images.near_hashes import FLIPPED_BITS, SearchPart, near_pairs, search_parts
 
 
 def find_all_pairs(hashes: list[int], distance: int) -> set[tuple[int, int]]:
     differing = {(item, other): hashes[item] ^ hashes[other] for other in range(len(hashes)) for item in range(other)}
-    return {pair for pair, bits in differing.items() if min(bits.bit_count(), (bits ^ MIRROR).bit_count()) <= distance}
+    return {pair for pair, bits in differing.items() if min(bits.bit_count(), (bits ^ FLIPPED_BITS).bit_count()) <= distance}
 
 
 def find_pairs(hashes: np.ndarray, distance: int) -> list[tuple[int, int]]:
@@ -26,7 +26,7 @@ def test_all_near_pairs_are_found_once(seed: int, distance: int, num: int, part_
     random = np.random.default_rng(seed)
     centres = random.integers(0, 2**64, 3, dtype=np.uint64)
     flips = np.array([sum(1 << int(bit) for bit in random.choice(64, random.integers(0, 12), replace=False)) for _ in range(num)], np.uint64)
-    flipped = np.where(random.integers(0, 2, num, bool), np.uint64(MIRROR), np.uint64(0))
+    flipped = np.where(random.integers(0, 2, num, bool), np.uint64(FLIPPED_BITS), np.uint64(0))
     hashes = (centres[random.integers(0, 3, num)] ^ flips ^ flipped) & np.uint64(2**64 - 2)
     old = near_hashes._PART_HASHES, near_hashes._BLOCK_HASHES
     near_hashes._PART_HASHES, near_hashes._BLOCK_HASHES = part_hashes, 5 if part_hashes == 7 else old[1]
@@ -40,7 +40,7 @@ def test_all_near_pairs_are_found_once(seed: int, distance: int, num: int, part_
 def test_hashes_with_an_equal_first_word_are_compared() -> None:
     """Frames of one camera have hundreds of hashes with only a few different first words."""
     random = np.random.default_rng(0)
-    words = np.array([0, 2, 6, MIRROR, MIRROR | 2, 0x5A5A5A5A5A5A5A5A], np.uint64)
+    words = np.array([0, 2, 6, FLIPPED_BITS, FLIPPED_BITS | 2, 0x5A5A5A5A5A5A5A5A], np.uint64)
     centres, bits = random.integers(0, 2**64, (2, 3), dtype=np.uint64), random.integers(0, 2, (200, 3, 64), bool) & (random.random((200, 3, 64)) < 0.2)
     fine = centres[random.integers(0, 2, 200)] ^ np.packbits(bits, axis=2, bitorder="little").view("<u8")[..., 0]
     hashes = np.unique(np.column_stack([words[random.integers(0, 6, 200)], fine]), axis=0)

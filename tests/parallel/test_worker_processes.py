@@ -447,7 +447,7 @@ def test_window_bounds_the_tasks_in_flight(manual_pool):
 
 
 def test_tasks_with_large_memory_run_one_after_another(manual_pool):
-    window, half = TaskWindow(4), worker_processes.MAX_HELD_BYTES // 2
+    window, half = TaskWindow(4), worker_processes.MAX_TASK_BYTES // 2
     for index, memory_bytes in enumerate([half, half, 0]):
         assert list(window.run(str, index, memory_bytes=memory_bytes)) == []
     for large, first in enumerate(([0, 1, 2], [3]), 3):  # each task is larger than the limit and runs alone

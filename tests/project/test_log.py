@@ -74,7 +74,7 @@ def test_default_run_logs_nothing(source, tmp_path, capsys):
 
 
 def test_progress_is_logged_at_intervals_without_a_terminal(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(progress, "TELL_SECONDS", 0.05)
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0.05)
     directory, reported = str(tmp_path / "progress"), threading.Event()
     print_message = log.print_message
     monkeypatch.setattr(log, "print_message", lambda *args, **fields: (print_message(*args, **fields), reported.set()))
@@ -91,7 +91,7 @@ def test_progress_is_logged_at_intervals_without_a_terminal(tmp_path, monkeypatc
 
 
 def test_progress_reports_repeated_requests(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(progress, "TELL_SECONDS", 0.05)
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0.05)
     reported, print_message = threading.Event(), log.print_message
     monkeypatch.setattr(log, "print_message", lambda *args, **fields: (print_message(*args, **fields), reported.set()))
     # As a worker that reads from an object store counts
@@ -148,7 +148,7 @@ def test_json_progress_is_a_line_per_second(tmp_path, monkeypatch, capsys):
 
 
 def test_quiet_run_logs_only_errors(source, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "TELL_SECONDS", 0.01)
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0.01)
     write_files(tmp_path / "in", {"ant/bad.jpg": b"<html>"})
     assert main(prepare_arguments(source, tmp_path / "out", "--quiet", "--max_bad_fraction=0.1")) == 0
     assert capsys.readouterr() == ("", "")

@@ -113,7 +113,7 @@ def test_output_stays_if_job_is_still_running(tmp_path: pathlib.Path):
 @pytest.mark.slow(1.1)
 @pytest.mark.parametrize("is_swallowed", [False, True])
 def test_job_timeout_stops_the_job(monkeypatch, is_swallowed):
-    monkeypatch.setattr(waiting, "_SECONDS_TO_HEAR", 0.1)
+    monkeypatch.setattr(waiting, "_INTERRUPT_INTERVAL", 0.1)
     job = Job(PipelineState.DONE, PipelineState.RUNNING, PipelineState.CANCELLED)
 
     def wait() -> None:

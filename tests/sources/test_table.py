@@ -24,7 +24,7 @@ from beam_pipelines.config.columns import parse_column, parse_labels
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.input_record import WHOLE_FILE, FilePart, InputRecord
+from beam_pipelines.elements.input_record import ENTIRE_FILE, FilePart, InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.options.option_values import parse_splits
@@ -529,7 +529,7 @@ def test_image_cell_may_have_only_a_path(tmp_path: pathlib.Path) -> None:
     ]
     listed = Listing(write_csv(tmp_path, to_parquet(rows), "a.parquet"), spool_directory=os.fspath(tmp_path / "spool"))
     assert listed.labels == {"a.parquet/000000000": "1", "a.jpg": "2"}
-    assert listed.images["a.jpg"].offset == WHOLE_FILE and listed.images["a.jpg"].spool == 0
+    assert listed.images["a.jpg"].offset == ENTIRE_FILE and listed.images["a.jpg"].spool == 0
     assert {path: letter.reason for path, letter in listed.dead_letters.items()} == {
         "a.parquet:3": "bad_value",
         "a.parquet:4": "outside",

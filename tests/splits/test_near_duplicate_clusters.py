@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from beam_pipelines.errors import UserError
 from beam_pipelines.images import visual_groups
 from beam_pipelines.images.visual_groups import HASH_ROW, components, find_edges, group_by_hash, join_edges, num_differing_bits
-from beam_pipelines.images.near_hashes import MIRROR, hash_distance, search_parts
+from beam_pipelines.images.near_hashes import FLIPPED_BITS, hash_distance, search_parts
 from beam_pipelines.splits.near_duplicate_clusters import cluster_candidates, find_clustered
 
 
@@ -63,8 +63,8 @@ def test_too_many_images_with_one_hash_are_clustered_by_bytes() -> None:
 
 
 def test_flipped_image_is_a_near_duplicate() -> None:
-    rows = make_rows([0x0E0F0F0F_0F0F0F0E, 0x3333333333333332, flip_bits(0x0E0F0F0F_0F0F0F0E ^ MIRROR, 3, 9, 40)])
-    rows["visual_hash"][:, 1:] = [[1, 2, 3], [1, 2, 3], [1, 2 ^ MIRROR, 3 ^ (2**64 - 1)]]
+    rows = make_rows([0x0E0F0F0F_0F0F0F0E, 0x3333333333333332, flip_bits(0x0E0F0F0F_0F0F0F0E ^ FLIPPED_BITS, 3, 9, 40)])
+    rows["visual_hash"][:, 1:] = [[1, 2, 3], [1, 2, 3], [1, 2 ^ FLIPPED_BITS, 3 ^ (2**64 - 1)]]
     assert clusters_of(rows)[0] == {frozenset({0, 2})}
     with pytest.raises(ValueError, match="from 0 to 8"):
         clusters_of(rows, distance=9)

@@ -191,7 +191,7 @@ def change_colors(images: tf.Tensor, changes: ColorChanges) -> tf.Tensor:
     else:
         cos, sin = (tf.cast(function(_exact(angle)), tf.float32) for function in (tf.cos, tf.sin))
         luma = colors.LUMA
-        matrix = brightness * (colors.GREY + saturation * (cos * colors.CHROMA + sin * colors.TURN))  # [batch, 3, 3]
+        matrix = brightness * (colors.GREY + saturation * (cos * colors.CHROMA + sin * colors.HUE_ROTATION))  # [batch, 3, 3]
     group = math.gcd(height * width, _GROUP)
     pixels = tf.reshape(tf.cast(images, tf.float32), (-1, height * width // group, group * channels))
     offset = 0.5  # rounds

@@ -25,4 +25,4 @@ def _in_rgb(yiq_matrix: list[list[int]]) -> np.ndarray:
 LUMA = _YIQ[0].astype(np.float32)
 GREY = _in_rgb([[1, 0, 0], [0, 0, 0], [0, 0, 0]])
 CHROMA = _in_rgb([[0, 0, 0], [0, 1, 0], [0, 0, 1]])
-TURN = _in_rgb([[0, 0, 0], [0, 0, -1], [0, 1, 0]])
+HUE_ROTATION = _in_rgb([[0, 0, 0], [0, 0, -1], [0, 1, 0]])

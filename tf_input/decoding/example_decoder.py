@@ -9,7 +9,15 @@ import tensorflow as tf
 
 from tf_input.dataset_format import FEATURE_KINDS, IMAGE, KEY, OBJECTS, WEIGHT, Feature
 from tf_input.decoding import augment, class_weights, decode, feature_checks, lists, targets, tensors, uncropped_images
-from tf_input.decoding.schema import IMAGE_KINDS, NUM_MAP_DIMENSIONS, STORED_KINDS, is_dense_target, is_other_image, depends_on_crop, sides_of
+from tf_input.decoding.schema import (
+    IMAGE_KINDS,
+    NUM_DENSE_DIMENSIONS,
+    STORED_KINDS,
+    is_dense_target,
+    is_other_image,
+    depends_on_crop,
+    sides_of,
+)
 from tf_input.decoding.crop_geometry import FRAMED, CropGeometry, canvas_masks, compute_crops, crop_dense_targets, crop_masks, crop_pixels
 from tf_input.read_config import ReadConfig
 
@@ -206,7 +214,7 @@ class ExampleDecoder:
         if name == OBJECTS:
             return 1
         feature = self.features[name]
-        return NUM_MAP_DIMENSIONS if feature.kind in STORED_KINDS else max(1, len(feature.shape))
+        return NUM_DENSE_DIMENSIONS if feature.kind in STORED_KINDS else max(1, len(feature.shape))
 
     @property
     def channels(self) -> int:

@@ -168,7 +168,7 @@ class RandomFlipAndColors(keras.layers.Layer):
         pixels = keras.ops.reshape(images, (shape[0], -1, shape[-1]))
         mean = keras.ops.mean(pixels, axis=1, keepdims=True)  # [batch, 1, channels]
         if shape[-1] > 1:
-            constants = (colors.LUMA, colors.GREY, colors.CHROMA, colors.TURN)
+            constants = (colors.LUMA, colors.GREY, colors.CHROMA, colors.HUE_ROTATION)
             luma, grey, chroma, turn = map(keras.ops.convert_to_tensor, constants)
             mean = keras.ops.sum(mean * luma, axis=-1, keepdims=True)
             flipped_boxes = keras.ops.cos(angle) * chroma + keras.ops.sin(angle) * turn  # [batch, 3, 3]

@@ -17,7 +17,7 @@ SIDES = ("height", "width")
 IMAGE_KINDS = ("image", "pixels")
 STORED_KINDS = (*IMAGE_KINDS, "mask")  # kinds with a size, which this package decodes
 _SEEN_KINDS = (*STORED_KINDS, "bbox")
-NUM_MAP_DIMENSIONS = 3
+NUM_DENSE_DIMENSIONS = 3
 
 
 def feature_spec(schema: Iterable[Feature]) -> dict[str, tf.io.FixedLenFeature | tf.io.RaggedFeature]:
@@ -123,4 +123,4 @@ def depends_on_crop(feature: Feature) -> bool:
 def is_dense_target(feature: Feature) -> bool:
     """Returns whether a feature is a dense target, or an `image` that is stored as a tensor or comes from a
     transform."""
-    return feature.kind in ("float", "tensor") and not feature.is_ragged and len(feature.shape) == NUM_MAP_DIMENSIONS
+    return feature.kind in ("float", "tensor") and not feature.is_ragged and len(feature.shape) == NUM_DENSE_DIMENSIONS

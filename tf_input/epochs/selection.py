@@ -9,7 +9,7 @@ import numpy as np
 from tf_input.epochs.runs import Runs
 from tf_input.epochs.windows import hashes
 
-_TURNS = 4  # the purpose of the hashes in this module; see `windows`
+_CLASS_TURNS = 4  # the purpose of the hashes in this module; see `windows`
 
 
 class Balance:
@@ -36,7 +36,7 @@ class Balance:
         self._sizes = np.bincount(classes, minlength=num_classes)
         self._counts = count(self._sizes)
         self._firsts = np.cumsum(self._sizes) - self._sizes
-        draws = hashes(seed % (1 << 64), _TURNS, np.arange(num_classes))
+        draws = hashes(seed % (1 << 64), _CLASS_TURNS, np.arange(num_classes))
         self._begins = (draws % np.maximum(self._sizes, 1).astype(np.uint64)).astype(np.int64)
         self.num_examples = int(self._counts.sum())
 

@@ -92,9 +92,9 @@ class Voc:
             num_annotations += len(matched.pairs) + len(matched.annotations)
             rows = iter(matched.pairs)
             parts += [json.dumps(batch) for batch in iter(lambda: list(itertools.islice(rows, PART_FILES)), [])]
-            has_rest = bool(matched.annotations or matched.images or matched.dead_letters)
-            if has_rest or matched.num_ignored:
-                parts.append(json.dumps({"group": group, "has_rest": has_rest, "num_ignored": matched.num_ignored}))
+            has_files = bool(matched.annotations or matched.images or matched.dead_letters)
+            if has_files or matched.num_ignored:
+                parts.append(json.dumps({"group": group, "has_files": has_files, "num_ignored": matched.num_ignored}))
         if not num_annotations:
             raise UserError(
                 f"--input={self.root}: contains no XML file. Put the annotations beside the images, or in Annotations/."
@@ -108,7 +108,7 @@ class Voc:
             yield from self._list_pairs([Pair(*row) for row in content])
             return
         self.num_ignored += content["num_ignored"]
-        if content["has_rest"]:
+        if content["has_files"]:
             files = FileListing(self._root, self._config.ignore, self._with_sizes)
             matched = match_files(self._root, files, VocFolders(*content["group"]))
             yield from matched.dead_letters

@@ -266,13 +266,15 @@ def _as_array(column: Column, field: Field) -> Column:
 
 def _as_tensor(column: Column, field: Field) -> Column:
     name, tensor_type = printable(column.names[0]), describe_tensor(field.dtype.name, field.shape)
-    is_alike = len(column.shape) in (0, len(field.shape)) and all(side in (None, other) for side, other in zip(column.shape, field.shape))
+    is_compatible = len(column.shape) in (0, len(field.shape)) and all(
+        side in (None, other) for side, other in zip(column.shape, field.shape)
+    )
     if field.dtype.name not in TENSOR_DTYPES:
         raise UserError(
             f"{name!r} is of {_describe(field)}, which cannot be a tensor. Convert it to one of "
             f"{', '.join(TENSOR_DTYPES)}."
         )
-    if not is_alike or column.dtype not in ("", field.dtype.name):
+    if not is_compatible or column.dtype not in ("", field.dtype.name):
         raise UserError(
             f"{name!r} is of {_describe(field)}. Use {name}:tensor, or {name}:tensor[{tensor_type.replace('[', ',')}."
         )

@@ -22,8 +22,8 @@ class RowRoles(NamedTuple):
         split: The column with the split.
         group: The column with the group. All examples of a group stay in the same split.
         weight: The column with the weight.
-        may_lack_split: Whether rows without a split are allowed. Otherwise they are rejected.
-        may_lack_group: Whether rows without a group are allowed, and each is its own group. Otherwise they are
+        may_omit_split: Whether rows without a split are allowed. Otherwise they are rejected.
+        may_omit_group: Whether rows without a group are allowed, and each is its own group. Otherwise they are
             rejected.
     """
 
@@ -31,8 +31,8 @@ class RowRoles(NamedTuple):
     split: str | None = None
     group: str | None = None
     weight: str | None = None
-    may_lack_split: bool = False
-    may_lack_group: bool = False
+    may_omit_split: bool = False
+    may_omit_group: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -53,13 +53,13 @@ class RowRoles(NamedTuple):
         if self.weight:
             image = image._replace(values={**(image.values or {}), WEIGHT: in_column(self.weight, read_weight, row.get(self.weight))})
         if self.split:
-            split = in_column(self.split, _read_split, row.get(self.split), self.may_lack_split)
+            split = in_column(self.split, _read_split, row.get(self.split), self.may_omit_split)
             image = image if split is None else image._replace(split=split)
         if self.key:
             parts = [in_column(name, read_name, "bad_key", row.get(name)) for name in self.key]
             image = image._replace(key=_KEY_SEPARATOR.join(parts))
         if self.group:
-            image = image._replace(group=in_column(self.group, _read_group, row.get(self.group), self.may_lack_group))
+            image = image._replace(group=in_column(self.group, _read_group, row.get(self.group), self.may_omit_group))
         return image
 
 

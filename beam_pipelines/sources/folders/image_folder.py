@@ -47,7 +47,7 @@ from beam_pipelines.sources.folders.file_listing import (
     join,
 )
 from beam_pipelines.sources.folders.label_files import recognise
-from beam_pipelines.sources.folders.layouts import SAY_WHICH, given_already, name_splits, reject_options, split_of
+from beam_pipelines.sources.folders.layouts import CHOOSE_SPLIT_FOLDERS, given_already, name_splits, reject_options, split_of
 from beam_pipelines.sources.folders.other_files import UnexpectedFiles
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
@@ -209,7 +209,7 @@ class ImageFolder:
             raise given_already(
                 self._config, self.root, "--split_folders=no" + (" (they are classes then)" if self.has_labels else ""), names
             )
-        splits = name_splits(self.root, folders, self._config.split_folders, _MIXED_AND_SHARES if shared else SAY_WHICH)
+        splits = name_splits(self.root, folders, self._config.split_folders, _MIXED_AND_SHARES if shared else CHOOSE_SPLIT_FOLDERS)
         if top.links and self.has_labels and splits[top.links[0]]:
             raise UserError(
                 f"--input={self.root}: split folder {top.links[0]!r} is a link. Use --follow_links to follow it, or "

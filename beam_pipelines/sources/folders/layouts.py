@@ -16,10 +16,10 @@ def find_folder(names: Sequence[str], usual: Sequence[str]) -> str | None:
     return next((by_name[name] for name in usual if name in by_name), None)
 
 
-SAY_WHICH = "Use --split_folders=yes if all of them are splits, or --split_folders=no if none is."
+CHOOSE_SPLIT_FOLDERS = "Use --split_folders=yes if all of them are splits, or --split_folders=no if none is."
 
 
-def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, advice: str = SAY_WHICH) -> dict[str, str | None]:
+def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, advice: str = CHOOSE_SPLIT_FOLDERS) -> dict[str, str | None]:
     """Returns a mapping from folder to split. If the folders are not splits, all values are None.
 
     Args:

@@ -68,7 +68,7 @@ class FieldReader:
         taken = {name for column in columns for name in column.names}
         given = (config.key_column, config.split_column, config.group, config.weight_column)
         key, *others = (self._find(*role, taken) for role in zip(_ROLES, given))
-        self._roles = RowRoles((key,) if key else (), *others, may_lack_split=REST in config.divide, may_lack_group=not config.group)
+        self._roles = RowRoles((key,) if key else (), *others, may_omit_split=REST in config.divide, may_omit_group=not config.group)
         self.features = tuple(column.feature() for column in columns) + self._roles.features
         self.targets = tuple(column.name for column in labels)
         self.value_names = tuple(dict.fromkeys((*self._columns.column_names, *self._roles.names)))

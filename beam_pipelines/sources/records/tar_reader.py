@@ -99,22 +99,22 @@ class TarReader:
         if not self._size:
             raise BadTarError(0, "the file is empty")
         offset = 0
-        said: dict[str, str] = {}  # from extended headers, which come before a member's own header
+        extended_fields: dict[str, str] = {}  # from extended headers, which come before a member's own header
         while True:
             header = self._read(offset, _BLOCK)
             if not any(header):  # zeros are the end marker; a file without it is truncated
                 self._read_end()
                 return
-            member, kind = _parse_header(header, offset, said)
+            member, kind = _parse_header(header, offset, extended_fields)
             if offset + _BLOCK + member.num_bytes > self._size:
                 left = self._size - offset - _BLOCK
                 raise BadTarError(
                     offset, f"{_shown(member.name)} has {member.num_bytes} bytes, but only {left} are left in the file"
                 )
             if kind in _HEADERS:
-                said |= self._read_extended_header(member, kind)
+                extended_fields |= self._read_extended_header(member, kind)
             else:
-                said = {}
+                extended_fields = {}
                 yield member
             offset = member.offset + -(-member.num_bytes // _BLOCK) * _BLOCK
 
@@ -159,11 +159,11 @@ class TarReader:
             self._position += skipped
 
 
-def _parse_header(header: bytes, offset: int, said: dict[str, str]) -> tuple[Member, bytes]:
+def _parse_header(header: bytes, offset: int, extended_fields: dict[str, str]) -> tuple[Member, bytes]:
     """Returns a member and its type."""
     try:
         info = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
-        size = int(said["size"]) if said.get("size", "").isdecimal() else info.size
+        size = int(extended_fields["size"]) if extended_fields.get("size", "").isdecimal() else info.size
         if not 0 <= size <= _MAX_SIZE:
             raise ValueError(f"a size of {size:.3g} bytes, which is not in 0 to {_MAX_SIZE:.3g}")
     except (tarfile.HeaderError, ValueError) as error:
@@ -171,13 +171,13 @@ def _parse_header(header: bytes, offset: int, said: dict[str, str]) -> tuple[Mem
             raise BadTarError(offset, f"a corrupt header: {error}; the rest of the file is not read") from None
         raise NoTarError(offset, f"not a tar file: it does not begin with a header ({error})") from None
     # GNU has other data where POSIX has the start of a long name.
-    name = said.get("path") or (info.name if header[257:263] == b"ustar\0" else _text(header[:100].partition(b"\0")[0]))
+    name = extended_fields.get("path") or (info.name if header[257:263] == b"ustar\0" else _text(header[:100].partition(b"\0")[0]))
     kind = info.type
     if kind in _HEADERS:
         return Member(name, "a header", offset + _BLOCK, size), kind
     if kind in _WITHOUT_DATA:
         return Member(name, _WITHOUT_DATA[kind], offset + _BLOCK, 0), kind
-    is_file = kind in _FILES and not any(field.startswith("GNU.sparse.") for field in said)
+    is_file = kind in _FILES and not any(field.startswith("GNU.sparse.") for field in extended_fields)
     return Member(name, FILE if is_file else "a sparse file, or of an unknown type", offset + _BLOCK, size), kind
 
 
@@ -186,7 +186,7 @@ def _parse_pax(data: bytes, offset: int) -> dict[str, str]:
 
     LENGTH is the number of bytes of the whole record.
     """
-    said: dict[str, str] = {}
+    extended_fields: dict[str, str] = {}
     position = 0
     while position < len(data) and data[position]:
         digits, space, _ = data[position : position + 20].partition(b" ")
@@ -195,9 +195,9 @@ def _parse_pax(data: bytes, offset: int) -> dict[str, str]:
         key, equals, value = record.partition(b"=")
         if not equals or not record.endswith(b"\n") or position + length > len(data):
             raise BadTarError(offset - _BLOCK, "a corrupt pax header; the rest of the file is not read")
-        said[_text(key)] = _text(value[:-1])
+        extended_fields[_text(key)] = _text(value[:-1])
         position += length
-    return said
+    return extended_fields
 
 
 def _text(data: bytes) -> str:

@@ -112,7 +112,7 @@ class Table(RowFiles):
             rest = {name: cell for name, cell in read_first_row(first, source, head.columns).items() if name not in said}
             _check_no_images(rest, first)
         file_columns = [member.names[0] for member in (*columns.labels, *source.features) if member.kind in _FILES]
-        self._heads = {first.name: head}
+        self._table_heads = {first.name: head}
         self._file_columns = {columns.image, *file_columns}
         unnamed = [label for label in columns.labels if not source.names_of(label.name)]
         numbers = [name for element in (*columns.labels, *source.features) for name in element.names]
@@ -165,7 +165,7 @@ class Table(RowFiles):
         instead."""
         if file.format != "parquet":
             return False
-        head = self._heads.get(file.name) or read_head(file, self._config.source)
+        head = self._table_heads.get(file.name) or read_head(file, self._config.source)
         return not head.has_bytes.isdisjoint(self._file_columns)
 
     def _names_of(self, label: str) -> tuple[str, ...]:

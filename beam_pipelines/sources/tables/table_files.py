@@ -19,7 +19,7 @@ from typing import Mapping, NamedTuple
 from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.folders.file_listing import FileListing, join
-from beam_pipelines.sources.folders.layouts import SAY_WHICH, given_already, no_split_folders
+from beam_pipelines.sources.folders.layouts import CHOOSE_SPLIT_FOLDERS, given_already, no_split_folders
 from beam_pipelines.sources.folders.patterns import split_input
 from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
@@ -184,7 +184,7 @@ class _Finder:
             if split is None or not NAME_PATTERN.fullmatch(split):
                 raise UserError(
                     f"--input={config.input}: {printable(name)!r} is not named like a split, and others beside it "
-                    f"are. {SAY_WHICH}"
+                    f"are. {CHOOSE_SPLIT_FOLDERS}"
                 )
         if config.asks_for_shares and not config.source.divide:
             raise given_already(config, config.input, "--split_folders=no", splits)

@@ -44,7 +44,7 @@ _STATUS = {  # for error codes that come with a different HTTP status or without
     "RequestLimitExceeded": 429,
     "BandwidthLimitExceeded": 429,
 }
-_NOBODY_THERE = (exceptions.EndpointConnectionError, exceptions.ConnectTimeoutError)
+_NOT_CONNECTED = (exceptions.EndpointConnectionError, exceptions.ConnectTimeoutError)
 _BROKEN_OFF = (
     exceptions.HTTPClientError,
     exceptions.ConnectionError,
@@ -214,7 +214,7 @@ class S3Store(ObjectStore):
         if isinstance(error, _NO_CREDENTIALS):
             places = "in the environment, in ~/.aws, in --s3_access_key_id or from the machine's role"
             return OSError(errno.EACCES, f"no AWS credentials were found {places}", path)
-        if isinstance(error, _NOBODY_THERE):
+        if isinstance(error, _NOT_CONNECTED):
             endpoint = self._client.meta.endpoint_url
             return Transient(errno.EHOSTUNREACH, f"{endpoint} is not reachable", path)
         if isinstance(error, _BROKEN_OFF):

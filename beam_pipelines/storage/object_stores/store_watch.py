@@ -7,7 +7,7 @@ from typing import Callable, Collection, Iterator
 from beam_pipelines.errors import SilentStoreError
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 
-_LOOK_SECONDS = 10.0
+_POLL_SECONDS = 10.0
 
 
 @contextlib.contextmanager
@@ -24,7 +24,7 @@ def watched_stores(paths: Collection[str], give_up: Callable[[SilentStoreError],
     end = threading.Event()
 
     def watch() -> None:
-        while not end.wait(_LOOK_SECONDS):
+        while not end.wait(_POLL_SECONDS):
             for path in paths:
                 try:
                     open_object_store(path).exists(f"{path.rstrip('/')}/manifest.json")

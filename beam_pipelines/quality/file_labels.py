@@ -30,7 +30,7 @@ _COUNTED_RECORDS = 1024
 _LENGTHS = "the order of the record lengths is tested instead"
 
 
-def read_foreign(
+def read_file_labels(
     path: str, label: str | None, follow_links: bool = False, split_folders: bool | None = None
 ) -> Iterator[SplitLabels]:
     """Yields the labels of each split. If the files have no split names, yields the labels of all records together.
@@ -98,7 +98,7 @@ class _LabelCollector:
         self._labels = array.array("q")
         self._values = Codes()
         self._counts: dict[str, int] = {}
-        self._num_corrupt = self._num_without = 0
+        self._num_corrupt = self._num_unlabelled = 0
 
     def add_shard(self, name: str, records: Iterable[Record | BadRecord], label: LabelFeature) -> None:
         """Adds the records of the next file."""
@@ -121,13 +121,13 @@ class _LabelCollector:
         except BadExampleError:
             values = []
         if not values and not label.is_flags:
-            self._num_without += 1
+            self._num_unlabelled += 1
         return label_of_set([self._values.of(value) for value in label.classes(values)])
 
     def to_labels(self, split: str, label: str, notes: tuple[str, ...]) -> SplitLabels:
         """Returns the labels of all records that were added."""
         labels, sizes, labels_are = np.array(self._labels), np.array(self.sizes), label
-        if not label or self._num_without == len(sizes):
+        if not label or self._num_unlabelled == len(sizes):
             notes += (f"no record has {label!r}: {_LENGTHS}",) if label else ()
             labels, labels_are = parts_of(sizes), f"length, in {NUM_PARTS} ranges"
         elif (numbers := self._numbers(labels)) is not None:

@@ -24,15 +24,15 @@ from tf_input.dataset_format import (
 )
 
 _ROW = np.dtype({"names": IndexRow._fields, "formats": ["<u8", "<u8", "<u4", "<i4"], "itemsize": INDEX_ROW.size})
-_PLACE = ("path", "offset")  # Catalog columns that locate an example in its source.
+_SOURCE_LOCATION = ("path", "offset")  # Catalog columns that locate an example in its source.
 
 
-def is_ours(path: str) -> bool:
+def is_prepared_dataset(path: str) -> bool:
     """Returns whether a path is a dataset prepared by Recordmill."""
     return files_at(path).exists(f"{path}/{MANIFEST}")
 
 
-def read_ours(directory: str, label: str | None) -> Iterator[SplitLabels]:
+def read_dataset_labels(directory: str, label: str | None) -> Iterator[SplitLabels]:
     """Yields the labels of each split that has examples.
 
     Args:
@@ -122,7 +122,7 @@ class _SplitReader:
                     )
                 # A feature whose name is also a catalog column is stored under another name.
                 wanted = [f"label_{column}" if f"label_{column}" in names else column] if column else []
-                parts.append(file.read([*wanted, *_PLACE]).select([*wanted, *_PLACE]))
+                parts.append(file.read([*wanted, *_SOURCE_LOCATION]).select([*wanted, *_SOURCE_LOCATION]))
             except (pa.ArrowException, OSError, ValueError, KeyError) as error:
                 problem = " ".join(str(error).split())[:200]
                 raise UserError(f"{printable(path)} is corrupt: {problem}. Run `recordmill verify` for details.") from None
