@@ -36,7 +36,7 @@ def pairs(references: References) -> list[tuple[int, bytes]]:
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sets a small chunk size, so that runs have many chunks."""
     for module in ("references", "reference_runs"):
-        monkeypatch.setattr(f"beam_pipelines.elements.{module}.PIECE_REFERENCES", 3)
+        monkeypatch.setattr(f"beam_pipelines.elements.{module}.CHUNK_REFERENCES", 3)
 
 
 @contextlib.contextmanager

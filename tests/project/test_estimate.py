@@ -93,7 +93,7 @@ def test_memory_for_annotations_covers_the_files_read_at_once(tmp_path, monkeypa
     for has_masks, num_bytes in ((False, len(data) // 2), (True, len(data))):
         job = PrepareJob(str(tmp_path), "out", "made", source=SourceConfig("coco", has_masks=has_masks))
         for limit, num_read in ((5 * len(data), 3), (len(data) // 4, 1)):
-            monkeypatch.setattr("beam_pipelines.estimate.MAX_HELD_BYTES", limit)
+            monkeypatch.setattr("beam_pipelines.estimate.MAX_TASK_BYTES", limit)
             actual = make_estimate(job)
             assert actual.memory_bytes == num_read * num_bytes == actual.memory - dataclasses.replace(actual, memory_bytes=0).memory
 

@@ -131,8 +131,8 @@ def test_promise_2_batch_size_does_not_change_the_bytes(source, prepared, tmp_pa
     for name, size in (
         ("sources.listed_part.BATCH_IMAGES", 7),
         ("sources.listed_runs.RUN_REFERENCES", 20),
-        ("elements.references.PIECE_REFERENCES", 5),
-        ("elements.reference_runs.PIECE_REFERENCES", 5),
+        ("elements.references.CHUNK_REFERENCES", 5),
+        ("elements.reference_runs.CHUNK_REFERENCES", 5),
         ("shuffle.ranks.BLOCK_REFERENCES", 9),
     ):
         monkeypatch.setattr(f"beam_pipelines.{name}", size)

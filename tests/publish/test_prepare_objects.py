@@ -211,7 +211,7 @@ def test_reports_another_run_that_writes_to_the_same_output(server, bucket, prep
 def test_resume_waits_for_lease_of_another_machine(server, bucket, prepared, capsys, monkeypatch):
     out = f"{bucket}/out"
     monkeypatch.setattr(lease, "LIFE_SECONDS", 2.0)
-    monkeypatch.setattr(lease, "_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(lease, "_POLL_SECONDS", 0.1)
     write_foreign_lease(f"{out}.incomplete")
     assert prepare(f"{bucket}/in", out, "--resume", *server.flags) == 0
     assert f"recordmill: --output={out}: waiting for process " in capsys.readouterr().err

@@ -282,7 +282,7 @@ def test_ended_run_cancels_its_job_and_can_be_resumed(cluster, job_endpoint, sta
 def test_unresponsive_store_ends_job_despite_flink_restarts(cluster, job_endpoint, tmp_path):
     source = write_class_folders(tmp_path / "in", {"ant": 25, "bee": 35})
     prepare_here(source, tmp_path / "local")
-    before = "from beam_pipelines.storage.object_stores import store_watch\nstore_watch._LOOK_SECONDS = 1"
+    before = "from beam_pipelines.storage.object_stores import store_watch\nstore_watch._POLL_SECONDS = 1"
     cluster.wait_for_task_managers(2)
     with store_server("s3") as server, connected_to(server), Gate(gates_of(cluster.folder), "finished") as gate:
         bucket = upload_files(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, "")

@@ -28,7 +28,7 @@ SECONDS = 120
 NUM_SHARDS = 3
 OPTIONS = ("--name=made", f"--num_shards={NUM_SHARDS}")
 TOO_LONG = 600.0  # A store timeout that would exceed the time limit of the test.
-SHORT_WAITS = "from beam_pipelines.parallel import interrupts\ninterrupts._STOP_SECONDS = interrupts._LOOK_SECONDS = 0.3"
+SHORT_WAITS = "from beam_pipelines.parallel import interrupts\ninterrupts._STOP_SECONDS = interrupts._POLL_SECONDS = 0.3"
 
 
 @pytest.fixture(scope="module")

@@ -194,7 +194,7 @@ def test_lease_is_renewed_and_its_loss_is_reported(directory, monkeypatch):
 
 @pytest.mark.slow
 def test_wait_for_lease_waits_until_it_expires(directory, monkeypatch, capsys):
-    monkeypatch.setattr(leases, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(leases, "_POLL_SECONDS", 0.05)
     monkeypatch.setattr(leases, "LIFE_SECONDS", 1.0)
     wait_for_lease(directory, "--output=out")
     assert capsys.readouterr().err == ""

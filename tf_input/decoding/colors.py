@@ -4,7 +4,7 @@ Colors are changed in the YIQ color space of NTSC, with luma Y and chroma I, Q. 
 Contrast scales the difference between Y and its mean over the image, and multiplies I and Q. Saturation multiplies I
 and Q. Hue rotates (I, Q) by an angle. So a pixel (red, green, blue) becomes `pixel @ matrix + offset`, with
 
-    matrix = brightness * contrast * (GREY + saturation * (cos(angle) * CHROMA + sin(angle) * TURN))
+    matrix = brightness * contrast * (GREY + saturation * (cos(angle) * CHROMA + sin(angle) * HUE_ROTATION))
     offset = brightness * (1 - contrast) * mean luma of the image
 
 Brightness, contrast and saturation equal those of Pillow and torchvision. Pillow and torchvision rotate the hue in HSV,

@@ -118,7 +118,7 @@ class WindowOrder:
         return [(first, stop) for first, stop in bounds.tolist() if first < stop]
 
     def _slice_numbers(self, window: Window) -> np.ndarray:
-        """Returns the number of the byte slice that each virtual shard reads in the window, uint8 [NUM_LANES]. This
+        """Returns the number of the byte slice that each virtual shard reads in the window, uint8 [NUM_VIRTUAL_SHARDS]. This
         dtype sorts fastest."""
         return _scramble(hashes(self._key, _SLICES + (window.index << 8), np.arange(NUM_VIRTUAL_SHARDS))).astype(np.uint8)
 
