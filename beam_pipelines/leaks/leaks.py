@@ -198,7 +198,8 @@ def _lines(leaks: dict[str, Any]) -> Iterator[str]:
         yield f"{_count(leaks['num_by_bytes'], 'image')} compared only by their bytes: of one color, corrupt, or in an unknown format"
     at_random = f"random splits would separate about {leaks['num_pairs_across_random_splits']:,.1f}"
     at_least = "" if leaks["counts_all_pairs"] else "at least "  # See `Edges.are_all`.
-    yield f"{at_least}{_count(leaks['num_pairs'], 'near-duplicate pair')}, {leaks['num_pairs_across_splits']:,} of them in different splits ({at_random})"
+    num_pairs = _count(leaks["num_pairs"], "near-duplicate pair")
+    yield f"{at_least}{num_pairs}, {leaks['num_pairs_across_splits']:,} of them in different splits ({at_random})"
     for entry in leaks["across_splits"]:
         (first, second), images = entry["parts"], entry["num_images"]
         yield f"  {_count(entry['num_pairs'], 'pair')}: {_count(images[0], 'image')} in {first} and {images[1]:,} in {second}, for example"

@@ -67,8 +67,8 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
     if num := images.num_turns_guessed:
         rotated_images = "1 image with boxes or a mask is" if num == 1 else f"{num:,} images with boxes or masks are"
         lines.append(
-            f"{rotated_images} rotated by EXIF, and the boxes or masks were rotated too. That is right if they were drawn on the image as its file "
-            "stores it: pass --drawn_on=file to confirm it. If they were drawn on the upright image, as most tools show it, pass "
+            f"{rotated_images} rotated by EXIF, and the boxes or masks were rotated too. That is right if they were "
+            "drawn on the image as its file stores it: pass --drawn_on=file to confirm it. If they were drawn on the upright image, as most tools show it, pass "
             "--drawn_on=upright. The size that annotations state does not prove either."
         )
     if (num := images.num_black_white_masks) > images.num_class_masks:

@@ -395,8 +395,14 @@ def test_resume_rejects_plan_that_is_corrupt_or_from_another_version(source, int
     complete = plan.read_bytes()
     version = re.search(rb'"version": "(recordmill .*?, format \d+)"', complete)[1]
     cases = {
-        "another version": (with_checksum(check_and_strip_checksum(complete).replace(version, b"recordmill 0.0.1, format 1")), "the interrupted run is from recordmill 0.0.1, format 1, but this is "),
-        "unknown field": (with_checksum(check_and_strip_checksum(complete).replace(b'"version"', b'"another": 1, "version"')), "the plan of the interrupted run is corrupt"),
+        "another version": (
+            with_checksum(check_and_strip_checksum(complete).replace(version, b"recordmill 0.0.1, format 1")),
+            "the interrupted run is from recordmill 0.0.1, format 1, but this is ",
+        ),
+        "unknown field": (
+            with_checksum(check_and_strip_checksum(complete).replace(b'"version"', b'"another": 1, "version"')),
+            "the plan of the interrupted run is corrupt",
+        ),
         "changed number": (re.sub(rb'"num_inputs": (\d)', rb'"num_inputs": 1\1', complete), "the plan of the interrupted run is corrupt"),
         "truncated plan": (complete[: len(complete) // 2], "the plan of the interrupted run is corrupt"),
     }  # fmt: skip

@@ -185,7 +185,10 @@ def test_routing_by_blocks_gives_the_exact_global_order(
     num_shards = min(shards, num_keys)
     batches = [batch for batch in split_at(make_references(keys, seed, shift), bounds) if len(batch)]
     config = make_run_config(tmp_path_factory.mktemp("run"), seed=seed)
-    with mock.patch("beam_pipelines.elements.references.CHUNK_REFERENCES", 7), mock.patch("beam_pipelines.elements.reference_runs.CHUNK_REFERENCES", 7):
+    with (
+        mock.patch("beam_pipelines.elements.references.CHUNK_REFERENCES", 7),
+        mock.patch("beam_pipelines.elements.reference_runs.CHUNK_REFERENCES", 7),
+    ):
         planned, _, _ = plan_without_beam(batches, {"train": num_shards}, config, block_references=block_references)
         written = [read_planned_shard(config, shard) for shard in planned]
     assert [key for shard in written for key in shard.keys] == expected_order(seed, keys)
