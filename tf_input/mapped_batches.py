@@ -91,7 +91,7 @@ def compare(batches: tf.data.Dataset, mapped: tf.data.Dataset) -> Difference | N
     if set(before) == set(after) and all(_is_same(item, other) for _, item, other in pairs):
         return None
     given = [(entry, other) for _, entry, other in pairs if other is not None]
-    numbers = [(one_value, other) for one_value, other in given if object not in (one_value.dtype, other.dtype)]
+    numbers = [(array, other) for array, other in given if object not in (array.dtype, other.dtype)]
     if not numbers:
         return Difference(f"inputs {', '.join(after)}", f"inputs {', '.join(before)}", np.zeros(0), False, "")
     one, other = next(((element, other) for element, other in numbers if not _is_same(element, other)), numbers[0])

@@ -16,4 +16,4 @@ class LabelFeature(NamedTuple):
 
     def classes(self, values: Sequence[Any]) -> list[Any]:
         """Returns the classes of an example, given the values of its class feature."""
-        return [location for location, value in enumerate(values) if value] if self.is_flags else list(values)
+        return [index for index, value in enumerate(values) if value] if self.is_flags else list(values)

@@ -109,7 +109,7 @@ class References:
         rows, raws = self.rows, self.raws
         if len(raws) > 1:
             used, numbers = np.unique(np.append(rows["raw"], 0), return_inverse=True)  # 0 means no layout.
-            rows, raws = rows.copy(), [raws[location - 1] for location in used[1:].tolist()]
+            rows, raws = rows.copy(), [raws[index - 1] for index in used[1:].tolist()]
             rows["raw"] = numbers[:-1]
         header = json.dumps([len(self), self.splits, raws, [len(texts.blob) for texts in self._texts()]]).encode()
         columns = [_encode_columns(rows), *(_encode_columns(texts.lengths) for texts in self._texts() if texts.blob)]

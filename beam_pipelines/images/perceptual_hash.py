@@ -110,7 +110,7 @@ def _hash(images: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     of_shapes: dict[tuple[int, ...], list[int]] = {}
     for index, image in enumerate(images):
         of_shapes.setdefault(image.shape, []).append(index)
-    shrunk = [_shrink(np.concatenate([images[location] for location in indices]).reshape(-1, *shape)) for shape, indices in of_shapes.items()]
+    shrunk = [_shrink(np.concatenate([images[index] for index in indices]).reshape(-1, *shape)) for shape, indices in of_shapes.items()]
     small = shrunk[0]
     if len(shrunk) > 1:
         small = np.concatenate(shrunk)[np.argsort([index for locations in of_shapes.values() for index in locations])]

@@ -177,7 +177,7 @@ def _find_conflicts(table: ImageTable, visual_hashes: VisualHashes, edges: np.nd
     members, numbers = order_clusters(clusters[candidates], _ranks(keys))
     indices = pa.array(candidates[members])
     labels = {name: list(map(_to_label, column.take(indices).to_pylist())) for name, column in table.labels.items()}
-    return find_conflicts(numbers, lambda location: keys[int(members[location])].as_py(), labels).to_json()
+    return find_conflicts(numbers, lambda index: keys[int(members[index])].as_py(), labels).to_json()
 
 
 def _to_label(value: str | list[str] | None) -> Label | None:

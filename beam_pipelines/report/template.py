@@ -22,7 +22,7 @@ from beam_pipelines.storage.local_files import LocalFiles
 def render_template(page: dict[str, Any]) -> str:
     """Renders the report from the template variables. See `page.make_page`."""
     names = [head.name for head in page["heads"]]
-    sections = [(f"classes-{location}", f"Classes of {name}" if len(names) > 1 else "Classes") for location, name in enumerate(names, start=1)]
+    sections = [(f"classes-{index}", f"Classes of {name}" if len(names) > 1 else "Classes") for index, name in enumerate(names, start=1)]
     conditional = {"samples": "samples", "sizes": "histograms", "oddest": "oddest", "dead-letters": "refused", "leaks": "leaks"}
     titles = {
         **{"samples": "Samples", "sizes": "Sizes", "oddest": "Extremes", "shuffle": "Shuffle", "dead-letters": "Dead letters"},

@@ -112,7 +112,7 @@ def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], config: PrepareJo
         references = read_references(run.smallest(run.num_references), spool)
     if refused:
         references = references.take(
-            np.setdiff1d(np.arange(len(references)), [part.first + location for part in parts for location in part.refused])
+            np.setdiff1d(np.arange(len(references)), [part.first + index for part in parts for index in part.refused])
         )
     references = dataclasses.replace(references, hashes=pack_hashes(rows))
     with own_spool(config.spool_directory) as writer:

@@ -78,7 +78,7 @@ class _Circles:
             rests = [self._rows[r][c] for r, c in circle]
             # Move the largest fraction of the cycle closer to the next whole number.
             rising = rests.index(max(rests)) % 2
-            amount = min(self._scale - rest if location % 2 == rising else rest for location, rest in enumerate(rests))
+            amount = min(self._scale - rest if index % 2 == rising else rest for index, rest in enumerate(rests))
             for number, (r, c) in enumerate(circle):
                 self._shift(r, c, amount if number % 2 == rising else -amount)
         if not self._rows[row]:

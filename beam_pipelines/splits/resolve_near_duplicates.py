@@ -100,7 +100,7 @@ class ResolvedNearDuplicates:
         self.members, self._numbers = order_clusters(clusters.of_images, key_ranks(candidates.keys))
         self._starts = np.flatnonzero(np.diff(self._numbers, prepend=-1))
         self._keys = list(candidates.keys.take(self.members))
-        self._earlier = [earlier[location] for location in self.members.tolist()]
+        self._earlier = [earlier[index] for index in self.members.tolist()]
         self.is_dropped = np.zeros(len(self.members), bool)
         self.groups: list[bytes] = []
         self.renames: Mapping[bytes, bytes] = {}
@@ -170,7 +170,7 @@ class ResolvedNearDuplicates:
         of_source = [_Split(name, bool(name) and name not in self._config.source.divide, False) for name in self._candidates.splits]
         indices = self._candidates.rows["split"][self.members].astype(np.int64)
         if earlier:
-            positions = {name: location for location, name in enumerate(earlier, len(of_source))}
+            positions = {name: index for index, name in enumerate(earlier, len(of_source))}
             indices = np.array([positions.get(name, index) for name, index in zip(self._earlier, indices.tolist())])
         return [*of_source, *(_Split(name, True, True) for name in earlier)], indices
 
@@ -221,7 +221,7 @@ class ResolvedNearDuplicates:
             num_cut=len(clusters.cut),
             largest_cut=list(keys.take(np.array(clusters.cut[:1], np.int64)))[0].decode() if clusters.cut else "",
             num_pairs_cut=clusters.num_pairs_cut,
-            conflicts=find_conflicts(self._numbers, lambda location: self._keys[location].decode(), labels),
+            conflicts=find_conflicts(self._numbers, lambda index: self._keys[index].decode(), labels),
         )
 
     def _lines(self, own: BinaryColumn, labels: Mapping[str, Sequence[Label]]) -> Iterator[bytes]:

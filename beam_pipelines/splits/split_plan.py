@@ -222,7 +222,7 @@ class _Planner:
         sizes = np.add.reduceat(self._open[:, 2], starts) if len(starts) else starts
         order = np.lexsort((numbers, split_hashes(names), -sizes)).tolist()  # The numbers are in the order of names.
         rows = self._open[:, 1:]
-        groups = (WaitingGroup(names[location], rows[starts[location] : stops[location]].tolist()) for location in order)
+        groups = (WaitingGroup(names[index], rows[starts[index] : stops[index]].tolist()) for index in order)
         return numbers[order].tolist(), groups
 
     def _find_bounds(self, nums: Sequence[Sequence[int]]) -> Iterator[Bound]:

@@ -114,7 +114,7 @@ class RecordCounter:
             facts = self._statistics.images_of(IMAGE)
             for image, image_format, reason in zip(self.images, formats, reencoded):
                 facts.add(image._replace(format=image_format or "", reencoded=reason or ""))
-            if any(reencoded[location] for location in self._decoded):
+            if any(reencoded[index] for index in self._decoded):
                 precision = REENCODED
         for facts in self._statistics.images.values():
             facts.channels.pop(0, None)  # The number of channels of tensors and WebPs is not counted.

@@ -248,7 +248,7 @@ def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyCo
         return
     infos = [info for shards in context.manifest.splits.values() for info in shards]
     for first_number, second_number in repeated(parts):
-        both = [_keys(f"{context.directory}/{infos[location].name}") for location in (first_number, second_number)]
+        both = [_keys(f"{context.directory}/{infos[index].name}") for index in (first_number, second_number)]
         count = Counter(both[0])
         same = [key for key in count.keys() & set(both[1]) if first_number != second_number or count[key] > 1]
         if same:  # Otherwise only the hashes collide.

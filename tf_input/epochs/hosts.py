@@ -151,7 +151,7 @@ def _find_task(cluster: dict[str, Sequence[str]], kind: str | None, index: int |
     """Returns the number of processes in a cluster and the index of a task. The chief comes before the workers."""
     if not cluster:
         return 1, 0
-    jobs = [(job, location) for job in ("chief", "worker") for location in range(len(cluster.get(job, ())))]
+    jobs = [(job, index) for job in ("chief", "worker") for index in range(len(cluster.get(job, ())))]
     if (task := (kind, int(index or 0))) not in jobs:
         raise ValueError(f"task {task} is not in the cluster; its chief and workers are {jobs}.")
     return len(jobs), jobs.index(task)

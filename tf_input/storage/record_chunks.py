@@ -22,12 +22,12 @@ class RecordChunk(NamedTuple):
     """Records in a part of an arena.
 
     Attributes:
-        chunk: The part of the arena.
+        slice: The part of the arena.
         begins, ends: The start and end offsets of the records' frames in the part, int64 [num_records]. If the index is
             corrupt, they may be out of bounds, and frames may end before they begin.
     """
 
-    chunk: ArenaSlice
+    slice: ArenaSlice
     begins: np.ndarray
     ends: np.ndarray
 
@@ -67,13 +67,13 @@ class RecordChunks:
     def __init__(self, chunks: Sequence[RecordChunk]) -> None:
         counts = [len(entry.begins) for entry in chunks]
         firsts, lengths = (
-            np.repeat(np.array(each), counts) for each in zip(*((one_value.chunk.begin, one_value.chunk.num_bytes) for one_value in chunks))
+            np.repeat(np.array(each), counts) for each in zip(*((chunk.slice.begin, chunk.slice.num_bytes) for chunk in chunks))
         )
-        begins, ends = (np.concatenate(each) for each in zip(*((member.begins, member.ends) for member in chunks)))
+        begins, ends = (np.concatenate(each) for each in zip(*((chunk.begins, chunk.ends) for chunk in chunks)))
         is_there = (begins >= 0) & (ends - begins >= FRAME_BYTES) & (ends <= lengths)
         begins, ends = np.where(is_there, firsts + begins, 0), np.where(is_there, firsts + ends, FRAME_BYTES)
-        memories = [item.chunk.memory for item in chunks]
-        if all(element is memories[0] for element in memories):  # the usual case
+        memories = [chunk.slice.memory for chunk in chunks]
+        if all(memory is memories[0] for memory in memories):  # the usual case
             memories, counts = memories[:1], [len(begins)]
         edges = np.cumsum([0, *counts])
         frames = [

@@ -48,7 +48,7 @@ def read_counters(accumulators: dict[str, Any]) -> dict[str, int]:
 
 
 def _decode(varint: bytes) -> int:
-    return sum((byte & 0x7F) << 7 * location for location, byte in enumerate(varint))
+    return sum((byte & 0x7F) << 7 * index for index, byte in enumerate(varint))
 
 
 class Flink:
