@@ -205,9 +205,9 @@ def describe_estimate(estimate: Estimate, start_seconds: float | None) -> str:
 
 def _lines(estimate: Estimate, start_seconds: float | None) -> Iterator[tuple[str, str]]:
     dead_letters = estimate.num_dead_letters
-    refused = f", {dead_letters:,} inputs rejected by the listing" if dead_letters else ""
+    rejected = f", {dead_letters:,} inputs rejected by the listing" if dead_letters else ""
     classes = f" in {estimate.num_classes:,} classes" if estimate.num_classes else ""
-    yield "images" if estimate.has_images else "examples", f"{estimate.num_all:,}{classes}{refused}"
+    yield "images" if estimate.has_images else "examples", f"{estimate.num_all:,}{classes}{rejected}"
     assumed = "" if estimate.has_sizes else f", if an image has {format_size(ASSUMED_BYTES)} (the listing has no sizes)"
     twice = ", twice because of --duplicates" if estimate.num_reads == 2 else ""
     yield "read", f"{format_size(sum(estimate.num_bytes.values()))} from the source{twice}{assumed}"

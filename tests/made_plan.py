@@ -4,7 +4,7 @@ import pathlib
 from typing import Any, Mapping, Sequence
 
 from beam_pipelines.elements.input_record import InputRecord
-from beam_pipelines.elements.plan import PlannedShard, WrittenShard, own_version
+from beam_pipelines.elements.plan import PlannedShard, WrittenShard, recordmill_version
 from beam_pipelines.elements.plan_files import read_planned_shard
 from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.shards.shard_files import finish_shard
@@ -46,7 +46,7 @@ class PlannedInput:
             listing = make_listing(*labels, schema=schema, root=str(self.root), num_inputs=len(images))
         self.context = WriteContext(self.config, listing)
         self.shards, collisions, plan = plan_without_beam(batches, {"train": num_shards}, self.config)
-        shuffle.finish(b"", self.shards, [collisions], [], plan, listing, self.config, own_version())
+        shuffle.finish(b"", self.shards, [collisions], [], plan, listing, self.config, recordmill_version())
         self.out = pathlib.Path(self.config.working_directory)
 
     def keys(self, shard: PlannedShard | None = None) -> list[str]:

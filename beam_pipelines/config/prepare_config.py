@@ -39,7 +39,7 @@ _OWN_FEATURES = ("image", "key", "weight", "objects")
 _IMAGE_SIDES = ("height", "width")  # features of every example with an image
 
 
-def check_own_names(name: str, has_images: bool) -> None:
+def check_reserved_names(name: str, has_images: bool) -> None:
     """Checks that a feature does not have the name of a built-in feature.
 
     Args:
@@ -150,7 +150,7 @@ class SourceConfig:
         names = [column.name for column in columns if column.names != (OBJECTS,)]
         for name in names:
             require(COLUMN_PATTERN.fullmatch(name), "--label or --feature", name, "a name of letters, digits, '_', '.', '-'")
-            check_own_names(name, has_images=False)
+            check_reserved_names(name, has_images=False)
             require(names.count(name) == 1, "--label or --feature", name, f"each name only once (a single label is called {LABEL!r})")
         if len(set(self.column_names)) < len(self.column_names) or "" in self.column_names:
             raise UserError(

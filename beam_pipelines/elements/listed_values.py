@@ -15,7 +15,7 @@ import numpy as np
 
 from beam_pipelines.elements.input_record import ArrayPart, FilePart
 from beam_pipelines.images.annotations import Objects, Regions
-from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolReader, SpoolWriter, own_spool, read_exactly
+from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolReader, SpoolWriter, open_spool, read_exactly
 
 # Sorting and sending larger values costs more than reading them from the spool.
 MAX_INLINE_BYTES = 2048
@@ -61,7 +61,7 @@ def value_writer(spool_directory: str | None) -> Iterator[ValueWriter]:
 
         def spool() -> SpoolWriter | ObjectSpoolWriter:
             if not opened:
-                opened.append(stack.enter_context(own_spool(spool_directory)))
+                opened.append(stack.enter_context(open_spool(spool_directory)))
             return opened[0]
 
         yield ValueWriter(spool)

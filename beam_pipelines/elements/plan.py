@@ -68,7 +68,7 @@ class Plan:
         listing: The facts about the job's inputs.
         splits: A mapping from split name to its numbers of inputs and shards.
         dead_letters: Sorted lines of the listing's dead letters, in the spool.
-        version: The version of the process that started the run, from `own_version`.
+        version: The version of the process that started the run, from `recordmill_version`.
     """
 
     config: PrepareJob
@@ -85,7 +85,7 @@ class Plan:
                 yield PlannedShard(ShardAddress(name, index, split.num_shards), num_inputs)
 
 
-def own_version() -> str:
+def recordmill_version() -> str:
     """Returns the version of this package and of its data format. A different version may write different bytes for the
     same plan."""
     import importlib.metadata  # Imported here, because it is slow and the shard writers do not need it.

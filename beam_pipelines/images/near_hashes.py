@@ -146,12 +146,12 @@ def _find_candidates(band: Band, hashes: np.ndarray, distance: int, part: Search
         block = begun[first : first + _BLOCK_HASHES]
         yield from _compare(block, block + 1, starts.take(values[block] + 1), keys[block], keys, may_be_near)
         for is_flipped, ones, others in _find_existing_values(block, values, is_there, part.bits, band.flip):
-            own_keys = keys.take(ones)
+            keys_of_ones = keys.take(ones)
             yield from _compare(
                 ones,
                 starts.take(others),
                 starts.take(others + 1),
-                own_keys ^ flip_key if is_flipped else own_keys,
+                keys_of_ones ^ flip_key if is_flipped else keys_of_ones,
                 keys,
                 may_be_near,
             )
@@ -218,7 +218,7 @@ def _compare(
     ones: np.ndarray,
     others: np.ndarray,
     ends: np.ndarray,
-    own_keys: np.ndarray,
+    keys_of_ones: np.ndarray,
     keys: np.ndarray,
     may_be_near: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -228,8 +228,14 @@ def _compare(
         is_resumable = others < ends
         if np.count_nonzero(is_resumable) < 0.75 * len(is_resumable):
             left = np.flatnonzero(is_resumable)
-            ones, others, ends, own_keys, is_resumable = ones.take(left), others.take(left), ends.take(left), own_keys.take(left), True
-        is_near = may_be_near(keys.take(others, mode="clip") ^ own_keys) & is_resumable
+            ones, others, ends, keys_of_ones, is_resumable = (
+                ones.take(left),
+                others.take(left),
+                ends.take(left),
+                keys_of_ones.take(left),
+                True,
+            )
+        is_near = may_be_near(keys.take(others, mode="clip") ^ keys_of_ones) & is_resumable
         if is_near.any():
             yield ones[is_near], others[is_near]
         others = others + 1
@@ -239,7 +245,7 @@ def _compare(
         nums = np.diff(behind[first:stop], prepend=behind[first - 1] if first else 0)
         pairs = np.repeat(np.arange(first, stop), nums)
         met = np.arange(len(pairs)) + np.repeat(others[first:stop] + nums - np.cumsum(nums), nums)
-        is_near = may_be_near(keys.take(met) ^ own_keys.take(pairs))
+        is_near = may_be_near(keys.take(met) ^ keys_of_ones.take(pairs))
         if is_near.any():
             yield ones[pairs[is_near]], met[is_near]
 

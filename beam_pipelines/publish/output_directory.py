@@ -28,7 +28,7 @@ from beam_pipelines.storage.marked_directory import (
     MARKER_TEXT,
     check_is_owned,
     is_in_use,
-    own_directory,
+    exclusive_directory,
     remove_temporary_files,
 )
 from beam_pipelines.storage.near_paths import did_you_mean_path
@@ -235,7 +235,7 @@ def remove_leftovers(config: OutputPaths) -> None:
             with store_lease(scratch, lease, message_start, lambda lease_of_run: True, _stop_after_lost_lease):
                 remove_marked(files_at(scratch), scratch)
         else:
-            with own_directory(scratch, message_start, _BUSY):
+            with exclusive_directory(scratch, message_start, _BUSY):
                 pass
 
 
@@ -377,7 +377,7 @@ def _working_folder(config: OutputPaths, resume_policy: ResumePolicy, jobs: Jobs
 
     try:
         with (
-            own_directory(scratch, message_start, _BUSY, check, resumes, lambda error: _stays(config, error, resume_policy)),
+            exclusive_directory(scratch, message_start, _BUSY, check, resumes, lambda error: _stays(config, error, resume_policy)),
             disk_lease(scratch, lease),
         ):
             make_folder(config.run_directory)

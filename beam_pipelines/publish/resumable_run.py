@@ -16,7 +16,7 @@ from typing import Any, Mapping, NamedTuple
 from beam_pipelines.config.output_paths import OutputPaths
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.run_options import find_differences, plain_options
-from beam_pipelines.elements.plan import Plan, own_version
+from beam_pipelines.elements.plan import Plan, recordmill_version
 from beam_pipelines.elements.plan_files import is_planned, num_done, read_plan
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.files import files_at, is_remote
@@ -92,8 +92,8 @@ def describe_resumable_run(config: OutputPaths) -> str:
         return "The plan of an interrupted run is corrupt or from another version, so --resume cannot continue it."
     if plan is None:
         return ""
-    if plan.version != own_version():
-        return f"The interrupted run is from {plan.version}, and --resume cannot continue it with {own_version()}."
+    if plan.version != recordmill_version():
+        return f"The interrupted run is from {plan.version}, and --resume cannot continue it with {recordmill_version()}."
     return f"{num_done(config):,} of {sum(1 for _ in plan.shards()):,} shards are complete. {RESUME}"
 
 
@@ -144,8 +144,8 @@ def find_resumable_run(config: PrepareJob) -> ResumableRun | None:
         raise UserError(f"{message_start}: the plan of the interrupted run is corrupt or from another version. {_RESTART}") from None
     if plan is None:
         return None
-    if plan.version != own_version():
-        problem = f"the interrupted run is from {plan.version}, but this is {own_version()}"
+    if plan.version != recordmill_version():
+        problem = f"the interrupted run is from {plan.version}, but this is {recordmill_version()}"
         raise UserError(f"{message_start}: {problem}. {_RESTART}")
     _check_options(message_start, plain_options(plan.config), config)
     _check_output(message_start, plan, config)

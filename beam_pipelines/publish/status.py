@@ -10,7 +10,7 @@ from typing import Any, Iterator, Mapping
 
 from beam_pipelines.config.output_paths import ANALYSIS_SCRATCH, PROGRESS
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.elements.plan import own_version
+from beam_pipelines.elements.plan import recordmill_version
 from beam_pipelines.elements.plan_files import num_done, read_plan
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.parallel.progress import read_counts, stage_of
@@ -79,7 +79,7 @@ def _run(paths: PrepareJob, lease: Lease) -> dict[str, Any]:
         "dead_letters": counts.dead_letters or None,
         "shards": sum(1 for _ in plan.shards()) if plan else None,
         "shards_done": num_done(paths) if plan else None,
-        "can_resume": is_prepare and (is_complete(paths) or plan is not None and plan.version == own_version()),
+        "can_resume": is_prepare and (is_complete(paths) or plan is not None and plan.version == recordmill_version()),
         "is_in_the_way": is_prepare and is_resumable(paths),
     }
 

@@ -53,7 +53,7 @@ class NearDuplicateGroups:
 def hash_again(context: WriteContext, references: References) -> tuple[References, list[str]]:
     """Returns the references with the hashes of their images, and a message for each image that is now rejected."""
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
-        rows, refused, dead_letters = hash_references(context, references, spool)
-    if refused:
+        rows, rejected, dead_letters = hash_references(context, references, spool)
+    if rejected:
         return references, [f"{printable(letter.path)}: {letter.message} ({letter.stage})" for letter in dead_letters]
     return dataclasses.replace(references, hashes=pack_hashes(rows)), []

@@ -21,7 +21,7 @@ from beam_pipelines.publish.versions import describe_others
 from beam_pipelines.publish.written_dataset import RecordedRun, read_dataset, read_how_made
 from beam_pipelines.repair.rebuild import CorruptShard, rebuild
 from beam_pipelines.storage.files import any_remote
-from beam_pipelines.storage.marked_directory import own_directory
+from beam_pipelines.storage.marked_directory import exclusive_directory
 from tf_input.cores import num_cores
 from tf_input.dataset_format import Manifest, ShardInfo
 
@@ -167,7 +167,7 @@ def _rebuild_here(
     num_repaired = 0
     interrupts.note(lambda: f"repaired so far: {_count(num_repaired, 'file')}" if num_repaired else "")
     busy = "another `recordmill repair` is repairing it"
-    with own_directory(config.working_directory, printable(directory), busy), _open(directory) as dataset:
+    with exclusive_directory(config.working_directory, printable(directory), busy), _open(directory) as dataset:
         if read_dataset(directory, "repair") != manifest:  # Files are moved to the open directory `dataset`.
             raise RunError(
                 f"{printable(directory)} was replaced by another dataset during the repair. Nothing was changed. Run "

@@ -42,12 +42,12 @@ def _name(key: str, path: str | None) -> str:
     return printable(key if not path or path == key else f"{path}: {key}")
 
 
-def describe_missing(missing: Sequence[ExampleName], refused: Iterable[DeadLetter]) -> list[str]:
+def describe_missing(missing: Sequence[ExampleName], rejected: Iterable[DeadLetter]) -> list[str]:
     """Returns a line for each example that the sources no longer contain.
 
     Args:
         missing: The examples. If it is empty, the result is empty.
-        refused: All dead letters of the listing.
+        rejected: All dead letters of the listing.
     """
     if not missing:
         return []
@@ -56,7 +56,7 @@ def describe_missing(missing: Sequence[ExampleName], refused: Iterable[DeadLette
         key = name.key.decode()
         keys |= dict.fromkeys((key, name.path or key, f"{name.path}:{key}", f"{name.path}/{key}"), name.key)
     letters, num, first = {}, 0, None
-    for num, letter in enumerate(refused, 1):
+    for num, letter in enumerate(rejected, 1):
         first = min(first or letter, letter)
         if letter.path in keys:
             letters[keys[letter.path]] = letter

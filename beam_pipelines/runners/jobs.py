@@ -129,14 +129,14 @@ def _engine_class(name: str) -> type[Engine]:
 
 
 def parse_pipeline_options(
-    flags: list[str], command: str = "prepare", own_options: Callable[[str], Iterable[str]] = lambda command: ()
+    flags: list[str], command: str = "prepare", option_names: Callable[[str], Iterable[str]] = lambda command: ()
 ) -> PipelineOptions:
     """Parses the flags of a command that are Beam's pipeline options.
 
     Args:
         flags: The flags that the command does not have.
         command: The name of the command.
-        own_options: A function that returns the names of a command's own options, to correct misspelt options.
+        option_names: A function that returns the names of a command's own options, to correct misspelt options.
 
     Raises:
         UserError: An option is unknown or has an invalid value. Beam itself would ignore an unknown option.
@@ -149,7 +149,7 @@ def parse_pipeline_options(
         parser.error = reject
         _, unknown = parser.parse_known_args(flags)
         if unknown:
-            names = [*own_options(command), *parser._option_string_actions]
+            names = [*option_names(command), *parser._option_string_actions]
             reject(f"unknown option {unknown[0]}{did_you_mean_option(unknown[0], names)}")
 
     options = RunOptions(flags)

@@ -22,7 +22,7 @@ from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.shards.hash_some import HashedPart, hash_some
 from beam_pipelines.shards.write_context import WriteContext
-from beam_pipelines.storage.spool import SpoolReader, own_spool
+from beam_pipelines.storage.spool import SpoolReader, open_spool
 
 # The number of images per task of a worker process. It equals the minimum size of a part of a shard.
 _TASK_INPUTS = 256
@@ -107,18 +107,18 @@ def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], config: PrepareJo
             "--resume."
         )
     rows = np.frombuffer(b"".join(part.rows for part in parts), HASH_ROW)
-    refused = [letter for part in parts for letter in part.dead_letters]
+    rejected = [letter for part in parts for letter in part.dead_letters]
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = read_references(run.smallest(run.num_references), spool)
-    if refused:
+    if rejected:
         references = references.take(
-            np.setdiff1d(np.arange(len(references)), [part.first + index for part in parts for index in part.refused])
+            np.setdiff1d(np.arange(len(references)), [part.first + index for part in parts for index in part.rejected])
         )
     references = dataclasses.replace(references, hashes=pack_hashes(rows))
-    with own_spool(config.spool_directory) as writer:
+    with open_spool(config.spool_directory) as writer:
         spool_range = SpoolRange(writer.spool, writer.append(rows.tobytes()), rows.nbytes)
     count = DeadLetterCount()
-    count.add(refused)
+    count.add(rejected)
     yield HashedRun(write_run([references], config.spool_directory), spool_range, count)
-    if refused:
-        yield TaggedOutput("dead_letters", write_dead_letters(refused, config.spool_directory))
+    if rejected:
+        yield TaggedOutput("dead_letters", write_dead_letters(rejected, config.spool_directory))

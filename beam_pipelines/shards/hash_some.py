@@ -25,7 +25,7 @@ class HashedPart(NamedTuple):
         first: The index of the first image in the run.
         num_inputs: The number of images.
         rows: The bytes of `HASH_ROW` rows, one row for each accepted image.
-        refused: The indices of the rejected images, relative to the first image.
+        rejected: The indices of the rejected images, relative to the first image.
         dead_letters: The dead letters of the rejected images.
     """
 
@@ -33,7 +33,7 @@ class HashedPart(NamedTuple):
     first: int
     num_inputs: int
     rows: bytes
-    refused: list[int]
+    rejected: list[int]
     dead_letters: list[DeadLetter]
 
 
@@ -50,18 +50,18 @@ def hash_some(shared_context: bytes, spool_range: SpoolRange, first: int, start:
     context: WriteContext = shared(shared_context)
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
         references = read_references(spool_range, spool).slice(start, stop)
-        rows, refused, dead_letters = hash_references(context, references, spool)
-    return HashedPart(spool_range.spool, first + start, stop - start, rows.tobytes(), refused, dead_letters)
+        rows, rejected, dead_letters = hash_references(context, references, spool)
+    return HashedPart(spool_range.spool, first + start, stop - start, rows.tobytes(), rejected, dead_letters)
 
 
 def hash_references(context: WriteContext, references: References, spool: SpoolReader) -> tuple[np.ndarray, list[int], list[DeadLetter]]:
     """Returns the `HASH_ROW`s of the accepted images, the indices of the rejected images, and their dead letters."""
-    contents, visual_hashes, refused, dead_letters = [], [], [], []
+    contents, visual_hashes, rejected, dead_letters = [], [], [], []
     for number, digests in enumerate(InputReader(context, files_at(context.listing.root), spool).digest_all(list_again(references, spool))):
         if type(digests) is DeadLetter:
-            refused.append(number)
+            rejected.append(number)
             dead_letters.append(digests)
         else:
             contents.append(digests.content)
             visual_hashes.append(digests.descriptor)
-    return hash_rows(contents, visual_hashes), refused, dead_letters
+    return hash_rows(contents, visual_hashes), rejected, dead_letters

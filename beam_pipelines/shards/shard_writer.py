@@ -278,10 +278,10 @@ class _Part:
     def _count(self) -> None:
         """Updates the progress bar."""
         counts = len(self._kept) + len(self._dead_letters), len(self._dead_letters), self._writer.num_bytes
-        written, refused, num_bytes = (now - before for now, before in zip(counts, self._counted))
+        written, rejected, num_bytes = (now - before for now, before in zip(counts, self._counted))
         reasons = Counter(f"dead_letters_{letter.reason}" for letter in self._dead_letters[self._counted[1] :])
         details = {**reasons, **self._stopwatch.lap()}
-        progress.count(self._context.config.progress_directory, details, written=written, dead_letters=refused, written_bytes=num_bytes)
+        progress.count(self._context.config.progress_directory, details, written=written, dead_letters=rejected, written_bytes=num_bytes)
         self._counted = counts
 
 

@@ -54,8 +54,8 @@ class _Write(ParallelMap):
             self._context = WriteContext(self._config, listing)
             self._shared = share(self._context)
         if (done := finished(self._context, shard)) is not None:
-            refused = done.statistics.dead_letters.num
-            progress.count(self._config.progress_directory, written=done.info.num_examples + refused, dead_letters=refused)
+            rejected = done.statistics.dead_letters.num
+            progress.count(self._config.progress_directory, written=done.info.num_examples + rejected, dead_letters=rejected)
             yield done.address
             return
         num_parts = choose_num_parts(shard, self._config.num_processes)

@@ -16,7 +16,7 @@ from apache_beam.typehints.decorators import no_annotations
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.plan import Plan, PlannedShard, ShardAddress, SplitShards, own_version
+from beam_pipelines.elements.plan import Plan, PlannedShard, ShardAddress, SplitShards, recordmill_version
 from beam_pipelines.elements.plan_files import write_plan, write_planned_shard
 from beam_pipelines.elements.reference_runs import Run, SpoolRange, read_references, read_range, write_chunks
 from beam_pipelines.elements.references import References
@@ -67,7 +67,7 @@ class GlobalShuffle(beam.PTransform):
         )
         rejected = AsIter(cut.collisions), AsIter(self.listed.dead_letters)
         # Record the version of the process that starts the run. Workers may have another version.
-        version = own_version()
+        version = recordmill_version()
         finished = (
             runs.pipeline
             | "AfterPlanning" >> beam.Impulse()

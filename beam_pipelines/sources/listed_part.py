@@ -203,12 +203,12 @@ def list_part(source: Source, part: str, facts: ListedPart) -> Iterator[list[Inp
         facts.labels.setdefault(feature, set())
     inputs = source.list(part)
     while listed := list(itertools.islice(inputs, BATCH_IMAGES)):
-        refused = [item for item in listed if isinstance(item, DeadLetter)]
-        facts.dead_letters.add(refused)
-        for reason in _MISSING_VALUES if refused else ():
-            facts.missing_values[reason].add([entry for entry in refused if entry.reason == reason])
-        yield from refused
-        images = [element for element in listed if not isinstance(element, DeadLetter)] if refused else listed
+        rejected = [item for item in listed if isinstance(item, DeadLetter)]
+        facts.dead_letters.add(rejected)
+        for reason in _MISSING_VALUES if rejected else ():
+            facts.missing_values[reason].add([entry for entry in rejected if entry.reason == reason])
+        yield from rejected
+        images = [element for element in listed if not isinstance(element, DeadLetter)] if rejected else listed
         if images:
             _collect_facts(facts, images, collect, others)
             facts.long_texts.update(
@@ -279,9 +279,9 @@ def make_listing(config: PrepareJob, source: Source, facts: ListedPart) -> Listi
     for reason in (NO_SPLIT, NO_GROUP):
         _check_column(config, facts, reason)
     if not facts.num_images:
-        refused = f" Dead letters:{facts.dead_letters.describe()}" if facts.dead_letters.num else ""
+        rejected = f" Dead letters:{facts.dead_letters.describe()}" if facts.dead_letters.num else ""
         expected = "readable image" if config.source.has_images else "example"
-        raise UserError(f"--input={config.input}: contains no {expected}.{refused}")
+        raise UserError(f"--input={config.input}: contains no {expected}.{rejected}")
     _check_column(config, facts, BAD_LABEL)
     facts.boxes.check(config.source)
     _check_strata(config, facts)

@@ -2,7 +2,7 @@
 
 import importlib
 
-from beam_pipelines.config.prepare_config import PrepareConfig, check_own_names
+from beam_pipelines.config.prepare_config import PrepareConfig, check_reserved_names
 from beam_pipelines.elements.class_tables import check_class_options
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.groups_and_strata import StrataReader
@@ -46,7 +46,7 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
     has_images = config.source.has_images and (not config.source.can.may_omit_images or opened.has_images)
     for column in (*(config.source.labels or ()), *config.source.features):
         if column.names != (OBJECTS,):
-            check_own_names(column.name, has_images)
+            check_reserved_names(column.name, has_images)
     if not has_images:
         for feature in opened.features:
             if feature.kind in ("mask", "bbox"):

@@ -75,7 +75,7 @@ class ReferenceMaker:
         if layouts:
             indices = {None: 0, **{raw: number for number, raw in enumerate(layouts, 1)}}
             rows["raw"] = [indices[raw] for raw in raws]
-        own_paths = () if paths == keys else [b"" if path == key else path.encode() for path, key in zip(paths, keys)]
+        paths_unlike_keys = () if paths == keys else [b"" if path == key else path.encode() for path, key in zip(paths, keys)]
         groups = self._groups.read(images, encoded, facts)
         rows["split"], names = self._splits(splits, [group or key for group, key in zip(groups, encoded)] if groups else encoded)
         strata = self._strata.read(images, facts)
@@ -84,7 +84,7 @@ class ReferenceMaker:
             names,
             layouts,
             BinaryColumn.of(encoded),
-            BinaryColumn.of(own_paths) if own_paths else no_texts(len(keys)),
+            BinaryColumn.of(paths_unlike_keys) if paths_unlike_keys else no_texts(len(keys)),
             _encode_names(labels),
             BinaryColumn.of(groups) if groups else no_texts(len(keys)),
             BinaryColumn.of(list(map(values.encode, others))) if any(others) else no_texts(len(keys)),

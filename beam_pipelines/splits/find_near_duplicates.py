@@ -32,7 +32,7 @@ from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.splits.earlier_splits import find_earlier_splits
 from beam_pipelines.splits.resolve_near_duplicates import Changes, ResolvedNearDuplicates, apply_changes, key_ranks
 from beam_pipelines.splits.near_duplicate_clusters import cluster_candidates, find_clustered
-from beam_pipelines.storage.spool import SpoolReader, own_spool
+from beam_pipelines.storage.spool import SpoolReader, open_spool
 
 
 class WrittenHashes(NamedTuple):
@@ -121,7 +121,7 @@ def write_hashes(unused: bytes, runs: Iterable[HashedRun], config: PrepareJob) -
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         visual_hashes = group_by_hash(_read_rows(list(runs), spool))
     data = visual_hashes.hashes.tobytes()
-    with own_spool(config.spool_directory) as writer:
+    with open_spool(config.spool_directory) as writer:
         spool_range = SpoolRange(writer.spool, writer.append(data), len(data))
     count_in_beam(stopwatch.lap())
     return WrittenHashes(spool_range, len(visual_hashes.hashes))
@@ -140,7 +140,7 @@ def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenHas
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         hashes = np.frombuffer(read_range(visual_hashes.spool_range, spool), np.uint64).reshape(-1, HASH_WORDS)
     edges = find_edges(hashes, config.duplicate_distance, part)
-    with own_spool(config.spool_directory) as writer:
+    with open_spool(config.spool_directory) as writer:
         spool_range = SpoolRange(writer.spool, writer.append(edges.pairs.tobytes()), edges.pairs.nbytes)
     count_in_beam(stopwatch.lap())
     return WrittenEdges(spool_range, edges.are_all)
@@ -183,7 +183,7 @@ def resolve_near_duplicates_found(
     yield TaggedOutput("renames", resolved.renames)
     yield TaggedOutput("moved", resolved.moved)
     near = np.flatnonzero(np.bincount(joined.ravel(), minlength=1))
-    with own_spool(config.spool_directory) as writer:
+    with open_spool(config.spool_directory) as writer:
         data = visual_hashes.hashes[near].tobytes(), np.searchsorted(near, joined).tobytes()
         of_near = [SpoolRange(writer.spool, writer.append(item), len(item)) for item in data]
     yield TaggedOutput("near_duplicates", (resolved.describe(*of_near, are_all), dead_letters))
@@ -240,8 +240,8 @@ def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, byt
 
 def take_near_duplicates(listing: Listing, found: tuple[NearDuplicates, DeadLetterCount]) -> Listing:
     """Returns the listing with the near-duplicates and the dead letters of the hashing stage."""
-    near_duplicates, refused = found
+    near_duplicates, rejected = found
     dead_letters = DeadLetterCount()
     dead_letters.merge(listing.dead_letters)
-    dead_letters.merge(refused)
+    dead_letters.merge(rejected)
     return dataclasses.replace(listing, dead_letters=dead_letters, near_duplicates=near_duplicates)

@@ -63,10 +63,10 @@ def cluster_candidates(
     bound = max(_MIN_BOUND, len(visual_hashes.of_images) // _MAX_SHARE)
     labels = components(visual_hashes.num, edges)
     cut_labels = []
-    for label, members, own_edges in _suspects(labels, edges, sizes, bound):
+    for label, members, cluster_edges in _suspects(labels, edges, sizes, bound):
         if sizes[members].sum() > bound or _is_wide(visual_hashes, members, 2 * distance):
             cut_labels.append((-int(sizes[members].sum()), int(first_ranks[members].min())))
-            _cut_into_stars(labels, members, own_edges, sizes, first_ranks, bound)
+            _cut_into_stars(labels, members, cluster_edges, sizes, first_ranks, bound)
     spanning = edges[labels[edges[:, 0]] != labels[edges[:, 1]]]
     num_pairs_cut = int((sizes[spanning[:, 0]] * sizes[spanning[:, 1]]).sum())
     of_clusters = labels[of_images]

@@ -15,7 +15,7 @@ from beam_pipelines.elements.references import References
 from beam_pipelines.elements.split_hashes import split_hashes
 from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.splits.earlier_splits import digest_keys
-from beam_pipelines.storage.spool import SpoolReader, own_spool
+from beam_pipelines.storage.spool import SpoolReader, open_spool
 
 # Number of leading hash bits for counting the inputs of a stratum. Many strata use fewer bits, so that counts stay
 # small.
@@ -119,7 +119,7 @@ def mark_run(
     marked = resolved.marked
     marks = np.zeros(len(references), _MARK)
     marks["hash"], marks["split"] = marked.hashes, marked.resolved
-    with own_spool(config.spool_directory) as writer:
+    with open_spool(config.spool_directory) as writer:
         spool_range = SpoolRange(writer.spool, writer.append(marks.tobytes()), marks.nbytes)
     return MarkedRun(run, spool_range, marked.splits), _count(resolved)
 

@@ -63,7 +63,7 @@ def make_marked(directory: str) -> None:
 
 
 @contextlib.contextmanager
-def own_directory(
+def exclusive_directory(
     directory: str,
     message_start: str,
     busy: str,

@@ -97,7 +97,7 @@ class ObjectSpoolWriter:
 
 
 @contextlib.contextmanager
-def own_spool(directory: str) -> Iterator[SpoolWriter | ObjectSpoolWriter]:
+def open_spool(directory: str) -> Iterator[SpoolWriter | ObjectSpoolWriter]:
     """Context manager that yields the writer of a new spool file or object. The data is readable after the block."""
     if is_remote(directory):
         with ObjectSpoolWriter(directory) as writer:

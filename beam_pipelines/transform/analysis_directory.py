@@ -15,7 +15,7 @@ from beam_pipelines.publish.written_dataset import read_dataset
 from beam_pipelines.storage.files import make_folder
 from beam_pipelines.storage.lease import check_lease, disk_lease, make_lease, read_lease
 from beam_pipelines.storage.metadata_files import read_object
-from beam_pipelines.storage.marked_directory import check_is_owned, own_directory
+from beam_pipelines.storage.marked_directory import check_is_owned, exclusive_directory
 from beam_pipelines.transform.graph_failures import find_not_writable
 from tf_input.dataset_format import STATISTICS, Manifest, training_split
 from tf_input.transform.transform_format import TRANSFORM_FN, TRANSFORMED_METADATA
@@ -104,7 +104,7 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
 
 @contextlib.contextmanager
 def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs = Jobs()) -> Iterator[str]:
-    """Context manager for an empty working directory in the dataset that belongs to this run only. See `own_directory`.
+    """Context manager for an empty working directory in the dataset that belongs to this run only. See `exclusive_directory`.
 
     The context manager first ends the jobs of killed commands that analyze the same dataset. A job that cannot be found
     does no harm, because it writes to a folder of its own. The context manager also restores an earlier analysis that a
@@ -127,7 +127,7 @@ def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs 
         _bring_back(directory)
         jobs.end_others(analysis_path(directory))
 
-    with own_directory(working, printable(directory), "another run is analysing it", rescue):
+    with exclusive_directory(working, printable(directory), "another run is analysing it", rescue):
         try:
             _check_may_replace(directory, overwrite)
             with disk_lease(working, make_lease(run_id, run_id, jobs.name, jobs.job_name, "analyze")):

@@ -22,7 +22,7 @@ from beam_pipelines.publish.output_directory import working_directory
 from beam_pipelines.publish.publishing import check_files, publish_directory
 from beam_pipelines.storage import marked_directory
 from beam_pipelines.storage.lease import LEASE
-from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, make_marked, own_directory, remove_directory
+from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, make_marked, exclusive_directory, remove_directory
 from made_images import write_class_folders, write_files
 
 
@@ -190,7 +190,7 @@ def test_waits_until_cancelled_job_stops_writing(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "rmdir", remove)
     with concurrent.futures.ThreadPoolExecutor() as threads:
         threads.submit(write)
-        with own_directory(directory, "--output", "busy"):
+        with exclusive_directory(directory, "--output", "busy"):
             assert list_names(tmp_path / "out.incomplete") == [MARKER]
     assert list_names(tmp_path) == [] and time.monotonic() > until
 
@@ -202,7 +202,7 @@ def test_reports_folder_that_cannot_be_emptied(tmp_path, monkeypatch):
     reported = pytest.raises(StorageError, match="out.incomplete could not be emptied: Directory not empty$")
     monkeypatch.setattr(marked_directory, "_MAX_EMPTYING_S", 0.2)
     monkeypatch.setattr(os, "rmdir", lambda *unused, **options: (_ for _ in ()).throw(OSError(errno.ENOTEMPTY, "Directory not empty")))
-    with reported, own_directory(directory, "--output", "busy"):
+    with reported, exclusive_directory(directory, "--output", "busy"):
         pass
 
 

@@ -25,7 +25,7 @@ from beam_pipelines.storage.lease import (
     wait_for_lease,
     write_lease,
 )
-from beam_pipelines.storage.marked_directory import is_in_use, own_directory
+from beam_pipelines.storage.marked_directory import is_in_use, exclusive_directory
 from object_stores import StoreServer, connected_to, shared_server
 
 NEVER = lambda lease: False
@@ -124,17 +124,20 @@ def test_lease_of_process_in_other_namespace_is_live(case):
 def test_lease_of_another_machine_locks_directory_on_disk(tmp_path, monkeypatch):
     """Locks on NFS may be local to a machine, so the lease also protects a directory on disk."""
     directory = f"{tmp_path}/out.incomplete"
-    with pytest.raises(BusyError, match="process .* on elsewhere"), own_directory(directory, "--output=out", "busy", stays=lambda error: True):
+    with (
+        pytest.raises(BusyError, match="process .* on elsewhere"),
+        exclusive_directory(directory, "--output=out", "busy", stays=lambda error: True),
+    ):
         write_lease(directory, foreign_lease("its"))
         assert is_in_use(directory)
         check_elsewhere(directory, "--output=out")
-    with pytest.raises(BusyError, match="its lease expires in"), own_directory(directory, "--output=out", "busy"):
+    with pytest.raises(BusyError, match="its lease expires in"), exclusive_directory(directory, "--output=out", "busy"):
         pytest.fail("another machine holds the lease")
     write_lease(directory, foreign_lease("its", age=leases.LIFE_SECONDS + 1))
     assert not is_in_use(directory)
     monkeypatch.setattr(leases, "RENEW_SECONDS", 0.01)
     mine = make_lease("run", "mine")
-    with own_directory(directory, "--output=out", "busy"), disk_lease(directory, mine):
+    with exclusive_directory(directory, "--output=out", "busy"), disk_lease(directory, mine):
         while read_lease(directory).renewed == mine.renewed:
             time.sleep(0.01)
         write_lease(directory, foreign_lease("its"))
@@ -156,7 +159,7 @@ def test_checking_for_active_run_makes_no_run_fail(tmp_path):
         thread.start()
     try:
         for _ in range(50):
-            with own_directory(directory, "--output=out", "busy"):
+            with exclusive_directory(directory, "--output=out", "busy"):
                 pass
             os.mkdir(directory)
     finally:

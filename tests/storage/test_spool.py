@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from beam_pipelines.errors import RunError
 from beam_pipelines.storage.files import files_at
-from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolReader, SpoolWriter, own_spool, read_exactly
+from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolReader, SpoolWriter, open_spool, read_exactly
 from tf_input.storage.local_files import LocalFiles
 
 
@@ -115,7 +115,7 @@ def test_spool_can_be_recreated_in_the_same_process(tmp_path):
     # A notebook may prepare the same output again after the spool of the first run was removed.
     directory = str(tmp_path / "spool")
     for run in range(3):
-        with own_spool(directory) as writer:
+        with open_spool(directory) as writer:
             offset = writer.append(b"an image")
         with contextlib.closing(SpoolReader(directory)) as reader:
             assert reader.read(writer.spool, offset, 8) == b"an image", run
@@ -129,7 +129,7 @@ def test_concurrent_threads_have_separate_spools(tmp_path):
     barrier = threading.Barrier(num_threads)
 
     def spool_some(thread: int) -> list[tuple[int, int, bytes]]:
-        with own_spool(directory) as writer:
+        with open_spool(directory) as writer:
             barrier.wait()
             images = [f"thread {thread} image {index:03d}".encode() for index in range(50)]
             return [(writer.spool, writer.append(image), image) for image in images]
@@ -142,21 +142,21 @@ def test_concurrent_threads_have_separate_spools(tmp_path):
 
 
 def test_no_file_stays_open_if_the_with_block_fails(tmp_path):
-    with pytest.raises(ZeroDivisionError), own_spool(str(tmp_path)) as writer:
+    with pytest.raises(ZeroDivisionError), open_spool(str(tmp_path)) as writer:
         writer.append(b"an image")
         1 / 0
     assert num_open_files(tmp_path) == 0
 
 
 def test_full_disk_ends_the_run(tmp_path):
-    with pytest.raises(RunError, match="the spool could not be written: No space left on device"), own_spool(str(tmp_path)) as writer:
+    with pytest.raises(RunError, match="the spool could not be written: No space left on device"), open_spool(str(tmp_path)) as writer:
         writer._file.close()
         writer._file = open("/dev/full", "wb", buffering=1 << 20)
         writer.append(b"an image")  # The error is raised when the bytes leave the buffer.
 
 
 def test_read_exactly_fails_on_short_read_or_missing_file(tmp_path):
-    with own_spool(str(tmp_path)) as writer:
+    with open_spool(str(tmp_path)) as writer:
         writer.append(b"0123456789")
     with contextlib.closing(SpoolReader(str(tmp_path))) as reader:
         assert read_exactly(reader, writer.spool, 2, 3) == b"234"
@@ -182,7 +182,7 @@ def test_reader_limits_the_number_of_open_files(tmp_path, monkeypatch):
 
 def test_reader_closed_during_read_returns_no_bytes_of_another_file(tmp_path, monkeypatch):
     """The descriptor number must not be reused for another file before the read ends."""
-    with own_spool(str(tmp_path / "spool")) as writer:
+    with open_spool(str(tmp_path / "spool")) as writer:
         writer.append(b"mine")
     (tmp_path / "other").write_bytes(b"THEIRS")
     reading, closed, pread = threading.Event(), threading.Event(), os.pread
@@ -209,7 +209,7 @@ def test_reader_closed_during_read_returns_no_bytes_of_another_file(tmp_path, mo
 
 
 def test_closed_reader_has_no_open_files(tmp_path):
-    with own_spool(str(tmp_path)) as writer:
+    with open_spool(str(tmp_path)) as writer:
         writer.append(b"mine")
     reader = SpoolReader(str(tmp_path))
     assert reader.read(writer.spool, 1, 2) == b"in" and num_open_files(tmp_path) == 1
@@ -258,7 +258,7 @@ def test_short_reads_are_completed(tmp_path, monkeypatch, max_bytes):
     data = os.urandom(9000)
     (tmp_path / "file").write_bytes(data)
     (tmp_path / "empty").write_bytes(b"")
-    with own_spool(str(tmp_path)) as writer:
+    with open_spool(str(tmp_path)) as writer:
         writer.append(data)
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda descriptor, num_bytes, offset: pread(descriptor, min(num_bytes, max_bytes), offset))

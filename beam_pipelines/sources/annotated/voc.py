@@ -151,9 +151,9 @@ class Voc:
             try:
                 annotation = self._parse(data)
                 image = self._find_image(annotation, path, group, by_stem)
-                num_bytes, own_split = images[image]
+                num_bytes, listed_split = images[image]
                 annotated.add(image)
-                yield self._make_image(annotation, Pair(path, image, num_bytes, split or own_split))
+                yield self._make_image(annotation, Pair(path, image, num_bytes, split or listed_split))
             except InvalidInput as error:
                 yield DeadLetter.of(path, error)
         for path in images:

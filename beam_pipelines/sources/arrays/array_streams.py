@@ -15,7 +15,7 @@ import numpy as np
 
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.files import open_file
-from beam_pipelines.storage.spool import own_spool
+from beam_pipelines.storage.spool import open_spool
 
 # The maximum ratio of uncompressed to compressed size in DEFLATE.
 MAX_INFLATION = 1032
@@ -194,7 +194,7 @@ def unpack(root: str, stream: Stream, spool_directory: str | None, num_expected:
     """
     num_bytes = 0
     with contextlib.ExitStack() as stack:
-        writer = stack.enter_context(own_spool(spool_directory)) if spool_directory else None
+        writer = stack.enter_context(open_spool(spool_directory)) if spool_directory else None
         file = stack.enter_context(open_stream(root, stream))
         while data := _read_some(file, stream):
             num_bytes += len(data)

@@ -196,14 +196,14 @@ class FileListing:
             UserError: A folder cannot be read.
         """
         names: list[str] = []
-        refused: dict[str, DeadLetter] = {}
+        rejected: dict[str, DeadLetter] = {}
         for listed_file in self.walk() if wanted.is_deep else self._direct_files(""):
             if isinstance(listed_file, DeadLetter):
-                refused[listed_file.path] = listed_file
+                rejected[listed_file.path] = listed_file
             else:
                 names.append(listed_file.path)
-        fitting = {*wanted.fitting(refused), *(path for path in refused if self._leads_to_folder(path) and wanted.may_fit_below(path))}
-        return wanted.fitting(names), [refused[path] for path in sorted(fitting)]
+        fitting = {*wanted.fitting(rejected), *(path for path in rejected if self._leads_to_folder(path) and wanted.may_fit_below(path))}
+        return wanted.fitting(names), [rejected[path] for path in sorted(fitting)]
 
     def take_files(self, folder: str, is_wanted: Callable[[str], Any]) -> list[str]:
         """Returns the sorted names of the direct files of a folder for which `is_wanted` is true.
@@ -263,8 +263,8 @@ class FileListing:
             ):
                 folders.append(path)
             else:
-                refused = None if is_plain and is_utf8(path) else self._reject(entry, path)
-                yield refused or ListedFile(path, entry.stat().st_size if self._with_sizes else 0)
+                rejected = None if is_plain and is_utf8(path) else self._reject(entry, path)
+                yield rejected or ListedFile(path, entry.stat().st_size if self._with_sizes else 0)
 
     def _reject(self, entry: os.DirEntry, path: str) -> DeadLetter | None:
         """Returns the dead letter of a folder entry; None if the entry is a link to a file that may be read."""

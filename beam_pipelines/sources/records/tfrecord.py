@@ -51,7 +51,7 @@ from beam_pipelines.sources.records.record_layouts import Layout, choose_fields,
 from beam_pipelines.sources.records.row_reader import FieldReader, search_names, wanted_names
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
-from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spool
+from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
 from beam_pipelines.tfrecord.array_record_reader import RecordFileReader, is_array_record
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, is_compressed
@@ -212,14 +212,14 @@ class TfRecord:
             yield from dead_letters
         else:
             self.num_ignored = self._num_ignored if part == self._names[0] else 0
-        if refused := reject_outside(self._root, part):
-            yield refused
+        if rejected := reject_outside(self._root, part):
+            yield rejected
             return
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(self._open(part))
             is_array = is_array_record(file)
             is_spooled = self._spool_directory and (is_array or is_compressed(file))
-            spool = stack.enter_context(own_spool(self._spool_directory)) if is_spooled else None
+            spool = stack.enter_context(open_spool(self._spool_directory)) if is_spooled else None
             for index, record in enumerate(self._records(part, file)):
                 path = f"{printable(part)}#{index:08d}" if is_array else f"{printable(part)}@{record.offset}"
                 yield self._list_record(part, path, index, record, spool)

@@ -50,7 +50,7 @@ from beam_pipelines.sources.records.tar_samples import SampleReader, TarSample
 from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
-from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spool
+from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
 from beam_pipelines.tfrecord.record_reader import inflate
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
@@ -197,12 +197,12 @@ class WebDataset:
         """Yields the inputs of one file."""
         self.num_ignored, dead_letters = self._containers.describe_ignored(part)
         yield from dead_letters
-        if refused := reject_outside(self._root, part):
-            yield refused
+        if rejected := reject_outside(self._root, part):
+            yield rejected
             return
         with contextlib.ExitStack() as stack:
             tar, is_compressed = stack.enter_context(self._open(part))
-            spool = stack.enter_context(own_spool(self._spool_directory)) if is_compressed and self._spool_directory else None
+            spool = stack.enter_context(open_spool(self._spool_directory)) if is_compressed and self._spool_directory else None
             starts = {extension for extension in self._images if extension.endswith(_ARRAY)}
             samples = SampleReader(tar, part, self._texts, {*self._images, *self._rows.part_names}, starts, spool, self._ignore)
             for sample in samples:

@@ -46,7 +46,7 @@ from beam_pipelines.sources.tables.row_files import RowFiles
 from beam_pipelines.sources.tables.table_columns import TableColumns, choose_columns, has_names, names_of_integers
 from beam_pipelines.sources.tables.table_files import METADATA, TableFile
 from beam_pipelines.sources.tables.table_rows import FORMATS, TableHead, read_first_row, read_head, read_rows, show_columns
-from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spool
+from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
 from tf_input.dataset_format import IMAGE, OBJECTS
 
 _FILES = ("image", "mask")  # kinds whose bytes may be in the table itself, like the example's image
@@ -283,7 +283,7 @@ def _spool(listed: Iterator[Listed | _Embedded], directory: str | None) -> Itera
         yield from (item.image if isinstance(item, _Embedded) else item for item in listed)
         return
     for first in listed:
-        with own_spool(directory) as writer:
+        with open_spool(directory) as writer:
             batch = itertools.chain([first], itertools.islice(listed, _SPOOL_IMAGES - 1))
             spooled = [_append(entry, writer) if isinstance(entry, _Embedded) else entry for entry in batch]
         yield from spooled

@@ -131,8 +131,8 @@ class _Finder:
         return self._input, [self._make_file(path, split) for path, split in zip(paths, splits)]
 
     def find_fitting(self) -> tuple[str, list[TableFile]]:
-        names, refused = self._listing.fitting(self._wanted) if self._wanted.patterns else ([], [])
-        self._listing.reject(refused)
+        names, rejected = self._listing.fitting(self._wanted) if self._wanted.patterns else ([], [])
+        self._listing.reject(rejected)
         paths = sorted({*self._wanted.literal, *names})
         kinds = {format_of(name, self._formats) or self._formats.get("") for name in paths}
         if len(kinds) != 1 or None in kinds:

@@ -82,12 +82,12 @@ class Flink:
             # only after a lower value.
             counters = dict.fromkeys(_COUNTERS, 0) | read_counters(accumulators)
             values += _named(counters)
-            for name, own_labels, value in values:
-                lines[name].append(_line(name, {**labels, **own_labels}, value))
+            for name, value_labels, value in values:
+                lines[name].append(_line(name, {**labels, **value_labels}, value))
         output = []
-        for name, its_lines in lines.items():
+        for name, metric_lines in lines.items():
             kind = "counter" if name.endswith("_total") else "gauge"
-            output += [f"# HELP {name} {METRICS[name]}", f"# TYPE {name} {kind}", *its_lines]
+            output += [f"# HELP {name} {METRICS[name]}", f"# TYPE {name} {kind}", *metric_lines]
         return "\n".join(output) + "\n"
 
     def _accumulators(self, job_id: str) -> Any:
