@@ -312,8 +312,6 @@ def test_child_ignores_sigint(start):
 
 # Lifetime
 
-DIED = "a worker process ended (exit code 3)"
-
 CALL_ONE = b"""
 from beam_pipelines.parallel.worker_processes import worker_processes
 print(worker_processes(2).submit(eval, "6 * 7").result())
@@ -363,7 +361,7 @@ def test_children_end_quietly_with_a_parent_that_does_not_close_them():
     scripts = [
         ("idle", CALL_ONE, "42\n"),
         ("at work", CALL_ONE + b"import time; worker_processes(2).submit(time.sleep, 3600); time.sleep(0.2)", "42\n"),
-        ("ended", CALL_ONE + b"import os; print(worker_processes(2).submit(os._exit, 3).exception())", f"42\n{DIED}\n"),
+        ("ended", CALL_ONE + b"import os; print('exit code 3' in str(worker_processes(2).submit(os._exit, 3).exception()))", "42\nTrue\n"),
     ]
     for case, script, printed in scripts:
         command = [sys.executable, "-c", script.decode()]
