@@ -125,7 +125,7 @@ class DataError(RunError):
 class ProblemsFound(RunError):
     """A command that searches for problems, such as corrupt files, has found at least one problem."""
 
-    is_retryable, kind = False, "found"
+    is_retryable, kind = False, "problems_found"
 
 
 class StorageError(RunError):

@@ -20,7 +20,7 @@ _MAX_THUMBNAILS = 500
 _MAX_NEAR_DUPLICATES = 2_000  # Maximum number of images whose clusters are kept in memory.
 
 
-class Refused(NamedTuple):
+class RejectionReason(NamedTuple):
     """The dead letters that have the same stage and reason.
 
     Attributes:
@@ -77,16 +77,16 @@ class Contents:
         manifest: The contents of `manifest.json`.
         statistics: The contents of `statistics.json`.
         run: The contents of `run.json`.
-        refused: The dead letters by reason, the most frequent reason first.
-        num_refused_read: The number of dead letters that were read.
+        rejected: The dead letters by reason, the most frequent reason first.
+        num_rejected_read: The number of dead letters that were read.
         leaks: The near-duplicates, or None if the run did not search for them.
     """
 
     manifest: Manifest
     statistics: Mapping[str, Any]
     run: Mapping[str, Any]
-    refused: list[Refused]
-    num_refused_read: int
+    rejected: list[RejectionReason]
+    num_rejected_read: int
     leaks: Leaks | None
 
     def label_counts(self, split: str, feature: Feature) -> Mapping[str, int]:
@@ -102,17 +102,17 @@ def read_contents(directory: str, manifest: Manifest) -> Contents:
         UserError: A file is corrupt.
         OSError: A file cannot be read.
     """
-    refused, num_read = _read_dead_letters(directory)
+    rejected, num_read = _read_dead_letters(directory)
     leaks = _read_leaks(directory, manifest) if _exists(directory, LEAKS) else None
     statistics, run = (read_object(directory, manifest, name) for name in (STATISTICS, RUN))
-    return Contents(manifest, statistics, run, refused, num_read, leaks)
+    return Contents(manifest, statistics, run, rejected, num_read, leaks)
 
 
 def _exists(directory: str, name: str) -> bool:
     return files_at(directory).exists(f"{directory}/{name}")
 
 
-def _read_dead_letters(directory: str) -> tuple[list[Refused], int]:
+def _read_dead_letters(directory: str) -> tuple[list[RejectionReason], int]:
     counts: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for stage, reason, path, message in _read_lines(directory, DEAD_LETTERS, ("stage", "reason", "path", "message"), _MAX_LINES):
@@ -125,7 +125,7 @@ def _read_dead_letters(directory: str) -> tuple[list[Refused], int]:
         for stage, reason, path, message, thumbnail in _read_lines(directory, DEAD_LETTER_THUMBNAILS, names, _MAX_THUMBNAILS):
             seen.setdefault((stage, reason), []).append((path, message, _decode(directory, thumbnail)))
     by_number = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return [Refused(*subject, num, first[subject], seen.get(subject, [])) for subject, num in by_number], counts.total()
+    return [RejectionReason(*subject, num, first[subject], seen.get(subject, [])) for subject, num in by_number], counts.total()
 
 
 def _decode(directory: str, thumbnail: str) -> bytes:

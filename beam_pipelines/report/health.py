@@ -82,7 +82,7 @@ def _check_dead_letters(contents: Contents) -> Check:
     num, total = contents.manifest.num_dead_letters, contents.manifest.num_inputs
     if not num:
         return Check("ok", f"All {total:,} inputs were accepted.")
-    reasons = ", ".join(f"{item.reason} ({item.num:,})" for item in contents.refused[:3])
+    reasons = ", ".join(f"{item.reason} ({item.num:,})" for item in contents.rejected[:3])
     return Check("warn" if num > _MUCH * total else "note", f"{num:,} of {total:,} inputs ({num / total:.2%}) were rejected: {reasons}.")
 
 

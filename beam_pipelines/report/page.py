@@ -10,7 +10,7 @@ from beam_pipelines.report.album import Album, Shown
 from beam_pipelines.report.clusters import certify, show_clusters
 from beam_pipelines.report.charts import STRIP_EXAMPLES, ClassRun, make_histogram, make_strip
 from beam_pipelines.report.colours import hue
-from beam_pipelines.report.contents import Contents, Refused
+from beam_pipelines.report.contents import Contents, RejectionReason
 from beam_pipelines.report.facts import describe_bytes, describe_features, describe_images, describe_reading, describe_run
 from beam_pipelines.report.health import check_health, find_qualities
 from beam_pipelines.report.oddest import find_oddest
@@ -105,7 +105,7 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
     rows = np.flatnonzero(sample.splits == sample.split_names().index(_main_split(contents))).tolist()[:_NUM_FIRST]
     album.load(rows)
     first = [entry for entry in album.show(rows) if entry.pictures]
-    seen = [(member, _thumbnails(member, album, pictures)) for member in contents.refused[:_MAX_SEEN] if member.seen]
+    seen = [(member, _thumbnails(member, album, pictures)) for member in contents.rejected[:_MAX_SEEN] if member.seen]
     near_duplicates = list(show_clusters(contents.leaks, sample, album)) if contents.leaks else []
     num_examples = sum(split.num_examples for split in splits)
     part = f"Based on a random sample of {len(sample):,} of the {num_examples:,} examples: the first of each split."
@@ -124,19 +124,19 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
         "shown_splits": [split.name for split in splits[:_MAX_SPLITS]],
         "has_boxes": pictures.has_boxes,
         "has_masks": pictures.has_masks,
-        "heads": [_class_feature(contents, feature, sample, album, len(class_features)) for feature in class_features],
+        "class_features": [_class_feature(contents, feature, sample, album, len(class_features)) for feature in class_features],
         "samples": [] if class_features or not pictures.has_any else _samples(sample, album),
         "of_sample": "" if len(sample) == num_examples else part,
         "image_facts": list(describe_images(statistics)),
         "histograms": list(_histograms(sample)),
         "oddest": oddest,
         "qualities": qualities[:_MAX_FEATURES],
-        "num_refused": manifest.num_dead_letters,
-        "num_refused_read": contents.num_refused_read,
-        "refused": contents.refused[:_MAX_ROWS // 10],
-        "seen": seen,
+        "num_rejected": manifest.num_dead_letters,
+        "num_rejected_read": contents.num_rejected_read,
+        "rejected": contents.rejected[:_MAX_ROWS // 10],
+        "with_thumbnails": seen,
         "leaks": list(certify(contents.leaks)) if contents.leaks else [],
-        "alike": near_duplicates,
+        "clusters": near_duplicates,
         "num_features": len(manifest.schema),
         **describe_features(sample),
         "made": list(describe_run(contents)),
@@ -244,10 +244,10 @@ def _histograms(sample: Sample) -> Iterator[Any]:
                 yield histogram
 
 
-def _thumbnails(refused: Refused, album: Album, pictures: Pictures) -> list[Shown]:
+def _thumbnails(rejected: RejectionReason, album: Album, pictures: Pictures) -> list[Shown]:
     """Returns the thumbnails of dead letters with the same reason."""
     shown = []
-    for path, message, encoded in refused.seen[:NUM_THUMBNAILS]:
+    for path, message, encoded in rejected.seen[:NUM_THUMBNAILS]:
         caption = f"{path[:_MAX_NAME]}: {message[:_MAX_NAME]}"
         shown.append(album.show_pictures(path[:_MAX_NAME], caption, pictures.of_jpeg(encoded)))
     return shown

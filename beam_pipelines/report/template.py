@@ -21,9 +21,9 @@ from beam_pipelines.storage.local_files import LocalFiles
 
 def render_template(page: dict[str, Any]) -> str:
     """Renders the report from the template variables. See `page.make_page`."""
-    names = [head.name for head in page["heads"]]
+    names = [feature.name for feature in page["class_features"]]
     sections = [(f"classes-{index}", f"Classes of {name}" if len(names) > 1 else "Classes") for index, name in enumerate(names, start=1)]
-    conditional = {"samples": "samples", "sizes": "histograms", "oddest": "oddest", "dead-letters": "refused", "leaks": "leaks"}
+    conditional = {"samples": "samples", "sizes": "histograms", "oddest": "oddest", "dead-letters": "rejected", "leaks": "leaks"}
     titles = {
         **{"samples": "Samples", "sizes": "Sizes", "oddest": "Extremes", "shuffle": "Shuffle", "dead-letters": "Dead letters"},
         **{"leaks": "Leaks", "features": "Features", "splits": "Splits", "made": "How to read"},

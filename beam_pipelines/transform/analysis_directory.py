@@ -20,7 +20,7 @@ from beam_pipelines.transform.graph_failures import find_not_writable
 from tf_input.dataset_format import STATISTICS, Manifest, training_split
 from tf_input.transform.transform_format import TRANSFORM_FN, TRANSFORMED_METADATA
 
-_NEW_ANALYSIS = "whole"
+_NEW_ANALYSIS = "complete"
 # TensorFlow treats these characters as a pattern when it searches for the variables of a SavedModel.
 _NOT_IN_PATHS = "*?[\\"
 
@@ -192,7 +192,7 @@ def _bring_back(directory: str) -> None:
 
 
 def publish_analysis(working: str, directory: str, run_id: str) -> None:
-    """Moves a complete analysis from `working/whole` to its final path.
+    """Moves a complete analysis from `working/complete` to its final path.
 
     If the process is killed during the move, the dataset has the old analysis, the new analysis, or neither. If the
     dataset has neither analysis, the next run restores the old analysis. After an interruption or an error, the old

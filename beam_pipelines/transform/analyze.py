@@ -68,7 +68,7 @@ def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
             traced = analysis.trace(f"{working}/temporary")
             with analysis.explained(traced), explained_errors(engine), quiet_graph_failures():
                 analysis.run(working, engine)
-        graph = TransformGraph(f"{working}/whole/{TRANSFORM_FN}")
+        graph = TransformGraph(f"{working}/complete/{TRANSFORM_FN}")
         analysis.check(graph, traced)
         analysis.publish(analysis.describe(graph, traced), working, run_id)
     return describe_analysis(config.directory)
@@ -146,7 +146,7 @@ class Analysis:
             raise self._error(str(error), error.line) from None
 
     def run(self, working: str, engine: Engine) -> None:
-        """Runs the Beam job, which writes `working/whole`."""
+        """Runs the Beam job, which writes `working/complete`."""
         progress_directory = f"{working}/progress"
         pipeline = engine.make_pipeline()
         batches = pipeline | "ReadRecords" >> self._reader(progress_directory)
@@ -154,7 +154,7 @@ class Analysis:
             transform_fn = (batches, tensor_adapter_config(self.manifest.schema)) | "Analyze" >> tft_beam.AnalyzeDataset(
                 self.preprocessing
             )
-        transform_fn | "WriteTransform" >> tft_beam.WriteTransformFn(f"{working}/whole")
+        transform_fn | "WriteTransform" >> tft_beam.WriteTransformFn(f"{working}/complete")
         with ProgressDisplay(progress_directory, self._stages):
             run_job(pipeline, engine)
 
@@ -223,7 +223,7 @@ class Analysis:
 
     def publish(self, info: TransformInfo, working: str, run_id: str) -> None:
         """Publishes the complete analysis. Raises RunError if the dataset has changed or another run has taken over."""
-        with open(f"{working}/whole/{TRANSFORM}", "w", encoding="utf-8") as file:
+        with open(f"{working}/complete/{TRANSFORM}", "w", encoding="utf-8") as file:
             file.write(info.to_json())
         if manifest_digest(read_manifest(self.config.directory)) != info.manifest_sha256:
             raise RunError(

@@ -130,7 +130,7 @@ def test_problem_found_exits_with_1_and_is_not_retryable(run_command, tmp_path_f
     next(made.glob("*train*")).write_bytes(b"")
     for command in (("verify", str(made), "--quick"), ("repair", str(made), "--dry_run")):
         code, reported = run_command(*command)
-        assert (code, reported["kind"], reported["retryable"]) == (1, "found", False), reported
+        assert (code, reported["kind"], reported["retryable"]) == (1, "problems_found", False), reported
 
 
 def test_tests_named_in_the_exit_codes_page_exist():

@@ -120,18 +120,18 @@ def test_moments_are_those_of_the_training_images(mixed, capfd):
 @pytest.mark.slow(3)
 def test_fit_and_splits_options_replace_files_of_a_killed_run(mixed, capsys):
     working = mixed / ".transform_fn.incomplete"
-    (working / "whole").mkdir(parents=True)
-    (working / "whole/half").write_text("")
+    (working / "complete").mkdir(parents=True)
+    (working / "complete/half").write_text("")
     assert analyze(mixed, "--overwrite") == 2
     reported = capsys.readouterr().err
-    assert "has files from elsewhere" in reported and reported.count("\n") == 1 and (working / "whole/half").exists(), reported
+    assert "has files from elsewhere" in reported and reported.count("\n") == 1 and (working / "complete/half").exists(), reported
     (working / MARKER).write_bytes(MARKER_TEXT)
     descriptor = os.open(working, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)  # held by a running command
     try:
         assert analyze(mixed, "--overwrite") == 1
         assert "another run is analysing it" in capsys.readouterr().err
-        assert (working / "whole/half").exists()
+        assert (working / "complete/half").exists()
     finally:
         os.close(descriptor)
     two_workers = ("--direct_num_workers=2", "--direct_running_mode=multi_threading")
@@ -459,7 +459,7 @@ def test_failed_publishing_keeps_the_old_analysis(tmp_path, complete):
         write_files(tmp_path / name, {"file": name.encode()})
     old = {path: path.read_bytes() for path in tmp_path.rglob("file")}
     with pytest.raises(FileNotFoundError), analysis_directory(str(tmp_path), True, "mine") as working:
-        write_files(pathlib.Path(working, "whole", complete), {"file": b"new"})
+        write_files(pathlib.Path(working, "complete", complete), {"file": b"new"})
         publish_analysis(working, str(tmp_path), "mine")  # fails because the other directory is missing
     assert {path: path.read_bytes() for path in tmp_path.rglob("file")} == old
 
@@ -495,11 +495,11 @@ def test_job_of_a_killed_command_is_ended_and_cannot_publish(tmp_path):
         with analysis_directory(str(tmp_path), False, "next", engine := EngineWithJobs()) as working:
             assert engine.ended == [f"{tmp_path}/transform_fn"] and read_lease(scratch).job == "recordmill-made"
             with pytest.raises(OSError):
-                (pathlib.Path(orphan) / "whole").write_bytes(b"")
+                (pathlib.Path(orphan) / "complete").write_bytes(b"")
             with pytest.raises(RunError, match="another run has taken over"):
                 publish_analysis(orphan, str(tmp_path), "orphan")
             for name in ("transform_fn", "transformed_metadata"):
-                write_files(pathlib.Path(working, "whole", name), {"file": b"new"})
+                write_files(pathlib.Path(working, "complete", name), {"file": b"new"})
             publish_analysis(working, str(tmp_path), "next")
     assert (tmp_path / "transform_fn/file").read_bytes() == b"new"
     assert sorted(os.listdir(tmp_path)) == ["killed", "transform_fn", "transformed_metadata"]
@@ -522,8 +522,8 @@ def killed(source, target):
 os.rename = killed
 with analysis_directory(sys.argv[1], True, f"run{count}") as working:
     for name in ("transform_fn", "transformed_metadata"):
-        os.makedirs(f"{working}/whole/{name}")
-        with open(f"{working}/whole/{name}/file", "w") as file:
+        os.makedirs(f"{working}/complete/{name}")
+        with open(f"{working}/complete/{name}/file", "w") as file:
             file.write("new")
     publish_analysis(working, sys.argv[1], working.rpartition("/")[2])
 """
@@ -622,7 +622,7 @@ def test_analysis_of_a_replaced_dataset_is_not_published(mixed, tmp_path):
     analysis = Analysis(config, read_manifest(mixed), UserPreprocessing("my.py", "my.py", ""), 1)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with analysis_directory(config.directory, True, "mine") as working:
-        write_files(pathlib.Path(working, "whole/transform_fn"), {"file": b"new"})
+        write_files(pathlib.Path(working, "complete/transform_fn"), {"file": b"new"})
         with pytest.raises(RunError, match="made was replaced "):
             analysis.publish(TransformInfo(manifest_digest(read_manifest(mixed)), ("train",), 30, (), ()), working, "mine")
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
