@@ -340,16 +340,16 @@ def test_invalid_line_in_json_lines_is_named(tmp_path: pathlib.Path, capfd: pyte
     large = base64.b64encode(encode(np.zeros((200, 200, 3), np.uint8), "JPEG")).decode()
     cut = base64.b64encode(base64.b64decode(thumbnail["thumbnail"])[:-99]).decode()
     cases = [
-        (thumbnails, line[:-9], 1, "no JSON"),
-        (thumbnails, json.dumps(thumbnail | {"thumbnail": "%%"}) + "\n", 1, "no thumbnail"),
+        (thumbnails, line[:-9], 1, "JSON"),
+        (thumbnails, json.dumps(thumbnail | {"thumbnail": "%%"}) + "\n", 1, "thumbnail"),
         (thumbnails, json.dumps(thumbnail | {"thumbnail": large}) + "\n", 1, "200 x 200 pixels"),
-        (thumbnails, json.dumps(thumbnail | {"thumbnail": cut}) + "\n", 1, "no thumbnail: JPEG"),
-        (thumbnails, json.dumps(thumbnail | {"thumbnail": "YWJj"}) + "\n", 1, "no JPEG"),
+        (thumbnails, json.dumps(thumbnail | {"thumbnail": cut}) + "\n", 1, "thumbnail: JPEG"),
+        (thumbnails, json.dumps(thumbnail | {"thumbnail": "YWJj"}) + "\n", 1, "JPEG"),
         (thumbnails, f"{line}\n" + json.dumps(thumbnail | {"path": "ant/other.jpg"}) + "\n", 2, "'ant/other.jpg'"),
-        (thumbnails, line, 1, "an end of line"),
+        (thumbnails, line, 1, "end of line"),
         (letters, first + "[]\n", 2, "a JSON list"),
         (letters, first + second.replace('"reason"', '"raison"'), 2, "fields: reason"),
-        (letters, first + "\xff\n", 2, "no JSON"),
+        (letters, first + "\xff\n", 2, "JSON"),
         (near_duplicates, near_duplicates.read_text().replace('"dropped": true', '"dropped": 1'), 2, "fields: dropped"),
         (near_duplicates, near_duplicates.read_text().replace('"dropped": true', '"dropped": true, "group": 5'), 2, "fields: group, original_group"),
     ]
