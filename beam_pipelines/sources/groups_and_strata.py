@@ -63,7 +63,7 @@ class StrataReader:
             if name not in by_name:
                 advice = [f"choose one of {', '.join(fit)}" if fit[1:] else f"use --stratify {fit[0]}"] if fit else []
                 advice += [f"add --feature {printable(name)}"] if config.source.can.has_columns else []
-                some = ", or ".join(advice) or f"omit --stratify: --source={config.source.kind} has no classes here"
+                some = ", or ".join(advice) or f"omit --stratify: --source={config.source.kind} has no classes"
                 raise UserError(
                     f"--stratify={printable(name)}: there is no such label or feature{did_you_mean(name, fit) or '.'} "
                     f"{some[0].upper()}{some[1:]}."

@@ -95,7 +95,7 @@ def _check_format(path: str, kind: str) -> str:
     """
     known = recognise(path)
     if known and not (kind and known.is_read):
-        raise UserError(f"--input={printable(path)}: looks like {known.name}: {known.advice}")
+        raise UserError(f"--input={printable(path)}: looks like {known.name}. {known.advice}")
     return kind
 
 

@@ -42,9 +42,9 @@ BATCH_IMAGES = 4096
 
 # Reason -> the missing value and the advice, if more inputs lack this value than the run allows.
 _MISSING_VALUES = {
-    NO_SPLIT: ("split", "Use --divide rest to place them, or --split_column='' to ignore the splits that inputs name"),
+    NO_SPLIT: ("split", "Use --divide rest to divide them, or --split_column='' to ignore the named splits"),
     NO_GROUP: ("group", "Give each input a group, or omit --group"),
-    BAD_LABEL: ("valid class", "raise --max_bad_fraction to leave them out"),
+    BAD_LABEL: ("valid class", "raise --max_bad_fraction to leave out these inputs"),
 }
 
 _Collector = tuple[str, Callable[[InputRecord], Collection[str]] | None]
@@ -155,8 +155,7 @@ class ListedPart:
             some = ", ".join(sorted(self.splits - {None})[:3])
             raise UserError(
                 f"The inputs name at least {len(self.splits):,} splits ({some}, …), and {MAX_SPLITS} is the limit. "
-                "Use --split_column='' to ignore the column; if it says which inputs belong together, pass it as "
-                "--group."
+                "Use --split_column='' to ignore the column. If its values are groups, pass it as --group."
             )
 
     def add_raws(self, raws: set[RawImage | None]) -> None:
@@ -317,8 +316,9 @@ def _check_class_folders(config: PrepareJob, root: str, unexpected_files: Unexpe
     reading = read_class_folders(root, {"": unexpected_files.labels}, config.split_folders)
     if reading and reading.depth != ALL:
         raise UserError(
-            f"--input={printable(root)}: {reading.why}. Use --class_folder_depth={reading.depth} if that is the folder that names the class, "
-            "or --class_folder_depth=all to take each folder as a class."
+            f"--input={printable(root)}: {reading.why}. Use --class_folder_depth={reading.depth} if the folder at "
+            "that depth is the class, "
+            "or --class_folder_depth=all to read each folder as a class."
         )
 
 
@@ -337,13 +337,13 @@ def _warnings(facts: ListedPart) -> Iterator[str]:
     """Yields warnings about groups and categories."""
     if 0 < facts.ungrouped.num < facts.num_images:
         yield (
-            f"group: inputs without a group form a group each: {facts.ungrouped.num:,} "
+            f"group: {facts.ungrouped.num:,} inputs have no group, so each forms its own group "
             f"({facts.ungrouped.describe()}). Pass --group=group to reject them, or --group='' to ignore the column."
         )
     if empty := facts.empty_groups():
         names = ", ".join(repr(printable(name)) for name in sorted(empty)[:_MAX_GROUPS_SHOWN])
         yield (
-            f"{OBJECT_LABEL}: categories without annotations that only group others are no classes ({len(empty):,} found: {names}). "
+            f"{OBJECT_LABEL}: {len(empty):,} supercategories without annotations are not used as classes: {names}. "
             "Pass --label_names FILE to choose the classes and their order."
         )
 
@@ -359,7 +359,8 @@ def _similar_names(facts: ListedPart) -> Iterator[str]:
             by_descriptor[look.lstrip("0") if name.isdecimal() else look].append(name)
         if similar := [some for some in by_descriptor.values() if len(some) > 1]:
             yield (
-                f"{feature}: class names that differ only in case, spaces or leading zeros are different classes: "
+                f"{feature}: class names that differ only in case, spaces or leading zeros are read as different "
+                "classes: "
                 f"{' and '.join(repr(printable(name)) for name in similar[0][:3])}. Give them one name if they are one class."
             )
 
@@ -379,7 +380,7 @@ def _class_folder_warnings(facts: ListedPart) -> Iterator[str]:
     if len(names) >= _MIN_CLASSES and facts.num_images < 2 * len(names):
         yield (
             f"label: {facts.num_images:,} images in {len(names):,} class folders, so many classes have only one "
-            "image. If these folders are not classes, use --class_folder_depth to say which folders are."
+            "image. If these folders are not classes, choose the class folders with --class_folder_depth."
         )
 
 
@@ -507,12 +508,13 @@ def _check_follows(config: PrepareJob, source: Source, facts: ListedPart) -> Non
     following = [f.name for f in source.features if f.kind in ("mask", "bbox") or (f.kind in ("float", "tensor") and len(f.shape) > 1)]
     if following:
         raise UserError(
-            f"--check=none: the size of {following[0]!r} must match the image, which this option leaves unread. Use "
+            f"--check=none: the size of {following[0]!r} must match the image, but --check=none does not read images. "
+            "Use "
             "--check=header."
         )
     if not config.images.is_kept or facts.raws != {None} or facts.arrays:
         raise UserError(
-            "--check=none: arrays, and images to be resized or converted, have to be read. Use --check=header or a "
+            "--check=none: images that are arrays, or are resized or converted, must be read. Use --check=header or a "
             "stricter check."
         )
 
@@ -533,7 +535,7 @@ def _image_feature(config: PrepareJob, root: str, facts: ListedPart) -> Feature:
     channels = {raw.num_channels if raw else 3 for raw in facts.raws}
     if len(channels) > 1:
         raise UserError(
-            "--image_encoding=raw: some arrays are grey and others have colours. Convert them to the same number of "
+            "--image_encoding=raw: some arrays are gray and others have colors. Convert them to the same number of "
             "channels."
         )
     return Feature(IMAGE, "pixels", (height, width, channels.pop()))

@@ -5,6 +5,7 @@ import decimal
 import math
 import os
 import pathlib
+import re
 from typing import Any
 
 import numpy as np
@@ -185,21 +186,20 @@ def test_rejects_cells_that_do_not_fit_their_kind(
 @pytest.mark.parametrize(
     "cell, expected",
     [
-        ([0.0, 1.0, 0.0], "c:float[3] reads 3 numbers, c:multi_hot[3] a 0 or 1 for each class"),
-        ([0, 1, 1, 0], "c:float[4] reads 4 numbers, c:multi_hot[4] a 0 or 1 for each class"),
-        ([0.25, 0.75], "c:float[2] reads 2 numbers"),
-        ([0, 1], "c:float[2] reads 2 numbers, c:multi_hot[2] a 0 or 1 for each class, c:multi_label several classes"),
-        ([3, 17], "c:float[2] reads 2 numbers, c:multi_label several classes"),
-        (["cat", "dog"], "c:multi_label reads several classes"),
-        (0.5, "c:float reads a number"),
+        ([0.0, 1.0, 0.0], ["c:float[3]", "c:multi_hot[3]"]),
+        ([0, 1, 1, 0], ["c:float[4]", "c:multi_hot[4]"]),
+        ([0.25, 0.75], ["c:float[2]"]),
+        ([0, 1], ["c:float[2]", "c:multi_hot[2]", "c:multi_label"]),
+        ([3, 17], ["c:float[2]", "c:multi_label"]),
+        (["cat", "dog"], ["c:multi_label"]),
+        (0.5, ["c:float"]),
     ],
 )
-def test_error_lists_the_kinds_that_can_read_the_cell(tmp_path: pathlib.Path, cell: Any, expected: str) -> None:
+def test_error_lists_the_kinds_that_can_read_the_cell(tmp_path: pathlib.Path, cell: Any, expected: list[str]) -> None:
     with pytest.raises(InvalidInput) as caught:
         ColumnReader(parse_labels(["c"]), (), Root(str(tmp_path))).read({"c": cell})
-    assert str(caught.value).endswith(expected)
-    for words in expected.split(", "):  # each listed kind reads the cell
-        kind = words.split()[0]
+    assert re.findall(r"\bc:[^ ,]+", str(caught.value)) == expected
+    for kind in expected:  # each listed kind reads the cell
         _, values = ColumnReader(parse_labels([kind]), (), Root(str(tmp_path))).read({"c": cell})
         assert values["label"] is not None
 

@@ -3,6 +3,7 @@
 import pytest
 
 from beam_pipelines.errors import UserError
+from beam_pipelines.sources.folders.label_files import recognise
 from beam_pipelines.sources.guess import guess_source
 from made_images import write_files
 
@@ -79,7 +80,7 @@ UNREADABLE = {
     "unknown file": ("data.bin", {"data.bin": b"x"}, ["data.bin", "--source"]),
     "HDF5": ("x.h5", {"x.h5": b"\x89HDF\r\n\x1a\n"}, ["HDF5", ".npz"]),
     "HDF5 with another extension": ("x.bin", {"x.bin": b"\x89HDF\r\n\x1a\n"}, ["HDF5", ".npz"]),
-    "zip file": ("x.zip", {"x.zip": b"PK\x03\x04"}, ["archive", "unpack"]),
+    "zip file": ("x.zip", {"x.zip": b"PK\x03\x04"}, ["archive", "--input"]),
     "pickles": ("data_batch_1", {"data_batch_1": b"\x80\x04x"}, ["pickle"]),
     "missing file": ("x.mat", {}, ["MATLAB"]),
     "LabelMe": ("1.json", {"1.json": LABELME}, ["LabelMe", "--source=coco"]),
@@ -89,7 +90,7 @@ UNREADABLE = {
     "JSON list of rows": ("x.json", {"x.json": b'[{"image": "1.jpg", "label": "a"}]'}, ["JSON Lines"]),
     "CVAT file in a folder": ("", {"annotations.xml": CVAT, "images/1.jpg": b"x"}, ["CVAT", "--source=voc"]),
     "CVAT annotation folder": ("", {"Annotations/1.xml": CVAT, "images/1.jpg": b"x"}, ["CVAT"]),
-    "YOLO": ("1.txt", {"1.txt": YOLO}, ["YOLO", "--input=FILE.json --source=coco --image_root=FOLDER"]),
+    "YOLO": ("1.txt", {"1.txt": YOLO}, ["YOLO", "--input=FILE.json", "--source=coco", "--image_root"]),
     "KITTI": ("1.txt", {"1.txt": KITTI}, ["KITTI"]),
 }
 
@@ -102,6 +103,22 @@ def test_unsupported_format_is_named_with_alternatives(tmp_path, case):
         guess_source(f"{tmp_path}/{name}".rstrip("/"))
     assert all(word in str(caught.value) for word in words), str(caught.value)
     assert "--ignore" not in str(caught.value)
+
+
+COCO_FOLDERS = {
+    "annotations/instances_train.json": "{root}",
+    "instances_train.json": "{root}",
+    "train/_annotations.coco.json": "{root}",
+    "photos/_annotations.coco.json": "{root}/photos",
+    "x.json": "{root}/x.json",
+}
+
+
+@pytest.mark.parametrize("name", COCO_FOLDERS)
+def test_advice_for_coco_names_the_folder_of_all_splits(tmp_path, name):
+    write_files(tmp_path, {name: b'{"images": [], "annotations": []}'})
+    expected = COCO_FOLDERS[name].format(root=tmp_path)
+    assert f"--input={expected} --source=coco" in recognise(f"{tmp_path}/{name}").advice
 
 
 @pytest.mark.parametrize("name, data", [("x.json", b'{"images": [], "annotations": []}'), ("x.json", b"{}"), ("x.txt", b"a/1.jpg 3\n"), ("x.txt", b"")])

@@ -228,7 +228,7 @@ def test_rejects_class_names_with_control_characters_or_invalid_utf8(tmp_path):
     for case, name, shown in cases:
         for location, path in (("top", f"{name}/1.jpg"), ("nested", f"pets/{name}/1.jpg")):
             root = make_folder(tmp_path / f"{case} {location}", ["cat/1.jpg", path])
-            with pytest.raises(UserError, match="class folder .* UTF-8") as caught:
+            with pytest.raises(UserError, match="UTF-8") as caught:
                 Listing(root)
             message = str(caught.value)
             assert message.isprintable(), case
@@ -475,7 +475,7 @@ VOC = b"<annotation><filename>1.jpg</filename></annotation>"
         ("a.npz", b"PK", ["--source=arrays"]),
         ("data_batch_1", b"\x80\x04x", ["pickle", ".npz"]),
         ("a.dcm", bytes(128) + b"DICM", ["DICOM", "PNG"]),
-        ("picture", jpeg(0), ["rename", ".jpg"]),
+        ("picture", jpeg(0), ["JPEG", ".jpg"]),
     ],
 )
 def test_data_files_in_class_folders_are_named_without_ignore_advice(tmp_path, name, data, words):
@@ -683,7 +683,7 @@ def test_error_does_not_depend_on_the_order_of_parts(tmp_path):
     paths = ["z/1.jpg", "b/x\ny/1.jpg", "d/x\ny/1.jpg", "c/n.txt", "e/3.npy"]
     root = make_folder(tmp_path, paths)
     for order in (list.sort, list.reverse):
-        assert "class folder 'b/x\\\\ny/'" in outcome(order, root, {})
+        assert "folder 'b/x\\\\ny/'" in outcome(order, root, {})
         both = "z/1.jpg and e/3.npy"
         assert both in outcome(order, root, {"ignore": ("x*",)})
 

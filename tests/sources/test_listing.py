@@ -158,7 +158,7 @@ def test_splits_of_the_source_are_used():
         (
             MadeSource([image(0, raw=RawImage(2, 2, 1)), image(1, raw=RawImage(2, 2, 3))], features=()),
             {"images": ImageConfig(encoding="raw")},
-            "some arrays are grey",
+            "--image_encoding=raw",
         ),
     ],
 )

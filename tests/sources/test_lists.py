@@ -135,11 +135,11 @@ def test_rejects_invalid_lists():
 
 
 def test_error_lists_the_kinds_that_can_read_the_cell():
-    several = (["a", "b"], "c:multi_label reads several classes")
-    for cell, kinds in ((0.5, "c:float reads a number"), several, ([0, 1], "c:multi_hot[2]"), (["a", 1], "")):
+    several = (["a", "b"], "c:multi_label")
+    for cell, kinds in ((0.5, "c:float"), several, ([0, 1], "c:multi_hot[2]"), (["a", 1], "")):
         with pytest.raises(InvalidInput) as caught:
             read_one_class("c", cell, ())
-        assert kinds in str(caught.value) and bool(kinds) == ("reads" in str(caught.value)), cell
+        assert kinds in str(caught.value) and bool(kinds) == ("c:" in str(caught.value)), cell
 
 
 def test_parses_list_columns_of_options():

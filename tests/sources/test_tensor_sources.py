@@ -435,12 +435,12 @@ def test_invalid_tensors_give_a_one_line_error(tmp_path, capsys):
         assert message in line, (option, line)
     np.savez(tmp_path / "a.npz", images=random_bits("float32", 3, 4, 4, 1), x=random_bits("uint32", 3, 2))
     arrays = {
-        "--feature=x:tensor": "'x' is of uint32[2]",
+        "--feature=x:tensor": "uint32[2]",
         "--image_size=short=3": "arrays of float32 in 1 channels",
         "--image_encoding=raw": "arrays of float32 in 1 channels",
         "--keep_depth": "arrays of float32 in 1 channels",
         "--check=none": "--check=header",
-        "--feature=x:tensor[float32,2]": "'x' is of uint32[2]",
+        "--feature=x:tensor[float32,2]": "uint32[2]",
     }
     for option, message in arrays.items():
         command = ["prepare", "--input", str(tmp_path / "a.npz"), "--output", str(tmp_path / "out"), "--label=none", option]

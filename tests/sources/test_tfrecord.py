@@ -619,7 +619,7 @@ NUMBERED = {"name": "x", "splits": [{"name": 5, "filepathTemplate": "x", "shardL
         ),
         ("numeric split name", "dataset_info.json", json.dumps(NUMBERED).encode(), "must be names"),
         ("no shards", "dataset_info.json", b'{"name": "x", "splits": []}', "has no shards"),
-        ("deeply nested features", "features.json", NESTED, "more than 20 features"),
+        ("deeply nested features", "features.json", NESTED, "more than 20"),
         ("two images", "features.json", TWO_IMAGES, "--layout=image=NAME"),
         ("objects without a class", "features.json", NO_CLASS, "class label"),
         ("class names not UTF-8", "label.labels.txt", b"cat\n\xff\n", "label.labels.txt.*UTF-8"),

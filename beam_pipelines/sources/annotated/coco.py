@@ -218,8 +218,8 @@ class Coco:
         if file.link and first:
             raise UserError(
                 f"{printable(own_path)}: none of its first {len(first)} images, such as {printable(first[0])!r}, is "
-                f"beside it or in {', '.join(filter(None, candidates))}. Pass --image_root FOLDER if they are "
-                f"elsewhere, or download them: links such as {printable(file.link[:200])} are not followed."
+                f"beside it or in {', '.join(filter(None, candidates))}. Links such as {printable(file.link[:200])} "
+                "are not followed: download the images, and pass their folder with --image_root."
             )
         return around
 

@@ -55,7 +55,7 @@ def read_sections(
     except UnicodeDecodeError as error:
         invalid_byte = error.object[error.start : error.start + 1]
         raise UserError(
-            f"{printable(path)}: a text in it has the byte {invalid_byte!r}, which is not UTF-8. Convert the file to UTF-8."
+            f"{printable(path)}: it contains the byte {invalid_byte!r}, which is not UTF-8. Convert the file to UTF-8."
         ) from None
     except ijson.JSONError as error:
         text = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)

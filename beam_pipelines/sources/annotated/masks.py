@@ -126,7 +126,7 @@ class Masks:
             path = join(folder, names[0])
             if known := recognise(f"{self.root}/{path}"):
                 raise UserError(
-                    f"--input={self.root}: {printable(path)} looks like {known.name}, not like a mask: "
+                    f"--input={self.root}: {printable(path)} looks like {known.name}, not like a mask. "
                     f"{known.advice}"
                 )
 

@@ -134,8 +134,9 @@ class Voc:
                 continue
             pair, annotation, other = read_pair
             if other in found_sizes:
-                both = f"<filename> says {printable(other)!r}, and {printable(pair.image)!r} has the annotation's name"
-                yield DeadLetter(pair.annotation, "list", "ambiguous", f"{both}, so it is unclear which one is meant")
+                both = f"<filename> is {printable(other)!r}, but {printable(pair.image)!r} has the annotation's name"
+                message = f"{both}. Correct <filename>, or rename the image"
+                yield DeadLetter(pair.annotation, "list", "ambiguous", message)
             else:
                 yield self._make_image(annotation, pair)
 
@@ -158,7 +159,7 @@ class Voc:
                 yield DeadLetter.of(path, error)
         for path in images:
             if path not in annotated:
-                message = "no XML file has the same name, or has it as <filename>"
+                message = "no XML file has the same name, or contains it as <filename>"
                 yield DeadLetter(path, "list", "no_annotation", message)
 
     def _find_image(
@@ -179,7 +180,7 @@ class Voc:
             names = ", ".join(map(printable, candidates[:3]))
             raise InvalidInput("ambiguous", f"several images have the same name: {names}; <filename> names none of them")
         name = printable(annotation.file_name[:200])
-        raise InvalidInput("missing", f"no image has the same name, or the name in <filename>, {name!r}")
+        raise InvalidInput("missing", f"no image has the same name, or is called {name!r} as in <filename>")
 
     def _stated_other(self, annotation: VocAnnotation, pair: Pair) -> str | None:
         """Returns the image path that an annotation states, or None if the stated name matches the paired image."""

@@ -91,8 +91,9 @@ class ArrayColumns:
         for column in (*labels, *features):
             if column.kind == "multi_label" and len(column.names) == 1:
                 self._note_classes(column.names[0], config.names_of(column.name) if column in labels else (), class_names)
+        names = {**class_names, **self._flags}
         self._reader = FieldReader(
-            _with_key(config, columns), labels, features, root, columns, "what there is", {**class_names, **self._flags}, _no_file
+            _with_key(config, columns), labels, features, root, columns, "the input", names, _no_file
         )
         self.features = self._reader.features
         self.targets = self._reader.targets
@@ -128,7 +129,7 @@ class ArrayColumns:
         first = self.open(name)
         if (_family(field), _sides(field)) != (_family(first), _sides(first)):
             raise UserError(
-                f"{field.records.stream.name}: {printable(name)!r} is of {_describe(field)}, but of "
+                f"{field.records.stream.name}: {printable(name)!r} has the type {_describe(field)}, but "
                 f"{_describe(first)} in {first.records.stream.name}. Convert them to the same type and shape."
             )
 
@@ -169,7 +170,7 @@ class ArrayColumns:
             return column
         if column.shape not in ((), (num_values,)):
             raise UserError(
-                f"{printable(column.names[0])!r} is of {_describe(fields[0])}, which cannot be "
+                f"{printable(column.names[0])!r} has the type {_describe(fields[0])}, which cannot be "
                 f"{column.kind}[{column.shape[0]}]. Use {column.kind}[{num_values}]."
             )
         return dataclasses.replace(column, shape=(num_values,) if column.shape or num_values > 1 else ())
@@ -232,7 +233,8 @@ def _check_other_image(name: str, field: Field) -> None:
     if raw.is_tensor:
         shown = printable(name)
         raise UserError(
-            f"{shown!r} is of {_describe(field)}. Use {shown}:tensor, or convert it to uint8 in 1, 3 or 4 channels."
+            f"{shown!r} has the type {_describe(field)}. Use {shown}:tensor, or convert it to uint8 in 1, 3 or 4 "
+            "channels."
         )
 
 
@@ -243,12 +245,13 @@ def _as_list(column: Column, field: Field) -> Column:
     if field.dtype.kind not in _FITTING[column.kind] or len(field.shape) > 1 or not fits:
         size = "" if column.shape == (None,) else column.shape[0]
         raise UserError(
-            f"{name!r} is of {_describe(field)}, which cannot be {column.kind}[{size}]. This kind needs a list of "
+            f"{name!r} has the type {_describe(field)}, which cannot be {column.kind}[{size}]. This kind needs a list "
+            "of "
             "such values for each example."
         )
     if _num_values(field) * field.dtype.itemsize > _MAX_VALUE_BYTES:
         raise UserError(
-            f"{name!r} is of {_describe(field)}, which is more than {_MAX_VALUE_BYTES} bytes for each example. Use "
+            f"{name!r} has the type {_describe(field)}, more than {_MAX_VALUE_BYTES} bytes for each example. Use "
             f"{name}:tensor."
         )
     return column
@@ -258,7 +261,8 @@ def _as_array(column: Column, field: Field) -> Column:
     if column.shape not in ((), field.shape):
         name = printable(column.names[0])
         raise UserError(
-            f"{name!r} is of {_describe(field)}, which cannot be {column.kind}[{','.join(map(str, column.shape))}]. "
+            f"{name!r} has the type {_describe(field)}, which cannot be "
+            f"{column.kind}[{','.join(map(str, column.shape))}]. "
             f"Use {name}:array[{','.join(map(str, field.shape))}]."
         )
     return dataclasses.replace(column, kind="array", shape=field.shape)
@@ -271,12 +275,13 @@ def _as_tensor(column: Column, field: Field) -> Column:
     )
     if field.dtype.name not in TENSOR_DTYPES:
         raise UserError(
-            f"{name!r} is of {_describe(field)}, which cannot be a tensor. Convert it to one of "
+            f"{name!r} has the type {_describe(field)}, which cannot be a tensor. Convert it to one of "
             f"{', '.join(TENSOR_DTYPES)}."
         )
     if not is_compatible or column.dtype not in ("", field.dtype.name):
         raise UserError(
-            f"{name!r} is of {_describe(field)}. Use {name}:tensor, or {name}:tensor[{tensor_type.replace('[', ',')}."
+            f"{name!r} has the type {_describe(field)}. Use {name}:tensor, or "
+            f"{name}:tensor[{tensor_type.replace('[', ',')}."
         )
     return dataclasses.replace(column, shape=column.shape or field.shape, dtype=field.dtype.name)
 
@@ -286,13 +291,14 @@ def _check_kind(name: str, field: Field, kind: str, is_among_several: bool = Fal
     is_part = kind in _PARTS or (kind == "float" and _is_array(field) and not is_among_several)
     if not is_part and num_values * field.dtype.itemsize > _MAX_VALUE_BYTES:
         raise UserError(
-            f"{printable(name)!r} is of {_describe(field)}, which is more than {_MAX_VALUE_BYTES} bytes for each "
+            f"{printable(name)!r} has the type {_describe(field)}, more than {_MAX_VALUE_BYTES} bytes for each "
             "image. Use the kind tensor."
         )
     if field.dtype.kind not in _FITTING[kind] or not _fits_shape(field, kind) or (num_values != 1 and is_among_several):
         other = _fitting_kind(field)
         raise UserError(
-            f"{printable(name)!r} is of {_describe(field)}, which cannot be of kind {kind}. Use another kind, such as "
+            f"{printable(name)!r} has the type {_describe(field)}, which cannot be of kind {kind}. Use another kind, "
+            "such as "
             f"{printable(name)}:{other}."
         )
 

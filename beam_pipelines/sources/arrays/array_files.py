@@ -140,7 +140,8 @@ class Arrays:
         if not sets and not features and image_column is None and (values := find_features(arrays)):
             features = [*values.names]
             self._config = dataclasses.replace(self._config, source=dataclasses.replace(source, features=(values,)))
-            self.has_images, self.guess = False, f"--feature={printable(values.name)}:{values.kind}, as no array has images"
+            self.has_images = False
+            self.guess = f"--feature={printable(values.name)}:{values.kind} (no array has images)"
         if self.has_images is False and not features:
             array_names = describe_names([array.name for array in arrays])
             raise UserError(f"--image=none: pass --feature for each array to keep. The arrays are {array_names}.")

@@ -49,7 +49,7 @@ def cifar_set(root: Root, path: str) -> ImageSet:
     num_bytes = input_size(f"{root.path}/{path}")
     if not num_bytes or num_bytes % dtype.itemsize:
         raise UserError(
-            f"{printable(path)}: {num_bytes} bytes, wrong record length: not a multiple of the {dtype.itemsize} bytes "
+            f"{printable(path)}: {num_bytes} bytes, not a multiple of the {dtype.itemsize} bytes "
             f"of a CIFAR-{10 if match['ten'] else 100} record. For other records, use --source fixed_length."
         )
     records = Records(Stream(path), dtype, num_bytes // dtype.itemsize, 0, num_bytes)

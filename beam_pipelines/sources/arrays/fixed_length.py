@@ -151,9 +151,9 @@ class FixedLength:
         header, footer, record = self._source.header_bytes, self._source.footer_bytes, self._dtype.itemsize
         num, remainder = divmod(num_bytes - header - footer, record)
         if num < 1 or remainder:
-            left = f", with {remainder} left over" if num > 0 else ""
+            left = f" ({remainder} bytes are left over)" if num > 0 else ""
             raise UserError(
-                f"{printable(path)}: {num_bytes} bytes, wrong record length: not a header of {header} bytes, records "
+                f"{printable(path)}: {num_bytes} bytes; it must have a header of {header} bytes, records "
                 f"of {record} bytes each and a footer of {footer} bytes{left}. Correct --record_layout, "
                 "--header_bytes or --footer_bytes, or exclude the file with --ignore."
             )

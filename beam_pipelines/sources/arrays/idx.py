@@ -63,7 +63,7 @@ def check_one_dataset(arrays: Sequence[NamedArray]) -> None:
     if len(paths_by_set) > 1:
         first, second = (printable(path) for path in sorted(paths_by_set.values())[:2])
         raise UserError(
-            f"{first} and {second} are from two datasets. Exclude one of them, for example with "
+            f"{first} and {second} are from different datasets. Exclude one of them, for example with "
             f"--ignore='{os.path.basename(second)[:8]}*'."
         )
 

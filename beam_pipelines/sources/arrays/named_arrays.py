@@ -94,4 +94,4 @@ def no_images(where: str, arrays: Sequence[NamedArray], image_column: str | None
     usual = f"{', '.join(IMAGE_NAMES)}. Name it with --image_column. For examples without images, pass --feature."
     called = f"{printable(image_column)} (--image_column)." if image_column else usual
     array_paths = ", ".join(sorted(printable(array.path) for array in arrays)[:20]) or "none"
-    return UserError(f"{printable(where)}: has no array of images called {called} The arrays are: {array_paths}.")
+    return UserError(f"{printable(where)}: has no array of images called {called} The arrays in it are: {array_paths}.")

@@ -73,7 +73,7 @@ def resolve_array(column: Column, start: bytes | list) -> Column:
     if column.kind == "array":
         return dataclasses.replace(column, shape=nested_shape(start) if holds_array(start) else array_shape(start))
     if holds_array(start):
-        raise InvalidInput("bad_tensor", "lists of numbers, which do not state their type")
+        raise InvalidInput("bad_tensor", "lists of numbers without a type")
     header = read_tensor_header(start)
     return dataclasses.replace(column, shape=column.shape or header.shape, dtype=column.dtype or header.dtype.name)
 

@@ -82,11 +82,11 @@ class BoxForms:
         """Yields a warning for each sign that the boxes have a different format or unit from the one in the options."""
         if source.box_format is None and self.num >= _MIN_BOXES and self.num_corners == self.num:
             yield (
-                f"all {self.num:,} boxes could be corners, {NUMBERS['xyxy']}, but are read as {NUMBERS['xywh']}. Pass "
+                f"All {self.num:,} boxes could be corners, {NUMBERS['xyxy']}, but are read as {NUMBERS['xywh']}. Pass "
                 "--box_format xyxy if they are corners, or --box_format xywh if they are not."
             )
         if source.box_unit == "pixels" and self.num and self.num_relative == self.num:
             yield (
-                f"the numbers of all {self.num:,} boxes are between 0 and 1, but are read as pixels. If they are "
+                f"The numbers of all {self.num:,} boxes are between 0 and 1, but are read as pixels. If they are "
                 "relative to the image, pass --box_unit relative."
             )

@@ -103,17 +103,17 @@ def _fitting_kinds(column: str, cell: Any) -> str:
     """Returns advice on the kinds that can read a cell, such as a float or several classes; empty if there are none."""
     column, values = printable(column), cell.tolist() if isinstance(cell, np.ndarray) else cell
     if isinstance(values, float) and math.isfinite(values):
-        return f"{column}:float reads a number"
+        return f"use {column}:float to read a number"
     if not isinstance(values, (list, tuple)) or len(values) < 2:
         return ""
     if all(isinstance(value, str) for value in values):
-        return f"{column}:multi_label reads several classes"
+        return f"use {column}:multi_label to read several classes"
     if not all(isinstance(entry, (int, float)) for entry in values):
         return ""
-    flags = f", {column}:multi_hot[{len(values)}] a 0 or 1 for each class" if set(values) <= {0, 1} else ""
+    flags = f", {column}:multi_hot[{len(values)}] for a 0 or 1 for each class" if set(values) <= {0, 1} else ""
     are_numbers = all(type(item) is int for item in values) and not is_one_flag_each(values, 0)
-    several = f", {column}:multi_label several classes" if are_numbers else ""
-    return f"{column}:float[{len(values)}] reads {len(values)} numbers{flags}{several}"
+    several = f", {column}:multi_label for several classes" if are_numbers else ""
+    return f"use {column}:float[{len(values)}] for {len(values)} numbers{flags}{several}"
 
 
 def read_classes(
@@ -162,7 +162,7 @@ def read_only_flag(flags: Mapping[str, bool]) -> str:
     names = [name for name, flag in flags.items() if flag]
     if len(names) != 1:
         problem = f"{len(names)} of the {len(flags)} columns {shown(list(flags))} have a 1 ({shown(names)})"
-        raise InvalidInput("bad_label", f"{problem}; exactly one must have it. For several, use the kind multi_label")
+        raise InvalidInput("bad_label", f"{problem}; exactly one must have a 1. For several, use the kind multi_label")
     return names[0]
 
 

@@ -65,8 +65,7 @@ class ObjectsColumn:
             if any(values) if isinstance(values, list) else values:
                 raise InvalidInput(
                     "bad_objects",
-                    f"has {name}, which none of the first objects has, so it is not a feature (add it to the first "
-                    "objects)",
+                    f"has the field {name}, which the first objects do not have. Add it to the first objects",
                 )
         boxes, categories, *flags = (
             [_field(entry, names) for entry in cell] if several else _field(cell, names)

@@ -117,7 +117,7 @@ def read_class_folders(
     paths = sorted({path for some in folders_by_split.values() for path in some})
     is_nested = any("/" in path for path in paths)
     if split_folders is False:
-        return Reading(ALL, "--split_folders=no takes folders named like splits as classes") if is_nested else None
+        return Reading(ALL, "--split_folders=no reads folders named like splits as classes") if is_nested else None
     if "" not in folders_by_split and (reading := _unwrap(folders_by_split)):
         return reading
     for split, some in sorted(folders_by_split.items()):
@@ -152,9 +152,9 @@ def _reject_divisions(root: str, paths: Sequence[str], depth: int) -> None:
     may_be_classes = any(_DIGITS.fullmatch(name) or not _NO_LABEL.fullmatch(name) for name in inner)
     if may_be_classes and len(inner) > 1 and all(map(_NO_LABEL.fullmatch, outer)):
         raise UserError(
-            f"--input={printable(root)}: nested class folders such as {printable(min(outer))!r} and, inside, {printable(min(inner))!r}. "
-            f"Use --class_folder_depth={depth + 1} if the outer folders are the classes, or --class_folder_depth={depth + 2} if the "
-            "inner folders are."
+            f"--input={printable(root)}: class folders are nested, such as {printable(min(inner))!r} in "
+            f"{printable(min(outer))!r}. Use --class_folder_depth={depth + 1} if the outer folders are the classes, or "
+            f"--class_folder_depth={depth + 2} if the inner folders are."
         )
 
 
@@ -185,27 +185,28 @@ def _reject_splits(root: str, split: str, paths: Collection[str], children: Mapp
         if not (are_most or len(exact) > 1 or (exact - {"train"} and not is_top)):
             continue
         shown = " and ".join(repr(printable(join(join(split, folder), name))) for name in list(named)[:2])
-        message_start = f"--input={printable(root)}: named like splits: {shown}. "
+        message_start = f"--input={printable(root)}: folders are named like splits: {shown}. "
         if is_top and any(name in paths for name in named):
             raise UserError(
-                f"{message_start}They hold images without class folders: name the file with the labels as --input, with "
-                f"--image_root={printable(root)}; "
-                "or use --label=none without labels, or --class_folder_depth=1 if they are classes."
+                f"{message_start}They contain images without class folders. If a file contains the labels, pass it as "
+                f"--input, with --image_root={printable(root)}. If there are no labels, pass --label=none. If the "
+                "folders are classes, pass --class_folder_depth=1."
             )
         if is_top:
             raise UserError(
-                f"{message_start}Say which they are: --split_folders=yes for splits, or --split_folders=no for classes."
+                f"{message_start}Pass --split_folders=yes if they are splits, or --split_folders=no if they are "
+                "classes."
             )
         if not split and all(path.startswith(f"{folder}/") for path in paths):
             inside = f"{printable(root)}/{printable(folder)}"
             raise UserError(
-                f"{message_start}Use --input={inside} to take them as splits, or --class_folder_depth=all to take each folder "
-                "as a class."
+                f"{message_start}Pass --input={inside} if they are splits, or --class_folder_depth=all if each folder "
+                "is a class."
             )
         raise UserError(
-            f"{message_start}Use --ignore='{printable(join(split, folder))}' if that folder holds copies, "
-            "--class_folder_depth=1 to leave these names "
-            "aside, or move the images to SPLIT/CLASS/IMAGE to take them as splits."
+            f"{message_start}If {printable(join(split, folder))!r} contains copies, exclude it with "
+            f"--ignore='{printable(join(split, folder))}'. If the folders are splits, move the images to "
+            "SPLIT/CLASS/IMAGE. Otherwise, pass --class_folder_depth=1 to ignore the inner names."
         )
 
 
@@ -238,9 +239,8 @@ def _reject_roles(root: str, paths: Sequence[str]) -> None:
         raise _masks_of(root, *pairs[0])
     if len(paths) == 1 and paths[0].lower() in _ROLES:
         raise UserError(
-            f"--input={printable(root)}: the one class folder {printable(paths[0])!r} is not named like a class. Use "
-            "--label=none for images "
-            "without labels, or --class_folder_depth=1 if it is a class."
+            f"--input={printable(root)}: the only class folder {printable(paths[0])!r} is not named like a class. Pass "
+            "--label=none if the images have no labels, or --class_folder_depth=1 if it is a class."
         )
 
 
@@ -262,10 +262,8 @@ def _is_pair(image: set[str], mask: set[str]) -> bool:
 def _masks_of(root: str, images: str, masks: str) -> UserError:
     return UserError(
         f"--input={printable(root)}: folders {printable(images)!r} and {printable(masks)!r} look like images and their "
-        "masks, and not "
-        "like classes. Use --source=masks for folders called images and masks, --source=voc or --source=coco for "
-        "annotations, or "
-        "--class_folder_depth=1 if they are classes."
+        "masks, not like classes. Use --source=masks for folders called images and masks, or --source=voc or "
+        "--source=coco for annotations. If they are classes, pass --class_folder_depth=1."
     )
 
 
@@ -313,8 +311,7 @@ def _reject_copies(root: str, split: str, children: Mapping[str, set[str]]) -> N
                 inside, outside = printable(join(split, folder)), printable(join(split, above)) or printable(root)
                 raise UserError(
                     f"--input={printable(root)}: folders {printable(common[0])!r} and {printable(common[1])!r} are in "
-                    f"{outside!r} and again in "
-                    f"{inside!r}. Use --ignore='{inside}' if it holds copies, --class_folder_depth=last to join "
-                    "folders of one name, or "
-                    "--class_folder_depth=all to keep them apart."
+                    f"{outside!r} and again in {inside!r}. If {inside!r} contains copies, exclude it with "
+                    f"--ignore='{inside}'. Otherwise, pass --class_folder_depth=last to merge folders with the same "
+                    "name, or --class_folder_depth=all to read them as different classes."
                 )

@@ -56,8 +56,8 @@ from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import LABEL, Feature
 
 _MIXED_AND_SHARES = (
-    "Use --split_folders=no to divide all of them, or --split_folders=yes to read them as splits (without --splits, "
-    "or with --divide)."
+    "Use --split_folders=no to divide the images of all folders, or --split_folders=yes to read the folders as splits "
+    "(without --splits, or with --divide)."
 )
 
 _MAX_LABEL_FOLDERS, _MAX_LABEL_FILES = 5, 20  # limits for the search for label files
@@ -134,7 +134,7 @@ class ImageFolder:
             path = join(folder, name)
             if known := recognise(f"{self.root}/{path}"):
                 raise UserError(
-                    f"--input={printable(self.root)}: {printable(path)!r} looks like {known.name}: {known.advice}"
+                    f"--input={printable(self.root)}: {printable(path)!r} looks like {known.name}. {known.advice}"
                 )
 
     def _list_top_folders(self, listing: FileListing) -> tuple[Level, bool]:
@@ -169,7 +169,7 @@ class ImageFolder:
                 label = nfc(label)
                 if not is_utf8(label) or CONTROL.search(label):
                     raise UserError(
-                        f"class folder {printable(f'{folder}/')!r}: the name is not valid UTF-8, or contains control "
+                        f"Class folder {printable(f'{folder}/')!r}: the name is not valid UTF-8, or contains control "
                         "characters. Rename the folder."
                     )
                 holders.update(itertools.accumulate(parents[:-1], join))
@@ -206,9 +206,8 @@ class ImageFolder:
         shared = self._config.asks_for_shares and not self._config.source.divide and self._config.split_folders is None
         if shared and named and len(named) == len(folders):
             names = [SPLIT_FOLDERS[name.lower()] for name in named]
-            raise given_already(
-                self._config, self.root, "--split_folders=no" + (" (they are classes then)" if self.has_labels else ""), names
-            )
+            meaning = " (they become classes)" if self.has_labels else ""
+            raise given_already(self._config, self.root, f"--split_folders=no{meaning}", names)
         splits = name_splits(self.root, folders, self._config.split_folders, _MIXED_AND_SHARES if shared else CHOOSE_SPLIT_FOLDERS)
         if top.links and self.has_labels and splits[top.links[0]]:
             raise UserError(

@@ -12,52 +12,57 @@ import re
 from typing import NamedTuple
 
 from beam_pipelines.errors import printable
+from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
 
 _HEAD_BYTES = 1 << 16
-_READ_COCO = "read that with --input=FILE.json --source=coco --image_root=FOLDER"
-_CONVERT = f"not read yet; convert them to COCO JSON, and {_READ_COCO}"
+_NOT_READ = "This format is not supported."
+_READ_COCO = "pass --input=FILE.json --source=coco --image_root=FOLDER"
+_CONVERT = f"{_NOT_READ} Convert them to COCO JSON, and {_READ_COCO}."
+_UNPACK = "Unpack it, and pass its folder as --input."
+_TO_PNG = f"{_NOT_READ} Convert them to PNG."
 _MAX_CHECKS = 60  # path checks to find the folder that a table's image paths are relative to
 
-_ARRAYS = "save its arrays with numpy.savez, and read the .npz file with --source=arrays"
+_ARRAYS = "Save its arrays with numpy.savez, and read the .npz file with --source=arrays."
 # First bytes, their offset, name, advice.
 _MAGIC = [
-    (b"\x89HDF\r\n\x1a\n", 0, "HDF5", f"not read; {_ARRAYS}"),
-    (b"MATLAB 5.0", 0, "MATLAB data", f"not read; {_ARRAYS}"),
-    (b"DICM", 128, "DICOM images", "not read; convert them to PNG"),
-    (b"II*\0", 0, "TIFF images", "not read; convert them to PNG"),
-    (b"MM\0*", 0, "TIFF images", "not read; convert them to PNG"),
-    (b"Rar!", 0, "an archive", "unpack it, and name its folder as --input"),
-    (b"7z\xbc\xaf", 0, "an archive", "unpack it, and name its folder as --input"),
-    (b"\xff\xd8\xff", 0, "JPEG images", "rename them to .jpg"),
-    (b"\x89PNG", 0, "PNG images", "rename them to .png"),
+    (b"\x89HDF\r\n\x1a\n", 0, "HDF5", f"{_NOT_READ} {_ARRAYS}"),
+    (b"MATLAB 5.0", 0, "MATLAB data", f"{_NOT_READ} {_ARRAYS}"),
+    (b"DICM", 128, "DICOM images", _TO_PNG),
+    (b"II*\0", 0, "TIFF images", _TO_PNG),
+    (b"MM\0*", 0, "TIFF images", _TO_PNG),
+    (b"Rar!", 0, "an archive", _UNPACK),
+    (b"7z\xbc\xaf", 0, "an archive", _UNPACK),
+    (b"\xff\xd8\xff", 0, "JPEG images", "Rename them to .jpg."),
+    (b"\x89PNG", 0, "PNG images", "Rename them to .png."),
 ]
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
-_RECORDS = "TFRecords", "read them with --source=tfrecord --input={path}"
+_RECORDS = "TFRecords", "Read them with --input={path} --source=tfrecord."
 _ENDS = {
-    (".npz", ".npy"): ("NumPy arrays", "read them with --source=arrays --input={path}"),
-    (".zip", ".7z", ".rar"): ("an archive", "unpack it, and name its folder as --input"),
+    (".npz", ".npy"): ("NumPy arrays", "Read them with --input={path} --source=arrays."),
+    (".zip", ".7z", ".rar"): ("an archive", _UNPACK),
     (".tar", ".tar.gz", ".tgz"): (
         "a tar archive",
-        "read a WebDataset with --source=webdataset --input={path}, or unpack it",
+        "Read it as a WebDataset with --input={path} --source=webdataset, or unpack it.",
     ),
     (".tfrecord", ".tfrecords", ".tfrec", ".record", ".tfrecord.gz", ".array_record"): _RECORDS,
     (".h5", ".hdf5"): _MAGIC[0][2:],
     (".mat",): _MAGIC[1][2:],
     (".tif", ".tiff"): _MAGIC[3][2:],
     (".dcm",): _MAGIC[2][2:],
-    (".pkl", ".pickle"): ("pickles", f"never opened; {_ARRAYS}"),
-    (".ppm", ".pgm", ".pnm"): ("PPM images", "not read; convert them to PNG"),
+    (".pkl", ".pickle"): ("pickles", f"Pickles are never opened. {_ARRAYS}"),
+    (".ppm", ".pgm", ".pnm"): ("PPM images", _TO_PNG),
 }
 _TABLES = tuple(f"{end}{more}" for end in (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet") for more in ("", ".gz"))
+_COCO = "Read them with {coco}."
 _JSON_KEYS = [
     ({"shapes", "imagePath"}, "LabelMe labels", _CONVERT),
     ({"_via_img_metadata"}, "VIA labels", _CONVERT),
-    ({"images", "file_name"}, "COCO annotations", "read them with --input={path} --image_root=FOLDER"),
-    ({"images", "annotations"}, "COCO annotations", "read them with --input={path} --image_root=FOLDER"),
-    ({"images", "categories"}, "COCO annotations", "read them with --input={path} --image_root=FOLDER"),
+    ({"images", "file_name"}, "COCO annotations", _COCO),
+    ({"images", "annotations"}, "COCO annotations", _COCO),
+    ({"images", "categories"}, "COCO annotations", _COCO),
     ({"filename", "regions"}, "VIA labels", _CONVERT),
-    ({"annotations", "data"}, "Label Studio labels", f"not read; export them as COCO, and {_READ_COCO}"),
+    ({"annotations", "data"}, "Label Studio labels", f"{_NOT_READ} Export them as COCO, and {_READ_COCO}."),
     ({"imgHeight", "objects"}, "Cityscapes labels", _CONVERT),
     ({"classTitle", "objects"}, "Supervisely labels", _CONVERT),
     ({"image", "annotations"}, "CreateML labels", _CONVERT),
@@ -83,7 +88,7 @@ class Format(NamedTuple):
     @property
     def is_read(self) -> bool:
         """Whether a source reads the format."""
-        return self.advice.startswith("read ")
+        return self.advice.startswith("Read ")
 
 
 def recognise(path: str) -> Format | None:
@@ -95,7 +100,8 @@ def recognise(path: str) -> Format | None:
     name = path.lower()
     format_and_advice = _by_content(name, head) or next((known for ends, known in _ENDS.items() if name.endswith(ends)), None)
     if format_and_advice:
-        return Format(format_and_advice[0], format_and_advice[1].replace("{path}", printable(path)))
+        advice = format_and_advice[1].replace("{path}", printable(path))
+        return Format(format_and_advice[0], advice.replace("{coco}", _coco_options(path)))
     return Format("a table", _table_advice(path, head)) if name.endswith(_TABLES) else None
 
 
@@ -115,8 +121,8 @@ def _by_content(name: str, head: bytes) -> tuple[str, str] | None:
 
 def _xml_format(text: str) -> tuple[str, str] | None:
     if re.search(r"<annotations[\s>]", text):
-        return "CVAT labels", "not read; export them as COCO or Pascal VOC, and read that with --source=coco or --source=voc"
-    return ("Pascal VOC annotations", "read them with --source=voc") if re.search(r"<annotation[\s>]", text) else None
+        return "CVAT labels", f"{_NOT_READ} Export them as COCO or Pascal VOC, and pass --source=coco or --source=voc."
+    return ("Pascal VOC annotations", "Read them with --source=voc.") if re.search(r"<annotation[\s>]", text) else None
 
 
 def _json_format(text: str) -> tuple[str, str] | None:
@@ -125,7 +131,7 @@ def _json_format(text: str) -> tuple[str, str] | None:
         if wanted <= keys:
             return tuple(known)
     if re.match(r"\[\s*\{", text):
-        convert = "convert it to JSON Lines (jq -c '.[]' IN.json > OUT.jsonl), and read that as a table"
+        convert = "Convert it to JSON Lines (jq -c '.[]' IN.json > OUT.jsonl), and pass --input=OUT.jsonl."
         return "a JSON list of rows", convert
     return None
 
@@ -136,11 +142,22 @@ def _text_format(text: str) -> tuple[str, str] | None:
         (_YOLO, "YOLO labels", _CONVERT),
         (_KITTI, "KITTI labels", _CONVERT),
         (_DOTA, "DOTA labels", _CONVERT),
-        (_LIST, "a list of images", "read it with --source=text --input={path} --image_root=FOLDER"),
+        (_LIST, "a list of images", "Read it with --source=text --input={path} --image_root=FOLDER."),
     ):
         if lines and all(map(pattern.fullmatch, lines[:-1] or lines)):
             return tuple(known)
     return None
+
+
+def _coco_options(path: str) -> str:
+    """Returns the options that read a COCO file: the folder of all splits, if the path is usual for such a folder."""
+    folder, _, name = path.rpartition("/")
+    above, _, own = folder.rpartition("/")
+    is_instances = re.fullmatch(r"instances_.+\.json", name)
+    if not is_instances and name != "_annotations.coco.json":
+        return f"--input={printable(path)} --source=coco --image_root=FOLDER"
+    has_root_above = own == "annotations" if is_instances else own.lower() in SPLIT_FOLDERS
+    return f"--input={printable((above if has_root_above else folder) or '.')} --source=coco"
 
 
 def _table_advice(path: str, head: bytes) -> str:
@@ -150,7 +167,7 @@ def _table_advice(path: str, head: bytes) -> str:
     except (OSError, ValueError, StopIteration, csv.Error):  # another kind of table, or text cut within a character
         images = None
     options = images or "--image_root=FOLDER --image_column=COLUMN --label=COLUMN"
-    return f"read it with --input={printable(path)} {options}"
+    return f"Read it with --input={printable(path)} {options}."
 
 
 def _find_images(path: str, text: str) -> str | None:

@@ -173,7 +173,7 @@ class UnexpectedFiles:
             shown = _shown(folders[:_NUM_SHOWN], len(folders))
             problems.append(f"no image of {shown}. Add images, or exclude the folder with --ignore='FOLDER'.")
         if problems:
-            raise UserError(f"--input={printable(root)}: {' Also: '.join(problems)}")
+            raise UserError(f"--input={printable(root)}: {' Also, '.join(problems)}")
         if not self.labels:
             where = " in class folders" if self.layout else ""
             raise UserError(
@@ -188,7 +188,7 @@ class UnexpectedFiles:
         advice = self._advise(root, patterns[:_NUM_SHOWN], has_more=len(patterns) > _NUM_SHOWN)
         return (
             f"files with unknown extensions ({_shown(kinds[:_NUM_SHOWN], len(kinds))}{more}): "
-            f"{_shown(paths[:_NUM_SHOWN], self.num_unknown)}. {advice}."
+            f"{_shown(paths[:_NUM_SHOWN], self.num_unknown)}. {advice}"
         )
 
     def _advise(self, root: str, patterns: list[str], has_more: bool) -> str:
@@ -196,15 +196,15 @@ class UnexpectedFiles:
         formats = {pattern: recognise(f"{root}/{self.unknown[pattern]}") for pattern in patterns}
         first = {known.name: pattern for pattern, known in reversed(formats.items()) if known}
         advice = [
-            f"{printable(self.unknown[pattern])} looks like {name}: {formats[pattern].advice}"
+            f"{printable(self.unknown[pattern])} looks like {name}. {formats[pattern].advice}"
             for name, pattern in sorted(first.items())
         ]
         others = [printable(pattern) for pattern, known in formats.items() if not known]
         if others:
             options = " ".join(f"--ignore='{pattern}'" for pattern in others) + (" and so on" if has_more else "")
             extensions = ", ".join(IMAGE_EXTENSIONS)
-            advice.append(f"Images end in {extensions}. Leave out other files with {options} if they are not labels")
-        return ". ".join(advice)
+            advice.append(f"Images end in {extensions}. Exclude other files with {options} if they are not labels.")
+        return " ".join(advice)
 
 
 def _shown(first: list[str], num: int) -> str:

@@ -130,13 +130,13 @@ class TarReader:
     def _read_end(self) -> None:
         while data := self._read_up_to(self._position, min(_READ_BYTES, self._size - self._position)):
             if rest := data.lstrip(b"\0"):
-                message = "the archive ends before the file, as in joined tar files; the rest of the file is not read"
+                message = "data follows the end of the archive, as in concatenated tar files; this data is not read"
                 raise BadTarError(self._position - len(rest), message)
 
     def _read(self, offset: int, num_bytes: int) -> bytes:
         data = self._read_up_to(offset, num_bytes)
         if len(data) < num_bytes:
-            raise BadTarError(offset, f"cut off: {len(data)} of {num_bytes} bytes are there")
+            raise BadTarError(offset, f"truncated: {len(data)} of {num_bytes} bytes are in the file")
         return data
 
     def _read_up_to(self, offset: int, num_bytes: int) -> bytes:
@@ -155,7 +155,7 @@ class TarReader:
         while self._position < offset:
             skipped = len(self._file.read(min(offset - self._position, _READ_BYTES)))
             if not skipped:
-                raise EOFError(f"it is cut off at byte {self._position}")
+                raise EOFError(f"it is truncated at byte {self._position}")
             self._position += skipped
 
 

@@ -15,7 +15,7 @@ _MAX_DEPTH = 20
 def flatten(feature: dict[str, Any], name: str = "", depth: int = 0) -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
     """Yields (name, (kind, description)) of each feature. The name of a sequence's kind ends with "*"."""
     if depth > _MAX_DEPTH:
-        raise ValueError(f"more than {_MAX_DEPTH} features in one another")
+        raise ValueError(f"more than {_MAX_DEPTH} levels of nested features")
     kind = feature["pythonClassName"].rpartition(".")[2]
     if kind == "FeaturesDict":
         for part, child in feature["featuresDict"]["features"].items():

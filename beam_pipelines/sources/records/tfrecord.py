@@ -165,8 +165,8 @@ class TfRecord:
                 self._first_problem = self._first_problem or printable(str(error))
         reason = f": {self._first_problem}" if self._first_problem else ""
         raise UserError(
-            f"--input={self._root.path}: no readable record in {len(self._names)} files, beginning with "
-            f"{self._names[0]!r}{reason}. Check that they are TFRecord files."
+            f"--input={self._root.path}: no readable record in {len(self._names)} files (the first is "
+            f"{self._names[0]!r}){reason}. Check that they are TFRecord files."
         )
 
     def _first_examples(self) -> Iterator[ExampleReader]:

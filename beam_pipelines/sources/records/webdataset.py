@@ -155,7 +155,7 @@ class WebDataset:
                 f"the image. Use --image_column={_ARRAY}, --image_column={printable(others[0])[:64]}, or --image=none."
             )
         self._images, self._companion_arrays = (_ARRAY,), describe_ignored
-        self.guess = f"--image_column={_ARRAY}, as {shown_source} have no image file, and nothing else that may be the image"
+        self.guess = f"--image_column={_ARRAY} ({shown_source} have no image file and no other possible image)"
 
     def _first_sample(self, config: PrepareConfig) -> tuple[TarSample, Callable[[str], bytes]]:
         """Returns the first readable sample, and a function that reads its arrays."""
@@ -178,7 +178,7 @@ class WebDataset:
         if member is None:
             if holds_array(field := sample.fields().get(extension)):
                 return field
-            raise InvalidInput("bad_array", "there is none")
+            raise InvalidInput("bad_array", "this member is missing")
         try:
             with self._open(name) as (tar, _):
                 return tar.read(member._replace(num_bytes=min(member.num_bytes, _HEADER_BYTES)))
@@ -251,8 +251,8 @@ class WebDataset:
         """
         extension = next((extension for extension in self._images if extension in sample.members), None)
         if extension is None:
-            missing = f"no image ({', '.join(self._images)}) in it, only"
-            raise InvalidInput("no_image", f"{missing} {describe_names(sample.members)}; use --image none to do without")
+            message = f"no image ({', '.join(self._images)}) but only {describe_names(sample.members)}"
+            raise InvalidInput("no_image", f"{message} (use --image none for examples without images)")
         if self._companion_arrays is not None and (others := sample.members.keys() - self._companion_arrays):
             advice = f"name the image with --image_column, such as --image_column={_ARRAY}"
             raise InvalidInput("ambiguous", f"{describe_names(others)} beside .{_ARRAY}, unlike other samples; {advice}")

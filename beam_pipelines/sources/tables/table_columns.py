@@ -143,7 +143,7 @@ def _refuse_boxes(head: TableHead, config: SourceConfig, file: TableFile, image:
     advice = f"To read one class for each image, without boxes, pass --label {printable(label or 'COLUMN')}."
     repeated = image and find_repeated(file, config, image)
     if repeated:
-        advice = f"Image {printable(repeated)!r} is in several rows: first group the rows by image."
+        advice = f"Image {printable(repeated)!r} is in several rows. First group the rows by image."
     raise UserError(
         f"{printable(file.name)}: each row seems to be one box: {many} {show_columns(columns)}. {advice} "
         f"For boxes, write a row for each image in JSON Lines or Parquet, with a column {OBJECTS}: "
