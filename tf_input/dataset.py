@@ -439,6 +439,8 @@ class PreparedDataset(Mapping[str, Examples]):
             - `path` and each feature with one class label: the path of the image and the name of the class, as str or
               None. These columns are read from the catalog, which requires pyarrow. Datasets from `recordmill
               transform` have no catalog.
+            - each target with one number or a vector of numbers: its value, as in batches. These columns are omitted with
+              `map_example` and `map_batch`.
             - `predicted`: the name of the class with the highest score, as str. The column exists if the only target
               has one class label and the model returns [batch, num_classes], or [batch, 1] for the second of two
               classes. In the second case, the loss of the compiled model decides whether scores are logits. The value

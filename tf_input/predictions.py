@@ -9,7 +9,7 @@ import operator
 import os
 import pathlib
 import sys
-from typing import Any, Iterable, Iterator, Sequence
+from typing import Any, Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -94,6 +94,7 @@ def predict(
         known = [_find_row(key, rows, catalog) for key in texts] if columns else []
         for column, name in enumerate(columns, start=1):
             columns_of_batch[f"label_{name}" if name in (OUTPUT, PREDICTED) else name] = np.array([row[column] for row in known], object)
+        columns_of_batch |= {name: values[is_example] for name, values in _numeric_targets(decoder, batch, columns_of_batch).items()}
         for name, values in outputs.items():
             if (best := _best(model, name, values[is_example], class_names.get(name, ()), not number)) is not None:
                 columns_of_batch[name.replace(OUTPUT, PREDICTED, 1)] = best
@@ -206,6 +207,26 @@ def _find_row(key: str, rows: Iterator[tuple[str | None, ...]], catalog: Catalog
         if row[0] == key:
             return row
     raise catalog.no_row(key)
+
+
+def _numeric_targets(decoder: ExampleDecoder, batch: Any, taken: Collection[str]) -> Columns:
+    """Returns the targets of a batch that are numbers or vectors of numbers, by column name.
+
+    The result is empty if a function of the user has replaced the targets.
+
+    Args:
+        decoder: The decoder of the batch.
+        batch: The batch as `batches` returns it, without keys.
+        taken: The names of columns that exist already. A target with such a name gets the prefix `label_`.
+    """
+    if decoder.config.has_functions or not isinstance(batch, tuple):
+        return {}
+    targets = batch[1] if isinstance(batch[1], collections.abc.Mapping) else dict.fromkeys(decoder.targets, batch[1])
+    features = {name: decoder.features[name] for name in targets if name in decoder.features}
+    names = [
+        name for name, feature in features.items() if feature.kind in ("float", "integer") and len(feature.shape) < 2 and None not in feature.shape
+    ]
+    return {f"label_{name}" if name in (*taken, OUTPUT, PREDICTED) else name: targets[name].numpy() for name in names}
 
 
 def _name_outputs(model: Any, outputs: Any, num_examples: int) -> Columns:

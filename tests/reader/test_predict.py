@@ -116,6 +116,28 @@ def test_single_score_for_two_classes_predicts_a_class(tmp_path, caplog):
     assert dataset.predict(model, "test", **OPTIONS)["predicted"].tolist() == [None] * 9
 
 
+@pytest.mark.slow(2)
+def test_numeric_targets_are_returned(tmp_path):
+    rows = [f"{index}.png,{'ab'[index % 2]},{index / 4},{index},{index} {-index}" for index in range(9)]
+    images = {f"{index}.png": encode(picture(index, SIZE), "PNG") for index in range(9)}
+    write_files(tmp_path, {**images, "rows.csv": "\n".join(["image,style,price,output,point", *rows]).encode()})
+    prepare = ["prepare", f"--input={tmp_path}/rows.csv", "--splits=test=1", "--no_report"]
+    labels = ["style", "price:float", "output:integer", "point:float[2]"]
+    cases = {"several": labels, "single": ["price:float"]}
+    for name, chosen in cases.items():
+        assert main([*prepare, f"--output={tmp_path}/{name}", *(f"--label={label}" for label in chosen)]) == 0
+        dataset = tf_input.open(tmp_path / name)
+        actual = dataset.predict(lambda x: np.zeros((len(x), 2)), "test", batch_size=4)
+        indices = np.array([int(key.partition(".")[0]) for key in actual["key"]])
+        assert sorted(indices) == [*range(9)]
+        assert actual["price" if name == "several" else "label"].tolist() == (indices / 4).tolist()
+    actual = tf_input.open(tmp_path / "several").predict(lambda x: np.zeros((len(x), 2)), "test", output=tmp_path / "p.csv", batch_size=4)
+    table = pandas.read_csv(tmp_path / "p.csv")
+    indices = table["key"].str.removesuffix(".png").astype(int)
+    assert [*table] == ["key", "path", "style", "price", "label_output", "point/0", "point/1", "output/0", "output/1"]
+    assert (table["label_output"] == indices).all() and (table["point/1"] == -indices).all() and (table["price"] == indices / 4).all()
+
+
 def test_texts_are_decoded_and_nan_scores_have_no_predicted_class(mixed, tmp_path):
     """TensorFlow returns texts as bytes, and `argmax` returns the index of NaN."""
     names = np.array([["ä", "b", "c"]])
