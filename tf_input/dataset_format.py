@@ -383,6 +383,11 @@ class Manifest:
         """Returns the number of examples in a split."""
         return sum(shard.num_examples for shard in self.splits[split])
 
+    @property
+    def main_split(self) -> str:
+        """The split that examples of code read, see `main_split`."""
+        return main_split({split: self.num_examples(split) for split in self.splits})
+
     def check_file(self, name: str, data: bytes) -> None:
         """Checks the contents of a metadata file against the manifest. Files that the manifest does not list are not
         checked.
@@ -560,6 +565,27 @@ def training_split(splits: Collection[str]) -> str:
     if len(candidates) != 1:
         raise ValueError(f"no split is the obvious one for training. Name one of {', '.join(splits)}.")
     return candidates[0]
+
+
+def main_split(num_examples: Mapping[str, int]) -> str:
+    """Returns the split that examples of code read: the training split, or the largest split whose name does not
+    indicate validation or testing.
+
+    Args:
+        num_examples: The number of examples of each split. For equal numbers, the first split is chosen.
+    """
+    try:
+        return training_split(num_examples)
+    except ValueError:  # for example, the splits are folds
+        return max(num_examples, key=lambda split: (_training_rank(split), num_examples[split]))
+
+
+def _training_rank(split: str) -> int:
+    """Returns a number that is larger for split names that rather indicate training, such as 2 for `segtrain`."""
+    is_training, name = is_training_split(split), split.lower()
+    if is_training is not None:
+        return 3 * is_training
+    return 2 if "train" in name else 0 if "test" in name or "val" in name else 1
 
 
 def to_json(fields: Mapping[str, Any]) -> str:

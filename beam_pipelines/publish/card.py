@@ -19,7 +19,6 @@ from tf_input.dataset_format import (
     Manifest,
     label_file_name,
     stored_features,
-    training_split,
 )
 
 _MAX_CLASSES, _MAX_CHARACTERS = 100, 80
@@ -171,10 +170,7 @@ def _how_read(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
     The code must run in the directory that contains the card.
     """
     splits = list(manifest.splits)
-    try:
-        train = training_split(splits)
-    except ValueError:  # For example, the splits are folds.
-        train = splits[0]
+    train = manifest.main_split
     others = sorted((split for split in splits if split != train), key=lambda split: split != "validation")
     yield "## How to read the dataset"
     yield ""

@@ -97,7 +97,7 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
     yield ""
     yield "To read it in Python:"
     yield "  import tf_input"
-    yield f"  train = tf_input.open({directory!r}).{batches_call(manifest, statistics, splits[0])}"
+    yield f"  train = tf_input.open({directory!r}).{batches_call(manifest, statistics, manifest.main_split)}"
 
 
 def batches_call(manifest: dataset_format.Manifest, statistics: Mapping[str, Any], split: str) -> str:

@@ -94,7 +94,7 @@ def describe_run(contents: Contents) -> Iterator[tuple[str, str]]:
 def describe_reading(contents: Contents) -> Iterator[tuple[str, list[str]]]:
     """Yields the name of each library that can read the dataset, with Python code."""
     manifest = contents.manifest
-    split = next(iter(manifest.splits))
+    split = manifest.main_split
     images = contents.statistics.get("images") or {}
     differ = any(side and side["min"] < side["max"] for side in (images.get("height"), images.get("width")))
     size = ", image_size=224" if differ else ""

@@ -17,7 +17,7 @@ from beam_pipelines.report.oddest import find_oddest
 from beam_pipelines.report.pictures import Pictures
 from beam_pipelines.report.sample import Labels, Sample
 from beam_pipelines.report.template import render_template
-from tf_input.dataset_format import IMAGE, Feature, training_split
+from tf_input.dataset_format import IMAGE, Feature
 
 MAX_BYTES = 5_000_000
 # Space for pictures in bytes. A page that is too large is rendered again with the next size.
@@ -102,7 +102,7 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
     album.load(row for item in odd for row in item.rows)
     oddest = [(element.title, element.note, album.show(element.rows, element.description)) for element in odd]
     # Add these before the class pictures, which use all of the remaining space.
-    rows = np.flatnonzero(sample.splits == sample.split_names().index(_main_split(contents))).tolist()[:_NUM_FIRST]
+    rows = np.flatnonzero(sample.splits == sample.split_names().index(manifest.main_split)).tolist()[:_NUM_FIRST]
     album.load(rows)
     first = [entry for entry in album.show(rows) if entry.pictures]
     seen = [(member, _thumbnails(member, album, pictures)) for member in contents.rejected[:_MAX_SEEN] if member.seen]
@@ -167,7 +167,7 @@ def _order(contents: Contents, sample: Sample) -> Order | None:
     labels = sample.labels(class_features[0]) if class_features else None
     if labels is None:
         return None
-    split = _main_split(contents)
+    split = manifest.main_split
     stored = np.flatnonzero(sample.splits == sample.split_names().index(split))[:STRIP_EXAMPLES].tolist()
     paths, keys = ([_natural(text) for text in sample.texts(name, stored)] for name in ("path", "key"))
     listed = [row for *_, row in sorted(zip(paths, sample.numbers("offset")[stored].tolist(), keys, stored))]
@@ -176,14 +176,6 @@ def _order(contents: Contents, sample: Sample) -> Order | None:
         return None
     before, after = (make_strip([codes[row] for row in rows], names) for rows in (listed, stored))
     return Order(class_features[0].name[:_MAX_NAME], split, len(stored), before, after)
-
-
-def _main_split(contents: Contents) -> str:
-    splits = contents.manifest.splits
-    try:
-        return training_split(splits)
-    except ValueError:  # Raised if there is no training split, for example with folds.
-        return next(iter(splits))
 
 
 def _natural(text: str) -> list[tuple[int, str]]:

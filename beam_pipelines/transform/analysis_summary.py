@@ -5,7 +5,7 @@ import os
 from typing import Iterator
 
 from beam_pipelines.errors import printable
-from tf_input.dataset_format import FEATURE_KINDS, Feature
+from tf_input.dataset_format import FEATURE_KINDS, Feature, main_split
 from tf_input.regular_files import read_regular
 from tf_input.transform.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo
 
@@ -36,9 +36,10 @@ def _lines(directory: str, info: TransformInfo) -> Iterator[str]:
             yield f"vocabulary: {printable(name)}, {sum(1 for _ in file):,} values"
     yield f"transform:  {printable(directory)}/{TRANSFORM_FN}"
     yield ""
+    split = main_split(dict.fromkeys(info.splits, 0))
     yield "next, in Python:"
     yield "  import tf_input"
-    yield f'  train = tf_input.open({directory!r}).batches("{info.splits[0]}", batch_size=128, transform=True)'
+    yield f'  train = tf_input.open({directory!r}).batches({split!r}, batch_size=128, transform=True)'
 
 
 def _describe(feature: Feature) -> str:

@@ -27,6 +27,18 @@ def test_prints_mapping_if_labels_differ_from_numeric_class_names(tmp_path, caps
     assert (shown in printed) if shown else (" -> " not in printed)
 
 
+@pytest.mark.slow(2)
+@pytest.mark.parametrize("train, test", [("seg_train", "seg_test"), ("part", "a_test")])
+def test_next_step_reads_the_training_split(tmp_path, capsys, train, test):
+    files = {f"{split}/{label}/{index}.jpg": jpeg(index) for split in (test, train) for label in "ab" for index in range(2)}
+    write_files(tmp_path / "in", files)
+    options = ["--split_folders=yes", "--no_report"]
+    assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), *options]) == 0
+    for text in (capsys.readouterr().out, (tmp_path / "out/README.md").read_text()):
+        (line,) = [line for line in text.splitlines() if line.strip().startswith("train = ") and ".batches(" in line]
+        assert f"batches({train!r}" in line, line
+
+
 @pytest.mark.slow
 def test_warns_about_16_bit_images_and_padded_jpegs(tmp_path, capsys):
     deep = encode(np.arange(1024, dtype=np.uint16).reshape(32, 32), "PNG")

@@ -10,7 +10,7 @@ import pytest
 
 import tf_input
 from prepared import prepare_images
-from tf_input.dataset_format import is_training_split, training_split
+from tf_input.dataset_format import is_training_split, main_split, training_split
 from tf_input.read_config import Augmentation, ReadConfig
 
 
@@ -250,6 +250,18 @@ def test_split_names_determine_shuffling():
     for names in (["trn", "training"], ["fold_1", "test"]):
         with pytest.raises(ValueError, match=f"one of {', '.join(names)}"):
             training_split(names)
+    cases = [
+        ({"seg_test": 9, "seg_train": 1}, "seg_train"),
+        ({"train": 1, "trn": 9, "test": 99}, "train"),
+        ({"trn": 1, "training": 9, "val2017": 99}, "training"),
+        ({"fold_0": 8, "fold_1": 9, "test": 99}, "fold_1"),
+        ({"fold_0": 9, "fold_1": 9}, "fold_0"),
+        ({"segtest": 9, "segtrain": 1}, "segtrain"),
+        ({"segtest": 9, "other": 1}, "other"),
+        ({"valid": 9, "test": 10}, "test"),
+    ]
+    for num_examples, split in cases:
+        assert main_split(num_examples) == split, num_examples
 
 
 @pytest.mark.slow
