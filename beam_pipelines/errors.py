@@ -9,7 +9,8 @@ import errno
 import itertools
 import os
 import re
-from typing import Iterable, Iterator, Sequence
+from types import MappingProxyType
+from typing import Iterable, Iterator, Mapping, Sequence
 
 # Characters that would break a line: control characters, and Unicode's line and paragraph separators.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -32,14 +33,15 @@ def escaped(text: str) -> str:
     return _NOT_SHOWN.sub(lambda match: match[0] if match[0] in "\n\t" else match[0].encode("unicode_escape").decode(), text)
 
 
-def did_you_mean(name: str, names: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str], synonyms: Mapping[str, str] = MappingProxyType({})) -> str:
     """Returns "; did you mean ...?" with the most similar of the valid names, or "" if no name is similar.
 
     Args:
         name: The unknown name.
         names: The valid names.
+        synonyms: A mapping from names of other tools, in lower case, to valid names.
     """
-    near = nearest(name, names)
+    near = synonyms.get(name.lower()) or nearest(name, names)
     return f"; did you mean {printable(near)!r}?" if near else ""
 
 

@@ -38,6 +38,16 @@ LIST_KINDS = ("float", "integer", "text")
 _KINDS_OF_SEVERAL = ("class", "multi_label", "float", "integer")  # kinds that can combine several columns
 KINDS = ("class", "multi_label", "multi_hot", "float", "integer", "text", "mask", "image", "array", "tensor")
 
+# Names of other tools, in lower case -> kind.
+_SYNONYMS = {
+    **dict.fromkeys(("number", "numeric", "numerical", "double", "real", "decimal", "regression", "float32", "float64"), "float"),
+    **dict.fromkeys(("int", "int32", "int64", "long", "count"), "integer"),
+    **dict.fromkeys(("str", "string", "varchar"), "text"),
+    **dict.fromkeys(("category", "categorical", "label", "enum", "bool", "boolean"), "class"),
+    **dict.fromkeys(("tags", "multilabel", "classes"), "multi_label"),
+    **dict.fromkeys(("photo", "picture"), "image"),
+}
+
 _COLUMN = re.compile(
     r"(?:(?P<feature>[A-Za-z][A-Za-z0-9_.-]{0,63})=)?(?P<names>[^:]+)"
     r"(?::(?P<kind>[a-z_]+)(?P<brackets>\[(?P<dtype>[a-z]+\d*)?(?:(?<!\[),)?(?P<shape>(?:\d{1,10}|\?)(?:,(?:\d{1,10}|\?))*)?\])?)?"
@@ -120,7 +130,7 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
     names = tuple(name.strip() for name in match["names"].split(",")) if match else ()
     kind = match and (match["kind"] or default_kind)
     if not match or not all(names) or kind not in KINDS or len(set(names)) < len(names):
-        near = did_you_mean(kind, KINDS) if kind and kind not in KINDS else ""
+        near = did_you_mean(kind, KINDS, _SYNONYMS) if kind and kind not in KINDS else ""
         expected = f"[FEATURE=]COLUMN[,COLUMN…][:KIND], with one of the kinds {', '.join(KINDS)}"
         raise UserError(f"{option}={text}: invalid value. Give {expected}{near}")
     if len(names) > 1 and kind not in _KINDS_OF_SEVERAL:

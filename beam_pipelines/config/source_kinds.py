@@ -49,3 +49,15 @@ SOURCES: Mapping[str, SourceKind] = {
     "tfrecord": SourceKind(has_columns=True, has_key_column=True, may_omit_images=True),
     "webdataset": SourceKind(has_columns=True, has_key_column=True, may_omit_images=True, has_named_samples=True, has_box_forms=True),
 }
+
+# Names of formats and of other tools, in lower case -> kind of the source.
+SOURCE_SYNONYMS: Mapping[str, str] = {
+    **dict.fromkeys(("csv", "tsv", "json", "jsonl", "ndjson", "parquet", "pandas", "dataframe"), "table"),
+    **dict.fromkeys(("folder", "folders", "directory", "images", "imagenet", "jpg", "png"), DEFAULT_SOURCE),
+    **dict.fromkeys(("numpy", "npy", "npz"), "arrays"),
+    **dict.fromkeys(("pascal", "pascal_voc", "xml"), "voc"),
+    **dict.fromkeys(("segmentation", "mask"), "masks"),
+    **dict.fromkeys(("array_record", "arrayrecord", "tfds"), "tfrecord"),
+    **dict.fromkeys(("tar", "wds"), "webdataset"),
+    **dict.fromkeys(("txt", "list"), "text"),
+}

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 from typing import Any, Iterator, NoReturn, Sequence
 
+from beam_pipelines.config.source_kinds import SOURCE_SYNONYMS
 from beam_pipelines.errors import UserError, did_you_mean, did_you_mean_option
 
 _ONE_INPUT = "Give one folder that contains both, or a table that lists all images (--source=table)."
@@ -62,7 +63,7 @@ class CommandParser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            near = did_you_mean(str(value), map(str, action.choices or ()))
+            near = did_you_mean(str(value), map(str, action.choices or ()), SOURCE_SYNONYMS if action.dest == "source" else {})
             raise argparse.ArgumentError(action, f"{error.message}{near}") from None
 
     def print_help(self, file: Any = None) -> None:
