@@ -19,6 +19,7 @@ from typing import Any, Iterator, NoReturn
 from beam_pipelines import log
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.errors import (
+    DataError,
     RunError,
     StillRunningError,
     StorageError,
@@ -97,7 +98,7 @@ def main(argv: list[str] | None = None) -> int:
             error = missing_package(error) or error
         elif not isinstance(error, (UserError, RunError)):
             error = find_full_disk(error) or error
-        in_place = "" if isinstance(error, UserError) else interrupts.find_published()
+        in_place = "" if isinstance(error, UserError) else interrupts.find_published(can_resume=not isinstance(error, DataError))
         if not isinstance(error, (UserError, RunError)):
             if in_place:
                 error.add_note(f"recordmill: {in_place}")

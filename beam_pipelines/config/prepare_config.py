@@ -1,6 +1,7 @@
 """The configuration of `recordmill prepare`."""
 
 import dataclasses
+import math
 import re
 from decimal import Decimal
 from fractions import Fraction
@@ -284,6 +285,10 @@ class PrepareConfig:
         if self.folds is not None:
             return {f"fold{fold}": Fraction(1, self.folds) for fold in range(self.folds)}
         return self.splits or DEFAULT_SPLITS
+
+    def max_dead_letters(self, num_inputs: int) -> int:
+        """Returns the maximum number of dead letters for a number of inputs."""
+        return math.floor(Fraction(str(self.max_bad_fraction)) * num_inputs)  # floats would not allow 29 of 100 with 0.29
 
     @property
     def resolves_splits(self) -> bool:

@@ -1,6 +1,7 @@
 """Dead letters: rejected inputs with the reason. Every rejected input has a dead letter."""
 
 import dataclasses
+import decimal
 import errno
 import heapq
 import itertools
@@ -82,6 +83,11 @@ class DeadLetterCount:
         is_missing = any(letter.stage == "read" and os.strerror(errno.ENOENT) in letter.message for letter in self.first)
         hint = f"\n  Paths are relative to {printable(image_root)}. Pass --image_root if the images are in another folder."
         return "".join(lines) + (f"\n  - and {more} more" if more else "") + (hint if image_root and is_missing else "")
+
+
+def sufficient_fraction(num_dead_letters: int, num_inputs: int) -> str:
+    """Returns a short value of `--max_bad_fraction` that allows this number of dead letters."""
+    return f"{decimal.Context(prec=2, rounding=decimal.ROUND_UP).divide(num_dead_letters, num_inputs):f}"
 
 
 def _by_reason(letter: DeadLetter) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ from typing import Callable, Iterator, NoReturn
 
 from beam_pipelines.storage.object_stores import retries
 
+RESUME = "Rerun with --resume to continue."
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Time for the main thread to stop and report. Otherwise, the watching thread performs three steps with the second limit
 # each. The sum is less than ten seconds.
@@ -73,9 +75,13 @@ def note(find: Callable[[], str]) -> None:
     _find_published = find
 
 
-def find_published() -> str:
-    """Returns a description of the completed output of the run, or an empty string if there is none."""
-    return _find_published()
+def find_published(*, can_resume: bool = True) -> str:
+    """Returns a description of the completed output of the run, or an empty string if there is none.
+
+    Args:
+        can_resume: Whether `--resume` alone may succeed. If not, the description does not advise it.
+    """
+    return _find_published() if can_resume else _find_published().replace(RESUME, "").strip()
 
 
 def set_reporter(report: Callable[[str, str], None]) -> None:
@@ -179,7 +185,7 @@ def _watch(reader: socket.socket, unused_writer: socket.socket) -> None:
     else:
         published: list[str] = []
         _join(lambda: published.append(find_published()))
-        in_place = published[0] if published else "The state of the output is unknown. Rerun with --resume to continue."
+        in_place = published[0] if published else f"The state of the output is unknown. {RESUME}"
         nothing = "Nothing was written." if _find_published is str else "No shard is complete; temporary files remain."
         message = f"Interrupted. {in_place or nothing}"
     _join(lambda: report(message, in_place))

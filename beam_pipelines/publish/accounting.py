@@ -3,7 +3,7 @@
 from typing import Collection, Iterator
 
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.elements.dead_letters import DeadLetterCount
+from beam_pipelines.elements.dead_letters import DeadLetterCount, sufficient_fraction
 from beam_pipelines.elements.listing import Listing, empty_split
 from beam_pipelines.elements.statistics import ImageStatistics
 from beam_pipelines.errors import DataError, RunError, UserError, printable
@@ -40,12 +40,11 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) ->
     described = dead_letters.describe(listing.image_root(config.source))
     if not images.num_examples:
         raise UserError(f"no input {listing.makes_example}. The dead letters include:{described}")
-    if dead_letters.num > config.max_bad_fraction * listing.num_inputs:
+    if dead_letters.num > config.max_dead_letters(listing.num_inputs):
         raise DataError(
             f"{dead_letters.num} of {listing.num_inputs} inputs are dead letters, "
-            f"more than --max_bad_fraction={config.max_bad_fraction:g} allows. Correct the inputs, or rerun with "
-            "--resume "
-            f"and a larger --max_bad_fraction.{described}"
+            f"more than --max_bad_fraction={config.max_bad_fraction:g} allows. Correct the inputs and rerun with --restart, "
+            f"or rerun with --resume --max_bad_fraction={sufficient_fraction(dead_letters.num, listing.num_inputs)} or more.{described}"
         )
     for position, split in enumerate(listing.splits):
         if not images.splits[position].num_examples:

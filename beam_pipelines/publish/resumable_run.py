@@ -19,13 +19,13 @@ from beam_pipelines.config.run_options import find_differences, plain_options
 from beam_pipelines.elements.plan import Plan, recordmill_version
 from beam_pipelines.elements.plan_files import is_planned, num_done, read_plan
 from beam_pipelines.errors import UserError, printable
+from beam_pipelines.parallel.interrupts import RESUME
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.lease import read_lease
 from beam_pipelines.storage.marked_directory import MARKER
 from beam_pipelines.storage.pinned_files import check_versions
 from tf_input.dataset_format import MANIFEST, RUN
 
-RESUME = "Rerun with --resume to continue."
 _RESTART = "Rerun with --restart to start over."
 
 

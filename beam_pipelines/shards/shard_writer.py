@@ -264,8 +264,8 @@ class _Part:
             count.dead_letters.add(self._dead_letters)
             raise DataError(
                 f"{count.dead_letters.num} inputs of shard {self._shard.address} alone are dead letters, more than "
-                f"--max_bad_fraction={self._context.config.max_bad_fraction:g} allows. Correct them, or rerun with "
-                "--resume and a larger --max_bad_fraction. Dead letters:"
+                f"--max_bad_fraction={self._context.config.max_bad_fraction:g} allows. Correct them and rerun with "
+                "--restart, or rerun with --resume --max_bad_fraction=1, which allows any number. Dead letters:"
                 f"{count.dead_letters.describe()}"
             )
 

@@ -82,4 +82,4 @@ class WriteContext:
     @functools.cached_property
     def max_dead_letters(self) -> int:
         """The maximum number of dead letters. A run with more dead letters fails."""
-        return int(self.config.max_bad_fraction * self.listing.num_inputs)
+        return self.config.max_dead_letters(self.listing.num_inputs)

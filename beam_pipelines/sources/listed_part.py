@@ -10,7 +10,7 @@ import numpy as np
 from beam_pipelines.config.prepare_config import MAX_SPLITS, REST
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
-from beam_pipelines.elements.dead_letters import BAD_LABEL, NO_GROUP, NO_SPLIT, DeadLetter, DeadLetterCount
+from beam_pipelines.elements.dead_letters import BAD_LABEL, NO_GROUP, NO_SPLIT, DeadLetter, DeadLetterCount, sufficient_fraction
 from beam_pipelines.elements.division import Division, largest_groups
 from beam_pipelines.elements.first_keys import FirstKeys
 from beam_pipelines.elements.input_record import InputRecord, image_bytes
@@ -44,7 +44,7 @@ BATCH_IMAGES = 4096
 _MISSING_VALUES = {
     NO_SPLIT: ("split", "Use --divide rest to divide them, or --split_column='' to ignore the named splits"),
     NO_GROUP: ("group", "Give each input a group, or omit --group"),
-    BAD_LABEL: ("valid class", "raise --max_bad_fraction to leave out these inputs"),
+    BAD_LABEL: ("valid class", "leave them out with --max_bad_fraction="),
 }
 
 _Collector = tuple[str, Callable[[InputRecord], Collection[str]] | None]
@@ -390,8 +390,8 @@ def _check_column(config: PrepareJob, facts: ListedPart, reason: str) -> None:
     missing, (column, advice) = facts.missing_values[reason], _MISSING_VALUES[reason]
     if reason == BAD_LABEL:
         default = "use --default COLUMN=VALUE for empty cells, " if config.source.can.has_key_column else ""
-        advice = f"Correct them, {default}or {advice}"
-    if missing.num > config.max_bad_fraction * facts.num_inputs:
+        advice = f"Correct them, {default}or {advice}{sufficient_fraction(facts.dead_letters.num, facts.num_inputs)}"
+    if missing.num > config.max_dead_letters(facts.num_inputs):
         example = missing.first[0]
         rows = "rows" if config.source.can.has_columns else "inputs"
         raise UserError(

@@ -15,7 +15,7 @@ from apache_beam.pvalue import AsIter, AsSingleton, TaggedOutput
 from apache_beam.typehints.decorators import no_annotations
 
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.elements.dead_letters import DeadLetterCount
+from beam_pipelines.elements.dead_letters import DeadLetterCount, sufficient_fraction
 from beam_pipelines.elements.image_hashes import HashedRun
 from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.listing import Listing
@@ -195,11 +195,11 @@ def _check_dead_letters(rejected: DeadLetterCount, listing: Listing, config: Pre
     described = rejected.describe(listing.image_root(config.source))
     if num == listing.num_inputs:
         raise UserError(f"no input {listing.makes_example}. The dead letters include:{described}")
-    if num > config.max_bad_fraction * listing.num_inputs:
+    if num > config.max_dead_letters(listing.num_inputs):
         raise DataError(
             f"{num} of {listing.num_inputs} inputs are dead letters, more than "
-            f"--max_bad_fraction={config.max_bad_fraction:g} "
-            f"allows. Correct the inputs, or pass a larger --max_bad_fraction.{described}"
+            f"--max_bad_fraction={config.max_bad_fraction:g} allows. Correct the inputs, or pass "
+            f"--max_bad_fraction={sufficient_fraction(num, listing.num_inputs)} or more.{described}"
         )
 
 

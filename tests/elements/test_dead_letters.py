@@ -1,9 +1,18 @@
-"""Tests that counts of dead letters do not depend on how the dead letters are distributed."""
+"""Tests that counts of dead letters do not depend on how the dead letters are distributed, and of their limit."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipelines.elements.dead_letters import NUM_SHOWN, NUM_THUMBNAILS, DeadLetter, DeadLetterCount, to_json_lines
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import (
+    NUM_SHOWN,
+    NUM_THUMBNAILS,
+    DeadLetter,
+    DeadLetterCount,
+    sufficient_fraction,
+    to_json_lines,
+)
 
 LETTERS = st.builds(
     DeadLetter, st.text("abc", min_size=1, max_size=4), st.just("check"), st.sampled_from(["bad_box", "bad_image"]), st.just("m"), st.sampled_from(["", "t"])
@@ -22,6 +31,12 @@ def test_first_dead_letters_do_not_depend_on_the_distribution(letters, parts):
     for reason in ("bad_box", "bad_image"):
         seen = sorted(letter for letter in letters if letter.reason == reason and letter.thumbnail)
         assert [letter for letter in total.seen if letter.reason == reason] == seen[:NUM_THUMBNAILS]
+
+
+@pytest.mark.parametrize("num, num_inputs", [(3, 200), (29, 100), (7, 100), (1, 3), (11, 10**9), (10**9 - 1, 10**9), (5, 5)])
+def test_sufficient_fraction_is_small_and_allows_the_dead_letters(num, num_inputs):
+    config = PrepareConfig("in", "out", "made", max_bad_fraction=float(sufficient_fraction(num, num_inputs)))
+    assert num <= config.max_dead_letters(num_inputs) <= 1.1 * num
 
 
 def test_thumbnails_are_only_in_the_internal_lines():

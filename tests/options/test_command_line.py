@@ -93,6 +93,8 @@ def invalid_calls() -> dict[str, tuple[list[str], str]]:
         "a similar source": ([*given, "--source=image_foldr"], "did you mean 'image_folder'?"),
         "a similar format": ([*given, "--image_format=jpg"], "did you mean 'jpeg'?"),
         "a similar kind": ([*given, "--label=a:multilabel"], "did you mean 'multi_label'?"),
+        "a source of another name": ([*given, "--source=csv"], "did you mean 'table'?"),
+        "a kind of another name": ([*given, "--label=price:number"], "did you mean 'float'?"),
         "a similar runner": ([*given, "--runner=FlnkRunner"], "did you mean 'FlinkRunner'?"),
         "input is a file": (["--input", "flowers/rose/000.jpg", "--output", "out"], "is an image"),
         "a file instead of a folder": ([*given[2:], "--source=image_folder", "--input=notes/rose/notes.txt"], "is not a folder"),

@@ -445,12 +445,23 @@ def test_resume_after_too_many_dead_letters_with_larger_fraction(source, tmp_pat
     output = tmp_path / "out"
     assert main(command(tmp_path / "in", output)) == 2
     error = capsys.readouterr().err
-    assert "3 of 200 inputs" in error and "--max_bad_fraction=0.01" in error and "--resume" in error
-    assert f"\n{NUM_SHARDS} of {NUM_SHARDS} shards are complete. " in error, error
-    kept = finished_files(output)
-    assert main(command(tmp_path / "in", output, "--resume", "--max_bad_fraction=0.02")) == 0
-    assert main(command(tmp_path / "in", tmp_path / "expected", "--max_bad_fraction=0.02")) == 0
+    assert "3 of 200 inputs" in error and "--max_bad_fraction=0.01" in error
+    advised = re.search(r"--restart, .*(--resume) (--max_bad_fraction=[\d.]+\d)", error)
+    # The last line does not advise --resume alone, which would fail again.
+    assert error.endswith(f"\n{NUM_SHARDS} of {NUM_SHARDS} shards are complete.\n") and error.count("--resume") == 1, error
+    assert main(command(tmp_path / "in", output, "--resume")) == 2
+    kept, corrected = finished_files(output), tmp_path / "corrected"
+    shutil.copytree(tmp_path / "in", corrected / "in")
+    shutil.copytree(output.with_name("out.incomplete"), corrected / "out.incomplete")
+    assert main(command(tmp_path / "in", output, *advised.groups())) == 0
+    assert main(command(tmp_path / "in", tmp_path / "expected", advised[2])) == 0
     check_resumed(output, digest(tmp_path / "expected"), kept)
+    write_files(tmp_path / "in", {"a/0.jpg": jpeg(1), "b/1.jpg": jpeg(1), "b/2.jpg": jpeg(1)})
+    shutil.rmtree(output)
+    (corrected / "out.incomplete").rename(output.with_name("out.incomplete"))
+    assert main(command(tmp_path / "in", output)) == 2
+    assert main(command(tmp_path / "in", output, "--restart")) == 0
+    assert not (output / "dead_letters.jsonl").read_text()
 
 
 def test_leaves_nothing_if_no_image_is_readable(tmp_path, capsys):
