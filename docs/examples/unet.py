@@ -25,7 +25,7 @@ def main() -> None:
 
     data = tf_input.open(arguments.data)
     num_classes = data.statistics["mask"]["max"] + 1
-    size = {"batch_size": arguments.batch_size, "image_size": arguments.image_size}
+    size = {"batch_size": arguments.batch_size, "image_size": arguments.image_size, "targets": "mask"}
     # Digits must not be flipped. For photographs, omit `flip`. Masks are cropped with their images.
     train = data.batches("train", augment=tf_input.Augmentation(min_area=0.5, flip=False), seed=0, **size)
     validation = data.batches("validation", **size)
