@@ -16,7 +16,7 @@ _EPOCH = 315_532_800  # 1980-01-01, the earliest time that a zip file can store
 
 
 def absolute_readme() -> str:
-    """Returns README.md with absolute links, because package indexes show it without the files that it links to."""
+    """Returns the text of README.md with absolute links, because relative links do not work on package indexes."""
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
     link = rf"\1\2{urls['Homepage']}/blob/main/\3)"
     picture = rf"\1\2{urls['Homepage']}/raw/main/\3)"
@@ -25,7 +25,7 @@ def absolute_readme() -> str:
 
 
 class ReproducibleSdist(sdist):
-    """Source distribution whose bytes depend on the files alone, or also on SOURCE_DATE_EPOCH if it is set."""
+    """Builds a reproducible source distribution, whose time stamps are SOURCE_DATE_EPOCH if this variable is set."""
 
     def make_archive(self, base_name: str, format: str, root_dir: str | None = None, base_dir: str | None = None, **options: object) -> str:
         """Writes the archive of `base_dir` with sorted members, one time stamp and no owner.

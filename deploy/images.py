@@ -112,7 +112,7 @@ def base_arguments(image: Image) -> list[str]:
 def find_tag() -> str:
     """Returns the checked-out commit as a tag.
 
-    The working tree must be unchanged, because the tag would not identify uncommitted changes.
+    The working tree must not have uncommitted changes, because an image tag identifies only a commit.
 
     Raises:
         ImageError: There is no commit, or the working tree has uncommitted changes.
@@ -144,9 +144,9 @@ def build(name: str, repository: str, tag: str, tool: str, push: bool) -> str:
 
 
 def lock(file: str, extras: Sequence[str], packages: Sequence[str]) -> None:
-    """Writes a requirements file with pinned versions and hashes, which meet constraints.txt.
+    """Writes a requirements file with hashes and with pinned versions that satisfy constraints.txt.
 
-    Existing pins are kept if they are still valid.
+    Pinned versions in an existing file are kept if they are still valid.
     """
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     wanted = [*packages, *(requirement for extra in extras for requirement in requirements(project, extra))]
@@ -155,7 +155,7 @@ def lock(file: str, extras: Sequence[str], packages: Sequence[str]) -> None:
 
 
 def requirements(project: dict[str, list[str]], extra: str) -> list[str]:
-    """Returns the requirements of an extra of this package, including the extras to which it refers."""
+    """Returns the requirements of one of the package's extras, including extras to which this extra refers."""
     all_requirements: list[str] = []
     for requirement in project[extra]:
         named = re.fullmatch(r"recordmill\[(.*)\]", requirement)

@@ -37,7 +37,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def place(path: pathlib.Path) -> str:
-    """Returns the path in the site of a repository file."""
+    """Returns the path of a repository file in the documentation site."""
     name = path.relative_to(ROOT).as_posix()
     return "index.md" if name == "README.md" else name.removeprefix("docs/")
 
@@ -49,7 +49,7 @@ def move(link: str, source: pathlib.Path) -> str:
 
 
 def command_line() -> str:
-    """Returns the page of all commands and options."""
+    """Returns the page that lists all commands and options."""
     parser = make_parser()
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     titles = {action.dest: action.help for action in commands._choices_actions}

@@ -1,6 +1,6 @@
 """The entry point of the Dataflow Flex Template, which converts template parameters to options of `recordmill prepare`.
 
-The launcher passes each parameter as --NAME=VALUE. The program ends when the job is submitted, without waiting for it.
+The launcher passes each parameter as --NAME=VALUE. The program ends as soon as it has submitted the job.
 """
 
 import os

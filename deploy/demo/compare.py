@@ -21,7 +21,7 @@ NUM_PASSES = 3
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """The labels and the accuracy of each batch of a training.
+    """The labels and the accuracy of each batch in a training run.
 
     Attributes:
         labels: The labels of each batch, in training order.
@@ -52,8 +52,8 @@ class Comparison:
 def compare(prepared: pathlib.Path, class_ordered: pathlib.Path, num_steps: int | None, seed: int) -> Comparison:
     """Trains on the dataset at `prepared`, and then on the same training examples in class order.
 
-    The examples in class order are written to `class_ordered`. The prepared examples are read in their order on disk,
-    because the default shuffle buffer would contain the whole dataset.
+    The examples that are sorted by class are written to `class_ordered`. The prepared examples are read in their order
+    on disk, because the default shuffle buffer would contain the whole dataset.
     """
     digits = tf_input.open(prepared)
     folder_labels = write_class_ordered(digits, class_ordered)
@@ -80,8 +80,7 @@ def compare(prepared: pathlib.Path, class_ordered: pathlib.Path, num_steps: int 
 
 
 def write_class_ordered(digits: tf_input.PreparedDataset, path: pathlib.Path) -> np.ndarray:
-    """Writes the training examples in the order of their keys. This order is also the order of the class folders.
-    Returns their labels."""
+    """Writes the training examples to one TFRecord file, sorted by class folder, and returns their labels."""
     shards = [os.fspath(digits.directory / shard.name) for shard in digits.manifest.splits["train"]]
     examples = [tf.train.Example.FromString(record) for record in tf.data.TFRecordDataset(shards).as_numpy_iterator()]
     examples.sort(key=lambda example: example.features.feature["key"].bytes_list.value[0])
@@ -92,7 +91,7 @@ def write_class_ordered(digits: tf_input.PreparedDataset, path: pathlib.Path) ->
 
 
 def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Parses a serialized example into (uint8 image [height, width, 1], label)."""
+    """Parses a serialized example and returns a pair (image, label), in which the image is uint8 [height, width, 1]."""
     features = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
     example = tf.io.parse_single_example(record, features)
     return tf.io.decode_image(example["image"], channels=1, expand_animations=False), example["label"]

@@ -1,7 +1,7 @@
 """Implements `make demo`: prepares a dataset from real images, and shows how a global shuffle improves training.
 
-The demo writes a folder of handwritten digits and runs `recordmill prepare`. It then trains a small network twice on
-the same examples: in the order of the folder, and in the prepared order. Nothing is downloaded.
+The demo writes a folder of handwritten digits and runs `recordmill prepare`. The demo then trains a small network twice
+on the same examples: first in the order of the folder, then in the prepared order. Nothing is downloaded.
 
     digits     writes the folder of images
     compare    runs the two trainings, and measures how well their labels are mixed
@@ -76,7 +76,7 @@ def run(output: pathlib.Path, num_steps: int | None, seed: int) -> int:
 
 
 def recordmill() -> list[str]:
-    """Returns the `recordmill` command as a user can type it in this environment."""
+    """Returns the `recordmill` command that a user can type in this environment."""
     script = shutil.which("recordmill", path=os.path.dirname(sys.executable))
     program = [script] if script else [sys.executable, "-m", "beam_pipelines"]
     if pathlib.Path(program[0]).is_relative_to(pathlib.Path.cwd()):
@@ -95,7 +95,7 @@ def call(command: list[str]) -> int:
 
 @contextlib.contextmanager
 def quiet_tensorflow() -> Iterator[None]:
-    """Suppresses the messages of TensorFlow's import on standard error, some of which ignore the log level."""
+    """Suppresses the messages that TensorFlow prints on standard error while it is imported."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # A GPU is not faster for this model, and its sums differ.
     standard_error = os.dup(2)

@@ -1,4 +1,4 @@
-"""Draws a picture of the label order and the accuracy of two trainings."""
+"""Draws a picture of the label order and the accuracy of two training runs."""
 
 import io
 import logging
@@ -91,7 +91,7 @@ def _draw_curve(axes: pyplot.Axes, training: Training, name: str, colour: str, n
 
 
 def _save(figure: pyplot.Figure, path: str | os.PathLike[str]) -> None:
-    """Saves a figure as a PNG file with a color palette, which is three times smaller."""
+    """Saves a figure as a PNG file with a color palette, which makes the file three times smaller."""
     file = io.BytesIO()
     figure.savefig(file)
     pyplot.close(figure)

@@ -65,7 +65,7 @@ class Cluster:
 
     @property
     def options(self) -> list[str]:
-        """The options that make `recordmill prepare` run on this cluster."""
+        """Returns the options with which `recordmill prepare` runs on this cluster."""
         return [
             "--runner=FlinkRunner",
             f"--flink_master=localhost:{self.rest_port}",
@@ -201,7 +201,7 @@ class Cluster:
             time.sleep(0.2)
 
     def overview(self) -> dict[str, Any]:
-        """Returns the REST interface's overview of the cluster, or an empty dictionary if it does not respond."""
+        """Returns the cluster overview of Flink's REST interface, or an empty dictionary without a response."""
         try:
             return self.ask("overview")
         except OSError:
@@ -231,7 +231,7 @@ class Cluster:
         (self.folder / "pids" / name).unlink()
 
     def down(self) -> None:
-        """Stops only the processes of this cluster, and removes their temporary files. Keeps configuration and logs."""
+        """Stops the processes of this cluster, and removes their temporary files. Keeps configuration and logs."""
         for name, pid in sorted(self.process_ids().items(), reverse=True):  # TaskManagers end first.
             end(self.folder, pid, signal.SIGTERM)
             (self.folder / "pids" / name).unlink()

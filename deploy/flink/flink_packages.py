@@ -73,14 +73,14 @@ def fetch() -> None:
 
 @contextlib.contextmanager
 def _building() -> Iterator[pathlib.Path]:
-    """Context manager for a temporary folder in the cache, so that the result can be published by one rename."""
+    """Context manager for a temporary folder in the cache, whose contents can be published with a single rename."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="building-") as folder:
         yield pathlib.Path(folder)
 
 
 def _put(new_path: pathlib.Path, target: pathlib.Path) -> None:
-    """Renames a result to its final path, unless another process has already created it."""
+    """Renames a file or folder to its final path, unless another process has already created the final path."""
     try:
         os.rename(new_path, target)
     except OSError:

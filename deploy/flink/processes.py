@@ -36,7 +36,8 @@ def _is_alive(pid: int) -> bool:
 
 
 def end(folder: pathlib.Path, pid: int, how: signal.Signals) -> None:
-    """Sends signals to a process until it has ended. After a time limit, the process is killed."""
+    """Sends signals to a process until it has ended. If the process is still running after a time limit, it is
+    killed."""
     deadline = time.monotonic() + _SECONDS_TO_END
     while belongs_to(folder, pid):
         with contextlib.suppress(ProcessLookupError):

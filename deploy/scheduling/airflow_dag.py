@@ -1,9 +1,9 @@
-"""An Airflow DAG that prepares a dataset each night from newly arrived images.
+"""An Airflow DAG that prepares a dataset from new images each night.
 
 With --resume, the same command starts a new run, resumes an interrupted run, or succeeds if the dataset is complete.
-Retries, backfills and manually cleared tasks therefore run the same command. A second concurrent command is rejected.
-The exit code determines whether Airflow retries. Copy the file into the DAGs folder. The workers need recordmill on
-their PATH.
+Therefore retries, backfills and manually cleared tasks can all run the same command. A second concurrent command is
+rejected. The exit code determines whether Airflow retries. Copy the file into the DAGs folder. The workers need
+recordmill on their PATH.
 """
 
 import datetime
@@ -28,7 +28,7 @@ def command(output: str, error_json: str) -> list[str]:
 
 def run(arguments: list[str], error_json: str) -> None:
     """Runs the command. The output of the command appears in the log of the task. Raises the Airflow exception that
-    matches the exit code."""
+    corresponds to the exit code."""
     process = subprocess.Popen(arguments)
     try:
         code = process.wait()

@@ -88,7 +88,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def describe(answer: Any) -> str:
-    """Returns the names and the best score. Outputs other than a single classification are returned as JSON."""
+    """Returns the names and the best score. If the model does not return a single classification, returns its outputs
+    as JSON."""
     if not isinstance(answer, dict) or not {"label", "scores"} <= set(answer):
         return json.dumps(answer)
     label = answer["label"]

@@ -1,7 +1,7 @@
 """Encodes and decodes predict requests and responses of TensorFlow Serving's REST API.
 
-A request has rows, {"instances": [...]}, or columns, {"inputs": ...}. Bytes are encoded as {"b64": "..."}. Both client
-and server use this module, which requires only the standard library.
+A request contains a list of rows, {"instances": [...]}, or a dictionary of columns, {"inputs": ...}. Bytes are encoded
+as {"b64": "..."}. The client and the server use this module, which requires only the standard library.
 """
 
 import base64

@@ -1,6 +1,7 @@
 """Runs a server of a tf.data service, either the dispatcher or a worker.
 
-Workers run only TensorFlow operations. The server needs only this file, and the same TensorFlow version as the trainer.
+Workers run only TensorFlow operations. The server needs only this file and TensorFlow, in the same version as the
+trainer.
 """
 
 import argparse

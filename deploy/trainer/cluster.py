@@ -1,4 +1,4 @@
-"""Selects the devices and machines on which a training runs."""
+"""Selects the devices and machines on which the model is trained."""
 
 import os
 

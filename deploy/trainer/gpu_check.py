@@ -3,7 +3,7 @@
     gpu_check.py --data out/flowers --model resnet50 --batch_size 256
 
 Each row of the printed table is a separate run of train.py. Speeds are in images per second. The check fails if a loss
-is not finite, or if neither kind of mixed precision is faster than float32.
+is not finite, or if neither `mixed_float16` nor `mixed_bfloat16` is faster than float32.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Creates the batches that each worker reads, which are its part of the global batches."""
+"""Creates the batches of a worker, which contain the worker's part of each global batch."""
 
 import dataclasses
 import functools
@@ -48,7 +48,7 @@ def training_batches(
 ) -> Batches:
     """Returns full batches for training, which depend only on the seed, the epoch and the step.
 
-    A resumed training therefore reads the same batches, even with another number of workers. With a tf.data service,
+    Therefore a resumed run reads the same batches, even with a different number of workers. With a tf.data service,
     the batches also depend on the speed of the workers. Automatic sharding is off, because each worker already reads
     only its part of each batch. An incomplete last batch is dropped. The dropped examples differ between epochs.
 

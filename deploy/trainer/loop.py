@@ -1,7 +1,7 @@
 """Runs training and evaluation steps on one device, on all devices of a machine, or on several machines.
 
-`Model.fit` of Keras 3 fails under `MultiWorkerMirroredStrategy`. `fit` also fails under `MirroredStrategy` with several
-steps per execution. The loop in this module follows the `tf.distribute` guide, and works with every strategy.
+`Model.fit` of Keras 3 fails under `MultiWorkerMirroredStrategy`. Keras' `fit` also fails under `MirroredStrategy` with
+several steps per execution. The loop in this module follows the `tf.distribute` guide, and works with every strategy.
 """
 
 from typing import Any, Iterator
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 
 class Loop:
-    """The training and evaluation steps of a model. Create the object in the scope of the strategy.
+    """Runs the training and evaluation steps of a model. Create the object in the scope of the strategy.
 
     Args:
         model: A model from images to logits.

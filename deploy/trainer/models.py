@@ -1,4 +1,4 @@
-"""Creates networks of keras.applications, which take uint8 images and return logits, and their optimizers."""
+"""Creates optimizers, and networks of keras.applications that map uint8 images to logits."""
 
 import dataclasses
 from typing import Callable
@@ -61,7 +61,7 @@ def make_model(name: str, image_size: int, num_classes: int, weights: str | None
 
 
 def make_optimizer(settings: options.Options, steps_per_epoch: int) -> keras.optimizers.Optimizer:
-    """Returns the requested optimizer. The learning rate rises during warmup, and then decays to 0 along a cosine
+    """Returns the requested optimizer. The learning rate increases during warmup, and then decays to 0 along a cosine
     curve."""
     peak = settings.learning_rate * settings.batch_size / 256
     warmup = max(1, round(settings.warmup_epochs * steps_per_epoch))

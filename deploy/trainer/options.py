@@ -176,7 +176,7 @@ def tf_config(workers: tuple[str, ...], worker_index: int) -> str:
 
 
 def check_tf_config(text: str | None) -> None:
-    """Raises ValueError if TF_CONFIG is missing or invalid, because TensorFlow would report no clear error."""
+    """Raises ValueError with a clear message if TF_CONFIG is missing or invalid."""
     if not text:
         raise ValueError(
             "--strategy=multi_worker needs --workers and --worker_index, or the environment variable TF_CONFIG."

@@ -4,9 +4,9 @@
         --splits train=0.9,validation=0.1
     python docs/examples/detector.py out/boxes
 
-The network predicts a cell for each 4 x 4 pixels. A cell contains a logit for each class, which is high if the center
-of an object is in the cell. A cell also contains the position of the center within the cell, and the size of the
-object.
+The network predicts a cell, which is a vector of numbers, for each block of 4 x 4 pixels. A cell contains a logit for
+each class, which is high if the center of an object is in the cell. A cell also contains the position of the center
+within the cell, and the size of the object.
 """
 
 import argparse
@@ -172,8 +172,7 @@ def overlap(first: np.ndarray, other: np.ndarray) -> float:
 
 
 def average_precision(result: Iterable[tuple[float, bool]], num_expected: int) -> float:
-    """Returns the area under the precision-recall curve of one class. Each detection is given as (score, whether it is
-    correct)."""
+    """Returns the area under the precision-recall curve of one class. A detection is a pair (score, is_correct)."""
     right = np.array([is_right for _, is_right in sorted(result, key=lambda item: -item[0])], bool)
     precision = np.cumsum(right) / np.arange(1, len(right) + 1)
     best_from_here = np.maximum.accumulate(precision[::-1])[::-1]

@@ -2,9 +2,9 @@
 
     python docs/examples/report_screenshots.py docs/pictures
 
-The datasets show scikit-learn's handwritten digits, directly and in the scenes of make_scenes.py. The script must be
-run in a checkout, and does not access the network. The script requires Chromium on the PATH and `pip install playwright
-scikit-learn`.
+The datasets show scikit-learn's handwritten digits, directly and in the scenes of make_scenes.py. Run the script in a
+checkout of the repository. The script does not access the network. The script requires Chromium on the PATH and `pip
+install playwright scikit-learn`.
 """
 
 import argparse

@@ -3,7 +3,7 @@
     python deploy/flink/monitoring/exporter.py --flink_master localhost:8081
 
 In Flink, Beam's counters are accumulators of the job. Flink's metric reporters omit accumulators, but its REST
-interface returns them. A worker updates the counters of a stage when it has finished the stage. `/healthz` answers
+interface returns them. A worker updates the counters of a stage after it has finished the stage. `/healthz` answers
 without asking Flink. The exporter needs only Python.
 """
 
@@ -91,7 +91,7 @@ class Flink:
         return "\n".join(output) + "\n"
 
     def _accumulators(self, job_id: str) -> Any:
-        """Asks for the accumulators of a job. Returns None if Flink has removed the job after listing it."""
+        """Asks for the accumulators of a job. Returns None if Flink no longer knows the job."""
         try:
             return self.ask(f"jobs/{job_id}/accumulators")
         except urllib.error.HTTPError as error:
