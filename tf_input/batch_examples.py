@@ -1,4 +1,4 @@
-"""Recomputes which examples a past training batch contained, for `PreparedDataset.which` and `Mixture.which`."""
+"""Recomputes the examples of an earlier training batch, for `PreparedDataset.which` and `Mixture.which`."""
 
 import dataclasses
 from typing import Callable
@@ -15,8 +15,7 @@ from tf_input.storage.record_reader import RecordReader
 
 
 def config_of_any(config: ReadConfig) -> ReadConfig:
-    """Returns the reading options with keys enabled. With `hosts=None`, the result covers the whole batch instead of
-    the examples of one host.
+    """Returns the reading options with keys enabled. If `hosts` is None, the result contains the examples of all hosts.
 
     Raises:
         ValueError: An option conflicts with `epoch` and `step`, or requires another reader.
@@ -30,7 +29,7 @@ def config_of_any(config: ReadConfig) -> ReadConfig:
 
 
 def check_batch(plan: Plan | MixedPlan, epoch: int, step: int) -> None:
-    """Raises ValueError if the step is out of range, or if batches can't be recomputed because there is no seed."""
+    """Raises ValueError if the step is out of range, or if batches can't be recomputed because no seed is given."""
     for name, value in (("epoch", epoch), ("step", step)):
         if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 0:
             raise ValueError(f"{name}={value!r} is invalid. Pass an integer of 0 or more.")

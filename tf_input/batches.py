@@ -1,4 +1,4 @@
-"""The classes that the methods `batches` and `as_numpy` of datasets and mixtures return."""
+"""Implements the classes that are returned by the methods `batches` and `as_numpy`."""
 
 import dataclasses
 import functools
@@ -79,8 +79,8 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
     class Batches(plain):
         """A `tf.data.Dataset` of the batches of a split or mixture.
 
-        Each iteration over the dataset reads one epoch, or the remaining batches of an epoch. `len` is the number of
-        batches in an iteration.
+        Each iteration over the dataset reads one epoch, or the remaining batches of a started epoch. The length of the
+        dataset is the number of batches in an iteration.
 
         Attributes:
             iterator_state: The epoch and the step at which the next iteration begins, which `BackupAndRestore` and `Checkpoint`
@@ -150,7 +150,7 @@ def as_numpy(read: Callable[[ReadConfig], tf.data.Dataset], config: ReadConfig) 
 
 
 class NumpyBatches:
-    """An iterable over batches of NumPy arrays, which `as_numpy` returns.
+    """An iterable over batches of NumPy arrays, as returned by `as_numpy`.
 
     Attributes:
         reading: The dataset, the split and the options, like the attribute `reading` of `batches`.

@@ -1,4 +1,4 @@
-"""Detects features that look like image coordinates, such as keypoints, by their name and range.
+"""Detects features that probably contain image coordinates, such as keypoints, by their names and values.
 
 Writer and reader share this module. It uses only the standard library.
 """
@@ -33,7 +33,7 @@ def has_name_of_coordinates(feature: Feature) -> bool:
 
 
 def are_pixels(smallest: float, largest: float, num_distinct: int, has_name: bool, longest_side: int | None) -> bool:
-    """Returns whether values look like pixel coordinates, judging by their range and the name of the feature.
+    """Returns whether the name and the range of values of a feature suggest pixel coordinates.
 
     Args:
         smallest, largest: The range of the values.

@@ -1,4 +1,4 @@
-"""The class `PreparedDataset`, and the function `open`, which opens a prepared dataset."""
+"""Implements the function `open`, which opens a prepared dataset, and the class `PreparedDataset`."""
 
 import collections
 import functools
@@ -43,7 +43,7 @@ _NUM_MAPPED = 4  # remembered functions of batches
 
 
 class PreparedDataset(Mapping[str, Examples]):
-    """A prepared dataset, as a mapping from split names to examples. Use `tf_input.open` to create it.
+    """A prepared dataset, which is a mapping from split names to examples. Use `tf_input.open` to create it.
 
         print(flowers), list(flowers), "train" in flowers, flowers["train"][17], flowers["train"]["ant/17.jpg"]
 
@@ -111,8 +111,8 @@ class PreparedDataset(Mapping[str, Examples]):
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The names of the target features. The target `objects` represents all features whose names start with
-        `objects/`."""
+        """The names of the target features. In addition, the target `objects` stands for all features whose names start
+        with `objects/`."""
         return self.manifest.targets
 
     @property
@@ -204,7 +204,7 @@ class PreparedDataset(Mapping[str, Examples]):
 
     @property
     def transform(self) -> TransformInfo:
-        """The output features, targets and channel statistics that `recordmill analyze` computed.
+        """The output features, targets and channel statistics of the transform that `recordmill analyze` computed.
 
         Raises:
             FileNotFoundError: `recordmill analyze` has not been run.
@@ -278,20 +278,21 @@ class PreparedDataset(Mapping[str, Examples]):
 
             train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
 
-        Each iteration over the dataset is one epoch. An epoch contains every example exactly once, except for a dropped
-        remainder. The next iteration reads the next epoch. Requesting the second batch of an iteration advances the
-        epoch, even if the iteration ends early, as in `fit(train.take(10), epochs=5)`. Requesting a single batch, as in
-        `next(iter(train))` or `take(1)`, does not advance the epoch. Iterators that are created before the epoch
-        advances read the same epoch. Batches that `prefetch` requests also advance the epoch.
+        Each iteration over the dataset is one epoch. An epoch contains every example exactly once, except for examples
+        of a last batch that is dropped. The next iteration reads the next epoch. Requesting the second batch of an
+        iteration advances the epoch, even if the iteration ends early, as in `fit(train.take(10), epochs=5)`.
+        Requesting a single batch, as in `next(iter(train))` or `take(1)`, does not advance the epoch. Iterators that
+        are created before the epoch advances read the same epoch. Batches that are requested by `prefetch` also advance
+        the epoch.
 
         The cardinality is known, so `fit` needs no `steps_per_epoch`. With `start_step`, each iteration has as many
-        batches as remain in the first epoch, and starts where the previous iteration ended. To continue a training with
-        whole epochs, create another dataset, or use `BackupAndRestore` from the first epoch.
+        batches as the rest of the first epoch, and starts at the end of the previous iteration. To train for whole
+        epochs after a partial epoch, create another dataset, or use `BackupAndRestore` from the first epoch.
 
         The returned dataset has two additional attributes. `iterator_state` is the iterator state that `BackupAndRestore`
         saves. `reading` contains the dataset, the split and the options, for `export_serving`.
 
-        With several hosts, each host reads its own part of every split; see `ReadConfig.hosts`.
+        With several hosts, each host reads a part of every batch; see `ReadConfig.hosts`.
 
         Args:
             split: The name of the split, one of `splits`.
@@ -468,7 +469,7 @@ class PreparedDataset(Mapping[str, Examples]):
     def which(
         self, split: str, config: ReadConfig | None = None, *, epoch: int, step: int, **options: Unpack[ReadOptions]
     ) -> dict[str, np.ndarray]:
-        """Returns the keys of the examples in a past training batch. The equivalent command is `recordmill which`.
+        """Returns the keys of the examples in an earlier training batch. The equivalent command is `recordmill which`.
 
             flowers.which("train", epoch=3, step=9_000, batch_size=128, image_size=224, augment=True, seed=0)["key"]
 
@@ -597,7 +598,7 @@ def open(
 
 
 def _is_bytes(value: Any) -> bool:
-    """Returns whether a value is a positive number of bytes, including floats such as 200e9."""
+    """Returns whether a value is a positive whole number, which may be a float such as 200e9."""
     return isinstance(value, Real) and not isinstance(value, bool) and 1 <= value < math.inf
 
 

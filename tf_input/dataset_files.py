@@ -1,4 +1,4 @@
-"""The files of a dataset, and properties of the features that are read from metadata without reading records."""
+"""Opens the metadata of a dataset, and determines the properties of features without reading records."""
 
 import functools
 import json
@@ -152,7 +152,7 @@ class DatasetFiles:
         return {side: image_statistics.get(side) for side in SIDES}
 
     def has_jpegs_only(self, name: str = IMAGE) -> bool:
-        """Returns whether all images of a feature are JPEGs, or were all re-encoded in one format."""
+        """Returns whether all images of a feature are JPEGs, or all images were re-encoded in the same format."""
         image_statistics = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
         is_given = "format" in (image_statistics.get("reencoded") or {})
         return self.features[name].kind == "image" and (is_given or set(image_statistics.get("formats") or {}) <= {"jpeg"})

@@ -1,4 +1,4 @@
-"""The file format that the writer (`beam_pipelines`) and the reader (`tf_input`) share.
+"""Defines the file format of datasets, for the writer (`beam_pipelines`) and the reader (`tf_input`).
 
 This module uses only the standard library, so that both packages can import it without Beam, TensorFlow or NumPy. A
 dataset is a directory with a `manifest.json`. The manifest is written last, so a directory without a manifest is not a
@@ -81,7 +81,7 @@ _INSIDE = re.compile(rf"{_PART}(?:/{_PART})*")
 
 
 def shard_suffix(shard_index: int, num_shards: int) -> str:
-    """Returns the number of a shard, such as `00007-of-00016`.
+    """Returns the number of a shard as text, such as `00007-of-00016`.
 
     Shard numbers have as many digits as `num_shards`, and at least five, as TensorFlow Datasets expects.
     """
@@ -172,7 +172,7 @@ class Feature:
 
     @property
     def is_ragged(self) -> bool:
-        """Whether the number of values varies between examples. An encoded tensor counts as a single value."""
+        """Whether the number of values differs between examples. An encoded tensor is a single value."""
         return self.shape[:1] == (None,) and self.kind != "tensor"
 
     @property
@@ -282,7 +282,7 @@ class ShardInfo:
 
     @property
     def fingerprint(self) -> "Fingerprint":
-        """The checksums with which a reader verifies that a file is the expected shard. The index file of the shard
+        """The checksums by which a reader detects that a file is not the expected shard. The index file of the shard
         contains the same checksums."""
         return self.first_crc32c, self.last_crc32c
 
@@ -324,7 +324,7 @@ class FileSum:
 
 
 def sum_of(file: BinaryIO) -> FileSum:
-    """Computes the size and the checksum of an open file. The file is read in small blocks."""
+    """Computes the size and the checksum of an open metadata file. The file is read in small blocks."""
     file_sum = FileSum()
     while data := file.read(1 << 20):
         file_sum = file_sum.extended(data)
@@ -478,7 +478,7 @@ _TYPES = {bool: "true or false", str: "a string", int: "an integer", int | None:
 
 
 def _check_types(cls: type, fields: Any, location: str) -> None:
-    """Checks the types of JSON values against the fields of a dataclass.
+    """Checks that JSON values have the types of the fields of a dataclass.
 
     Raises:
         ValueError: A value has another type; the message names it.

@@ -1,4 +1,4 @@
-"""Creates the ExampleDecoder of a split, for stored features or for the outputs of a transform."""
+"""Creates the `ExampleDecoder` of a split, which returns stored features or the outputs of a transform."""
 
 from typing import Any, Callable, Collection, Mapping
 
@@ -102,7 +102,7 @@ def _canvas_size(dataset: DatasetFiles, config: ReadConfig, stored_size: tuple[i
 
 
 def _with_size(decoder: ExampleDecoder, dataset: DatasetFiles) -> ExampleDecoder:
-    """Raises ValueError if images differ in size and no `image_size` is requested."""
+    """Raises ValueError if images have different sizes and the option `image_size` is not set."""
     for name in decoder.unsized:
         ranges = dataset.side_ranges(name).items()
         known = [f"{side}s from {values['min']} to {values['max']}" for side, values in ranges if values]
@@ -113,7 +113,8 @@ def _with_size(decoder: ExampleDecoder, dataset: DatasetFiles) -> ExampleDecoder
 
 
 def _other_sizes(features: Mapping[str, Feature], dataset: DatasetFiles, config: ReadConfig) -> dict[str, ImageSizes]:
-    """Returns the sizes of all additional image features besides `image`. Transforms do not change these features."""
+    """Returns the sizes of the images in each additional image feature besides `image`. Transforms do not change these
+    features."""
     sizes = {}
     for name, feature in features.items():
         if is_other_image(feature):
@@ -124,7 +125,7 @@ def _other_sizes(features: Mapping[str, Feature], dataset: DatasetFiles, config:
 
 
 def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
-    """Raises an error if image options are set although a transform replaces the images."""
+    """Raises an error if options for images are set, but a transform replaces the images."""
     if _is_stored(features.get(IMAGE)):
         return
     shown = [("encoded", False, _SHOWN), *((name, None, _SHOWN) for name in ("image_size", "channels", "fit"))]
@@ -134,7 +135,7 @@ def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
 
 
 def _stored_size(features: Mapping[str, Feature], names: Collection[str], dataset: DatasetFiles) -> tuple[int, int] | None:
-    """Returns the (height, width) of images and masks that a transform leaves unchanged; None if sizes differ."""
+    """Returns the (height, width) of images and masks that a transform does not change; None if sizes differ."""
     stored = [name for name in names if _is_stored(features.get(name)) and not is_other_image(features[name])]
     if not stored:
         return None

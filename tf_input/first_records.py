@@ -90,7 +90,7 @@ def find_layout(
     prefers_text: bool,
     needs_label: bool = True,
 ) -> Layout:
-    """Returns the layout with each item assigned to one stored feature.
+    """Returns the layout, in which each item refers to exactly one stored feature.
 
     Args:
         layout: The user's layout, as for `parse_layout`. None: the first of `LAYOUTS` that matches or, if no feature
@@ -130,16 +130,16 @@ def find_layout(
 
 
 def _missing(layout: Layout, seen: Mapping[str, FieldValues], needs_label: bool) -> list[tuple[str, ...]]:
-    """Returns the required features that are missing from the records. Each feature is returned as a tuple of its
-    possible names."""
+    """Returns the required features that are missing from the records. Each missing feature is returned as a tuple of
+    its possible names."""
     optional_names = () if needs_label else (LABEL, f"{OBJECTS}/{LABEL}")
     needed = [item.names for name, item in layout.items.items() if item.names and not item.is_optional and name not in optional_names]
     return [names for names in needed if seen.keys().isdisjoint(names)]
 
 
 def _matches(layout: Layout, seen: Mapping[str, FieldValues]) -> bool:
-    """Returns whether a layout fits the records. The layout "images", which has no label, fits only if the records
-    contain no feature that could be a label."""
+    """Returns whether a layout fits the records. The layout "images", which has no label, matches only records without
+    a feature that could be a label."""
     return layout.name != "images" or all(name == "image/encoded" or _OF_IMAGES.fullmatch(name) for name in seen)
 
 

@@ -15,7 +15,7 @@ Fold = tuple[int, int]
 
 
 def plain_fold(fold: Any) -> Fold:
-    """Returns (number of folds, index of the validation fold) in Python integers.
+    """Returns (number of folds, index of the validation fold) as Python integers.
 
     Raises:
         ValueError: The value is not a valid pair (number of folds, index of the validation fold).
@@ -54,7 +54,7 @@ def has_folds(manifest: Manifest, fold: Fold | None) -> bool:
 
 
 def fold_names(fold: Fold) -> list[str]:
-    """Returns the split names of all folds: fold0, fold1 and so on."""
+    """Returns the split names of all folds, such as fold0 and fold1."""
     return [f"fold{number}" for number in range(fold[0])]
 
 

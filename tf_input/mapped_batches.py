@@ -1,4 +1,4 @@
-"""Detects whether `map` changed the inputs of batches, because a model may have been trained on the changed inputs."""
+"""Detects whether `map` changed the inputs of batches, and therefore the inputs on which a model was trained."""
 
 import dataclasses
 import weakref
@@ -56,7 +56,7 @@ def note_function(name: str, function: Callable[..., Any], batches: tf.data.Data
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The difference between mapped inputs and the inputs of the batches.
+    """The difference between mapped inputs and the original inputs of batches.
 
     Attributes:
         actual: The mapped values in words: "float32 values from 0 to 1".
@@ -100,8 +100,8 @@ def compare(batches: tf.data.Dataset, mapped: tf.data.Dataset) -> Difference | N
 
 
 def is_other_scale(array: np.ndarray, other: np.ndarray) -> bool:
-    """Returns whether the standard deviations of two arrays differ by a factor of ten or more, or only one array is
-    centered around 0."""
+    """Returns whether two arrays have standard deviations of different magnitude, or only one array is centered around
+    0."""
     low, high = sorted(float(values.std(dtype=np.float64)) for values in (array, other))
     return low > 0 and (low * OTHER_SCALE <= high or _is_centered(array) != _is_centered(other))
 

@@ -103,20 +103,20 @@ class Mixture:
         mixture.batches(batch_size=128, image_size=224, augment=True, seed=0)
         tf_input.Sequence(mixture, batch_size=128, image_size=224, seed=0)
 
-    Proportions are exact, not only expected values. With two components, the number of examples that are read from each
-    component always equals its proportion of all examples read, rounded to an integer. With three or four components,
-    the number differs from the exact proportion by at most one example. The examples of a component are spread over the
-    slots of a batch. Therefore the examples of a full batch on each host have the same proportions as the whole batch,
-    and the examples on each replica have nearly the same proportions.
+    Proportions are exact, not only expected values. With two components, the number of examples from each component
+    always equals the exact number for its proportion, rounded to an integer. With three or four components, the number
+    of examples from a component differs from the exact number by at most one. The examples of a component are spread
+    over the slots of a batch. Therefore the proportions of the components in a full batch are the same on each host,
+    and nearly the same on each replica.
 
     All epochs have the same number of batches. Each component has its own epochs, in which every example occurs once,
     in a new random order. An epoch of the mixture continues each component after the last example of the previous
-    epoch. Therefore every example of a component is read once before any example is repeated. A batch depends only on
-    the seed, the epoch and the step, as in a single split.
+    epoch. Therefore every example of a component is read once before any example is repeated. As for a single split, a
+    batch depends only on the seed, the epoch and the step.
 
     `image_size` brings images to the same size. Classes are matched by name. The class indices of the first component
-    do not change. Classes that occur only in later components get the next class indices. If only some components have
-    example weights, the examples of all other components have weight 1.
+    are the same as without the mixture. Classes that occur only in later components get the next class indices. If only
+    some components have example weights, the examples of all other components have weight 1.
 
     Args:
         parts: The components by name. A component is a tuple (dataset or directory, split, proportion), optionally
@@ -274,8 +274,8 @@ class Mixture:
         return dataclasses.replace(config, hosts=hosts.hosts_of(_NAME) if config.hosts is None else config.hosts)
 
     def fingerprint(self, config: ReadConfig, plan: MixedPlan) -> dict[str, Any] | None:
-        """Returns the values by which a checkpoint recognizes the batches of a training; see `position.fingerprint_mix`.
-        None if there is no seed."""
+        """Returns the values that identify the batches in a checkpoint; see `iterator_state.fingerprint_mix`. None if
+        there is no seed."""
         if config.seed is None:
             return None
         identities = {
@@ -348,7 +348,7 @@ class Mixture:
         return BatchDecoder(tuple(with_changes), tuple(self._components), tuple(numbers), size)
 
     def _warn_of_objects(self, plans: Sequence[Plan], decoder: BatchDecoder) -> None:
-        """Logs the object features that are omitted, because some components do not have these features."""
+        """Logs the names of object features that are omitted because some components do not have these features."""
         if OBJECTS not in (*plans[0].decoder.config.input_names, *plans[0].decoder.targets):
             return
         for name, plan, own in zip(self._components, plans, decoder.decoders):
@@ -415,8 +415,8 @@ class Mixture:
     def _unite(self, features: Sequence[Mapping[str, Feature]]) -> tuple[dict[str, Feature], list[dict[str, tuple[int, ...]]]]:
         """Returns the features that all components share, and the new class indices of the labels in each component.
 
-        The returned class labels have the class names of all components. The second return value contains only labels
-        whose class indices change.
+        The returned class labels have the class names of all components. The second return value contains only the
+        labels whose class indices change in the mixture.
         """
         united = {
             name: feature

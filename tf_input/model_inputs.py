@@ -20,8 +20,8 @@ _MAX_NORMALISED, _MAX_RESCALING = 16, 1 / 100
 
 
 def describe_misfit(model: keras.Model, x: Any) -> str:
-    """Explains why a model can't have been trained on the given inputs, and gives advice. Returns "" if the inputs seem
-    to fit.
+    """Explains why a model can't have been trained on the given inputs, and gives advice. Returns "" if the model may
+    have been trained on the inputs.
 
     Args:
         model: The model. A model that is not built fits all inputs.
@@ -70,7 +70,8 @@ def _first_layers(model: keras.Model, given: Any) -> Iterator[keras.layers.Layer
 
 
 def _misfit(layer: keras.layers.Layer, values: np.ndarray) -> str:
-    """Explains why the given values do not fit a layer. Returns "" if the values seem to fit."""
+    """Explains why a layer can't have been trained on the given values. Returns "" if the layer may have been trained
+    on the values."""
     if isinstance(layer, keras.layers.Rescaling) and values.dtype.kind == "f":
         scale, largest = np.abs(np.asarray(layer.scale)).max(), np.abs(values).max(initial=0)
         if scale <= _MAX_RESCALING and 0 < largest <= _MAX_NORMALISED:

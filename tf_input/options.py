@@ -79,7 +79,7 @@ def suggest_option(name: Any, names: Iterable[str]) -> str:
 
 
 def _spelled_out(signature: inspect.Signature, config: type | None, without: Collection[str]) -> inspect.Signature:
-    """Returns a signature in which the attributes of `config` replace `**options`."""
+    """Returns a signature in which the parameter `**options` is replaced by the attributes of `config`."""
     if config is None:
         return signature
     *first, options = signature.parameters.values()

@@ -11,8 +11,8 @@ _NAME_LENGTH = 24
 
 
 class Table(NamedTuple):
-    """A table with column titles. The first `num_texts` columns are left-aligned, and all other columns are
-    right-aligned."""
+    """A table with column titles. The first `num_texts` columns of the table are left-aligned, and all other columns
+    are right-aligned."""
 
     titles: Sequence[str]
     rows: Sequence[Sequence[str]]

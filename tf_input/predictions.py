@@ -37,7 +37,7 @@ Columns = dict[str, np.ndarray]  # name -> array [n, ...]
 
 
 def prediction_config(config: ReadConfig) -> ReadConfig:
-    """Returns the options for reading each example of a split once, with its key: in shard order, or sorted by key.
+    """Returns the options for reading each example of a split once with its key, in shard order or sorted by key.
 
     Raises:
         ValueError: An option conflicts with reading each example once in one of these orders.
@@ -151,7 +151,8 @@ def write(parts: Iterable[Columns], output: str | os.PathLike[str]) -> None:
 
 
 def _write_csv(parts: Iterable[Columns], path: pathlib.Path) -> None:
-    """Writes one column per number. Strings are not escaped, even if a spreadsheet would interpret them as formulas."""
+    """Writes one column per number. Strings are written unchanged, even if a spreadsheet program would interpret them
+    as formulas."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         for part_number, part in enumerate(parts):

@@ -25,9 +25,9 @@ class Examples:
         [example["key"] for example in train[100:110]]
 
     Each access to an example reads one record. A key, as in `train["ant/17.jpg"]`, is first looked up in the catalog
-    (`pip install pyarrow`). Threads may share the object. An example is a dictionary of features. The values are the
-    same as in batches without cropping and resizing, and have no batch dimension. Scalars are Python values. Features
-    have these types:
+    (`pip install pyarrow`). Threads may share the object. An example is a dictionary of features. The values of an
+    example are the same as in batches without cropping and resizing, but have no batch dimension. Scalars are Python
+    values. Features have these types:
 
     image         uint8 [height, width, 3] in RGB; one channel if all images are grayscale; uint16 with `--keep_depth`
     tensor        its own dtype and shape

@@ -78,7 +78,7 @@ class Augmentation:
 @named_options()
 @dataclasses.dataclass(frozen=True)
 class ReadConfig:
-    """Options for reading a split. `batches` and related methods accept them as keyword arguments or as `config`.
+    """Options for reading a split. `batches` and related methods accept options as keyword arguments or as `config`.
 
     Attributes:
         batch_size: The number of examples in a global batch, which all hosts share. Required.
@@ -472,7 +472,7 @@ def _is_one_of(value: Any, *names: str) -> bool:
 
 
 def _is_switch(value: Any) -> bool:
-    """Returns whether a value equals True or False. Arrays are rejected: they are not hashable."""
+    """Returns whether a value is equal to True or False. Arrays are rejected: they are not hashable."""
     return isinstance(value, Hashable) and value in (False, True)
 
 

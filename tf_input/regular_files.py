@@ -1,4 +1,4 @@
-"""Opens only regular files, because reading a pipe or a device may never end, or may fill the memory."""
+"""Opens regular files, and rejects pipes and devices, because reading them may never end or may fill the memory."""
 
 import errno
 import os
@@ -47,8 +47,8 @@ def read_at(descriptor: int, num_bytes: int, offset: int) -> bytes:
 
 
 def read_regular(path: str) -> bytes:
-    """Reads a whole regular file. Few system calls are used, so that reading tiny images takes a third of the usual
-    time.
+    """Reads a whole regular file. The function uses few system calls, which reduces the time for reading tiny images to
+    a third.
 
     Raises:
         OSError: The file does not exist, is not a regular file, or has more than `MAX_FILE_READ_BYTES`.

@@ -55,7 +55,8 @@ class SplitReader:
         return self._files.catalog(self.split)
 
     def resolve(self, config: ReadConfig) -> ReadConfig:
-        """Returns `config` with the default values of `hosts` and `shuffle` filled in. Detected hosts are logged.
+        """Returns `config`, in which default values replace missing values of `hosts` and `shuffle`. Detected hosts are
+        logged.
 
         Raises:
             ValueError: The index of this host can't be detected.
@@ -116,7 +117,7 @@ class SplitReader:
         return BatchDecoder((dataclasses.replace(self.make_decoder(config), has_padding=has_padding),))
 
     def fingerprint(self, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
-        """Returns the values by which a checkpoint recognizes the batches of a training; see `iterator_state.fingerprint`."""
+        """Returns the values that identify the batches in a checkpoint; see `iterator_state.fingerprint`."""
         facts = {"shuffle": plan.kind, "num_examples": plan.share.num_examples, "selection": plan.selection and plan.selection.digest}
         if config.transform:
             facts["transform"] = self._files.transform.digest
@@ -207,7 +208,7 @@ class SplitReader:
         return file_pipeline.read_shards(paths, decode_batch, config, self.split, buffer, times)
 
     def decoded_bytes(self, decoder: ExampleDecoder, num_chosen: int | None = None) -> int | None:
-        """Returns `memory.decoded_bytes` of the split, or of `num_chosen` of its examples."""
+        """Returns `memory.decoded_bytes` for the whole split, or for `num_chosen` examples of the split."""
         of_split = self._files.statistics.get("splits", {}).get(self.split, {})
         tensors = [item for name, item in self._files.features.items() if name != IMAGE and item.kind == "tensor" and None not in item.shape]
         per_example = sum(tf.as_dtype(tensor.dtype).size * math.prod(tensor.shape) for tensor in tensors)

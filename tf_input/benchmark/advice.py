@@ -25,7 +25,7 @@ _MANY_SHARDS = 16
 
 @dataclasses.dataclass(frozen=True)
 class Findings:
-    """Properties of a split, and the reading options, on which the advice depends.
+    """The properties of a split and the reading options on which the advice depends.
 
     Attributes:
         directory: The directory of the dataset.
@@ -63,7 +63,7 @@ class Findings:
 
     @classmethod
     def of(cls, dataset: PreparedDataset, split: str, plan: Plan) -> "Findings":
-        """Collects the properties of a split of an open dataset."""
+        """Returns the properties of a split of an open dataset."""
         shards = dataset.manifest.splits[split]
         images = dataset.statistics.get("images", {})
         sides = [images[side]["mean"] for side in ("height", "width") if images.get(side)]
@@ -89,7 +89,7 @@ class Findings:
         )
 
     def describe(self) -> str:
-        """Returns a line that describes the split and the options."""
+        """Returns a one-line description of the split and the reading options."""
         size = self.config.height_and_width
         pixels = f"{size[0]} x {size[1]} pixels, " if size else ""
         augment = "augmented" if self.config.augment else "not augmented"

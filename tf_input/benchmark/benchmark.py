@@ -75,8 +75,7 @@ def table(stages: list[Stage]) -> str:
 
 
 def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
-    """Yields endless input pipelines, each with one stage more than the previous pipeline, and the name of the last
-    stage."""
+    """Yields endless input pipelines with an increasing number of stages, and the names of their last stages."""
     from tf_input.epochs.iterator_state import IteratorState
     from tf_input.pipeline import input_pipeline
 
@@ -125,7 +124,8 @@ def _interrupts() -> Iterator[threading.Event]:
     """Context manager for an event that is set when the user presses Ctrl-C. A second Ctrl-C raises KeyboardInterrupt
     immediately.
 
-    An exception from a signal handler would be lost if the signal arrives while Python frees an object.
+    A signal handler must not raise an exception, because Python ignores exceptions that are raised while an object is
+    freed.
     """
     interrupted = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Random crops, flips and color changes for whole batches, which depend only on a seed."""
+"""Applies random crops, flips and color changes to whole batches. The random numbers depend only on a seed."""
 
 import math
 import zlib
@@ -54,7 +54,7 @@ def random_crops(
 
 
 def seed_of(image: str, seed: tf.Tensor) -> tf.Tensor:
-    """Derives the seed of an image feature from the seed of the batch and the name of the feature."""
+    """Returns the seed of an image feature, which depends on the seed of the batch and the name of the feature."""
     return tf.random.experimental.stateless_fold_in(seed, tf.cast(zlib.crc32(image.encode()) >> 1, seed.dtype))
 
 
@@ -64,7 +64,7 @@ def random_boxes(
     """Draws a crop box of random area, position and aspect ratio in each image, as in https://arxiv.org/abs/1409.4842.
 
     Resizing a crop box to the output size changes the aspect ratio of the image by a factor of at most 4/3. If ten
-    random boxes in a row do not fit into an image, such as a panorama, the central box is used.
+    consecutive random boxes do not fit into an image, such as a panorama, the centered box is used.
 
     Args:
         sizes: The heights and widths of the images in pixels, int32 [batch, 2].
@@ -116,7 +116,7 @@ def _uniform(shape: tuple[Any, ...], seed: tf.Tensor, low: float, high: float) -
 def _exact(numbers: tf.Tensor) -> tf.Tensor:
     """Converts a tensor to float64 before functions such as `exp` and `cos` are applied.
 
-    In float32, the last bit of a result would depend on the number of values in the tensor, and therefore on the number
+    In float32, the last bit of such a result depends on the number of values in the tensor, and therefore on the number
     of hosts. Rounded float64 results do not.
     """
     return tf.cast(numbers, tf.float64)
@@ -156,8 +156,8 @@ def jitter_colors(images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor
 
 
 def random_colors(num_images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor, slots: BatchSlots | None = None) -> ColorChanges:
-    """Draws a random color change for each image. Disabling one kind of change does not affect the random numbers of
-    the other kinds."""
+    """Draws a random color change for each image. Disabling one kind of color change does not affect the random numbers
+    of other kinds."""
     seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(_COLORS, seed.dtype))
     draws = _draw(num_images, (4,), seed, slots, -1.0, 1.0)
     brightness, contrast, saturation, turn = tf.unstack(draws, axis=1)

@@ -57,7 +57,7 @@ class BatchDecoder:
         return max(decoder.num_output_bytes for decoder in self.decoders)
 
     def join_slots(self, slots: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Returns the batch slot of each returned example, int64 [batch]."""
+        """Returns the batch slot of each example that the decoder returns, int64 [batch]."""
         return tf.gather(tf.concat(slots, axis=0), _order(slots)) if self.names else slots[0]
 
     def _decode(self, component: int, inputs: tf.Tensor | Mapping[str, Any], seed: tf.Tensor | None, slots: tf.Tensor | None) -> Any:
@@ -109,13 +109,13 @@ class BatchDecoder:
 
 
 def _order(slots: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the indices that sort the examples of a batch by slot, with padding last, int32 [batch]."""
+    """Returns the indices that sort the examples of a batch by slot, with padding at the end, int32 [batch]."""
     joined = tf.concat(slots, axis=0)
     return tf.argsort(tf.where(joined < 0, joined.dtype.max, joined), stable=True)
 
 
 def _advice(shapes: Sequence[tf.TensorShape], dtypes: Collection[tf.DType]) -> str:
-    """Returns advice on the option that gives all images the same size or channels; "" if the values are not images."""
+    """Returns advice on making the size or the channels of all images equal; "" if the values are not images."""
     if len(dtypes) > 1 or any(shape.rank != 3 for shape in shapes):
         return ""
     option = "image_size" if len({(*item[:2],) for item in shapes}) > 1 else "channels"

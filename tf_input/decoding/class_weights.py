@@ -23,7 +23,7 @@ def weighted_targets(features: Mapping[str, Feature], targets: Sequence[str]) ->
 
 
 def balanced(feature: Feature, statistics: Mapping[str, Any], split: str) -> Table:
-    """Returns balanced class weights: num_examples / (num_classes * examples of the class).
+    """Returns balanced class weights. The weight of a class is num_examples / (num_classes * examples of the class).
 
     `num_classes` is the number of classes that occur in the split. Other classes have weight 0.
     """
@@ -36,7 +36,7 @@ def balanced(feature: Feature, statistics: Mapping[str, Any], split: str) -> Tab
 def weight_tables(
     option: Any, features: Mapping[str, Feature], targets: Sequence[str], statistics: Mapping[str, Any] | None, split: str
 ) -> dict[str, Table]:
-    """Converts the option `ReadConfig.class_weight` to one weight per label for each target.
+    """Converts the option `ReadConfig.class_weight` to a list of class weights for each target.
 
     Args:
         option: The user's option: None, "balanced", a mapping from labels to weights, or a mapping from targets to such

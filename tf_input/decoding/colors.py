@@ -1,14 +1,14 @@
 """Computes brightness, contrast, saturation and hue changes as a single affine transformation of each pixel.
 
 Colors are changed in the YIQ color space of NTSC, with luma Y and chroma I, Q. Brightness multiplies Y, I and Q.
-Contrast scales the difference between Y and its mean over the image, and multiplies I and Q. Saturation multiplies I
+Contrast multiplies I, Q, and the difference between Y and its mean over the image. Saturation multiplies I
 and Q. Hue rotates (I, Q) by an angle. So a pixel (red, green, blue) becomes `pixel @ matrix + offset`, with
 
     matrix = brightness * contrast * (GREY + saturation * (cos(angle) * CHROMA + sin(angle) * HUE_ROTATION))
     offset = brightness * (1 - contrast) * mean luma of the image
 
 Brightness, contrast and saturation equal those of Pillow and torchvision. Pillow and torchvision rotate the hue in HSV,
-which treats blue as bright as yellow. The hue rotation in YIQ preserves luma.
+in which blue and yellow have the same brightness. The hue rotation in YIQ preserves luma.
 """
 
 import numpy as np

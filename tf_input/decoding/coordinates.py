@@ -1,5 +1,5 @@
-"""Detects features that look like image coordinates, such as keypoints. The reader does not adjust such features to
-crops and flips."""
+"""Detects features that probably contain image coordinates, such as keypoints. The reader does not adjust features with
+image coordinates to crops and flips."""
 
 from typing import Callable, Sequence
 
@@ -14,8 +14,7 @@ _NUM_RECORDS = 64
 
 
 def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence[bytes]]) -> str:
-    """Describes the features that look like coordinates, which are not adjusted if images are cropped, flipped or
-    resized.
+    """Returns a warning about coordinate features, which are not adjusted when images are cropped, flipped or resized.
 
     Args:
         decoder: The decoder of a split.
@@ -43,7 +42,7 @@ def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence
 
 
 def _changes(decoder: ExampleDecoder) -> list[str]:
-    """Returns how the reading options change images, as words such as "cropped" and "flipped"."""
+    """Returns the changes that the reading options make to images, as words such as "cropped" and "flipped"."""
     if IMAGE not in decoder.image_names or not decoder.changes_geometry():
         return []
     augmentation, fit = decoder.config.augmentation, decoder.config.fit
@@ -71,7 +70,7 @@ def _ranges(decoder: ExampleDecoder, names: Sequence[str], records: Sequence[byt
 
 
 def _is_in_pixels(values: np.ndarray | None, has_name: bool, size: tuple[int, int] | None) -> bool:
-    """Returns whether values look like pixel coordinates, judging by their range and the name of the feature."""
+    """Returns whether the name and the range of values of a feature suggest pixel coordinates."""
     if values is None or not len(values):
         return False
     ends = float(values.min()), float(values.max())

@@ -48,7 +48,7 @@ class CropGeometry(NamedTuple):
         return tf.concat([starts, starts + sides], axis=1) / tf.tile(sizes, [1, 2])
 
     def same_parts(self, sizes: tf.Tensor) -> tf.Tensor:
-        """Scales the crop boxes to images of other sizes, int32 [batch, 2]. Returns int32 [batch, 4].
+        """Scales the crop boxes to images with the given sizes, int32 [batch, 2]. Returns int32 [batch, 4].
 
         If the sizes do not change, the boxes are returned unchanged.
         """
@@ -100,10 +100,9 @@ def compute_crops(
 
 
 def _ratios(sizes: tf.Tensor, boxes: tf.Tensor, extents: tf.Tensor) -> tf.Tensor:
-    """Returns the largest JPEG downscaling ratio at which the crop is at least as large as its area on the canvas,
-    int32 [batch].
+    """Returns the largest JPEG downscaling ratio at which a crop is not smaller than its output, int32 [batch].
 
-    The ratio is always 1 for small images, so that whole and cropped decoding give the same pixels.
+    For small images, the ratio is always 1, so decoding whole images gives the same pixels as decoding crops.
     """
     most = tf.reduce_min(boxes[:, 2:] // extents, axis=1, keepdims=True)  # [batch, 1]
     most = tf.where(tf.reduce_max(sizes, axis=1, keepdims=True) <= MAX_SMALL_SIDE, 1, most)
@@ -128,8 +127,8 @@ def fitting_extents(sizes: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
 
 
 def value_rows(values: tf.RaggedTensor) -> tf.Tensor:
-    """Returns the row of each value of a ragged tensor, int32 [num_values]. The function needs a fifth of the ops of
-    `value_rowids`."""
+    """Returns the row of each value of a ragged tensor, int32 [num_values]. The function uses a fifth of the ops that
+    `value_rowids` uses."""
     splits = values.row_splits
     ends = tf.raw_ops.UpperBound(sorted_inputs=tf.expand_dims(splits, 0), values=tf.expand_dims(tf.range(splits[-1]), 0))
     return tf.squeeze(ends, 0) - 1
@@ -187,7 +186,7 @@ def _average_pixels(pixels: tf.Tensor, crops: CropGeometry) -> tf.Tensor:
 
 
 def crop_masks(masks: tf.Tensor, crops: CropGeometry) -> tf.Tensor:
-    """Returns the visible parts of decoded masks by nearest-neighbor sampling, like `decode.decode_mask_boxes`.
+    """Crops and resizes decoded masks by nearest-neighbor sampling, like `decode.decode_mask_boxes`.
 
     Args:
         masks: Masks of the size of their images, [batch, height, width, 1].
@@ -227,8 +226,7 @@ def _samples(crops: CropGeometry, axis: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def crop_dense_targets(dense_targets: tf.Tensor, crops: CropGeometry) -> tf.Tensor:
-    """Crops dense targets like their images, at the resolution of the dense targets, float32 [batch, rows, columns,
-    channels]."""
+    """Applies the crops of images to dense targets, float32 [batch, rows, columns, channels], without resizing."""
     return _canvas_pixels(dense_targets, crops, tuple(dense_targets.shape[1:3]))
 
 

@@ -55,7 +55,7 @@ def read_sample(reader: RecordReader, shards: Sequence[ShardInfo]) -> list[bytes
 
 
 def describe_lost(decoder: ExampleDecoder, records: Sequence[bytes]) -> str:
-    """Describes how much of the boxes, masks and dense targets is outside the crop; "" if all targets are visible.
+    """Returns a warning if boxes, masks or dense targets are partly outside the crop; "" if all targets are visible.
 
     Args:
         decoder: The decoder, with `fit="crop"` and without augmentation.

@@ -1,8 +1,8 @@
 """Decodes batches of images and masks to tensors. Only the visible part of a JPEG is decoded.
 
 A crop box is (top, left, height, width) in pixels of the stored image. By default, grayscale, palette, alpha and 16-bit
-images become 8-bit RGB. `tf.io` repeats gray values, drops alpha, and keeps the upper 8 of 16 bits. Masks keep their
-values.
+images become 8-bit RGB. For this conversion, `tf.io` repeats gray values, drops alpha channels, and keeps the upper 8
+of 16 bits. Masks keep their values.
 
 channels    grayscale image     color image           image with alpha
 1           unchanged           luma                  as without alpha
@@ -139,7 +139,8 @@ def decode_boxes(
 def _decode_box(
     encoded: tf.Tensor, box: tf.Tensor, way: tf.Tensor, ratios: Sequence[int], channels: int, dtype: tf.DType
 ) -> tf.Tensor:
-    """Decodes a box of an image. `way` selects a downscaling ratio for JPEGs, or the decoder of another format."""
+    """Decodes a box of an image. `way` selects one of the downscaling ratios for JPEGs, or the decoder for all other
+    formats."""
 
     def decode_jpeg(ratio: int) -> tf.Tensor:
         small_box = box // ratio  # in pixels of the smaller image
@@ -162,7 +163,7 @@ def _given(**inputs: tf.Tensor | None) -> dict[str, tf.Tensor]:
 
 
 def center_on_canvas(image: tf.Tensor, image_size: tuple[int, int], inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Centers an image on a black canvas if `inputs` has `extent`. Flips the image if `is_flipped` is True."""
+    """Centers an image on a black canvas if `inputs` contains `extent`. Flips the image if `is_flipped` is True."""
     if "extent" in inputs:
         gaps = tf.constant(image_size) - inputs["extent"]
         image = tf.pad(image, tf.concat([tf.stack([gaps // 2, gaps - gaps // 2], axis=1), [[0, 0]]], axis=0))
@@ -256,8 +257,8 @@ def _unscaled(masks: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:
 
 
 def stored_sizes(encoded: tf.Tensor) -> tf.Tensor:
-    """Determines the sizes of images whose records do not contain the sizes. JPEG headers are read; other formats are
-    decoded.
+    """Determines the sizes of images whose records do not contain the sizes. For JPEGs, only the headers are read.
+    Images in other formats are decoded.
 
     Args:
         encoded: The image files, string [batch].
@@ -278,8 +279,8 @@ def stored_sizes(encoded: tf.Tensor) -> tf.Tensor:
 def central_boxes(sizes: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
     """Returns the largest centered crop box of each image that has the aspect ratio of `image_size`.
 
-    Resizing this crop box is equivalent to resizing the short side of the image and cropping the center. Pixels outside
-    the crop box are not processed.
+    Resizing the contents of this crop box is equivalent to resizing the short side of the image and cropping the
+    center. Pixels outside the crop box are not processed.
 
     Args:
         sizes: The heights and widths of the images in pixels, int32 [batch, 2].

@@ -171,7 +171,7 @@ class ExampleDecoder:
         return x, _one_or_all(y), self._weights(weight, labels, masks)
 
     def _one_hot(self, name: str, value: Any) -> Any:
-        """Returns a target, one-hot encoded if the options request it."""
+        """Returns a target, which is one-hot encoded if the options request this encoding."""
         if name not in self.config.one_hot_names(class_weights.class_targets(self.features, self.targets)):
             return value
         return tf.one_hot(value, len(self.features[name].label_names))
@@ -210,7 +210,8 @@ class ExampleDecoder:
         return shaped if differ and len(shaped) > 1 else next(iter(shaped.values()))
 
     def _rank(self, name: str) -> int:
-        """Returns the number of dimensions of a target without the batch dimension, at least 1; 1 for objects."""
+        """Returns the number of dimensions of a target without the batch dimension, but at least 1. The result for
+        objects is 1."""
         if name == OBJECTS:
             return 1
         feature = self.features[name]
@@ -231,7 +232,7 @@ class ExampleDecoder:
 
     @property
     def resolved_options(self) -> dict[str, Any]:
-        """The reading options in a canonical form. Options that give the same batches become equal."""
+        """The reading options in a canonical form. Options that give the same batches have the same canonical form."""
         sizes = {name: self.sizes_of(name).shown for name in self.image_names}
         images = [item for item in map(self.features.get, self.feature_names) if item.kind in IMAGE_KINDS]
         are_usual = all(self._usual_channels(image) == self.config.channels for image in images)
@@ -279,7 +280,7 @@ class ExampleDecoder:
 
     @property
     def growth(self) -> int:
-        """The largest ratio of the memory of lists and strings to their size in records; 0 without lists and
+        """The largest ratio between the size of lists and strings in memory and in records; 0 without lists and
         strings."""
         features = [self.features[name] for name in self.feature_names]
         if any(feature.is_ragged and FEATURE_KINDS[feature.kind] != "float" for feature in features):
@@ -324,7 +325,7 @@ class ExampleDecoder:
         return "pad" if not is_cropped and any(map(self.is_spatial_target, self.feature_names)) else "crop"
 
     def is_spatial_target(self, name: str) -> bool:
-        """Returns whether a feature is a spatial target: boxes, a mask or a dense target, but not an image."""
+        """Returns whether a feature is a spatial target, such as boxes, a mask or a dense target."""
         feature = self.features[name]
         return name != IMAGE and (feature.kind in ("bbox", "mask") or is_dense_target(feature) or self._is_classes(feature))
 
@@ -338,7 +339,8 @@ class ExampleDecoder:
 
     @functools.cached_property
     def image_names(self) -> tuple[str, ...]:
-        """The names of the image features that may be cropped or resized, including `image` if masks or boxes are."""
+        """The names of the image features that may be cropped or resized. `image` is included if masks or boxes are
+        cropped."""
         seen = [feature for feature in map(self.features.get, self.feature_names) if depends_on_crop(feature)]
         others = sorted(item.name for item in seen if is_other_image(item))
         return (*[IMAGE] * (len(others) < len(seen)), *others)
@@ -484,7 +486,7 @@ class ExampleDecoder:
         return crop_masks(value, crops) if self._is_classes(feature) else value
 
     def _tensor(self, name: str, parsed: Mapping[str, Any], crops: CropGeometry | None) -> Any:
-        """Returns the values of tensors, cropped to the visible part if they are images or dense targets."""
+        """Returns the values of tensors. Image tensors and dense targets are cropped to the visible part."""
         feature, value = self._with_static_shape(self.features[name]), self._decode_uncropped(name, parsed[name])
         if crops is None or not is_dense_target(feature):
             return value
@@ -494,7 +496,7 @@ class ExampleDecoder:
         return tensors.of_dtype(crop_pixels(numbers, crops) if name == IMAGE else crop_dense_targets(numbers, crops), value.dtype)
 
     def _is_classes(self, feature: Feature) -> bool:
-        """Returns whether an output feature of a transform contains the class of each image pixel."""
+        """Returns whether an output feature of a transform is a mask, which contains the class of each image pixel."""
         image = self.features.get(IMAGE)
         return feature.kind == "integer" and image is not None and is_dense_target(image) and feature.shape == (*image.shape[:2], 1)
 
@@ -514,8 +516,8 @@ class ExampleDecoder:
         return decode.decode_boxes(value, crops.boxes, crops.image_size, crops.flipped, crops.extents, crops.ratios, *of_images)
 
     def _decode_uncropped(self, name: str, value: Any, batch_size: int | None = None) -> Any:
-        """Decodes images, masks and tensors without cropping. Tensors of varying shape and features of other kinds are
-        unchanged."""
+        """Decodes images, masks and tensors without cropping. Tensors of varying shape, and features that are not
+        images or masks, are unchanged."""
         feature = self.features.get(name)  # None for the shape of a tensor and the size of an image
         if feature is None or feature.kind not in (*STORED_KINDS, "tensor") or value.dtype != tf.string:
             return value

@@ -81,7 +81,7 @@ def normalization_layer(
 def augmentation_layer(augmentation: Augmentation, seed: int | None = None) -> "RandomFlipAndColors":
     """Returns a Keras layer that applies the flips and color changes of an `Augmentation` on the GPU.
 
-    Random crops are still made during decoding, because decoding a crop is faster. Read with
+    The reader still applies random crops, because decoding a crop is faster than decoding the whole image. Read with
     `augment=Augmentation(flip=False)` and the same `min_area`.
 
     Args:
@@ -101,14 +101,15 @@ def augmentation_layer(augmentation: Augmentation, seed: int | None = None) -> "
 
 @keras.saving.register_keras_serializable("tf_input")
 class RandomFlipAndColors(keras.layers.Layer):
-    """Flips images with probability 0.5 and changes their colors, only in training, like `Augmentation` on the CPU.
+    """During training, flips images with probability 0.5 and changes their colors, in the same way as `Augmentation`.
 
     The input is [batch, height, width, 3 or 1] with values 0..255, of any dtype except uint16. The output has the same
-    shape as the input, and is not rounded. The dtype of the output is float32 or the dtype of the Keras policy.
+    shape as the input, and its values are not rounded. The dtype of the output is float32 or the dtype of the Keras
+    policy.
 
-    Keras's own layers work differently. RandomBrightness adds a constant, and RandomContrast uses a separate mean for
-    each channel. RandomSaturation and RandomHue work in HSV. Keras' own layers also change images if a model is called
-    without the argument `training`.
+    Keras's own layers work differently. Keras' RandomBrightness adds a constant, and RandomContrast uses a separate
+    mean for each channel. RandomSaturation and RandomHue work in HSV. Keras' layers also change images if a model is
+    called without the argument `training`.
 
     Attributes:
         flip, brightness, contrast, saturation, hue: The options of the same names in `Augmentation`.

@@ -14,7 +14,8 @@ MASK_SUFFIX = "_mask"
 def is_list(feature: Feature) -> bool:
     """Returns whether a feature is a variable-length list of numbers or strings.
 
-    Class labels are not lists, because they become multi-hot vectors. Features of objects are not lists either.
+    Lists of class labels do not count, because class labels become multi-hot vectors. Features of objects are not lists
+    either.
     """
     if feature.kind == "tensor":  # three-dimensional tensors are dense targets
         return feature.shape[:1] == (None,) and None not in feature.shape[1:] and not is_dense_target(feature)
@@ -106,7 +107,7 @@ def _check_length(name: str, length: int | tuple[int, ...] | None, feature: Feat
 
 
 def pad(values: tf.RaggedTensor, max_length: int | tuple[int] | None, padding_value: Any = None) -> tf.Tensor:
-    """Pads lists to a dense tensor: [batch, None, ...] to [batch, length, ...].
+    """Pads lists, [batch, None, ...], to a dense tensor, [batch, length, ...].
 
     Args:
         values: The lists of a batch.

@@ -1,5 +1,5 @@
-"""Decodes whole images of one size. For small images, unrolling the loop over the images reduces the overhead of ops,
-which takes as long as the decoding itself."""
+"""Decodes whole images of one size. Unrolling the loop over small images reduces the overhead of ops, which takes as
+long as decoding the images."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Detects the number of hosts in a distributed training, and the index of this host."""
+"""Detects the number of hosts that train a model together, and the index of this host."""
 
 import contextlib
 import json

@@ -15,7 +15,7 @@ _logger = logging.getLogger("tf_input")
 
 
 class Iteration(NamedTuple):
-    """The range of batches in one iteration over a dataset.
+    """The range of batches that an iteration over a dataset reads.
 
     Attributes:
         epoch, step: The epoch and the step of the first batch.
@@ -42,9 +42,8 @@ class IteratorState:
 
     The batches from `PreparedDataset.batches` have the iterator state as attribute `iterator_state`. Requesting the second
     batch of an iteration, or the only batch, moves the state to the end of the iteration. Iterators that are created
-    afterwards start with the next iteration, even if the current iteration is stopped early. If only the first of
-    several batches is read, the state does not change. Iterators that start at the same iterator state read the same
-    batches.
+    later start with the next iteration, even if the current iteration is stopped early. If only the first of several
+    batches is read, the state does not change. Iterators that start at the same iterator state read the same batches.
 
     The first iteration ends at the end of its epoch. All later iterations have as many batches as the first iteration.
     Therefore a later iteration can start in the middle of an epoch and continue into the next epoch. The next iteration
@@ -129,8 +128,8 @@ class IteratorState:
 def fingerprint(
     manifest: Manifest, split: str, config: ReadConfig, resolved_options: Mapping[str, Any], fold: tuple[int, int] | None = None
 ) -> dict[str, Any] | None:
-    """Returns the fingerprint of the batches: everything except epoch and step that determines a batch. A training can
-    resume from a checkpoint only if the fingerprint in the checkpoint is equal.
+    """Returns the fingerprint of batches, which contains all values that determine a batch except epoch and step. A
+    training run can resume from a checkpoint only if the checkpoint contains the same fingerprint.
 
     Args:
         manifest, split, config: The manifest of the dataset, the name of the split, and the options of reading.
@@ -167,7 +166,8 @@ def fingerprint(
 def fingerprint_mix(
     parts: Mapping[str, Mapping[str, Any]], config: ReadConfig, weights: Sequence[int], stop: str | int, class_names: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns the fingerprint of a mixture's batches: everything except epoch and step that determines a batch.
+    """Returns the fingerprint of a mixture's batches, which contains all values that determine a batch except epoch and
+    step.
 
     Args:
         parts: The fingerprint of each component, from `fingerprint`.

@@ -1,12 +1,12 @@
 """Determines the dataset and the example at each index of an epoch of a mixture.
 
 A mixture combines several datasets, which are called its components. The component at an index is computed directly,
-without iterating over the epoch. A recursive algorithm splits the list of components into halves, and gives each half
-its proportion of the examples, rounded. Therefore, at any point of an epoch, the number of a component's examples
-differs from its exact proportion by at most 0.5 for each level of the recursion. The difference is at most 0.5 examples
-for two components, and at most 1 example for three or four components. Within a batch, the examples of each component
-are spread over the slots. Therefore the examples on each host and each replica have nearly the proportions of the whole
-batch.
+without iterating over the epoch. A recursive algorithm divides the list of components into halves, and assigns to each
+half a rounded number of examples that matches the half's proportion. Therefore, at any point of an epoch, the number of
+examples from a component differs from the exact proportion by at most 0.5 for each level of the recursion. The
+difference is at most 0.5 examples for two components, and at most 1 example for three or four components. Within a
+batch, the examples of each component are spread over the slots. Therefore the proportions of the components on each
+host and each replica are nearly the same as in the whole batch.
 """
 
 import dataclasses
@@ -162,10 +162,10 @@ def _spread(ranks: np.ndarray, steps: np.ndarray | int, sizes: np.ndarray | int,
     """Assigns the examples of a batch to slots, so that the examples of each component are spread evenly.
 
     The distance between the slots of consecutive examples is a stride that is coprime to the batch size. If n hosts
-    divide the batch, any n consecutive examples are therefore on different hosts. Every range of slots has nearly the
-    proportions of the batch if the stride has a continued fraction with small quotients, like the golden ratio. See
-    Niederreiter, Random Number Generation and Quasi-Monte Carlo Methods, chapter 5,
-    https://doi.org/10.1137/1.9781611970081.
+    divide the batch, any n consecutive examples are therefore on different hosts. In every range of slots, the
+    components have nearly the proportions of the batch if the continued fraction of stride / batch size has small
+    quotients, as for the golden ratio. See Niederreiter, Random Number Generation and Quasi-Monte Carlo Methods,
+    chapter 5, https://doi.org/10.1137/1.9781611970081.
     """
     return (ranks * strides + steps) % sizes
 

@@ -46,8 +46,7 @@ class ShardRuns(Runs):
 def cut_runs(counts: Sequence[int], num_bytes: Sequence[int], run_bytes: int) -> ShardRuns:
     """Divides shards into chunks of about equal size. A shard that is not much larger than a chunk is not divided.
 
-    Only numbers of records are needed. The byte offset of a chunk is looked up in the index file when the chunk is
-    read.
+    Only numbers of records are needed. When a chunk is read, its byte offset is looked up in the index file.
 
     Args:
         counts: The number of records of each shard.

@@ -13,8 +13,8 @@ _CLASS_TURNS = 4  # the purpose of the hashes in this module; see `windows`
 
 
 class Balance:
-    """Class balancing by resampling. Class counts are exact in each epoch, and all examples of a class are used equally
-    often.
+    """Balances classes by resampling. Every epoch contains the requested number of examples of each class, and all
+    examples of a class are used equally often.
 
     The examples of a class are used in turn, and each epoch continues where the previous epoch ended. If an epoch
     contains only some examples of a class, the next epoch contains the next examples. For example, if an example occurs
@@ -41,11 +41,11 @@ class Balance:
         self.num_examples = int(self._counts.sum())
 
     def keep(self, is_kept: np.ndarray) -> "Balance":
-        """Returns the class balancing of a subset. The mask bool [n] marks the examples of the subset."""
+        """Returns the class balancing of a subset. The mask, bool [n], is True for the examples of the subset."""
         return Balance(self._classes[is_kept], *self._arguments)
 
     def draw(self, epoch: int) -> np.ndarray:
-        """Returns the examples of an epoch, int64 [num_examples], with classes spread evenly."""
+        """Returns the examples of an epoch, int64 [num_examples], in which the classes are spread evenly."""
         sizes = np.maximum(self._sizes, 1)
         begins = (self._begins + epoch % sizes * (self._counts % sizes)) % sizes
         of_class = np.repeat(np.arange(len(self._counts)), self._counts)
@@ -88,8 +88,8 @@ class Selection:
         return np.split(times, np.cumsum(counts)[:-1])
 
     def keep(self, is_kept: np.ndarray, numbers: np.ndarray | None = None) -> "Selection":
-        """Returns a subset of the selection. The mask `is_kept`, bool [n], marks the records of the subset. `numbers`
-        are new indices of all records, or None to keep the indices."""
+        """Returns a subset of the selection. The mask `is_kept`, bool [n], is True for the records of the subset.
+        `numbers` are new indices of all records, or None to keep the indices."""
         numbers = self.numbers[is_kept] if numbers is None else numbers[is_kept]
         ranks = None if self._order is None else np.argsort(self._order)[is_kept]
         order = None if ranks is None else np.argsort(ranks, kind="stable")

@@ -1,14 +1,14 @@
 """Implements window shuffling, which reads chunks in random order and mixes the records of several chunks.
 
-Consecutive chunks whose records are mixed form a window. Because the dataset was shuffled when it was written, window
-shuffling is as good as a permutation of the whole split. Each byte of the split is read once per epoch, with the
-throughput of long sequential reads.
+Consecutive chunks whose records are mixed form a window. The records of a dataset are already shuffled when they are
+written, so window shuffling is as good as a permutation of the whole split. Each byte of the split is read once per
+epoch, with the throughput of long sequential reads.
 
 Virtual shards make the order independent of the number of hosts. The virtual shard of a record is its index in the
 epoch (or in the mixture's epoch) modulo `NUM_VIRTUAL_SHARDS`. Each window is divided into byte slices, and each virtual shard
 reads the records of one slice. Host i of n reads the records whose index is i modulo n. For most n, the slices of a
-host's virtual shards are adjacent, so that the host reads only 1/n of the window. The record at each index of the epoch
-does not depend on the number of hosts.
+host's virtual shards are adjacent, so the host reads only 1/n of the window. The record at each index of the epoch does
+not depend on the number of hosts.
 """
 
 import dataclasses
@@ -129,12 +129,12 @@ class WindowOrder:
 
 
 def _scramble(draws: np.ndarray) -> np.ndarray:
-    """Returns the byte slice of each virtual shard. The slice number is the shard number with its digits reversed, and
-    with each digit rotated by a random number.
+    """Returns the byte slice of each virtual shard. The slice number is the number of the virtual shard with its digits
+    reversed, and with each digit shifted cyclically by a random number.
 
-    The rotation of a digit depends on the digits before it. Virtual shards that are equal modulo a product of the first
-    radices are adjacent. Apart from this rule, the order of virtual shards is random. The method is Owen's nested
-    scrambling, https://doi.org/10.1007/978-1-4612-2552-2_19, with rotations instead of permutations.
+    The shift of a digit depends on the preceding digits. Virtual shards whose numbers are equal modulo a product of the
+    first radices are adjacent. Apart from this rule, the order of virtual shards is random. The method is Owen's nested
+    scrambling, https://doi.org/10.1007/978-1-4612-2552-2_19, with cyclic shifts instead of permutations.
     """
     left, slices, size = np.arange(NUM_VIRTUAL_SHARDS), np.zeros(NUM_VIRTUAL_SHARDS, np.int64), 1
     for radix in _RADICES:
@@ -150,7 +150,8 @@ def _constants() -> tuple[np.uint64, ...]:
 
 
 def hashes(key: int, purpose: int, numbers: np.ndarray) -> np.ndarray:
-    """Hashes each number together with the key and the purpose to 64 bits, with two rounds of SplitMix64.
+    """Returns a 64-bit hash of each number, computed with two rounds of SplitMix64. Hashes with different purposes are
+    independent.
 
     SplitMix64 is described in https://doi.org/10.1145/2714064.2660195.
     """

@@ -122,5 +122,5 @@ def _something(parse: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _dense(element: Any) -> list[tf.Tensor]:
-    """Returns the dense tensors of an element. Sparse and ragged tensors can always be batched."""
+    """Returns the dense tensors of an element. Sparse and ragged tensors can be batched even if their shapes differ."""
     return [leaf for leaf in tf.nest.flatten(element) if isinstance(leaf, tf.Tensor)]

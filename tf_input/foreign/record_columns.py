@@ -26,7 +26,7 @@ class Column:
 
 
 def renamed_column(feature: Feature, stored: str) -> Column:
-    """Returns the column of a feature that is stored under a name different from its own."""
+    """Returns the column of a feature that is stored under a different name."""
     return Column(feature, (dataclasses.replace(feature, name=stored),))
 
 
@@ -55,7 +55,7 @@ def class_indices(flags: tf.Tensor) -> tf.RaggedTensor:
 
 
 def stack_sides(*sides: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Stacks four tensors with the sides of boxes, each [batch, None], to [batch, None, 4]."""
+    """Stacks the four sides of boxes, each [batch, None], to boxes [batch, None, 4]."""
     message = "a record has different numbers of values for the four sides of boxes"
     checks = [tf.debugging.assert_equal(side.row_splits, sides[0].row_splits, message) for side in sides[1:]]
     with tf.control_dependencies(checks):

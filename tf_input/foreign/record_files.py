@@ -51,8 +51,9 @@ def open_tfrecords(
         tf_input.open_tfrecords("tensorflow_datasets/coco/2017/1.1.0")
         tf_input.open_tfrecords("mine.tfrecords", parse=parser)
 
-    Records are shuffled only with a buffer of a few thousand records. The order is therefore close to the stored order.
-    If the records are sorted by class, use `recordmill prepare --source=tfrecord` instead, which shuffles all records.
+    Records are shuffled only with a buffer of a few thousand records. Therefore the order of the records is close to
+    the stored order. If the records are sorted by class, use `recordmill prepare --source=tfrecord` instead, which
+    shuffles all records.
 
     Args:
         pattern: File names or patterns, such as "train-*.tfrecord", also as a list, an array, a string tensor or a
@@ -173,7 +174,7 @@ class RecordFiles:
 
     @property
     def image_size(self) -> tuple[int, int] | None:
-        """The (height, width) of all images; None if the size is unknown, as it is for encoded images."""
+        """The (height, width) of all images; None if the size is unknown, for example because images are encoded."""
         image = self.features.get(IMAGE)
         is_known = image is not None and image.kind in ("pixels", "tensor") and None not in image.shape
         return image.shape[:2] if is_known else None
@@ -187,8 +188,8 @@ class RecordFiles:
     def batches(self, split: str = SPLIT, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
         """Returns the batches of a split, like `PreparedDataset.batches`.
 
-        The cardinality is unknown if `num_examples` is. If the number is unknown, Keras reads to the end of the data,
-        and counts the steps in the first epoch.
+        The cardinality is unknown if `num_examples` is. If the number of batches is unknown, Keras reads to the end of
+        the data, and counts the steps in the first epoch.
 
         Args:
             split: The name of the split, one of `splits`. Default: `train`.
@@ -328,7 +329,7 @@ def _reject_prepared(directories: Sequence[str]) -> None:
 
 
 def _first_records(paths: Sequence[str], compression: str | None) -> tuple[str, list[bytes], str]:
-    """Returns the path of the first file with records, the first records, and their compression."""
+    """Returns the path of the first file that contains records, its first records, and its compression."""
     first_path, records = "", []
     for path in paths:
         if (found_compression := _find_compression(path, compression)) is None:

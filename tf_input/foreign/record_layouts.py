@@ -162,7 +162,7 @@ class _FirstRecords:
     def _counted(self, feature: Feature, item: Item, kind: str, convert: Callable[[Any], Any] = lambda values: values) -> Column:
         """Returns the column of a feature with a fixed or variable number of values.
 
-        The function detects a wrong number of values, so that the error message can suggest another layout.
+        If the number of values is wrong, an error message suggests another layout.
         """
         parts = (Feature(item.name, kind, (None,)),)
         if feature.is_ragged:

@@ -70,7 +70,8 @@ class NumberReader:
     def _stated(self, item: Item, num_sides: int) -> tuple[tuple[int | str, ...], tuple[Feature, ...]]:
         """Returns the source of each dimension of the shape, and the features to parse.
 
-        The source of a dimension is a fixed number, or the integer dtype of a feature that contains the dimension.
+        The source of a dimension is either the dimension itself, or the integer dtype of a stored feature that contains
+        the dimension.
         """
         if item.shape:
             return item.shape, ()

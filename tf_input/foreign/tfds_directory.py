@@ -1,9 +1,9 @@
 """Reads directories of TensorFlow Datasets from `dataset_info.json` and `features.json`, without importing the library.
 
 Images, masks, class labels, texts, boxes and tensors are supported. Sequences are supported except sequences of images
-or masks. Unsupported features are omitted, such as videos, float images, nested sequences and compressed tensors. An
-image is read as a mask if it has labels or a color map, or if it has one channel and another image has several
-channels. The feature `image` is read as a mask only if it has labels.
+or masks. Features of unsupported types are omitted, such as videos, float images, nested sequences and compressed
+tensors. An image is read as a mask if it has labels or a color map, or if it has one channel and another image has
+several channels. The feature `image` is read as a mask only if `image` has labels.
 """
 
 import contextlib
@@ -82,8 +82,8 @@ def _file_name(split: Mapping[str, Any], dataset: str, index: int, count: int) -
 def _features(
     directory: str, name: str, fields: Mapping[str, Any], is_class_mask: bool = False
 ) -> Iterator[Feature]:
-    """Yields the stored features in which TensorFlow Datasets stores one of its features. Entries of a dictionary are
-    named `name/ENTRY`."""
+    """Yields the features of a `tf.train.Example` in which TensorFlow Datasets stores the given feature. Entries of a
+    dictionary are named `name/ENTRY`."""
     if "featuresDict" in fields:
         inner_fields = fields["featuresDict"]["features"]
         has_colours = any(_num_channels(value) > 1 for value in inner_fields.values())
@@ -139,7 +139,7 @@ def _read_json(directory: str, name: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _named_errors(directory: str, name: str) -> Iterator[None]:
-    """Context manager that converts errors from a corrupt file to a ValueError with the name of the file."""
+    """Context manager that converts errors from a corrupt file to a ValueError that contains the name of the file."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,7 +1,7 @@
 """Implements `recordmill inspect`, which shows the contents of a dataset.
 
-The input is the metadata of a dataset. On request, catalogs and single records are also read. The outputs are tables or
-JSON, and an image.
+The input is the metadata of a dataset. If the user requests examples, the command also reads catalogs and single
+records. The outputs are tables or JSON, and an image.
 
     inspection    the command
     contents      all metadata

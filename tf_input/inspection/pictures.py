@@ -32,7 +32,7 @@ def show_image(pixels: np.ndarray, name: str) -> str:
 
 
 def is_shown(value: Any) -> bool:
-    """Returns whether the shape and dtype of a value are those of an image."""
+    """Returns whether a value has the shape and dtype of an image."""
     return (
         isinstance(value, np.ndarray)
         and value.dtype in (np.uint8, np.uint16)

@@ -14,8 +14,7 @@ class Answer(NamedTuple):
 
 
 def ask(sql: str, catalogs: Mapping[str, Catalog]) -> Answer:
-    """Runs a query over the table `catalog`, which has a row for each example, the catalog columns, and a column
-    `split`.
+    """Runs a query over the table `catalog`, which has a row for each example and an additional column `split`.
 
     The query can't access files or the network.
 

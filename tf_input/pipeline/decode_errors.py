@@ -1,8 +1,8 @@
-"""Handles examples that can't be decoded: reports their keys, or leaves them out of their batch.
+"""Handles examples that can't be decoded, either by reporting their keys or by removing the examples from their batch.
 
 TensorFlow has no op that reports whether an image can be decoded. Therefore a Python function calls the decoder of a
-batch, and catches errors. If an error occurs, each example of the batch is decoded separately. The detour through
-Python has no measurable cost, because no tensor is copied.
+batch, and catches errors. If an error occurs, each example of the batch is decoded separately. Calling this Python
+function has no measurable cost, because no tensor is copied.
 """
 
 import abc
@@ -21,8 +21,7 @@ FindNumber = Callable[[Sequence[int], int, int], int]
 
 
 def find_number(make_inputs: Callable[[], Inputs], epoch: int, step: int, component: int, slot: int) -> int:
-    """Returns the index of the example in a batch slot. The index refers to the split from which the example was
-    read."""
+    """Returns the index of the example in a batch slot. The index is the position of the example in its split."""
     with make_inputs() as inputs:
         numbers_and_slots = inputs.numbers(epoch, step)
     numbers, slots = numbers_and_slots if isinstance(numbers_and_slots, tuple) else numbers_and_slots[component]

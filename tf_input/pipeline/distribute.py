@@ -19,7 +19,7 @@ _logger = logging.getLogger("tf_input")
 
 
 class Part(NamedTuple):
-    """The shards of a split that one host reads.
+    """The shards of a split that a host reads.
 
     Attributes:
         shards: The indices of the shards that the host opens.
@@ -31,7 +31,8 @@ class Part(NamedTuple):
 
 
 def divide_shards(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, kind: str | None = "window") -> Part:
-    """Returns the shards that one host reads if hosts can only read whole shards. Each shard belongs to one host.
+    """Returns the shards that a host reads, for inputs that can be divided only into whole shards. Each shard belongs
+    to one host.
 
     Args:
         split: The name of the split, for messages.
@@ -82,9 +83,9 @@ def service_batches(
     the same address again. The unread examples in the failed worker's shards are left out. Repeated examples replace
     the missing examples, so that the number and size of batches stay the same.
 
-    The order depends on the speed of the workers, not only on the seed. All iterations use the same random crops and
-    flips, so create a dataset with another `start_epoch` for each epoch. The dataset has no attribute `iterator_state`, and
-    can't resume in the middle of an epoch.
+    The order of the examples depends on the seed and on the speed of the workers. All iterations use the same random
+    crops and flips, so create a dataset with another `start_epoch` for each epoch. The dataset has no attribute
+    `iterator_state`, and can't resume in the middle of an epoch.
 
     With several `hosts`, each host reads different shards, so the split should have many shards per host.
     `memory_budget` has no effect, because nothing is cached. `map_example` and `map_batch` run on the workers.
@@ -159,7 +160,7 @@ def _warn_of_silence(service: str) -> None:
 
 
 def _check_graph(data: tf.data.Dataset, service: str) -> None:
-    """Rejects functions that call Python code, which would fail on the workers with an unclear message."""
+    """Rejects functions that call Python code, because such functions fail on the workers with an unclear message."""
     serialized = tf.raw_ops.DatasetToGraphV2(input_dataset=tf.data.experimental.to_variant(data), external_state_policy=1)
     graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]

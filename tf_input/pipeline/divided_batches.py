@@ -16,15 +16,14 @@ def sharding_policy(num_hosts: int) -> _AutoShardPolicy:
     """Returns the policy by which `experimental_distribute_dataset` divides batches among the workers of a strategy.
 
     With a single host, each worker reads whole batches and keeps its part of every batch. With several hosts,
-    TensorFlow must reject the batches, because the batches are already divided among hosts. The policy FILE divides
-    only files, so it fails with the name of the first dataset that does not read files; see `source_name`.
+    TensorFlow must reject the batches, because the batches are already divided among hosts. The policy FILE, which
+    divides only files, fails with an error that contains the name of the dataset; see `source_name`.
     """
     return _AutoShardPolicy.FILE if num_hosts > 1 else _AutoShardPolicy.DATA
 
 
 def source_name(hosts: tuple[int, int]) -> str | None:
-    """Returns a name for datasets, which explains the problem in TensorFlow's error if divided batches are divided
-    again.
+    """Returns a dataset name that explains the problem in TensorFlow's error when divided batches are divided again.
 
     TensorFlow allows only identifiers as names of datasets.
     """
@@ -32,8 +31,8 @@ def source_name(hosts: tuple[int, int]) -> str | None:
 
 
 def divided(data: tf.data.Dataset, hosts: tuple[int, int]) -> tf.data.Dataset:
-    """Marks a dataset as divided among hosts. The method `shard` of the returned dataset raises an error, and so does
-    `shard` of datasets derived from it."""
+    """Marks a dataset as divided among hosts. The method `shard` of the returned dataset, and of all datasets that are
+    derived from this dataset, raises an error."""
     data.__class__ = _divided_type(type(data))
     data.hosts = hosts
     return data

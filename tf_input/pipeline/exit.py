@@ -1,8 +1,8 @@
 """Releases tf.data iterators at exit, before the interpreter shuts down.
 
-TensorFlow's prefetching threads call Python functions. If a thread calls Python while the interpreter shuts down, the
-call never returns, and releasing the iterator waits forever. The threads end normally if their iterators are released
-before the shutdown.
+TensorFlow's prefetching threads call Python functions. If a thread of an iterator calls Python while the interpreter
+shuts down, the call never returns, and releasing the iterator takes forever. The threads of an iterator end normally if
+the iterator is released before the shutdown.
 """
 
 import atexit

@@ -71,7 +71,7 @@ def read_shards(
     shuffle_buffer: int,
     times: Sequence[np.ndarray] | None = None,
 ) -> tf.data.Dataset:
-    """Returns batches of the records in shards that a tf.data service deals out. The pipeline calls no Python code.
+    """Returns batches of the records in shards that a tf.data service distributes. The pipeline calls no Python code.
 
     Args:
         paths, config, split, shuffle_buffer: The files and the options of reading, as in `read_files`.
@@ -83,7 +83,7 @@ def read_shards(
 
 
 def _batch_with_seeds(data: tf.data.Dataset, config: ReadConfig) -> tf.data.Dataset:
-    """Returns batches, each with random numbers for its augmentation, which are new in each epoch."""
+    """Returns batches, each with random numbers for augmentation. The random numbers are different in each epoch."""
     data = data.batch(config.batch_size, drop_remainder=config.drop_remainder)
     seeds = tf.data.Dataset.random(config.seed, rerandomize_each_iteration=True).batch(2, drop_remainder=True)
     return tf.data.Dataset.zip(data, seeds)
@@ -167,12 +167,13 @@ def example_spec(decode: Callable[[tf.Tensor, tf.Tensor | None, tf.Tensor], Any]
 
 
 def nothing(spec: Any) -> tf.data.Dataset:
-    """Returns an empty dataset with the given element spec. Use it to determine the output specs of transformations."""
+    """Returns an empty dataset with the given element spec. Use the empty dataset to determine the output specs of
+    transformations."""
     return tf.data.experimental.from_variant(tf.data.experimental.to_variant(tf.data.Dataset.range(0)), spec)
 
 
 def _apply_seeded(decode_batch: Callable[..., Any], config: ReadConfig) -> Callable[..., Any]:
-    """Returns a function from records and a seed to a batch, which reports errors in TensorFlow's words."""
+    """Returns a function that decodes records to a batch, given a seed, and raises errors of TensorFlow."""
 
     def decode(records: tf.Tensor, seed: tf.Tensor) -> Any:
         outputs = decode_batch(records, seed if config.augment else None)

@@ -105,7 +105,7 @@ def read_batches(
 def _num_calls(read_buffer: int, batch_bytes: int) -> int:
     """Returns the number of batches that are decoded in parallel: one per CPU core, limited by the read buffer.
 
-    AUTOTUNE would need time to find a good number, and would include CPU cores that this process may not use.
+    AUTOTUNE would need time to find a suitable number, and would include CPU cores that this process may not use.
     """
     return max(1, min(num_cores(), read_buffer // max(1, batch_bytes) - _NUM_AHEAD))
 
@@ -117,10 +117,10 @@ def _bytes_of_one(spec: Any) -> int:
 
 
 def _count_iterations(data: tf.data.Dataset, iterator_state: IteratorState, share: Share, count: int, num_iterations: int | None) -> tf.data.Dataset:
-    """Returns a dataset that updates the position when the second batch of an iteration is requested.
+    """Returns a dataset that updates the iterator state when the second batch of an iteration is requested.
 
-    This step follows all prefetching in this module. Each batch is accompanied by a number. Python is called once per
-    iteration, because a call for each batch would take as long as reading fifty tiny records.
+    This step is applied after all prefetching in this module. Each batch is accompanied by a number. Python is called
+    only once per iteration, because each call takes as long as reading fifty tiny records.
 
     Args:
         data: The dataset, with consecutive epochs.
@@ -134,7 +134,7 @@ def _count_iterations(data: tf.data.Dataset, iterator_state: IteratorState, shar
 
     def begin() -> np.ndarray:
         """Returns the iteration that the generator is about to start. The number of batches is 0 if reading must not
-        update the position."""
+        update the iterator state."""
         first = iterator_state.take(num_batches)
         return np.array(first._replace(count=0) if _is_keras_build() else first, np.int64)
 
@@ -143,7 +143,7 @@ def _count_iterations(data: tf.data.Dataset, iterator_state: IteratorState, shar
         return number
 
     def numbers(first: tf.Tensor, number: tf.Tensor | int) -> tf.data.Dataset:
-        """Returns a dataset with one number per batch, which updates the position as a side effect."""
+        """Returns a dataset with one number per batch. Reading this dataset updates the iterator state."""
         counts = tf.data.Dataset.from_tensors(tf.cast(number, tf.int64))
         counts = counts.map(without_autograph(lambda number: tf.numpy_function(end, [first, number], tf.int64)))
         return tf.data.Dataset.range(counting).concatenate(counts).concatenate(tf.data.Dataset.range(count - 1 - counting))
@@ -164,7 +164,7 @@ def _count_iterations(data: tf.data.Dataset, iterator_state: IteratorState, shar
 
 
 def _is_keras_build() -> bool:
-    """Returns whether Keras is reading a batch only to build a model, which must not update the position."""
+    """Returns whether Keras is reading a batch only to build a model, which must not update the iterator state."""
     for frame in sys._current_frames().values():
         while frame is not None:
             if frame.f_code.co_name.endswith("_symbolic_build"):

@@ -47,7 +47,7 @@ class SplitInputs(Inputs, Protocol):
     """An interface for reading the inputs at arbitrary indices of any epoch of a split."""
 
     def take(self, epoch: int, indices: np.ndarray, follows: bool) -> np.ndarray:
-        """Reads the inputs at the given indices of an epoch, with None for corrupt records that are left out.
+        """Reads the inputs at the given indices of an epoch. Corrupt records that are skipped are returned as None.
 
         Args:
             epoch: The epoch of the split.
@@ -276,7 +276,7 @@ def _without_corrupt(values: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray,
 
 
 def _pad_numbers(numbers: np.ndarray, slots: np.ndarray, number: int) -> np.ndarray:
-    """Appends one copy of `number` to the indices for each padding slot."""
+    """Appends `number` to the indices once for each padding slot."""
     return np.concatenate([numbers, np.full(len(slots) - len(numbers), number)])
 
 

@@ -1,9 +1,9 @@
-"""Makes malloc reuse freed memory, which TensorFlow otherwise prevents.
+"""Makes malloc reuse freed memory, because TensorFlow disables this behavior.
 
 With Python 3.11 or later, TensorFlow changes malloc for the whole process when an iterator over a generator is created
 (`ApplyPython311MemoryPatch`, with `mallopt`). As a result, malloc requests each block of 128 KiB or more from the
-system, and returns it when it is freed. Therefore each large record and each decoded image needs new memory pages.
-Allocating these pages takes a quarter of the reading time for photos of 2000 pixels.
+system, and returns the block to the system as soon as the block is freed. Therefore each large record and each decoded
+image needs new memory pages. Allocating these pages takes a quarter of the reading time for photos of 2000 pixels.
 """
 
 import ctypes

@@ -55,7 +55,7 @@ class CachedExamples:
         return dataclasses.replace(self, selection=result, origin=self)
 
     def gather(self, indices: tf.Tensor) -> dict[str, Any]:
-        """Returns the examples at the given cache indices, [batch, ...] by name."""
+        """Returns the features of the examples at the given cache indices, as a dictionary of tensors [batch, ...]."""
         return {name: _gather(values, indices) for name, values in self.values.items()}
 
 
@@ -145,10 +145,10 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
 
 
 class Numbers:
-    """Numeric values of all examples in a TensorFlow resource, which is filled chunk by chunk.
+    """Stores the numeric values of all examples in a TensorFlow resource, which is filled chunk by chunk.
 
-    A tensor would need more memory. A tf.data dataset copies a tensor for each iterator, and TensorFlow does not return
-    the memory of concatenated chunks.
+    A tensor would need more memory. With plain tensors, a tf.data dataset would copy the values for each iterator, and
+    TensorFlow would not free the memory of concatenated chunks.
     """
 
     def __init__(self, num_examples: int, like: tf.Tensor) -> None:
@@ -176,7 +176,7 @@ class Numbers:
 
 
 class _Chunks:
-    """Lists or strings of all examples, collected in chunks that are concatenated at the end."""
+    """Collects the lists or strings of all examples in chunks, which are concatenated at the end."""
 
     def __init__(self) -> None:
         self._chunks: list[Any] = []
@@ -189,7 +189,7 @@ class _Chunks:
 
 
 def _collect(data: tf.data.Dataset, num_examples: int) -> dict[str, Numbers | _Chunks]:
-    """Returns the values of all examples by name."""
+    """Returns a dictionary from feature names to the values of all examples."""
     collected: dict[str, Numbers | _Chunks] = {}
     for chunk in data:
         for name, values in chunk.items():
@@ -198,7 +198,7 @@ def _collect(data: tf.data.Dataset, num_examples: int) -> dict[str, Numbers | _C
 
 
 def _rows_of(values: tf.Tensor | tf.RaggedTensor, num_examples: int) -> Numbers | _Chunks:
-    """Returns a collector for up to `num_examples` rows of values that have the dtypes and shapes of the given values."""
+    """Returns a collector for up to `num_examples` examples whose values have the dtypes and shapes of `values`."""
     is_plain = not isinstance(values, tf.RaggedTensor) and values.dtype != tf.string and math.prod(values.shape[1:])
     return Numbers(num_examples, values) if is_plain else _Chunks()
 

@@ -14,8 +14,8 @@ _ALIGNED = 8  # TensorFlow copies rows of strings whose length is not a multiple
 
 
 def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
-    """Packs the inputs of a batch into one array. If the inputs are records, the numbers are appended to the records as
-    bytes. Without records, the array is int64.
+    """Packs the inputs of a batch into one array. If the inputs are records, all numbers of the batch are appended to
+    the records as bytes. Without records, the array is int64.
 
     An array that contains records is padded to a multiple of 8 bytes.
 
@@ -47,7 +47,7 @@ def take_apart(packed: np.ndarray, are_cached: Sequence[bool]) -> tuple[list[int
 
 
 def pack_error(error: Exception) -> np.ndarray:
-    """Packs an error message instead of a batch, because TensorFlow would show an exception with a traceback."""
+    """Packs an error message instead of a batch. TensorFlow would print a Python exception with a traceback."""
     return np.array([str(error).encode(), b""], object)
 
 
@@ -83,7 +83,7 @@ def together(batches: Iterable[np.ndarray], num_bytes: int) -> Iterator[np.ndarr
 
 
 def packed_spec(are_cached: Sequence[bool]) -> tf.TensorSpec:
-    """Returns the tensor spec of the stacked batches, given which components are cached in memory."""
+    """Returns the tensor spec of the stacked batches, which depends on which components are cached in memory."""
     return tf.TensorSpec([None, None], tf.int64 if all(are_cached) else tf.string)
 
 

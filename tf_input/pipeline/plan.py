@@ -87,7 +87,7 @@ class Plan:
 
     @property
     def has_all_slots(self) -> bool:
-        """Whether the examples of each batch are complete and in the order of their batch slots."""
+        """Whether each batch contains all of its examples, in the order of their batch slots."""
         return self.share.hosts[0] == 1 and self.config.on_error == "raise"
 
     @property
@@ -106,8 +106,8 @@ class Plan:
 
     @property
     def make_inputs(self) -> Callable[[], SplitInputs]:
-        """A function that opens the inputs. The function does not refer to the plan, because TensorFlow never releases
-        generator functions."""
+        """A function that opens the inputs. The returned function does not refer to the plan, because TensorFlow never
+        releases generator functions."""
         if self.reader is None:
             return functools.partial(CachedInputs, self.share, self.seed, self.kind in ("window", "exact"), self.cached.numbers, self.cached.selection)
         read_buffer = self.config.read_buffer
@@ -129,7 +129,7 @@ class Plan:
 
 
 def draw_seed() -> int:
-    """Draws a random seed, which is used if no seed is given."""
+    """Returns a random seed, which is used if no seed is given."""
     return random.SystemRandom().randrange(1 << 63)
 
 

@@ -52,7 +52,7 @@ def apply_functions(outputs: Any, seed: tf.Tensor, slots: tf.Tensor, config: Rea
 def allow_state(data: tf.data.Dataset) -> tf.data.Dataset:
     """Allows user functions with state in a dataset, such as lookup tables, variables and Keras layers.
 
-    By default, TensorFlow fuses `map` and `batch`, which fails if the function has state.
+    By default, TensorFlow fuses `map` and `batch`, and the fused operation fails if the function has state.
     """
     options = tf.data.Options()
     options.experimental_optimization.map_and_batch_fusion = False
@@ -110,10 +110,10 @@ def _fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
 def _call_each(call: Callable[[Any, tf.Tensor], Any], outputs: Any, seed: tf.Tensor, slots: tf.Tensor) -> Any:
     """Calls a function with each example of a batch, and batches the results.
 
-    The examples of the batch are converted to a nested `tf.data.Dataset`. Therefore structures, lists and unknown
-    shapes work as in `Dataset.map`, in contrast to `tf.map_fn`. The function does not unbatch the whole dataset,
-    because the cardinality would become unknown. If corrupt records are left out, unbatching would also move examples
-    from the next batch into the incomplete batch.
+    The examples of the batch are converted to a nested `tf.data.Dataset`. Therefore nested structures, lists and
+    unknown shapes are supported as in `Dataset.map`, in contrast to `tf.map_fn`. The function does not unbatch the
+    whole dataset, because the cardinality would become unknown. If corrupt records are left out, unbatching would also
+    move examples from the next batch into the incomplete batch.
     """
     leaves = tf.nest.flatten(outputs)
     examples = tf.data.Dataset.from_tensor_slices((slots, outputs))
@@ -138,5 +138,6 @@ def _no_examples(spec: tf.TensorSpec | tf.RaggedTensorSpec) -> tf.Tensor | tf.Ra
 
 
 def without_autograph(function: Callable) -> Callable:
-    """Disables AutoGraph for a function without tensors in conditions, because the conversion would be slow."""
+    """Disables AutoGraph for a function whose conditions do not depend on tensors, because the conversion would be
+    slow."""
     return tf.autograph.experimental.do_not_convert(function)

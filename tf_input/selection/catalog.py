@@ -27,7 +27,7 @@ _logger = logging.getLogger("tf_input")
 class Catalog(Mapping[str, Column]):
     """The catalogs of a split as a mapping from column names to columns, which are read on first access and cached.
 
-    The column `label` is read from the index files if they contain labels, so that it is available without catalogs.
+    If the index files contain labels, the column `label` is read from the index files and does not require catalogs.
 
     Args:
         directory: The directory of the dataset.
@@ -171,8 +171,8 @@ class Catalog(Mapping[str, Column]):
     def hashes(self, by_group: bool, purpose: str) -> np.ndarray:
         """Returns a hash of each example's group, or of its key if it has no group, uint64 [n].
 
-        The hash is BLAKE2b-64 of the UTF-8 string, keyed by `purpose`. The keys of each shard are released after they
-        are hashed, because they are the largest column.
+        The hash is BLAKE2b-64 of the UTF-8 string, keyed by `purpose`. The keys of each shard are released as soon as
+        they are hashed, because the column of keys is the largest column.
 
         Raises:
             ImportError, OSError, ValueError: As in `[]`.
@@ -221,7 +221,7 @@ class Catalog(Mapping[str, Column]):
             yield from threads.map(read_one, self._shards)
 
     def _open(self, shard: ShardInfo) -> Any:
-        """Opens the catalog of a shard, without reading more than the Parquet footer."""
+        """Opens the catalog of a shard, and reads only the Parquet footer."""
         parquet = _parquet()
         path = join(self._directory, shard.catalog)
         try:
@@ -243,8 +243,7 @@ class Catalog(Mapping[str, Column]):
 
 
 def _shard_name(metadata: Any) -> str:
-    """Returns the name of a catalog's shard, from the Parquet statistics of the column `shard`; "" without
-    statistics."""
+    """Returns the name of a catalog's shard, which is read from Parquet statistics; "" without statistics."""
     for group in range(metadata.num_row_groups):
         columns = (metadata.row_group(group).column(column) for column in range(metadata.num_columns))
         for column in columns:
@@ -258,7 +257,7 @@ def _parquet() -> Any:
 
 
 class _Range(io.RawIOBase):
-    """A file of a dataset as a Python file object for pyarrow, which reads byte ranges."""
+    """A Python file object for pyarrow, which reads byte ranges of a file in a dataset."""
 
     def __init__(self, files: Any, path: str, num_bytes: int) -> None:
         self._files, self._path, self._num_bytes, self._at = files, path, num_bytes, 0
@@ -284,7 +283,7 @@ class _Range(io.RawIOBase):
 
 
 def _failed(path: str, error: Exception) -> Exception:
-    """Converts the error of a catalog that is corrupt or could not be read to one line, which contains the path."""
+    """Returns a one-line message, with the path of the catalog, for an error that occurred while a catalog was read."""
     message = str(error).partition("\n")[0].rstrip(".")
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(f"catalog {path} is missing")

@@ -1,4 +1,4 @@
-"""Columns of strings, in which functions are evaluated only once per distinct value."""
+"""Implements columns of strings. A function of a column is evaluated only once for each distinct string."""
 
 import dataclasses
 from typing import Any, Callable, Sequence

@@ -1,7 +1,7 @@
-"""Evaluates Python-like conditions over columns: `label in ("cat", "dog") and width >= 64`.
+"""Evaluates Python-like conditions over columns, such as `label in ("cat", "dog") and width >= 64`.
 
 Conditions are parsed and never executed as Python code. Unknown syntax is rejected. Nothing is executed as code.
-Missing values are None. None equals only None, and is neither less nor greater than any value.
+Missing values are None. The value None equals only None, and is neither less nor greater than any value.
 """
 
 import ast
@@ -203,8 +203,8 @@ class _Evaluator:
         return constants
 
     def _check_names(self, node: ast.expr, column: BinaryColumn, constants: BinaryColumn) -> None:
-        """Rejects unknown class names. Without this check, a misspelled class name in a condition would silently match
-        no examples."""
+        """Rejects unknown class names. A misspelled class name in a condition raises an error, because the condition
+        would match no examples."""
         if column.names is None or constants.codes.ndim:
             return
         known = set(column.names)

@@ -1,6 +1,6 @@
 """Exports a model together with its preprocessing as one SavedModel.
 
-The inputs are a model and the dataset that it was trained on. The output is a SavedModel directory for a server. The
-SavedModel maps encoded images to class names and scores. The SavedModel decodes images with the same functions as in
-training, from `tf_input.decoding`.
+The inputs are a trained model and the dataset on which the model was trained. The output is a SavedModel directory for
+a server. The SavedModel maps encoded images to class names and scores. The SavedModel decodes images with the same
+functions as in training, from `tf_input.decoding`.
 """

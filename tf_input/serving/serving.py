@@ -87,12 +87,13 @@ class ServingConfig:
 
     @property
     def reading_options(self) -> dict[str, Any]:
-        """The reading options of the training, with None for options that are not set."""
+        """The reading options of the training run, with None for options that are not set."""
         return {name: getattr(self, name) for name in ("transform", "image_size", "antialias", "channels", "fit", "inputs", "targets")}
 
 
 def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str], **options: Any) -> None:
-    """Writes a SavedModel that maps raw images to class names and scores. Serving requires only TensorFlow.
+    """Writes a SavedModel that maps raw images to class names and scores. Serving the exported model requires only
+    TensorFlow.
 
         train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
         model.fit(train, epochs=10)
@@ -118,20 +119,20 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
     - `preprocess` takes `image`, and returns the inputs of the model by name.
 
     If the model's inputs depend on additional raw features, the signatures take these features under their names.
-    Additional images are passed as file contents. Variable-length lists are passed as padded tensors, [batch, n],
-    together with their lengths, NAME_length, int64 [batch]. Lists of classes contain class indices. The class names are
-    also stored as assets of the SavedModel, one per line.
+    Additional images are passed as file contents. A variable-length list is passed as a padded tensor NAME, [batch, n],
+    together with the lengths of the lists, NAME_length, int64 [batch]. Lists of classes contain class indices. The
+    class names are also stored as assets of the SavedModel, one per line.
 
     The SavedModel does not repeat the image processing of `recordmill prepare`. TensorFlow ignores the EXIF
     orientation, so clients must rotate photos upright before sending them. If the dataset was prepared with
     `--image_size`, clients should send images of that size, because `recordmill prepare` downscales more smoothly.
 
     The SavedModel is loaded again and compared with `batches` without augmentation, on examples of the dataset. The
-    preprocessed images must be bit-identical to the images from `batches`. Pixels may differ by 1 of 255 if all stored
-    images have the same size, and are cached before resizing or have at most 96 x 96 pixels. Predictions may have
-    rounding differences of up to 1e-4 of the largest prediction, if the model computes in float32. Models that
-    obviously do not fit the inputs are rejected. For example, the inputs have the wrong shape, are fractions instead of
-    integers, or are normalized although the model normalizes them.
+    preprocessed images must be bit-identical to the images from `batches`. Pixel values from 0 to 255 may differ by 1
+    if all stored images have the same size, and are cached before resizing or have at most 96 x 96 pixels. Predictions
+    may have rounding differences of up to 1e-4 of the largest prediction, if the model computes in float32. Models that
+    obviously were not trained on such inputs are rejected. For example, a model is rejected if the inputs have the
+    wrong shape or range, or are normalized although the model normalizes its inputs.
 
     Args:
         model: A Keras model, on the TensorFlow or JAX backend.
@@ -214,7 +215,7 @@ def _write(
     max_batch_size: int | None,
     scratch: pathlib.Path,
 ) -> None:
-    """Writes the SavedModel. On every backend, Keras first exports the model to a TensorFlow graph."""
+    """Writes the SavedModel. On every backend, Keras first exports the trained model to a TensorFlow graph."""
     archive = keras.export.ExportArchive()
     archive.track(model)
     # Explicit, because augmentation layers are active by default.
@@ -248,8 +249,8 @@ def _write(
 
 
 def _batched(network: Callable[[Any], Any], specs: Any, max_batch_size: int) -> Callable[[Any], Any]:
-    """Runs the model for several calls together, after each call has decoded its images. A corrupt image fails only its
-    own call."""
+    """Runs the model on the images of several requests together, after the images of each request have been decoded. A
+    corrupt image fails only the request that contains the image."""
     batch = tf.nondifferentiable_batch_function(_BATCH_THREADS, max_batch_size, _WAIT_MICROSECONDS)
     joined = batch(lambda *tensors: network(tf.nest.pack_sequence_as(specs, tensors)))
     return lambda x: joined(*tf.nest.flatten(x))

@@ -1,4 +1,4 @@
-"""Checks that the inputs and predictions of a served model match those of the trained model, up to rounding."""
+"""Checks that a served model has the same inputs and predictions as the trained model, up to rounding."""
 
 from typing import Any, Iterator
 

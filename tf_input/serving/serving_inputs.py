@@ -1,4 +1,4 @@
-"""Preprocesses raw features to the inputs of a served model."""
+"""Converts raw features to the inputs of a served model."""
 
 import dataclasses
 from typing import Any, Mapping
@@ -78,7 +78,8 @@ class ServingInputs:
 
     @property
     def rounding(self) -> int:
-        """The tolerance for pixel values: 0, or 1 if resizing may be computed in a different order of operations."""
+        """The tolerance for differences of pixel values, which is 1 if the order of operations may differ, and
+        otherwise 0."""
         return 0 if self._same_size is None else 1
 
     @property
@@ -156,14 +157,14 @@ def _encoded_inputs(decoder: ExampleDecoder) -> list[str]:
 
 
 def _without_sides(decoder: ExampleDecoder) -> dict[str, Feature]:
-    """Returns the features without image sizes, because raw images have no stored size. Model inputs are kept."""
+    """Returns all features except stored image heights and widths, because raw images do not have these features. Model
+    inputs are kept."""
     sides = {side for name in (IMAGE, *decoder.others) for side in sides_of(name)}.difference(decoder.config.input_names)
     return {name: item for name, item in decoder.features.items() if name not in sides}
 
 
 def _of_same_size(decoder: ExampleDecoder, is_cached: bool) -> ExampleDecoder | None:
-    """Returns a separate decoder for images that have the stored size; None if the general decoder gives the same
-    results."""
+    """Returns a decoder for images of the stored size; None if the general decoder gives the same results."""
     resized = [size for name, size in _stored_sizes(decoder).items() if size != decoder.sizes_of(name).shown]
     if not any(is_cached or uncropped_images.is_small(size) for size in resized):
         return None
@@ -177,7 +178,7 @@ def _stored_sizes(decoder: ExampleDecoder) -> dict[str, tuple[int, int]]:
 
 def _without_augmentation(decoder: ExampleDecoder) -> ExampleDecoder:
     """Returns the decoder without targets. The decoder converts images to a fixed number of channels, because images in
-    requests may have any number."""
+    requests may have any number of channels."""
     channels = decoder.channels if any(feature.kind in ("image", "pixels") for feature in decoder.features.values()) else None
     config = dataclasses.replace(decoder.config, batch_size=_ANY_NUMBER, channels=channels)
     return dataclasses.replace(decoder, config=config, targets=(), class_weights={}, stored_channels=decode.NUM_CHANNELS)

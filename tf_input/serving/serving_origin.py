@@ -1,4 +1,4 @@
-"""Determines the dataset and the reading options of a model's training, from its batches or from the export options."""
+"""Determines the dataset and the reading options with which a model was trained."""
 
 import os
 from typing import Any, Mapping
@@ -21,7 +21,7 @@ _FUNCTIONS = ("map_example", "map_batch")
 
 
 def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Reading:
-    """Returns the dataset, split and options of batches for checks: without augmentation, in shard order.
+    """Returns the dataset, split and options of the batches for checks, which are not augmented.
 
     Args:
         train: The return value of `PreparedDataset.batches` or `as_numpy`, a `tf_input.Sequence`, a dataset, or its

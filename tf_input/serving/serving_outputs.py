@@ -1,4 +1,4 @@
-"""Converts the predictions of a model to the outputs of a server: class names, scores or values."""
+"""Converts the predictions of a model to the outputs of a server, which are class names, scores or values."""
 
 import dataclasses
 from collections.abc import Mapping  # not from typing: Keras wraps dictionaries in this Mapping

@@ -1,5 +1,5 @@
-"""A pool of memory buffers. Reusing memory is faster, because allocating new pages takes longer than reading data into
-them."""
+"""A pool of memory buffers. Reusing memory is faster, because allocating new memory pages takes longer than reading
+data into the pages."""
 
 import contextlib
 import mmap
@@ -44,8 +44,8 @@ class Arena:
         self._lock = threading.Lock()
 
     def take(self, num_bytes: int) -> ArenaSlice:
-        """Returns `num_bytes` bytes from the unused end of the buffer. If the buffer is full, allocates new memory
-        instead."""
+        """Returns `num_bytes` bytes from the unused end of the buffer. If the buffer has too little unused space,
+        allocates new memory instead."""
         with self._lock:
             begin = self._taken
             if begin + num_bytes > self.num_bytes:

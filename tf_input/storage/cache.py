@@ -1,4 +1,5 @@
-"""Caches remote files on a local disk. Each byte of a dataset is downloaded once for all epochs and all processes."""
+"""Caches remote files on a local disk. Each byte of a dataset is downloaded only once, and is then available for all
+epochs and all processes."""
 
 import contextlib
 import itertools
@@ -24,8 +25,9 @@ class CachedFiles:
 
     Each block is a separate file, which is written under a temporary name and then renamed. If several processes or
     threads need the same block, the first one downloads the block and the others wait. A single request downloads
-    adjacent blocks. A process verifies the checksum of a block before its first use. Corrupt or missing blocks are
-    downloaded again. If the cache is full or its disk fails, files are read without the cache.
+    adjacent blocks. Each process verifies the checksum of a block before the process uses the block for the first time.
+    Corrupt or missing blocks are downloaded again. If the cache is full or its disk fails, files are read without the
+    cache.
 
     Args:
         files: The remote files.

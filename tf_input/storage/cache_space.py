@@ -24,8 +24,8 @@ class CacheSpace:
     """Allocates space in a cache directory for the blocks of a dataset.
 
     Blocks of open datasets are never removed. A dataset never replaces its own blocks, because the next epoch needs all
-    of them again. If the cache is full, blocks of the least recently opened dataset are removed first, beginning with
-    the oldest blocks. If all blocks are in use, additional blocks are not cached.
+    blocks of the dataset again. If the cache is full, blocks of the least recently opened dataset are removed first,
+    beginning with the oldest blocks. If all blocks are in use, additional blocks are not cached.
 
     Args:
         folder: The folder of the dataset in the cache directory. It is created.
@@ -176,8 +176,8 @@ def _kept_of(folder: pathlib.Path) -> Iterator[_Kept]:
 
 @contextlib.contextmanager
 def _unused(directory: pathlib.Path) -> Iterator[Iterator[_Kept]]:
-    """Context manager that returns the cached blocks of all datasets that no process has open, oldest first. No process
-    can open one of these datasets until the context ends.
+    """Context manager that returns the cached blocks of datasets that no process uses, oldest first. No
+    process can open one of these datasets until the context ends.
     """
     with contextlib.ExitStack() as stack:
         files = []

@@ -85,7 +85,8 @@ def azure_options() -> dict[str, Any]:
 
 
 def missing_keys(scheme: str) -> str:
-    """Returns advice about credentials for the error message of a rejected request; "" if the request was signed."""
+    """Returns advice about missing credentials for the error message of a rejected request; "" if the request was
+    signed."""
     options, where = {
         "gs": (
             google_options,

@@ -24,7 +24,7 @@ class Files(Protocol):
         """Reads a whole file."""
 
     def read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
-        """Reads a part of a file. Returns fewer bytes than requested if the file is shorter."""
+        """Reads a part of a file. If the file ends before the end of the byte range, fewer bytes are returned."""
 
     def read_into(self, path: str, begin: int, buffer: memoryview) -> int:
         """Reads a byte range of a file into a buffer, and returns the number of bytes that were read."""

@@ -1,8 +1,8 @@
 """Checks that shard files match the fingerprints in the manifest.
 
 A local shard is checked when its file is opened. A remote shard is checked when its first or last bytes are read. The
-fingerprint check detects swapped shards and shards of another dataset. Record checksums can't detect them, because each
-record is intact.
+fingerprint check detects swapped shards and shards of another dataset. Record checksums can't detect swapped shards,
+because each record in such a shard is intact.
 """
 
 import os
@@ -99,9 +99,9 @@ class Fingerprints:
 
 
 def _find_other(shard: ShardInfo, read: ReadRange, last_offset: Callable[[ShardInfo], int]) -> str:
-    """Returns an error message if a file is a shard of another dataset or a different shard of this dataset. Returns ""
-    if the file is the expected shard, even if the shard is corrupt. Corrupt records are detected later, when they are
-    read.
+    """Returns an error message if a file is a shard of another dataset, or is not the expected shard of this dataset.
+    Returns "" if the file is the expected shard, even if the shard is corrupt. Corrupt records are not detected until
+    the records are read.
     """
     actual = read_fingerprint(read, shard.num_bytes)
     if actual is None or actual == shard.fingerprint:

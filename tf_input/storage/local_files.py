@@ -135,7 +135,8 @@ class _OpenFile:
 def num_open_files() -> int:
     """Returns the maximum number of shards of a dataset that stay open.
 
-    The maximum is a quarter of the process's limit above 1024 open files, because a process may open several datasets.
+    The maximum is a quarter of the process's limit on open files beyond 1024, because a process may open several
+    datasets.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:

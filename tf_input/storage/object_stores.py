@@ -102,8 +102,8 @@ class ObjectStoreFiles(RemoteFiles):
             return None
 
     def _ask(self, path: str, ask: Callable[[Any, str], Any]) -> Any:
-        """Sends a request to the store of a path. Errors of obstore are converted to `OSError` with the path and the
-        status."""
+        """Sends a request to the store of a path. Errors of obstore are converted to an `OSError` with the path of the
+        object and the status of the response."""
         bucket, key = bucket_and_key(path)
         try:
             return ask(self._store(bucket), key)
@@ -142,7 +142,7 @@ def _make_store(bucket: str) -> Any:
 class _Fork:
     """Records whether this process was forked after obstore was used.
 
-    A forked process does not have obstore's threads, and would wait for them forever.
+    A forked process does not have the threads of obstore, and would wait forever for these threads.
 
     Attributes:
         has_run: Whether obstore was used in this process.

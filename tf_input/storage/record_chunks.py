@@ -129,8 +129,8 @@ def _read_frames(memory: mmap.mmap | bytes, begins: np.ndarray, ends: np.ndarray
 
 
 def _integers(memory: mmap.mmap | bytes, dtype: str, begins: np.ndarray) -> np.ndarray:
-    """Returns the numbers that are stored at the given byte offsets of a memory buffer, [n]. Offsets need not be
-    aligned."""
+    """Reads numbers at the given byte offsets of a memory buffer, and returns the numbers as an array [n]. Offsets need
+    not be aligned."""
     return np.ndarray(len(memory) - np.dtype(dtype).itemsize + 1, dtype, memory, strides=1)[begins]
 
 

@@ -1,6 +1,6 @@
 """Reads and checks the records of a split, in chunks or one by one. The index contains their offsets.
 
-The code calls a chunk of consecutive records a "run".
+In the code, a "run" is a chunk of consecutive records.
 """
 
 import collections
@@ -108,7 +108,7 @@ class RecordReader:
 
     @property
     def first(self) -> int:
-        """The index of the first record of an epoch within the split."""
+        """The index in the split of the first record of the epoch."""
         return 0 if self.selection is None else int(self.selection.numbers[0])
 
     def each_once(self) -> "RecordReader":
@@ -305,8 +305,8 @@ class RecordReader:
         return self._index(shard).extent(record - 1)[1] if offset is None else offset
 
     def read_again(self, number: int) -> bytes | None:
-        """Reads a corrupt record again. The record may seem corrupt because the record before it or the cached copy is
-        corrupt.
+        """Reads a corrupt record again. A record may seem corrupt because the preceding record or the cached copy of
+        the record is corrupt.
 
         Returns:
             The serialized example, or None if the record is corrupt and skipped.

@@ -1,5 +1,5 @@
-"""Tools for training with Keras: resumable checkpoints, `recordmill which`, and batches as a Keras `PyDataset`.
+"""Implements resumable checkpoints for Keras, the command `recordmill which`, and batches as a Keras `PyDataset`.
 
-The input is a model and its training data. If the training is interrupted, it resumes at the exact batch. This package
-imports Keras.
+The inputs are a model and its training data. An interrupted training run resumes at the exact batch. This
+package imports Keras.
 """

@@ -1,5 +1,5 @@
-"""Implements `Checkpoint`, which saves checkpoints, so that training loops resume at the exact batch. The module `resume`
-contains the callback for `fit`."""
+"""Implements `Checkpoint`, which saves checkpoints from which training loops resume at the exact batch. The module
+`resume` contains the callback for `fit`."""
 
 import itertools
 import json
@@ -31,11 +31,11 @@ class Checkpoint:
     epochs and batches. When a checkpoint is restored, values are assigned to variables with the same layer name and
     variable name. A checkpoint is one file, which is replaced atomically. A checkpoint contains all variables of the
     model and the optimizer (including the random states of layers), the iterator state, and `state`. Metrics are not
-    saved, and start over when the training resumes.
+    saved, and start over when a training run resumes.
 
     TensorFlow, JAX and torch are supported. A JAX loop that keeps variables in a tuple must create the tuple after the
-    `Checkpoint` object. The loop must also copy the values from the tuple back to the variables in `before_save`. The state
-    of torch's global random generator, which Dropout uses on torch, is not saved.
+    `Checkpoint` object. The loop must also copy the values from the tuple back to the variables in `before_save`. On
+    the torch backend, the state of torch's global random generator, which Dropout uses, is not saved.
 
     If several processes train one model, each process creates a `Checkpoint` object and restores the same checkpoint. Only
     one process sets `writes`.
@@ -133,7 +133,7 @@ class Checkpoint:
             self.end()
 
     def report_completion(self, num_epochs: int, kept_in: pathlib.Path | None, option: str) -> None:
-        """Prints a message if the checkpoint contains all epochs, so that no step is left.
+        """Prints a message if all epochs in the checkpoint are already complete.
 
         Args:
             num_epochs: The total number of epochs.
@@ -149,7 +149,7 @@ class Checkpoint:
         print(f"training is already complete: {state}. {advice}", flush=True)
 
     def batches(self, data: Iterable[Any] | None = None) -> Iterator[Any]:
-        """Yields the remaining batches of this epoch. A step counts as completed when the next batch is requested.
+        """Yields the remaining batches of this epoch. A step is counted as completed when the next batch is requested.
 
         Args:
             data: A dataset derived from `train`, such as `train.map(...)`, `train.as_numpy_iterator()` or a distributed
@@ -160,7 +160,8 @@ class Checkpoint:
             self.advance()
 
     def begin(self, epoch: int) -> None:
-        """Starts an epoch, or resumes an epoch with completed steps. `epochs` calls this method."""
+        """Starts an epoch, or resumes an epoch after its completed steps. `epochs` calls this
+        method."""
         if epoch != self.epoch:
             self.epoch, self.step = epoch, 0
         self._iterator_state.go_to(epoch, self.step)
@@ -202,7 +203,7 @@ class Checkpoint:
             old.unlink()
 
     def delete(self) -> None:
-        """Deletes all checkpoints. Call this method when the training is finished."""
+        """Deletes all checkpoints. Call this method at the end of the training run."""
         for path in find_checkpoints(self._directory) if self._writes else ():
             path.unlink()
 
@@ -215,8 +216,8 @@ class Checkpoint:
         print(f"resumed at epoch {self.epoch + 1}, batch {self.step + 1}, from {path}", flush=True)
 
     def _variables(self) -> dict[str, Any]:
-        """Returns the variables by name. Metrics are not saved, because they start over in each epoch and may not exist
-        yet."""
+        """Returns the variables by name. Metrics are not saved, because metrics start over in each epoch and may not
+        exist yet."""
         metrics = {id(metrics_variable) for metrics_variable in self._model.metrics_variables}
         variables_by_id = {
             id(variable): variable

@@ -1,4 +1,4 @@
-"""Names, reads and checks checkpoint files. This module needs neither a model nor Keras."""
+"""Names, reads and checks checkpoint files. The functions in this module require neither a model nor Keras."""
 
 import json
 import os

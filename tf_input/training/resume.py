@@ -26,7 +26,7 @@ class BackupAndRestore(keras.callbacks.Callback):
     the remaining batches. The documentation of `Checkpoint` describes the contents of a checkpoint. Use `Checkpoint` for
     training loops without `fit`. The model must be built. The state of other callbacks, such as the patience of
     EarlyStopping, is not saved. Metrics are not saved either, so the logs of a resumed epoch cover only the remaining
-    batches. If TerminateOnNaN stops the training, the previous checkpoint is kept.
+    batches. If the callback TerminateOnNaN stops training, the previous checkpoint is kept.
 
     Args:
         directory: A local directory for checkpoints only. It is created if necessary.

@@ -45,8 +45,8 @@ class Sequence(keras.utils.PyDataset):
 
     An epoch ends when Keras calls `on_epoch_end` and all batches of the epoch have been read. Therefore Keras may read
     some batches of the epoch in advance, and `steps_per_epoch` may be smaller than the number of batches. A training
-    loop can call `train.iterator_state.go_to(epoch, step)`. After this call, `train[0]` is the batch of that step, and
-    indices past the last batch of the epoch refer to the next epoch.
+    loop can call `train.iterator_state.go_to(epoch, step)`. After this call, `train[0]` is the batch of the given step,
+    and indices after the last batch of the epoch refer to the next epoch.
 
     A Sequence has three limitations. Keras can't resume training in the middle of an epoch. Batches are not prefetched
     if Keras shuffles their indices, so pass `shuffle=False` to `fit`. If an epoch has only one or two batches, the
@@ -152,7 +152,8 @@ class Sequence(keras.utils.PyDataset):
 
     @property
     def epoch(self) -> int:
-        """The number of the current epoch, from 0. A batch depends only on the epoch, the seed and the index."""
+        """The number of the current epoch, which is 0 for the first epoch. A batch depends only on the epoch, the seed
+        and the index."""
         return self.iterator_state.next[0]
 
     def on_epoch_end(self) -> None:
@@ -230,7 +231,7 @@ class _Ahead:
 
 
 def _input_spec(component: Plan) -> Any:
-    """Returns the spec of the inputs of a batch: records, or cached examples."""
+    """Returns the spec of the inputs of a batch, which are records or cached examples."""
     size = component.static_size
     if component.cached is None:
         return tf.TensorSpec([size], tf.string)

@@ -8,10 +8,11 @@ import keras
 
 
 def stable_names(model: keras.layers.Layer, variables: Sequence[Any]) -> list[str]:
-    """Returns a unique name for each variable: its path, in which automatic layer names are renumbered from 0.
+    """Returns unique names of variables: their paths, in which automatic layer names are renumbered from 0.
 
-    Keras numbers automatic names, such as `dense_7`, across the whole process. A model that is built again therefore
-    gets different names. Layer names that the user has chosen are unchanged.
+    Automatic layer names of Keras, such as `dense_7`, contain a number that increases throughout the process. Therefore
+    the layers of a model have different names if the model is built again. Layer names that the user has chosen are
+    unchanged.
 
     Args:
         model: The model.

@@ -1,4 +1,4 @@
-"""Implements `recordmill which`, which prints the keys of the examples in a past batch."""
+"""Implements `recordmill which`, which prints the keys of the examples in an earlier batch."""
 
 import dataclasses
 import json
@@ -99,8 +99,8 @@ def _fold_of(fingerprint: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _find_training(dataset: "PreparedDataset", path: pathlib.Path, fingerprint: dict[str, Any]) -> tuple[str, ReadConfig]:
-    """Returns the split and the reading options of a training. Both are read from the fingerprint of the batches in a
-    checkpoint."""
+    """Returns the split and the reading options of a training run. The split and the options are read from the
+    fingerprint in a checkpoint."""
     fields = {field.name for field in dataclasses.fields(ReadConfig)} - {*_OF_CONTENTS}
     options = {name: value for name, value in fingerprint.items() if name in fields}
     try:

@@ -1,8 +1,8 @@
 """The format of `transform_fn/transform.json`, which describes a transform's dataset and the outputs of its graph.
 
 This module uses only the standard library. `transform_fn/` is a SavedModel in the format of TensorFlow Transform, next
-to `transformed_metadata/`, so that `tft.TFTransformOutput(OUT)` can open both. `transform.json` contains the version of
-the dataset from which both folders were computed.
+to `transformed_metadata/`, so that `tft.TFTransformOutput(OUT)` can open both. `transform.json` identifies the version
+of the dataset from which both folders were computed.
 """
 
 import dataclasses

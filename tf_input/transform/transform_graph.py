@@ -1,4 +1,4 @@
-"""The graph from `recordmill analyze`, for training, serving and `recordmill transform`.
+"""Runs the graph from `recordmill analyze` in training, in serving and in `recordmill transform`.
 
 The graph is loaded with TensorFlow alone, because importing TensorFlow Transform would change `tf.keras` to Keras 2.
 """
@@ -96,7 +96,7 @@ class TransformGraph:
     def _compute(self, tensors: list[tf.Tensor], fed: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
         """Copies the operations for the given tensors from the transform's graph to the current graph.
 
-        Calling the whole function instead would compute all outputs, and would fail if inputs are missing.
+        Calling the whole graph as a function would compute all outputs, and would fail if inputs are missing.
         """
         needed = _needed(tensors, self._arguments)
         part = tf.compat.v1.GraphDef()
@@ -171,8 +171,8 @@ def _keep_constants(nodes: Any) -> None:
     """Prevents the graph optimizer from folding floating-point constants, which would change rounding in serving.
 
     For example, the optimizer would replace x / 3 by x * (1 / 3), and x * 2 * 3 by x * 6. A barrier operation is
-    inserted between constants and arithmetic. The bodies of loops and conditions are separate functions and are not
-    changed.
+    inserted between each constant and the arithmetic operations that use the constant. The bodies of loops and
+    conditions are separate functions and are not changed.
     """
     constants = {
         node.name: node for node in nodes if node.op == "Const" and tf.as_dtype(node.attr["dtype"].type).is_floating

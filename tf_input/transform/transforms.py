@@ -20,7 +20,7 @@ _SAVED_MODEL = f"{TRANSFORM_FN}/saved_model.pb"
 
 
 class Transform:
-    """The transform that `recordmill analyze` wrote next to a dataset.
+    """A transform that `recordmill analyze` wrote next to a dataset.
 
     Args:
         directory: The directory of the dataset.
