@@ -45,7 +45,10 @@ _NUM_MAPPED = 4  # remembered functions of batches
 class PreparedDataset(Mapping[str, Examples]):
     """A prepared dataset, which is a mapping from split names to examples. Use `tf_input.open` to create it.
 
+    Examples:
+        ```python
         print(flowers), list(flowers), "train" in flowers, flowers["train"][17], flowers["train"]["ant/17.jpg"]
+        ```
 
     Attributes:
         directory: The directory of the dataset, a pathlib.Path; a string if it is a URL.
@@ -182,7 +185,10 @@ class PreparedDataset(Mapping[str, Examples]):
     def keys(self, split: str | None = None) -> KeysView[str] | np.ndarray:
         """Returns the names of the splits. If a split is given, returns the keys of its examples in shard order.
 
+        Examples:
+            ```python
             flowers.keys("train")[17] == flowers["train"][17]["key"]
+            ```
 
         Args:
             split: The name of a split. Default: None, which returns the names of all splits.
@@ -252,7 +258,10 @@ class PreparedDataset(Mapping[str, Examples]):
     def normalization_layer(self, split: str | None = None, *, channels: int | None = None) -> "keras.layers.Normalization":
         """Returns a Keras layer that normalizes each channel to mean 0 and variance 1.
 
+        Examples:
+            ```python
             model = keras.Sequential([flowers.normalization_layer(), ...])
+            ```
 
         Args:
             split: The split whose mean and variance are used. Default: None, the training split.
@@ -276,8 +285,6 @@ class PreparedDataset(Mapping[str, Examples]):
     def batches(self, split: str, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
         """Returns the batches of a split as a `tf.data.Dataset`, for `model.fit`, `evaluate` and `predict`.
 
-            train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
-
         Each iteration over the dataset is one epoch. An epoch contains every example exactly once, except for examples
         of a last batch that is dropped. The next iteration reads the next epoch. Requesting the second batch of an
         iteration advances the epoch, even if the iteration ends early, as in `fit(train.take(10), epochs=5)`.
@@ -293,6 +300,11 @@ class PreparedDataset(Mapping[str, Examples]):
         saves. `reading` contains the dataset, the split and the options, for `export_serving`.
 
         With several hosts, each host reads a part of every batch; see `ReadConfig.hosts`.
+
+        Examples:
+            ```python
+            train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
+            ```
 
         Args:
             split: The name of the split, one of `splits`.
@@ -363,13 +375,16 @@ class PreparedDataset(Mapping[str, Examples]):
     def as_numpy(self, split: str, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> NumpyBatches:
         """Returns the batches of a split as NumPy arrays, for training loops.
 
+        For Keras, use `batches` instead, or call `model.train_on_batch(images, labels)` in the loop. `as_numpy` raises
+        the same errors as `batches`.
+
+        Examples:
+            ```python
             train = flowers.as_numpy("train", batch_size=128, image_size=224, seed=0)
             for epoch in range(10):
                 for images, labels in train:  # one epoch; the next loop reads the next epoch
                     ...
-
-        For Keras, use `batches` instead, or call `model.train_on_batch(images, labels)` in the loop. `as_numpy` raises
-        the same errors as `batches`.
+            ```
 
         Args:
             split: The name of the split, one of `splits`.
@@ -417,8 +432,11 @@ class PreparedDataset(Mapping[str, Examples]):
     ) -> dict[str, np.ndarray] | None:
         """Returns or writes a model's predictions for all examples of a split, together with their keys.
 
+        Examples:
+            ```python
             found = flowers.predict(model, "test", batch_size=128, image_size=224)
             found["key"][found["predicted"] != found["label"]]  # the keys of the misclassified examples
+            ```
 
         Args:
             model: A Keras model on any backend, an object with `predict_on_batch`, or a function. The model is called
@@ -471,16 +489,19 @@ class PreparedDataset(Mapping[str, Examples]):
     ) -> dict[str, np.ndarray]:
         """Returns the keys of the examples in an earlier training batch. The equivalent command is `recordmill which`.
 
-            flowers.which("train", epoch=3, step=9_000, batch_size=128, image_size=224, augment=True, seed=0)["key"]
-
         The records are read, but images are not decoded.
+
+        Examples:
+            ```python
+            flowers.which("train", epoch=3, step=9_000, batch_size=128, image_size=224, augment=True, seed=0)["key"]
+            ```
 
         Args:
             split: The name of the split, one of `splits`.
-            config: The options of reading in the training. Default: None, only `options` are used.
+            config: The options of reading in the training run. Default: None, only `options` are used.
             epoch: The number of the epoch, from 0, as in `start_epoch`.
             step: The number of the batch in the epoch, from 0, as in `start_step`.
-            **options: The attributes of `ReadConfig` in the training, as in `batches`. With `hosts=None`, examples of
+            **options: The attributes of `ReadConfig` in the training run, as in `batches`. With `hosts=None`, examples of
                 all hosts are returned.
 
         Returns:
@@ -544,10 +565,13 @@ def open(
 ) -> PreparedDataset:
     """Opens a dataset that `recordmill prepare` wrote.
 
+    Examples:
+        ```python
         tf_input.open("out/flowers")
         tf_input.open("gs://bucket/flowers")
         tf_input.open("s3://bucket/flowers", cache_directory="/local/ssd", cache_bytes=200 * 10**9)
         tf_input.open("out/scans", fold=(5, 0))
+        ```
 
     Args:
         directory: The directory of the dataset (`~` is expanded), or a URL with `gs://`, `s3://`, `az://`, `https://`

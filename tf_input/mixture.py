@@ -76,13 +76,16 @@ def mix(
 ) -> tf.data.Dataset:
     """Returns batches that mix several datasets in fixed proportions, like `Mixture(parts, ...).batches(...)`.
 
+    `Mixture` describes epochs and proportions. `mix` has the same return value and raises the same errors as
+    `Mixture.batches`.
+
+    Examples:
+        ```python
         parts = {"photos": (photos, "train", 0.7), "sketches": (sketches, "train", 0.3)}
         train = tf_input.mix(parts, batch_size=128, image_size=224, augment=True, seed=0)
         model = make_model(num_classes=len(train.class_names))
         model.fit(train, epochs=10)
-
-    `Mixture` describes epochs and proportions. `mix` has the same return value and raises the same errors as
-    `Mixture.batches`.
+        ```
 
     Args:
         parts: The components and their proportions, as in `Mixture`.
@@ -98,11 +101,6 @@ def mix(
 class Mixture:
     """A mixture of several datasets, or of splits of one dataset, which is read like a single dataset.
 
-        parts = {"photos": (photos, "train", 0.7), "sketches": (sketches, "train", 0.3)}
-        mixture = tf_input.Mixture(parts, stop="all")
-        mixture.batches(batch_size=128, image_size=224, augment=True, seed=0)
-        tf_input.Sequence(mixture, batch_size=128, image_size=224, seed=0)
-
     Proportions are exact, not only expected values. With two components, the number of examples from each component
     always equals the exact number for its proportion, rounded to an integer. With three or four components, the number
     of examples from a component differs from the exact number by at most one. The examples of a component are spread
@@ -117,6 +115,14 @@ class Mixture:
     `image_size` brings images to the same size. Classes are matched by name. The class indices of the first component
     are the same as without the mixture. Classes that occur only in later components get the next class indices. If only
     some components have example weights, the examples of all other components have weight 1.
+
+    Examples:
+        ```python
+        parts = {"photos": (photos, "train", 0.7), "sketches": (sketches, "train", 0.3)}
+        mixture = tf_input.Mixture(parts, stop="all")
+        mixture.batches(batch_size=128, image_size=224, augment=True, seed=0)
+        tf_input.Sequence(mixture, batch_size=128, image_size=224, seed=0)
+        ```
 
     Args:
         parts: The components by name. A component is a tuple (dataset or directory, split, proportion), optionally
@@ -202,15 +208,18 @@ class Mixture:
 
     @named_options(ReadConfig, without=("start_epoch", "start_step", "service", "keys"))
     def which(self, config: ReadConfig | None = None, *, epoch: int, step: int, **options: Unpack[ReadOptions]) -> dict[str, np.ndarray]:
-        """Returns the keys of the examples in a past batch, without a log; see `PreparedDataset.which`.
+        """Returns the keys of the examples in an earlier training batch; see `PreparedDataset.which`.
 
+        Examples:
+            ```python
             mixture.which(epoch=3, step=9_000, batch_size=128, image_size=224, seed=0)["key"]
+            ```
 
         Args:
-            config: The options of reading in the training, as in `batches`. Default: None.
+            config: The options of reading in the training run, as in `batches`. Default: None.
             epoch: The number of the epoch, from 0.
             step: The number of the batch in the epoch, from 0.
-            **options: The attributes of `ReadConfig` in the training, as in `batches`. With `hosts=None`, examples of
+            **options: The attributes of `ReadConfig` in the training run, as in `batches`. With `hosts=None`, examples of
                 all hosts are returned.
 
         Returns:

@@ -12,8 +12,11 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 def named_options(config: type | None = None, *, without: Collection[str] = ()) -> Callable[[_F], _F]:
     """Returns a decorator for functions or classes, which suggests similar names for misspelled options.
 
+    Examples:
+        ```python
         @named_options(ReadConfig)
         def batches(self, split: str, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
+        ```
 
     Args:
         config: A dataclass whose attributes are the function's `**options`. They appear with types and defaults in the

@@ -20,10 +20,6 @@ Example = dict[str, Any]
 class Examples:
     """A sequence of the examples of a split, in shard order. `PreparedDataset.__getitem__` returns it.
 
-        train = flowers["train"]
-        len(train), train[17]["label"], train[-1]["image"].shape
-        [example["key"] for example in train[100:110]]
-
     Each access to an example reads one record. A key, as in `train["ant/17.jpg"]`, is first looked up in the catalog
     (`pip install pyarrow`). Threads may share the object. An example is a dictionary of features. The values of an
     example are the same as in batches without cropping and resizing, but have no batch dimension. Scalars are Python
@@ -41,6 +37,13 @@ class Examples:
                   bool [n], all True; and further features of objects
 
     Examples can be pickled. A process that unpickles examples opens the dataset only once.
+
+    Examples:
+        ```python
+        train = flowers["train"]
+        len(train), train[17]["label"], train[-1]["image"].shape
+        [example["key"] for example in train[100:110]]
+        ```
 
     Args:
         reader: The reader of single examples.

@@ -26,7 +26,10 @@ def normalization_layer(
 ) -> keras.layers.Normalization:
     """Returns a layer that normalizes each channel of a split's images to mean 0 and variance 1.
 
+    Examples:
+        ```python
         model = keras.Sequential([flowers.normalization_layer(), ...])
+        ```
 
     Args:
         statistics: The contents of `statistics.json`.

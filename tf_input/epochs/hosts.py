@@ -16,10 +16,13 @@ _logger = logging.getLogger("tf_input")
 def find_hosts(strategy: tf.distribute.Strategy | tf.distribute.InputContext | None = None) -> tuple[int, int]:
     """Returns (number of hosts, index of this host), for the option `hosts` of `batches`.
 
-        train = flowers.batches("train", batch_size=128, hosts=tf_input.find_hosts(strategy))
-
     A host is a process, which reads the batches for all of its devices. By default, `batches` detects hosts
     automatically.
+
+    Examples:
+        ```python
+        train = flowers.batches("train", batch_size=128, hosts=tf_input.find_hosts(strategy))
+        ```
 
     Args:
         strategy: A `tf.distribute` strategy, or the context that its `distribute_datasets_from_function` passes.

@@ -46,14 +46,17 @@ def open_tfrecords(
 ) -> "RecordFiles | ParsedRecords":
     """Opens TFRecords that other tools wrote.
 
+    Records are shuffled only with a buffer of a few thousand records. Therefore the order of the records is close to
+    the stored order. If the records are sorted by class, use `recordmill prepare --source=tfrecord` instead, which
+    shuffles all records.
+
+    Examples:
+        ```python
         tf_input.open_tfrecords("gs://bucket/train-*.tfrecord")
         tf_input.open_tfrecords("mnist.tfrecords", "image=pixels,height=28,width=28,depth=1,label=digit")
         tf_input.open_tfrecords("tensorflow_datasets/coco/2017/1.1.0")
         tf_input.open_tfrecords("mine.tfrecords", parse=parser)
-
-    Records are shuffled only with a buffer of a few thousand records. Therefore the order of the records is close to
-    the stored order. If the records are sorted by class, use `recordmill prepare --source=tfrecord` instead, which
-    shuffles all records.
+        ```
 
     Args:
         pattern: File names or patterns, such as "train-*.tfrecord", also as a list, an array, a string tensor or a

@@ -76,8 +76,6 @@ def service_batches(
 ) -> tf.data.Dataset:
     """Returns the batches of `PreparedDataset.batches` with a `service`, whose workers read, decode and augment.
 
-        train = flowers.batches("train", batch_size=128, image_size=224, service="grpc://dispatcher:5050")
-
     Each iteration contains every example exactly once, unless a worker dies. Each worker gets one shard at a time, so
     the split should have many more shards than workers. If a worker dies, the iteration waits until a worker runs at
     the same address again. The unread examples in the failed worker's shards are left out. Repeated examples replace
@@ -90,6 +88,11 @@ def service_batches(
     With several `hosts`, each host reads different shards, so the split should have many shards per host.
     `memory_budget` has no effect, because nothing is cached. `map_example` and `map_batch` run on the workers.
     `map_batch` runs before the last batches of the workers are joined.
+
+    Examples:
+        ```python
+        train = flowers.batches("train", batch_size=128, image_size=224, service="grpc://dispatcher:5050")
+        ```
 
     Args:
         split: The name of the split.

@@ -95,10 +95,6 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
     """Writes a SavedModel that maps raw images to class names and scores. Serving the exported model requires only
     TensorFlow.
 
-        train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
-        model.fit(train, epochs=10)
-        tf_input.export_serving(model, train, "models/flowers/1")
-
     Requests are preprocessed as in `train`, with or without a transform, but without augmentation. If the model was
     trained elsewhere, pass its dataset and the options of the training instead:
 
@@ -134,11 +130,18 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
     obviously were not trained on such inputs are rejected. For example, a model is rejected if the inputs have the
     wrong shape or range, or are normalized although the model normalizes its inputs.
 
+    Examples:
+        ```python
+        train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
+        model.fit(train, epochs=10)
+        tf_input.export_serving(model, train, "models/flowers/1")
+        ```
+
     Args:
         model: A Keras model, on the TensorFlow or JAX backend.
         train: The training data: the return value of `PreparedDataset.batches` or `as_numpy`, or a `tf_input.Sequence`,
             with any split and seed. In another process, call `batches` with the same options. Alternatively, the
-            dataset or its directory, together with the options of the training. After `recordmill transform`, pass the
+            dataset or its directory, together with the options of the training run. After `recordmill transform`, pass the
             original dataset: its transform accepts raw images.
         path: The path of a local directory. Parent directories are created. TensorFlow Serving expects a version number
             as its name, such as `models/flowers/1`.

@@ -26,7 +26,7 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
     Args:
         train: The return value of `PreparedDataset.batches` or `as_numpy`, a `tf_input.Sequence`, a dataset, or its
             directory.
-        options: The options of the training (`transform`, `image_size`, `channels`, `fit`, `inputs`, `targets`); None
+        options: The options of the training run (`transform`, `image_size`, `channels`, `fit`, `inputs`, `targets`); None
             for options that are not set.
         batch_size: The number of examples in a batch.
 

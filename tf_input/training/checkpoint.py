@@ -20,13 +20,6 @@ from tf_input.training.variable_names import stable_names
 class Checkpoint:
     """Saves checkpoints of a training loop. A restarted script resumes with the same batches and weights.
 
-        train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
-        checkpoint = tf_input.Checkpoint("checkpoints", model, train, optimizer=optimizer, save_freq=1000)
-        for epoch in checkpoint.epochs(90):
-            for images, labels in checkpoint.batches():
-                train_step(images, labels)
-            checkpoint.state[f"accuracy of epoch {epoch}"] = evaluate(model)
-
     If a checkpoint exists, the constructor restores the variables, and `epochs` and `batches` yield only the remaining
     epochs and batches. When a checkpoint is restored, values are assigned to variables with the same layer name and
     variable name. A checkpoint is one file, which is replaced atomically. A checkpoint contains all variables of the
@@ -39,6 +32,16 @@ class Checkpoint:
 
     If several processes train one model, each process creates a `Checkpoint` object and restores the same checkpoint. Only
     one process sets `writes`.
+
+    Examples:
+        ```python
+        train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
+        checkpoint = tf_input.Checkpoint("checkpoints", model, train, optimizer=optimizer, save_freq=1000)
+        for epoch in checkpoint.epochs(90):
+            for images, labels in checkpoint.batches():
+                train_step(images, labels)
+            checkpoint.state[f"accuracy of epoch {epoch}"] = evaluate(model)
+        ```
 
     Args:
         directory: A local directory for checkpoints only. It is created if necessary.
@@ -61,7 +64,7 @@ class Checkpoint:
         step: The number of completed steps in the current epoch.
         num_steps: The number of steps in an epoch.
         state: JSON values that the loop can save, such as metrics. Initially {}.
-        restored_from: The path of the checkpoint that was restored; None if the training starts from the beginning.
+        restored_from: The path of the checkpoint that was restored; None if the training run starts from the beginning.
 
     Raises:
         ValueError: An option has a wrong value, `train` is not reproducible, or the last checkpoint is corrupt or
@@ -137,7 +140,7 @@ class Checkpoint:
 
         Args:
             num_epochs: The total number of epochs.
-            kept_in: The directory of the checkpoint; None if the checkpoint is deleted when the training ends.
+            kept_in: The directory of the checkpoint; None if the checkpoint is deleted when the training run ends.
             option: The name of the option that sets the number of epochs.
         """
         if self.restored_from is None or self.epoch < num_epochs:

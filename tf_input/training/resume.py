@@ -19,14 +19,17 @@ _EPOCH_IS_OVER = "the epoch is over"
 class BackupAndRestore(keras.callbacks.Callback):
     """Keras callback that saves checkpoints. When the script restarts, `fit` resumes with the same batches and weights.
 
-        train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
-        model.fit(train, epochs=90, callbacks=[tf_input.BackupAndRestore("checkpoints", train, save_freq=1000)])
-
     Keras' own callback repeats the interrupted epoch. This callback resumes in the middle of the epoch, and reads only
     the remaining batches. The documentation of `Checkpoint` describes the contents of a checkpoint. Use `Checkpoint` for
     training loops without `fit`. The model must be built. The state of other callbacks, such as the patience of
     EarlyStopping, is not saved. Metrics are not saved either, so the logs of a resumed epoch cover only the remaining
     batches. If the callback TerminateOnNaN stops training, the previous checkpoint is kept.
+
+    Examples:
+        ```python
+        train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
+        model.fit(train, epochs=90, callbacks=[tf_input.BackupAndRestore("checkpoints", train, save_freq=1000)])
+        ```
 
     Args:
         directory: A local directory for checkpoints only. It is created if necessary.
@@ -38,7 +41,7 @@ class BackupAndRestore(keras.callbacks.Callback):
             integer requires `batches` instead of a `Sequence`, and a `steps_per_execution` that divides the number of
             batches in an epoch. Default: "epoch", only at the end of each epoch.
         keep: The number of checkpoints to keep. Default: 1.
-        delete_checkpoint: Whether to delete all checkpoints at the end of the training. Default: True.
+        delete_checkpoint: Whether to delete all checkpoints at the end of the training run. Default: True.
         writes: Whether this process writes checkpoints, or only restores them. If several processes train one model and
             share the directory, only one may write. Default: True.
 

@@ -37,9 +37,6 @@ from tf_input.read_options import ReadOptions, make_config
 class Sequence(keras.utils.PyDataset):
     """A Keras `PyDataset` that returns the batches of a split by index.
 
-        train = tf_input.Sequence(flowers, "train", batch_size=128, image_size=224, augment=True, seed=0, workers=2)
-        model.fit(train, epochs=10, shuffle=False)
-
     `train[i]` is batch i of the current epoch, in NumPy arrays. The batch equals batch i of `flowers.batches` with the
     same options. `flowers.batches` is faster and has more features. Threads may share the object.
 
@@ -51,6 +48,12 @@ class Sequence(keras.utils.PyDataset):
     A Sequence has three limitations. Keras can't resume training in the middle of an epoch. Batches are not prefetched
     if Keras shuffles their indices, so pass `shuffle=False` to `fit`. If an epoch has only one or two batches, the
     batches that Keras reads before training can count as an epoch.
+
+    Examples:
+        ```python
+        train = tf_input.Sequence(flowers, "train", batch_size=128, image_size=224, augment=True, seed=0, workers=2)
+        model.fit(train, epochs=10, shuffle=False)
+        ```
 
     Args:
         dataset: A dataset, the directory of a dataset, or a `Mixture`.

@@ -38,10 +38,10 @@ def run(
         directory: The directory of a dataset, or its URL.
         split: The split of the batch. None: the training split.
         epoch, step: The number of the epoch and of the batch in it, from 0.
-        options: The options of the training, by their names in `ReadConfig`.
-        checkpoint: The path of a checkpoint of the training, or of a directory of checkpoints. A checkpoint contains the
+        options: The options of the training run, by their names in `ReadConfig`.
+        checkpoint: The path of a checkpoint, or of a directory of checkpoints. A checkpoint contains the
             split and all options except `hosts`. None: the arguments define the split and the options.
-        open_fold: The fold with which the training opened the dataset. A checkpoint also contains the fold. Default:
+        open_fold: The fold with which the training run opened the dataset. A checkpoint also contains the fold. Default:
             None.
         as_json: Whether to print one JSON object instead of tab-separated values. Default: False.
 
