@@ -95,7 +95,7 @@ def _load(name: str) -> Any:
             return metadata.version("recordmill")
         except metadata.PackageNotFoundError:
             raise AttributeError(
-                "recordmill has no version: it is imported from a folder that is not installed. Install it with pip."
+                "Recordmill has no version: it is imported from a folder that is not installed. Install it with pip."
             ) from None
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

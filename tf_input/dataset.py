@@ -250,7 +250,7 @@ class PreparedDataset(Mapping[str, Examples]):
                 for name in targets
             ]
             raise ValueError(
-                "class weights need a target with one class per example: "
+                "Class weights need a target with one class per example: "
                 f"found {', '.join(descriptions) or 'no target'}. Choose such a target with target=..."
             )
         return dict(enumerate(class_weights.balanced(self.features[targets[0]], self.statistics, split)))
@@ -276,7 +276,7 @@ class PreparedDataset(Mapping[str, Examples]):
         split = training_split(self.splits) if split is None else self.split_reader(split).split
         if IMAGE not in self.features:
             raise ValueError(
-                f"the dataset has no {IMAGE!r} to normalize, only {', '.join(self.features)}. Normalization needs "
+                f"The dataset has no {IMAGE!r} to normalize, only {', '.join(self.features)}. Normalization needs "
                 "images of uint8."
             )
         return layers.normalization_layer(self.statistics, self.features[IMAGE], split, self.channels, channels)

@@ -563,7 +563,7 @@ def training_split(splits: Collection[str]) -> str:
     if "train" in candidates:
         return "train"
     if len(candidates) != 1:
-        raise ValueError(f"no split is the obvious one for training. Name one of {', '.join(splits)}.")
+        raise ValueError(f"It is unclear which split is for training. Pass one of {', '.join(splits)}.")
     return candidates[0]
 
 

@@ -10,7 +10,7 @@ import os
 from tensorflow.python.eager import context
 
 _ADVICE = (
-    "this process was forked after TensorFlow had run, which TensorFlow does not support. Use "
+    "This process was forked after TensorFlow had run, which TensorFlow does not support. Use "
     "multiprocessing.get_context('spawn') (DataLoader(multiprocessing_context='spawn')), or fork before reading "
     "anything."
 )

@@ -75,12 +75,12 @@ def _misfit(layer: keras.layers.Layer, values: np.ndarray) -> str:
     if isinstance(layer, keras.layers.Rescaling) and values.dtype.kind == "f":
         scale, largest = np.abs(np.asarray(layer.scale)).max(), np.abs(values).max(initial=0)
         if scale <= _MAX_RESCALING and 0 < largest <= _MAX_NORMALISED:
-            return f"multiplies values by {scale:g} that are at most {largest:.3g} already"
+            return f"multiplies values by {scale:g}, although they are at most {largest:.3g}"
     if isinstance(layer, keras.layers.Normalization) and values.shape[-1:] == np.shape(layer.mean)[-1:]:
         deviation = np.sqrt(keras.ops.convert_to_numpy(layer.variance)).max()
         actual_deviation = values.reshape(-1, values.shape[-1]).std(axis=0, dtype=np.float64).max()
         if actual_deviation and not deviation / OTHER_SCALE < actual_deviation < deviation * OTHER_SCALE:
-            return f"was adapted to a standard deviation of {deviation:.3g}, which here is {actual_deviation:.3g}"
+            return f"was adapted to a standard deviation of {deviation:.3g}, but here it is {actual_deviation:.3g}"
     return ""
 
 
@@ -100,7 +100,7 @@ def _statistics_misfit(model: keras.Model, x: Any) -> str:
     # The moving variance starts at 1. A smaller variance of inputs is significant only if training has increased it.
     if actual_deviation > _OTHER_STATISTICS * moving or moving > 1.5 and 0 < actual_deviation < moving / _OTHER_STATISTICS:
         statistics = f"its layer {layer.name!r} was trained on a standard deviation of {moving:.3g}"
-        return f"{statistics}, which here is {actual_deviation:.3g}. {SAME_OPTIONS}. {RESCALED}"
+        return f"{statistics}, but here it is {actual_deviation:.3g}. {SAME_OPTIONS}. {RESCALED}"
     return ""
 
 

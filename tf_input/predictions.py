@@ -265,8 +265,8 @@ def _check_inputs(model: Any, x: Any, dataset: Any) -> None:
     if scaled and all(is_other_scale(result.values, first) for _, result in scaled):  # else the inputs are scaled like one of them
         name, difference = scaled[0]
         option = "map_batch" if name == "map" else name
-        message = "predict: `%s` made %s from other batches, and the model gets %s here. If it was trained on "
-        message += "the former, pass the function of `%s` as %s=FUNCTION. %s"
+        message = "predict: `%s` made %s from other batches, but here the model gets %s. If the model was trained on "
+        message += "the result of `%s`, pass its function as %s=FUNCTION. %s"
         _logger.warning(message, name, difference.actual, describe(first), name, option, RESCALED)
 
 

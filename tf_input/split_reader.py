@@ -251,8 +251,9 @@ class SplitReader:
             if min(stored / side for stored, side in zip(stored_size, shown)) > _MOST_SHRINKING:
                 self._warned_of_aliasing = True
                 _logger.warning(
-                    "%s: %r has about %.0f x %.0f pixels and is read at %d x %d. PNGs, raw pixels and images that are cached in memory are "
-                    "sampled without averaging, which aliases. antialias=True averages; `prepare --image_size` does it once, beforehand",
+                    "%s: %r has about %.0f x %.0f pixels and is read at %d x %d. PNGs, raw pixels and images that are "
+                    "cached in memory are resized without averaging, which causes aliasing. Pass antialias=True, or "
+                    "resize the images once with `recordmill prepare --image_size`.",
                     *(self.split, name, *stored_size, *shown),
                 )
 

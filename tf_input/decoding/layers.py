@@ -67,11 +67,11 @@ def normalization_layer(
     if pixels is None:
         if image.kind == "tensor":
             raise ValueError(
-                f"the variance of {image.name!r} in {split!r} is unknown. Use keras.layers.Normalization().adapt "
+                f"The variance of {image.name!r} in {split!r} is unknown. Use keras.layers.Normalization().adapt "
                 "instead."
             )
         raise ValueError(
-            f"no image of {split!r} was decoded when the dataset was prepared. Prepare it with --check=decode or "
+            f"No image of {split!r} was decoded when the dataset was prepared. Prepare it with --check=decode or "
             "--check=strict."
         )
     mean, variance = (pixels[name][:channels] for name in ("mean", "variance"))  # equal for grayscale images

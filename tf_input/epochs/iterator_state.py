@@ -106,9 +106,8 @@ class IteratorState:
             if self.start_step and (after or not self._is_logged) and not self._has_warned:
                 self._has_warned = True
                 _logger.warning(
-                    "start_step=%d: each iteration has %d batches, the rest of the first epoch. This one starts at "
-                    "epoch %d, "
-                    "step %d. For whole epochs, pass batches(start_epoch=%d).",
+                    "start_step=%d: each iteration has only the %d batches that are left in the first epoch. This "
+                    "iteration starts at epoch %d, step %d. For whole epochs, pass batches(start_epoch=%d).",
                     *(self.start_step, count, epoch, step, epoch),
                 )
             return Iteration(epoch, step, count)

@@ -55,7 +55,7 @@ def find_example(dataset: "PreparedDataset", wanted: str) -> tuple[str, int, Map
     if colon and split in dataset and number.isdecimal():
         if len(number) > 18 or int(number) >= len(dataset[split]):
             raise ValueError(
-                f"--example={wanted}: {split} has {len(dataset[split]):,} examples. Pass a number from 0, below that."
+                f"--example={wanted}: {split} has {len(dataset[split]):,} examples. Pass a smaller number."
             )
         return split, int(number), dataset[split][int(number)]
     for split, examples in dataset.items():

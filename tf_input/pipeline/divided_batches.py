@@ -49,8 +49,8 @@ def _divided_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
                 ValueError: Raised by every call.
             """
             raise ValueError(
-                f"shard({num_shards}, {index}): these batches have only the rows of one host already, hosts={self.hosts}. Remove `.shard`; "
-                "batch_size is that of all hosts together"
+                f"shard({num_shards}, {index}): these batches are already divided among hosts={self.hosts}. "
+                "Remove `.shard`. batch_size is the number of examples on all hosts together."
             )
 
     for name in _DERIVED:

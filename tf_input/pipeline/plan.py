@@ -147,8 +147,8 @@ def make_share(split: str, num_examples: int, config: ReadConfig, has_targets: b
         )
     if share.has_padding and not has_targets:
         message = (
-            "%s has no targets, and so no sample weights: the last of %d examples on some of the %d hosts is padding "
-            "that you can't recognize by its weight."
+            "%s has no targets, so there are no sample weights that mark padding: the last of %d examples on some of "
+            "the %d hosts is padding."
         )
         _logger.warning(message, split, share.num_examples, share.hosts[0])
     return share

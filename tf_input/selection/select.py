@@ -38,8 +38,8 @@ def select(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[str
         descriptions.append(f"{name}={getattr(config, name)!r}")
         if not len(numbers):
             raise ValueError(
-                f"{', '.join(descriptions)}: none of the {catalog.num_examples:,} examples of {split} is left. Select less "
-                "strictly."
+                f"{', '.join(descriptions)}: none of the {catalog.num_examples:,} examples of {split} is left. Change "
+                "these options to select more examples."
             )
         return numbers
 

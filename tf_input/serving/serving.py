@@ -206,7 +206,7 @@ def _predict(model: keras.Model, x: Any, targets: Sequence[str]) -> dict[str, np
         predictions = model(x, training=False)
     except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
         input_spec = tf.nest.map_structure(lambda item: f"{item.dtype} {[None, *item.shape[1:]]}", x)
-        raise ValueError(f"the model can't be called with {input_spec}. Use the options from its training.") from error
+        raise ValueError(f"The model can't be called with {input_spec}. Use the options from its training.") from error
     return name_predictions(model, keras.tree.map_structure(keras.ops.convert_to_numpy, predictions), targets)
 
 

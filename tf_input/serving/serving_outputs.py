@@ -143,6 +143,6 @@ def name_predictions(model: Any, predictions: Any, targets: Sequence[str]) -> di
         predictions = {targets[0] if len(targets) == 1 else "one output": predictions}
     if nested := [name for name, value in predictions.items() if isinstance(value, (Mapping, list, tuple))]:
         raise ValueError(
-            f"the model predicts nested values for {', '.join(nested)}. It must predict one tensor for each target."
+            f"The model predicts nested values for {', '.join(nested)}. It must predict one tensor for each target."
         )
     return dict(predictions)

@@ -60,12 +60,12 @@ def find_corruption(frame: bytes, num_bytes: int) -> str:
     if len(frame) < num_bytes:
         return f"the shard ends after {len(frame)} of its {num_bytes} bytes"
     if num_bytes < FRAME_BYTES:
-        return f"by the index it has {num_bytes} bytes, fewer than the minimum of {FRAME_BYTES}"
+        return f"its length in the index is {num_bytes} bytes, less than the minimum of {FRAME_BYTES}"
     length, length_checksum = frame[:LENGTH_BYTES], frame[LENGTH_BYTES:HEADER_BYTES]
     data, checksum = frame[HEADER_BYTES:-CHECKSUM_BYTES], frame[-CHECKSUM_BYTES:]
     stated = int.from_bytes(length, "little")
     if stated != len(data):
-        return f"its length is {stated}, and {len(data)} in the index"
+        return f"its length is {stated}, but {len(data)} in the index"
     for name, part, stored in (("length", length, length_checksum), ("data", data, checksum)):
         actual, expected = int(_checksums([part])[0]), int.from_bytes(stored, "little")
         if actual != expected:

@@ -165,7 +165,7 @@ def check_process() -> None:
     """
     if _Fork.is_late:
         raise RuntimeError(
-            "this process was forked after it had read a URL, which the object store client does not support. Use "
+            "This process was forked after it had read a URL, which the object store client does not support. Use "
             "multiprocessing.get_context('spawn'), or fork before reading anything."
         )
     _Fork.has_run = True

@@ -99,7 +99,7 @@ class Checkpoint:
                     "after a restart."
                 )
         if not model.built:
-            raise ValueError("the model is not built, so it has no weights. Call model.build(...) first.")
+            raise ValueError("The model is not built, so it has no weights. Call model.build(...) first.")
         if self._optimizer is None:
             raise ValueError("optimizer=None: the model is not compiled. Pass the optimizer that trains it.")
         if not self._optimizer.built:
@@ -130,7 +130,7 @@ class Checkpoint:
             yield epoch
             if self.step != self.num_steps:
                 raise ValueError(
-                    f"epoch {epoch + 1} ended after {self.step} of {self.num_steps} steps. Train on all batches of "
+                    f"Epoch {epoch + 1} ended after {self.step} of {self.num_steps} steps. Train on all batches of "
                     "the epoch."
                 )
             self.end()
@@ -234,8 +234,10 @@ def check_options(directory: str | os.PathLike[str], train: Any, save_freq: int 
     """Raises ValueError if an option has a wrong value."""
     iterator_state = getattr(train, "iterator_state", None)
     if not hasattr(iterator_state, "go_to"):
-        expected = "Pass what `batches` returns for a prepared dataset (without a service), or a Sequence"
-        raise ValueError(f"train={train!r} has no iterator state. {expected}. `fit` may get what `map` makes of it.")
+        expected = "Pass the result of `batches` for a prepared dataset (without a service), or a Sequence"
+        raise ValueError(
+            f"train={train!r} has no iterator state. {expected}. `fit` also accepts the result of its `map`."
+        )
     if iterator_state.fingerprint is None:
         raise ValueError("seed=None: without a seed, an epoch can't be read again. Pass a seed.")
     if start_step := iterator_state.start_step:

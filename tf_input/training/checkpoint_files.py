@@ -59,7 +59,7 @@ def check_fingerprint(path: pathlib.Path, stored: Mapping[str, Any], here: Mappi
     if stored.get("manifest") != here["manifest"]:
         before, now = stored.get("dataset") or {}, here["dataset"]
         changes = [f"{name} was {before.get(name)!r} and is {value!r}" for name, value in now.items() if before.get(name) != value]
-        description = "; ".join(changes) or "other examples, or another order, with the same number and features"
+        description = "; ".join(changes) or "the examples or their order differ"
         raise ValueError(
             f"{path}: the dataset has changed since this checkpoint: {description}. Restore the dataset, or use another "
             "directory "
@@ -71,10 +71,9 @@ def check_fingerprint(path: pathlib.Path, stored: Mapping[str, Any], here: Mappi
             "again. Restore the transform, or use another directory for a new training."
         )
     names = [name for name in {**here, **stored} if stored.get(name) != here.get(name)]
-    differing = [f"{name}={here.get(name)!r} (there {stored.get(name)!r})" for name in names]
+    differing = [f"{name}={here.get(name)!r} (in the checkpoint {stored.get(name)!r})" for name in names]
     if differing:
         raise ValueError(
-            f"{path} is the checkpoint of another training: here {', '.join(differing)}. Use another directory, or "
-            "the same "
-            "options."
+            f"{path} is the checkpoint of another training. This training has {', '.join(differing)}. Use "
+            "another directory, or the same options."
         )

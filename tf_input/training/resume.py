@@ -105,8 +105,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         if checkpoint.step and self._saves_at_epoch_ends:
             raise ValueError(
                 f"{checkpoint.restored_from} was saved in the middle of an epoch, where Keras can't start a Sequence. "
-                "Pass what "
-                "`batches` returns."
+                "Pass the result of `batches`."
             )
         if checkpoint.restored_from is not None:
             self.model._initial_epoch = checkpoint.epoch  # Keras' own callback does the same
@@ -145,15 +144,15 @@ class BackupAndRestore(keras.callbacks.Callback):
         if checkpoint.step == checkpoint.num_steps:
             if not self._first_step and self._train.iterator_state.next == (epoch, 0):
                 raise ValueError(
-                    f"epoch {epoch + 1} was not read from `train`. Pass the same `train` to `fit`, or the result of "
+                    f"Epoch {epoch + 1} was not read from `train`. Pass the same `train` to `fit`, or the result of "
                     "its `map` or `repeat`."
                 )
             checkpoint.end()
         elif not self.model.stop_training:
             raise ValueError(
-                f"epoch {epoch + 1} ended after {checkpoint.step} of {checkpoint.num_steps} batches. Pass all batches of "
-                "`train` to `fit`, "
-                "without steps_per_epoch, with which Keras does not restart after a resumed epoch."
+                f"Epoch {epoch + 1} ended after {checkpoint.step} of {checkpoint.num_steps} batches. Pass all batches of "
+                "`train` to `fit`, without steps_per_epoch: with it, Keras does not start a whole epoch after a "
+                "resumed one."
             )
         elif not self._saves_at_epoch_ends and self._ends_with_epoch(checkpoint.step):
             checkpoint.save()

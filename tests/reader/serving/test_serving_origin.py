@@ -146,7 +146,7 @@ def test_rejects_models_that_were_trained_on_other_inputs(flowers, tmp_path):
     cases = {
         "normalized twice": (
             make_model([flowers.normalization_layer()]), {"transform": True},
-            "standard deviation of .*, which here is 1",
+            "standard deviation of .* 1",
         ),
         "normalized after a flip": (
             make_model([keras.layers.RandomFlip(), flowers.normalization_layer()]), {"transform": True},
@@ -158,11 +158,11 @@ def test_rejects_models_that_were_trained_on_other_inputs(flowers, tmp_path):
         ),
         "scaled twice": (
             make_model([keras.layers.Rescaling(1 / 255)]), {"transform": True},
-            "multiplies .* 0.0039.* at most .* already",
+            "multiplies .* 0.0039.* at most",
         ),
         "trained on normalized images": (
             make_model([keras.layers.Normalization(mean=[0.0] * 3, variance=[1.0] * 3)]), plain,
-            "standard deviation of 1, which here is",
+            "standard deviation of 1",
         ),
         "trained on integers": (make_model([], dtype="uint8"), {"transform": True}, "float32 .* takes uint8"),
         "trained on another size": (

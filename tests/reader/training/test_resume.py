@@ -267,7 +267,7 @@ def test_epoch_stopped_in_the_middle_is_saved(dataset, tmp_path):
     assert list_checkpoints(tmp_path) == [(0, 7)]
     train, model = first_epoch_batches(dataset), untrained_model(tmp_path / "log")
     checkpoint = tf_input.BackupAndRestore(tmp_path / "backups", train)
-    with pytest.raises(ValueError, match="epoch 2 ended after 7 of 12 batches"):
+    with pytest.raises(ValueError, match="poch 2 .* 7 of 12"):
         model.fit(train, epochs=3, steps_per_epoch=NUM_BATCHES, callbacks=[checkpoint], verbose=0)
 
 
@@ -315,7 +315,7 @@ def test_rejects_checkpoint_or_data_that_cannot_be_resumed(dataset, tmp_path):
     checkpoint = tf_input.BackupAndRestore(tmp_path / "others", train)
     with pytest.raises(ValueError, match="steps_per_epoch=12"):
         model.fit(train.filter(lambda x, y: True), callbacks=[checkpoint], verbose=0)
-    with pytest.raises(ValueError, match="epoch 1 was not read from `train`"):
+    with pytest.raises(ValueError, match="poch 1 .*`train`"):
         model.fit(dataset.batches("train", **OPTIONS), callbacks=[checkpoint], verbose=0)
     for same in (train.map(lambda x, y: (x, y)), train.repeat(), train.repeat().filter(lambda x, y: True)):
         train.iterator_state.go_to(0)
@@ -353,8 +353,8 @@ def test_rejects_data_that_cannot_be_read_again(dataset, tmp_path):
     data = first_epoch_batches(dataset)
     unseeded = {**OPTIONS, "seed": None}
     cases = [
-        (data.repeat(), {}, "Pass what `batches` returns"),
-        (np.zeros(3), {}, "Pass what `batches` returns"),
+        (data.repeat(), {}, "train="),
+        (np.zeros(3), {}, "train="),
         (dataset.batches("train", **unseeded), {}, "seed=None"),
         (tf_input.Sequence(dataset, "train", **unseeded), {}, "seed=None"),
         (data, {"save_freq": 0}, "save_freq=0"),
@@ -373,14 +373,14 @@ def test_rejects_data_that_cannot_be_read_again(dataset, tmp_path):
 @pytest.mark.slow
 def test_rejects_checkpoint_of_another_training(dataset, resumable):
     cases = [
-        ({"seed": 1}, r"seed=1 \(there 0\)"),
-        ({"batch_size": 4}, r"batch_size=4 \(there 8\)"),
-        ({"shuffle": "exact"}, r"shuffle='exact' \(there 'window'\), read_buffer=None \(there \d+\)"),
-        ({"augment": True}, r"augment=\{'min_area': 0.08.* \(there None\)"),
-        ({"map_batch": make_pairs}, r"map_batch='make_pairs' \(there None\)"),
+        ({"seed": 1}, r"seed=1 \(.*0\)"),
+        ({"batch_size": 4}, r"batch_size=4 \(.*8\)"),
+        ({"shuffle": "exact"}, r"shuffle='exact' \(.*'window'\), read_buffer=None \(.*\d+\)"),
+        ({"augment": True}, r"augment=\{'min_area': 0.08.* \(.*None\)"),
+        ({"map_batch": make_pairs}, r"map_batch='make_pairs' \(.*None\)"),
     ]
     for options, message in cases:
-        with pytest.raises(ValueError, match=f"another training: here {message}"):
+        with pytest.raises(ValueError, match=f"another training.* {message}"):
             fit(dataset, resumable, dataset.batches("train", **{**OPTIONS, **options}))
     other = tf_input.open(prepare_images(resumable / "other", num_images={"ant": 12, "bee": 12}))
     changed = r"the dataset has changed since this .*: the number of examples in train was 93 and is \d+"
@@ -596,16 +596,16 @@ def test_only_the_writing_process_saves_checkpoints(dataset, tmp_path):
 def test_rejects_invalid_use_of_training_loop(dataset, tmp_path):
     train = first_epoch_batches(dataset)
     loop = Loop(tmp_path, train, settings={"model": "a", "sizes": (1, 2)})
-    with pytest.raises(ValueError, match="epoch 1 ended after 3 of 12 steps"):
+    with pytest.raises(ValueError, match="poch 1 .* 3 of 12"):
         for _ in loop.checkpoint.epochs(2):
             loop.checkpoint.advance(3)
     loop.run(1)
-    with pytest.raises(ValueError, match=r"another training: here model='b' \(there 'a'\)"):
+    with pytest.raises(ValueError, match=r"another training.* model='b' \(.*'a'\)"):
         Loop(tmp_path, train, settings={"model": "b", "sizes": (1, 2)})
     Loop(tmp_path, train, settings={"model": "a", "sizes": (1, 2)})
     with pytest.raises(ValueError, match="optimizer=None"):
         tf_input.Checkpoint(tmp_path, loop.model, train)
-    with pytest.raises(ValueError, match="the model is not built"):
+    with pytest.raises(ValueError, match="model.build"):
         tf_input.Checkpoint(tmp_path, keras.Sequential([keras.layers.Dense(1)]), train, optimizer=loop.optimizer)
     with pytest.raises(ValueError, match="keep=0"):
         Loop(tmp_path, train, keep=0)
