@@ -16,7 +16,7 @@ _VERDICTS = (UNSHUFFLED, PARTLY, SHUFFLED, UNKNOWN)
 _WORDS = {
     "mean_run_length": "mean same-label run",
     "longest_run": "longest same-label run",
-    "shard_distance": "largest label difference of a shard",
+    "shard_distance": "mean label difference of a shard",
     "source_correlation": "correlation with the source order",
 }
 
