@@ -32,6 +32,7 @@ class Listing:
         division: The division among splits, if more than a hash of the group decided.
         near_duplicates: The near-duplicates, if the run searched for them.
         unused_fields: The names of columns, and of fields of samples and objects, that are not stored.
+        unused_categories: The names of COCO categories that only group other categories and are no classes.
         warnings: One-line warnings about results that the user may not expect.
         versions: A mapping from each file that the listing read to its version, as in `storage.versions`.
     """
@@ -51,6 +52,7 @@ class Listing:
     division: Division | None = None
     near_duplicates: NearDuplicates | None = None
     unused_fields: tuple[str, ...] = ()
+    unused_categories: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 

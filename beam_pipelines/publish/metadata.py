@@ -241,6 +241,8 @@ def statistics(
         facts["boxes"] = {"num_dropped": images.num_dropped_boxes, "num_clipped": images.num_clipped_boxes}
     if listing.unused_fields:
         facts["unused_fields"] = list(listing.unused_fields)
+    if listing.unused_categories:
+        facts["unused_categories"] = list(listing.unused_categories)
     if listing.division:
         facts["division"] = listing.division.to_json()
     if listing.near_duplicates:

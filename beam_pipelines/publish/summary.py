@@ -82,9 +82,9 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
         boxes = statistics["boxes"]
         yield f"boxes:        {boxes['num_clipped']:,} clipped to their image, {boxes['num_dropped']:,} outside their image removed"
     if unused_fields := statistics.get("unused_fields"):
-        more = f" and {len(unused_fields) - _MAX_CLASSES} more" if len(unused_fields) > _MAX_CLASSES else ""
-        names = ", ".join(name or "(without a name)" for name in unused_fields[:_MAX_CLASSES])
-        yield f"not used:     the columns or fields {names}{more}"
+        yield f"not used:     the columns or fields {_first_names(unused_fields)}"
+    if unused_categories := statistics.get("unused_categories"):
+        yield f"not classes:  categories that only group other categories: {_first_names(unused_categories)}"
     yield f"dead letters: {manifest.num_dead_letters:,} of {manifest.num_inputs:,} inputs" + (
         f" (see {directory}/{dataset_format.DEAD_LETTERS})" if manifest.num_dead_letters else ""
     )
@@ -170,6 +170,11 @@ def describe_shares(classes: Mapping[str, Mapping[str, Mapping[str, float]]], sp
                 for split, (low, high) in zip(splits, ends)
             )
             yield f"class shares of {feature}: {', '.join(share_texts)}"
+
+
+def _first_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_CLASSES} more" if len(names) > _MAX_CLASSES else ""
+    return ", ".join(printable(name) or "(without a name)" for name in names[:_MAX_CLASSES]) + more
 
 
 def _count(num: int, noun: str) -> str:

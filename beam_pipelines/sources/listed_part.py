@@ -20,6 +20,7 @@ from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printab
 from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.tensor_values import npy_layout
+from beam_pipelines.sources.class_warnings import class_warnings
 from beam_pipelines.sources.cells.box_forms import BoxForms
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.folders.class_folders import ALL, read_class_folders
@@ -32,7 +33,6 @@ from beam_pipelines.storage.input_errors import describe_fact
 from beam_pipelines.storage.versions import add_version
 from tf_input.dataset_format import IMAGE, LABEL, MAX_CATALOG_TEXT_BYTES, OBJECTS, Feature
 
-_MAX_GROUPS_SHOWN = 5
 _ARRAY_ENDS = (".npy", ".NPY")
 _MIN_CLASSES = 5  # minimum number of classes for the warning about classes with one image
 _MAX_FIRST_ARRAYS = 8  # arrays to keep; at least one must be valid
@@ -306,7 +306,14 @@ def make_listing(config: PrepareJob, source: Source, facts: ListedPart) -> Listi
         dead_letters=facts.dead_letters,
         unused_fields=tuple(sorted(facts.unused_fields.names)),
         division=_division_by_hash(config, facts),
-        warnings=(*_warnings(facts), *_similar_names(facts), *facts.boxes.warnings(config.source), *_class_folder_warnings(facts)),
+        unused_categories=tuple(sorted(map(printable, facts.empty_groups()))),
+        warnings=(
+            *_group_warnings(facts),
+            *_similar_names(facts),
+            *facts.boxes.warnings(config.source),
+            *_class_folder_warnings(facts),
+            *class_warnings(config, _unlisted_classes(config, source, facts), facts.num_images),
+        ),
         versions=dict(sorted(facts.versions.items())),
     )
 
@@ -333,18 +340,23 @@ def _division_by_hash(config: PrepareJob, facts: ListedPart) -> Division | None:
     return Division((), config.shares, {}, num_groups=len(groups), largest=largest)
 
 
-def _warnings(facts: ListedPart) -> Iterator[str]:
-    """Yields warnings about groups and categories."""
+def _unlisted_classes(config: PrepareJob, source: Source, facts: ListedPart) -> dict[str, set[str]]:
+    """Returns the class names of each target with one class per example whose class names the user has not listed."""
+    listed = {name for name in source.targets if config.source.names_of(name) or name in config.source.first_label_names}
+    targets = [feature for feature in source.features if feature.name in source.targets and feature.name not in listed]
+    return {
+        feature.name: {*facts.labels[feature.name], *facts.known_labels.get(feature.name, ())}
+        for feature in targets
+        if feature.kind == "class_label" and not feature.shape
+    }
+
+
+def _group_warnings(facts: ListedPart) -> Iterator[str]:
+    """Yields a warning if only some inputs have a group."""
     if 0 < facts.ungrouped.num < facts.num_images:
         yield (
             f"group: {facts.ungrouped.num:,} inputs have no group, so each forms its own group "
             f"({facts.ungrouped.describe()}). Pass --group=group to reject them, or --group='' to ignore the column."
-        )
-    if empty := facts.empty_groups():
-        names = ", ".join(repr(printable(name)) for name in sorted(empty)[:_MAX_GROUPS_SHOWN])
-        yield (
-            f"{OBJECT_LABEL}: {len(empty):,} supercategories without annotations are not used as classes: {names}. "
-            "Pass --label_names FILE to choose the classes and their order."
         )
 
 

@@ -223,8 +223,18 @@ def test_unused_parent_category_is_not_a_class(categories, used, expected, tmp_p
     (label,) = [feature for feature in listing.schema if feature.name == "objects/label"]
     assert label.label_names == expected
     is_dropped = len(expected) < len({category["name"] for category in categories})
-    assert [line for line in listing.warnings if "--label_names" in line and "'fish'" in line] == list(listing.warnings)
-    assert len(listing.warnings) == is_dropped
+    assert not listing.warnings and listing.unused_categories == ("fish",) * is_dropped
+
+
+def test_summary_names_categories_that_only_group_others(tmp_path, capsys):
+    write_json(tmp_path / "in" / "in.json", instances(annotations=[annotation(category_id=PIKE["id"])], categories=[ROOT, PIKE, PERCH]))
+    write_files(tmp_path / "in", {"a.jpg": jpeg(1, 50, 60)})
+    command = ["prepare", f"--input={tmp_path}/in/in.json", "--source=coco", f"--output={tmp_path}/out", "--splits=train=1", "--no_report"]
+    assert main(command) == 0
+    printed = capsys.readouterr()
+    assert [line for line in printed.out.splitlines() if "fish" in line and "--" not in line] and "warning" not in printed.err
+    assert json.loads((tmp_path / "out/statistics.json").read_text())["unused_categories"] == ["fish"]
+    assert main(["verify", f"{tmp_path}/out"]) == 0
 
 
 def test_accepts_a_byte_order_mark_and_crlf(tmp_path):

@@ -53,7 +53,7 @@ _ENDS = {
     (".pkl", ".pickle"): ("pickles", f"Pickles are never opened. {_ARRAYS}"),
     (".ppm", ".pgm", ".pnm"): ("PPM images", _TO_PNG),
 }
-_TABLES = tuple(f"{end}{more}" for end in (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet") for more in ("", ".gz"))
+TABLE_ENDINGS = tuple(f"{end}{more}" for end in (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet") for more in ("", ".gz"))
 _COCO = "Read them with {coco}."
 _JSON_KEYS = [
     ({"shapes", "imagePath"}, "LabelMe labels", _CONVERT),
@@ -102,14 +102,14 @@ def recognise(path: str) -> Format | None:
     if format_and_advice:
         advice = format_and_advice[1].replace("{path}", printable(path))
         return Format(format_and_advice[0], advice.replace("{coco}", _coco_options(path)))
-    return Format("a table", _table_advice(path, head)) if name.endswith(_TABLES) else None
+    return Format("a table", _table_advice(path, head)) if name.endswith(TABLE_ENDINGS) else None
 
 
 def _by_content(name: str, head: bytes) -> tuple[str, str] | None:
     for magic, start, *known in _MAGIC:
         if head[start : start + len(magic)] == magic:
             return tuple(known)
-    if _PICKLE.match(head) and not name.endswith(_TABLES):
+    if _PICKLE.match(head) and not name.endswith(TABLE_ENDINGS):
         return next(known for ends, known in _ENDS.items() if ".pkl" in ends)
     text = head.decode("utf-8", "replace").lstrip("\ufeff \r\n\t")
     if text.startswith("<?xml") or name.endswith(".xml"):
