@@ -1,6 +1,6 @@
-"""The command line `recordmill`, with one function for each command.
+"""Implements the command line program `recordmill`, with one function for each command.
 
-Beam is imported only after recordmill's own options are checked, so that invalid options are reported quickly.
+Invalid options are reported quickly, because Beam is imported only after the options have been checked.
 """
 
 import argparse
@@ -143,9 +143,9 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def _import_and_start_workers(name: str, beam_flags: list[str], *paths: str | None) -> None:
-    """Imports a module that needs Beam, and meanwhile starts the worker processes of a local run.
+    """Imports a module that needs Beam and, at the same time, starts the worker processes of a local run.
 
-    If none of the paths is in an object store, Beam's optional modules for object stores are not imported.
+    Beam's modules for object stores are imported only if a path is in an object store.
 
     Args:
         name: The name of the module, relative to `beam_pipelines`.
@@ -284,7 +284,7 @@ def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
 
 
 def which(arguments: argparse.Namespace, unused: list[str]) -> None:
-    """Runs `recordmill which`: prints the examples in a past batch of a training."""
+    """Runs `recordmill which`: prints the examples that a training run received in a given batch."""
     options = training_options(arguments)
     from tf_input.training import which as past_batches
 
@@ -325,7 +325,7 @@ def _print(text: str) -> None:
 
 @contextlib.contextmanager
 def _printing() -> Iterator[None]:
-    """Context manager that flushes the standard output and ignores a closed output pipe."""
+    """Context manager that flushes the standard output on exit and ignores a closed output pipe."""
     try:
         yield
         sys.stdout.flush()
@@ -335,7 +335,7 @@ def _printing() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _reading() -> Iterator[None]:
-    """Context manager that converts the exceptions of `tf_input` to one-line errors of the command line."""
+    """Context manager that converts exceptions of `tf_input` to command errors with one-line messages."""
     try:
         with _printing():
             yield
@@ -348,7 +348,8 @@ def _reading() -> Iterator[None]:
 
 
 def estimate(config: PrepareConfig, beam_flags: list[str]) -> str:
-    """Returns an estimate for a run of `recordmill prepare` as text, computed from a listing of the input."""
+    """Returns a text with the estimated output and duration of `recordmill prepare`, based on a listing of the
+    input."""
     return _import("launch").run_estimate(config, _pipeline_options(beam_flags, "prepare"))
 
 
@@ -390,12 +391,12 @@ def _import(name: str, *needed: str) -> ModuleType:
 
 
 def _pipeline_options(beam_flags: list[str], command: str) -> Any:
-    """Parses the flags that a command does not have, which must be Beam's pipeline options."""
+    """Parses the flags that recordmill does not define as Beam's pipeline options."""
     return _import("runners.jobs").parse_pipeline_options(beam_flags, command, option_names)
 
 
 def _use_for_stores(beam_flags: list[str], command: str) -> None:
-    """Applies the flags that a command does not have to the object-store access of this process."""
+    """Applies Beam's pipeline options for object stores to this process."""
     _import("runners.jobs").use_for_stores(_pipeline_options(beam_flags, command))
 
 

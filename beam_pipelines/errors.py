@@ -1,6 +1,6 @@
-"""The errors that commands report to the user in a single line.
+"""Defines the errors that commands report to the user in a single line.
 
-Exceptions of other classes are bugs, and their traceback is printed.
+Any other exception is a bug, so its traceback is printed.
 """
 
 import collections
@@ -83,14 +83,15 @@ class _ReportedError(Exception):
 class UserError(_ReportedError):
     """The command or its input is invalid. Nothing is written.
 
-    The class does not derive from `ValueError`, because handlers of `ValueError` would treat the error as invalid data.
+    The class is not a `ValueError`, because code that handles `ValueError` treats the error as invalid data.
     """
 
     exit_code, is_retryable, kind = 2, False, "usage"
 
 
 class InvalidInput(Exception):
-    """An invalid input, which becomes a dead letter. The message states the value found and the value expected.
+    """Raised if an input is invalid and must be recorded as a dead letter. The message should state the actual and the
+    expected value.
 
     Attributes:
         reason: A short code, the same for like cases: `bad_label`, `bad_box`, `bad_image`, `outside`, …
@@ -102,36 +103,36 @@ class InvalidInput(Exception):
 
 
 def require(condition: object, option: str, value: object, expected: str) -> None:
-    """Raises `UserError` with the option, its value and the expected value unless `condition` is true."""
+    """Raises a `UserError` about an option's invalid value unless `condition` is true."""
     if not condition:
         raise UserError(f"{option}={value}: invalid value. Give {expected}.")
 
 
 def reject_repeated_names(message_start: str, names: Sequence[str]) -> None:
-    """Raises `UserError` with the option or file and the first class name that occurs twice, if there is one."""
+    """Raises `UserError` if a class name occurs twice in an option or a file."""
     if len(set(names)) < len(names):
         twice, _ = collections.Counter(names).most_common(1)[0]
         raise UserError(f"{message_start} lists the class {printable(twice[:80])!r} twice. List each class name once.")
 
 
 class RunError(_ReportedError, RuntimeError):
-    """A run failed. The files of a failed run are removed, unless another run can resume from them."""
+    """A run failed. The files of a failed run are removed, unless the run can be resumed."""
 
 
 class DataError(RunError):
-    """A run failed because of invalid inputs, and would fail again if repeated."""
+    """Raised if a run fails because of invalid inputs, and would fail again if repeated."""
 
     exit_code, is_retryable, kind = 2, False, "data"
 
 
 class ProblemsFound(RunError):
-    """A command that searches for problems, such as corrupt files, has found at least one problem."""
+    """Raised by commands that search for problems, such as corrupt files, if they find at least one problem."""
 
     is_retryable, kind = False, "problems_found"
 
 
 class StorageError(RunError):
-    """A run failed because a disk or an object store failed."""
+    """Raised if a run fails because of a disk or an object store."""
 
     kind = "storage"
 
@@ -153,27 +154,28 @@ def reading_error(error: OSError, more: str = "") -> UserError | StorageError:
 
 
 class SilentStoreError(StorageError, OSError):
-    """An object store has not responded successfully for longer than `--store_timeout`. It is also an `OSError`."""
+    """Raised if an object store has not responded successfully for longer than `--store_timeout`. It is also an
+    `OSError`."""
 
     errno = errno.ETIMEDOUT
 
 
 class EngineError(RunError):
-    """A run failed because its engine is not reachable, or because the engine ended the job."""
+    """Raised if the engine of a job is not reachable, or if the engine ended the job."""
 
     kind = "engine"
 
 
 class BusyError(RunError):
-    """Another run is writing to the same output."""
+    """Raised if another run is writing to the same output."""
 
     kind = "busy"
 
 
 class StillRunningError(RunError):
-    """The command stops waiting for a job that it could not stop.
+    """Raised if a job could not be stopped within the time limit.
 
-    Therefore, the files of the job must not be removed.
+    The files of the running job must not be removed.
     """
 
     kind = "engine"
@@ -200,9 +202,9 @@ _STEP = " [while running "  # Beam appends this and the name of the step to mess
 
 
 def find_user_facing(error: BaseException) -> UserError | RunError | None:
-    """Returns the `UserError` or `RunError` that caused a runner's exception, without the text that the runner added.
+    """Returns the `UserError` or `RunError` that caused an exception of a Beam runner.
 
-    Returns None if the cause is not an error for the user.
+    Returns None if the exception has any other cause.
     """
     for cause in _chain(error):
         user_facing = cause if isinstance(cause, (UserError, RunError)) else _find_in_text(str(cause))
@@ -216,7 +218,8 @@ _FULL_TEXT = re.compile(rf"\[Errno \d+\] ({'|'.join(map(re.escape, _FULL))})(?::
 
 
 def find_full_disk(error: BaseException) -> StorageError | None:
-    """Returns the error to show if a full disk or a lack of inodes caused an exception. Otherwise, returns None."""
+    """Returns the error to report if an exception was caused by a full disk or a lack of inodes. Otherwise, returns
+    None."""
     for cause in _chain(error):
         if isinstance(cause, OSError) and cause.errno in _FULL.values():
             reason, path = os.strerror(cause.errno), cause.filename
@@ -230,12 +233,9 @@ def find_full_disk(error: BaseException) -> StorageError | None:
 
 
 def _find_in_text(text: str) -> UserError | RunError | None:
-    """Returns the first error of this module's classes in the text of a traceback.
+    """Returns the first error of a class of this module that occurs in the text of a traceback.
 
     Worker processes pass on only this text.
-
-    The error's line begins with the names of this module and of the class. The items of a list are on the lines after
-    the error's line.
     """
     lines = text.split("\n")
     for number, line in enumerate(lines, start=1):

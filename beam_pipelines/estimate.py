@@ -1,7 +1,6 @@
-"""Estimates the output, the transfers and the duration of a run from a listing (`recordmill prepare --estimate`).
+"""Estimates the output size and the duration of a run before it starts (`recordmill prepare --estimate`).
 
-The times are rough. The durations are computed from rates that were measured on one core of a 2-core machine, with all
-files in the page cache.
+The times are rough. The durations are based on rates that were measured on one core with all files in the page cache.
 """
 
 import contextlib
@@ -100,15 +99,12 @@ class Estimate:
 
     @property
     def plan_bytes(self) -> int:
-        """The size in bytes of the references to the inputs, which are stored beside the output during the run."""
+        """The size in bytes of the temporary files that list the inputs during the run."""
         return self.num_all * _REFERENCE_BYTES
 
     @property
     def memory(self) -> int:
-        """The required memory in bytes of a local run, or of each worker process on a cluster.
-
-        Only a block of references is in memory at a time.
-        """
+        """The memory in bytes that a local run, or each worker process on a cluster, requires."""
         return _BASE_MEMORY + self.memory_bytes + min(self.num_all, BLOCK_REFERENCES) * _REFERENCE_MEMORY
 
     @property
@@ -118,7 +114,7 @@ class Estimate:
 
 
 def make_estimate(config: PrepareConfig) -> Estimate:
-    """Estimates a run from a listing of its input, without reading any image.
+    """Estimates a run from the list of its inputs, without reading any image.
 
     Args:
         config: The resolved configuration, with a known source kind.
@@ -184,7 +180,7 @@ def _measure(examples: Sequence[InputRecord], listing: Listing, config: PrepareC
 
 
 def _splits(images: Sequence[InputRecord], groups: Sequence[bytes], config: PrepareConfig) -> list[str]:
-    """Returns the split of each input, which is given by the source or computed from the group.
+    """Returns the split of each input, which is predefined by the source or computed from a hash of the group.
 
     The result is approximate if `--stratify` or `--splits_from` is used.
     """

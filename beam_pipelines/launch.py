@@ -1,4 +1,4 @@
-"""Runs `recordmill prepare`: resolves the configuration, sets up a working directory and runs the job."""
+"""Runs `recordmill prepare`: completes the configuration, creates a working directory and runs the job."""
 
 import contextlib
 import dataclasses
@@ -49,8 +49,8 @@ def run_prepare(
 ) -> str | None:
     """Runs `prepare`.
 
-    After the call, the output directory contains either the complete dataset or no new files. After a failure, files
-    from which the run can resume may be beside the output directory.
+    The output directory then contains either the complete dataset or no new files. After a failure, the files from
+    which the run can be resumed remain beside the output directory.
 
     Args:
         config: The user's configuration of the run.
@@ -98,7 +98,7 @@ def run_prepare(
 
 
 def _name_run(job: PrepareJob, left: ResumableRun | None) -> PrepareJob:
-    """Sets the run ID of a job: a new ID, or the ID of the run that the job resumes."""
+    """Sets the run ID of a job to a new ID, or to the ID of the interrupted run that the job resumes."""
     run_id, is_output_new = uuid.uuid4().hex, job.is_output_new
     if left:
         run_id = left.run_id
@@ -110,7 +110,7 @@ def _name_run(job: PrepareJob, left: ResumableRun | None) -> PrepareJob:
 def _run(
     job: PrepareJob, left: ResumableRun | None, engine: Engine, resume_policy: ResumePolicy, paths: Sequence[str], *, is_submitted: bool
 ) -> PipelineResult | None:
-    """Runs a job in its working directory until it ends, or only submits the job.
+    """Runs a job until it ends, or only submits the job if the command should not wait.
 
     Args:
         job: The job.
@@ -144,7 +144,7 @@ def _run(
 
 @contextlib.contextmanager
 def _logged(job: PrepareJob, engine: Engine) -> Iterator[None]:
-    """Context manager that adds the run ID and stage to log lines and logs the start and the end of the run."""
+    """Context manager that logs the start and the end of a run, and adds the run ID to all log lines."""
     log.set_run(job.run_id, lambda: progress.stage_of(job.progress_directory))
     began = time.monotonic()
     if log.is_kept():
@@ -183,7 +183,7 @@ def _replaced_classes(output: str) -> Mapping[str, tuple[str, ...]]:
 
 
 def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
-    """Estimates the output and duration of a run, and returns a readable text.
+    """Returns a readable estimate of the output size and the duration of a run.
 
     Raises `UserError` if the input is invalid.
     """
@@ -195,9 +195,9 @@ def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
 
 
 def resolve_source(config: PrepareConfig) -> PrepareConfig:
-    """Detects the kind of the source, and whether it has images.
+    """Detects the kind of the input source, and whether the examples have images.
 
-    Values that the user did not give are detected from the input and logged.
+    Options that the user did not set are detected from the input and logged.
 
     Raises:
         UserError: The kind cannot be guessed, the input is invalid for the source, or options contradict the source.
@@ -229,7 +229,7 @@ def resolve_source(config: PrepareConfig) -> PrepareConfig:
 
 
 def resolve_job(config: PrepareConfig, engine: Engine) -> PrepareJob:
-    """Returns a configuration with absolute paths, the source kind and the number of worker processes filled in.
+    """Completes a configuration with absolute paths, the source kind and the number of worker processes.
 
     The job has no run ID yet.
     """
@@ -247,13 +247,13 @@ def resolve_job(config: PrepareConfig, engine: Engine) -> PrepareJob:
 
 
 def _absolute(path: str, make: Any) -> str:
-    """Makes a local path absolute, because the working directory of a worker may differ."""
+    """Converts a local path to an absolute path, because workers may have other working directories."""
     return path.rstrip("/") if is_remote(path) else make(path)
 
 
 @contextlib.contextmanager
 def _progress_directory(job: PrepareJob, engine: Engine, is_submitted: bool) -> Iterator[str]:
-    """Context manager for the directory in which workers report progress. It is empty for a submitted job."""
+    """Context manager for a directory in which workers store their progress counts. It is empty for a submitted job."""
     if is_submitted:
         yield ""
     elif is_remote(job.output) and engine.is_local:

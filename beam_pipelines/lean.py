@@ -24,10 +24,10 @@ class _NotInstalled(importlib.abc.MetaPathFinder):
 
 @contextlib.contextmanager
 def without_optional_parts() -> Iterator[None]:
-    """Context manager that hides optional packages from Beam and pyarrow, as if they were not installed.
+    """Context manager in which Beam and pyarrow cannot import optional packages, as if they were not installed.
 
-    Packages that are already imported are not hidden. Modules that are imported inside the block never get the optional
-    packages, so use it only in the process of a single command.
+    Packages that have already been imported remain available. Use this context manager only in the process of a single
+    command, because its effect on imported modules is permanent.
     """
     finder = _NotInstalled()
     sys.meta_path.insert(0, finder)

@@ -26,7 +26,7 @@ _find_stage: Callable[[], str] = lambda: "start"
 
 
 def set_format(name: str | None, *, quiet: bool = False) -> None:
-    """Sets the format of all further log lines, and removes the run ID from them.
+    """Sets the format of all further log lines, and resets the run ID.
 
     Args:
         name: The format of the lines, one of `FORMATS`. None means plain lines, without messages that only a log needs.
@@ -56,7 +56,7 @@ def is_quiet() -> bool:
 def is_kept() -> bool:
     """Returns whether lines have a log format.
 
-    With a log format, the start, the options and the end of a run are also logged.
+    If a log format is set, the start, the options and the end of a run are also logged.
     """
     return _format is not None
 
@@ -101,10 +101,7 @@ def _now() -> str:
 
 
 def name_run_in_messages(run_id: str) -> None:
-    """Adds the run ID to all log messages of libraries in a worker process, so that the engine's logs contain it.
-
-    The function does nothing in the command's own process, whose log lines already contain the run ID.
-    """
+    """Adds the run ID to all log messages in a worker process, including the messages of libraries."""
     if not run_id or _is_command:
         return
     make = logging.LogRecord
@@ -118,7 +115,7 @@ def name_run_in_messages(run_id: str) -> None:
 
 
 def write_error(path: str, error: BaseException | None, message: str, exit_code: int, in_place: str) -> None:
-    """Writes the error file of `--error_json` after a failure of the command.
+    """Writes the error of a failed command to the file of `--error_json`.
 
     Args:
         path: The path of the file. If it is empty, nothing is written.
@@ -151,7 +148,7 @@ def write_error(path: str, error: BaseException | None, message: str, exit_code:
 
 
 def clear_error(path: str) -> None:
-    """Removes the error file of an earlier command.
+    """Removes the error file that an earlier command wrote.
 
     Raises:
         UserError: The path is not writable.

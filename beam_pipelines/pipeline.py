@@ -22,7 +22,7 @@ from beam_pipelines.splits.find_near_duplicates import FindNearDuplicates
 
 
 def prepare(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any]) -> beam.PCollection:
-    """Builds the whole pipeline: it lists the input, assigns splits, plans the shards and writes the dataset.
+    """Builds the complete pipeline, which lists inputs, assigns splits, plans the shards and writes the dataset.
 
     Args:
         root: The pipeline to which the steps are added.
@@ -65,7 +65,7 @@ def resume(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any])
 def read_plan_again(unused: bytes, config: PrepareJob) -> Iterator[Plan]:
     """Yields the plan of the run.
 
-    Yields nothing if an earlier attempt of the job has already published the dataset.
+    Yields no elements if an earlier attempt of the job has already published the dataset.
 
     Raises:
         RunError: There is neither a plan nor a published dataset.

@@ -1,5 +1,4 @@
-"""The configurations of all commands: small frozen dataclasses that check their values on construction.
+"""The configurations of all commands, as frozen dataclasses that check their values on construction.
 
-The values of the options come from the command line or from code. Workers receive the configurations pickled. The
-modules of this package read no files and do not parse command lines.
+Workers receive the configurations pickled. The modules of this package do not read files or parse command lines.
 """

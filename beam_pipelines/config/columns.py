@@ -1,7 +1,7 @@
-"""Maps the columns of a table, or the fields of a record, to the features of a dataset.
+"""Maps table columns or record fields to the features of a dataset.
 
-The command line names a column as `[FEATURE=]NAMES[:KIND]`, for example `weather`, `age:float` or
-`cat,dog,bird:multi_label`. `tree_height=height:float` gives the feature another name than the column's.
+The command line specifies a column as `[FEATURE=]NAMES[:KIND]`, for example `weather` or `age:float`.
+`tree_height=height:float` gives the feature another name than the column's.
 
     kind          content of a cell                                           feature
     class         a class name or an integer; several columns: a 1 in the     class_label
@@ -56,7 +56,7 @@ _COLUMN = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A feature, and the columns or fields of the source that contain its values.
+    """A dataset feature and the source columns or record fields from which its values are read.
 
     Attributes:
         name: The name of the feature.
@@ -76,11 +76,11 @@ class Column:
 
     @property
     def is_list(self) -> bool:
-        """Whether each value is a one-dimensional list of numbers or texts, and not an array or tensor."""
+        """Whether each value is a one-dimensional list of numbers or texts instead of an array or tensor."""
         return self.kind in LIST_KINDS and len(self.shape) == 1
 
     def feature(self) -> Feature:
-        """Returns the feature for the column. The class names of the feature are added later, when they are known."""
+        """Returns the feature for the column."""
         match self.kind:
             case "class":
                 return Feature(self.name, "class_label")
@@ -96,7 +96,7 @@ class Column:
 
     @property
     def is_resolved(self) -> bool:
-        """Whether the shape and dtype of the feature are known before its first value is read."""
+        """Whether the feature's shape and dtype are known before any value is read."""
         return self.kind not in ("array", "tensor") or bool(self.shape and (self.dtype or self.kind == "array"))
 
     def positions(self, label_names: Collection[str] = ()) -> tuple[str, ...]:
@@ -158,7 +158,8 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
 def parse_labels(texts: list[str]) -> tuple[Column, ...]:
     """Parses the values of `--label`.
 
-    A single label is stored as the feature `label`, or as `mask` if it is a mask. Several labels keep their names.
+    If a dataset has a single label, its feature is called `label`, or `mask` if the label is a mask. Several labels
+    keep their names.
 
     Raises:
         UserError: A value is not a valid column, or the values contradict each other.

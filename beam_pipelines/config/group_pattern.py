@@ -1,6 +1,6 @@
-"""Extracts the group of each example, such as a patient's number, from its key with a regular expression.
+"""Extracts each example's group, such as a patient number, from the example's key with a regular expression.
 
-RE2 in pyarrow matches the patterns, so the time is linear in the length of the key for any pattern.
+Patterns are matched by RE2 (through pyarrow), whose running time is linear in the length of the key.
 """
 
 import re
@@ -30,8 +30,8 @@ class GroupPattern:
     def find(self, keys: Sequence[bytes]) -> list[bytes]:
         """Returns the group of each key as UTF-8 text.
 
-        The group is the match of the first capturing group, or the whole match if the pattern has no capturing group.
-        The group is empty if the pattern does not match the key.
+        The group is the text that the pattern's first capturing group matches, or the whole match without capturing
+        groups. The group is empty if the pattern does not match the key.
         """
         import pyarrow  # a slow import, needed only with a pattern
         import pyarrow.compute as pc

@@ -57,5 +57,5 @@ class ImageConfig:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the original bytes of an image are stored if its format is allowed in records."""
+        """Whether image files are stored without re-encoding if records can contain their format."""
         return dataclasses.replace(self, keep_depth=False) == ImageConfig()

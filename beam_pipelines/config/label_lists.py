@@ -1,4 +1,4 @@
-"""Parses several class names in one text: a JSON or Python list in brackets, or names with a separator."""
+"""Parses texts with several class names, such as `["cat", "dog"]` or `cat;dog`."""
 
 import ast
 import json
@@ -20,7 +20,8 @@ _BRACKETS = ("[]", "()", "{}")
 
 
 def parse_list(text: str) -> list[Any] | None:
-    """Parses a list such as `["a", "b"]`, `['a', 'b']` or `[1, 2]`, a tuple or a set. Returns None for other texts."""
+    """Parses the text of a JSON or Python list, tuple or set, such as `['a', 'b']` or `[1, 2]`. Returns None for other
+    texts."""
     text = text.strip()
     if text[:1] + text[-1:] not in _BRACKETS or len(text) < 2:
         return None
@@ -44,19 +45,19 @@ def is_bracketed(text: str) -> bool:
 
 
 def looks_like_list(name: str) -> bool:
-    """Returns whether a text that is used as a class name is actually a list of names or numbers."""
+    """Returns whether a text looks like a list of names or numbers instead of a single class name."""
     return is_bracketed(name) and bool(_LOOSE_ITEMS.fullmatch(name.strip()[1:-1]))
 
 
 def split_names(text: str, separator: str) -> list[str]:
-    """Splits a text into names. If the separator is a space, several spaces in a row are one separator."""
+    """Splits a text into names. If the separator is a space, consecutive spaces count as one separator."""
     if not separator.strip():
         return text.split() if separator == " " else [part for part in text.split(separator) if part.strip()]
     return text.split(separator) if text.strip() else []
 
 
 def is_one_flag_each(items: Collection[Any], num_classes: int) -> bool:
-    """Returns whether a list seems to contain a 0 or 1 flag for each class, and not class numbers.
+    """Returns whether a list seems to contain a flag (0 or 1) for each class instead of class numbers.
 
     Args:
         items: The items of the list.
@@ -71,10 +72,10 @@ def is_one_flag_each(items: Collection[Any], num_classes: int) -> bool:
 
 
 def find_separator(names: Iterable[str], *, is_scalar_each: bool) -> str | None:
-    """Detects the separator if the class names seem to be lists of names, such as `cat;dog`.
+    """Returns the separator if class names look like lists, such as `cat;dog`.
 
-    Single class names may contain spaces (`hot dog`) and commas (`tench, Tinca tinca`). Therefore, the function also
-    checks whether the substrings between separators occur elsewhere in the class names.
+    A single class name can contain spaces (`hot dog`) and commas (`tench, Tinca tinca`). Therefore, a separator is
+    detected only if the texts between separators also occur in other class names.
 
     Args:
         names: All class names in the data.

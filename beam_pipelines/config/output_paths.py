@@ -9,7 +9,7 @@ ANALYSIS_SCRATCH = ".transform_fn.incomplete"  # scratch directory of `recordmil
 
 
 class OutputPaths:
-    """The paths to which a run writes, as part of its configuration.
+    """Defines the paths to which a run writes files.
 
     Attributes:
         output: The output directory of the dataset, as a path or a URL.
@@ -40,13 +40,14 @@ class OutputPaths:
     def scratch_directory(self) -> str:
         """The temporary directory of a run.
 
-        The temporary directory is beside the output, so that a single rename can publish the dataset.
+        Files are first written to a temporary directory beside the output path, so that one rename publishes the
+        dataset.
         """
         return f"{self.output}{SCRATCH}"
 
     @property
     def run_directory(self) -> str:
-        """The directory in the scratch directory that belongs to this run. Other runs do not use it."""
+        """The subdirectory of the scratch directory that belongs to this run. Other runs do not use it."""
         return f"{self.scratch_directory}/{self.run_id}" if self.run_id else self.scratch_directory
 
     @property
@@ -57,15 +58,12 @@ class OutputPaths:
 
     @property
     def spool_directory(self) -> str:
-        """The directory of the spool files.
-
-        Spool files contain copies of input data that cannot be read again by byte range.
-        """
+        """The directory of the spool files."""
         return f"{self.run_directory}/spool"
 
     @property
     def plan_directory(self) -> str:
-        """The directory of the plan. The plan lists the inputs of each shard in the order of its records."""
+        """The directory of the plan."""
         return f"{self.run_directory}/plan"
 
     @property
@@ -75,5 +73,6 @@ class OutputPaths:
 
     @property
     def done_directory(self) -> str:
-        """The directory with one file for each finished shard. A resumed run skips the shards that have a file here."""
+        """The directory that contains one completion file for each finished shard. A resumed run skips the shards that
+        have a completion file."""
         return f"{self.run_directory}/done"

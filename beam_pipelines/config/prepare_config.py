@@ -41,7 +41,7 @@ _IMAGE_SIDES = ("height", "width")  # features of every example with an image
 
 
 def check_reserved_names(name: str, has_images: bool) -> None:
-    """Checks that a feature does not have the name of a built-in feature.
+    """Checks that a feature name is not the name of a built-in feature.
 
     Args:
         name: The name of the feature.
@@ -56,7 +56,7 @@ def check_reserved_names(name: str, has_images: bool) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class SourceConfig:
-    """The configuration of the source: its kind and the columns or fields of images, labels and other values.
+    """The configuration of the input source: its kind, and the columns or fields with images, labels and other values.
 
     Attributes:
         kind: The kind of the source, one of `SOURCES`. None means that it is guessed from the input.
@@ -162,7 +162,7 @@ class SourceConfig:
             reject_repeated_names("--label_names", given)
 
     def names_of(self, feature: str) -> tuple[str, ...]:
-        """Returns the class names of a label if an option lists all of its classes, and an empty tuple otherwise."""
+        """Returns the class names of a label if an option lists all of them, or an empty tuple."""
         return self.label_names_of.get(feature, self.label_names if feature in (LABEL, OBJECT_LABEL) else ())
 
     @property
@@ -172,7 +172,7 @@ class SourceConfig:
 
     @property
     def separator(self) -> str:
-        """The separator between class names if a value contains several names."""
+        """The character that separates the class names in values with several class names."""
         return DEFAULT_SEPARATOR if self.label_separator is None else self.label_separator
 
 
@@ -276,12 +276,12 @@ class PrepareConfig:
 
     @property
     def asks_for_shares(self) -> bool:
-        """Whether the user set the splits and their shares."""
+        """Whether the user specified the splits and the fraction of the examples in each split."""
         return self.splits is not None or self.folds is not None
 
     @property
     def shares(self) -> Mapping[str, Fraction]:
-        """A mapping from split names to shares of the examples that have no split in the source or are divided."""
+        """A mapping from split names to the fractions of the examples to assign to the splits."""
         if self.folds is not None:
             return {f"fold{fold}": Fraction(1, self.folds) for fold in range(self.folds)}
         return self.splits or DEFAULT_SPLITS
@@ -292,12 +292,12 @@ class PrepareConfig:
 
     @property
     def resolves_splits(self) -> bool:
-        """Whether splits are assigned after all inputs are listed, because a hash of the group is not enough."""
+        """Whether the split of each input can be determined only after all inputs have been listed."""
         return bool(self.stratify or self.splits_from or self.source.divide or self.duplicates == "group")
 
     @property
     def hashes_images(self) -> bool:
-        """Whether each image is decoded and hashed before the shards are planned."""
+        """Whether images are decoded and hashed before the examples are assigned to shards."""
         return self.duplicates is not None and not self.exact_only
 
     def _check_duplicates(self) -> None:
@@ -388,5 +388,5 @@ def _check_splits(splits: Mapping[str, Fraction]) -> None:
 
 
 def _decimal(fraction: Fraction) -> str:
-    """Formats a fraction with 6 significant digits. The fraction may be too large or too small for a float."""
+    """Formats a fraction with 6 significant digits."""
     return f"{Decimal(fraction.numerator) / Decimal(fraction.denominator):.6g}"

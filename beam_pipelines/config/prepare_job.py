@@ -1,4 +1,4 @@
-"""The configuration of a `recordmill prepare` run after all defaults are resolved. Workers and the plan use it."""
+"""The complete configuration of a `recordmill prepare` run, without unset options. Workers and the plan use it."""
 
 import dataclasses
 from typing import Any
@@ -9,7 +9,7 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 
 @dataclasses.dataclass(frozen=True)
 class PrepareJob(PrepareConfig, OutputPaths):
-    """The resolved configuration of a run of `recordmill prepare`, with absolute paths and a known source kind.
+    """The complete configuration of a `recordmill prepare` run, with absolute paths and a known source kind.
 
     Attributes:
         num_processes: The number of worker processes that read, check and write beside the Beam worker. If it is 0, the

@@ -1,4 +1,4 @@
-"""Converts the options of a run to JSON values and command-line texts, and compares the options of two runs."""
+"""Compares the options of two runs, and converts options to JSON values and command-line texts."""
 
 import dataclasses
 import os
@@ -58,7 +58,7 @@ def plain(value: Any) -> Any:
 
 
 def find_differences(earlier: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """Returns a text for each option that differs between two runs, with the option's name and both values.
+    """Returns one text with the name and both values of each option that differs between two runs.
 
     Args:
         earlier: The options of the run to resume, as JSON values.
@@ -76,7 +76,7 @@ def find_differences(earlier: Mapping[str, Any], here: Mapping[str, Any]) -> lis
 
 
 def given_options(options: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns (option, value) as command-line texts for each option of `prepare` that differs from its default.
+    """Returns the name and value of each option of `prepare` that differs from its default, as command-line texts.
 
     Options that contain only locations or names are omitted.
 
@@ -89,7 +89,7 @@ def given_options(options: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _texts(options: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """Yields each field of a configuration, with its value as command-line text or None if it is not given."""
+    """Yields the name of each configuration field, and its value as command-line text (None for an unset option)."""
     for name, value in options.items():
         if name == "images":  # --image_format combines two fields
             quality = f":{value['quality']}" if value["format"] in ("jpeg", "webp") else ""

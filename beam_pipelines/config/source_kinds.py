@@ -1,4 +1,4 @@
-"""The kinds of sources and their capabilities. Packages that do not import the sources use this module."""
+"""The kinds of sources and their capabilities."""
 
 import dataclasses
 from typing import Mapping
@@ -6,7 +6,7 @@ from typing import Mapping
 
 @dataclasses.dataclass(frozen=True)
 class SourceKind:
-    """The capabilities of all sources of one kind.
+    """Describes which options and kinds of columns a source kind supports.
 
     Attributes:
         has_columns: Whether inputs are rows with columns or fields. One of them may contain the split.

@@ -1,6 +1,4 @@
-"""Data structures that pass between the stages: references, the listing, the plan, dead letters and statistics.
+"""Data structures that are passed between pipeline stages, such as references to inputs, dead letters and statistics.
 
-One stage creates these data structures and the next stage reads them. The data structures are packed for the runner's
-shuffle or written to the plan. All sums in the statistics are exact, so the order of bundles does not change the
-results.
+Statistics use exact sums, so the results do not depend on the order in which Beam processes the inputs.
 """

@@ -25,7 +25,7 @@ def digests(hasher: Any, texts: Sequence[bytes]) -> bytes:
 
 
 class BinaryColumn:
-    """A column of byte strings, stored as one blob and the length of each string.
+    """A column of byte strings, stored as their concatenation and the length of each string.
 
     Attributes:
         lengths: The length of each text in bytes, uint32 [num_texts].
@@ -38,7 +38,7 @@ class BinaryColumn:
 
     @functools.cached_property
     def _offsets(self) -> np.ndarray:
-        """The offset of each text in the blob, followed by the size of the blob: int64 [num_texts + 1]."""
+        """The start offset of each text in the blob and the blob's total size, int64 [num_texts + 1]."""
         return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
 
     @classmethod
@@ -55,8 +55,7 @@ class BinaryColumn:
         return itertools.chain.from_iterable(map(self._cut, range(0, len(self), _CUT_AT_ONCE)))
 
     def _cut(self, first: int) -> list[bytes]:
-        """Returns a batch of texts that begins at index `first`. Creating all objects at once would need much more
-        memory."""
+        """Returns a batch of consecutive texts, starting at index `first`."""
         blob, offsets = self.blob, self._offsets[first : first + _CUT_AT_ONCE + 1].tolist()
         return [blob[start:end] for start, end in itertools.pairwise(offsets)]
 

@@ -1,4 +1,4 @@
-"""Makes the class table of a feature: its class names in order. A label is an index into the table."""
+"""Creates the class table of a feature, which is the list of its class names in label order."""
 
 import decimal
 import re
@@ -25,9 +25,8 @@ def make_class_table(
 ) -> tuple[str, ...]:
     """Returns the class names of a feature in label order.
 
-    If all names are integers, the integers are the labels: label 7 stays 7, and missing numbers become classes too. The
-    rule for integers does not apply to the names of class folders. The label of a class folder is the index of its name
-    in the order of `sort_class_names`.
+    If all class names are integers, the integers are the labels, and missing numbers become classes without examples.
+    Names of class folders are an exception: they are sorted, and the label is the position in the sorted list.
 
     Args:
         source: The configuration of the source, with the user's options for class names.
@@ -61,7 +60,7 @@ def make_class_table(
 def sort_class_names(names: Iterable[str]) -> list[str]:
     """Sorts class names.
 
-    If all names are integers, they are sorted by value ("-2" before "2" before "10", "01" before "1").
+    Sorts class names, by value if all names are integers ("-2" before "2" before "10", "01" before "1").
     """
     names = list(names)
     if not are_integers(names):
@@ -70,12 +69,12 @@ def sort_class_names(names: Iterable[str]) -> list[str]:
 
 
 def are_integers(names: Iterable[str]) -> bool:
-    """Returns whether all class names are integers, which may have a minus sign or leading zeros."""
+    """Returns whether all class names are integers, possibly with a minus sign or leading zeros."""
     return all(map(_NUMBER.fullmatch, names))
 
 
 def _given_names(source: SourceConfig, feature: str) -> tuple[str, ...]:
-    """Returns the class names of a feature if an option lists all of them. Otherwise, returns an empty tuple."""
+    """Returns the class names of a feature if they are given as an option. Otherwise, returns an empty tuple."""
     columns = [column for column in (*(source.labels or ()), *source.features) if column.name == feature]
     given = source.names_of(feature)
     return columns[0].positions(given) if columns and columns[0].kind == "multi_hot" else given
@@ -88,7 +87,7 @@ def _check_known(feature: str, found_names: set[str], known: tuple[str, ...]) ->
 
 
 def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_scalar_each: bool | None) -> None:
-    """Raises UserError if class names look like lists of classes or like 0/1 flags."""
+    """Raises `UserError` if class names look like lists of several classes or like flags (0 and 1)."""
     lists = sorted(filter(looks_like_list, names))
     if lists:
         raise UserError(
@@ -115,8 +114,7 @@ def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_scal
 
 
 def _continued_table(feature: str, first: tuple[str, ...], names: set[str], integers: set[str]) -> tuple[str, ...]:
-    """Returns the class table of an earlier dataset, extended with the new class names, so that earlier labels do not
-    change."""
+    """Appends new class names to the class table of an earlier dataset, so that the earlier labels stay the same."""
     new = names - set(first)
     if first == tuple(map(str, range(len(first)))) and integers == names:
         return max(first, _integer_table(feature, names | set(first)), key=len)
@@ -142,9 +140,9 @@ def _integer_table(feature: str, names: set[str]) -> tuple[str, ...]:
 
 
 def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str, ...]:
-    """Returns the class table for a mix of numbers and other names, such as hexadecimal or zero-padded names.
+    """Returns the class table for class names of which only some are integers, such as hexadecimal numbers.
 
-    Raises UserError if most names are integers and the remaining names would change the labels of the integers.
+    Raises `UserError` if most class names are integers, but a few other names prevent their use as labels.
     """
     table = tuple(sort_class_names(names))
     if len(set(map(len, names))) == 1 and all(map(str.isdecimal, names)):
@@ -163,7 +161,7 @@ def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str
 
 
 def check_class_options(source: SourceConfig, class_features: Sequence[str]) -> None:
-    """Checks that the options with class names refer only to features that have class names.
+    """Checks that options with class names refer only to class features.
 
     Args:
         source: The configuration of the source.
@@ -206,7 +204,7 @@ def read_class_tables(directory: str) -> dict[str, tuple[str, ...]]:
 
 
 def describe_changes(old: Mapping[str, tuple[str, ...]], new: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Returns one line for each feature whose labels differ from the labels of the replaced dataset."""
+    """Returns one line for each feature whose labels differ from those in the dataset that is replaced."""
     lines = []
     for feature in sorted(old.keys() & new.keys()):
         numbers = {name: number for number, name in enumerate(new[feature])}

@@ -1,4 +1,4 @@
-"""Statistics of numbers that may be image coordinates, in examples whose image was rotated or resized."""
+"""Detects features that may contain image coordinates although their images were rotated or resized."""
 
 import dataclasses
 from typing import Any
@@ -11,7 +11,7 @@ from tf_input.coordinate_names import NUM_DISTINCT, are_pixels
 
 @dataclasses.dataclass
 class CoordinateFacts:
-    """Mergeable facts about the numbers of one feature, which stay as given when their image changes.
+    """Statistics about the numbers in one feature that help to detect image coordinates.
 
     Attributes:
         num_rotated: The number of examples whose image was rotated or flipped by EXIF.
@@ -31,7 +31,7 @@ class CoordinateFacts:
 
     @classmethod
     def of(cls, values: Any, geometry: Geometry) -> "CoordinateFacts":
-        """Returns the facts about the numbers of one example. NaN and infinity are ignored."""
+        """Returns the statistics of the numbers in one example. NaN and infinity are ignored."""
         numbers = np.asarray(values, np.float64).reshape(-1)
         distinct = np.unique(numbers[np.isfinite(numbers)]).tolist()
         is_rotated, is_resized = geometry.orientation != 1, geometry.stored != geometry.upright

@@ -22,7 +22,7 @@ BAD_LABEL = "bad_label"
 
 
 class DeadLetter(NamedTuple):
-    """An input that was rejected, with the stage and the reason.
+    """A rejected input, with the pipeline stage that rejected it and the reason.
 
     Attributes:
         path: The path of the input, relative to the source's root. Undecodable bytes of a file name are written as
@@ -47,7 +47,7 @@ class DeadLetter(NamedTuple):
 
 @dataclasses.dataclass
 class DeadLetterCount:
-    """The number of dead letters, and the first few dead letters in sorted order.
+    """The number of dead letters, together with the few that sort first.
 
     Attributes:
         num: The number of dead letters.
@@ -72,8 +72,7 @@ class DeadLetterCount:
         self.seen = [letter for _, letters in by_reason for letter in itertools.islice(letters, NUM_THUMBNAILS)]
 
     def describe(self, image_root: str = "") -> str:
-        """Returns text for a message: one line for each of the first dead letters, and the number of further dead
-        letters.
+        """Returns a message with one line for each of the first dead letters and the number of further dead letters.
 
         Args:
             image_root: The folder of the images, if `--image_root` can change it. It is shown if a file is missing.
@@ -95,19 +94,18 @@ def _by_reason(letter: DeadLetter) -> tuple[str, ...]:
 
 
 def to_json_lines(dead_letters: Iterable[DeadLetter], *, with_thumbnails: bool = False) -> str:
-    """Returns dead letters as sorted lines of JSON, so that `dead_letters.jsonl` does not depend on the order of
-    processing."""
+    """Returns dead letters as sorted JSON lines, so that the file does not depend on the processing order."""
     names = DeadLetter._fields if with_thumbnails else DeadLetter._fields[:-1]
     return "".join(json.dumps(dict(zip(names, letter)), ensure_ascii=False) + "\n" for letter in sorted(dead_letters))
 
 
 def merge_json_lines(runs: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
-    """Merges sorted iterables of JSON lines, with only one line of each iterable in memory at a time."""
+    """Merges several sorted iterables of JSON lines into one, without loading them into memory."""
     return heapq.merge(*runs, key=lambda line: tuple(json.loads(line).values()))
 
 
 def read_lines(read: Callable[[int, int], bytes], num_bytes: int, block_bytes: int) -> Iterator[bytes]:
-    """Yields the lines of a file. Only one block of a file is in memory at a time.
+    """Yields the lines of a file.
 
     Args:
         read: A function that reads a byte range of the file, from an offset and a number of bytes.

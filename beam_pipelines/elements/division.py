@@ -1,4 +1,4 @@
-"""Describes how inputs were divided among splits, and how far the sizes of the splits are from the requested sizes."""
+"""Describes how inputs were divided among splits, and how split sizes differ from the requested sizes."""
 
 import dataclasses
 from fractions import Fraction
@@ -28,7 +28,7 @@ def show_stratum(stratum: str) -> str:
 def largest_groups(
     splits: Sequence[str], groups: Sequence[bytes], nums: np.ndarray, split_indices: np.ndarray
 ) -> dict[str, tuple[str, int]]:
-    """Returns the name and size of the largest group in each split that has groups.
+    """Returns the name and size of each split's largest group, for splits with groups.
 
     Args:
         splits: The names of the splits.
@@ -46,7 +46,7 @@ def largest_groups(
 
 @dataclasses.dataclass(frozen=True)
 class Excess:
-    """The split that most exceeds its requested number of inputs of a stratum, and the group that caused the excess.
+    """The split that exceeds its requested size most within a stratum, and the group that caused the excess.
 
     Attributes:
         stratum: The stratum, from `join_stratum`. Empty if splits are not stratified.
@@ -98,10 +98,10 @@ class Division:
     largest: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
 
     def with_inputs(self, num_listed: Mapping[str, int]) -> "Division":
-        """Returns a copy with the number of inputs of each split, if splits are chosen by hash.
+        """Returns a copy that also contains the number of inputs in each split, if splits are chosen by hash.
 
-        With many small groups, the hash divides the inputs nearly in the requested proportions. A group is reported
-        only if its inputs alone explain that its split exceeds the requested size by at least 1 % of all inputs.
+        If there are many small groups, a hash divides the inputs almost in the requested proportions. A group is
+        reported if its split exceeds the requested size by at least 1 % of all inputs, but not without the group.
 
         Args:
             num_listed: A mapping from split name to its number of inputs.
@@ -119,7 +119,7 @@ class Division:
         return dataclasses.replace(self, num_inputs=num_inputs, excess=excess)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the division in the format of `statistics.json`."""
+        """Returns the numbers of divided inputs and groups in the format of `statistics.json`."""
         facts: dict[str, Any] = {
             "stratified_by": list(self.by),
             "shares": {split: float(share) for split, share in self.shares.items()},
@@ -137,7 +137,7 @@ class Division:
         return facts
 
     def warnings(self) -> Iterator[str]:
-        """Yields one-line warnings about unexpected results of the division."""
+        """Yields one-line warnings if split sizes differ from the requested sizes."""
         if self.num_small:
             num, others = self.num_first_small, self.num_small - 1
             units = "inputs or groups" if self.num_groups else "inputs"

@@ -1,4 +1,4 @@
-"""Defines the encoded features of an example besides its image and label."""
+"""Defines the encoded form of all features of an example except its image and label."""
 
 from typing import Any, Mapping, NamedTuple
 
@@ -7,7 +7,7 @@ from beam_pipelines.elements.tensor_sums import TensorSums
 
 
 class OtherImage(NamedTuple):
-    """Facts about an additional image of an example.
+    """Properties of an additional image of an example, such as its size and format.
 
     Attributes:
         path: The path of the image file, relative to the source's root.
@@ -33,7 +33,7 @@ class OtherImage(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """Encoded features of an example besides its image and label, with statistics of their values.
+    """The encoded features of an example except its image and label, with statistics of their values.
 
     Attributes:
         entries: The encoded features, from `tfrecord.example_encoder.encode_extras`.

@@ -1,4 +1,4 @@
-"""Counts the inputs that have a property, and keeps their first few names for messages."""
+"""Counts inputs for a warning or an error, and keeps the names of the first few for the message."""
 
 import dataclasses
 import heapq
@@ -11,7 +11,7 @@ _NUM_SHOWN = 3
 
 @dataclasses.dataclass
 class FirstKeys:
-    """The number of inputs that have a property, with the names of the first few of these inputs.
+    """A number of inputs to report in a message, and the names of the first few of them.
 
     Attributes:
         num: The number of inputs.
@@ -33,6 +33,6 @@ class FirstKeys:
         self.first = heapq.nsmallest(_NUM_SHOWN, [*self.first, *other.first])
 
     def describe(self) -> str:
-        """Formats the first names, and the number of further inputs, for a message."""
+        """Returns the first few names and the number of further inputs as text for a message."""
         more = self.num - len(self.first)
         return ", ".join(repr(printable(name)) for name in self.first) + (f" and {more:,} more" if more else "")

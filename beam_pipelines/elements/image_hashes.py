@@ -1,4 +1,4 @@
-"""Packs image hashes for the plan, and for the search for near-duplicates."""
+"""Packs image hashes into bytes, for the plan and for the near-duplicate search."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from beam_pipelines.images.perceptual_hash import HASH_WORDS
 
 
 class HashedRun(NamedTuple):
-    """A sorted run of references to valid images, with the hashes of these images.
+    """Sorted references to valid images, with the hash of each image.
 
     Attributes:
         run: The references, with their hashes.
@@ -39,8 +39,7 @@ class ImageHashes(NamedTuple):
 
 
 def pack_hashes(rows: np.ndarray) -> BinaryColumn:
-    """Packs the `HASH_ROW` of each reference into bytes: 8 bytes of the content hash, and the perceptual hash if it
-    exists."""
+    """Packs the content hash (8 bytes) and, if it exists, the perceptual hash of each image into bytes."""
     words = np.concatenate([rows["content"][:, :1], rows["visual_hash"]], axis=1)
     has_visual_hash = rows["has_visual_hash"]
     if not has_visual_hash.all():  # Usually, all images have a perceptual hash.

@@ -1,4 +1,4 @@
-"""An input as a source lists it. An input record contains the location of the image bytes instead of the bytes."""
+"""An input as a source lists it. An input record contains the location of the image bytes, not the bytes themselves."""
 
 from typing import Any, Mapping, NamedTuple, Sequence
 
@@ -10,7 +10,7 @@ NO_IMAGE = -2
 
 
 class FilePart(NamedTuple):
-    """The location of additional bytes of an example, such as a mask, a dense target or a second image.
+    """The location of additional data of an example, such as a mask, a dense target or a second image.
 
     Attributes:
         path: The path of the file, relative to the source's root.
@@ -26,7 +26,7 @@ class FilePart(NamedTuple):
 
 
 class ArrayPart(NamedTuple):
-    """The location of an array's numbers, which are stored in C order without a header.
+    """The location of an array whose numbers are stored in C order without a header.
 
     Attributes:
         path: The path of the file, relative to the source's root.
@@ -74,8 +74,7 @@ class InputRecord(NamedTuple):
 
 
 def image_bytes(image: InputRecord, others: Sequence[str]) -> int:
-    """Returns the total size in bytes of an input's image files, for all image features. Returns 0 if a size is
-    unknown."""
+    """Returns the total size of all image files of an input, in bytes. Returns 0 if a size is unknown."""
     if not others:
         return image.num_bytes
     sizes = [image.num_bytes, *(image.values[name].num_bytes for name in others)]

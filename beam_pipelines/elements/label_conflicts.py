@@ -19,7 +19,7 @@ _NUM_IMAGES_SHOWN = 3  # Maximum number of images to list for each conflict.
 
 
 class Conflict(NamedTuple):
-    """A conflict: images in one cluster of near-duplicates have different labels.
+    """A cluster of near-duplicate images whose labels differ.
 
     Attributes:
         feature: The name of the label feature.
@@ -50,7 +50,7 @@ class Conflicts:
     first: tuple[Conflict, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the conflicts in the format of `leaks.json`."""
+        """Returns the label conflicts in the format of `leaks.json`."""
         conflicts = []
         for feature, images in self.first:
             conflicts.append({"feature": feature, "images": [{"key": key, "label": to_plain(label)} for key, label in images]})
@@ -86,8 +86,7 @@ def find_conflicts(clusters: np.ndarray, key_of: Callable[[int], str], labels: M
 
 
 def order_clusters(clusters: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the images that are in a cluster with other images, in an order that does not depend on the cluster
-    numbers.
+    """Returns the images that share a cluster with other images, in a reproducible order.
 
     Args:
         clusters: The cluster number of each image, int64 [num_images].
@@ -106,7 +105,7 @@ def order_clusters(clusters: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray,
 
 
 def read_labels(schema: Iterable[Feature], labels: Sequence[bytes], values: Sequence[bytes], spool: SpoolReader) -> dict[str, list[Label]]:
-    """Returns the labels of all inputs for each class feature, decoded from columns of `References`."""
+    """Returns, for each class feature, the labels of all inputs."""
     features = [feature for feature in schema if feature.kind == "class_label"]
     labels_by_feature: dict[str, list[Label]] = {feature.name: [] for feature in features}
     others = [feature for feature in features if not _is_one_class(feature)]

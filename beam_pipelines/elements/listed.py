@@ -1,4 +1,4 @@
-"""Result of the listing stage, which the shuffle stage reads."""
+"""The result of the listing stage, which is the input of the shuffle stage."""
 
 from typing import TYPE_CHECKING, NamedTuple
 

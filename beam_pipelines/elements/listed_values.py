@@ -1,8 +1,7 @@
-"""Encodes the values of an example's features besides image and label, to store them with its reference.
+"""Encodes all feature values of an example except its image and label, for storage in the plan.
 
-Small values are part of the reference. Large values, such as many boxes or a long text, are stored in the spool, and
-the reference contains a pointer to them. Values are pickled. Only the classes that this module lists can be unpickled,
-because a plan can be on disk for a long time.
+Small values are part of the reference. Large values, such as long texts, are stored in temporary files, and the plan
+contains their location. Values are pickled. For safety, only the classes listed in this module can be unpickled.
 """
 
 import contextlib
@@ -36,13 +35,13 @@ _MADE = {(kind.__module__, kind.__qualname__): kind for kind in (ArrayPart, File
 
 
 class ValueWriter:
-    """Encodes values as bytes. The spool file is created when the first large value is encoded."""
+    """Encodes values as bytes. The temporary file for large values is created when the first large value is encoded."""
 
     def __init__(self, spool: Callable[[], SpoolWriter | ObjectSpoolWriter]) -> None:
         self._spool = spool
 
     def encode(self, values: Mapping[str, Any] | None) -> bytes:
-        """Encodes the values of an example's features besides image and label. Returns empty bytes if there are no
+        """Encodes all feature values of an example except its image and label. Returns empty bytes if there are no
         values."""
         if not values:
             return b""
@@ -55,7 +54,7 @@ class ValueWriter:
 
 @contextlib.contextmanager
 def value_writer(spool_directory: str | None) -> Iterator[ValueWriter]:
-    """Context manager for a `ValueWriter`. The encoded values can be decoded after the `with` block."""
+    """Context manager for a `ValueWriter`."""
     with contextlib.ExitStack() as stack:
         opened: list[SpoolWriter | ObjectSpoolWriter] = []
 
@@ -68,7 +67,7 @@ def value_writer(spool_directory: str | None) -> Iterator[ValueWriter]:
 
 
 def decode_values(data: bytes, spool: SpoolReader) -> Mapping[str, Any] | None:
-    """Decodes the values of an example's features besides image and label. Returns None without values.
+    """Decodes all feature values of an example except its image and label. Returns None without values.
 
     Raises:
         RunError: The spool could not be read. The example itself may be correct.
@@ -89,7 +88,7 @@ def _pickle(values: dict[str, Any]) -> bytes:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles arrays with functions of this module, because NumPy's own pickles depend on the NumPy version."""
+    """A pickler whose output for arrays does not depend on the NumPy version."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, np.ndarray) and not value.dtype.hasobject:

@@ -1,4 +1,4 @@
-"""Facts about all inputs, known after every input is listed."""
+"""Properties of the whole input, such as its features and splits, which are known after the listing stage."""
 
 import dataclasses
 from fractions import Fraction
@@ -14,7 +14,7 @@ from tf_input.dataset_format import IMAGE, LABEL, Feature
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """Facts about all inputs, known after every input is listed.
+    """Properties of the whole input, such as its features and splits, which are known after the listing stage.
 
     Attributes:
         source: The kind of the source, one of `source_kinds.SOURCES`.
@@ -57,13 +57,12 @@ class Listing:
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def image_root(self, source: SourceConfig) -> str:
-        """Returns the folder that image paths are relative to if `--image_root` can change this folder. Otherwise,
-        returns ""."""
+        """Returns the base folder of relative image paths if `--image_root` can change it. Otherwise, returns ""."""
         return self.root if source.can.has_image_root else ""
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The class names of `label`. The tuple is empty if examples do not have exactly one class."""
+        """The class names of `label`. If examples do not have exactly one class, the tuple is empty."""
         return next((f.label_names for f in self.schema if f.name == LABEL and f.kind == "class_label" and not f.shape), ())
 
     @property
@@ -88,7 +87,7 @@ class Listing:
 
     @property
     def num_moved(self) -> int:
-        """The number of images that were moved to another split to keep near-duplicates or groups together."""
+        """The number of images that were moved to another split so that near-duplicates or groups stay together."""
         return self.near_duplicates.num_moved if self.near_duplicates else 0
 
     @property
@@ -113,7 +112,7 @@ def order_splits(*names: Iterable[str]) -> tuple[str, ...]:
 
 
 def empty_split(split: str, num_examples: int, config: PrepareConfig, num_moved: int = 0, num_groups: int = 0) -> UserError:
-    """Returns the error for a split without examples.
+    """Returns the error to raise if a split has no examples.
 
     Args:
         split: The name of the split.
@@ -145,7 +144,7 @@ def empty_split(split: str, num_examples: int, config: PrepareConfig, num_moved:
 
 
 def spanning_groups(config: PrepareConfig, num_groups: int, first: str, splits: set[str]) -> UserError:
-    """Returns the error for groups whose inputs are in several predefined splits.
+    """Returns the error to raise if predefined splits separate inputs of the same group.
 
     Args:
         config: The configuration of the run.

@@ -1,4 +1,4 @@
-"""Summarizes the near-duplicates in a run, and how they were treated."""
+"""Summarizes how many near-duplicate images a run found, and whether they were grouped or dropped."""
 
 import dataclasses
 from typing import Any, Iterator
@@ -50,7 +50,7 @@ class NearDuplicates:
     conflicts: Conflicts = Conflicts()
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the summary in the format of `leaks.json`."""
+        """Returns the near-duplicate summary in the format of `leaks.json`."""
         facts = {
             name: value for name, value in vars(self).items() if name not in ("how", "distance", "lines", "visual_hashes", "edges", "conflicts")
         }

@@ -1,6 +1,6 @@
-"""Converts dataclasses and plain values to JSON and back without loss, so that a later run can read them.
+"""Converts dataclasses and plain values to JSON and back without loss.
 
-Only the classes listed here can be decoded.
+Only the dataclasses that are listed in this module can be decoded.
 """
 
 import dataclasses
@@ -49,8 +49,8 @@ Value = TypeVar("Value")
 
 
 def dumps(value: Any) -> bytes:
-    """Encodes a value as JSON in UTF-8. The value is a number, text or None, or a sequence, mapping or dataclass of
-    such values."""
+    """Encodes a value as JSON in UTF-8. Supported values are numbers, texts and None, and sequences, mappings and
+    dataclasses of supported values."""
     return json.dumps(_encode(value), allow_nan=False).encode()
 
 

@@ -1,4 +1,4 @@
-"""Data structures of a plan and its shards."""
+"""Defines the plan of a run, which lists the shards to write and their inputs."""
 
 import dataclasses
 from typing import Iterator, Mapping, NamedTuple
@@ -12,7 +12,7 @@ from tf_input.dataset_format import FORMAT_VERSION, ShardInfo, shard_suffix
 
 
 class ShardAddress(NamedTuple):
-    """Address of a shard: its split, its index in the split, and the number of shards of the split."""
+    """Identifies a shard by its split, its index in the split, and the number of shards in the split."""
 
     split: str
     shard_index: int
@@ -23,7 +23,7 @@ class ShardAddress(NamedTuple):
 
 
 class PlannedShard(NamedTuple):
-    """A planned shard. The plan contains the references of the shard in rank order.
+    """A planned shard.
 
     Attributes:
         address: The address of the shard.
@@ -86,8 +86,7 @@ class Plan:
 
 
 def recordmill_version() -> str:
-    """Returns the version of this package and of its data format. A different version may write different bytes for the
-    same plan."""
+    """"""
     import importlib.metadata  # Imported here, because it is slow and the shard writers do not need it.
 
     try:

@@ -1,6 +1,6 @@
-"""Stores the plan of a run and its completed shards on disk, so that `--resume` can continue.
+"""Stores the plan and the list of completed shards on disk, so that `--resume` can continue a run.
 
-`plan.json` and the files of completed shards end with a checksum line, so that corrupt files are never published.
+The files end with a checksum line, so that corrupt files are detected when a run resumes.
 
     OUT.incomplete/RUN_ID/
       plan/train-00000-of-00016      the references of a shard in rank order; see `References.chunks`
@@ -30,14 +30,15 @@ _BLOCK_BYTES = 4 << 20
 
 
 def write_planned_shard(config: PrepareJob, shard: PlannedShard, chunks: bytes) -> PlannedShard:
-    """Writes the references of a shard to the plan."""
+    """Writes the part of the plan that lists the inputs of one shard."""
     make_folder(config.plan_directory)
     write_file(f"{config.plan_directory}/{shard.address}", chunks)
     return shard
 
 
 def write_plan(plan: Plan) -> None:
-    """Writes the plan after every shard is planned. Once the plan is written, the run can be resumed."""
+    """Writes the plan's summary file after the inputs of every shard have been written. Once the plan is written, the
+    run can be resumed."""
     make_folder(plan.config.done_directory)
     write_file(plan.config.plan_path, with_checksum(plain_json.dumps(plan)))
 
@@ -58,7 +59,7 @@ def read_plan(config: OutputPaths) -> Plan | None:
 
 
 def read_planned_shard(config: PrepareJob, shard: PlannedShard, start: int = 0, stop: int | None = None) -> References:
-    """Reads all references of a shard, or the references from index `start` to `stop`.
+    """Reads the references to a shard's inputs from the plan, optionally only those from index `start` to `stop`.
 
     Raises:
         RunError: The references are missing or corrupt.
@@ -75,7 +76,7 @@ def read_planned_shard(config: PrepareJob, shard: PlannedShard, start: int = 0, 
 
 
 def write_done(config: PrepareJob, shard: WrittenShard, dead_letters: Sequence[DeadLetter]) -> None:
-    """Marks a shard as completed, after its other files are written."""
+    """Marks a shard as completed after all its files have been written."""
     letters = to_json_lines(dead_letters).encode() if dead_letters else b""
     if letters:
         write_file(dead_letters_path(config, shard.address), letters)
@@ -83,8 +84,8 @@ def write_done(config: PrepareJob, shard: WrittenShard, dead_letters: Sequence[D
 
 
 def dead_letters_path(config: PrepareJob, address: ShardAddress) -> str:
-    """Returns the path of a completed shard's sorted dead letters. If there are no dead letters, the file does not
-    exist."""
+    """Returns the path of the file that contains a completed shard's sorted dead letters. If there are no dead letters,
+    the file does not exist."""
     return f"{config.done_directory}/{address}.dead_letters.jsonl"
 
 
@@ -106,12 +107,13 @@ def read_done(config: PrepareJob, address: ShardAddress) -> WrittenShard | None:
 
 
 def with_checksum(data: bytes, others: bytes = b"") -> bytes:
-    """Appends a checksum line to `data`. The checksum also covers `others`, the contents of a related file."""
+    """Appends a checksum line to `data`."""
     return data + f"\n{zlib.crc32(data, zlib.crc32(others)):08x}".encode()
 
 
 def check_and_strip_checksum(data: bytes, others: bytes = b"") -> bytes:
-    """Returns the contents of a file with a checksum line. Raises ValueError if the checksum is wrong."""
+    """Checks the checksum line of a file, and returns the contents before this line. Raises ValueError if the checksum
+    is wrong."""
     contents, _, _ = data.rpartition(b"\n")
     if data != with_checksum(contents, others):
         raise ValueError("its checksum does not match")
@@ -129,8 +131,8 @@ def num_done(config: OutputPaths) -> int:
 
 
 def find_problems(directory: str, info: ShardInfo) -> dict[str, str]:
-    """Returns file name -> problem for each missing or corrupt file of a shard. In an object store, only the sizes of
-    files are checked."""
+    """Returns a mapping from the name of each missing or corrupt file of a shard to its problem. Files in an object
+    store are checked only by their size."""
     problems = {}
     for name, num_bytes, crc32c in info.files():
         path = f"{directory}/{name}"

@@ -1,8 +1,8 @@
 """Measures how well a sequence of labels is shuffled, compared with random permutations of the same labels.
 
-A run is a sequence of equal labels. If records are sorted by class, there are a few long runs, so a model sees one
-class at a time. A shuffle buffer smaller than the runs does not help. An example with several labels or objects is
-represented by its set of classes (see `one_label`).
+In this module, a run is a sequence of consecutive records with equal labels. If records are sorted by class, the runs
+are long, and a model is trained on one class at a time. A shuffle buffer helps only if it is larger than these runs. An
+example with several labels or objects is represented by its set of classes (see `one_label`).
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ class LabelSequence:
 
 
 def one_label(labels: Sequence[int]) -> int:
-    """Returns a number that represents the set of labels of an example.
+    """Returns a number that is equal for examples with the same set of labels.
 
     Returns:
         The label for a single class, `NO_LABEL` for no class, and otherwise one of `_NUM_SETS` other numbers. The limit
@@ -85,8 +85,7 @@ def labels_in_windows(labels: np.ndarray, window: int) -> np.ndarray:
 
 
 def expected_run_length(label_counts: Iterable[int]) -> float:
-    """Returns the mean run length in a uniformly random permutation of the records, given the number of records of each
-    label."""
+    """Returns the expected mean length of runs of equal labels if the records are shuffled uniformly."""
     counts = list(label_counts)
     num = sum(counts)
     return num * num / (num * num - sum(count * (count - 1) for count in counts))
@@ -99,7 +98,7 @@ class ShuffleQualities:
         self._features: dict[str, _Joined] = {}
 
     def add(self, labels: Mapping[str, LabelSequence]) -> None:
-        """Adds the labels of the next shard for each feature."""
+        """"""
         for name, sequence in labels.items():
             self._features.setdefault(name, _Joined()).add(sequence)
 
@@ -145,9 +144,8 @@ class _Joined:
 
 
 def is_inconclusive(quality: Mapping[str, Any]) -> bool:
-    """Returns whether the run length cannot show that records are shuffled, because sorted records would have runs as
-    short.
+    """Returns whether sorted records would also have short runs, so that run lengths cannot detect unshuffled records.
 
-    Sorted records have such short runs if each class has only one example, or if all examples have the same class.
+    For example, this is the case if each class has only one example.
     """
     return quality["sorted_mean_run_length"] < _MIN_INFORMATIVE_RATIO * quality["expected_mean_run_length"]

@@ -1,7 +1,7 @@
-"""Sorted runs of references in the spool, as in the first half of an external merge sort.
+"""Stores sorted runs of references in temporary files, as in the first half of an external merge sort.
 
-A range of shuffle keys can be read without reading the whole run. The runner's memory and shuffle contain only pointers
-to these runs.
+The references in a range of shuffle keys can be read without reading the whole file. Beam transfers only pointers to
+the temporary files between workers.
 """
 
 from typing import Iterable, Iterator, NamedTuple
@@ -19,7 +19,7 @@ RUN_BYTES = 96 << 20
 
 
 class SpoolRange(NamedTuple):
-    """A byte range of a spool file, which contains for example packed chunks of references (see `References.chunks`).
+    """A byte range of a temporary (spool) file, which contains for example packed references.
 
     Attributes:
         spool: The number of the spool file.
@@ -33,7 +33,7 @@ class SpoolRange(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A sorted run of references of all splits, in the order of their shuffle keys.
+    """References of all splits that are stored in a temporary file, sorted by shuffle key.
 
     Attributes:
         spool: The number of the spool file, which contains only these references.
@@ -48,21 +48,21 @@ class Run(NamedTuple):
     offsets: bytes
 
     def smallest(self, num: int) -> SpoolRange:
-        """Returns the byte range of the chunks that contain the first `num` references."""
+        """Returns the byte range that contains the first `num` references of a sorted run."""
         offsets = np.frombuffer(self.offsets, np.uint64)
         last = min(-(-num // CHUNK_REFERENCES), len(offsets) - 1)
         return SpoolRange(self.spool, 0, int(offsets[last]))
 
     def chunks(self) -> Iterator[tuple[int, int, SpoolRange]]:
-        """Yields, for each chunk, the index of its first reference, the number of references and the byte range."""
+        """Yields the index of the first reference, the number of references and the byte range of each chunk."""
         offsets = np.frombuffer(self.offsets, np.uint64).tolist()
         for number, (offset, end) in enumerate(zip(offsets, offsets[1:])):
             first = number * CHUNK_REFERENCES
             yield first, min(CHUNK_REFERENCES, self.num_references - first), SpoolRange(self.spool, offset, end - offset)
 
     def cut(self, bounds: np.ndarray) -> Iterator[tuple[int, SpoolRange]]:
-        """Divides a run into blocks, given the first key of each block. Yields (block, byte range of the chunks that
-        may contain references of the block).
+        """Divides sorted references into blocks, given the smallest shuffle key of each block. Yields each block with
+        the byte range in which its references are stored.
 
         `bounds` is uint64 [num_blocks].
         """
@@ -75,7 +75,7 @@ class Run(NamedTuple):
 
 
 def write_run(batches: list[References], spool_directory: str) -> Run:
-    """Sorts listed references and writes them to the spool."""
+    """Sorts references by shuffle key, and writes them to a temporary file."""
     references = References.concatenate(batches)
     orders = references.rows["order"]
     if (orders[1:] < orders[:-1]).any():  # A run that is written again is already sorted.
@@ -89,8 +89,7 @@ def write_run(batches: list[References], spool_directory: str) -> Run:
 
 
 def write_chunks(references: References, ranges: Iterable[tuple[int, int]], spool_directory: str) -> list[SpoolRange]:
-    """Writes the references of each index range to the spool, and returns the byte range of each index range in the
-    spool."""
+    """Writes several index ranges of references to a temporary file, and returns the byte range of each index range."""
     chunks = []
     with open_spool(spool_directory) as spool:
         for start, stop in ranges:
@@ -100,8 +99,7 @@ def write_chunks(references: References, ranges: Iterable[tuple[int, int]], spoo
 
 
 def read_range(spool_range: SpoolRange, spool: SpoolReader) -> bytes:
-    """Reads a byte range of the spool. For an empty range, nothing is read, because the object may not exist in the
-    store.
+    """Reads a byte range of the spool.
 
     Raises:
         RunError: The bytes are missing or incomplete.
@@ -122,7 +120,7 @@ def read_references(spool_range: SpoolRange, spool: SpoolReader) -> References:
 
 
 def write_dead_letters(dead_letters: list[DeadLetter], spool_directory: str) -> SpoolRange:
-    """Writes sorted lines of dead letters to the spool."""
+    """Writes sorted lines of dead letters to a temporary file."""
     data = to_json_lines(dead_letters).encode()
     with open_spool(spool_directory) as spool:
         return SpoolRange(spool.spool, spool.append(data), len(data))

@@ -1,9 +1,9 @@
-"""References to images. The pipeline processes references instead of the images. A chunk packs 1024 references.
+"""References to images. The pipeline processes references to images instead of image bytes. A chunk packs 1024
+references.
 
-A reference contains everything that a record needs except the image: the key, the location of the bytes, the split, the
-class, and the values of other features or a pointer to large values. References are columns instead of objects: numbers
-in a NumPy array, and texts as one blob with their lengths. Each chunk of references is compressed and self-contained,
-so a sequence of chunks can be split, sent and concatenated as bytes.
+A reference contains the key, split, class and other values of an example, and the location of its image bytes.
+To save memory, references are stored in columns: numbers in a NumPy array, and texts in a single byte string.
+References are packed in compressed chunks of bytes, which can be concatenated and split without decompression.
 """
 
 import dataclasses
@@ -83,7 +83,7 @@ class References:
 
     @classmethod
     def concatenate(cls, batches: Sequence["References"]) -> "References":
-        """Joins several batches and merges their splits and layouts."""
+        """Concatenates several batches of references, and merges their lists of splits and layouts."""
         if not batches:
             return cls(np.zeros(0, ROW), (), (), *(BinaryColumn.of([]) for _ in _TEXTS))
         if len(batches) == 1:
@@ -104,8 +104,7 @@ class References:
         return cls(rows, splits, raws, *(BinaryColumn.concatenate(parts) for parts in columns))
 
     def pack(self) -> bytes:
-        """Packs the references and the layouts that they use into bytes. Unused layouts are left out, because there can
-        be as many layouts as references."""
+        """Packs references and the image layouts that they use into bytes."""
         rows, raws = self.rows, self.raws
         if len(raws) > 1:
             used, numbers = np.unique(np.append(rows["raw"], 0), return_inverse=True)  # 0 means no layout.
@@ -150,7 +149,7 @@ _FRAME = struct.Struct("<II")
 
 
 def unpack_chunks(data: bytes) -> References:
-    """Unpacks the references in concatenated chunks that `chunks` created.
+    """Decompresses concatenated chunks from `chunks`, and returns the references in all chunks.
 
     Raises:
         ValueError: A chunk is corrupt.
@@ -159,7 +158,8 @@ def unpack_chunks(data: bytes) -> References:
 
 
 def unpack_some(data: bytes, start: int, stop: int | None, total: int | None = None) -> References:
-    """Unpacks the references from `start` to `stop` of concatenated chunks. Other chunks are not unpacked.
+    """Decompresses concatenated chunks, and returns the references from index `start` to `stop`. Other chunks are not
+    unpacked.
 
     Args:
         data: The concatenated chunks.
@@ -192,7 +192,7 @@ def unpack_some(data: bytes, start: int, stop: int | None, total: int | None = N
 
 
 def _encode_columns(rows: np.ndarray) -> bytes:
-    """Groups the bytes of rows by significance, which improves the compression."""
+    """Reorders bytes so that bytes of equal significance are adjacent, which improves the compression."""
     return np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), rows.itemsize).T.tobytes()
 
 
@@ -203,8 +203,7 @@ def _decode_columns(data: bytes, dtype: np.dtype, num_rows: int, position: int) 
 
 
 class _Codec(threading.local):
-    """Thread-local compressors. The compressor is reused, because creating a compressor takes longer than compressing a
-    chunk."""
+    """Thread-local compressors."""
 
     @functools.cached_property
     def compressor(self) -> Any:

@@ -1,7 +1,7 @@
 """Computes and counts shuffle keys, which determine the order of examples.
 
 The examples of a split are sorted by their shuffle key, `BLAKE2b-128(key=seed, example key)` (RFC 7693). The resulting
-order is a uniformly random permutation that is fixed by the seed and does not depend on the order of the inputs.
+order is a uniformly random permutation that depends only on the seed and the keys.
 """
 
 import hashlib
@@ -37,13 +37,13 @@ def buckets(orders: np.ndarray) -> np.ndarray:
 
 
 class KeyCounts:
-    """The number of keys in each bucket of each split."""
+    """A histogram of shuffle keys for each split."""
 
     def __init__(self) -> None:
         self._counts: dict[str, np.ndarray] = {}
 
     def add_references(self, batches: Sequence["References"]) -> None:
-        """Counts the references in several batches for each split."""
+        """Computes a histogram of shuffle keys for each split from several batches of references."""
         by_split: defaultdict[str, list[np.ndarray]] = defaultdict(list)
         for references in batches:
             for split_number, split in enumerate(references.splits):
@@ -65,13 +65,13 @@ class KeyCounts:
         self._counts[split] = self._counts[split] + counts if split in self._counts else counts
 
     def pack(self) -> dict[str, bytes]:
-        """Packs the counts into a mapping from split to compressed bytes. Most counts of a bundle are 0."""
+        """Compresses the histogram of each split to bytes. Most counts of a bundle are 0."""
         return {split: zstandard.compress(counts.tobytes(), 1) for split, counts in self._counts.items()}
 
 
 def merge_counts(parts: Iterable[Mapping[str, bytes]]) -> dict[str, np.ndarray]:
-    """Merges packed `KeyCounts`. Returns a mapping from split to the number of keys in each bucket, int64
-    [NUM_BUCKETS]."""
+    """Merges packed `KeyCounts`. Returns the histogram of each split, which contains the number of keys in each bucket,
+    int64 [NUM_BUCKETS]."""
     merged: dict[str, np.ndarray] = {}
     for part in parts:
         for split, packed in part.items():

@@ -1,8 +1,7 @@
 """Computes the group hash that decides the split of an example by default.
 
-The hash does not depend on the other inputs, so the split does not change when the dataset grows. The hash does not use
-the seed, and is independent of the shuffle key. If the split depended on the shuffle key, each split would be a range
-of the shuffled order.
+Because the hash depends only on the group, an example keeps its split when the dataset grows. The hash is independent
+of the seed and of the shuffle key.
 """
 
 import hashlib
@@ -15,13 +14,13 @@ from beam_pipelines.elements.binary_column import digests
 
 
 def split_hashes(groups: Sequence[bytes]) -> np.ndarray:
-    """Returns a uniform hash of each group key, uint64 [num_groups]."""
+    """Returns a uniformly distributed hash of each group key, uint64 [num_groups]."""
     hasher = hashlib.blake2b(digest_size=8, person=b"recordmill split")
     return np.frombuffer(digests(hasher, groups), ">u8").astype(np.uint64)
 
 
 def hash_bounds(fractions: Mapping[str, Fraction]) -> np.ndarray:
-    """Returns the lowest hash value of each split except the first, uint64 [num_splits - 1]."""
+    """Returns the smallest hash value of each split except the first split, uint64 [num_splits - 1]."""
     total, bounds = Fraction(0), []
     for fraction in fractions.values():
         total += fraction
@@ -46,7 +45,7 @@ class SplitByGroup:
         self._bounds = hash_bounds(fractions)
 
     def __call__(self, groups: Sequence[bytes]) -> np.ndarray:
-        """Returns the index in `names` of the split of each group key, int64 [num_groups]."""
+        """Returns the index of each group's split in `names`, int64 [num_groups]."""
         if not len(self._bounds):
             return np.zeros(len(groups), np.int64)
         return np.searchsorted(self._bounds, split_hashes(groups), side="right")

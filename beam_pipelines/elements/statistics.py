@@ -1,6 +1,6 @@
 """Mergeable, exact statistics of the written examples.
 
-Sums are integers, so that they do not depend on the order of batches. Division is the last step.
+Sums are computed with integers, so the statistics do not depend on the processing order. Division is the last step.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ _SMALL_IMAGE_PIXELS = 128 * 128
 def is_sampled(orders: np.ndarray, num_inputs: int) -> np.ndarray:
     """Selects about `NUM_PIXEL_SAMPLES` images of a dataset for the pixel statistics.
 
-    The selection is deterministic, and evenly distributed over the shards.
+    The selected images are the same in every run, and evenly distributed over the shards.
 
     Args:
         orders: The first 8 bytes of the images' shuffle keys, uint64 [num_images].
@@ -55,7 +55,7 @@ class PixelSums:
 
     @classmethod
     def of(cls, pixels: np.ndarray) -> "PixelSums":
-        """Returns the pixel sums of one image, uint8 [height, width, 3]."""
+        """Returns the sums over the pixels of one image, which has type uint8 and shape [height, width, 3]."""
         step = 1 if pixels.shape[0] * pixels.shape[1] <= _SMALL_IMAGE_PIXELS else 4
         # Summing contiguous channels is five times as fast as summing interleaved pixels.
         values = pixels[::step, ::step].reshape(-1, 3).T.astype(np.int64, order="C")
@@ -157,7 +157,7 @@ class ImageFacts:
         self.num_odd += other.num_odd
 
     def to_json(self, num: int) -> dict[str, Any]:
-        """Returns the facts about `num` images in the format of `statistics.json`."""
+        """Returns the statistics of `num` images in the format of `statistics.json`."""
         return {
             "num_images": num,
             "formats": dict(sorted(self.formats.items())) or None,
@@ -285,8 +285,7 @@ class ImageStatistics:
             self.coordinates.setdefault(name, CoordinateFacts()).merge(facts)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the facts about images for `statistics.json`: for the feature `image`, and for each additional image
-        feature."""
+        """Returns the statistics of each image feature in the format of `statistics.json`."""
         facts_by_name = {name: facts.to_json(self.num_examples) for name, facts in sorted(self.images.items())}
         images = facts_by_name.pop(IMAGE, None) or ImageFacts().to_json(self.num_examples)
         return {"images": images} | ({"other_images": facts_by_name} if facts_by_name else {})

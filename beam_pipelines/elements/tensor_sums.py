@@ -1,4 +1,4 @@
-"""Exact sums of tensor values, which do not depend on the order of examples."""
+"""Computes exact sums of tensor values, which do not depend on the order of examples."""
 
 import dataclasses
 import math
@@ -13,11 +13,10 @@ _MAX_CHANNELS = 1024
 
 @dataclasses.dataclass
 class TensorSums:
-    """Sums over the sampled tensors of a feature. If the tensors are images with few channels, each channel has its own
-    sums.
+    """Sums over the sampled tensors of a feature. If the tensors are images with few channels, the sums are computed
+    for each channel.
 
-    Values that are not finite are counted. If a pixel has such a value, all values of the pixel are excluded from the
-    sums.
+    Values that are not finite are counted. Pixels that contain NaN or infinite values are excluded from the sums.
 
     Attributes:
         num_examples: The number of sampled tensors.
@@ -80,7 +79,7 @@ class TensorSums:
         }
 
     def pixels_to_json(self, num_channels: int) -> dict[str, Any] | None:
-        """Returns the mean and variance per channel of an image's pixels.
+        """Returns the mean and variance of each channel over the pixels of all sampled images.
 
         Returns None if there are no pixels or no sums per channel, or if a variance is too large for 64 bits.
         """
@@ -92,7 +91,7 @@ class TensorSums:
 
 
 def _sums_of(pixels: np.ndarray) -> TensorSums:
-    """Returns the sums over pixels, which are an array [pixels, channels] of any numeric type."""
+    """Returns the sums over an array of pixels with shape [pixels, channels] and any numeric type."""
     is_finite = np.isfinite(pixels)
     kept = pixels if is_finite.all() else pixels[is_finite.all(axis=1)]
     num_not_finite = pixels.size - int(np.count_nonzero(is_finite))
@@ -121,8 +120,7 @@ def _sums_of(pixels: np.ndarray) -> TensorSums:
 
 
 def _totals(values: np.ndarray) -> np.ndarray:
-    """Sums over the first axis by repeated halving, because the rounding of NumPy's own sum depends on the
-    processor."""
+    """Sums over the first axis with the same rounding on every processor, unlike NumPy's own sum."""
     while len(values) > 1:
         half = len(values) // 2
         folded = values[:half] + values[half : 2 * half]

@@ -1,7 +1,7 @@
 """`recordmill export`: converts a dataset into other formats.
 
-The input is a dataset on a disk or in an object store. The sources are not needed. The output directory is complete, or
-it does not exist. A Beam pipeline with one element per shard reads each shard once, in order, and decodes no image.
+The input is a dataset on a disk or in an object store. The sources are not needed. If an export fails, no output
+directory is created. A Beam pipeline with one element per shard reads each shard once, in order, and decodes no image.
 
     export_job     the checked job: dataset, format and output
     export         the Beam graph, and the summary of the result

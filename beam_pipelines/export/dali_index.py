@@ -1,4 +1,4 @@
-"""Format `dali_index`: a text file per shard with the offset and size of each record.
+"""Implements the export format `dali_index`: one text file per shard with the offset and size of each record.
 
 NVIDIA DALI's `readers.tfrecord` needs these files:
 
@@ -18,7 +18,8 @@ from tf_input.dataset_format import ShardInfo, decode_index
 
 
 def index_lines(directory: str, info: ShardInfo) -> Iterator[bytes]:
-    """Yields the lines of a shard's DALI index. The offsets come from Recordmill's index, so the records are not read.
+    """Yields the lines of a shard's DALI index. The offsets are read from the shard's index, so the records do not have
+    to be read.
 
     Raises:
         DataError: The index is corrupt.

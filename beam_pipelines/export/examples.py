@@ -1,4 +1,4 @@
-"""Reads the features of a record as bytes, text or arrays, according to the dataset's schema."""
+"""Reads the feature values of a record as bytes, text or arrays, according to the dataset's schema."""
 
 import math
 from typing import Any, Iterator, NamedTuple, Sequence
@@ -107,10 +107,7 @@ def _read_texts(reader: ExampleReader, feature: Feature) -> list[str]:
 
 
 def _read_tensor(reader: ExampleReader, feature: Feature) -> np.ndarray:
-    """Reads a tensor.
-
-    If two or more dimensions are unknown, the shape is stored as a separate feature (see `stored_features`).
-    """
+    """Reads a tensor."""
     shape, name = feature.shape, feature.name
     if shape.count(None) > 1:
         shape, name = tuple(reader.values(f"{feature.name}/shape")), f"{feature.name}/value"
@@ -132,7 +129,7 @@ def _in_shape(numbers: np.ndarray, shape: Sequence[int | None], feature: Feature
 
 
 def names_of(labels: np.ndarray, feature: Feature) -> Any:
-    """Returns the class name for one label, or a list of class names for several labels."""
+    """Returns the class name of a single label, or the list of class names of several labels."""
     return np.array(feature.label_names, object)[labels].tolist() if labels.ndim else feature.label_names[int(labels)]
 
 
@@ -142,11 +139,11 @@ def file_features(manifest: Manifest) -> Iterator[Feature]:
 
 
 def extension_of(data: bytes) -> str:
-    """Returns the usual extension of an encoded image, such as `jpg`, from its first bytes."""
+    """Returns the usual file extension of an encoded image, such as `jpg`."""
     return EXTENSIONS[identify(data)]
 
 
 def with_extension(name: str, data: bytes) -> str:
-    """Appends the extension of the image format to a file name, unless the name already has it."""
+    """Appends the extension of an image format to a file name that does not end with this extension."""
     usual = _SUFFIXES.get(identify(data), (f".{extension_of(data)}",))
     return name if name.lower().endswith(usual) else f"{name}.{extension_of(data)}"

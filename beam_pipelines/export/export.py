@@ -61,7 +61,7 @@ _READ = {
 
 
 def run_export(config: ExportConfig, options: PipelineOptions) -> str:
-    """Exports a dataset. The output is published only if it is complete.
+    """Exports a dataset. The output directory is created only after all files have been written.
 
     Args:
         config: The user's configuration of the export.
@@ -94,7 +94,7 @@ def run_export(config: ExportConfig, options: PipelineOptions) -> str:
 
 @contextlib.contextmanager
 def _counted(job: ExportJob, engine: Engine) -> Iterator[ExportJob]:
-    """Yields the job, with a directory in which all workers can store their progress counts."""
+    """Yields a copy of the job with a directory in which all workers store their progress counts."""
     if is_remote(job.output) and engine.is_local:
         with interrupts.temporary_folder() as directory:
             yield dataclasses.replace(job, progress_directory=directory)
@@ -146,8 +146,6 @@ def publish_export(
 ) -> None:
     """Publishes an export whose files are complete.
 
-    The function does not return the path, because Beam cannot encode a path that is not UTF-8.
-
     Raises:
         RunError: A file is missing or has changed.
         DataError: Two examples have the same file name.
@@ -170,7 +168,7 @@ def publish_export(
 
 
 def _check_distinct(job: ExportJob, shards: list[ExportedShard]) -> None:
-    """Checks that no two examples have the same file name, in formats with one file per example."""
+    """Checks that each example has a different file name if the format stores one file per example."""
     hashes = np.frombuffer(b"".join(shard.names for shard in shards), _HASH)
     values, counts = np.unique(hashes, return_counts=True)
     if len(values) == len(hashes):

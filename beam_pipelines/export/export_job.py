@@ -1,4 +1,4 @@
-"""The job of `recordmill export`, and the results that its workers return."""
+"""Defines the parameters of `recordmill export` and the results that workers return."""
 
 import dataclasses
 import os
@@ -23,7 +23,7 @@ EXPORT = ".recordmill.json"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ExportJob(OutputPaths):
-    """The checked parameters of a `recordmill export` run, with absolute paths.
+    """The validated parameters of a `recordmill export` run, with absolute paths.
 
     Attributes:
         directory: The directory of the dataset.
@@ -62,7 +62,7 @@ class ExportedShard(NamedTuple):
 
 
 def make_job(config: ExportConfig) -> ExportJob:
-    """Checks the dataset and the output path, and returns the job of an export.
+    """Checks the dataset and the output path, and returns the parameters of the export.
 
     Raises:
         UserError: The dataset or the output is invalid.

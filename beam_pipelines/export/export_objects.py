@@ -21,13 +21,13 @@ _MAX_DECIMALS = 6
 
 
 def object_field(feature: Feature) -> str:
-    """Returns the exported name of an object feature, or an empty string for other features."""
+    """Returns the name under which an object feature is exported, or an empty string for other features."""
     group, slash, name = feature.name.partition("/")
     return "" if not slash or group != OBJECTS else "category" if name == LABEL else name
 
 
 class ExportedValues:
-    """Converts feature values for export formats that support objects.
+    """Converts the boxes and other object features of examples to the form in which other libraries store objects.
 
     Args:
         manifest: The manifest of the dataset.
@@ -49,7 +49,8 @@ class ExportedValues:
             )
 
     def of(self, feature: Feature, example: ExportedExample) -> Any:
-        """Returns the value of a feature, as in `ExportedExample.value`. Boxes are float64 [num_objects, 4] in pixels.
+        """Returns the value of a feature in the same form as `ExportedExample.value`. Boxes are float64 [num_objects,
+        4] in pixels.
 
         Raises:
             BadExampleError: The example has no such value, or the size of its image is unknown.
@@ -78,14 +79,15 @@ class ExportedValues:
 
 
 def _in_pixels(sides: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Converts box sides (float32 [2, num_objects], 0 to 1) to a start and a length in pixels without loss."""
+    """Converts relative start and end coordinates of boxes (float32 [2, num_objects]) to starts and lengths in
+    pixels."""
     first, second = (_shortest(side, size) for side in sides)
     length = np.round(second - first, _MAX_DECIMALS)
     return first, np.where(((first + length) / size).astype(np.float32) == sides[1], length, second - first)
 
 
 def _shortest(sides: np.ndarray, size: int) -> np.ndarray:
-    """Converts float32 box sides (0 to 1) to pixels, with the fewest decimals that convert back to the same float32."""
+    """Converts relative box coordinates to pixels, with as few decimals as can be converted back without loss."""
     pixels = exact = sides.astype(np.float64) * size
     for num_decimals in reversed(range(_MAX_DECIMALS + 1)):
         rounded = np.round(exact, num_decimals)

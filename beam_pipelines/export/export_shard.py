@@ -1,4 +1,4 @@
-"""Worker function of `recordmill export`: converts one shard into files of another format."""
+"""Converts one shard into files of another format, as a worker of `recordmill export`."""
 
 from typing import Iterable, Iterator
 
@@ -17,7 +17,7 @@ _COUNTED_EXAMPLES = 256
 
 
 def export_shard(shared_job: bytes, split: str, shard_index: int) -> ExportedShard:
-    """Reads a shard and writes its examples in the format of the export.
+    """Reads a shard, and writes its examples in the export format.
 
     Args:
         shared_job: The `ExportJob`, pickled by `share`.
@@ -53,7 +53,7 @@ def _write(job: ExportJob, name: str, data: bytes) -> bytes:
 def _contents(
     job: ExportJob, split: str, shard_index: int, num_shards: int, examples: Iterable[ExportedExample]
 ) -> tuple[str, Iterable[bytes]]:
-    """Returns the name and the bytes of the file for a shard."""
+    """Returns the name and the bytes of the file to which a shard is converted."""
     manifest = job.manifest
     match job.to:
         case "webdataset":

@@ -1,7 +1,7 @@
-"""Format `image_folder`: image files such as `train/ant/1.jpg`, in a folder for each split and class.
+"""Implements the export format `image_folder`: image files such as `train/ant/1.jpg` in a folder for each class.
 
-The file name is the key without the folders of its split and class (see `safe_names.safe_name`). The format stores one
-image and one class per example. Examples without an image or a class are rejected, and all other features are dropped.
+The file name is derived from the example's key (see `safe_names.safe_name`). In this format, each example has one image
+and one class. Examples without an image or a class are rejected, and all other features are dropped.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from tf_input.dataset_format import IMAGE, Feature, Manifest
 
 
 def class_feature(manifest: Manifest) -> Feature:
-    """Returns the feature with the class of an example.
+    """Returns the class feature by which images are sorted into folders.
 
     Raises:
         UserError: Examples have no class, several classes, or no encoded image.
@@ -38,7 +38,7 @@ def class_feature(manifest: Manifest) -> Feature:
 
 
 def files(manifest: Manifest, split: str, examples: Iterable[ExportedExample]) -> Iterator[tuple[str, bytes]]:
-    """Yields the (path within the export, bytes) of each example's image."""
+    """Yields the relative path and the bytes of each example's image file."""
     image, label = manifest.features[IMAGE], class_feature(manifest)
     for example in examples:
         data, name = example.value(image), names_of(example.value(label), label)
@@ -46,12 +46,12 @@ def files(manifest: Manifest, split: str, examples: Iterable[ExportedExample]) -
 
 
 def _without_folders(key: str, split: str, label: str) -> str:
-    """Removes the folders of the split and the class from the start of a key, if present."""
+    """Removes the split folder and the class folder from the start of a key, if present."""
     folder, slash, rest = key.partition("/")
     within = rest if slash and split in (folder, SPLIT_FOLDERS.get(folder.lower())) else key
     return within.removeprefix(f"{label}/") if within.startswith(f"{label}/") else key
 
 
 def name_hash(name: str) -> bytes:
-    """Returns an 8-byte hash of a file name, by which duplicate file names are found."""
+    """Returns an 8-byte hash of a file name, for the search for duplicate file names."""
     return hashlib.blake2b(name.encode(), digest_size=8).digest()

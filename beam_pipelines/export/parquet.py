@@ -1,4 +1,4 @@
-"""Format `parquet`: Parquet files such as `data/train-00000-of-00016.parquet`, which also contain the class names.
+"""Implements the export format `parquet`: one file per shard, such as `data/train-00000-of-00016.parquet`.
 
 Hugging Face's `datasets.load_dataset(DIR)` reads them.
 
@@ -37,12 +37,12 @@ _IMAGE_TYPE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 
 
 def shard_file(split: str, shard_index: int, num_shards: int) -> str:
-    """Returns the name of the file of a shard."""
+    """Returns the file name to which a shard is exported."""
     return f"data/{split}-{shard_suffix(shard_index, num_shards)}.parquet"
 
 
 def parquet_chunks(manifest: Manifest, examples: Iterable[ExportedExample]) -> Iterator[bytes]:
-    """Yields the bytes of a Parquet file in chunks.
+    """Converts examples to a Parquet file, and yields its bytes in chunks.
 
     Args:
         manifest: The manifest of the dataset.
@@ -61,14 +61,15 @@ def parquet_chunks(manifest: Manifest, examples: Iterable[ExportedExample]) -> I
 
 
 def columns_of(manifest: Manifest) -> list[Feature]:
-    """Returns the features in column order: the image, then the targets, and then all other features."""
+    """Returns the features in the order of the Parquet columns: `image` first, then targets, then all other
+    features."""
     first = (IMAGE, *manifest.targets)
     index = lambda name: first.index(name) if name in first else len(first)
     return sorted(manifest.schema, key=lambda item: (index(item.name.partition("/")[0]), item.name))
 
 
 class _Sink(io.RawIOBase):
-    """In-memory file for a Parquet writer. The written bytes are removed after each row group."""
+    """In-memory file for a Parquet writer."""
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
@@ -86,13 +87,13 @@ class _Sink(io.RawIOBase):
         return len(self._chunks[-1])
 
     def take(self) -> list[bytes]:
-        """Returns the bytes that were written to the in-memory file since the last call."""
+        """Returns the bytes that have been written to the in-memory file since the last call."""
         chunks, self._chunks = self._chunks, []
         return chunks
 
 
 def _groups(examples: Iterable[ExportedExample]) -> Iterator[list[ExportedExample]]:
-    """Yields the examples of each row group. A shard without examples has one empty row group."""
+    """Yields the examples of each row group. A shard without examples is written as one empty row group."""
     group: list[ExportedExample] = []
     num_bytes = 0
     for example in examples:

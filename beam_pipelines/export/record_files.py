@@ -1,4 +1,4 @@
-"""Formats `tfrecord` and `array_record`: copies the records unchanged into other files."""
+"""Implements the export formats `tfrecord` and `array_record`, in which records are copied unchanged."""
 
 import pathlib
 import tempfile
@@ -18,12 +18,13 @@ _READ_BYTES = 1 << 20
 
 
 def gzip_file(split: str, shard_index: int, num_shards: int) -> str:
-    """Returns the name of the file of a shard in format `tfrecord`."""
+    """Returns the name of the TFRecord file to which a shard is exported."""
     return f"{split}-{shard_suffix(shard_index, num_shards)}.tfrecord.gz"
 
 
 def gzip_chunks(examples: Iterable[ExportedExample]) -> Iterator[bytes]:
-    """Yields the bytes of a GZIP-compressed TFRecord file in chunks. Its header has no timestamp."""
+    """Writes records as a GZIP-compressed TFRecord file, and yields its bytes in chunks. Its header has no
+    timestamp."""
     compressor = zlib.compressobj(wbits=_GZIP)
     for example in examples:
         for chunk in frame(example.data):
@@ -32,12 +33,13 @@ def gzip_chunks(examples: Iterable[ExportedExample]) -> Iterator[bytes]:
 
 
 def array_record_file(name: str, split: str, shard_index: int, num_shards: int) -> str:
-    """Returns the name of the file of a shard in format `array_record`."""
+    """Returns the name of the ArrayRecord file to which a shard is exported."""
     return f"{name}-{split}.array_record-{shard_suffix(shard_index, num_shards)}"
 
 
 def array_record_chunks(examples: Iterable[ExportedExample]) -> Iterator[bytes]:
-    """Yields the bytes of an ArrayRecord file in chunks. Uses a temporary file, which the library requires."""
+    """Writes records as an ArrayRecord file, and yields its bytes in chunks. The library `array_record` requires a
+    temporary file."""
     check_array_record(f"--to={ARRAY_RECORD}")
     from array_record.python.array_record_module import ArrayRecordWriter
 

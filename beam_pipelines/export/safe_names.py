@@ -1,6 +1,6 @@
 """Converts keys and class names to safe file names.
 
-The resulting path is always inside the export, and different names give different paths.
+The resulting path always stays inside the export directory, and different names are converted to different paths.
 
 Characters that are not allowed in a path are escaped as in a URL, with `%` and two hex digits. Long names are cut and
 get `%~` and a hash.
@@ -23,7 +23,7 @@ _MAX_PART, _MAX_PATH = 200, 1000  # In bytes.
 
 
 def safe_name(text: str) -> str:
-    """Converts text to one component of a path."""
+    """Converts a text to a single component of a path, such as a file name."""
     return _part(text, _UNSAFE)
 
 
@@ -33,7 +33,7 @@ def safe_path(text: str) -> str:
 
 
 def safe_stem(text: str) -> str:
-    """Converts text to a relative path whose last component contains no dot."""
+    """Converts a text to a relative path whose last component contains no dot."""
     return _path(text, _UNSAFE_OR_DOT)
 
 

@@ -5,8 +5,8 @@
     ant/1%2Ejpg.mask.png     a mask, another image or a tensor (.npy), with its name in the extension
     ant/1%2Ejpg.json         the unchanged key and all other features; class names, and objects as in `export_objects`
 
-The name of a sample is its key (see `safe_names.safe_stem`). The tar files contain no times or owners, so equal exports
-have equal bytes.
+The name of a sample is its key (see `safe_names.safe_stem`). Exports of the same dataset have the same bytes, because
+the tar files contain no times or owners.
 """
 
 import io
@@ -25,12 +25,12 @@ _BLOCK = tarfile.BLOCKSIZE
 
 
 def shard_file(split: str, shard_index: int) -> str:
-    """Returns the name of the file of a shard."""
+    """Returns the name of the tar file to which a shard is exported."""
     return f"{split}-{shard_index:06d}.tar"
 
 
 def tar_chunks(manifest: Manifest, examples: Iterable[ExportedExample]) -> Iterator[bytes]:
-    """Yields the bytes of a tar file in chunks.
+    """Converts examples to a tar file, and yields its bytes in chunks.
 
     Args:
         manifest: The manifest of the dataset.
@@ -65,7 +65,7 @@ def _file_member(name: str, feature: Feature, value: bytes | np.ndarray) -> Iter
 
 
 def _put(fields: dict[str, Any], feature: Feature, value: Any) -> None:
-    """Adds a value to the fields of a JSON object. Values of object features are added to a nested field."""
+    """Adds a feature value to a sample's JSON object."""
     if feature.kind == "class_label":
         value = names_of(value, feature)
     elif isinstance(value, np.ndarray):

@@ -1,6 +1,6 @@
-"""Transforms boxes with their image through EXIF rotation and resizing.
+"""Applies the EXIF rotation and the resizing of an image to its boxes.
 
-Masks are in `class_masks`, and arrays in `array_values`.
+The module `class_masks` transforms masks, and `array_values` transforms arrays.
 
 Annotators draw boxes either on the image before EXIF rotation, or on the upright image. `SourceConfig.drawn_on`
 decides. Without this option, the image size that the source states decides:
@@ -25,7 +25,7 @@ from beam_pipelines.images.resize import Geometry
 
 
 class Objects(NamedTuple):
-    """The objects in one image, in the form in which the source describes them.
+    """The objects in one image as described by the source, before any transformation.
 
     Attributes:
         boxes: (ymin, xmin, ymax, xmax) of each object, in pixels, or in 0..1 if `is_relative`.
@@ -43,7 +43,7 @@ class Objects(NamedTuple):
 
 
 class Regions(NamedTuple):
-    """A mask in the form of COCO's outlines and run-length encodings, before it is drawn.
+    """A mask that is not drawn yet, as polygons or run-length encodings in COCO's format.
 
     Attributes:
         labels: The class name of each region. Later regions are drawn over earlier regions.
@@ -58,7 +58,7 @@ class Regions(NamedTuple):
 
 
 class PlacedObjects(NamedTuple):
-    """The objects of an image, in the coordinates of the stored image.
+    """The objects in one image, with boxes in the coordinates of the stored image.
 
     Attributes:
         boxes: The kept boxes: float32 [num_objects, 4] of ymin, xmin, ymax, xmax in 0..1.
@@ -108,8 +108,7 @@ def transform_boxes(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_
 
 
 def is_turn_guessed(size: tuple[int, int] | None, geometry: Geometry) -> bool:
-    """Returns whether an image has an EXIF rotation, and its stated size does not show whether annotations are for the
-    upright image.
+    """Returns whether it is unclear if annotations apply to the image before or after its EXIF rotation.
 
     Args:
         size: The stated (height, width) of the image that the annotations were drawn on; None if not stated.
@@ -119,7 +118,7 @@ def is_turn_guessed(size: tuple[int, int] | None, geometry: Geometry) -> bool:
 
 
 def follows_rotation(size: tuple[int, int] | None, geometry: Geometry, annotation: str, drawn_on: str | None = None) -> bool:
-    """Returns whether annotations have to be rotated like their image. Otherwise they are already upright.
+    """Returns whether the annotations have to be rotated together with the image. Otherwise they are already upright.
 
     Args:
         size: The stated (height, width) in pixels of the image that the annotations were drawn on; None if not stated.
@@ -138,13 +137,12 @@ def follows_rotation(size: tuple[int, int] | None, geometry: Geometry, annotatio
 
 
 def _is_upright_size(size: tuple[int, int] | None, geometry: Geometry) -> bool:
-    """Returns whether a stated (height, width) equals the size of the upright image and differs from the size of the
-    image in the file."""
+    """Returns whether the size in an annotation file equals the image size after rotation but not before rotation."""
     return size is not None and geometry.source_size != tuple(size) == geometry.upright
 
 
 def _rotate_boxes(boxes: np.ndarray, orientation: int) -> np.ndarray:
-    """Rotates and flips boxes in 0..1 by the EXIF orientation of their image."""
+    """Rotates and flips boxes with coordinates from 0 to 1 according to the EXIF orientation of the image."""
     if orientation >= 5:  # rows and columns are swapped
         boxes = boxes[:, [1, 0, 3, 2]]
     if orientation in (3, 4, 7, 8):

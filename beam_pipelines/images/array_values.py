@@ -1,4 +1,4 @@
-"""Reads numeric arrays that belong to an image, from `.npy` files and from nested lists."""
+"""Reads the numeric arrays of an example from `.npy` files and from nested lists."""
 
 import math
 
@@ -13,7 +13,7 @@ _MAX_EXACT = 2**24  # the largest integer below which float32 is exact
 
 
 def array_shape(data: bytes) -> tuple[int, ...]:
-    """Returns the shape of the array in a `.npy` file, from the first bytes of the file. 64 KiB are always sufficient.
+    """Reads the shape of an array from the first 64 KiB of a `.npy` file.
 
     Raises:
         InvalidInput: `bad_array`: the file does not contain an array of numbers.
@@ -22,7 +22,8 @@ def array_shape(data: bytes) -> tuple[int, ...]:
 
 
 def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.ndarray:
-    """Reads the numbers in a `.npy` file as float32 of the given shape, in C order. Pickles are never loaded.
+    """Reads an array of the given shape from a `.npy` file, and converts it to float32 in C order. Pickles are never
+    loaded.
 
     The format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 
@@ -41,7 +42,7 @@ def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.nd
 
 
 def check_upright(shape: tuple[int, ...], geometry: Geometry) -> None:
-    """Checks that an array fits its image without being rotated.
+    """Checks that the image of an array is not rotated by its EXIF orientation.
 
     Raises:
         InvalidInput: `size_mismatch`: the image is rotated, and it is unknown whether to rotate the array too.
@@ -72,7 +73,7 @@ def _holds(converted: np.ndarray, integers: np.ndarray) -> bool:
 
 
 def nested_shape(cell: list) -> tuple[int, ...]:
-    """Returns the shape of numbers in nested lists.
+    """Returns the shape of the array that nested lists of numbers form.
 
     Raises:
         InvalidInput: `bad_array`: the cell has no numbers, or its inner lists differ in length.
@@ -81,7 +82,7 @@ def nested_shape(cell: list) -> tuple[int, ...]:
 
 
 def read_nested(cell: list, shape: tuple[int, ...]) -> np.ndarray:
-    """Reads numbers from nested lists, or from one flat list in row-major order, as float32 of the given shape.
+    """Converts nested lists, or a flat list in row-major order, to a float32 array of the given shape.
 
     Raises:
         InvalidInput: `bad_array`: the numbers do not have that shape, or are not all finite.

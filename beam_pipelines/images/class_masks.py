@@ -1,4 +1,4 @@
-"""Reads, draws, rotates and resizes masks, which contain the class id of each pixel.
+"""Reads, draws, rotates and resizes segmentation masks, which contain the class id of each pixel.
 
 A class id is the number that is stored in a file, not the displayed colour:
 
@@ -39,7 +39,7 @@ _EXPECTED = "a mask must be a grayscale or palette PNG, BMP or GIF whose values 
 
 
 def read_mask(data: bytes) -> np.ndarray:
-    """Reads the class ids in a mask file: uint8 or uint16 [height, width].
+    """Reads the class ids from a mask file into an array of type uint8 or uint16 and shape [height, width].
 
     Raises:
         InvalidInput: `bad_mask`: the file is corrupt, or its numbers are not class ids.
@@ -86,7 +86,7 @@ def _read_png(data: bytes) -> np.ndarray:
 
 
 def check_ids(ids: np.ndarray) -> np.ndarray:
-    """Converts integer class ids, [height, width] or with one channel, to uint8 or uint16 [height, width].
+    """Converts integer class ids to uint8 or uint16, with shape [height, width].
 
     Raises:
         InvalidInput: `bad_mask`: an id is negative, or does not fit into 16 bits.
@@ -137,16 +137,16 @@ def _rotate_mask(mask: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def encode_mask(mask: np.ndarray) -> bytes:
-    """Encodes a mask as a grey PNG of 8 or 16 bits. The bit depth depends only on the dtype and not on the values of
-    the ids."""
+    """Encodes a mask as a grey PNG of 8 or 16 bits. The bit depth of the PNG depends only on the dtype of the class
+    ids."""
     return encode_grey(mask)
 
 
 def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
-    """Draws a mask, uint8 or uint16 [height, width]. A pixel is 0 in the background, and otherwise the class index plus
-    1.
+    """Draws polygons and run-length encodings into a mask of type uint8 or uint16 and shape [height, width]. Background
+    pixels are 0, and all other pixels contain the class index plus 1.
 
-    Polygons are filled by the same rules as in COCO's own tools.
+    Polygons are filled exactly as in COCO's own tools.
 
     Raises:
         InvalidInput: `bad_mask`: a region cannot be drawn; `bad_label`: a label is not among the names.
@@ -204,8 +204,7 @@ def _read_polygon(polygon: Any, height: int, width: int) -> np.ndarray:
 
 
 def _draw_runs(region: dict, height: int, width: int) -> np.ndarray:
-    """Draws a run-length encoding, in which runs of 0 and 1 alternate in column-major order, as bool [height,
-    width]."""
+    """Converts a run-length encoding in column-major order to a bool array of shape [height, width]."""
     counts = region.get("counts")
     if region.get("size") not in ([height, width], (height, width)):
         raise _bad_mask(f"run lengths of size {str(region.get('size'))[:40]}; it must be [{height}, {width}]")
@@ -224,8 +223,7 @@ def _draw_runs(region: dict, height: int, width: int) -> np.ndarray:
 def _decompress_counts(text: bytes) -> list[int]:
     """Decompresses COCO's run lengths.
 
-    Each character has 5 bits. In the compressed text form, the last character of a number contains the sign. From the
-    fourth number on, each number is stored as the difference from the number two positions earlier.
+    Each character has 5 bits.
     """
     counts, value, shift = [], 0, 0
     for character in text:

@@ -68,7 +68,7 @@ def decode_jpeg(data: bytes, header: JpegHeader, colorspace: str, strict: bool, 
 
 
 class _JpegError(Exception):
-    """An error or warning of libjpeg about a JPEG."""
+    """Raised for an error or warning of libjpeg."""
 
 
 def _decode_strictly(data: bytes, header: JpegHeader, colorspace: str, reduction: int) -> np.ndarray:
@@ -84,7 +84,7 @@ def _decode_strictly(data: bytes, header: JpegHeader, colorspace: str, reduction
 
 
 def _decode_oddities(data: bytes, header: JpegHeader, colorspace: str, reduction: int, warning: str) -> np.ndarray:
-    """Decodes a JPEG after removing the parts of the file that cause libjpeg warnings but do not affect pixels."""
+    """Decodes a JPEG after removing bytes that cause libjpeg warnings but do not affect the pixels."""
     tidy = tidy_header(data, header)
     header = read_jpeg_header(tidy)
     for _ in range(_MAX_CUTS):
@@ -99,7 +99,7 @@ def _decode_oddities(data: bytes, header: JpegHeader, colorspace: str, reduction
 
 
 def _decode_leniently(data: bytes, header: JpegHeader, colorspace: str, reduction: int) -> np.ndarray:
-    """Decodes a JPEG that has corrupt pixels, or a rare chroma subsampling that only Pillow supports."""
+    """Decodes a JPEG that has corrupt pixels, or a chroma subsampling that only Pillow supports."""
     if data.rfind(b"\xff\xd9") < header.num_bytes:  # Pillow accepts some of these files, but tf.io does not
         raise InvalidInput("bad_image", "JPEG: truncated: no end-of-image marker")
     # Without EXIF, because Pillow reads the resolution from it and warns about unknown content.
@@ -113,7 +113,7 @@ def _decode_leniently(data: bytes, header: JpegHeader, colorspace: str, reductio
 
 
 def _advise_corrupt_pixels(data: bytes, header: JpegHeader, reduction: int) -> str:
-    """Returns advice for a JPEG with corrupt pixels; empty if `--check decode` rejects the image too."""
+    """Returns the advice to use `--check decode` if this option accepts a JPEG with corrupt pixels."""
     try:
         _decode_leniently(data, header, "GRAY", max(8, reduction))
     except InvalidInput:
@@ -122,7 +122,7 @@ def _advise_corrupt_pixels(data: bytes, header: JpegHeader, reduction: int) -> s
 
 
 def decode_with_pillow(image_format: str, data: bytes, reduction: int = 1) -> "Image.Image":
-    """Decodes an image in the mode that Pillow chooses. `reduction` applies only to JPEGs."""
+    """Decodes an image with Pillow, and keeps the image mode that Pillow chooses. `reduction` applies only to JPEGs."""
     image = open_with_pillow(image_format, data)
     load(image_format, image, reduction)
     return image
@@ -166,7 +166,8 @@ def bad_data_refused(image_format: str) -> Iterator[None]:
 
 
 def expand(image: "Image.Image") -> "Image.Image":
-    """Converts an image to 8 bits per channel. Images with a palette become RGB or grey, and alpha is kept."""
+    """Converts an image to 8 bits per channel. Palette images are converted to RGB or grey, and alpha channels are
+    kept."""
     if image.mode[0] == "I":
         return to_image(_cut_to_8_bits(image)[..., np.newaxis])
     palette = image.getpalette() if image.mode == "P" else None
@@ -176,7 +177,7 @@ def expand(image: "Image.Image") -> "Image.Image":
 
 
 def rotate(image: "Image.Image", orientation: int) -> "Image.Image":
-    """Rotates and flips an image upright by its EXIF orientation."""
+    """Rotates and flips an image according to its EXIF orientation, so that it is upright."""
     from PIL import Image
 
     return image if orientation == 1 else image.transpose(Image.Transpose[_TRANSPOSITIONS[orientation - 2]])
@@ -185,7 +186,7 @@ def rotate(image: "Image.Image", orientation: int) -> "Image.Image":
 def rgb(image: "Image.Image") -> np.ndarray:
     """Returns the pixels of an image as uint8 [height, width, 3], as in tf.io.decode_image(channels=3).
 
-    Alpha is dropped, and 16-bit values are cut to 8 bits.
+    The alpha channel is dropped, and 16-bit values are reduced to their upper 8 bits.
     """
     if image.mode[0] == "I":
         return np.repeat(_cut_to_8_bits(image)[..., np.newaxis], 3, axis=-1)
@@ -195,12 +196,13 @@ def rgb(image: "Image.Image") -> np.ndarray:
 
 
 def drop_alpha(image: "Image.Image") -> "Image.Image":
-    """Drops the alpha channel. The colours of transparent pixels are kept unchanged."""
+    """Drops the alpha channel. Transparent pixels keep their colours."""
     return image.convert(image.mode[:-1]) if image.mode in ("LA", "RGBA") else image
 
 
 def composite_over(image: "Image.Image", grey: int | None) -> "Image.Image":
-    """Composites an image over plain grey. Returns the image unchanged if `grey` is None or the image has no alpha."""
+    """Composites an image over plain grey. Returns the image unchanged if `grey` is None or the image has no alpha
+    channel."""
     from PIL import Image
 
     if grey is None or image.mode[0] == "I" or not image.has_transparency_data:
@@ -210,7 +212,7 @@ def composite_over(image: "Image.Image", grey: int | None) -> "Image.Image":
 
 
 def to_image(pixels: np.ndarray) -> "Image.Image":
-    """Converts pixels, uint8 [height, width, 1, 3 or 4], to an image."""
+    """Converts an array of type uint8 and shape [height, width, 1, 3 or 4] to an image."""
     from PIL import Image
 
     return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
@@ -237,7 +239,7 @@ def encode(image: "Image.Image", image_format: str, quality: int) -> bytes:
 
 
 def encode_grey(values: np.ndarray) -> bytes:
-    """Encodes uint8 or uint16 [height, width] as a PNG with one channel."""
+    """Encodes an array of type uint8 or uint16 and shape [height, width] as a PNG with one channel."""
     from PIL import Image
 
     encoded = io.BytesIO()
@@ -250,8 +252,8 @@ def _cut_to_8_bits(image: "Image.Image") -> np.ndarray:
 
 
 def _cmyk_to_rgb(pixels: np.ndarray, is_inverted: bool) -> np.ndarray:
-    """Converts the inks of a CMYK JPEG to RGB as TensorFlow and browsers do. If the JPEG has an Adobe marker, the inks
-    are inverted."""
+    """Converts the pixels of a CMYK JPEG to RGB in the same way as TensorFlow and browsers. In JPEGs with an Adobe
+    marker, the CMYK values are inverted."""
     from PIL import Image
 
     height, width, _ = pixels.shape

@@ -1,7 +1,6 @@
-"""Identifies, checks, rotates, resizes and re-encodes images: plain functions without Beam or TensorFlow.
+"""Checks, rotates, resizes and re-encodes images without Beam or TensorFlow.
 
-Records contain only JPEG or PNG images, unless WebP is requested. All readers (tf.io, TensorFlow Datasets) can decode
-these:
+Images are stored as JPEG or PNG, unless WebP is requested. All readers (tf.io, TensorFlow Datasets) can decode these:
 
     source                                             stored as              `reencoded`
     JPEG; PNG of any kind (palette, alpha, 16 bit)     the original bytes     ""
@@ -21,12 +20,11 @@ these:
 Images that already match the options are copied byte for byte. This includes WebP, if WebP is requested.
 
 A re-encoded JPEG has full chroma resolution (4:4:4) at a quality of 95 or higher. The default quality is 95. At lower
-qualities, its chroma has a quarter of the resolution (4:2:0), as in most software. JPEGs with reduced chroma are a
-fifth smaller, and faster to decode. (Photographs of 256 pixels at quality 90: 31 KB and 36.0 dB PSNR, compared with 38
-KB and 38.0 dB.) A re-encoded WebP is lossy. A re-encoded PNG is lossless, except that rotated 16-bit colour becomes
-8-bit. Grey images and alpha channels are kept, and an image with a GIF or BMP palette becomes RGB. Resized or converted
-images have 8 bits and no palette. If the result is a JPEG or raw pixels, alpha is dropped. Metadata is removed. If a
-JPEG file contains several images (MPO), only the first image is used.
+qualities, re-encoded JPEGs have reduced chroma resolution (4:2:0), as in most software. JPEGs with reduced chroma
+resolution are a fifth smaller and faster to decode. A re-encoded WebP is lossy. A re-encoded PNG is lossless, except
+that rotated 16-bit colour becomes 8-bit. Grey images and alpha channels are kept, and an image with a GIF or BMP
+palette becomes RGB. Resized or converted images have 8 bits and no palette. If the result is a JPEG or raw pixels,
+alpha is dropped. Metadata is removed. If a JPEG file contains several images (MPO), only the first image is used.
 
 The checks of an image:
 
@@ -122,7 +120,7 @@ class CheckedImage(NamedTuple):
 def check_image(
     data: bytes, check: str, *, full_scale: bool = False, images: ImageConfig = ImageConfig(), is_checked: bool = False
 ) -> CheckedImage:
-    """Checks one image, and re-encodes it if its original bytes cannot be stored with the given options.
+    """Checks an image, and re-encodes the image if the options do not allow to store its original bytes.
 
     Args:
         data: The bytes of an image file.
@@ -151,10 +149,10 @@ def check_image(
 def check_pixels(
     data: bytes, raw: RawImage, images: ImageConfig = ImageConfig(), *, full_scale: bool = False, is_file: bool = False
 ) -> CheckedImage:
-    """Checks an image of raw pixels, like `check_image` for a file.
+    """Checks an image of raw pixels in the same way as `check_image` checks an image file.
 
-    Grey and alpha are kept. With the encoding `raw`, such images are stored as [height, width, 1 or 4]. Images from
-    `.npy` files, which may have different numbers of channels, are stored as [height, width, 3], like image files.
+    Grey and alpha are kept. If the encoding is `raw`, images from arrays are stored with shape [height, width, 1 or 4].
+    Images from `.npy` files are stored with shape [height, width, 3], because their numbers of channels may differ.
 
     Raises:
         InvalidInput: The number of bytes differs from the layout, or there are too many pixels.
@@ -182,7 +180,7 @@ def check_pixels(
 
 
 def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, *, is_file: bool) -> CheckedImage:
-    """Checks an image that is stored as exact numbers, which may include NaN.
+    """Checks an image that is stored as an array of exact numbers, including NaN.
 
     Args:
         data: The bytes of the numbers, without a header.
@@ -239,7 +237,7 @@ def _check_png(data: bytes, check: str, decodes: bool, full_scale: bool, images:
 
 
 def _convert_png(png: PngFile, kept: CheckedImage, fits: bool, images: ImageConfig, wants_pixels: bool) -> CheckedImage:
-    """Decodes a PNG to return its pixels or to re-encode it."""
+    """Decodes a PNG, and returns its pixels or a re-encoded image."""
     geometry, is_deep = kept.geometry, kept.is_deep
     image = decode_with_pillow("png", png.to_stored())
     if fits:
@@ -276,12 +274,12 @@ def _plan(source_size: tuple[int, int], orientation: int, images: ImageConfig) -
 
 
 def _kept_format(image_format: str) -> str:
-    """Returns the format in which an image is stored if the options request no format."""
+    """Returns the format in which an image is stored by default."""
     return "jpeg" if image_format == "jpeg" else "png"
 
 
 def _fits(image_format: str, geometry: Geometry, images: ImageConfig) -> bool:
-    """Returns whether the image can be stored without changes."""
+    """Returns whether the original bytes of an image can be stored."""
     wanted = _kept_format(image_format) if images.format == "keep" else images.format
     is_wanted = images.encoding == "file" and image_format == wanted
     return is_wanted and geometry.orientation == 1 and geometry.stored == geometry.source_size

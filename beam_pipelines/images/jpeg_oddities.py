@@ -6,9 +6,9 @@
     scan limits that a sequential JPEG does not have             they do not affect decoding
     bytes between the last pixel and the end-of-image marker     one repeated byte, or not decodable as blocks
 
-The last row is the most important. If a JPEG is corrupt, the decoder usually loses synchronization, and some compressed
-pixels are left over at the end. These leftover bytes can still be decoded as blocks of 8 x 8 coefficients, up to the
-last bit. Padding and camera trailers cannot be decoded as blocks.
+The last row is the most important. After a corrupt byte in a JPEG, the decoder usually loses synchronization, and some
+compressed bytes remain unused. Unused bytes that contain pixels can be decoded as blocks of 8 x 8 coefficients, up to
+the last bit. Padding and data that cameras append cannot be decoded as such blocks.
 """
 
 import itertools
@@ -26,14 +26,14 @@ _MAX_PARSED_BYTES = 2048  # parsed at the end of the extra bytes
 
 
 class _Block(NamedTuple):
-    """The Huffman tables of a block in an MCU, which map a code, as text of 0 and 1, to a symbol."""
+    """The Huffman tables of a block, which map each code (a text of 0 and 1) to a symbol."""
 
     dc: Mapping[str, int]
     ac: Mapping[str, int]
 
 
 def tidy_header(data: bytes, header: JpegHeader) -> bytes:
-    """Returns a JPEG with a corrected header, so that a decoder warns only about corrupt data."""
+    """Corrects harmless errors in the header of a JPEG, so that a decoder warns only about corrupt data."""
     starts = [0, *(stop for _, stop in header.gaps)]
     stops = [*(start for start, _ in header.gaps), header.num_bytes]
     head = bytearray(b"".join(data[start:stop] for start, stop in zip(starts, stops)))
@@ -49,7 +49,7 @@ def tidy_header(data: bytes, header: JpegHeader) -> bytes:
 
 
 def cut_trailing_bytes(data: bytes, header: JpegHeader, warning: str) -> bytes | None:
-    """Returns a JPEG without the bytes after its last pixel. Returns None if the extra bytes may be pixels, or if the
+    """Removes the bytes after the last pixel of a JPEG. Returns None if the bytes may be compressed pixels, or if the
     decoder's warning has another cause.
 
     Args:
@@ -67,8 +67,7 @@ def cut_trailing_bytes(data: bytes, header: JpegHeader, warning: str) -> bytes |
 
 
 def _may_be_pixels(data: bytes, header: JpegHeader, start: int, end: int) -> bool:
-    """Returns whether the bytes at the end of the scan may be compressed pixels, because they can be decoded as
-    blocks."""
+    """Returns whether the bytes at the end of a scan can be decoded as blocks of pixels."""
     blocks = _read_blocks(data, header)
     if not blocks:  # unknown, without tables
         return True
@@ -81,7 +80,7 @@ def _may_be_pixels(data: bytes, header: JpegHeader, start: int, end: int) -> boo
 
 
 def _decodes_to_the_end(bits: str, position: int, block: int, blocks: Sequence[_Block], seen: set[tuple[int, int]]) -> bool:
-    """Returns whether the bits from `position` on are complete MCUs, from block `block` on, and padding."""
+    """Returns whether the bits from `position` to the end consist of complete MCUs and padding."""
     while (position, block) not in seen:
         seen.add((position, block))
         position, block = _skip_block(bits, position, blocks[block]), (block + 1) % len(blocks)
@@ -93,7 +92,7 @@ def _decodes_to_the_end(bits: str, position: int, block: int, blocks: Sequence[_
 
 
 def _skip_block(bits: str, position: int, block: _Block) -> int | None:
-    """Returns the position after a block; None if the bits are not a valid block."""
+    """Returns the bit position after a block, or None if the bits are not a valid block."""
     table, index = block.dc, 0
     while index < 64:
         length = next((length for length in range(1, 17) if bits[position : position + length] in table), 0)
@@ -112,7 +111,7 @@ def _skip_block(bits: str, position: int, block: _Block) -> int | None:
 
 
 def _read_blocks(data: bytes, header: JpegHeader) -> list[_Block]:
-    """Returns the tables of each block of an MCU.
+    """Returns the Huffman tables for each block of an MCU.
 
     Returns an empty list if the JPEG is not sequential, has several scans, or lacks Huffman tables.
     """
@@ -136,7 +135,7 @@ def _read_blocks(data: bytes, header: JpegHeader) -> list[_Block]:
 
 
 def _segments(data: bytes, header: JpegHeader) -> Iterator[tuple[int, bytes]]:
-    """Yields the marker and the body of each segment of a header from `tidy_header`."""
+    """Yields the marker and the contents of each segment in a JPEG header."""
     position = 2
     while position < header.num_bytes:
         marker, length = int.from_bytes(data[position : position + 2]), int.from_bytes(data[position + 2 : position + 4])
@@ -150,7 +149,7 @@ def _segments(data: bytes, header: JpegHeader) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_tables(body: bytes) -> dict[int, dict[str, int]]:
-    """Reads the Huffman tables of a segment: class and number -> code -> symbol."""
+    """Reads the Huffman tables in a segment, and returns them by table class and number."""
     tables, position = {}, 0
     while position + 17 <= len(body):
         counts, symbols = body[position + 1 : position + 17], iter(body[position + 17 :])

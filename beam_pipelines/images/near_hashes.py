@@ -1,12 +1,11 @@
-"""Finds pairs of 64-bit hashes that differ in few bits, even if one image is flipped, without comparing all pairs.
+"""Finds pairs of similar 64-bit image hashes without comparing all pairs, even if one of the images is flipped.
 
-Uses multi-index hashing (Norouzi, Punjani, Fleet, https://doi.org/10.1109/TPAMI.2013.231). If two hashes differ in at
-most 8 bits, they differ in at most two bits of one of three bands. Therefore hashes are sorted by one band, and each
-hash is compared only with hashes whose band differs in at most two bits. Each pair is found once. The band of a hash
-and of its flipped hash are normalized to the same value, so that flipped pairs are found too.
+Uses multi-index hashing (Norouzi, Punjani, Fleet, https://doi.org/10.1109/TPAMI.2013.231). Each hash is divided into
+three bands of bits. If two hashes differ in at most 8 bits, one band differs in at most two. Hashes are therefore
+sorted by each band, and compared only if this band differs in at most two bits. Each pair is found once. To find
+flipped images, each band is normalized to a value that is the same for an image and its mirror image.
 
-The number of comparisons grows with the square of the number of hashes. For up to a few million hashes, the comparisons
-take less time than all other steps together.
+The comparisons of up to a few million hashes take less time than all other steps together.
 """
 
 import itertools
@@ -31,7 +30,7 @@ _FEW_HASHES = 1 << 12
 
 
 class SearchPart(NamedTuple):
-    """One part of a search for near hashes, which one process performs.
+    """One part of the search for similar hashes, which a single process performs.
 
     Attributes:
         band: The index of the band.
@@ -64,14 +63,15 @@ class Band(NamedTuple):
 
 
 def search_parts(num_hashes: int) -> list[SearchPart]:
-    """Returns the parts of a search among `num_hashes` hashes. Each pair is found in exactly one part."""
+    """Divides the search for similar hashes among `num_hashes` hashes into parts for several processes. Exactly one of
+    the parts finds each pair of similar hashes."""
     num_parts = -(-num_hashes // _PART_HASHES) or 1
     bits = min(_BAND_BITS, max(_MIN_BITS, num_hashes.bit_length() + _SPARE_BITS))
     return [SearchPart(band, part, num_parts, bits) for band in range(len(_BANDS)) for part in range(num_parts)]
 
 
 def order_by_band(hashes: np.ndarray, part: SearchPart) -> Band:
-    """Sorts hashes, uint64 [num_hashes] with fewer than 2**32 hashes, by the band of a part of a search."""
+    """Sorts fewer than 2**32 hashes, uint64 [num_hashes], by the band that a part of the search compares."""
     first = _BANDS[part.band] + _BAND_BITS - part.bits
     flip = FLIPPED_BITS >> first & (1 << part.bits) - 1
     values = (hashes >> np.uint64(first)).astype(np.uint32) & np.uint32((1 << part.bits) - 1)
@@ -84,7 +84,7 @@ def order_by_band(hashes: np.ndarray, part: SearchPart) -> Band:
 
 
 def near_pairs(hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields the pairs of near hashes that one part of a search finds.
+    """Yields the pairs of similar hashes that one part of the search finds.
 
     Args:
         hashes: The hashes, uint64 [num_hashes], fewer than 2**32.
@@ -124,8 +124,8 @@ def _in_blocks(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple
 
 
 def hash_distance(differing: np.ndarray) -> np.ndarray:
-    """Returns the number of differing bits of two hashes, uint8 [...]. The second hash is flipped if fewer bits differ
-    then.
+    """Returns the number of bits that differ between two hashes, uint8 [...]. If the hash of the flipped second image
+    is more similar, this hash is compared instead.
 
     Args:
         differing: The exclusive or of the two hashes, uint64 [...].
@@ -135,7 +135,7 @@ def hash_distance(differing: np.ndarray) -> np.ndarray:
 
 
 def _find_candidates(band: Band, hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields pairs of indexes in a band whose hashes may be near. `hashes` has the order of the band."""
+    """Yields pairs of indexes of hashes that may be similar. `hashes` has the order of the band."""
     keys, flip_key, may_be_near = _make_keys(band, hashes, distance)
     values = band.values
     starts = np.zeros((1 << part.bits) + 1, np.intp)
@@ -160,7 +160,7 @@ def _find_candidates(band: Band, hashes: np.ndarray, distance: int, part: Search
 def _find_existing_values(
     block: np.ndarray, values: np.ndarray, is_there: np.ndarray, bits: int, flip: int
 ) -> Iterator[tuple[bool, np.ndarray, np.ndarray]]:
-    """Finds the existing band values that differ from the values of a block in one or two bits.
+    """Finds pairs of band values that differ in one or two bits.
 
     Yields:
         (whether one of the two is flipped, indexes in the block, existing values that they match).
@@ -186,8 +186,7 @@ def _find_existing_values(
 
 
 def _masks(bits: int, flip: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
-    """Yields the XORs of matching band values, grouped by highest bit. Each XOR comes with whether one of the two
-    values is flipped."""
+    """Yields each XOR by which the band values of similar hashes can differ, grouped by highest bit."""
     flips = [1 << bit for bit in range(bits)]
     flips[-1] ^= flip  # the highest bit is always 0, so that its flip stands for a flipped value
     of_highest: dict[int, list[tuple[int, bool]]] = {}
@@ -198,8 +197,7 @@ def _masks(bits: int, flip: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]
 
 
 def _make_keys(band: Band, hashes: np.ndarray, distance: int) -> tuple[np.ndarray, np.unsignedinteger, Callable[[np.ndarray], np.ndarray]]:
-    """Returns a key for each hash, the key bits that flipping inverts, and a function that tests whether the XOR of two
-    keys may belong to near hashes."""
+    """Returns a sort key for each hash, the key bits that flipping inverts, and a test for the XOR of two keys."""
     if not band.flip:  # flips are unknown: in the upper half, few bits differ or nearly all
         step = np.uint8(distance)
         return (
@@ -222,8 +220,8 @@ def _compare(
     keys: np.ndarray,
     may_be_near: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Compares each entry of `ones` with the entries at indexes from `others` to `ends`, and yields the pairs that may
-    be near."""
+    """Compares each hash in `ones` with the hashes from index `others` to `ends`, and yields pairs that may be
+    similar."""
     while len(ones) > _FEW_HASHES:  # vectorized: all with their first entry, then all with their next
         is_resumable = others < ends
         if np.count_nonzero(is_resumable) < 0.75 * len(is_resumable):
@@ -251,7 +249,7 @@ def _compare(
 
 
 def _first_band(differing: np.ndarray) -> np.ndarray:
-    """Returns, for the XOR of each near pair, the first band that differs in few enough bits to find the pair."""
+    """Returns the first band in which each pair of similar hashes can be found, given the XOR of the two hashes."""
     is_flipped = np.bitwise_count(differing >> np.uint64(32)) > 16
     differing = differing ^ is_flipped * np.uint64(FLIPPED_BITS)
     bands = np.full(len(differing), len(_BANDS), np.int8)

@@ -1,12 +1,10 @@
-"""Perceptual hashes: the hashes of similar images differ in few bits.
+"""Computes perceptual hashes, which differ in few bits if two images look similar.
 
-The hash is similar to pHash (https://www.phash.org/docs/design.html). The bits of a hash are the signs of the lowest
-DCT frequencies of a small grey image. Recompression, resizing, and changes of brightness or colour alter few bits. A
-horizontal flip inverts exactly the bits of the frequencies that are antisymmetric from left to right. Images with alpha
-are composited over middle grey, so that black shapes are as visible as white shapes. A black shape on a white
-background has the same signs as on a grey background. All computed values are integers, so that an image has the same
-hash on every machine. Matrix products use floating-point numbers. These products are exact, because no number exceeds
-53 bits.
+The hash is similar to pHash (https://www.phash.org/docs/design.html). Each bit of a hash is the sign of a low-frequency
+DCT coefficient of a small grey version of the image. Recompression, resizing, and changes of brightness or colour alter
+few bits. A horizontal flip inverts exactly those bits whose frequencies are antisymmetric from left to right. Images
+with alpha are composited over middle grey, so that black shapes are as visible as white shapes. Hashes are computed
+with integers, so that an image has the same hash on every machine. Matrix products use floating-point numbers.
 """
 
 import functools
@@ -44,7 +42,7 @@ _ENOUGH_PIXELS = 128
 
 
 class _DisplayOptions(ImageConfig):
-    """Options to decode images as uint8 pixels, with alpha composited over a plain background."""
+    """Options to decode images as uint8 pixels and to composite images with alpha over a plain background."""
 
     backdrop = _BACKDROP
 
@@ -53,7 +51,7 @@ _AS_SEEN = _DisplayOptions(encoding="raw")
 
 
 def load_for_hash(data: bytes, check: str) -> np.ndarray:
-    """Decodes an image file for its hash. Large JPEGs are decoded at up to 1/8 scale.
+    """Decodes an image file for its hash. Large JPEGs are decoded at a reduced scale, down to 1/8.
 
     Args:
         data: The bytes of the file.
@@ -78,7 +76,7 @@ def load_for_hash(data: bytes, check: str) -> np.ndarray:
 
 
 def grey_pixels(data: bytes, raw: RawImage) -> np.ndarray:
-    """Converts raw pixels to a grey image, uint8 [height, width], as `load_for_hash` does for an image file.
+    """Converts raw pixels to a grey image of type uint8 and shape [height, width].
 
     Args:
         data: The bytes of the pixels.
@@ -91,7 +89,7 @@ def grey_pixels(data: bytes, raw: RawImage) -> np.ndarray:
 
 
 def perceptual_hashes(images: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes images in batches. Images of the same size are processed together.
+    """Hashes images in batches. For speed, images of the same size are processed together.
 
     Args:
         images: The images in grey, from `load_for_hash`: uint8 [height, width] each.
@@ -122,7 +120,7 @@ def _hash(images: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _grey(pixels: np.ndarray) -> np.ndarray:
-    """Converts pixels, uint8 [height, width, 1 or 3], to grey: uint8 [height, width]."""
+    """Converts pixels of shape [height, width, 1 or 3] to grey pixels of shape [height, width]."""
     height, width, num_channels = pixels.shape
     reduction = max(1, width // _ENOUGH_PIXELS), max(1, height // _ENOUGH_PIXELS)
     if num_channels == 1 and reduction == (1, 1):
@@ -131,9 +129,9 @@ def _grey(pixels: np.ndarray) -> np.ndarray:
 
 
 def _shrink(images: np.ndarray) -> np.ndarray:
-    """Shrinks images to the mean grey value in each cell of a grid: float64 [num_images, _SIDE, _SIDE].
+    """Computes the mean grey value of each image in each cell of a grid, float64 [num_images, _SIDE, _SIDE].
 
-    The mean values are integers in units of 1/_GREY_UNITS.
+    The mean grey values are integers in units of 1/_GREY_UNITS.
     """
     height, width = images.shape[1:]
     if (height, width) == (_SIDE, _SIDE):
@@ -144,14 +142,15 @@ def _shrink(images: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=64)  # photographs of a dataset usually have few sizes
 def _cells(size: int) -> np.ndarray:
-    """Returns the overlap of pixels with `_SIDE` equal cells, in units of 1/_SIDE: float64 [_SIDE, size]."""
+    """Returns the overlap between each grid cell and each pixel of a side, in units of 1/_SIDE, float64 [_SIDE,
+    size]."""
     pixels = _SIDE * np.arange(size + 1)
     ends = size * np.arange(_SIDE + 1)[:, None]
     return np.clip(np.minimum(pixels[1:], ends[1:]) - np.maximum(pixels[:-1], ends[:-1]), 0, None).astype(np.float64)
 
 
 def _cosines() -> np.ndarray:
-    """Returns the first rows of the orthonormal DCT-II in units of 1/_COSINE_UNITS: float64 [_LOW, _SIDE]."""
+    """Returns the first rows of the orthonormal DCT-II matrix in units of 1/_COSINE_UNITS, float64 [_LOW, _SIDE]."""
     angles = (2 * np.arange(_SIDE) + 1) * np.pi / (2 * _SIDE)
     rows = np.cos(np.arange(_LOW)[:, None] * angles) * np.sqrt(2 / _SIDE)
     rows[0] /= np.sqrt(2)
@@ -159,10 +158,10 @@ def _cosines() -> np.ndarray:
 
 
 def _order() -> np.ndarray:
-    """Returns the order of the frequencies in the bits of a hash.
+    """Returns the order in which the DCT frequencies are assigned to the bits of a hash.
 
-    The lowest frequencies come first. Among the low frequencies, and among the high frequencies, those with left-right
-    symmetry come first.
+    The lowest frequencies come first. Frequencies with left-right symmetry come first, separately among the low and the
+    high frequencies.
     """
     rows, columns = np.divmod(np.arange(_LOW * _LOW), _LOW)
     return np.lexsort((columns % 2, np.maximum(rows, columns) >= _LOWEST))

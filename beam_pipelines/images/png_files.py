@@ -1,8 +1,8 @@
-"""Reads the chunks and pixel rows of PNG files as libpng, and therefore TensorFlow, does.
+"""Reads PNG files as strictly as libpng, which TensorFlow uses.
 
-Pillow is more lenient than libpng. Pillow decodes invalid PNGs, such as PNGs with missing rows, a chunk before the
-header, a second header, two palettes, or pixels in two places. This module rejects each PNG that libpng rejects. The
-module ignores the chunks that libpng ignores, such as a transparency chunk (`tRNS`) with a wrong length.
+Pillow is more lenient than libpng. Pillow is less strict: for example, it decodes PNGs with missing pixel rows, two
+headers or two palettes. This module rejects each PNG that libpng rejects. Like libpng, this module ignores some invalid
+chunks, such as a transparency chunk (`tRNS`) with a wrong length.
 """
 
 import struct
@@ -57,7 +57,7 @@ class PngFile(NamedTuple):
         return _COLOR_TYPES[self.color_type][0]
 
     def check_rows(self) -> None:
-        """Checks that all rows of the image are in the file, in constant memory.
+        """Checks, with constant memory, that a PNG contains all pixel rows.
 
         Raises:
             InvalidInput: Rows are missing, or their compressed bytes are corrupt.
@@ -66,8 +66,8 @@ class PngFile(NamedTuple):
             pass
 
     def to_stored(self) -> bytes:
-        """Checks the rows and returns an equivalent PNG. The pixels of small images are stored uncompressed, so that
-        decoding is faster.
+        """Checks the pixel rows, and returns an equivalent PNG. The pixels of small images are stored uncompressed, so
+        that decoding is faster.
 
         Raises:
             InvalidInput: Rows are missing, or their compressed bytes are corrupt.
@@ -79,7 +79,7 @@ class PngFile(NamedTuple):
         return b"".join([self.head, *(_make_chunk(b"IDAT", rows), _make_chunk(b"IEND", b""))])
 
     def _inflate(self) -> Iterator[bytes]:
-        """Yields the rows and their filter bytes in chunks, and checks that no row is missing."""
+        """Yields the pixel rows with their filter bytes in chunks, and checks that no row is missing."""
         inflated = _inflate(self.pixels)
         chunks, rest = inflated, b""
         for row_bytes, num_rows in self._passes():
@@ -97,8 +97,8 @@ class PngFile(NamedTuple):
             pass
 
     def _passes(self) -> Iterator[tuple[int, int]]:
-        """Yields the number of bytes per row, including the filter byte, and the number of rows for each pass. An image
-        that is not interlaced has a single pass."""
+        """Yields the number of rows and the number of bytes per row (including the filter byte) for each interlacing
+        pass."""
         pixel_bits = self.num_bits * _COLOR_TYPES[self.color_type][1]
         for row, column, row_step, column_step in _ADAM7 if self.is_interlaced else ((0, 0, 1, 1),):
             num_rows, num_columns = -(-(self.height - row) // row_step), -(-(self.width - column) // column_step)
@@ -146,7 +146,7 @@ def read_png(data: bytes, checksums: bool) -> PngFile:
 
 
 def _walk(data: bytes, checksums: bool) -> Iterator[tuple[int, bytes, memoryview]]:
-    """Yields the chunks of a PNG up to IEND: (position, kind, body)."""
+    """Yields the position, the kind and the contents of each chunk of a PNG up to `IEND`."""
     position, kind, view = 8, b"", memoryview(data)
     while kind != b"IEND" and position < len(data):
         length, kind = int.from_bytes(data[position : position + 4]), data[position + 4 : position + 8]
@@ -164,7 +164,7 @@ def _walk(data: bytes, checksums: bool) -> Iterator[tuple[int, bytes, memoryview
 
 
 def _is_used(kind: bytes, num_bytes: int, color_type: int, head: Mapping[bytes, bytes]) -> bool:
-    """Returns whether libpng uses a chunk before the pixels: a valid palette, or a valid transparency."""
+    """Returns whether a chunk contains a palette or a transparency that libpng accepts."""
     if kind == b"PLTE":
         return color_type == 3 and 0 < num_bytes <= 768 and num_bytes % 3 == 0
     if kind != b"tRNS":

@@ -1,4 +1,4 @@
-"""Describes raw images: pixels or tensors without an image format, as in arrays and fixed-length records."""
+"""Describes raw images, which are arrays of pixels without an image format."""
 
 import math
 from typing import NamedTuple
@@ -35,21 +35,21 @@ class RawImage(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """The size of the whole image in bytes."""
+        """The number of bytes in the whole image."""
         return self.height * self.width * self.num_channels * int(self.dtype[2:])
 
     @property
     def is_tensor(self) -> bool:
-        """Whether the image is stored as numbers, because a PNG cannot store it."""
+        """Whether a PNG cannot store the image, so that the image is stored as numbers."""
         return self.dtype != "|u1" or self.num_channels not in _PIXEL_CHANNELS
 
 
 def layout_of(shape: tuple[int, ...], dtype: str) -> RawImage | None:
-    """Returns the image layout for an array's shape and dtype; None if such an array is not an image.
+    """Returns the image layout of an array, or None if its shape or dtype is not suitable for an image.
 
-    `[HEIGHT,WIDTH]` has one channel. If there are three dimensions, the last dimension contains the channels. In uint8
-    arrays, the first dimension contains the channels if it is 1, 3 or 4 and the last dimension is not. Tensors are
-    never planar.
+    `[HEIGHT,WIDTH]` has one channel. In arrays with three dimensions, the last dimension contains the channels. In
+    uint8 arrays, a first dimension of size 1, 3 or 4 contains the channels if the last dimension has another size.
+    Tensors are never planar.
     """
     if len(shape) not in (2, 3) or not math.prod(shape):
         return None

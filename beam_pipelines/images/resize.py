@@ -1,9 +1,9 @@
-"""Resizes images: computes their sizes, the JPEG scale to decode, and applies the filter.
+"""Computes the size of resized images and the scale at which JPEGs are decoded, and resizes images.
 
-The filter is Pillow's antialiased Lanczos: images are resized once and read many times, so quality matters more than
-speed. If a JPEG is reduced a lot, it is decoded at 1/2, 1/4 or 1/8 scale (DCT scaling), so that it still has at least
-twice the requested size. The table shows how many photographs of 500 x 375 pixels one thread decodes and resizes per
-second, and their PSNR compared with full scale and the same filter:
+Images are resized with Pillow's antialiased Lanczos filter, because quality matters more than speed. If a JPEG is
+reduced a lot, it is decoded at 1/2, 1/4 or 1/8 scale, but at no less than twice the requested size. The table shows how
+many photographs of 500 x 375 pixels one thread decodes and resizes per second, and their PSNR compared with full scale
+and the same filter:
 
     short side                          64            128           256
     full scale                          300           270           190
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Geometry(NamedTuple):
-    """The rotation and resizing of an image, to apply them to its boxes, masks and arrays.
+    """Describes how an image was rotated and resized, so that its boxes, masks and arrays can be transformed too.
 
     Attributes:
         source_size: (height, width) in pixels of the source's image, before rotation.
@@ -39,18 +39,17 @@ class Geometry(NamedTuple):
 
     @property
     def upright(self) -> tuple[int, int]:
-        """(height, width) in pixels of the image after rotation, before resizing."""
+        """The height and width of the image in pixels, after rotation and before resizing."""
         return rotated(self.source_size, self.orientation)
 
 
 def rotated(size: tuple[int, int], orientation: int) -> tuple[int, int]:
-    """Returns (height, width) of an image of the given size after rotation by its EXIF orientation."""
+    """Returns the height and width of an image after it has been rotated according to its EXIF orientation."""
     return size if orientation <= 4 else size[::-1]
 
 
 def stored_size(size: tuple[str, int] | tuple[str, int, int] | None, height: int, width: int) -> tuple[int, int]:
-    """Returns the (height, width) of the stored image, given the size of the upright image and
-    `config.ImageConfig.size`."""
+    """Returns the height and width to which an upright image is resized, as specified by `config.ImageConfig.size`."""
     if size is None:
         return height, width
     if size[0] == "exact":
@@ -62,13 +61,12 @@ def stored_size(size: tuple[str, int] | tuple[str, int, int] | None, height: int
 
 
 def _scale(length: int, numerator: int, denominator: int) -> int:
-    """Scales and rounds a length in integer arithmetic. The result is at least 1."""
+    """Scales a length and rounds the result, with integer arithmetic. The result is at least 1."""
     return max(1, (2 * length * numerator + denominator) // (2 * denominator))
 
 
 def jpeg_reduction(source_size: tuple[int, int], wanted: tuple[int, int]) -> int:
-    """Returns the largest factor, 1, 2, 4 or 8, by which a JPEG can be reduced and still have twice the requested
-    size."""
+    """Returns the largest factor (1, 2, 4 or 8) by which a JPEG can be reduced to at least twice the requested size."""
     if min(source_size) < 8:  # small sides do not determine the scale uniquely
         return 1
     return next((n for n in (8, 4, 2) if all(have >= 2 * n * want for have, want in zip(source_size, wanted))), 1)

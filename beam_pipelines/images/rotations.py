@@ -1,4 +1,4 @@
-"""Lets only one process or thread decode a large image at a time, because each large image needs up to 1 GB of
+"""Limits memory use: only one process or thread at a time decodes a large image, which can take up to 1 GB of
 memory."""
 
 import contextlib

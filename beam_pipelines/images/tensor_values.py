@@ -1,6 +1,6 @@
-"""Reads tensors: numbers of any shape, stored exactly, as little-endian bytes in C order.
+"""Reads tensors, which are stored without loss as little-endian bytes in C order.
 
-Values are never rounded, and pickles are never loaded.
+Pickles are never loaded, because they could execute code.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ class TensorValue(NamedTuple):
 
 
 def tensor_of_bytes(data: bytes, dtype: str | np.dtype, shape: Sequence[int], feature: Feature) -> TensorValue:
-    """Returns a tensor from its bytes without a header, such as the output of `tobytes` or a fixed-length record.
+    """Converts bytes without a header, such as the output of `tobytes`, to a tensor.
 
     Args:
         data: The bytes of the tensor's numbers, in C order.
@@ -53,7 +53,7 @@ def tensor_of_bytes(data: bytes, dtype: str | np.dtype, shape: Sequence[int], fe
 
 
 def tensor_of_file(data: bytes, feature: Feature) -> TensorValue:
-    """Returns a tensor from a `.npy` file, or from bytes without a header if the feature has a complete shape.
+    """Reads a tensor from the bytes of a `.npy` file, or from bytes without a header if the feature's shape is known.
 
     Raises:
         InvalidInput: `bad_tensor`: the bytes are not a tensor, or do not match the feature.
@@ -134,7 +134,7 @@ def describe_tensor(dtype: str, shape: Sequence[int | None]) -> str:
 
 
 def npy_image(data: bytes) -> tuple[RawImage, bytes]:
-    """Returns the layout of the image in a `.npy` file, and the bytes of the image's numbers in C order.
+    """Returns the layout of an image in a `.npy` file, and the bytes of its pixels in C order.
 
     Raises:
         InvalidInput: `bad_image`: the array does not have two or three dimensions, or the number of bytes does not match.
@@ -150,7 +150,7 @@ def npy_image(data: bytes) -> tuple[RawImage, bytes]:
 
 
 def npy_layout(data: bytes) -> tuple[RawImage, NpyHeader]:
-    """Reads the first bytes of a `.npy` file, and returns the layout of the image and the header.
+    """Reads the header of a `.npy` file, and returns the header and the layout of the image.
 
     Raises:
         InvalidInput: `bad_image`: the array is not valid, or does not have two or three dimensions.
@@ -170,7 +170,7 @@ def npy_layout(data: bytes) -> tuple[RawImage, NpyHeader]:
 
 
 def image_tensor(data: bytes, raw: RawImage, feature: Feature) -> TensorValue:
-    """Converts an image to a tensor, [height, width, channels].
+    """Converts an image to a tensor of shape [height, width, channels].
 
     Args:
         data: The bytes of the image's numbers.

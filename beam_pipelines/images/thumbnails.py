@@ -1,4 +1,4 @@
-"""Makes thumbnails: small JPEGs of images, and of the readable part of rejected images."""
+"""Makes thumbnails (small JPEGs) of images, and of the readable parts of rejected images."""
 
 from typing import NamedTuple
 
@@ -59,8 +59,8 @@ def make_thumbnail(data: bytes, raw: RawImage | None = None, side: int = SIDE, c
 def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: int = SIDE) -> Thumbnail | None:
     """Makes a thumbnail of the readable part of a rejected image.
 
-    The readable part is the complete part of a corrupt JPEG, or the first frame of an animated GIF. Returns None if no
-    part of the image is readable, or if the image is too large to decode.
+    For example, the readable part of an animated GIF is its first frame. Returns None if no part of the image is
+    readable, or if the image is too large to decode.
     """
     try:
         if raw is None and data.startswith(NPY_MAGIC):
@@ -76,7 +76,7 @@ def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: in
 
 
 def check_thumbnail(encoded: bytes) -> None:
-    """Checks that the given bytes are a small JPEG, like the thumbnails from `make_thumbnail`.
+    """Checks that the given bytes are a small JPEG such as those from `make_thumbnail`.
 
     Raises:
         InvalidInput: The bytes are not a JPEG, are corrupt, or too large.
@@ -92,9 +92,10 @@ def check_thumbnail(encoded: bytes) -> None:
 
 
 def _decode_corrupt(data: bytes, side: int) -> np.ndarray:
-    """Decodes the readable part of an image: uint8 [height, width, 3], with grey for missing pixels.
+    """Decodes the readable part of an image to an array of type uint8 and shape [height, width, 3]. Missing pixels are
+    grey.
 
-    The result is at least as large as a thumbnail, unless the image is smaller.
+    The decoded image is at least as large as a thumbnail, unless the original image is smaller.
     """
     image_format = identify(data)
     if image_format is None:

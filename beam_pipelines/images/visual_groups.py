@@ -1,12 +1,11 @@
-"""Finds images that are near-duplicates: equal bytes, or perceptual hashes that differ in few bits, even if flipped.
+"""Finds near-duplicate images, which have equal bytes or similar perceptual hashes, even if one image is flipped.
 
-Two images are near-duplicates only if both the bits of the lowest frequencies and the bits of the higher frequencies
-are similar. Comparing the higher frequencies costs almost nothing, and distinguishes small pictures of similar things
-on a plain background.
+The perceptual hashes of near-duplicates are similar both in the bits of low and in the bits of high frequencies.
+The comparison of high frequencies distinguishes small pictures of similar objects on a plain background.
 
-First, images are grouped into *looks*: a look is a set of images with the same hash. Images without a hash (not
-decoded, or blank) form a look if they have the same bytes. Then the search compares looks to find near-duplicates.
-There can be far fewer looks than images. For example, a million equal blank pages form a single look.
+First, images with equal hashes are grouped. In this module, such a set of images is called a *look*. Images without a
+perceptual hash, such as blank images, are grouped if they have equal bytes. Then the hashes of different sets are
+compared to find near-duplicates. For example, a million identical blank pages form a single set.
 """
 
 import hashlib
@@ -90,7 +89,7 @@ def hash_rows(contents: Sequence[bytes], images: Sequence[np.ndarray | None]) ->
 
 
 def group_by_hash(rows: np.ndarray) -> VisualHashes:
-    """Groups images, `HASH_ROW` [num_images], by equal hash, or by equal bytes if they have no hash."""
+    """Groups images with equal perceptual hashes, and images without a perceptual hash that have equal bytes."""
     has_visual_hash = rows["has_visual_hash"]
     hashes, of_hashed = _unique(rows["visual_hash"][has_visual_hash])
     contents, of_others = _unique(rows["content"][~has_visual_hash])
@@ -101,8 +100,8 @@ def group_by_hash(rows: np.ndarray) -> VisualHashes:
 
 
 def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the distinct rows in ascending order, uint64 [num, num_words], and the index of each input row in the
-    result."""
+    """Returns the distinct rows in ascending order, uint64 [num, num_words], and the index of each input row among
+    them."""
     order = np.argsort(rows[:, 0])
     first = rows[order, 0]
     is_tied = np.zeros(len(rows) + 1, bool)
@@ -119,10 +118,10 @@ def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
-    """Finds pairs of near-duplicate looks, even if one image is flipped, in one part of the search.
+    """Performs one part of the search, and returns pairs of near-duplicates, even if one image is flipped.
 
-    If the pairs do not fit in memory, for example for frames of one camera, only some of the pairs are found (see
-    `Edges`). The result depends only on the hashes.
+    If there are too many pairs for the memory, for example among video frames, only some of the pairs are returned. The
+    result depends only on the hashes.
 
     Args:
         hashes: The hashes of the looks, uint64 [num_hashed, HASH_WORDS], from `VisualHashes`.
@@ -157,7 +156,7 @@ def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
 
 
 def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Keeps one representative look of each large set of near looks, and removes the other looks of the set.
+    """Reduces each large set of similar hashes to a single representative hash.
 
     Returns:
         Whether each look is left, bool [num_looks]; and packed edges of the removed looks that belong to this part.
@@ -182,7 +181,7 @@ def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: i
 
 
 def _distinct(packed: Sequence[np.ndarray]) -> np.ndarray:
-    """Sorts packed edges and removes duplicates. Sorting is many times as fast as NumPy's hash-based function."""
+    """Sorts packed edges and removes duplicates."""
     ordered = np.sort(np.concatenate(packed))
     return ordered[np.diff(ordered, prepend=~ordered[:1]) != 0]
 
@@ -192,23 +191,22 @@ def _pack(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _stays_near(differing: np.ndarray) -> np.ndarray:
-    """Returns whether all words except the first differ in few bits, given the XOR of each pair of hashes: bool
-    [num_pairs]."""
+    """Returns whether the high-frequency bits of each pair of hashes are similar, bool [num_pairs]."""
     is_flipped = np.bitwise_count(differing[:, 0] & np.uint64(FLIPPED_BITS)) > 16
     fine = differing[:, 1:] ^ is_flipped[:, None] * _FINE_FLIPPED_BITS
     return np.bitwise_count(fine).sum(axis=1) <= _MAX_FINE_BITS
 
 
 def join_edges(parts: Iterable[Edges]) -> tuple[np.ndarray, bool]:
-    """Returns the unique edges of several parts in ascending order, int64 [num_edges, 2], and whether all edges were
-    found."""
+    """Returns the distinct pairs from several parts of the search, int64 [num_edges, 2], and whether no pair is
+    missing."""
     parts = list(parts)
     edges = _distinct([np.zeros(0, np.uint64), *(part.pairs for part in parts)])
     return np.stack([edges >> np.uint64(32), edges & np.uint64(0xFFFFFFFF)], axis=1).astype(np.int64), all(part.are_all for part in parts)
 
 
 def components(num: int, edges: np.ndarray) -> np.ndarray:
-    """Returns, for each node, the smallest index in its connected component: int64 [num]."""
+    """Returns the smallest node index in the connected component of each node, int64 [num]."""
     labels = np.arange(num)
     while len(edges):
         ends = labels[edges]
@@ -223,8 +221,8 @@ def components(num: int, edges: np.ndarray) -> np.ndarray:
 
 
 def num_differing_bits(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns the number of differing bits in the first words of two hashes. The second hash is flipped if fewer bits
-    differ then.
+    """Returns the number of low-frequency bits that differ between two hashes. If the hash of the flipped second image
+    is more similar, this hash is compared instead.
 
     Args:
         ones: The hashes of some looks, uint64 [n, HASH_WORDS].

@@ -1,6 +1,6 @@
-"""Finds leaks between splits or datasets, for `recordmill leaks` and `recordmill prepare --duplicates`.
+"""Finds examples that leak between splits or datasets, such as near-duplicates of training images in the test split.
 
-The input is catalogs with image hashes. If the catalogs have no perceptual hashes, the images are read from the shards
-and hashed. The report contains the number of near-duplicate pairs, of groups that span several splits, and of
-conflicting labels. The report also lists the first few keys of each kind of leak.
+The input is catalogs with image hashes. If the dataset was prepared without perceptual hashes, the images are read from
+the shards and hashed. The report counts near-duplicate pairs, groups with examples in several splits, and conflicting
+labels. The report also contains the keys of a few examples for each kind of leak.
 """

@@ -1,4 +1,4 @@
-"""Finds near-duplicates and groups that span two splits or datasets, and conflicting labels."""
+"""Finds near-duplicates in different splits or datasets, groups that span several splits, and conflicting labels."""
 
 import itertools
 from typing import Any, Iterator
@@ -49,10 +49,10 @@ def find_leaks(
 
 
 class _Counts:
-    """Counts the near-duplicate pairs within each split and between each two splits.
+    """Counts near-duplicate pairs within each split and between any two splits.
 
-    A part is a split of one of the datasets, and a cell is the set of images in one part that have the same hash. Pairs
-    of cells are counted instead of pairs of images, because there are far fewer cells.
+    In this module, a cell is the set of images in one split that have the same hash. For speed, the search compares
+    cells instead of single images.
 
     Attributes:
         pairs: The number of pairs for each two parts, int64 [num_parts, num_parts]. Pairs above the diagonal are leaks.
@@ -94,7 +94,7 @@ class _Counts:
         return part_pairs
 
     def _near_cells(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields the pairs of cells whose hashes are similar or equal. Each pair is yielded in both orders."""
+        """Yields pairs of cells whose hashes are equal or similar. Each pair is yielded in both orders."""
         nums = np.diff(self._first_cells)
         ends = np.cumsum(nums[self._edges].prod(axis=1))
         starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1:].sum(), _BLOCK_CELLS), side="right"))
@@ -107,7 +107,7 @@ class _Counts:
             yield self._first_cells[firsts][edge] + row, self._first_cells[seconds][edge] + column
 
     def describe(self) -> Iterator[dict[str, Any]]:
-        """Yields a description of each pair of parts between which near-duplicates exist."""
+        """Yields a description of each pair of splits between which near-duplicates exist."""
         num_parts = len(self._table.parts)
         spanning = np.argwhere(np.triu(self.pairs, 1)).tolist()
         if not spanning:
@@ -134,24 +134,24 @@ class _Counts:
             }
 
     def _name_pair(self, image: int, other_images: np.ndarray, ranks: np.ndarray) -> list[str]:
-        """Returns the key of an image, and the key of its first near-duplicate in the other part."""
+        """Returns the keys of an image and of its first near-duplicate in another split."""
         start, stop = self._first_edges[[self._visual_hashes[image], self._visual_hashes[image] + 1]].tolist()
         near_duplicates = other_images[np.isin(self._visual_hashes[other_images], self._edges[start:stop, 1])]
         return [self._table.keys[int(self._images[item])].as_py() for item in (image, near_duplicates[np.argmin(ranks[near_duplicates])])]
 
 
 def _ranks(keys: pa.ChunkedArray) -> np.ndarray:
-    """Returns the rank of each key in sorted order, int64."""
+    """Returns the position of each key in the sorted list of keys, int64."""
     return pc.rank(keys, tiebreaker="first").to_numpy().astype(np.int64) - 1
 
 
 def _is_among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
-    """Returns whether each value occurs in a sorted array, bool [num_values]."""
+    """Returns, for each value, whether a sorted array contains the value, bool [num_values]."""
     return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
 
 
 def _find_groups(table: ImageTable) -> dict[str, Any]:
-    """Counts all groups, and the groups that have images in several parts."""
+    """Counts all groups, and the groups that have images in several splits."""
     encoded = table.groups.combine_chunks().dictionary_encode()
     has_group = encoded.is_valid().to_numpy(zero_copy_only=False)
     codes = pc.fill_null(encoded.indices, 0).to_numpy()[has_group].astype(np.int64)
@@ -161,7 +161,7 @@ def _find_groups(table: ImageTable) -> dict[str, Any]:
 
 
 def _with_several(numbers: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Returns the sorted values of `numbers` that are paired with at least two different values of `codes`."""
+    """Returns each number that occurs together with at least two different codes, in ascending order."""
     step = int(codes.max(initial=0)) + 1
     unique = np.sort(numbers * step + codes)  # Much faster than `numpy.unique`, which hashes.
     unique = unique[np.diff(unique, prepend=-1) != 0] // step

@@ -1,6 +1,6 @@
-"""Groups TFRecord files of other writers into splits.
+"""Groups the TFRecord files of other tools into splits, according to the file names.
 
-The files of a split have names that differ only in the shard number.
+Files whose names differ only in the shard number belong to the same split.
 """
 
 import re
@@ -12,9 +12,9 @@ _ENDING = re.compile(r"\.((tf|array_?)records?|tfrec|record)$", re.IGNORECASE)
 
 
 def name_splits(files: Iterable[str]) -> dict[str, str]:
-    """Maps each file to its split. The name of the split is the file name without the shard number.
+    """Maps each file to its split. The name of a split is the common file name without the shard number.
 
-    If two splits would get the same name, each is named by its file pattern instead.
+    If two splits would get the same name, the pattern of the file names is used as the name of the split.
     """
     patterns, names = {}, {}
     for file in files:

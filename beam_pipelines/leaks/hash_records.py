@@ -1,7 +1,4 @@
-"""Hashes the images of a TFRecord file.
-
-The module contains a plain function, so that the function can run in a worker process.
-"""
+"""Hashes the images of a TFRecord file."""
 
 import functools
 from typing import NamedTuple, Sequence
@@ -28,7 +25,7 @@ _HASHED_TOGETHER = 256
 
 
 class HashedRecords(NamedTuple):
-    """The hashes and labels of the images in one file, in record order.
+    """The hashes and labels of the images in a file, in the order of the records.
 
     Attributes:
         keys: The keys of the images. Files of other writers use the file name and the record number.
@@ -44,7 +41,8 @@ class HashedRecords(NamedTuple):
 def hash_records(
     path: str, name: str, schema: Sequence[Feature] | None, label: LabelFeature | None, progress_directory: str = ""
 ) -> HashedRecords:
-    """Reads a file and hashes its images. Images that cannot be decoded match only images with the same bytes.
+    """Reads a file and hashes its images. An image that cannot be decoded has no perceptual hash, and is a duplicate
+    only of images with the same bytes.
 
     Args:
         path: The path or URL of the file.
@@ -124,7 +122,7 @@ def _label(example: ExampleReader, feature: Feature) -> Label | None:
 
 
 def _foreign_label(example: ExampleReader, feature: LabelFeature) -> Label | None:
-    """Returns labels as text. Returns None for examples without a value and for floats, which are not classes."""
+    """Returns labels as text. Returns None for floats, which are not classes, and for missing values."""
     values = example.values(feature.name)
     if not values or any(isinstance(value, float) for value in values):
         return None

@@ -1,4 +1,4 @@
-"""A table with the split, key, labels, group and hashes of each image in one or more datasets."""
+"""Reads a table with the split, key, labels, group and hashes of each image in one or more datasets."""
 
 import dataclasses
 from typing import Mapping, Sequence
@@ -15,7 +15,7 @@ from tf_input.dataset_format import HASH_COLUMNS, Feature, Manifest, catalog_fea
 
 @dataclasses.dataclass(frozen=True)
 class ImageTable:
-    """The images in one or more splits of one or more datasets.
+    """A table of the images in one or more datasets, with one row per image.
 
     Attributes:
         parts: The names of the splits, prefixed with the dataset if there are several datasets.
@@ -61,14 +61,14 @@ def join_tables(tables: Sequence[ImageTable]) -> ImageTable:
 
 
 def _join(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-    """Concatenates columns of text. The result contains lists of texts if any input column contains lists."""
+    """Concatenates columns of text."""
     kind = next((column.type for column in columns if pa.types.is_list(column.type)), pa.string())
     chunks = [chunk for column in columns for chunk in column.chunks]
     return pa.chunked_array([chunk if chunk.type == kind else _as_lists(chunk) for chunk in chunks], kind)
 
 
 def _as_lists(texts: pa.Array) -> pa.Array:
-    """Converts each text to a list with this text as its only item. Nulls stay null."""
+    """Converts each text to a list that contains only this text. Nulls stay null."""
     return pa.ListArray.from_arrays(pa.array(np.arange(len(texts) + 1), pa.int32()), texts, mask=texts.is_null())
 
 
@@ -89,7 +89,8 @@ def make_table(
 
 
 def read_table(directory: str, manifest: Manifest) -> ImageTable | None:
-    """Reads the table of a dataset from its catalogs. Returns None if the catalogs have no hashes.
+    """Reads the image table of a dataset from its catalog files. Returns None if the catalogs do not contain image
+    hashes.
 
     Raises:
         OSError: A catalog cannot be read.
@@ -109,7 +110,7 @@ def read_table(directory: str, manifest: Manifest) -> ImageTable | None:
 
 
 def join_parts(tables: Sequence[ImageTable]) -> ImageTable:
-    """Concatenates tables, and merges splits with the same name."""
+    """Concatenates image tables, and merges splits that have the same name."""
     joined = join_tables(tables)
     names = tuple(dict.fromkeys(joined.parts))
     part_numbers = np.array([names.index(part) for part in joined.parts] or [0], np.int64)
@@ -117,7 +118,7 @@ def join_parts(tables: Sequence[ImageTable]) -> ImageTable:
 
 
 def catalog_names(catalog: pa.Table, schema: Sequence[Feature]) -> tuple[pa.ChunkedArray, dict[str, pa.ChunkedArray], pa.ChunkedArray]:
-    """Returns the keys, labels and groups of a catalog."""
+    """Returns the key, the labels and the group of each example in a catalog."""
     labels = {}
     for name, feature in catalog_features(schema).items():
         if feature.kind == "class_label":

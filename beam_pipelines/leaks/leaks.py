@@ -1,4 +1,4 @@
-"""`recordmill leaks`: finds near-duplicates and groups that span splits or datasets."""
+"""Runs `recordmill leaks`, which finds near-duplicates and groups that span several splits or datasets."""
 
 import dataclasses
 import os
@@ -59,7 +59,7 @@ def run_leaks(config: LeaksConfig) -> dict[str, Any]:
 
 
 def _name_dataset(directory: str, table: ImageTable) -> ImageTable:
-    """Adds the name of the dataset to the names of its splits, and to labels that are valid only in this dataset."""
+    """Adds the dataset's name to its split names, and to labels that have no meaning in other datasets."""
     labels = {f"{directory}: {name}" if name in table.numbers else name: column for name, column in table.labels.items()}
     return dataclasses.replace(table, parts=tuple(f"{directory}: {part}" for part in table.parts), labels=labels)
 
@@ -83,7 +83,7 @@ def _search(visual_hashes: VisualHashes, distance: int, num_processes: int) -> t
 
 
 def _read(directory: str, read: Callable[..., ImageTable | None], *arguments: Any) -> Any:
-    """Calls a function with a dataset directory, and adds the directory to the messages of its errors."""
+    """Calls a function with a dataset directory, and adds the directory to the messages of errors."""
     try:
         return read(directory, *arguments)
     except OSError as error:
@@ -118,7 +118,7 @@ def _manifest_of(directory: str) -> Manifest | None:
 
 
 def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> ImageTable:
-    """Creates the image table of a prepared dataset from its records, because its catalogs lack the hashes."""
+    """Computes the image table of a prepared dataset from its records if its catalogs do not contain hashes."""
     shards = [(split, shard) for split, shards in manifest.splits.items() for shard in shards]
     tables = []
     hashed = _hash_all([(f"{directory}/{shard.name}", shard.name, manifest.schema, None) for _, shard in shards], num_processes)
@@ -136,7 +136,7 @@ def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> Imag
 
 
 def _read_records(path: str, config: LeaksConfig, num_processes: int) -> ImageTable:
-    """Creates the image table of TFRecord files that another program wrote. The parts are the splits."""
+    """Computes the image table of TFRecord files that another program wrote. The parts are the splits."""
     try:
         files = ForeignFiles(path, config.follow_links, config.split_folders)
     except UserError as error:
@@ -155,7 +155,7 @@ def _read_records(path: str, config: LeaksConfig, num_processes: int) -> ImageTa
 
 
 def _reject_prepared(root: str, names: Iterable[str]) -> None:
-    """Raises UserError if TFRecord files belong to a prepared dataset, which must be given by its directory."""
+    """Raises `UserError` if TFRecord files belong to a prepared dataset, whose directory must be given instead."""
     for folder in dict.fromkeys(os.path.dirname(name) for name in names):
         path = os.path.join(root, folder, MANIFEST)
         # Other tools can also have files with this name.
@@ -167,10 +167,7 @@ def _reject_prepared(root: str, names: Iterable[str]) -> None:
 
 
 def _hash_all(tasks: Sequence[tuple[Any, ...]], num_processes: int) -> Iterator[HashedRecords]:
-    """Computes the hashes of the records of each file, in the order of the files.
-
-    Each task is a tuple of the arguments of `hash_records`, except the last argument.
-    """
+    """Computes the image hashes of several files, and returns them in the order of the files."""
     window = TaskWindow(num_processes)
 
     def results(scratch: str) -> Iterator[HashedRecords]:

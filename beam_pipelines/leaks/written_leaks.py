@@ -1,4 +1,4 @@
-"""Finds leaks between the splits of a new dataset, for `leaks.json`, after its shards are written."""
+"""Finds leaks between the splits of a dataset whose shards have just been written, for the report in `leaks.json`."""
 
 import contextlib
 from typing import Any
@@ -18,9 +18,9 @@ from tf_input.dataset_format import Manifest
 
 
 def find_written_leaks(config: PrepareJob, manifest: Manifest, near_duplicates: NearDuplicates) -> dict[str, Any]:
-    """Counts the leaks from the catalogs in the working directory of a run with `--duplicates`.
+    """Counts the leaks between the splits of a dataset that `recordmill prepare --duplicates` has written.
 
-    The run found the pairs of similar hashes before it planned the shards, and stored them in the spool.
+    The pairs of similar hashes are not searched again, but read from a temporary file of the run.
 
     Raises:
         RunError: The catalogs or the spool are incomplete.

@@ -1,4 +1,4 @@
-"""The options of `recordmill analyze` and their conversion to a configuration."""
+"""Defines the options of `recordmill analyze`, and converts the options to a configuration."""
 
 import argparse
 import re

@@ -1,4 +1,4 @@
-"""The command-line parser with all commands and their options."""
+"""Creates the command-line parser of `recordmill`, which includes all commands and their options."""
 
 import argparse
 import importlib.metadata
@@ -30,8 +30,8 @@ _LONG = ("prepare", "analyze", "transform", "verify", "leaks", "export", "qualit
 def make_parser() -> argparse.ArgumentParser:
     """Returns the command-line parser with all commands and their options.
 
-    Call the parser's method `parse_known_args`, because options that it does not know belong to Beam. The method raises
-    `UserError` if the command line is invalid.
+    Use the parser's method `parse_known_args`, because unknown options are options of Beam. The method
+    `parse_known_args` raises `UserError` if the command line is invalid.
     """
     parser = CommandParser(
         prog="recordmill",

@@ -11,10 +11,7 @@ _ONE_INPUT = "Give one folder that contains both, or a table that lists all imag
 
 
 class _Once(argparse.Action):
-    """Stores the value of an option, and rejects an option that is given twice.
-
-    argparse would silently drop the first value.
-    """
+    """Stores the value of an option, and raises an error if the option is given twice."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
         given = vars(namespace).setdefault("given_once", {})
@@ -35,12 +32,13 @@ class CommandParser(argparse.ArgumentParser):
             self.register("action", name, _Once)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
-        """Keeps the arguments, in which `error` looks for misspelt options, and parses them."""
+        """Parses arguments, and keeps a copy so that error messages can mention misspelt options."""
         self._given = [str(argument) for argument in args or ()]
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Raises a `UserError`. If options are missing, the message names a misspelt option that may be meant."""
+        """Raises a `UserError`. If a required option is missing, the message mentions misspelt options that may have
+        been meant."""
         if "arguments are required" in message:
             message = "".join(f"unknown option {option}{near}; " for option, near in self._misspelt()) + message
         raise UserError(f"{message} (see `{self.prog} --help`)")
@@ -51,7 +49,7 @@ class CommandParser(argparse.ArgumentParser):
         self.error(f"unrecognized arguments: {' '.join(others)}{near}")
 
     def _misspelt(self) -> Iterator[tuple[str, str]]:
-        """Yields each unknown option that is similar to an option of the command, with a hint."""
+        """Yields a hint for each unknown option whose name is similar to an option of the command."""
         for argument in self._given:
             option = argument.partition("=")[0]
             if option.startswith("-") and option not in self._option_string_actions:
@@ -59,7 +57,7 @@ class CommandParser(argparse.ArgumentParser):
                     yield option, near
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Adds the most similar choice to the error for an invalid choice."""
+        """Adds the most similar valid choice to the error message about an invalid choice."""
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
@@ -67,10 +65,7 @@ class CommandParser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{error.message}{near}") from None
 
     def print_help(self, file: Any = None) -> None:
-        """Prints the help.
-
-        Ignores a closed output pipe, because early releases of Python 3.11 raise an error in this case.
-        """
+        """Prints the help."""
         with contextlib.suppress(BrokenPipeError):
             super().print_help(file)
 

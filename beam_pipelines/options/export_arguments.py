@@ -1,4 +1,4 @@
-"""The options of `recordmill export` and their conversion to a configuration."""
+"""Defines the options of `recordmill export`, and converts the options to a configuration."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""The options of `recordmill prepare` for stored images and their conversion to a configuration."""
+"""Defines the options of `recordmill prepare` that determine how images are stored."""
 
 import argparse
 
@@ -7,7 +7,7 @@ from beam_pipelines.options.option_values import parse_image_format, parse_image
 
 
 def add_image_options(group: argparse._ArgumentGroup) -> None:
-    """Adds the options for stored images to an option group of `prepare`."""
+    """Adds the options that determine how images are stored to an option group of `recordmill prepare`."""
     add = group.add_argument
     add(
         "--image_size",
@@ -40,7 +40,7 @@ def add_image_options(group: argparse._ArgumentGroup) -> None:
 
 
 def make_image_config(arguments: argparse.Namespace) -> ImageConfig:
-    """Converts the arguments for stored images to their configuration.
+    """Converts the image arguments of `recordmill prepare` to an image configuration.
 
     Raises:
         UserError: A value is invalid, or two options exclude each other.

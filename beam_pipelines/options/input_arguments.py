@@ -1,4 +1,4 @@
-"""Declares the options that apply to input files, for all commands that read files from other tools."""
+"""Defines the input options that are common to all commands that read files from other tools."""
 
 import argparse
 
@@ -20,7 +20,7 @@ def add_follow_links(group: argparse._ActionsContainer, folder_text: str, otherw
 
 
 def add_split_folders(group: argparse._ActionsContainer, help: str) -> None:
-    """Adds the option `--split_folders`, with a help text that names the paths of the command."""
+    """Adds the option `--split_folders` with a help text that fits the command."""
     group.add_argument("--split_folders", choices=("yes", "no"), help=help)
 
 

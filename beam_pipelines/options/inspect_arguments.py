@@ -52,7 +52,7 @@ def add_inspect(commands: argparse._SubParsersAction) -> None:
 
 
 def inspect_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Converts the arguments of `recordmill inspect` to keyword arguments of `tf_input.inspection.inspection.run`.
+    """Converts the arguments of `recordmill inspect` to keyword arguments for the function that runs the command.
 
     Raises:
         UserError: Two options exclude each other.

@@ -1,4 +1,4 @@
-"""The options of `recordmill leaks` and their conversion to a configuration."""
+"""Defines the options of `recordmill leaks`, and converts the options to a configuration."""
 
 import argparse
 
@@ -57,7 +57,8 @@ def add_leaks(commands: argparse._SubParsersAction) -> None:
 
 
 def add_duplicate_distance(parser: argparse.ArgumentParser) -> None:
-    """Adds the option `--duplicate_distance` with no default, so that the code can detect whether the user gave it."""
+    """Adds the option `--duplicate_distance`, without a default, so that code can detect whether the option was
+    given."""
     parser.add_argument(
         "--duplicate_distance",
         type=int,

@@ -1,4 +1,4 @@
-"""The options of all commands for the log, the progress display and the error file."""
+"""Defines the options for the log, the progress display and the error file, which all commands have."""
 
 import argparse
 from typing import Sequence
@@ -41,7 +41,7 @@ def add_progress_options(parser: argparse.ArgumentParser) -> None:
 
 
 def error_file(argv: Sequence[str]) -> str:
-    """Returns the path in `--error_json`, even if other options are invalid.
+    """Returns the value of `--error_json`, even if other options are invalid.
 
     Without this option, returns an empty text.
     """

@@ -1,4 +1,4 @@
-"""Parsers for the values of command-line options, such as splits, numbers of shards, sizes and formats."""
+"""Parses the values of command-line options, such as splits, sizes and image formats."""
 
 import os
 import re
@@ -21,7 +21,7 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "M
 
 
 def parse_splits(text: str) -> dict[str, Fraction]:
-    """Parses `--splits`, such as `train=0.9,validation=0.1`, to exact fractions by split name, in the given order."""
+    """Parses `--splits`, such as `train=0.9,validation=0.1`, to a mapping from split names to exact fractions."""
     expected = "NAME=FRACTION[,NAME=FRACTION…], such as train=0.9,validation=0.1"
     return _parse_pairs("--splits", text, Fraction, expected)
 
@@ -35,7 +35,7 @@ def parse_names(option: str, text: str) -> tuple[str, ...]:
 
 
 def parse_num_shards(text: str) -> int | dict[str, int]:
-    """Parses `--num_shards`: a number for the whole dataset, or numbers by split such as `train=14,validation=2`."""
+    """Parses `--num_shards`: one number for the whole dataset, or a number for each split (`train=14,validation=2`)."""
     if re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
         return int(text)
     return _parse_pairs("--num_shards", text, int, "a number, or NAME=NUMBER[,NAME=NUMBER…]")
@@ -58,7 +58,7 @@ def _parse_pairs(option: str, text: str, convert: type, expected: str) -> dict:
 def parse_image_size(text: str) -> tuple[str, int] | tuple[str, int, int]:
     """Parses `--image_size`: `short=256` becomes ("short", 256), and `exact=240x320` becomes ("exact", 240, 320).
 
-    The numbers are pixels, and the height comes first.
+    Sizes are in pixels, with the height before the width.
     """
     match = re.fullmatch(r"\s*(?:(short|long)=(\d{1,6})|exact=(\d{1,6})x(\d{1,6}))\s*", text)
     if not match or "0" in {number.lstrip("0") or "0" for number in match.groups()[1:] if number}:
@@ -90,9 +90,9 @@ def parse_size(text: str) -> int:
 
 
 def default_name(output: str) -> str:
-    """Derives a dataset name from the last part of its path.
+    """Derives the name of a dataset from the last component of the output path.
 
-    The name consists of letters, digits and underscores, as TensorFlow Datasets requires.
+    Dataset names consist of letters, digits and underscores, as required by TensorFlow Datasets.
     """
     name = re.sub(r"[^A-Za-z0-9]+", "_", os.path.basename(os.path.abspath(output))).strip("_").lower()
     return (name if name[:1].isalpha() else f"data_{name}")[:MAX_NAME_LENGTH].rstrip("_")
@@ -121,7 +121,7 @@ def parse_defaults(texts: list[str]) -> dict[str, str]:
 
 
 def parse_descriptions(texts: Sequence[str]) -> dict[str, str]:
-    """Parses the values of `--describe` to descriptions by feature.
+    """Parses the values of `--describe` to a mapping from feature names to descriptions.
 
     Raises:
         UserError: A value has no text, or a feature is described twice.
@@ -130,7 +130,7 @@ def parse_descriptions(texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_about(texts: Sequence[str]) -> dict[str, str]:
-    """Parses the values of `--about` to texts by name, in the order of the dataset card.
+    """Parses the values of `--about` to a mapping from topics to texts, in the order of the dataset card.
 
     Raises:
         UserError: A name is unknown or occurs twice, or a value has no text.
@@ -162,14 +162,15 @@ def _parse_texts(option: str, metavar: str, texts: Sequence[str]) -> dict[str, s
 
 
 def parse_directory(option: str, text: str) -> str:
-    """Returns the path of an option without trailing slashes. Raises `UserError` if the path is empty."""
+    """Removes trailing slashes from the path in an option. Raises `UserError` if the path is empty."""
     if not text:
         raise UserError(f"{option}=: the path is empty. Give a path.")
     return text.rstrip("/") or "/"
 
 
 def parse_label_names(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-    """Reads the class names from the files in `--label_names`: a single `FILE`, or `HEAD=FILE` for each label.
+    """Reads class names from the files in `--label_names`, which has the form `FILE` or, for several labels,
+    `LABEL=FILE`.
 
     Returns:
         The class names of the only label, and class names by label. At least one of the two is empty.
@@ -194,7 +195,7 @@ def parse_label_names(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, 
 
 
 def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:
-    """Reads the class names of the earlier dataset that `--label_names_from` specifies.
+    """Reads class names from the earlier dataset that `--label_names_from` specifies.
 
     Returns:
         The class names of each label, in order.
@@ -215,9 +216,9 @@ def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:
 
 
 def read_label_names(path: str) -> tuple[str, ...]:
-    """Reads class names from a local file or an object that contains one name per line.
+    """Reads class names from a file that contains one name per line.
 
-    If all lines begin with a number, such as `0:daisy`, the names are sorted by these numbers.
+    If every line begins with a number, such as `0:daisy`, the class names are sorted by number.
 
     Raises:
         UserError: The file cannot be read, is not UTF-8, has no names, or has gaps in its numbers.

@@ -1,4 +1,4 @@
-"""The options of `recordmill prepare` and their conversion to a configuration."""
+"""Defines the options of `recordmill prepare`, and converts the options to a configuration."""
 
 import argparse
 
@@ -277,7 +277,7 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_check_options(group: argparse._ArgumentGroup) -> None:
-    """Adds the options that select and check inputs."""
+    """Adds the options that determine which inputs are read and how they are checked."""
     add = group.add_argument
     add(
         "--check",
@@ -430,7 +430,7 @@ def _add_output_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_run_options(group: argparse._ArgumentGroup) -> None:
-    """Adds the options for the run itself and for the resumption of an earlier run."""
+    """Adds the options that determine how the command runs and resumes."""
     add = group.add_argument
     add(
         "--store_timeout",
@@ -470,7 +470,7 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
 def make_config(arguments: argparse.Namespace) -> PrepareConfig:
     """Converts the arguments of `recordmill prepare` to its configuration.
 
-    The function reads only the files in `--label_names` and `--label_names_from`.
+    No files are read, except the files that `--label_names` and `--label_names_from` specify.
 
     Raises:
         UserError: A value is invalid, or two options exclude each other.
@@ -521,14 +521,14 @@ def _duplicate_distance(arguments: argparse.Namespace) -> int:
 
 
 def make_resume_policy(arguments: argparse.Namespace) -> ResumePolicy:
-    """Returns the action for an unfinished earlier run, as chosen by `--resume` and `--restart`."""
+    """Returns whether to resume or to restart an interrupted run, as specified by `--resume` and `--restart`."""
     if arguments.resume:
         return ResumePolicy.RESUME
     return ResumePolicy.RESTART if arguments.restart else ResumePolicy.REFUSE
 
 
 def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
-    """Converts the source arguments of `recordmill prepare` to the configuration of the source.
+    """Converts the arguments about the input of `recordmill prepare` to a source configuration.
 
     Raises:
         UserError: A value is invalid, or two options exclude each other.

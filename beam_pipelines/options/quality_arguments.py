@@ -1,4 +1,4 @@
-"""The options of `recordmill quality` and their conversion to a configuration."""
+"""Defines the options of `recordmill quality`, and converts the options to a configuration."""
 
 import argparse
 

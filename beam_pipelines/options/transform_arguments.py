@@ -1,4 +1,4 @@
-"""The options of `recordmill transform` and their conversion to a configuration."""
+"""Defines the options of `recordmill transform`, and converts the options to a configuration."""
 
 import argparse
 

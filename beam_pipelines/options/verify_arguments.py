@@ -1,4 +1,4 @@
-"""The options of `recordmill verify` and their conversion to a configuration."""
+"""Defines the options of `recordmill verify`, and converts the options to a configuration."""
 
 import argparse
 

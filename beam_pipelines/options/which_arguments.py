@@ -154,7 +154,7 @@ def add_which(commands: argparse._SubParsersAction) -> None:
 
 
 def training_options(arguments: argparse.Namespace) -> dict[str, object]:
-    """Returns the options of the training that are given, as keyword arguments of `ReadConfig`.
+    """Returns the given options of the training run as keyword arguments for `ReadConfig`.
 
     Raises:
         UserError: Options are given together with a checkpoint, or neither a checkpoint nor the batch size is given.
@@ -195,14 +195,15 @@ def _fold(text: str) -> tuple[int, tuple[int, ...]]:
 
 
 def _number(text: str) -> float:
-    """Parses the value of `--subset`, or a share in `--balance`, to a float."""
+    """Parses the value of `--subset`, or a fraction in `--balance`, to a float."""
     if not re.fullmatch(r"\d{0,9}(\.\d{1,17})?", text) or not text:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and at most 1")
     return float(text)
 
 
 def _balance(text: str) -> str | dict[str, float]:
-    """Parses `--balance`: returns a single word unchanged, and converts `rose=0.5,tulip=0.5` to shares by class."""
+    """Parses `--balance`: `rose=0.5,tulip=0.5` becomes a mapping from class to fraction, and single words are
+    unchanged."""
     if "=" not in text:
         return text
     pairs = [pair.rpartition("=") for pair in text.split(",")]
@@ -210,7 +211,7 @@ def _balance(text: str) -> str | dict[str, float]:
 
 
 def _pair(text: str) -> tuple[int, int]:
-    """Parses the values of `--hosts` and `--open_fold`: `4,2` becomes (4, 2)."""
+    """Parses two integers, as in `--hosts` and `--open_fold`: `4,2` becomes (4, 2)."""
     if not re.fullmatch(r"[0-9]{1,9},[0-9]{1,9}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a count and an index, such as 4,2")
     number, index = map(int, text.split(","))

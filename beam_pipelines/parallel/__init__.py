@@ -1,4 +1,4 @@
-"""Runs work on all cores: pools of worker processes, read-ahead threads, progress counts and signal handling.
+"""Provides pools of worker processes, read-ahead threads, progress counts and signal handling.
 
 The input is functions and their arguments. The output is their results, in order.
 """

@@ -1,7 +1,7 @@
 """Handles Ctrl-C, SIGTERM and SIGHUP, even if a library suppresses KeyboardInterrupt.
 
-For example, libraries suppress KeyboardInterrupt in finalizers or around optional imports. A command ends within ten
-seconds of the first signal, even if its threads are blocked. A second signal ends it at once.
+For example, some libraries suppress KeyboardInterrupt in finalizers or during optional imports. A command ends within
+ten seconds of the first signal, even if its threads are blocked. A second signal ends it at once.
 """
 
 import atexit
@@ -40,7 +40,7 @@ _folders: set[str] = set()
 
 
 def listen() -> None:
-    """Makes signals raise KeyboardInterrupt from now on, and records the first signal. Ignored signals stay so."""
+    """Installs handlers that record the first signal and raise KeyboardInterrupt. Ignored signals stay so."""
     forget()
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -50,7 +50,7 @@ def listen() -> None:
 
 
 def forget() -> None:
-    """Resets the state, as if no signal had arrived."""
+    """Resets the state of this module, as if no signal had been received."""
     global _received, _find_published, _report_lock
     _received, _find_published, _report_lock = None, str, threading.Lock()
     retries.end_waiting(False)
@@ -62,21 +62,21 @@ def received() -> bool:
 
 
 def exit_code() -> int:
-    """Returns the exit code of a shell for the signal: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
+    """Returns the exit code that shells use for the received signal, such as 130 for Ctrl-C and 143 for SIGTERM."""
     return 128 + (_received or signal.SIGINT)
 
 
 def note(find: Callable[[], str]) -> None:
-    """Sets the function that describes the completed output of the run.
+    """Sets a function that describes, after an interruption, which output of the run is already complete.
 
-    The function returns an empty string if no output is complete.
+    The function must return an empty string if no output is complete.
     """
     global _find_published
     _find_published = find
 
 
 def find_published(*, can_resume: bool = True) -> str:
-    """Returns a description of the completed output of the run, or an empty string if there is none.
+    """Returns a description of the run's completed output, or an empty string if no output is complete.
 
     Args:
         can_resume: Whether `--resume` alone may succeed. If not, the description does not advise it.
@@ -87,14 +87,14 @@ def find_published(*, can_resume: bool = True) -> str:
 def set_reporter(report: Callable[[str, str], None]) -> None:
     """Sets the function that reports an interruption.
 
-    The function receives a one-line message and a description of the completed output.
+    The function is called with a one-line message and a description of the completed output.
     """
     global _report
     _report = report
 
 
 def report(message: str, in_place: str) -> None:
-    """Reports an interruption, unless another thread already reports it."""
+    """Reports an interruption, unless another thread has already reported the same interruption."""
     if _report_lock.acquire(blocking=False):
         _report(message, in_place)
 
@@ -118,7 +118,7 @@ def check() -> None:
 
 @contextlib.contextmanager
 def without_time_limit() -> Iterator[None]:
-    """Suspends the ten-second limit inside the block, because a cluster can take longer to end a job."""
+    """Context manager without the limit of ten seconds, because a cluster can take longer to end a job."""
     global _num_without_time_limit
     _num_without_time_limit += 1
     try:
@@ -129,7 +129,7 @@ def without_time_limit() -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Context manager for a temporary folder. The directory is also deleted if a signal ends the process."""
+    """Context manager for a temporary folder. The temporary directory is also deleted if a signal ends the process."""
     with tempfile.TemporaryDirectory(prefix="recordmill-") as folder:
         _folders.add(folder)
         try:
@@ -141,8 +141,7 @@ def temporary_folder() -> Iterator[str]:
 def end_in_time() -> None:
     """Ends this process within ten seconds of a signal, even if the main thread is blocked.
 
-    An exception is not enough, because the main thread may handle the exception too late. Commands use this function. A
-    program that calls `main` as a function ends the process itself.
+    Commands use this function.
     """
     reader, writer = socket.socketpair()
     writer.setblocking(False)
@@ -200,10 +199,7 @@ def _join(function: Callable[[], None], seconds: float = _POLL_SECONDS) -> None:
 
 
 def _descendants(process: int) -> list[int]:
-    """Returns the descendants of a process, or an empty list if the system does not list them.
-
-    Child processes that the system does not list end when their input is closed.
-    """
+    """Returns the descendants of a process, or an empty list if the system does not list them."""
     children = [int(child) for path in pathlib.Path(f"/proc/{process}/task").glob("*/children") for child in _words(path)]
     return [result for child in children for result in (child, *_descendants(child))]
 
@@ -222,6 +218,6 @@ def _interrupt(number: int, unused_frame: FrameType | None) -> NoReturn:
 
 
 def _show_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Reports an exception in a finalizer, except for an interrupt, which is reported in one line."""
+    """Reports exceptions in finalizers as usual, but does not print a traceback for interrupts."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)

@@ -1,4 +1,4 @@
-"""Beam DoFn that runs plain functions over the elements of a bundle on every core."""
+"""Defines a Beam `DoFn` that processes elements in parallel with plain Python functions."""
 
 from typing import Any, Callable, Iterable, Iterator
 
@@ -12,10 +12,10 @@ from beam_pipelines.parallel.worker_processes import TaskWindow
 
 
 class ParallelMap(beam.DoFn):
-    """Runs plain functions in worker processes and emits their results in task order.
+    """A `DoFn` that runs functions in worker processes, and emits the results in the order of the elements.
 
-    A subclass yields from `run` in `process`. Subclasses override `take` to convert the result of a task, and `finish`
-    to add outputs at the end of a bundle. A bundle ends only after all of its tasks have finished.
+    A subclass yields from `run` in `process`. Subclasses override `take` to convert results to outputs, and `finish` to
+    add outputs at the end of a bundle. A bundle ends after all its tasks have finished.
 
     Args:
         num_processes: The number of worker processes. With 0, tasks run in the caller.
@@ -32,11 +32,12 @@ class ParallelMap(beam.DoFn):
         self._tasks = TaskWindow(self._num_processes)
 
     def run(self, function: Callable[..., Any], *args: Any, memory_bytes: int = 0) -> Iterator[Any]:
-        """Starts a task, and yields the outputs of completed tasks. See `TaskWindow.run`."""
+        """Starts a task for an element, and yields the outputs of the tasks that have finished. See
+        `TaskWindow.run`."""
         return self._take_all(self._tasks.run(function, *args, memory_bytes=memory_bytes))
 
     def take(self, result: Any) -> Iterable[Any]:
-        """Returns the outputs for the result of a task."""
+        """Converts the result of a task to the outputs to emit."""
         raise NotImplementedError
 
     def finish(self) -> Iterable[Any]:
@@ -53,7 +54,7 @@ class ParallelMap(beam.DoFn):
 
 
 def _in_global_window(output: Any) -> Any:
-    """Wraps an output in the global window, as Beam requires for outputs that do not belong to an input element."""
+    """Wraps an output in the global window, as Beam requires for outputs at the end of a bundle."""
     if isinstance(output, TaggedOutput):
         return TaggedOutput(output.tag, _in_global_window(output.value))
     return WindowedValue(output, 0, [GlobalWindow()])

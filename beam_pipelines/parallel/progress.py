@@ -1,8 +1,9 @@
-"""Shares progress counts between the processes of a run through small files, and shows them on a terminal.
+"""Collects the progress counts of all processes of a run in small files, and shows the progress on a terminal.
 
-The local runner and Flink report Beam's metrics only at the end of a stage. Each worker process therefore keeps its
-counts in its own file. If the counts are in an object store, each process rewrites its object every few seconds. In a
-Beam step, counts are also added to Beam's metrics, which engines display.
+Beam's metrics are not sufficient, because the local runner and Flink report them only at the end of a stage. Each
+worker process writes its progress counts to its own file. In an object store, each process rewrites its object with
+progress counts every few seconds. In a Beam step, the progress counts are also added to Beam's metrics, which engines
+display.
 """
 
 import contextlib
@@ -48,12 +49,12 @@ class Counts(NamedTuple):
     hashed: int = 0
 
     def plus(self, other: "Counts") -> "Counts":
-        """Returns the sum of two sets of counts, field by field."""
+        """Returns the sum of two sets of progress counts."""
         return Counts(*map(sum, zip(self, other)))
 
 
 class Stage(NamedTuple):
-    """The content of a progress bar: its name, the completed and total amounts, and a note.
+    """The contents of a progress bar: a name, the completed and the total amount, and a note.
 
     An unknown total is None.
     """
@@ -79,22 +80,23 @@ _display = "auto"
 
 
 def set_display(name: str) -> None:
-    """Sets the format in which progress is shown. The name is a value of `log.DISPLAYS`."""
+    """Sets the format of the progress display, such as a progress bar or JSON lines. The name is a value of
+    `log.DISPLAYS`."""
     global _display
     _display = name
 
 
 def count_restart() -> int:
-    """Counts a restart of the job by the engine, and returns the number of restarts."""
+    """Increments the number of times that the engine has restarted the job, and returns this number."""
     global _num_restarts
     _num_restarts += 1
     return _num_restarts
 
 
 def count(directory: str, details: Mapping[str, int] = {}, **counts: int) -> None:
-    """Adds to the progress counts of this process.
+    """Adds the given numbers to the progress counts of this process.
 
-    Errors of the disk or store are ignored, so that only counts are lost.
+    Disk and store errors are ignored, because progress counts are not essential.
 
     Args:
         directory: The progress directory of the run. An empty string disables the progress files.
@@ -110,9 +112,9 @@ def count(directory: str, details: Mapping[str, int] = {}, **counts: int) -> Non
 
 
 def count_in_beam(counts: Mapping[str, int]) -> None:
-    """Adds to the counters of the current Beam step.
+    """Adds the given numbers to the metrics of the current Beam step.
 
-    The call has no effect in worker processes, which do not import Beam.
+    The function has no effect in worker processes, which do not import Beam.
     """
     if beam_metrics := sys.modules.get("apache_beam.metrics"):
         for name, number in counts.items():
@@ -121,13 +123,14 @@ def count_in_beam(counts: Mapping[str, int]) -> None:
 
 
 class Stopwatch:
-    """Measures the milliseconds that a process spends in each stage."""
+    """Measures how many milliseconds a process spends in each stage."""
 
     def __init__(self, stage: str) -> None:
         self._name, self._since = f"{stage}_msecs", time.monotonic()
 
     def lap(self) -> dict[str, int]:
-        """Returns the milliseconds since the last call as a dictionary with the name of their count."""
+        """Returns the milliseconds since the last call, as a dictionary whose only key is the name of the progress
+        count."""
         msecs = int(1000 * (time.monotonic() - self._since))
         self._since += msecs / 1000  # Carry the remainder over to the next call.
         return {self._name: msecs}
@@ -158,7 +161,7 @@ def _count_in_object(directory: str, counts: Counts) -> None:
 
 
 def read_counts(directory: str) -> Counts:
-    """Returns the sum of the counts of all processes. Retried bundles count twice."""
+    """Returns the sum of the progress counts of all processes. Retried bundles count twice."""
     total = Counts()
     for data in _read_all(directory):
         if len(data) == _COUNTS.size:
@@ -180,7 +183,7 @@ def _read_all(directory: str) -> Iterator[bytes]:
 
 
 def stage_of(directory: str) -> str:
-    """Returns the current stage of a run according to its progress counts: list, plan, write or publish."""
+    """Returns the current stage of a run (list, plan, write or publish), derived from its progress counts."""
     counts = read_counts(directory)
     if not counts.listing_done:
         return "list"
@@ -188,7 +191,7 @@ def stage_of(directory: str) -> str:
 
 
 class ProgressDisplay:
-    """Shows the progress of a run: bars on a terminal, log lines every half minute elsewhere, or JSON lines.
+    """Shows the progress of a run as progress bars, as a log line every half minute, or as JSON lines.
 
     Args:
         directory: The progress directory of the run.
@@ -296,14 +299,14 @@ class _Snapshot:
         self.counts, self.stages, self.seconds = counts, stages, time.monotonic()
 
     def rates(self, last: "_Snapshot") -> Iterator[tuple[float, float | None]]:
-        """Yields the rate of each stage per second since an earlier snapshot, and the estimated seconds left."""
+        """Yields the speed of each stage since an earlier snapshot, and the estimated remaining time in seconds."""
         before = {stage.name: stage.done for stage in last.stages}
         for stage in self.stages:
             rate = (stage.done - before.get(stage.name, 0)) / max(self.seconds - last.seconds, 1e-3)
             yield rate, (stage.total - stage.done) / rate if stage.total is not None and rate else None
 
     def bytes_per_second(self, last: "_Snapshot") -> float:
-        """Returns the bytes of records written per second since an earlier snapshot."""
+        """Returns the number of record bytes that have been written per second since an earlier snapshot."""
         return (self.counts.written_bytes - last.counts.written_bytes) / max(self.seconds - last.seconds, 1e-3)
 
 
@@ -316,7 +319,7 @@ def _stages(counts: Counts) -> list[Stage]:
 
 
 def stages_with_hashing(counts: Counts) -> list[Stage]:
-    """Returns the bars of a `prepare` run that searches for duplicates."""
+    """Returns the progress bars for a `prepare` run that searches for duplicates."""
     listed, *others = _stages(counts)
     return [listed, Stage("hashed", counts.hashed, listed.total), *others]
 

@@ -1,4 +1,4 @@
-"""Reads ahead in threads, because an object store has a high latency but serves many requests in parallel."""
+"""Reads inputs ahead in threads, which hides the latency of object stores."""
 
 import collections
 import functools
@@ -17,14 +17,14 @@ Result = TypeVar("Result")
 
 @functools.lru_cache(maxsize=1)
 def _threads() -> ThreadPoolExecutor:
-    """Returns the thread pool, which all bundles of a process share."""
+    """Returns the thread pool that all bundles of this process share."""
     return ThreadPoolExecutor(NUM_THREADS, "read_ahead")
 
 
 def read_ahead(
     function: Callable[[Item], Result], items: Iterable[tuple[Item, int]], size_of: Callable[[Result], int] = lambda result: 0
 ) -> Iterator[Result]:
-    """Calls `function` with each item in threads ahead of the caller, and yields the results in order.
+    """Calls `function` with upcoming items in threads, and yields the results in the order of the items.
 
     Args:
         function: A thread-safe function. Its exceptions are raised in the order of the items.

@@ -1,4 +1,4 @@
-"""Implements a worker process: the parent's class that starts it and sends tasks, and the main loop of the child."""
+"""Implements a worker process: a class with which the parent sends tasks, and the main loop of the child process."""
 
 import contextlib
 import gc
@@ -57,13 +57,13 @@ class WorkerProcess:
         self._is_ready = self._is_over = False
 
     def is_ready(self) -> bool:
-        """Waits until the process has finished its imports. Returns False if it ended before that."""
+        """Waits until the worker process has imported its modules. Returns False if it ended before that."""
         with contextlib.suppress(EOFError, OSError):
             self._is_ready = self._is_ready or _read_message(self._process.stdout) == _READY
         return self._is_ready and not self.has_ended()
 
     def is_over(self) -> bool:
-        """Returns whether the process must be replaced, because it has ended."""
+        """Returns whether the worker process has ended and must be replaced."""
         if self._is_ready and not self._is_over and self.has_ended():
             self.ending()
         return self._is_over
@@ -91,7 +91,7 @@ class WorkerProcess:
         return self._process.poll() is not None
 
     def ending(self) -> str:
-        """Waits until the process has ended, and returns a description of how it ended.
+        """Waits until the worker process has ended, and returns a description of the cause.
 
         The process must not be used afterwards.
         """
@@ -104,7 +104,7 @@ class WorkerProcess:
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     def kill(self) -> None:
-        """Kills the process and waits for its end."""
+        """Kills the worker process, and waits until the process has ended."""
         self._process.kill()
         self._process.wait()
 
@@ -129,8 +129,8 @@ def _read_message(stream: BinaryIO) -> bytes:
 def run_child(preloaded: list[str]) -> None:
     """Runs the main loop of a worker process.
 
-    The worker process reports that it is ready, and then reads tasks from standard input until the end of the stream.
-    The answer to each task is (succeeded, value or exception).
+    The worker process reports that it has started, and then reads tasks from standard input. The worker process answers
+    each task with a pair: whether the task succeeded, and its result or exception.
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         # Ctrl-C and a hang-up reach all processes of the terminal. The parent decides about them.

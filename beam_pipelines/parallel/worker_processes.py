@@ -1,11 +1,11 @@
-"""Pool of worker processes that run plain functions on every core, without a second copy of Beam.
+"""A pool of lightweight worker processes that run plain Python functions on all cores.
 
-A Beam worker process needs seconds to start and 160 MB. A process of this pool needs 0.2 s and 50 MB, because it
-imports neither Beam nor TensorFlow. Threads would need even less, but are slower for small images.
+A Beam worker process takes several seconds to start, and 160 MB of memory. A process of this pool takes 0.2 s and 50
+MB, because neither Beam nor TensorFlow is imported. Threads would take less memory, but are slower for small images.
 
-`concurrent.futures` is not used because its child processes import the user's `__main__`, so an unguarded script would
-run twice. loky is not used because its child processes outlive a killed parent. The child processes of this pool end
-when their standard input is closed.
+`concurrent.futures` is not used, because its child processes import the user's script. loky is not used, because its
+child processes outlive a killed parent. The child processes of this pool end if their parent is killed, because their
+standard input is then closed.
 """
 
 import atexit
@@ -26,11 +26,10 @@ _MAX_STARTS = 3
 
 
 class WorkerProcesses:
-    """Pool with a fixed number of child processes for module-level functions with picklable arguments.
+    """A pool with a fixed number of child processes, for module-level functions with picklable arguments.
 
-    A process that ends is replaced. The task of that process fails and is not retried by the pool. The cause is usually
-    a lack of memory, so a retry in another process would fail too. A runner retries the bundle later or on another
-    machine.
+    A process that ends is replaced. If a process ends unexpectedly, its task fails, and the pool does not retry the
+    task. Usually a process ends because of a lack of memory, so a retry would fail too.
     """
 
     def __init__(self, num_processes: int) -> None:
@@ -57,7 +56,7 @@ class WorkerProcesses:
         return future
 
     def is_idle(self) -> bool:
-        """Returns whether no task is running or queued, and the pool can accept tasks."""
+        """Returns whether the pool is idle and can accept tasks."""
         return not self._num_unfinished and self._failure is None
 
     def _note_end(self, unused: Future) -> None:
@@ -89,7 +88,7 @@ class WorkerProcesses:
         self._children[index].ending()  # `close` has killed the process. This thread must close its pipes.
 
     def _ready_child(self, index: int) -> WorkerProcess:
-        """Returns the worker process that belongs to a thread. A process that has ended is replaced.
+        """Returns the worker process to which the current thread sends tasks. A process that has ended is replaced.
 
         Raises:
             RunError: The pool is closed, or no process can be started.
@@ -117,10 +116,7 @@ def _stopped() -> RunError:
 
 
 def share(value: Any) -> bytes:
-    """Pickles a value that many tasks share. `shared` unpickles it once in each process.
-
-    If an equal value is shared again, workers get a new object without the cached values of the first object.
-    """
+    """Pickles a value that many tasks share. `shared` unpickles it once in each process."""
     return pickle.dumps((next(_shares), value), protocol=5)
 
 
@@ -139,7 +135,8 @@ MAX_TASK_BYTES = 256 << 20
 
 
 class TaskWindow:
-    """Limits the number and the memory of running tasks. With 0 processes, tasks run in the caller."""
+    """Limits the number of running tasks and the memory that they take. If the number of processes is 0, tasks run in
+    the calling process."""
 
     def __init__(self, num_processes: int) -> None:
         self._pool = worker_processes(num_processes) if num_processes else None
@@ -148,9 +145,9 @@ class TaskWindow:
         self._reserved_bytes = 0
 
     def run(self, function: Callable[..., Any], *args: Any, memory_bytes: int = 0) -> Iterator[Any]:
-        """Starts a task, and yields the results of earlier tasks.
+        """Starts a task, and yields the results of earlier tasks that have finished.
 
-        The call waits for earlier tasks if too many tasks are running.
+        If too many tasks are running, the method first waits for earlier tasks.
 
         Args:
             function: A module-level function with picklable arguments.
@@ -168,7 +165,7 @@ class TaskWindow:
             yield self._take()
 
     def drain(self) -> Iterator[Any]:
-        """Waits for the remaining tasks and yields their results."""
+        """Waits for all remaining tasks, and yields their results."""
         while self._in_flight:
             yield self._take()
 

@@ -1,5 +1,5 @@
-"""Publishes written shards as a dataset: checks the counts, writes metadata and manifest, and renames the output.
+"""Turns written shards into a published dataset: checks counts, writes metadata, and renames the output directory.
 
-The result is either a complete dataset or a directory that no reader accepts. The package also finds the output of
-interrupted runs, so that later runs can resume them.
+The output directory contains either a complete dataset or files that no reader accepts. This package also finds the
+files of interrupted runs, which later runs can resume.
 """

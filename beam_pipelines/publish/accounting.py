@@ -1,4 +1,4 @@
-"""Checks that each input of a run is an example, a dead letter or a dropped duplicate."""
+"""Checks that each input of a run has become an example, a dead letter or a dropped duplicate."""
 
 from typing import Collection, Iterator
 
@@ -15,7 +15,7 @@ NUM_NAMES_SHOWN = 10
 
 
 def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) -> None:
-    """Checks, before the dataset is published, that each input is an example, a dead letter or a dropped duplicate.
+    """Checks that no input was lost, before the dataset is published.
 
     Args:
         images: The statistics of all shards.
@@ -52,7 +52,7 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) ->
 
 
 def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
-    """Returns one-line warnings about unexpected properties of a valid dataset."""
+    """Returns one-line warnings about a valid dataset with unexpected properties."""
     lines = []
     for feature in listing.schema:
         listed = listing.listed_labels.get(feature.name, frozenset())
@@ -80,7 +80,7 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
 
 
 def _image_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:
-    """Yields warnings about 16-bit images that are read as 8 bits, and about JPEGs for which libjpeg logs warnings."""
+    """Yields warnings about 16-bit images that readers decode to 8 bits, and about JPEGs with libjpeg warnings."""
     are_kept = any(feature.kind == "image" and feature.dtype == "uint16" for feature in listing.schema)
     if (num := sum(facts.num_deep for facts in images.images.values())) and not are_kept:
         yield (
@@ -95,7 +95,7 @@ def _image_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:
 
 
 def _coordinate_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:
-    """Yields warnings about features that look like coordinates, on images that were resized or rotated."""
+    """Yields warnings about features that look like coordinates although their images were resized or rotated."""
     rotated, resized = {}, {}
     for feature in listing.schema:
         if (facts := images.coordinates.get(feature.name)) is None:

@@ -1,7 +1,7 @@
-"""Writes `README.md`, the dataset card for people and for the Hugging Face Hub.
+"""Writes `README.md`, which is the dataset card for users and for the Hugging Face Hub.
 
-The card depends only on the manifest and the statistics, so that equal runs produce equal cards. Users may extend the
-card before they publish the dataset. Names from the input are escaped, so that they are displayed unchanged.
+Equal runs produce equal cards, because the card depends only on the manifest and the statistics. Names from the input
+are escaped, so that they are displayed unchanged.
 """
 
 import html
@@ -77,7 +77,7 @@ def _front_matter(manifest: Manifest, tags: Sequence[str] = ()) -> Iterator[str]
 
 
 def _tasks(manifest: Manifest) -> list[str]:
-    """Returns the Hugging Face Hub's names of the tasks for which the dataset is suitable."""
+    """Returns the tasks for which the dataset is suitable, by their names on the Hugging Face Hub."""
     features = manifest.features
     if "image" not in features:
         return []
@@ -151,7 +151,7 @@ def _how_made(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
 
 
 def _other_files(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
-    """Yields lines about the other files of the dataset."""
+    """Yields the section of the card that describes the files beside the shards."""
     if manifest.num_dead_letters:
         yield f"- `{DEAD_LETTERS}` lists the rejected inputs with the reasons."
     if any(info.catalog for infos in manifest.splits.values() for info in infos):
@@ -165,9 +165,9 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _how_read(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
-    """Yields instructions and code for reading the dataset.
+    """Yields the section of the card that explains how to read the dataset, with code.
 
-    The code must run in the directory that contains the card.
+    The code must be run in the directory that contains the card.
     """
     splits = list(manifest.splits)
     train = manifest.main_split
@@ -244,5 +244,5 @@ def _paragraph(text: str) -> str:
 
 
 def quote(text: str) -> str:
-    """Returns a text in double quotes, for YAML and Python."""
+    """Returns a text as a quoted string that is valid in YAML and Python."""
     return "".join(dump if dump.isprintable() else f"\\U{ord(dump):08x}" for dump in json.dumps(text, ensure_ascii=False))

@@ -1,8 +1,8 @@
 """Writes `croissant.json`, a description of the dataset for search engines and dataset loaders
 (http://mlcommons.org/croissant/1.0).
 
-Loaders of this format cannot read TFRecord files. The shards are described as a set of files, and the examples are
-described as rows of the catalogs. The file depends only on the manifest, so that equal runs produce equal files.
+The file describes shards as a set of files, and examples as rows of the catalog files. Equal runs produce equal files,
+because the description depends only on the manifest.
 """
 
 from typing import Any, Iterator
@@ -116,12 +116,7 @@ def _examples(manifest: Manifest) -> dict[str, Any]:
 
 
 def _split_pattern(manifest: Manifest) -> str:
-    """Returns a regular expression that extracts the split from the name of a catalog file.
-
-    Loaders replace the only capturing group with a split name and convert the pattern to a glob. The glob matches the
-    files of that split. Loaders support only `.+`, brackets, and optional non-capturing groups. The optional groups are
-    needed because the loader also applies the pattern to the split name alone.
-    """
+    """Returns a regular expression that extracts the split name from the name of a catalog file."""
     return f"^(?:{manifest.name}-)?({'|'.join(manifest.splits)})(?:-[0-9].+)?$"
 
 

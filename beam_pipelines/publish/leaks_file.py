@@ -1,4 +1,4 @@
-"""Encodes `leaks.json`, the report about duplicates across splits and about the balance of classes between splits."""
+"""Encodes `leaks.json`, which reports duplicates across splits and the class balance between splits."""
 
 from typing import Any, Iterable, Mapping
 
@@ -21,7 +21,7 @@ def encode_leaks(near_duplicates: NearDuplicates, now: Mapping[str, Any], schema
 
 
 def class_shares(schema: Iterable[Feature], statistics: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
-    """Returns, for each feature and class, the fraction of the class's examples that is in each split.
+    """Returns how the examples of each class are distributed among the splits, as fractions.
 
     Classes without examples are omitted.
     """

@@ -35,7 +35,7 @@ _TEMPLATES = {"flat": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}", "tfx": "S
 def make_manifest(
     config: PrepareJob, listing: Listing, shards: Mapping[str, Sequence[ShardInfo]], num_dead_letters: int
 ) -> Manifest:
-    """Creates the manifest of a dataset from its written shards, which must be in order within each split."""
+    """Creates the manifest of a dataset from its written shards."""
     return Manifest(
         name=config.name,
         seed=config.seed,
@@ -52,7 +52,7 @@ def make_manifest(
 def metadata_files(
     manifest: Manifest, statistics: Mapping[str, Any], run_info: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Returns the metadata files as name -> contents, except the manifest and the dead letters.
+    """Returns a mapping from file name to contents for all metadata files except the manifest and the dead letters.
 
     Args:
         manifest: The manifest of the dataset.
@@ -68,9 +68,9 @@ def metadata_files(
 
 
 def derived_files(manifest: Manifest, statistics: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the metadata files for other programs, as name -> contents.
+    """Returns a mapping from file name to contents for the metadata files that other programs read.
 
-    The contents depend only on the manifest and the statistics.
+    The file contents depend only on the manifest and the statistics.
     """
     masks, channels = statistics.get("mask"), dataset_format.default_channels(statistics)
     return {
@@ -83,7 +83,7 @@ def derived_files(manifest: Manifest, statistics: Mapping[str, Any]) -> dict[str
 
 
 def dataset_info(manifest: Manifest) -> dict[str, Any]:
-    """Returns `dataset_info.json` for TensorFlow Datasets, which rejects unknown keys."""
+    """Returns the contents of `dataset_info.json` for TensorFlow Datasets."""
     return {
         "name": manifest.name,
         "version": "1.0.0",
@@ -102,9 +102,10 @@ def dataset_info(manifest: Manifest) -> dict[str, Any]:
 
 
 def _supervised_keys(manifest: Manifest) -> dict[str, Any]:
-    """Returns the names of the inputs and targets for TensorFlow Datasets.
+    """Returns the names of the input and target features in the format of TensorFlow Datasets.
 
-    Several inputs or targets form a dictionary. The result is empty if the dataset has no inputs or no targets.
+    Several inputs or targets form a dictionary. The result is empty if the dataset has no input features or no target
+    features.
     """
     inputs = input_names(manifest.features, manifest.targets)
     if not manifest.targets or not inputs:
@@ -118,7 +119,7 @@ def _one_or_all(names: Sequence[str]) -> dict[str, Any]:
 
 
 def features(manifest: Manifest, mask_bits: int = 8, channels: int = 3) -> dict[str, Any]:
-    """Returns `features.json` for TensorFlow Datasets, in which the features of objects form a sequence.
+    """Returns the contents of `features.json` for TensorFlow Datasets.
 
     Args:
         manifest: The manifest of the dataset.
@@ -137,7 +138,7 @@ def features(manifest: Manifest, mask_bits: int = 8, channels: int = 3) -> dict[
 
 
 def label_files(manifest: Manifest) -> dict[str, str]:
-    """Returns the files with class names as name -> contents, one class per line."""
+    """Returns a mapping from file name to contents for the files that list class names, with one name per line."""
     return {
         label_file_name(feature.name): "".join(f"{name}\n" for name in feature.label_names)
         for feature in manifest.schema
@@ -195,7 +196,7 @@ def _tfds_kind(feature: Feature, mask_bits: int, channels: int) -> dict[str, Any
 
 
 def schema_pbtxt(manifest: Manifest) -> str:
-    """Returns the TensorFlow Metadata schema of a dataset as text, which TFDV, TFT and TFX read."""
+    """Returns the dataset's schema in the text format of TensorFlow Metadata, for TFDV, TFT and TFX."""
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 
@@ -228,8 +229,8 @@ def statistics(
 ) -> dict[str, Any]:
     """Returns the contents of `statistics.json`.
 
-    Pixel values are 0 to 255, except in images that are stored as tensors. Pixel and tensor statistics are computed
-    from a sample of each split. Datasets without images have no pixel statistics.
+    Statistics of pixels are for values from 0 to 255, except for images that are stored as tensors. Pixel and tensor
+    statistics are computed from a sample of each split. Datasets without images have no pixel statistics.
     """
     recorded = recorded_statistics(images, listing.schema, listing.splits, qualities)
     facts = {name: recorded[name] for name in ("images", "other_images") if name in recorded}
@@ -253,7 +254,7 @@ def statistics(
 def recorded_statistics(
     images: ImageStatistics, schema: Sequence[Feature], splits: Iterable[str], qualities: Mapping[str, ShuffleQualities]
 ) -> dict[str, Any]:
-    """Returns the part of `statistics.json` that can be recomputed from the records and the catalogs."""
+    """Returns those fields of `statistics.json` that can be recomputed from the records and the catalogs."""
     facts: dict[str, Any] = images.to_json()
     if not any(feature.name == IMAGE for feature in schema):
         del facts["images"]
@@ -283,7 +284,7 @@ def _split_statistics(split: SplitStatistics, schema: Sequence[Feature], qualiti
 
 
 def label_statistics(counts: Mapping[str, Mapping[int, int]], schema: Sequence[Feature]) -> dict[str, Any]:
-    """Returns the label counts of a split in the format of `statistics.json`.
+    """Returns the number of examples with each label in a split, in the format of `statistics.json`.
 
     Args:
         counts: A mapping from class feature to the count of each label.
@@ -297,5 +298,5 @@ def label_statistics(counts: Mapping[str, Mapping[int, int]], schema: Sequence[F
 
 
 def named_counts(counts: Mapping[int, int], names: Sequence[str]) -> dict[str, int]:
-    """Returns the number of examples of each class name, which is 0 for classes that do not occur."""
+    """Returns a mapping from each class name, including unused names, to its number of examples."""
     return {name: counts.get(position, 0) for position, name in enumerate(names)}

@@ -1,6 +1,6 @@
-"""Manages the output directory of a run: checks the path, locks it, and cleans up after a failure.
+"""Manages the output directory of a run: checks and locks the directory, and cleans up after a failure.
 
-A failed run leaves no files, except those that a later run needs to resume.
+A failed run leaves no files behind, except the files from which the run can be resumed.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ _BUSY = "another run is writing to it (see `recordmill status`)"
 
 
 def check_paths(config: PrepareConfig, overwrite: bool, resume_policy: ResumePolicy) -> None:
-    """Raises UserError if the input does not exist or if the output path must not be written."""
+    """Raises `UserError` if the input does not exist, or if the output cannot be written to the given path."""
     check_input(config.input)
     resolved = PrepareJob.of(config, output=_resolve(config.output))
     if is_remote(config.output):
@@ -59,7 +59,7 @@ def check_output(
     may_stay: bool = False,
     last_file: str = MANIFEST,
 ) -> None:
-    """Raises UserError if the output path must not be written.
+    """Raises `UserError` if the output cannot be written to the given path.
 
     Args:
         path: The path of the output, local or a URL.
@@ -106,10 +106,7 @@ def _check_above(output: str, message_start: str) -> None:
 
 
 def _check_temporary_paths(output: str, message_start: str, resume_policy: ResumePolicy) -> None:
-    """Raises UserError if files of other programs may exist at the temporary paths beside the output.
-
-    The temporary paths are the scratch directory and the path to which the old dataset is moved.
-    """
+    """Raises `UserError` if the temporary paths beside the output may contain files of other programs."""
     if is_remote(output):
         _check_prefix(f"{output}{SCRATCH}", message_start)
         return
@@ -125,13 +122,13 @@ def _check_temporary_paths(output: str, message_start: str, resume_policy: Resum
 
 
 def _check_prefix(prefix: str, message_start: str) -> None:
-    """Raises UserError if objects exist under a prefix, but no marker or lease shows that they belong to a run."""
+    """Raises `UserError` if a prefix in an object store contains objects that may not belong to recordmill."""
     if any(files_at(prefix).top_level(prefix)) and not (_has(prefix, MARKER) or _has(prefix, LEASE)):
         raise UserError(f"{message_start}: {prefix}/, which the run needs for its files, has files from elsewhere. Move or remove them.")
 
 
 def is_new(path: str, last_file: str = MANIFEST) -> bool:
-    """Returns whether a new dataset can be written directly to the output, because the output has no complete dataset.
+    """Returns whether the output contains no complete dataset, so that a new dataset can be written there directly.
 
     The file `last_file` marks a complete dataset.
     """
@@ -146,7 +143,7 @@ def _check_access(option: str, path: str) -> None:
 
 
 def check_input(path: str) -> None:
-    """Raises UserError unless the input is a file, a folder that is not empty, or a pattern below an existing folder."""
+    """Raises `UserError` unless the input is a file, a nonempty folder, or a pattern below an existing folder."""
     magic = _MAGIC.search(path)
     is_pattern = magic is not None and not os.path.lexists(path)
     folder = path[: magic.start()].rpartition("/")[0] if is_pattern else ""
@@ -209,7 +206,7 @@ def _is_at_work(config: OutputPaths) -> bool:
 
 
 def wait_for_others(config: OutputPaths) -> None:
-    """Waits for the lease of a killed command in an object store to expire, before `--resume` inspects the output.
+    """Waits until the lease of a killed command in an object store has expired, so that the run can be resumed.
 
     Raises:
         BusyError: Another run still writes to the output.
@@ -222,10 +219,7 @@ def wait_for_others(config: OutputPaths) -> None:
 
 
 def remove_leftovers(config: OutputPaths) -> None:
-    """Removes the scratch directory of a run that was killed after its dataset was published.
-
-    If that run is still active, it removes its scratch directory itself.
-    """
+    """Removes the scratch directory that a run left behind because it was killed after publication."""
     scratch, message_start = config.scratch_directory, f"{config.output_option}={printable(config.output)}"
     if not _exists(scratch):
         return
@@ -240,9 +234,9 @@ def remove_leftovers(config: OutputPaths) -> None:
 
 
 class Jobs:
-    """Job control that finds no jobs, for commands that do not need an engine. Its jobs end with this process.
+    """A job control that never finds jobs, for commands that do not need an engine. Its jobs end with this process.
 
-    Subclasses query an engine about jobs whose command was killed.
+    Subclasses ask an engine for jobs whose command was killed.
 
     Attributes:
         name: The name of the engine.
@@ -252,19 +246,19 @@ class Jobs:
     name = job_name = ""
 
     def is_at_work(self, job: str, output: str) -> bool:
-        """Returns whether the job of this name is still running."""
+        """Returns whether a job with the given name is still running."""
         return False
 
     def end_others(self, output: str) -> None:
-        """Cancels the jobs that killed commands left behind and that write to the same output."""
+        """Cancels jobs of killed commands that are still writing to the same output."""
 
 
 def working_directory(
     config: OutputPaths, resume_policy: ResumePolicy = ResumePolicy.REFUSE, jobs: Jobs = Jobs()
 ) -> contextlib.AbstractContextManager[Callable[[], None]]:
-    """Context manager that creates a working directory for one run.
+    """Context manager that creates a working directory for a run.
 
-    After an error, the directory is removed unless a later run can resume from it.
+    After an error, the working directory is removed unless the run can be resumed.
 
     Args:
         config: The run that uses the directory.
@@ -284,8 +278,8 @@ def working_directory(
 def _stays(config: OutputPaths, error: BaseException, resume_policy: ResumePolicy) -> bool:
     """Returns whether the working directory is kept after an error.
 
-    The directory is kept if the plan is complete. The directory is removed if a new run raises UserError, because the
-    input or the options are wrong.
+    The working directory is kept if the plan is complete. The working directory of a new run is removed if `UserError`
+    is raised, because the input or the options are wrong.
     """
     try:
         return (resume_policy is ResumePolicy.RESUME or not isinstance(error, UserError)) and is_resumable(config)
@@ -297,7 +291,7 @@ def _stays(config: OutputPaths, error: BaseException, resume_policy: ResumePolic
 def _working_objects(config: OutputPaths, resume_policy: ResumePolicy, jobs: Jobs, lease: Lease) -> Iterator[Callable[[], None]]:
     """Creates the working directory in an object store.
 
-    The job may continue after the block. The last step of the job then removes the scratch objects.
+    The job may continue after the block.
     """
     store, scratch, working = files_at(config.output), config.scratch_directory, config.working_directory
     message_start = f"{config.output_option}={config.output}"
@@ -329,13 +323,13 @@ def _working_objects(config: OutputPaths, resume_policy: ResumePolicy, jobs: Job
 
 
 def _stop_after_lost_lease() -> None:
-    """Ends this command with SIGTERM after another command has taken over its output."""
+    """Ends this command with SIGTERM because another command has taken over its output."""
     print_message("another run has taken over the output, so this run stops")
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _describe_objects(config: OutputPaths) -> str:
-    """Returns a message about the objects at the output: a complete dataset, or the completed work of a run."""
+    """Returns a message that says whether the output contains a complete dataset or resumable work."""
     try:
         if is_published(config):
             return f"{config.output} is complete."
@@ -350,15 +344,15 @@ def _describe_objects(config: OutputPaths) -> str:
 
 
 def _remove_objects(store: Files, directory: str, last_file: str = MANIFEST) -> None:
-    """Removes all objects except the marker and the lease."""
+    """Removes all objects of a working directory except the marker and the lease."""
     store.remove(f"{directory}/{last_file}")
     store.remove_all(directory, but=(MARKER, LEASE))
 
 
 def remove_marked(store: Files, directory: str) -> None:
-    """Removes a directory that has the marker of a run.
+    """Removes a directory that a marker file identifies as the directory of a run.
 
-    The marker is removed last. If the removal is interrupted, a later run can still recognize the directory as its own.
+    The marker file is removed last, so that a later run can complete an interrupted removal.
     """
     _remove_objects(store, directory)
     for name in (LEASE, MARKER):
@@ -401,9 +395,9 @@ def _working_folder(config: OutputPaths, resume_policy: ResumePolicy, jobs: Jobs
 
 
 def _check_still_resumable(config: OutputPaths, message_start: str) -> None:
-    """Raises BusyError if the interrupted run no longer exists.
+    """Raises `BusyError` if the interrupted run to resume no longer exists.
 
-    Another command may have resumed the run before this command locked the output.
+    Between the check and the lock, another command may have resumed the same run.
     """
     if not is_resumable(config):
         raise BusyError(f"{message_start}: another command has already resumed the interrupted run. See `recordmill status`.")

@@ -1,6 +1,7 @@
 """Publishes a dataset: writes the metadata files, and renames the complete directory to the output path.
 
-A runner may repeat the publication after it has succeeded. The repetition changes nothing.
+All functions can be called again after they have succeeded, because a Beam runner may retry the publication. The
+repetition changes nothing.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ from tf_input.dataset_format import MANIFEST, REPORT, RUN, FileSum, Manifest, su
 
 
 def check_files(config: OutputPaths, files: Sequence[tuple[str, int]]) -> None:
-    """Checks that files exist and have the recorded sizes, before their names are written to a manifest.
+    """Checks that all files to list in a manifest exist and have the recorded sizes.
 
     Args:
         config: The paths of the run.
@@ -74,7 +75,7 @@ def publish_files(
 
 
 def _summed(name: str, chunks: Iterable[bytes], sums: dict[str, FileSum]) -> Iterator[bytes]:
-    """Yields the chunks of a file, and adds the checksum of the file to `sums` after the last chunk."""
+    """Yields chunks of a file unchanged, and adds the file's checksum to `sums` after the last chunk."""
     file_sum = FileSum()
     for chunk in chunks:
         file_sum = file_sum.extended(chunk)
@@ -83,9 +84,9 @@ def _summed(name: str, chunks: Iterable[bytes], sums: dict[str, FileSum]) -> Ite
 
 
 def _write_report(directory: str, manifest: Manifest, sums: dict[str, FileSum]) -> None:
-    """Writes the HTML report of a dataset, and adds its checksum to `sums`.
+    """Writes the HTML report of a dataset, and adds the report's checksum to `sums`.
 
-    UserError and RunError are raised. After any other exception, a warning is logged and the dataset has no report.
+    UserError and RunError are raised.
     """
     try:
         sums[REPORT] = FileSum().extended(write_report(directory, manifest))
@@ -96,7 +97,7 @@ def _write_report(directory: str, manifest: Manifest, sums: dict[str, FileSum]) 
 
 
 def publish(config: OutputPaths, manifest: bytes) -> None:
-    """Writes the last file, usually the manifest, and publishes the dataset under its final name.
+    """Writes the last file of a dataset, usually the manifest, and publishes the dataset at its final path.
 
     Raises:
         RunError: Another run has taken over, or the output path came into use meanwhile.
@@ -115,8 +116,8 @@ def publish(config: OutputPaths, manifest: bytes) -> None:
 def _publish_objects(config: OutputPaths, manifest: bytes) -> None:
     """Publishes a dataset in an object store, which cannot rename objects.
 
-    A new dataset is written directly to the output. A dataset that replaces an old dataset is written to the scratch
-    directory and then copied to the output.
+    A new dataset is written directly to the output. A dataset that replaces an old dataset is first written to the
+    scratch directory, and then copied to the output.
     """
     store = files_at(config.output)
     if not is_published(config):
@@ -148,7 +149,8 @@ def _publish_folder(config: OutputPaths, manifest: bytes) -> None:
 
 
 def finish_publishing(config: OutputPaths) -> bool:
-    """Publishes a complete dataset that an earlier attempt wrote. Returns False if there is no complete dataset.
+    """Publishes a dataset that an earlier attempt wrote completely but did not publish. Returns False if no complete
+    dataset exists.
 
     Raises:
         RunError: A shard or a metadata file has changed since it was written.
@@ -183,7 +185,7 @@ def _check_metadata(directory: str, manifest: Manifest) -> None:
 
 
 def _finish_folder(config: OutputPaths) -> None:
-    """Removes the intermediate files of a complete local dataset, and moves the dataset to the output path.
+    """Moves a complete local dataset to the output path after removing intermediate files.
     """
     for scratch in (config.spool_directory, config.plan_directory, config.done_directory, f"{config.run_directory}/{PROGRESS}"):
         shutil.rmtree(scratch, ignore_errors=True)
@@ -192,7 +194,7 @@ def _finish_folder(config: OutputPaths) -> None:
 
 
 def _check_still_new(output: pathlib.Path) -> None:
-    """Raises RunError if files appeared at the output path during the run and the user did not allow overwriting."""
+    """Raises `RunError` if files were created at the output path during the run and must not be overwritten."""
     if os.path.lexists(output) and not (output.is_dir() and not os.listdir(output)):
         raise RunError(
             f"{printable(str(output))} was created by another program during the run, and was not changed. Choose a "
@@ -202,11 +204,11 @@ def _check_still_new(output: pathlib.Path) -> None:
 
 
 def publish_directory(directory: pathlib.Path, output: pathlib.Path) -> None:
-    """Moves a directory to the output path by one rename.
+    """Moves a directory to the output path with a single rename.
 
-    An old dataset is first moved to a path beside the output. The old dataset is moved back if the rename fails, and
-    removed if it succeeds. If the process is killed during the move, both datasets remain, and no later run removes
-    them.
+    An old dataset is first moved to a path beside the output. If the rename fails, the old dataset is moved back.
+    Otherwise, the old dataset is removed. If the process is killed during the move, both the old and the new dataset
+    remain.
     """
     old = output.with_name(f"{output.name}{REPLACED}")
     has_old = output.exists()

@@ -30,7 +30,7 @@ _RESTART = "Rerun with --restart to start over."
 
 
 class ResumePolicy(enum.Enum):
-    """The action for the files of an interrupted run."""
+    """Specifies whether a command resumes, removes or refuses to touch the files of an interrupted run."""
 
     REFUSE = "the command fails, if it is worth keeping"
     RESUME = "it is gone on from"
@@ -50,13 +50,13 @@ class ResumableRun(NamedTuple):
 
 
 def of_resumable_run(config: OutputPaths) -> OutputPaths:
-    """Returns the configuration with the run id of the interrupted run, or with an empty run id if there is none."""
+    """Returns the configuration with the ID of the interrupted run, or with an empty ID if no run was interrupted."""
     lease = read_lease(config.scratch_directory)
     return dataclasses.replace(config, run_id=lease.run_id if lease else "")
 
 
 def is_published(config: OutputPaths) -> bool:
-    """Returns whether the output contains the dataset that the run with this configuration's run ID wrote."""
+    """Returns whether the output contains the dataset of the run with this run ID."""
     files = files_at(config.output)
     if not files.exists(f"{config.output}/{config.last_file}"):
         return False
@@ -67,10 +67,7 @@ def is_published(config: OutputPaths) -> bool:
 
 
 def is_complete(config: OutputPaths) -> bool:
-    """Returns whether a local working directory has a complete dataset.
-
-    Such a dataset exists if the run was killed before the last rename.
-    """
+    """Returns whether a local working directory contains a complete dataset that was not published."""
     directory = config.working_directory
     return not is_remote(directory) and all(os.path.isfile(f"{directory}/{name}") for name in (config.last_file, config.run_file))
 
@@ -98,7 +95,7 @@ def describe_resumable_run(config: OutputPaths) -> str:
 
 
 def check_resumable(config: OutputPaths, resume_policy: ResumePolicy, message_start: str) -> None:
-    """Raises UserError if an interrupted run has resumable work and the policy is `REFUSE`.
+    """Raises `UserError` if an interrupted run can be resumed, but the user did not say whether to resume it.
 
     Args:
         config: The paths of the run.
@@ -154,7 +151,7 @@ def find_resumable_run(config: PrepareJob) -> ResumableRun | None:
 
 
 def is_done(config: PrepareJob) -> bool:
-    """Returns whether the requested dataset already exists and no interrupted run has files beside it.
+    """Returns whether the requested dataset already exists, without files of an interrupted run beside it.
 
     Raises:
         UserError: The dataset was made with other options.
@@ -169,7 +166,7 @@ def is_done(config: PrepareJob) -> bool:
 
 
 def _written_options(directory: str, message_start: str, advice: str = _RESTART) -> Mapping[str, Any]:
-    """Reads the options of a run from its `run.json`, because the plan may already be removed."""
+    """Reads the options of a finished run from `run.json`."""
     try:
         return json.loads(files_at(directory).read(f"{directory}/{RUN}"))["options"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -184,7 +181,7 @@ def _check_options(message_start: str, earlier_options: Mapping[str, Any], confi
 
 
 def _check_output(message_start: str, plan: Plan, config: PrepareJob) -> None:
-    """Raises UserError if a dataset was published in an object store after the interrupted run began to write there."""
+    """Raises `UserError` if another dataset was published at the output after the run was interrupted."""
     if not is_remote(config.output) or not plan.config.is_output_new:
         return
     store = files_at(config.output)

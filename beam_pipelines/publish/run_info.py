@@ -1,6 +1,6 @@
-"""Collects the facts about a run for `run.json`: time, host, versions and options.
+"""Collects information about a run for `run.json`, such as the time, the host, package versions and options.
 
-No other metadata file may differ between identical runs.
+Only `run.json` may differ between identical runs.
 """
 
 import json
@@ -26,7 +26,7 @@ _PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")
 def hide_secrets(name: str, value: Any) -> Any:
     """Returns a value with its secrets replaced by a placeholder.
 
-    Secrets are also replaced in lists, objects, JSON texts such as `--environment_config`, `NAME=VALUE` texts and URLs.
+    Secrets are also replaced inside lists, JSON texts, `NAME=VALUE` texts and URLs.
     """
     if _SECRET.search(name.lower()):
         return _HIDDEN
@@ -47,7 +47,7 @@ def hide_secrets(name: str, value: Any) -> Any:
 
 
 def make_run_info(config: Any, options: PipelineOptions, run_id: str) -> dict[str, Any]:
-    """Collects facts about a run that may differ even if two runs produce the same dataset.
+    """Collects information about a run, including values that differ between runs that produce the same dataset.
 
     Args:
         config: The configuration of the run, a dataclass.
