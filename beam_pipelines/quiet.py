@@ -1,4 +1,4 @@
-"""Suppresses log messages, standard error output and thread tracebacks of libraries if they do not help the user."""
+"""Suppresses messages of libraries that do not help the user, such as log lines and thread tracebacks."""
 
 import contextlib
 import importlib
@@ -21,7 +21,7 @@ _NONE_BUT_FATAL = "3"  # failed operations raise exceptions too
 def import_quietly(name: str, *needed: str) -> ModuleType:
     """Imports a module that needs TensorFlow, and suppresses the messages that TensorFlow's C++ code prints.
 
-    If the user has not set `TF_CPP_MIN_LOG_LEVEL`, TensorFlow also logs nothing after the import.
+    Unless the user has set `TF_CPP_MIN_LOG_LEVEL`, TensorFlow's C++ messages stay disabled after the import.
 
     Args:
         name: The name of the module.
@@ -42,7 +42,7 @@ def import_quietly(name: str, *needed: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _hidden_stderr() -> Iterator[None]:
-    """Context manager that hides the standard error output, including that of C++ code, unless the block fails."""
+    """Context manager that hides standard error output, including the output of C++ code, unless the block fails."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as file:
         saved = os.dup(2)
@@ -78,7 +78,7 @@ def quiet_engines() -> None:
 
 
 def is_no_user_error(record: logging.LogRecord) -> bool:
-    """A log filter that hides log messages about errors that the command itself reports."""
+    """A log filter that hides messages about errors that the command reports itself."""
     # The warnings of subprocess_server only report waits.
     if (record.module, record.levelname) in (("portable_runner", "ERROR"), ("subprocess_server", "WARNING")):
         return False
@@ -95,7 +95,8 @@ def _is_user_error(error: BaseException) -> bool:
 
 
 def _quiet_broken_streams(arguments: threading.ExceptHookArgs) -> None:
-    """A `threading.excepthook` that ignores gRPC errors of Beam's threads, which still read from a stopped engine."""
+    """A `threading.excepthook` that ignores gRPC errors in Beam's threads, which occur after an engine has been
+    stopped."""
     import grpc  # imported here, because other importers of this module may lack gRPC
 
     if not isinstance(arguments.exc_value, grpc.RpcError):

@@ -1,4 +1,4 @@
-"""Describes a finished dataset in the terminal: its size, its quality and the next command."""
+"""Formats a summary of a finished dataset for the terminal, such as its size, warnings and how to read it."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def describe_dataset(directory: str) -> str:
 def read_warnings(directory: str, *, has_report: bool) -> list[str]:
     """Reads the warnings about a finished dataset, one per line.
 
-    A missing HTML report that the user requested also gives a warning.
+    If the requested HTML report could not be written, this is also a warning.
     """
     all_warnings = json.loads(files_at(directory).read(f"{directory}/{dataset_format.STATISTICS}"))["warnings"]
     if has_report and not files_at(directory).exists(f"{directory}/{dataset_format.REPORT}"):
@@ -101,7 +101,7 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
 
 
 def batches_call(manifest: dataset_format.Manifest, statistics: Mapping[str, Any], split: str) -> str:
-    """Returns a `batches` call that reads a split, with the arguments that this dataset needs."""
+    """Returns Python code that calls `batches` to read a split, with the arguments that the dataset requires."""
     images = _images(manifest)
     size = ", image_size=224" if any(_differ_in_size(name, statistics) for name, kind in images.items() if kind != "pixels") else ""
     inputs = tuple(name for name in images if name not in manifest.targets)
@@ -113,13 +113,13 @@ def batches_call(manifest: dataset_format.Manifest, statistics: Mapping[str, Any
 
 
 def label_counts(statistics: Mapping[str, Any], split: str, feature: str) -> Mapping[str, int]:
-    """Returns the number of occurrences of each class name in a split, for a class label feature."""
+    """Returns how often each class name of a class feature occurs in a split."""
     facts = statistics["splits"][split]
     return facts.get("other_label_counts", {}).get(feature) or facts["label_counts"]
 
 
 def _division(division: dict[str, Any]) -> Iterator[str]:
-    """Yields lines that compare the split sizes with the requested shares."""
+    """Yields lines that compare the split sizes with the requested sizes."""
     parts = [f"{division['num_kept']:,} inputs kept their split"] if division["num_kept"] else []
     if "actual_shares" in division:
         how = f"stratified by {', '.join(by)}" if (by := division["stratified_by"]) else "by a hash of the group"
@@ -136,7 +136,7 @@ def _division(division: dict[str, Any]) -> Iterator[str]:
 
 
 def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
-    """Yields lines about near-duplicates: their number, their treatment, and the number of pairs that span splits."""
+    """Yields lines about near-duplicates, such as how many were grouped or dropped, and how many pairs span splits."""
     detected, now = leaks["detected"], leaks["remaining"]
     became = {"keep": "kept", "group": "each cluster in one split", "drop": f"{detected['num_dropped']:,} dropped"}[detected["duplicates"]]
     images = f"{detected['num_images']:,} images in {_count(detected['num_clusters'], 'cluster')}"
@@ -157,10 +157,7 @@ def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
 def describe_shares(classes: Mapping[str, Mapping[str, Mapping[str, float]]], splits: Sequence[str]) -> Iterator[str]:
     """Yields one line for each feature.
 
-    For each split, the line names the classes with the smallest and the largest fraction of their examples in the
-    split.
-
-    A dataset with one split yields no lines.
+    Each line names the classes with the smallest and the largest fraction of their examples in the split.
     """
     for feature, shares in classes.items():
         if shares and len(splits) > 1:
@@ -191,7 +188,8 @@ def _class_table(feature: dataset_format.Feature, statistics: dict[str, Any], sp
 
 
 def _renumbered(feature: dataset_format.Feature) -> Iterator[str]:
-    """Yields a line that maps class names to integer labels, if the class names are numbers other than the labels."""
+    """Yields a line that shows which label each class name has, if class names are numbers that differ from the
+    labels."""
     names = feature.label_names
     are_moved = any(name.lstrip("0") != str(label).lstrip("0") for label, name in enumerate(names))
     if are_integers(names) and are_moved:
@@ -202,10 +200,7 @@ def _renumbered(feature: dataset_format.Feature) -> Iterator[str]:
 
 
 def _images(manifest: dataset_format.Manifest) -> dict[str, str]:
-    """Returns the kind of each image feature by its name, with `image` first.
-
-    The result is empty if the dataset has no feature `image`.
-    """
+    """Returns a mapping from the name of each image feature to its kind, with `image` first."""
     first = manifest.features.get(dataset_format.IMAGE)
     if first is None or first.kind not in ("image", "pixels", "tensor"):
         return {}

@@ -1,4 +1,4 @@
-"""Finds the versions of Python and of the packages that a dataset depends on."""
+"""Finds the versions of Python and of the packages that can influence the bytes of a dataset."""
 
 import contextlib
 import functools
@@ -28,7 +28,7 @@ def python_version() -> str:
 
 
 def describe_others(python: str, versions: Mapping[str, str]) -> list[str]:
-    """Lists packages whose recorded and installed versions differ, if their version may change a dataset's bytes."""
+    """Lists packages whose installed version differs from the recorded version and may change the dataset's bytes."""
     here = {"python": python_version(), **installed_versions()}
     recorded = {"python": python, **{name: version for name, version in versions.items() if name not in _WITHOUT_INFLUENCE}}
     return [f"{name} {version} (here {here.get(name, 'none')})" for name, version in recorded.items() if here.get(name) != version]

@@ -1,4 +1,4 @@
-"""Defines the Beam step that writes the metadata files and then the manifest, and publishes the dataset."""
+"""Defines the Beam step that writes the metadata files and publishes the dataset."""
 
 import contextlib
 import dataclasses
@@ -36,10 +36,9 @@ _MERGE_BYTES = 64 << 20
 
 @dataclasses.dataclass
 class WriteMetadata(beam.PTransform):
-    """Beam transform from `ShardAddress`es to the name of the published dataset.
+    """A Beam transform that converts the addresses of written shards to the name of the published dataset.
 
-    One worker publishes the dataset. The transform reads the facts about each shard from the files that the shard
-    writers created.
+    One worker publishes the dataset. The facts about each shard are read from the files that shard writers created.
 
     Attributes:
         config: The job of the run.
@@ -62,7 +61,7 @@ class WriteMetadata(beam.PTransform):
 def write_metadata(
     unused: bytes, written: Iterable[ShardAddress], config: PrepareJob, run_info: Mapping[str, Any], find_leaks: FindLeaks
 ) -> str:
-    """Writes the metadata of a dataset after its shards are written, and publishes the dataset.
+    """Writes the metadata of a dataset whose shards are complete, and publishes the dataset.
 
     Raises:
         UserError: No example was written, or a split has no example.
@@ -115,7 +114,7 @@ def write_metadata(
 
 
 def _read_all(config: PrepareJob, shards: list[ShardAddress]) -> Iterator[WrittenShard]:
-    """Reads the recorded facts about each shard, in the order of the shards."""
+    """Reads the facts that were recorded about each shard, in the order of the shards."""
 
     def read(address: ShardAddress) -> WrittenShard:
         done = read_done(config, address)
@@ -134,7 +133,7 @@ def _read_range(spool_range: SpoolRange, spool: SpoolReader, block_bytes: int = 
 
 
 def _dead_letters(config: PrepareJob, plan: Plan, shards: list[ShardAddress], spool: SpoolReader) -> list[Iterator[bytes]]:
-    """Returns iterators of sorted dead-letter lines: one for each sorted list in the plan, and one for each shard."""
+    """Returns an iterator of sorted dead letters for each list of dead letters in the plan and for each shard."""
     block_bytes = max(4096, min(1 << 20, _MERGE_BYTES // (len(plan.dead_letters) + len(shards) + 1)))
     runs = [_read_range(spool_range, spool, block_bytes) for spool_range in plan.dead_letters]
     for address in shards:

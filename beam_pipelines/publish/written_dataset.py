@@ -1,4 +1,4 @@
-"""Reads a written dataset's manifest, and the record of the run that made it."""
+"""Reads the manifest and the file `run.json` of an existing dataset."""
 
 import json
 from typing import Mapping, NamedTuple
@@ -22,7 +22,7 @@ from tf_input.dataset_format import (
 
 
 class RecordedRun(NamedTuple):
-    """The record of a `recordmill prepare` run in `run.json`.
+    """The contents of `run.json`, which describe the `recordmill prepare` run that made a dataset.
 
     Attributes:
         config: The exact options of the run.
@@ -54,9 +54,9 @@ def read_dataset(directory: str, command: str) -> Manifest:
 
 
 def open_dataset(directory: str) -> tuple[Manifest, bool]:
-    """Reads the manifest of a local or remote dataset.
+    """Reads the manifest of a dataset on a local disk or in an object store.
 
-    The second returned value is whether the manifest file has exactly the bytes that Recordmill wrote.
+    The second returned value is whether the manifest file still has the bytes that Recordmill wrote.
 
     Raises:
         UserError: There is no dataset, or its manifest is invalid.
@@ -76,9 +76,9 @@ def open_dataset(directory: str) -> tuple[Manifest, bool]:
 
 
 def check_names(directory: str, manifest: Manifest) -> None:
-    """Checks that the file names in a manifest follow from the names of the dataset and its splits.
+    """Checks that each file name in a manifest is the expected name for the dataset and the split.
 
-    A manipulated manifest therefore cannot refer to other files.
+    For safety, a manipulated manifest must not refer to files outside the dataset.
 
     Raises:
         UserError: The manifest names another file, or has a split without shards.
@@ -111,7 +111,7 @@ def check_names(directory: str, manifest: Manifest) -> None:
 
 
 def read_how_made(directory: str, manifest: Manifest) -> RecordedRun:
-    """Reads the record of the run that made a dataset, and checks that it belongs to the manifest.
+    """Reads `run.json` of a dataset, and checks that it belongs to the manifest.
 
     Raises:
         UserError: `run.json` can't be read, or belongs to another dataset.

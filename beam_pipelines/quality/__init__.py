@@ -1,7 +1,8 @@
-"""`recordmill quality`: tests whether the records of a dataset are shuffled.
+"""Implements `recordmill quality`, which tests whether the records of a dataset are shuffled.
 
-The input is a prepared dataset or TFRecord files of another writer. Only the indexes and catalogs of a prepared dataset
-are read. For each split, the result compares the order of the labels with random orders, and gives a verdict.
+The input is a prepared dataset, or TFRecord files that another tool wrote. For a prepared dataset, only the index files
+and catalog files are read. For each split, the result compares the order of the labels with random orders, and gives a
+verdict.
 
     dataset_labels file_labels read the labels of each split in record order
     split_labels                 the labels of one split

@@ -1,4 +1,4 @@
-"""Reads the labels of a prepared dataset from its indexes and catalogs. No record is read."""
+"""Reads the labels of a prepared dataset from its index files and catalog files. No record is read."""
 
 from typing import Iterator
 
@@ -72,7 +72,7 @@ def _choose(manifest: Manifest, label: str | None, directory: str) -> str | None
 
 
 class _SplitReader:
-    """Reads the indexes and catalogs of a split's shards."""
+    """Reads the index files and catalog files of all shards of a split."""
 
     def __init__(self, directory: str, split: str, shards: tuple[ShardInfo, ...]) -> None:
         self._directory, self._split = directory, split
@@ -108,7 +108,7 @@ class _SplitReader:
         return np.frombuffer(data, _ROW, num_rows, INDEX_HEADER.size)
 
     def _read_catalogs(self, column: str | None) -> pa.Table:
-        """Returns the catalog columns that contain the source location of each example and, if given, the feature."""
+        """Returns the catalog columns to read: the source location and, if given, the feature."""
         parts = []
         for shard in self._shards:
             path = f"{self._directory}/{shard.catalog}"
@@ -130,7 +130,7 @@ class _SplitReader:
 
 
 def _labels(column: pa.ChunkedArray) -> np.ndarray:
-    """Returns one label per example, which represents its class or its set of classes."""
+    """Returns one number per example, which represents the class or the set of classes of the example."""
     values = column.combine_chunks()
     if not pa.types.is_list(values.type):
         return values.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
@@ -140,7 +140,7 @@ def _labels(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _source_order(table: pa.Table) -> np.ndarray | None:
-    """Returns each example's rank in the order of source files and offsets, or None if the catalog has no locations."""
+    """Returns the position of each example in the sources, or None if the catalog has no source locations."""
     paths = table.column("path").combine_chunks().dictionary_encode()
     names = np.array([name or "" for name in paths.dictionary.to_pylist()], object)
     ranks = np.empty(len(names) + 1, np.int64)

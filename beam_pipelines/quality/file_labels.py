@@ -1,4 +1,4 @@
-"""Reads the labels from TFRecord files of other writers, record by record. No image is decoded.
+"""Reads labels record by record from TFRecord files that other tools wrote. No image is decoded.
 
 | case | label that is used |
 | --- | --- |
@@ -33,7 +33,8 @@ _LENGTHS = "the order of the record lengths is tested instead"
 def read_file_labels(
     path: str, label: str | None, follow_links: bool = False, split_folders: bool | None = None
 ) -> Iterator[SplitLabels]:
-    """Yields the labels of each split. If the files have no split names, yields the labels of all records together.
+    """Yields the labels of each split. If the file names do not contain split names, all records are treated as one
+    split.
 
     Args:
         path: A file, a folder, a pattern, or the URL of one of these.
@@ -64,7 +65,7 @@ def read_file_labels(
 
 
 def _choose_label(files: ForeignFiles, label: str | None) -> tuple[LabelFeature, tuple[str, ...]]:
-    """Chooses the feature to use as the label, and returns it with notes about the choice."""
+    """Chooses the feature whose values are tested, and returns the feature with messages about the choice."""
     first = files.first_examples()
     if label is None:
         chosen = files.find_label(first)
@@ -115,7 +116,7 @@ class _LabelCollector:
         progress.count(self._progress_directory, listed=1, analyzed=self._counts[name] % _COUNTED_RECORDS)
 
     def _label_of(self, data: bytes, label: LabelFeature) -> int:
-        """Returns the integer code of an example's value or set of values, or `NOTHING` if the label is missing."""
+        """Returns an integer that represents the label values of an example, or `NOTHING` if the label is missing."""
         try:
             values = ExampleReader(data).values(label.name)
         except BadExampleError:
@@ -125,7 +126,7 @@ class _LabelCollector:
         return label_of_set([self._values.of(value) for value in label.classes(values)])
 
     def to_labels(self, split: str, label: str, notes: tuple[str, ...]) -> SplitLabels:
-        """Returns the labels of all records that were added."""
+        """"""
         labels, sizes, labels_are = np.array(self._labels), np.array(self.sizes), label
         if not label or self._num_unlabelled == len(sizes):
             notes += (f"no record has {label!r}: {_LENGTHS}",) if label else ()
@@ -138,7 +139,7 @@ class _LabelCollector:
         return SplitLabels(split, labels_are, LabelOrder(labels, shards_of([*self._counts.values()])), names, notes)
 
     def _numbers(self, labels: np.ndarray) -> np.ndarray | None:
-        """Returns the numeric label of each record if the label has too many different values to be a class."""
+        """Returns numeric labels for a feature with too many different values for class labels."""
         values = self._values.values
         is_numeric = all(isinstance(value, (int, float)) and math.isfinite(value) for value in values)
         if not is_numeric or labels.min() < 0 or len(values) * _RECORDS_OF_CLASS <= len(labels):

@@ -1,13 +1,13 @@
-"""Tests whether a sequence of labels is shuffled, and measures how much it differs from shuffled labels.
+"""Tests whether a sequence of labels is shuffled, with a permutation test.
 
-The order of the records is compared with random orders in a seeded permutation test. The records are permuted
-`NUM_PERMUTATIONS` times, and each order is measured. A p-value is the share of all orders that are at least as bad as
-the original order. This p-value is valid for any number of classes and examples (Phipson and Smyth 2010,
-https://doi.org/10.2202/1544-6115.1585). The verdict combines all measures. Each order is represented by its most
-deviating measure, in standard deviations (Westfall and Young 1993, max T). For very many records, fewer permutations
-are used, and Cantelli's inequality bounds the p-value.
+The test compares the order of the records with random orders from a seeded generator. Each measure is computed for the
+actual order and for `NUM_PERMUTATIONS` random orders. The p-value is the fraction of all orders that look at least as
+unshuffled as the actual order. This p-value is valid for any number of classes and examples (Phipson and Smyth 2010,
+https://doi.org/10.2202/1544-6115.1585). The verdict combines all measures. Each order is represented by the measure
+that deviates most, in standard deviations (Westfall and Young 1993, max T). For very large splits, fewer permutations
+are used, and Cantelli's inequality gives an upper bound of the p-value.
 
-The probability of a wrong verdict for a shuffled dataset is at most `SIGNIFICANCE`.
+The probability that a shuffled dataset is reported as not shuffled is at most `SIGNIFICANCE`.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ _MEAN_RUN, _LONGEST_RUN, _DISTANCE, _CORRELATION = "mean_run_length", "longest_r
 
 @dataclasses.dataclass(frozen=True)
 class LabelOrder:
-    """The labels of a split in record order.
+    """The labels of a split in the order of its records.
 
     Attributes:
         labels: The non-negative label of each record, int [num_records].
@@ -125,7 +125,7 @@ def assess(order: LabelOrder, seed: int = 0) -> Quality:
 
 
 def measure(order: LabelOrder, indices: np.ndarray) -> dict[str, np.ndarray]:
-    """Computes each measure for several orders of the records. Each result is float [num_orders].
+    """Computes all measures for several orders of the same records. Each result is float [num_orders].
 
     Args:
         order: The labels, shards and source ranks of the records.
@@ -144,7 +144,7 @@ def measure(order: LabelOrder, indices: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def run_lengths(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the mean and maximum length of runs of equal labels for each row: float [num_rows], int [num_rows]."""
+    """Returns the mean and maximum length of runs of equal labels in each row, each as an array [num_rows]."""
     begins = np.ones(labels.shape, bool)
     np.not_equal(labels[:, 1:], labels[:, :-1], out=begins[:, 1:])
     counts = np.count_nonzero(begins, axis=1)
@@ -153,7 +153,8 @@ def run_lengths(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shard_distances(labels: np.ndarray, shards: np.ndarray) -> np.ndarray:
-    """Returns the total variation distance of each shard's labels from all labels, float [num_rows, num_shards]."""
+    """Returns the total variation distance between the labels of each shard and all labels, float [num_rows,
+    num_shards]."""
     num_rows, num_shards, num_labels = len(labels), int(shards[-1]) + 1, int(labels.max()) + 1
     cells = np.sort(shards.astype(np.int64) * num_labels + labels, axis=1)
     begins = np.ones(cells.shape, bool)
@@ -167,7 +168,7 @@ def shard_distances(labels: np.ndarray, shards: np.ndarray) -> np.ndarray:
 
 
 def _correlations(source: np.ndarray) -> np.ndarray:
-    """Returns Spearman's rank correlation (-1 to 1) between source order and record order for each row."""
+    """Returns Spearman's rank correlation between the source order and the record order for each row."""
     here = np.arange(source.shape[1]) - (source.shape[1] - 1) / 2
     deviations = source - source[0].mean()
     return deviations @ here / np.sqrt((deviations[0] @ deviations[0]) * (here @ here))
@@ -188,7 +189,7 @@ def _small(labels: np.ndarray) -> np.ndarray:
 
 
 def _badness(name: str, values: np.ndarray) -> np.ndarray:
-    """Converts a measure so that larger values mean a worse shuffle."""
+    """Changes the sign of a measure if necessary, so that larger values always mean a worse shuffle."""
     if name == _MEAN_RUN:
         return 1 - 1 / values  # Approximately the share of records whose neighbor has the same label.
     if name == _LONGEST_RUN:
@@ -215,7 +216,7 @@ def _p_value(bad: float, others: np.ndarray) -> float:
 
 
 def _joint_p_value(measures: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> float:
-    """Returns the combined p-value of several measures. The measure that deviates most represents each order."""
+    """Returns the combined p-value of several measures. Each order is represented by the measure that deviates most."""
     badness = [_badness(name, np.concatenate(both)) for name, both in measures.items()]
     largest = np.max([(bad - bad.mean()) / max(bad.std(), _ROUNDING) for bad in badness], axis=0)
     return _p_value(largest[0], largest[1:])

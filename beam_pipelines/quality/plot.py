@@ -1,4 +1,4 @@
-"""Draws a plot of the labels in record order."""
+"""Draws plots that show whether the labels of a dataset are shuffled."""
 
 import functools
 import io
@@ -17,7 +17,8 @@ _SPLIT_INCHES, _MAX_PIXELS = 2.6, 20_000  # Height of each split in inches, and 
 
 
 def make_plot() -> Callable[[Sequence[PathQuality]], bytes]:
-    """Imports the plotting package and returns the plot function, so that a missing package is reported first.
+    """Imports the plotting package early, so that a missing package is reported before the test, and returns the plot
+    function.
 
     See `plot`.
 
@@ -54,7 +55,7 @@ def plot(make_figure: Callable[..., Any], paths: Sequence[PathQuality]) -> bytes
 
 
 def _draw_sections(axes: Any, split: SplitQuality) -> None:
-    """Draws how often each label occurs in each section of the record order."""
+    """Plots how often each label occurs in each section of the record sequence."""
     labels = np.unique(split.labels.order.labels, return_inverse=True)[1]
     num_labels = int(labels.max()) + 1
     shape = min(_ROWS, num_labels), min(_COLUMNS, len(labels))
@@ -68,7 +69,8 @@ def _draw_sections(axes: Any, split: SplitQuality) -> None:
 
 
 def _draw_windows(axes: Any, split: SplitQuality) -> None:
-    """Draws the number of different labels in windows of records, for the actual, a random and a sorted order."""
+    """Plots the number of different labels in windows of records, for the actual order, a random order and a sorted
+    order."""
     measures = {measure.name: measure for measure in split.quality.measures}
     windows = [window for window in WINDOWS if f"labels_in_{window}" in measures]
     for attribute, title, style in (("chance", "random", "--"), ("sorted", "sorted", ":"), ("actual", "actual", "o-")):

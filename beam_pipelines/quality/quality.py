@@ -1,4 +1,4 @@
-"""Runs the test of `recordmill quality` for a path, and formats the result."""
+"""Runs the shuffle test of `recordmill quality`, and formats the result."""
 
 import dataclasses
 import os
@@ -72,7 +72,7 @@ class PathQuality:
 def find_quality(
     path: str, label: str | None, *, follow_links: bool = False, split_folders: bool | None = None
 ) -> PathQuality:
-    """Tests whether the records at a path are shuffled. No files are changed.
+    """Tests whether the records of the dataset or files at a path are shuffled. No files are changed.
 
     Args:
         path: A prepared dataset, or a file, folder or pattern of TFRecords, or a URL.
@@ -93,7 +93,7 @@ def find_quality(
 
 
 def failure(qualities: Sequence[PathQuality]) -> ProblemsFound | None:
-    """Returns the error for paths that are not shuffled, or None if all are shuffled or cannot be tested."""
+    """Returns the error to raise if any dataset is not shuffled, or None."""
     bad = [quality_of_path for quality_of_path in qualities if quality_of_path.verdict in (UNSHUFFLED, PARTLY)]
     message = "; ".join(f"{printable(entry.path)}: {entry.verdict}" for entry in bad)
     return ProblemsFound(f"{message}. Run `recordmill prepare` to shuffle the records globally.", bad[0].path) if bad else None

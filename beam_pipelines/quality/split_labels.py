@@ -1,4 +1,4 @@
-"""The labels of a split in record order, and functions that convert values to labels."""
+"""Converts feature values to labels for the shuffle test."""
 
 import dataclasses
 import hashlib
@@ -16,7 +16,7 @@ _MAX_KEPT_BYTES = 64
 
 @dataclasses.dataclass(frozen=True)
 class SplitLabels:
-    """The labels of a split, prepared for the test.
+    """The labels of a split, prepared for the shuffle test.
 
     Attributes:
         split: The name of the split, or an empty string.
@@ -40,12 +40,12 @@ def parts_of(values: np.ndarray) -> np.ndarray:
 
 
 def label_of_set(codes: Sequence[int]) -> int:
-    """Returns the label of an example: its only class, or a number that represents its set of classes."""
+    """Returns the class of an example, or a number that represents its set of classes."""
     return codes[0] if len(codes) == 1 else one_label(codes)
 
 
 class Codes:
-    """Assigns numbers to values, from 0 in order of first occurrence."""
+    """Assigns consecutive numbers to values, in the order of their first occurrence."""
 
     def __init__(self) -> None:
         self._codes: dict[Hashable, int] = {}

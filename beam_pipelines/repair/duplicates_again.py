@@ -1,4 +1,4 @@
-"""Recovers the image hashes and duplicate groups that a run with `--duplicates` adds to the listed inputs."""
+"""Recovers the image hashes and the near-duplicate groups of a dataset that was made with `--duplicates`."""
 
 import contextlib
 import dataclasses
@@ -30,7 +30,7 @@ class NearDuplicateGroups:
 
     @classmethod
     def read(cls, directory: str) -> "NearDuplicateGroups":
-        """Reads the groups of a dataset. Raises RunError if the file is missing or corrupt."""
+        """Reads the groups of a dataset."""
         of_keys, of_groups = {}, {}
         try:
             with open_file(f"{directory}/{NEAR_DUPLICATES}") as file:
@@ -45,13 +45,13 @@ class NearDuplicateGroups:
         return cls(of_keys, of_groups)
 
     def regroup(self, references: References) -> References:
-        """Returns the listed references with the groups that the run assigned."""
+        """Returns the inputs with the near-duplicate groups that the original run assigned."""
         groups = [self.of_keys.get(key) or self.of_groups.get(group, group) for key, group in zip(references.keys, references.groups)]
         return dataclasses.replace(references, groups=BinaryColumn.of(groups))
 
 
 def hash_again(context: WriteContext, references: References) -> tuple[References, list[str]]:
-    """Returns the references with the hashes of their images, and a message for each image that is now rejected."""
+    """Hashes the images of a shard again, and returns a message for each image that has become invalid."""
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
         rows, rejected, dead_letters = hash_references(context, references, spool)
     if rejected:

@@ -1,8 +1,7 @@
-"""Rebuilds corrupt shards from the keys of their examples and the sources.
+"""Rebuilds corrupt shards from their sources.
 
-The bytes of a shard depend only on the sources and on the shard's section of the plan. The plan was deleted after the
-run. However, the catalog and the records contain the keys of the examples in rank order, and the sources contain all
-other data.
+The bytes of a shard depend only on the sources and on the part of the plan that lists the shard's inputs. After a run,
+the plan is deleted, but the keys of the examples can be read from the catalog or the records.
 """
 
 import collections
@@ -87,7 +86,7 @@ def rebuild(
 
 
 def _index_again(directory: str, manifest: Manifest, config: PrepareJob, shard: CorruptShard) -> bool:
-    """Rebuilds the index of a shard from its records, if all other files of the shard are valid."""
+    """Rebuilds the index of a shard from its records if only the index is corrupt."""
     if set(shard.corruption) != {shard.info.index}:
         return False
     data = index_of_records(f"{directory}/{shard.info.name}", manifest.schema, shard.info.fingerprint)
@@ -132,9 +131,9 @@ def _from_sources(
 
 
 def read_names(directory: str, shard: CorruptShard) -> list[ExampleName]:
-    """Reads the names of a shard's examples in record order from the catalog.
+    """Reads the keys of a shard's examples from the catalog, in the order of the records.
 
-    If the catalog is corrupt, the names are read from the records.
+    If the catalog is corrupt, the keys are read from the records.
     """
     if shard.info.catalog not in shard.corruption:
         catalog = read_catalog(f"{directory}/{shard.info.catalog}")
@@ -164,9 +163,9 @@ def _make_listing(config: PrepareJob, manifest: Manifest, wanted: Wanted) -> Lis
 
 
 def _finish(directory: str, context: WriteContext, shard: CorruptShard, part: WrittenPart) -> list[str]:
-    """Completes a rebuilt shard after its records are written.
+    """Completes a rebuilt shard after its records have been written.
 
-    If the bytes differ from the old bytes, returns the reasons.
+    If the rebuilt shard differs from the original, the reasons are returned.
     """
     rebuilt = finish_shard(context, shard.planned, [part]).info
     sums = {name: tuple(of_file) for name, *of_file in rebuilt.files()}
@@ -194,7 +193,7 @@ def _compare_records(directory: str, working: str, shard: CorruptShard) -> list[
 
 
 def _describe_sums(shard: CorruptShard, sums: Mapping[str, tuple[int, int]]) -> str:
-    """Describes the difference in size or checksum between the old and the rebuilt file, if its cause is unknown."""
+    """Describes how the size or checksum of a rebuilt file differs from the original file."""
     differing = (file for file in shard.info.files() if file[0] in shard.corruption and sums[file[0]] != file[1:])
     name, num_bytes, crc = next(differing)
     return (

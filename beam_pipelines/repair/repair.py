@@ -1,7 +1,7 @@
 """Runs `recordmill repair`, which rebuilds corrupt or missing shards, indexes and catalogs with the same bytes.
 
-A rebuilt file replaces the old file only if its size and checksum match the manifest. All corrupt files of a shard are
-replaced together, or none of them is replaced.
+A rebuilt file replaces the old file only if its size and checksum match the manifest. Either all corrupt files of a
+shard are replaced, or none.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ def _repair(
     corrupt: list[CorruptShard],
     progress_directory: str,
 ) -> Iterator[str]:
-    """Implements `repair`, and appends each corrupt shard to `corrupt`."""
+    """Repairs a dataset, and appends each corrupt shard to `corrupt`."""
     for shard in find_corrupt(config.directory, shards, progress_directory):
         corrupt.append(shard)
         yield from (f"{printable(name)} {how}" for name, how in shard.corruption.items())
@@ -121,7 +121,7 @@ def choose_shards(config: RepairConfig, manifest: Manifest) -> list[tuple[ShardA
 def find_corrupt(
     directory: str, shards: Sequence[tuple[ShardAddress, ShardInfo]], progress_directory: str = ""
 ) -> Iterator[CorruptShard]:
-    """Yields the shards with a corrupt or missing file. Progress is counted in `progress_directory` if it is set."""
+    """Yields each shard that has a corrupt or missing file."""
     num_bytes = sum(info.num_bytes for _, info in shards)
     tasks, waiting = TaskWindow(num_cores() if num_bytes > _MANY_BYTES else 0), iter(shards)  # Results arrive in order.
 
@@ -138,7 +138,7 @@ def find_corrupt(
 
 
 def _working_config(config: RepairConfig, run: RecordedRun, progress_directory: str) -> PrepareJob:
-    """Returns the configuration of the original run with another working directory."""
+    """Returns the configuration of the original run, but with a new working directory."""
     return dataclasses.replace(
         run.config,
         output=f"{os.path.realpath(config.directory)}{WORKING}",
@@ -186,10 +186,7 @@ def _rebuild_here(
 
 @contextlib.contextmanager
 def _open(directory: str) -> Iterator[int]:
-    """Opens a directory.
-
-    The descriptor still refers to this directory if another dataset replaces it at the same path.
-    """
+    """Opens a directory."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         yield descriptor
@@ -226,7 +223,7 @@ def _describe_repair(corrupt: Sequence[CorruptShard]) -> str:
 
 
 def _shorten(shard: CorruptShard, changes: Sequence[str]) -> list[str]:
-    """Returns the first messages about a shard, and the number of messages that are not shown."""
+    """Returns the first few messages about a shard, and the number of omitted messages."""
     more = len(changes) - _NUM_CHANGES_SHOWN
     lines = [*changes[:_NUM_CHANGES_SHOWN], *([f"and {more:,} more"] if more > 0 else [])]
     return [f"{printable(shard.info.name)}: {line}" for line in lines]

@@ -1,4 +1,4 @@
-"""Describes how the sources have changed since a dataset was made, with one line for each example that would differ."""
+"""Describes how the sources have changed since a dataset was made, with one line for each example that differs."""
 
 import contextlib
 from typing import Any, Iterable, Iterator, NamedTuple, Sequence
@@ -43,7 +43,7 @@ def _name(key: str, path: str | None) -> str:
 
 
 def describe_missing(missing: Sequence[ExampleName], rejected: Iterable[DeadLetter]) -> list[str]:
-    """Returns a line for each example that the sources no longer contain.
+    """Returns a line for each example whose input is no longer in the sources.
 
     Args:
         missing: The examples. If it is empty, the result is empty.
@@ -71,7 +71,7 @@ def describe_missing(missing: Sequence[ExampleName], rejected: Iterable[DeadLett
 
 
 def describe_unknown_classes(references: References, source: Source, schema: Sequence[Feature], spool_directory: str) -> list[str]:
-    """Returns a line for each example with a class that the dataset does not have."""
+    """Returns a line for each example whose class in the sources is not a class of the dataset."""
     known = {feature.name: frozenset(feature.label_names) for feature in schema}
     collectors = [(feature, names or (lambda image: (image.label,)), known[feature]) for feature, names in label_collectors(source)]
     spool, lines = SpoolReader(spool_directory), []
@@ -89,7 +89,7 @@ def describe_unknown_classes(references: References, source: Source, schema: Seq
 
 
 def catalog_changes(old: pa.Table, new: pa.Table) -> list[str]:
-    """Returns a line for each example whose values in the two catalogs differ."""
+    """Returns a line for each example whose values differ between the old and the rebuilt catalog."""
     rebuilt = {row["key"]: row for row in new.to_pylist()}
     lines = []
     for row in old.to_pylist():
@@ -112,7 +112,8 @@ def _changed(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
 
 
 def record_changes(old_path: str, new_path: str) -> list[str]:
-    """Returns a line for each example whose old and rebuilt records differ. Corrupt old records are skipped."""
+    """Returns a line for each example whose record differs between the old and the rebuilt shard. Corrupt old records
+    are skipped."""
     rebuilt = dict(_read_digests(new_path))
     lines = []
     for key, digests in _read_digests(old_path):

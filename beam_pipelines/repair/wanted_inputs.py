@@ -1,7 +1,7 @@
-"""Lists the sources again, and finds the inputs of the examples in corrupt shards.
+"""Lists the sources again to find the inputs of the examples in corrupt shards.
 
-The references are stored in spool files as sorted runs, in the same way as in `recordmill prepare`. Only one shard's
-references are in memory at a time. A task that lists a part of the source needs 8 bytes of memory for each wanted key.
+References to the inputs are stored in sorted temporary files, as in `recordmill prepare`. The references of only one
+shard are in memory at a time. A task that lists a part of the source needs 8 bytes of memory for each wanted key.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ class WantedInputs(NamedTuple):
 
 
 class Wanted:
-    """The listed inputs for the examples of several shards.
+    """The inputs that belong to the examples of several corrupt shards.
 
     Args:
         config: The job of the run.
@@ -64,7 +64,7 @@ class Wanted:
         self._config, self._listed = config, listed
 
     def of(self, names: Sequence[ExampleName]) -> WantedInputs:
-        """Returns the inputs for the examples of one shard.
+        """Returns the inputs that belong to the examples of a corrupt shard.
 
         Args:
             names: The names of the shard's examples, in record order.
@@ -79,9 +79,9 @@ class Wanted:
         return WantedInputs(references.take(order), [names[record] for record in missing], [names[record].key for record in repeated])
 
     def _read(self, orders: np.ndarray) -> References:
-        """Returns all references whose shuffle keys are between the smallest and the largest given shuffle key.
+        """Returns the references in the range from the smallest to the largest given shuffle key.
 
-        The result can also contain references of other splits.
+        References of other splits in the same range are included.
         """
         if not len(orders):
             return References.concatenate([])
@@ -105,7 +105,7 @@ def _between(references: References, first: np.uint64, last: np.uint64) -> Refer
 
 @dataclasses.dataclass(frozen=True)
 class _WantedContext(PartContext):
-    """The data that is shared by the tasks that list the parts of a source.
+    """The data that all listing tasks share.
 
     Attributes:
         path: The path of a file with the sorted shuffle keys of all wanted keys, uint64 [num_keys + 1]. The last value
@@ -116,12 +116,13 @@ class _WantedContext(PartContext):
 
     @functools.cached_property
     def orders(self) -> np.ndarray:
-        """The memory-mapped shuffle keys, uint64 [num_keys + 1]. All processes share one copy in memory."""
+        """The shuffle keys of all examples in corrupt shards, as a memory-mapped array, uint64 [num_keys + 1]. All
+        processes share one copy in memory."""
         return np.memmap(self.path, np.uint64, "r")
 
 
 def _list_wanted(context: bytes, part: str) -> ListedRuns:
-    """Lists a part of the source, and keeps only references whose shuffle keys are wanted."""
+    """Lists a part of the source, and keeps only inputs of corrupt shards."""
     of_all: _WantedContext = shared(context)
     listed = ListedRuns(of_all.config.spool_directory, 1.0)
     with noting_versions(listed.facts.versions):
@@ -136,7 +137,7 @@ def _list_wanted(context: bytes, part: str) -> ListedRuns:
 
 
 def list_wanted(config: PrepareJob, manifest: Manifest, shards: Iterable[Sequence[ExampleName]]) -> Wanted:
-    """Lists the whole source once for all shards.
+    """Lists the whole source once, for all corrupt shards together.
 
     Args:
         config: The job of the run, with another working directory.
@@ -181,7 +182,7 @@ def _check_features(source: Source, manifest: Manifest) -> None:
 
 
 def _as_listed(feature: Feature) -> tuple[str, str, tuple]:
-    """Returns the name, kind and shape that the source listed for a feature. Sources have no kind `pixels`."""
+    """Returns the name, kind and shape of a feature as listed by the source. Sources have no kind `pixels`."""
     return (feature.name, "image", ()) if feature.kind == "pixels" else (feature.name, feature.kind, feature.shape)
 
 

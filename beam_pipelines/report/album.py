@@ -32,7 +32,7 @@ class Shown(NamedTuple):
 
 
 class Album:
-    """Collects pictures of examples up to a size limit.
+    """Collects the pictures for the report up to a size limit.
 
     Args:
         sample: The first examples of the dataset.
@@ -53,11 +53,11 @@ class Album:
         self.num_wanted = self.num_decoded // (_DRAWINGS_AS_MANY if pictures.has_boxes or pictures.has_masks else 1)
 
     def load(self, rows: Iterable[int]) -> None:
-        """Decodes examples of the sample, in the order of the shards."""
+        """Decodes the given examples of the sample in the order of their shards."""
         self.load_examples(map(self._sample.location, rows))
 
     def load_examples(self, locations: Iterable[ExampleLocation]) -> None:
-        """Decodes the examples at any locations, in the order of the shards."""
+        """Decodes the examples at the given locations in the order of their shards."""
         wanted = [location for location in dict.fromkeys(locations) if location not in self._loaded] if self._pictures.has_any else []
         for location, example in read_examples(self._sample.directory, self._sample.manifest, wanted):
             self._loaded[location] = self._pictures.of(example) if example else []
@@ -65,7 +65,7 @@ class Album:
     def show(self, rows: list[int], captions: list[str] | None = None) -> list[Shown]:
         """Returns loaded examples.
 
-        The caption of an example is its text in `captions`, or its key if `captions` has no text.
+        Each example is captioned with its text in `captions` or, if there is no such text, with its key.
         """
         keys = [key[:_MAX_NAME] for key in self._sample.texts("key", rows)]
         locations = map(self._sample.location, rows)
@@ -75,11 +75,11 @@ class Album:
         ]
 
     def show_example(self, location: ExampleLocation | None, key: str, caption: str) -> Shown:
-        """Returns the example at a location, without pictures if the location is None or was not loaded."""
+        """Returns the example at a location, without pictures if the example was not decoded."""
         return self.show_pictures(key, caption, self._loaded.get(location, []) if location else [])
 
     def show_pictures(self, key: str, caption: str, pictures: Iterable[Picture]) -> Shown:
-        """Returns an example with only those pictures that fit within the size limit of the page."""
+        """Removes those pictures of an example that would exceed the size limit of the report."""
         shown_pictures = []
         for picture in pictures:
             if picture.num_bytes <= self._num_bytes_left:
@@ -88,7 +88,8 @@ class Album:
         return Shown(key, caption, shown_pictures)
 
     def brightness(self, rows: list[int]) -> np.ndarray:
-        """Returns the brightness of each example's first image (0 to 1, or NaN if unknown), float64 [len(rows)]."""
+        """Returns the mean brightness of each example's first image, from 0 to 1, or NaN if the brightness is
+        unknown."""
         pictures = (self._loaded[self._sample.location(row)] for row in rows)
         return np.array([_brightness(picture[0]) if picture else np.nan for picture in pictures])
 

@@ -1,4 +1,4 @@
-"""Computes the data of the report's charts: histograms, and the classes of consecutive examples."""
+"""Computes the data for the charts in the report, such as histograms of image sizes."""
 
 from typing import NamedTuple, Sequence
 
@@ -28,7 +28,7 @@ class Bar(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """The histograms of one property of the sampled images, such as the height, for each split.
+    """The histograms of an image property, such as the height, with one histogram per split.
 
     Attributes:
         title: The name of the quantity.

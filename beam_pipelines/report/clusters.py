@@ -1,4 +1,4 @@
-"""Shows the numbers of near-duplicates from `leaks.json`, and a few near-duplicate images side by side."""
+"""Prepares the section of the report that shows near-duplicate images side by side."""
 
 import itertools
 from typing import Iterator, NamedTuple
@@ -41,7 +41,7 @@ class ClusterList(NamedTuple):
 
 
 def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
-    """Yields (description, value) rows about all near-duplicates, and about the near-duplicates in the final splits."""
+    """Yields rows of a table with the numbers of near-duplicates, each with a description and a value."""
     detected, now = leaks.facts["detected"], leaks.facts["remaining"]
     near = (
         f"perceptual hashes that differ in at most {detected['distance']} of the 64 lowest bits and at most a third of "
@@ -75,7 +75,8 @@ def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
 
 
 def show_clusters(leaks: Leaks, sample: Sample, album: Album) -> Iterator[ClusterList]:
-    """Yields the clusters that have pictures: leaks first, then clusters with possibly wrong labels, then others."""
+    """Yields near-duplicate clusters with pictures: first leaks, then clusters with conflicting labels, then all
+    others."""
     detected, now = leaks.facts["detected"], leaks.facts["remaining"]
     apart = [[NearDuplicate(str(key), str(split)) for key, split in zip(pair, item["parts"])] for item in now["across_splits"] for pair in item["first"]]
     has_several = len(detected["num_conflicts_of"]) > 1

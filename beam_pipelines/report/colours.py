@@ -1,4 +1,5 @@
-"""Assigns colors to any number of classes. Classes with consecutive numbers get clearly different colors."""
+"""Assigns colors to any number of classes. Assigns a color to each class, such that consecutive classes have clearly
+different colors."""
 
 import colorsys
 
@@ -6,11 +7,11 @@ _GOLDEN_ANGLE = 137.508
 
 
 def hue(label: int) -> int:
-    """Returns the hue for a class number in degrees, 0 to 359."""
+    """Returns the hue of a class color in degrees, from 0 to 359."""
     return round(label * _GOLDEN_ANGLE) % 360
 
 
 def rgb_of(label: int) -> tuple[int, int, int]:
-    """Returns the color for a class number as red, green and blue, 0 to 255."""
+    """Returns the color of a class as red, green and blue values from 0 to 255."""
     red, green, blue = colorsys.hls_to_rgb(hue(label) / 360, 0.5, 0.7)
     return round(255 * red), round(255 * green), round(255 * blue)

@@ -1,4 +1,4 @@
-"""Reads the metadata files beside the shards of a dataset, and checks the types of their values."""
+"""Reads the metadata files of a dataset, and checks the types of their values."""
 
 import base64
 import dataclasses
@@ -21,7 +21,7 @@ _MAX_NEAR_DUPLICATES = 2_000  # Maximum number of images whose clusters are kept
 
 
 class RejectionReason(NamedTuple):
-    """The dead letters that have the same stage and reason.
+    """A group of dead letters with the same stage and reason.
 
     Attributes:
         stage, reason: The stage that rejected the inputs, and the reason.
@@ -90,13 +90,13 @@ class Contents:
     leaks: Leaks | None
 
     def label_counts(self, split: str, feature: Feature) -> Mapping[str, int]:
-        """Returns the number of occurrences of each class name in a split."""
+        """Returns a mapping from each class name to its number of occurrences in a split."""
         facts = self.statistics["splits"][split]
         return facts.get("other_label_counts", {}).get(feature.name) or facts["label_counts"]
 
 
 def read_contents(directory: str, manifest: Manifest) -> Contents:
-    """Reads the metadata files beside the shards of a dataset.
+    """Reads all metadata files of a dataset that the report shows.
 
     Raises:
         UserError: A file is corrupt.
@@ -139,7 +139,7 @@ def _decode(directory: str, thumbnail: str) -> bytes:
 
 
 def _read_leaks(directory: str, manifest: Manifest) -> Leaks:
-    """Reads `leaks.json`, the first clusters, and the keys of dropped images."""
+    """Reads `leaks.json`, the first near-duplicate clusters, and the keys of dropped images."""
     facts = read_object(directory, manifest, LEAKS)
     lines = _read_lines(directory, NEAR_DUPLICATES, ("cluster", "key", "labels", "dropped"), _MAX_LINES)
     first = list(itertools.islice(lines, _MAX_NEAR_DUPLICATES))
@@ -149,14 +149,15 @@ def _read_leaks(directory: str, manifest: Manifest) -> Leaks:
 
 
 def _show_value(value: Any) -> str:
-    """Formats a JSON value as text. An object is shown as a list of its labels, and null as an empty string."""
+    """Formats a JSON value as text."""
     if isinstance(value, dict):
         return ", ".join(map(show_label, value.values()))
     return "" if value is None else str(value)
 
 
 def _read_lines(directory: str, name: str, fields: tuple[str, ...], most: int) -> Iterator[tuple[str, ...]]:
-    """Yields the values of the given fields from the first lines of a file, as text. Null becomes an empty string."""
+    """Reads the first lines of a JSON lines file, and yields the values of the given fields as text. Null becomes an
+    empty string."""
     path = f"{directory}/{name}"
     with open_file(path) as file:
         for number in range(1, most + 1):

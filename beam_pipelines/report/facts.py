@@ -1,4 +1,4 @@
-"""Describes a dataset in text and numbers: its features and images, the run that made it, and how to read it."""
+"""Prepares the tables of the report about the features, the images and the run that made the dataset."""
 
 from typing import Any, Iterator, Mapping, NamedTuple
 
@@ -27,7 +27,7 @@ class FeatureRow(NamedTuple):
 
 
 def describe_images(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields (name, text) pairs about each image feature, such as the number of images per format."""
+    """Yields names and values of image properties, such as the number of images per format, for each image feature."""
     facts_by_name = {IMAGE: statistics.get("images") or {}, **statistics.get("other_images", {})}
     for name, facts in list(facts_by_name.items())[:_MAX_IMAGES]:
         for key in ("formats", "channels", "reencoded"):
@@ -46,7 +46,7 @@ def describe_images(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def describe_features(sample: Sample) -> dict[str, Any]:
-    """Returns the features of the schema and their values in a few examples."""
+    """Returns all features of the schema, with their values in a few examples."""
     first = map(sample.location, range(min(len(sample), _NUM_VALUES)))
     examples = [example for _, example in read_examples(sample.directory, sample.manifest, first) if example]
     rows = []
@@ -80,7 +80,7 @@ def _value(feature: Feature, example: ExampleReader) -> str:
 
 
 def describe_run(contents: Contents) -> Iterator[tuple[str, str]]:
-    """Yields (name, text) pairs about the run that made the dataset, such as its seed, options and versions."""
+    """Yields names and values of properties of the run that made the dataset, such as the seed and the options."""
     manifest, run = contents.manifest, contents.run
     yield "format", f"TFRecord, Recordmill format version {FORMAT_VERSION}"
     yield "seed", str(manifest.seed)
@@ -92,7 +92,7 @@ def describe_run(contents: Contents) -> Iterator[tuple[str, str]]:
 
 
 def describe_reading(contents: Contents) -> Iterator[tuple[str, list[str]]]:
-    """Yields the name of each library that can read the dataset, with Python code."""
+    """Yields Python code to read the dataset, for each library that can read the files."""
     manifest = contents.manifest
     split = manifest.main_split
     images = contents.statistics.get("images") or {}

@@ -1,6 +1,6 @@
 """Locates examples by their keys.
 
-The examples of a split are sorted by a hash of their keys, so a search reads only a few catalogs.
+Finds examples by key without reading all catalogs, because the examples of a split are sorted by a hash of the key.
 """
 
 import bisect
@@ -18,7 +18,7 @@ _MAX_STEPS = 8
 
 
 def find_keys(directory: str, manifest: Manifest, keys: Iterable[str]) -> dict[str, ExampleLocation]:
-    """Returns the locations of the keys that exist in the dataset.
+    """Returns the locations of the examples with the given keys, without keys that do not exist.
 
     Raises:
         UserError: A catalog is corrupt.
@@ -33,14 +33,14 @@ def find_keys(directory: str, manifest: Manifest, keys: Iterable[str]) -> dict[s
 
 
 def _orders(seed: int, keys: Sequence[str]) -> list[float]:
-    """Returns the approximate position of each key in its split, from 0 (first example) to 1 (last example)."""
+    """Returns the estimated relative position of each key in its split, from 0 (first example) to 1 (last example)."""
     return (shuffle_orders(seed, [key.encode(errors="replace") for key in keys]) / 2.0**64).tolist()
 
 
 def _find_in_split(
     directory: str, split: int, infos: Sequence[ShardInfo], seed: int, keys: Sequence[str]
 ) -> Iterator[tuple[str, ExampleLocation]]:
-    """Yields the locations of keys in one split by interpolation search. Empty shards are skipped."""
+    """Yields the locations of keys in a split, which are found by interpolation search. Empty shards are skipped."""
     shards = [shard for shard, info in enumerate(infos) if info.num_examples]
     if not shards:
         return
@@ -67,11 +67,12 @@ def _find_in_split(
 
 
 def _at(starts: Sequence[int], rank: float) -> int:
-    """Returns the index of the shard that contains a rank. `starts` ends with the number of examples."""
+    """Returns the index of the shard that contains the example with a given rank. `starts` ends with the number of
+    examples."""
     return min(max(bisect.bisect_right(starts, rank) - 1, 0), len(starts) - 2)
 
 
 def _read_all(directory: str, infos: Sequence[ShardInfo], shards: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
-    """Yields the index of each given shard and the keys of its examples."""
+    """Reads the catalogs of the given shards, and yields the index of each shard and the keys of its examples."""
     read = lambda shard: (shard, read_keys(directory, infos[shard]))
     return read_ahead(read, [(shard, infos[shard].catalog_bytes) for shard in shards]) if is_remote(directory) else map(read, shards)

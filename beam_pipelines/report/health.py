@@ -1,4 +1,4 @@
-"""Checks the quality of a dataset by its statistics. Each check gives one line of text."""
+"""Computes the quality checks of the report from the statistics of a dataset. Each check gives one line of text."""
 
 import math
 from typing import Any, Iterator, Mapping, NamedTuple
@@ -38,7 +38,7 @@ class ShuffleRow(NamedTuple):
 
 
 def find_qualities(contents: Contents) -> list[ShuffleRow]:
-    """Returns the shuffle quality of each split and class feature."""
+    """Returns the shuffle quality of each class feature in each split."""
     rows = []
     for split in contents.manifest.splits:
         for name, shuffle in (contents.statistics["splits"][split].get("shuffle") or {}).items():
@@ -57,7 +57,7 @@ def find_qualities(contents: Contents) -> list[ShuffleRow]:
 
 
 def _z_score(quality: Mapping[str, Any], num_examples: int) -> float:
-    """Returns a lower bound of the z-score for having fewer runs of equal classes than a perfect shuffle.
+    """Returns a lower bound of the z-score of the number of runs of equal classes, compared with a perfect shuffle.
 
     The variance of the number of runs (Wald and Wolfowitz) is at most `n s (1 - s)`. In this formula, n is the number
     of examples, and s is the probability that two random examples have the same class.
@@ -69,7 +69,7 @@ def _z_score(quality: Mapping[str, Any], num_examples: int) -> float:
 
 
 def check_health(contents: Contents, qualities: list[ShuffleRow]) -> list[Check]:
-    """Returns the checks that the report shows first, with the most severe at the top."""
+    """Returns the results of the quality checks, from the most severe to the least severe."""
     checks = [_check_dead_letters(contents), *_check_shuffle(qualities), *_check_leaks(contents)]
     checks += [*_check_classes(contents), *_check_boxes(contents.statistics)]
     warnings = contents.statistics["warnings"]

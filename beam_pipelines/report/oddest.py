@@ -28,7 +28,7 @@ class Odd(NamedTuple):
 
 
 def find_oddest(sample: Sample, album: Album, has_brightness: bool) -> list[Odd]:
-    """Returns the most extreme examples, or an empty list if the dataset has no catalogs.
+    """Returns the most extreme examples of the sample, or an empty list if the dataset has no catalogs.
 
     Args:
         sample: The first examples of the dataset.
@@ -61,7 +61,7 @@ def _find_by_size(sample: Sample) -> Iterator[Odd]:
 def _find_by_brightness(sample: Sample, album: Album) -> Iterator[Odd]:
     """Finds the darkest and brightest images.
 
-    Only the first images of each split and images with few bytes per pixel are decoded.
+    To limit the time, only the first images of each split and images with few bytes per pixel are decoded.
     """
     known, height, width, num_bytes = _sizes(sample)
     num = album.num_decoded // 2
@@ -79,7 +79,7 @@ def _find_by_brightness(sample: Sample, album: Album) -> Iterator[Odd]:
 
 
 def _sizes(sample: Sample) -> tuple[np.ndarray, ...]:
-    """Returns the rows with a known image size, and their height, width and bytes, int64 [num_rows] each."""
+    """Returns the sampled rows with a known image size, and the height, width and bytes of each image."""
     columns = [sample.numbers(name) for name in ("height", "width", "num_bytes")]
     if any(column is None for column in columns):
         return tuple(np.zeros((4, 0), np.int64))
@@ -88,13 +88,13 @@ def _sizes(sample: Sample) -> tuple[np.ndarray, ...]:
 
 
 def _first_of_splits(sample: Sample, num: int) -> np.ndarray:
-    """Returns at most `num` rows. The number of rows from each split is proportional to the size of the split."""
+    """Returns at most `num` rows. Rows are chosen from each split in proportion to the size of the split."""
     place_in_split = np.arange(len(sample)) - np.searchsorted(sample.splits, sample.splits)
     return np.argsort(place_in_split / np.bincount(sample.splits)[sample.splits], kind="stable")[:num]
 
 
 def _at_end(sample: Sample, title: str, note: str, rows: np.ndarray, values: np.ndarray, tell: Callable[[int], str]) -> Iterator[Odd]:
-    """Yields the rows with the smallest values, or nothing if all values are equal.
+    """Yields the rows with the smallest values, or no rows if all values are equal.
 
     `tell` returns the caption for an index.
     """

@@ -1,4 +1,4 @@
-"""Renders the report from the files of a dataset."""
+"""Renders the HTML report of a dataset."""
 
 import re
 from typing import Any, Iterator, NamedTuple
@@ -41,7 +41,7 @@ class Split(NamedTuple):
 
 
 class Order(NamedTuple):
-    """The runs of equal classes in a split, in the order of the source and in the stored order."""
+    """The classes of consecutive examples in a split, in the order of the source and in the stored order."""
 
     feature: str
     split: str
@@ -51,7 +51,7 @@ class Order(NamedTuple):
 
 
 class ClassRow(NamedTuple):
-    """A class with its color, a few examples, and its number of examples in each split."""
+    """A class with its color, its number of examples in each split, and a few of these examples."""
 
     name: str
     hue: int
@@ -72,7 +72,7 @@ class ClassFeature(NamedTuple):
 
 
 def render_page(contents: Contents, sample: Sample) -> bytes:
-    """Returns the bytes of `report.html`, at most `MAX_BYTES`.
+    """Returns the contents of `report.html`, which have at most `MAX_BYTES` bytes.
 
     Args:
         contents: The metadata files of the dataset.
@@ -160,7 +160,7 @@ def _tiles(contents: Contents, splits: list[Split]) -> Iterator[tuple[str, str]]
 
 
 def _order(contents: Contents, sample: Sample) -> Order | None:
-    """Returns the classes of one feature in the order of the source and in the stored order. Prefers a target."""
+    """Returns the values of a class feature in the order of the source and in the stored order. Prefers a target."""
     manifest = contents.manifest
     class_features = [item for item in manifest.schema if item.kind == "class_label"]
     class_features.sort(key=lambda entry: (entry.name not in manifest.targets, entry.shape != ()))
@@ -184,7 +184,7 @@ def _natural(text: str) -> list[tuple[int, str]]:
 
 
 def _one_code_each(labels: Labels, feature: Feature, rows: list[int]) -> tuple[dict[int, int], list[str]]:
-    """Returns an integer code for each row, which represents its set of classes, and the name of each code."""
+    """Assigns an integer code to each set of classes, and returns the code of each row and the name of each code."""
     classes: dict[int, set[str]] = {row: set() for row in rows}
     wanted = np.flatnonzero(np.isin(labels.rows, rows))
     for row, code in zip(labels.rows[wanted].tolist(), labels.codes[wanted].tolist()):
@@ -237,7 +237,7 @@ def _histograms(sample: Sample) -> Iterator[Any]:
 
 
 def _thumbnails(rejected: RejectionReason, album: Album, pictures: Pictures) -> list[Shown]:
-    """Returns the thumbnails of dead letters with the same reason."""
+    """Returns thumbnails of rejected images with the same reason."""
     shown = []
     for path, message, encoded in rejected.seen[:NUM_THUMBNAILS]:
         caption = f"{path[:_MAX_NAME]}: {message[:_MAX_NAME]}"

@@ -1,4 +1,4 @@
-"""Makes thumbnails of examples with boxes and masks as `data:` URIs, so that the page loads no other files."""
+"""Makes thumbnails of examples, with boxes and masks, as `data:` URIs that are embedded in the report."""
 
 import base64
 import dataclasses
@@ -25,7 +25,7 @@ _MAX_NAME = 60
 
 
 class Box(NamedTuple):
-    """An object in a picture: its box in pixels of the picture, its class and the color of the class."""
+    """An object in a picture, with its box in pixels of the picture, its class and its color."""
 
     x: float
     y: float
@@ -62,13 +62,13 @@ class Picture:
 
     @property
     def shown_size(self) -> tuple[int, int]:
-        """The (width, height) at which the picture is displayed, in pixels of the page. Tiny pictures are enlarged."""
+        """The width and height at which the picture is displayed, in pixels of the page. Tiny pictures are enlarged."""
         scale = max(1.0, self.shown_side / max(self.height, self.width))
         return max(1, round(scale * self.width)), max(1, round(scale * self.height))
 
     @property
     def is_enlarged(self) -> bool:
-        """Whether the picture is shown at least twice as large as its pixels."""
+        """Whether the picture is enlarged by a factor of two or more."""
         return self.shown_size[0] >= 2 * self.width
 
     @property
@@ -130,7 +130,7 @@ class Pictures:
         return pictures
 
     def of_jpeg(self, encoded: bytes) -> list[Picture]:
-        """Returns a list with the picture of a small JPEG, or an empty list if the bytes are not a JPEG."""
+        """Returns a list that contains the picture of a small JPEG, or an empty list for other bytes."""
         try:
             return [Picture(*make_thumbnail(encoded), shown_side=_SHOWN_SIDE)]
         except InvalidInput:
@@ -175,13 +175,13 @@ class Pictures:
 
 
 def _layout(feature: Feature) -> RawImage | None:
-    """Returns the pixel layout of a feature after conversion to bytes, or None if the feature is not an image."""
+    """Returns the image layout for a feature, or None if the feature's shape is not the shape of an image."""
     raw = None if None in feature.shape else layout_of(feature.shape, "|u1")
     return None if raw is None or raw.is_tensor else raw
 
 
 def _as_pixels(data: bytes, feature: Feature) -> bytes:
-    """Scales numbers of any type to uint8, from 0 for the smallest to 255 for the largest."""
+    """Scales numbers of any type to uint8, so that the smallest becomes 0 and the largest becomes 255."""
     values = np.frombuffer(data, np.dtype(feature.dtype).newbyteorder("<")).astype(np.float64)
     finite = np.isfinite(values)
     low, high = (values[finite].min(), values[finite].max()) if finite.any() else (0.0, 1.0)

@@ -1,4 +1,5 @@
-"""Reads the first examples of each split from the catalogs, as a uniform sample."""
+"""Reads the first examples of each split from the catalogs, which are a uniform sample because examples are
+shuffled."""
 
 import dataclasses
 import itertools
@@ -26,7 +27,7 @@ _READ_COLUMNS = ("key", "path", "offset", "num_bytes", "height", "width")
 
 
 class ExampleLocation(NamedTuple):
-    """The location of an example: its split, its shard in the split and its record in the shard, each as an index."""
+    """The location of an example: the index of its split, of its shard in the split and of its record in the shard."""
 
     split: int
     shard: int
@@ -47,7 +48,7 @@ class Labels(NamedTuple):
     codes: np.ndarray
 
     def first_rows(self, num: int, num_rows: int) -> dict[str, list[int]]:
-        """Returns the first rows of each class, at most `num`. `num_rows` is the number of rows in the sample."""
+        """Returns the first `num` sampled rows of each class."""
         pairs = np.unique(self.codes * num_rows + self.rows)
         codes, rows = np.divmod(pairs, max(num_rows, 1))
         rank = np.arange(len(codes)) - np.searchsorted(codes, codes)
@@ -59,7 +60,7 @@ class Labels(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """The first examples of each split, concatenated in the order of the splits.
+    """A sample with the first examples of each split, in the order of the splits.
 
     Attributes:
         directory: The directory of the dataset.
@@ -86,7 +87,7 @@ class Sample:
         return list(self.manifest.splits)
 
     def labels(self, feature: Feature) -> Labels | None:
-        """Returns the classes of a feature, or None if no catalog contains them."""
+        """Returns the classes of all sampled examples for a feature, or None if no catalog contains this feature."""
         name = _column_names(self.manifest)[feature.name]
         if name not in self.table.column_names:
             return None
@@ -99,7 +100,8 @@ class Sample:
         return Labels(rows, encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
 
     def numbers(self, name: str) -> np.ndarray | None:
-        """Returns a numeric column as int64 [num_rows], with -1 for unknown values, or None if it does not exist."""
+        """Returns a numeric column as int64 [num_rows], with -1 for unknown values, or None if the column does not
+        exist."""
         # A feature with this name hides the column.
         if name not in self.table.column_names or name in catalog_features(self.manifest.schema):
             return None
@@ -112,14 +114,14 @@ class Sample:
         return [text or "" for text in self.table[name].take(pa.array(rows, pa.int64())).to_pylist()]
 
     def location(self, row: int) -> ExampleLocation:
-        """Returns the location of an example of the sample."""
+        """Returns the location of a sampled example."""
         return ExampleLocation(int(self.splits[row]), int(self.shards[row]), int(self.records[row]))
 
 
 def read_examples(directory: str, manifest: Manifest, locations: Iterable[ExampleLocation]) -> Iterator[tuple[ExampleLocation, ExampleReader | None]]:
-    """Reads examples and returns them with their locations, in the order of the shards.
+    """Reads the serialized examples at the given locations, in the order of their shards.
 
-    If an example is too large for the report, None is returned in its place.
+    For examples that are too large for the report, the result contains None.
 
     Raises:
         UserError: An index has too few rows.
@@ -159,7 +161,7 @@ def _record_offsets(directory: str, info: ShardInfo) -> np.ndarray:
 
 
 def read_sample(directory: str, manifest: Manifest) -> Sample:
-    """Reads the catalogs of the first shards of each split, until the sample is large enough.
+    """Reads the catalogs of the first shards of each split until the sample is large enough.
 
     Raises:
         UserError: A catalog is corrupt.
@@ -197,7 +199,7 @@ def read_keys(directory: str, info: ShardInfo) -> list[str]:
 
 
 def _read_catalog(directory: str, info: ShardInfo, num_rows: int, columns: list[str]) -> pa.Table:
-    """Reads the first rows of a catalog, with only those of the given columns that exist.
+    """Reads the first rows of a catalog, with those of the given columns that the catalog contains.
 
     Returns an empty table without a catalog.
     """
@@ -221,5 +223,5 @@ def _read_catalog(directory: str, info: ShardInfo, num_rows: int, columns: list[
 
 
 def _column_names(manifest: Manifest) -> dict[str, str]:
-    """Returns a mapping from each class feature to its column in the catalogs."""
+    """Returns a mapping from each class feature to the name of its catalog column."""
     return {feature.name: name for name, feature in catalog_features(manifest.schema).items() if feature.kind == "class_label"}

@@ -37,7 +37,8 @@ def render_template(page: dict[str, Any]) -> str:
 
 @functools.cache
 def _template() -> jinja2.Template:
-    """Returns the compiled template. All text from the dataset is escaped and printed on one line."""
+    """Returns the compiled template. All text from the dataset is escaped, so that browsers do not interpret it as
+    HTML."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__),
         bytecode_cache=_Compiled(),
@@ -51,7 +52,7 @@ def _template() -> jinja2.Template:
 
 
 class _Compiled(jinja2.BytecodeCache):
-    """Caches the compiled template beside Python's compiled modules, because compiling it is slow."""
+    """Caches the compiled HTML template on disk, because compilation is slow."""
 
     def get_source_checksum(self, source: str) -> str:
         return super().get_source_checksum(jinja2.__version__ + source)
@@ -81,5 +82,5 @@ def _text(name: str) -> str:
 
 
 def _hash(text: str) -> Markup:
-    """Returns the hash of a text in the format of a Content-Security-Policy."""
+    """Returns the hash of a script or style in the format of a Content-Security-Policy."""
     return Markup(f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}")

@@ -13,9 +13,9 @@ _MARK, _MARK_WITHIN = b'<meta name="generator" content="recordmill">', 512
 
 
 def write_report(directory: str, manifest: Manifest) -> bytes:
-    """Writes `report.html` of a dataset and returns its bytes.
+    """Writes `report.html` of a dataset, and returns the bytes of the report.
 
-    All other files of the dataset except the manifest must exist.
+    All files of the dataset except the manifest must already exist.
 
     Raises:
         UserError: A file of the dataset is corrupt.

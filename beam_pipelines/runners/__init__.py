@@ -1,5 +1,5 @@
-"""Support for each Beam runner: the DirectRunner, Prism, Flink, Dataflow and other portable runners.
+"""Supports several Beam runners: DirectRunner, Prism, Flink, Dataflow and other portable runners.
 
-The modules set the default options of a runner, create the runner, wait for its job and stop the job. The modules also
-check the options, and raise an error before the job starts if the runner cannot run it.
+Each module sets default options for its runner, creates the runner, and waits for the job. Options that a runner cannot
+support raise an error before the job starts.
 """

@@ -1,4 +1,4 @@
-"""The Dataflow engine (`--runner=DataflowRunner`), with its required options, default options and error messages."""
+"""Runs jobs on Google Cloud Dataflow (`--runner=DataflowRunner`)."""
 
 import contextlib
 import functools
@@ -58,11 +58,10 @@ class Dataflow(Engine):
             _check_credentials()
 
     def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
-        """Sets the machine type, the job name and the service's time limit.
+        """Sets the machine type, the job name and the time limit of the Dataflow job.
 
-        All other options keep the defaults of Beam and Dataflow. The job name does not contain the run ID, so that
-        Dataflow rejects a second active job for the same output in the same region. The job name of a template stays
-        unchanged, because the launcher of the template looks for the job by that name.
+        The job name depends on the output path, so that Dataflow rejects a second active job for the same output. For a
+        template, the job name is not changed, because the launcher finds the job by this name.
         """
         cloud, worker = self.options.view_as(GoogleCloudOptions), self.options.view_as(WorkerOptions)
         if not worker.machine_type:
@@ -99,7 +98,7 @@ class Dataflow(Engine):
         return _DataflowRunner()
 
     def describe_job(self, result: PipelineResult, output: str, *, may_renumber: bool) -> str:
-        """Returns the message to print for a submitted job, or for a template that was created.
+        """Returns the message to print after a job has been submitted or a template has been created.
 
         Args:
             result: The result of the job's submission.
@@ -157,7 +156,8 @@ class _DataflowRunner(TidyRunner, DataflowRunner):
 
 
 def _check_credentials() -> None:
-    """Checks that Google credentials exist. Without credentials, Beam searches for 20 seconds and then continues."""
+    """Checks that Google credentials exist. Without this check, Beam would search for credentials for 20 seconds and
+    then continue without credentials."""
     try:
         import google.auth
         from google.auth.exceptions import DefaultCredentialsError

@@ -1,4 +1,4 @@
-"""The base class of the engines that run Beam jobs. The module of each runner defines a subclass."""
+"""The base class of the engines that run Beam jobs."""
 
 import argparse
 import contextlib
@@ -24,7 +24,7 @@ _DIGEST_LENGTH = 8  # hex digits
 
 
 class JobOptions(PipelineOptions):
-    """Recordmill's own pipeline options that apply to every engine."""
+    """Recordmill's additional pipeline options, which apply to all engines."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def _parse_seconds(text: str) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """An active job, as reported by its engine.
+    """An active job that an engine has reported.
 
     Attributes:
         id: The job ID that the engine assigned.
@@ -60,7 +60,8 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """The engine that runs a job. The default implementations in this base class work for any cluster.
+    """The engine that runs a job. The methods of this base class have default implementations that work for any
+    cluster.
 
     Attributes:
         name: The name of the engine, as in `--runner`.
@@ -84,7 +85,7 @@ class Engine:
 
     @property
     def environment(self) -> str | None:
-        """How the engine starts its workers, from `--environment_type`."""
+        """The way in which the engine starts workers, as specified by `--environment_type`."""
         return self.options.view_as(PortableOptions).environment_type
 
     @property
@@ -119,8 +120,8 @@ class Engine:
     def _check_needs(self, wait: bool) -> None:
         """Checks the options that the engine needs.
 
-        Docker workers need an image or package with recordmill and its dependencies. Beam's own image lacks recordmill,
-        and a source installation without a requirements file lacks the dependencies of `beam_pipelines`.
+        Docker workers require an image or a package that contains recordmill and its dependencies. Beam's own image
+        does not contain recordmill.
         """
         if self.environment not in (None, "DOCKER") or self.is_local:
             return
@@ -134,7 +135,7 @@ class Engine:
             )
 
     def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
-        """Sets suitable defaults in `options` for options that the user did not set.
+        """Sets default values for options that the user did not set.
 
         Args:
             name: The name of the dataset.
@@ -145,9 +146,9 @@ class Engine:
         """
 
     def find_jobs(self, output: str) -> list[Job]:
-        """Returns all active recordmill jobs that write to an output directory, even if other processes started them.
+        """Returns all active recordmill jobs that write to an output directory, including jobs of other processes.
 
-        The list is always empty if the engine's jobs end when their client ends.
+        The list is always empty for engines whose jobs end together with their client.
 
         Raises:
             RunError: The engine does not list its jobs.
@@ -172,7 +173,8 @@ class Engine:
             ) from error
 
     def _cancel_until_none(self, is_selected: Callable[[Job], bool]) -> None:
-        """Cancels all jobs for which `is_selected` returns true, or raises `TimeoutError` if some of them do not end."""
+        """Cancels all jobs for which `is_selected` returns true, or raises `TimeoutError` if any of these jobs does not
+        end."""
         deadline = time.monotonic() + _STOP_SECONDS
         while active_jobs := [job for job in self._list_jobs() if is_selected(job)]:
             if time.monotonic() > deadline:
@@ -191,16 +193,11 @@ class Engine:
         raise NotImplementedError(self.name)
 
     def make_runner(self) -> PipelineRunner | None:
-        """Creates the Beam runner. If the result is None, Beam constructs the runner."""
+        """Creates the Beam runner. If the method returns None, Beam constructs the runner."""
         return None
 
     def make_pipeline(self) -> beam.Pipeline:
-        """Creates an empty pipeline.
-
-        Beam's temporary folder for cross-language transforms is removed immediately, because a killed process would
-        leave the folder behind. If the workers do not use Beam's image, an experiment disables Beam's listing of
-        installed packages with pip, which takes half a second.
-        """
+        """Creates an empty pipeline."""
         if self.environment in ("LOOPBACK", "PROCESS"):
             self.options.view_as(DebugOptions).add_experiment("disable_logging_submission_environment")
         pipeline = beam.Pipeline(runner=self.make_runner(), options=self.options)
@@ -209,7 +206,7 @@ class Engine:
 
     @contextlib.contextmanager
     def closing(self, runner: PipelineRunner) -> Iterator[None]:
-        """On exit, stops the job server that the runner started and deletes the runner's temporary files."""
+        """On exit, the runner's job server is stopped, and its temporary files are deleted."""
         try:
             yield
         finally:
@@ -218,7 +215,7 @@ class Engine:
 
     @contextlib.contextmanager
     def watching(self, interrupt: Callable[[UserError | RunError], None]) -> Iterator[None]:
-        """Context manager that monitors a running job and logs problems that the Beam client does not report.
+        """Context manager that monitors a running job, and logs problems that the Beam client does not report.
 
         Args:
             interrupt: A function that stops the wait for a job whose end the client would never report.
@@ -228,7 +225,7 @@ class Engine:
     def stop(self, result: PipelineResult | None) -> None:
         """Stops a job and waits for its end.
 
-        If the end of the job cannot be confirmed, the method raises an exception of any class.
+        Raises an exception of any class if it is not certain that the job has ended.
 
         Args:
             result: The result of the job's submission, or None if the submission did not complete.
@@ -237,7 +234,7 @@ class Engine:
             cancel(result)
 
     def explain(self, error: Exception) -> UserError | RunError | None:
-        """Converts an exception of the engine to an error that is shown to the user.
+        """Converts an exception of the engine to an error for the user.
 
         Returns None for all other exceptions.
         """
@@ -250,13 +247,13 @@ class Engine:
 
 
 def output_digest(output: str) -> str:
-    """Returns the hex digest that identifies an output directory in job names, independent of the working directory."""
+    """Returns a hex digest of the absolute output path, which identifies the output directory in job names."""
     path = output.rstrip("/") if is_remote(output) else os.path.realpath(output)
     return hashlib.sha256(os.fsencode(path)).hexdigest()[:_DIGEST_LENGTH]
 
 
 def job_name(prefix: str, output: str, run_id: str = "") -> str:
-    """Returns a job name that consists of the prefix, the output's digest and the start of the run ID, if given."""
+    """Returns a job name that identifies the output directory and, if given, the run."""
     return "-".join([prefix, *([output_digest(output)] if output else []), *([run_id[:_DIGEST_LENGTH]] if run_id else [])])
 
 
@@ -277,7 +274,7 @@ def _one_line(error: object) -> str:
 
 
 def check_program(name: str, option: str, location: str | None, download: Callable[[], str], hint: str = "") -> None:
-    """Checks that a program exists at a local path, or downloads the program to Beam's cache."""
+    """Checks that a program exists at the given local path, or downloads the program to Beam's cache."""
     if location and not is_remote(location):
         if not os.path.isfile(location):
             raise UserError(f"{option}={location} does not exist. Give the path or URL of {name}.")

@@ -1,7 +1,7 @@
-"""The Flink engine (`--runner=FlinkRunner`), for a Flink cluster or for the Flink inside Beam's job server.
+"""Runs jobs on a Flink cluster, or inside Beam's Flink job server (`--runner=FlinkRunner`).
 
-Each job on a cluster has a unique name. The cluster's REST interface finds and cancels the job by this name. The job
-server cannot cancel the job after Ctrl-C, because Ctrl-C also ends the job server, which is a child of this process.
+Each job on a cluster has a unique name. Through the cluster's REST interface, recordmill finds and cancels the job by
+its name. The job server cannot cancel the job after Ctrl-C, because Ctrl-C also ends the job server.
 """
 
 import argparse
@@ -33,7 +33,7 @@ _JAVA_ERROR = re.compile(r"\b(java|org\.apache)\.[\w.$]+(Exception|Error)\b.*")
 
 
 class FlinkExchangeOptions(PipelineOptions):
-    """A Flink option that Beam passes on to the job server, but that Beam's Python SDK does not define."""
+    """A Flink option for the job server that Beam's Python SDK does not define."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -81,16 +81,14 @@ class Flink(Engine):
         )
 
     def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
-        """Sets a unique job name, the parallel execution of stages and the lifetime of idle workers.
+        """Sets a unique job name, the execution mode and the lifetime of idle workers.
 
-        By default, stages run in parallel (PIPELINED). After the loss of a TaskManager, the job repeats the listing and
-        the planning, but writes only the unfinished shards. BATCH_FORCED also preserves the plan, but takes 50 % longer
-        because each stage waits for the previous stage.
+        By default, stages run in parallel (PIPELINED). If a TaskManager is lost, the restarted job repeats the listing
+        and the planning, but writes only unfinished shards. The execution mode BATCH_FORCED would preserve the plan,
+        but takes 50 % longer.
 
-        By default, idle workers stay alive between stages, so that each stage does not import Beam and TensorFlow
-        again. A killed worker is replaced only when its lifetime is over. The lifetime has an effect only if Beam's job
-        server is on the cluster's class path, as in `deploy/flink/cluster.py`. Clusters without the job server on their
-        class path end the workers after each stage.
+        Idle workers stay alive between stages, so that stages do not have to import Beam and TensorFlow again. This
+        lifetime is effective only if Beam's job server is on the class path of the Flink cluster.
         """
         cloud = self.options.view_as(GoogleCloudOptions)  # Flink uses the same --job_name option
         cloud.job_name = job_name(cloud.job_name or f"recordmill-{name}", output, run_id or uuid.uuid4().hex)
@@ -119,7 +117,8 @@ class Flink(Engine):
 
     @property
     def _worker_logs(self) -> str:
-        """A text that says which logs show why a Python worker does not start. Flink does not know the reason."""
+        """A message that says which log files show why a Python worker does not start. Flink does not know the
+        reason."""
         if self.environment == "EXTERNAL":
             return (
                 "the log of the worker pool on that machine "
@@ -138,9 +137,9 @@ class Flink(Engine):
         self._cancel_until_none(lambda job: job.name == name)
 
     def explain(self, error: Exception) -> UserError | RunError | None:
-        """Converts Java exceptions of the cluster to an `EngineError`.
+        """Converts Java exceptions of the cluster to `EngineError`.
 
-        Exceptions with a Python traceback come from the job's own code, and their traceback is kept.
+        Exceptions with a Python traceback are kept, because the code of the job raised them.
         """
         java_error = _JAVA_ERROR.search(str(error))
         if java_error and "Traceback (most recent call last)" not in str(error):
@@ -167,7 +166,7 @@ class Flink(Engine):
         return FlinkRunner.add_http_scheme(self._master)
 
     def _ask(self, path: str, method: str = "GET") -> Any:
-        """Returns the JSON response of the cluster's REST interface to a request.
+        """Sends a request to the cluster's REST interface, and returns the JSON response.
 
         Raises:
             EngineError: The cluster does not respond.

@@ -1,9 +1,8 @@
-"""Monitors a Flink job through the REST interface, because the Beam client reports only the state RUNNING.
+"""Monitors a Flink job through the REST interface, because Beam does not report problems of a running job.
 
-The monitor logs waits for slots or workers, restarts of the job and the loss of the cluster. If a job restarts after an
-error in its input, the monitor ends the job, because the error would occur again. A Python worker that cannot start
-blocks its job forever. Only the thread stacks of the TaskManagers show that a job is blocked. Its state and exceptions
-do not.
+The monitor logs restarts of the job, the loss of the cluster, and waits for free slots or workers. If a job restarts
+because of invalid input, the monitor ends the job, because the same error would occur again. If a Python worker cannot
+start, its job hangs forever. The monitor detects such a job by the thread stacks of the TaskManagers.
 """
 
 import contextlib
@@ -60,12 +59,12 @@ class JobWatch(threading.Thread):
         self._logged_starting: list[str] = []
 
     def stop(self) -> None:
-        """Stops the monitor without logging any further event."""
+        """Stops the monitor without logging further events."""
         self._over.set()
         self.join(_SECONDS_TO_END)
 
     def finish(self) -> None:
-        """Stops the monitor after the job is done, and logs the events since the last poll."""
+        """Stops the monitor after the job has ended, and logs the events since the last poll."""
         self.stop()
         with contextlib.suppress(EngineError):
             self._poll()
@@ -160,7 +159,7 @@ class JobWatch(threading.Thread):
             self._print_warning(f"{message}. If it does not start, see {self._worker_logs}.")
 
     def _find_starting(self) -> tuple[int, list[str]]:
-        """Returns the number of threads that wait for a worker to start, and the IDs of their TaskManagers."""
+        """Returns the number of threads that wait for the start of a worker, and the IDs of their TaskManagers."""
         names = tuple(vertex["name"] for vertex in self._ask(f"jobs/{self._job_id}")["vertices"])
         num_threads, managers = 0, []
         for manager in self._ask("taskmanagers")["taskmanagers"]:
@@ -191,7 +190,7 @@ class JobWatch(threading.Thread):
 
 
 def _first_line(failure: dict[str, Any]) -> str:
-    """Returns the first line of a failure's stack trace, without the name of the Java exception."""
+    """Returns the message of a failure from the first line of its Java stack trace."""
     return failure["stacktrace"].partition("\n")[0].removeprefix(f"{failure['exceptionName']}: ")
 
 

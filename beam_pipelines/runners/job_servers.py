@@ -1,9 +1,10 @@
-"""Runners that submit a job through a job server process, which listens at a reserved port.
+"""Defines runners that submit jobs through a job server process.
 
-Beam itself chooses a free port, but the Java server listens at the port only seconds later. In the meantime, another
-process may start to use the port, and Beam would send the job to that process. A reserved port prevents this.
+Beam chooses a free port for the job server, but the server starts to listen at this port only seconds later. In the
+meantime, another process could take the port and would receive the job, so this module reserves the port. A reserved
+port prevents this.
 
-The job server ends when this process ends, even if this process is killed. The temporary files are then deleted.
+The job server ends together with this process, even if this process is killed. The temporary files are then deleted.
 """
 
 import contextlib
@@ -27,9 +28,9 @@ _UNTIL_CLIENT_ENDS = pathlib.Path(__file__).with_name("until_client_ends.py")
 def reserve_port() -> int:
     """Reserves a TCP port of this machine and returns its number.
 
-    The function closes a connection from the port's side, which puts the port into the TIME-WAIT state (RFC 9293) for
-    a minute on Linux. During the TIME-WAIT state, the system does not assign the port to processes that ask for any
-    free port. However, a server can still bind this port by its number with SO_REUSEADDR.
+    To reserve a port, the function opens and closes a connection, which puts the port into the TIME-WAIT state. In the
+    TIME-WAIT state, the system does not assign the port to processes that request any free port. However, a server that
+    requests exactly this port can still use it with SO_REUSEADDR.
     """
     with socket.create_server(("localhost", 0)) as listener:
         with socket.create_connection(listener.getsockname()):
@@ -38,7 +39,8 @@ def reserve_port() -> int:
 
 
 class TidyRunner(PipelineRunner):
-    """A runner that deletes the temporary files of the job submission when it is closed. Beam itself never does."""
+    """A runner that deletes its temporary files for the job submission when the runner is closed. Beam itself never
+    does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,16 +55,13 @@ class TidyRunner(PipelineRunner):
             return super().run_pipeline(pipeline, options)
 
     def close(self) -> None:
-        """Deletes the temporary files.
-
-        A job that continues without this process does not need these temporary files.
-        """
+        """Deletes the temporary files."""
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class JobServerRunner(TidyRunner):
-    """A runner whose job server ends with this process and listens at a reserved port or at the user's port."""
+    """A runner whose job server listens at a reserved port and ends together with this process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +96,8 @@ def _end_with_client(server: SubprocessJobServer, folder: str) -> None:
 
 @contextlib.contextmanager
 def _temporary_files_in(folder: str) -> Iterator[None]:
-    """Redirects all temporary files of this process to a folder, because Beam has no option for its own files."""
+    """Creates all temporary files of this process in a folder, because Beam has no option for the location of its
+    files."""
     saved, tempfile.tempdir = tempfile.tempdir, folder
     try:
         yield

@@ -1,4 +1,4 @@
-"""Parses the pipeline options of a Beam job, chooses its engine and converts its exceptions to errors for the user."""
+"""Parses pipeline options, chooses the engine of a Beam job, and converts exceptions to errors for the user."""
 
 import argparse
 import contextlib
@@ -41,10 +41,9 @@ ENGINES: Mapping[str, tuple[str, str]] = {
 
 
 class RunOptions(PipelineOptions):
-    """Pipeline options that cache their views and skip the warnings about unknown flags.
+    """Beam pipeline options that are faster because each result of `view_as` is cached.
 
-    Beam requests about a hundred views in a small run and parses the flags again for each view. Views share their
-    values, so a cached view equals a new view.
+    Beam calls `view_as` about a hundred times in a small run, and parses all flags in each call.
     """
 
     def view_as(self, cls: type[PipelineOptions]) -> PipelineOptions:
@@ -54,19 +53,17 @@ class RunOptions(PipelineOptions):
         return views[cls]
 
     def get_all_options(self, *args: Any, display_warnings: bool = False, **options: Any) -> dict[str, Any]:
-        """Returns all options, or no options if Beam calls the method only to warn about unknown flags.
-
-        Recordmill already rejects unknown flags, so the second call in each run is not needed.
+        """
         """
         return {} if display_warnings else super().get_all_options(*args, **options)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Excludes the cached views from copies, because the views share no values with a copy."""
+        """Excludes cached results of `view_as` from copies of the options."""
         return {name: value for name, value in super().__getstate__().items() if name != "_views"}
 
 
 class EngineJobs:
-    """Finds and cancels jobs whose command was killed while they wrote to an output directory.
+    """Finds and cancels jobs that killed commands left behind and that write to an output directory.
 
     It implements `publish.output_directory.Jobs`.
     """
@@ -76,11 +73,11 @@ class EngineJobs:
         self.name, self.job_name = engine.name, engine.options.view_as(GoogleCloudOptions).job_name or ""
 
     def is_at_work(self, job: str, output: str) -> bool:
-        """Returns whether a job with this name that writes to the output is active."""
+        """Returns whether an active job with the given name writes to the output directory."""
         return any(result.name == job for result in self._engine.find_jobs(output))
 
     def end_others(self, output: str) -> None:
-        """Cancels the active jobs that write to the output and that killed commands left behind."""
+        """Cancels active jobs of killed commands that write to the output directory."""
         if jobs := self._engine.find_jobs(output):
             print_message(f"canceling {', '.join(job.name for job in jobs)}, because the command that started it was killed")
             self._engine.cancel_jobs(jobs)
@@ -131,7 +128,7 @@ def _engine_class(name: str) -> type[Engine]:
 def parse_pipeline_options(
     flags: list[str], command: str = "prepare", option_names: Callable[[str], Iterable[str]] = lambda command: ()
 ) -> PipelineOptions:
-    """Parses the flags of a command that are Beam's pipeline options.
+    """Parses the flags of a command that belong to Beam's pipeline options.
 
     Args:
         flags: The flags that the command does not have.
@@ -172,5 +169,5 @@ def parse_pipeline_options(
 
 
 def use_for_stores(options: PipelineOptions) -> None:
-    """Applies Beam's pipeline options to the object-store access of this process."""
+    """Applies Beam's options for object stores to this process."""
     beam.io.filesystems.FileSystems.set_options(options)

@@ -1,4 +1,4 @@
-"""The engine for any runner that has a job service (`--runner=PortableRunner --job_endpoint=HOST:PORT`)."""
+"""Runs jobs on any runner with a Beam job service (`--runner=PortableRunner --job_endpoint=HOST:PORT`)."""
 
 from apache_beam.runners.portability.portable_runner import PortableRunner
 
@@ -7,7 +7,7 @@ from beam_pipelines.runners.job_servers import TidyRunner
 
 
 class Portable(Engine):
-    """Runs pipelines through a Beam job service of an unknown kind."""
+    """Runs pipelines through the Beam job service at `--job_endpoint`."""
 
     runs_tensorflow = True
 

@@ -1,4 +1,4 @@
-"""The Prism engine (`--runner=PrismRunner`): Beam's local runner in Go, which runs as a separate process."""
+"""Runs jobs with Prism, Beam's local runner in Go (`--runner=PrismRunner`)."""
 
 import logging
 
@@ -44,7 +44,8 @@ class _PrismRunner(JobServerRunner, PrismRunner):
 
 
 class _LogFilter(logging.Filter):
-    """A log filter that passes Prism's warnings, its workers' warnings and errors, and lines without a log level.
+    """A log filter that shows the warnings of Prism and of its workers, the errors of workers, and lines without a log
+    level.
 
     Prism's own errors are hidden, because the failed job reports them.
 

@@ -2,9 +2,8 @@
 
     python until_client_ends.py FOLDER PROGRAM ARGUMENT ...
 
-When the client ends, even by SIGKILL, the system closes its end of the standard output pipe. The script detects the
-closed pipe, ends the program and deletes FOLDER, which contains the client's temporary files. The script does not
-import recordmill.
+When the client ends, even by SIGKILL, the system closes its end of the standard output pipe. The script then ends the
+program and deletes FOLDER, which contains temporary files of the client. The script does not import recordmill.
 """
 
 import select
@@ -19,7 +18,8 @@ _SECONDS_TO_SEE = 0.3  # a signal to both may end the program slightly before th
 
 
 def main(folder: str, *command: str) -> int:
-    """Runs a program until its client ends and returns its exit code. Deletes the folder if the client has ended."""
+    """Runs a program until the client process ends, and returns the exit code of the program. After the client has
+    ended, the folder of temporary files is deleted."""
     program = subprocess.Popen(command)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *unused: threading.Thread(target=_end, args=(program,)).start())

@@ -1,4 +1,4 @@
-"""Runs a job until it ends, and stops the job after an interrupt, an error or a timeout."""
+"""Runs a job to its end, or stops the job after an interrupt, an error or a timeout."""
 
 import signal
 import threading
@@ -22,7 +22,8 @@ _INTERRUPT_INTERVAL = 5.0
 def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) -> None:
     """Runs a job until it ends.
 
-    If the wait is interrupted, the job is stopped. Otherwise, the job could write to files that are being removed.
+    If the command is interrupted, the job is stopped. A job that continued to run could write to files that the command
+    removes.
 
     Args:
         pipeline: The pipeline to run.
@@ -55,7 +56,7 @@ def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) 
 
 
 def wait_for_end(result: PipelineResult) -> str:
-    """Waits for the end of a job and returns its final state."""
+    """Waits until a job has ended, and returns the final state of the job."""
     return result.wait_until_finish()
 
 
@@ -69,7 +70,7 @@ def _stop(result: PipelineResult | None, engine: Engine, cause: UserError | RunE
 
 
 class _Interrupter:
-    """Context manager that lets a timeout or another thread interrupt the main thread.
+    """Context manager in which a timeout or another thread can interrupt the main thread.
 
     The exception is raised in the main thread every few seconds, because a library may suppress it.
 
@@ -122,4 +123,4 @@ class _Interrupter:
 
 
 class _Interrupted(KeyboardInterrupt):
-    """Raised in the main thread. Code that does not catch `KeyboardInterrupt` does not catch this exception either."""
+    """Raised in the main thread."""
