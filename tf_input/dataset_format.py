@@ -385,7 +385,7 @@ class Manifest:
 
     @property
     def main_split(self) -> str:
-        """The split that examples of code read, see `main_split`."""
+        """The split that code examples read; see `main_split`."""
         return main_split({split: self.num_examples(split) for split in self.splits})
 
     def check_file(self, name: str, data: bytes) -> None:
@@ -568,7 +568,7 @@ def training_split(splits: Collection[str]) -> str:
 
 
 def main_split(num_examples: Mapping[str, int]) -> str:
-    """Returns the split that examples of code read: the training split, or the largest split whose name does not
+    """Returns the split that code examples read, which is the training split, or the largest split whose name does not
     indicate validation or testing.
 
     Args:
@@ -581,7 +581,7 @@ def main_split(num_examples: Mapping[str, int]) -> str:
 
 
 def _training_rank(split: str) -> int:
-    """Returns a number that is larger for split names that rather indicate training, such as 2 for `segtrain`."""
+    """Returns a number that states how clearly the name of a split indicates training, such as 2 for `segtrain`."""
     is_training, name = is_training_split(split), split.lower()
     if is_training is not None:
         return 3 * is_training

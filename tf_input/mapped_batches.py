@@ -100,8 +100,7 @@ def compare(batches: tf.data.Dataset, mapped: tf.data.Dataset) -> Difference | N
 
 
 def is_other_scale(array: np.ndarray, other: np.ndarray) -> bool:
-    """Returns whether two arrays have standard deviations of different magnitude, or only one array is centered around
-    0."""
+    """Returns whether the standard deviations of two arrays differ tenfold, or only one array is centered around 0."""
     low, high = sorted(float(values.std(dtype=np.float64)) for values in (array, other))
     return low > 0 and (low * OTHER_SCALE <= high or _is_centered(array) != _is_centered(other))
 

@@ -116,8 +116,8 @@ def _uniform(shape: tuple[Any, ...], seed: tf.Tensor, low: float, high: float) -
 def _exact(numbers: tf.Tensor) -> tf.Tensor:
     """Converts a tensor to float64 before functions such as `exp` and `cos` are applied.
 
-    In float32, the last bit of such a result depends on the number of values in the tensor, and therefore on the number
-    of hosts. Rounded float64 results do not.
+    In float32, the last bit of `exp` and `cos` depends on the number of values in the tensor, and therefore on the
+    number of hosts. Rounded float64 results do not.
     """
     return tf.cast(numbers, tf.float64)
 

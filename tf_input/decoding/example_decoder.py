@@ -517,7 +517,7 @@ class ExampleDecoder:
 
     def _decode_uncropped(self, name: str, value: Any, batch_size: int | None = None) -> Any:
         """Decodes images, masks and tensors without cropping. Tensors of varying shape, and features that are not
-        images or masks, are unchanged."""
+        images, masks or tensors, are unchanged."""
         feature = self.features.get(name)  # None for the shape of a tensor and the size of an image
         if feature is None or feature.kind not in (*STORED_KINDS, "tensor") or value.dtype != tf.string:
             return value

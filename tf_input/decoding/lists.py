@@ -14,7 +14,7 @@ MASK_SUFFIX = "_mask"
 def is_list(feature: Feature) -> bool:
     """Returns whether a feature is a variable-length list of numbers or strings.
 
-    Lists of class labels do not count, because class labels become multi-hot vectors. Features of objects are not lists
+    Lists of class labels are excluded, because class labels become multi-hot vectors. Features of objects are not lists
     either.
     """
     if feature.kind == "tensor":  # three-dimensional tensors are dense targets

@@ -32,7 +32,8 @@ class Iteration(NamedTuple):
         return epoch, step
 
     def after(self, number: int, num_batches: int) -> "Iteration":
-        """Returns a later iteration, after `number` iterations that each start at the end of the previous iteration."""
+        """Returns the iteration after `number` more iterations, each of which starts where its predecessor
+        ended."""
         epoch, step = divmod(self.epoch * num_batches + self.step + number * self.count, num_batches)
         return Iteration(epoch, step, self.count)
 

@@ -70,7 +70,7 @@ class ShardIndex:
 
     @classmethod
     def read(cls, path: str, shard: ShardInfo, files: Files) -> "ShardIndex":
-        """Opens an index. Local and small indexes are read into memory with a single request."""
+        """Opens an index. An index that is local or small is read into memory with a single request."""
         try:
             is_cached = files.is_local or shard.index_bytes <= MAX_CACHED_INDEX_BYTES
             return cls(path, shard, files.read(path)) if is_cached else cls(path, shard, files=files)
