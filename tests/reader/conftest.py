@@ -22,7 +22,7 @@ def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
 
 @pytest.fixture
 def reset_tensorflow_seed() -> Iterator[None]:
-    """Resets the seed of TensorFlow, which `keras.utils.set_random_seed` sets, after the test."""
+    """Resets the global seed of TensorFlow after a test, because `keras.utils.set_random_seed` sets this seed."""
     yield
     import tensorflow as tf  # not needed by tests without TensorFlow
 

@@ -1,4 +1,4 @@
-"""Tests of the number of cores that a process may use."""
+"""Tests the number of cores that a process may use."""
 
 import os
 import pathlib

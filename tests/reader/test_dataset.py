@@ -1,4 +1,4 @@
-"""Tests of reading prepared datasets as in training."""
+"""Tests that prepared datasets are read as in training."""
 
 import hashlib
 import json
@@ -46,7 +46,7 @@ def stored_examples(dataset: tf_input.PreparedDataset, split: str) -> tuple[list
 
 
 def image_hashes(images: np.ndarray, labels: np.ndarray) -> list[tuple[str, int]]:
-    """Returns a hash of each image with its label."""
+    """Returns a pair of an image hash and a label for each example."""
     return [(hashlib.md5(image.tobytes()).hexdigest(), int(label)) for image, label in zip(images, labels)]
 
 
@@ -130,7 +130,7 @@ def test_evaluation_returns_the_same_batches_each_time(mixed):
 
 @pytest.fixture(scope="module")
 def ordered_examples(mixed) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels of `train` in shard order."""
+    """All images and labels of the split `train` in shard order."""
     return images_and_labels(mixed.batches("train", batch_size=8, image_size=SIZE, shuffle=False))
 
 
@@ -146,14 +146,14 @@ def test_training_reads_each_example_once_in_a_new_order_per_epoch(mixed, ordere
 
 
 def epochs_digest(dataset: tf_input.PreparedDataset, **options) -> list[str]:
-    """Returns a checksum of the pixels of each of two epochs."""
+    """Returns a checksum of the pixels and labels for each of two epochs."""
     data = dataset.batches("train", batch_size=8, image_size=SIZE, **options)
     return [hashlib.md5(b"".join(a.tobytes() for a in images_and_labels(data))).hexdigest() for _ in range(2)]
 
 
 @pytest.fixture(scope="module")
 def augmented_digests(mixed) -> list[str]:
-    """Checksums of two augmented epochs with seed 1."""
+    """Checksums of two epochs with augmentation and seed 1."""
     return epochs_digest(mixed, augment=True, seed=1)
 
 
@@ -303,7 +303,7 @@ def test_keras_trains_evaluates_and_predicts(mixed):
 
 
 def test_batches_can_be_pickled(mixed):
-    """Unpickled batches start at the same iterator state. Repeated datasets cannot be pickled."""
+    """Unpickled batches start at the iterator state of the pickled batches. Repeated datasets cannot be pickled."""
     options = {"batch_size": 16, "image_size": 8, "seed": 3}
     train = mixed.batches("train", **options)
     train.iterator_state.go_to(2, 1)

@@ -1,4 +1,4 @@
-"""Tests of the dataset format: manifests and indexes are written and read, and invalid files are rejected."""
+"""Tests that manifests and indexes are written and read, and that invalid manifests and indexes are rejected."""
 
 import dataclasses
 import json

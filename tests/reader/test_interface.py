@@ -1,4 +1,4 @@
-"""Tests of public names, signatures, error messages, the mapping of splits, and printed representations."""
+"""Tests public names, signatures, error messages, the mapping of splits, and the `repr` of public objects."""
 
 import ast
 import dataclasses
@@ -44,7 +44,7 @@ def record_files(flowers, tmp_path_factory) -> tf_input.RecordFiles:
 
 
 def functions(flowers: tf_input.PreparedDataset, record_files: tf_input.RecordFiles) -> dict[str, Callable[..., Any]]:
-    """Returns all functions that have the options of ReadConfig."""
+    """Returns all public functions that accept the options of `ReadConfig`."""
     return {
         "batches": flowers.batches,
         "as_numpy": flowers.as_numpy,

@@ -1,4 +1,4 @@
-"""Tests of mixtures of datasets: shares, epochs, classes, hosts, and resumed training."""
+"""Tests the proportions, epochs, classes, hosts and resumed training of mixtures of datasets."""
 
 import collections
 import pathlib
@@ -30,7 +30,7 @@ COUNTS = {"photos": 93, "sketches": 40, "drawings": 7}
 
 
 def write_images(folder: pathlib.Path, name: str, extra: dict[Feature, Any] = {}, **options: Any) -> tf_input.PreparedDataset:
-    """Writes a dataset with the split `train`. Keys contain the names of dataset and class."""
+    """Writes a dataset with the split `train`. Each key contains the name of the dataset and the name of the class."""
     classes, examples = CLASSES[name], []
     for index in range(COUNTS[name]):
         pixels = picture(index, None if name == "photos" else (24, 32))
@@ -74,7 +74,7 @@ def keys_of(batches: list[tuple]) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, READ, {**READ, "shuffle": "exact"}, {**READ, "shuffle": False, "drop_remainder": True}])
 def test_shares_are_exact_and_components_repeat_independently(two_components, options):
-    """The test covers components in memory and on disk, and all orders of reading."""
+    """The test reads the datasets from memory and from disk, in all orders."""
     train = tf_input.mix(two_components, stop="all", **{**OPTIONS, **options})
     assert train.element_spec[0].shape[0] == (12 if "drop_remainder" in options else None)
     assert train.class_names == ("ant", "bee", "cow", "dog")
@@ -102,7 +102,7 @@ def test_shares_are_exact_and_components_repeat_independently(two_components, op
 
 @pytest.mark.slow(1.2)
 def test_stop_option_defines_the_end_of_an_epoch(datasets, two_components):
-    """With shares proportional to the sizes, three components return every example exactly once."""
+    """If the weights are proportional to the sizes of three datasets, every example is returned exactly once."""
     cases = {"first": 99, 5: 60}  # the test of shares covers stop="all"
     for stop, count in cases.items():
         data = tf_input.mix(two_components, stop=stop, **NO_IMAGES)
@@ -124,7 +124,7 @@ def test_stop_option_defines_the_end_of_an_epoch(datasets, two_components):
 
 @pytest.mark.slow(2)
 def test_hosts_divide_the_batches_of_a_mixture(two_components):
-    """The last batches of hosts are padded with examples of weight zero."""
+    """The last batch of each host is padded with examples of weight zero."""
     options = {**OPTIONS, **READ, "augment": True}
     ((*alone,),) = iterations(tf_input.mix(two_components, hosts=(1, 0), **options))
     for num_hosts, index, inputs in ((2, 0, "key"), (4, 3, "image")):
@@ -254,7 +254,7 @@ def test_training_killed_on_two_hosts_resumes_on_both(tmp_path_factory, tmp_path
 
 @pytest.mark.slow(3.5)
 def test_which_returns_the_examples_of_a_batch(two_components, tmp_path_factory):
-    """The mixture has components with and without a catalog."""
+    """One dataset of the mixture has a catalog, and another has no catalog."""
     dataset = tf_input.open(mixed_images(tmp_path_factory))
     mixture = tf_input.Mixture({**two_components, "mixed": (dataset, "train", 0.5)}, stop="all")
     for options in ({}, {**READ, "shuffle": "exact", "inputs": "key"}, {**READ, "hosts": (4, 3), "inputs": "key"}):
@@ -280,7 +280,7 @@ def test_which_returns_the_examples_of_a_batch(two_components, tmp_path_factory)
 @pytest.mark.slow(1.2)
 def test_iterator_state_identifies_the_mixture(datasets, two_components):
     def fingerprint(parts, stop="first", **options):
-        """Returns the fingerprint of a sequence, for which no input pipeline is built."""
+        """Returns the fingerprint of a mixture without building an input pipeline."""
         return tf_input.Sequence(tf_input.Mixture(parts, stop=stop), **{**OPTIONS, **options}).iterator_state.fingerprint
 
     expected = tf_input.mix(two_components, **OPTIONS).iterator_state.fingerprint
@@ -310,7 +310,8 @@ def test_iterator_state_identifies_the_mixture(datasets, two_components):
 
 @pytest.mark.slow(2)
 def test_example_weights_and_class_weights_of_a_mixture(datasets, two_components, tmp_path):
-    """Examples of components without weights have weight 1. Balanced class weights use the class counts of the mixture."""
+    """Examples have weight 1 if their dataset has no weights. Balanced class weights depend on the number of examples
+    of each class in the mixture."""
     weighted = write_images(tmp_path, "sketches", {Feature("weight", "float"): lambda index: index})
     parts = {"photos": two_components["photos"], "sketches": (weighted, "train", 0.3)}
     ((*batches,),) = iterations(tf_input.mix(parts, **NO_IMAGES))
@@ -331,7 +332,7 @@ def test_example_weights_and_class_weights_of_a_mixture(datasets, two_components
 
 @pytest.mark.slow(1.2)
 def test_mixes_datasets_with_different_features(tmp_path):
-    """The components differ in encodings of images, in classes, in depths of masks, and in features of objects."""
+    """The mixed datasets have different image encodings, classes, bit depths of masks, and features of objects."""
     several, boxes = Feature("tags", "class_label", (None,), ("x", "y")), Feature("objects/bbox", "bbox", (None, 4))
     object_labels = lambda names: Feature("objects/label", "class_label", (None,), names)
     box = [0.25, 0.25, 0.75, 0.75]

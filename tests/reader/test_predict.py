@@ -1,4 +1,4 @@
-"""Tests of `predict`, which returns or writes the predictions of a model for each example of a split in order."""
+"""Tests that `predict` returns or writes the predictions of a model for all examples of a split in order."""
 
 import csv
 import sys
@@ -26,7 +26,7 @@ def model() -> keras.Model:
 
 
 def expected_columns(dataset: tf_input.PreparedDataset, split: str, model: keras.Model) -> dict[str, list]:
-    """Computes the expected columns from single examples and from evaluation batches."""
+    """Computes the columns that `predict` should return."""
     names = dataset.class_names
     outputs = np.concatenate([model.predict_on_batch(x) for x, _ in dataset.as_numpy(split, shuffle=False, **OPTIONS)])
     keys = [example["key"] for example in dataset[split]]
@@ -53,7 +53,7 @@ def test_predicts_each_example_once_in_shard_order(mixed, model, tmp_path):
 
 @pytest.mark.slow
 def test_predictions_can_be_sorted_by_key(mixed, model, tmp_path):
-    """The sorted predictions equal the predictions in shard order, for complete and selected splits."""
+    """Key order and shard order give the same predictions for complete splits and for selected examples."""
     for options in ({}, {"where": "label == 'bee'"}, {"memory_budget": 0}, {"take": 7}):
         by_shard = mixed.predict(model, "train", **OPTIONS, **options)
         by_key = mixed.predict(model, "train", shuffle="key", **OPTIONS, **options)
@@ -68,7 +68,7 @@ def test_predictions_can_be_sorted_by_key(mixed, model, tmp_path):
 
 
 def test_models_can_have_several_inputs_and_outputs(mixed):
-    """Outputs can be a dictionary or a list, dense or scalar. Any function can be a model."""
+    """A model can be any function, and its output can be a dictionary or a list of arrays."""
 
     def predict_outputs(x):
         assert type(x["image"]) is np.ndarray and x["key"].dtype == tf.string
@@ -90,7 +90,8 @@ def test_models_can_have_several_inputs_and_outputs(mixed):
 
 
 def test_single_score_for_two_classes_predicts_a_class(tmp_path, caplog):
-    """The decision threshold depends on the loss, or on the activation of an uncompiled model."""
+    """The decision threshold depends on the loss. If the model is not compiled, the threshold depends on the
+    activation."""
     dataset = tf_input.open(prepare_images(tmp_path, "--splits=test=1", num_images={"ant": 5, "bee": 4}, image_size=SIZE))
     image = keras.Input((*SIZE, 3))
     mean = keras.layers.Rescaling(1 / 255)(keras.layers.GlobalAveragePooling2D()(image))
@@ -139,7 +140,7 @@ def test_numeric_targets_are_returned(tmp_path):
 
 
 def test_texts_are_decoded_and_nan_scores_have_no_predicted_class(mixed, tmp_path):
-    """TensorFlow returns texts as bytes, and `argmax` returns the index of NaN."""
+    """TensorFlow returns texts as bytes. For scores with NaN, `argmax` returns the index of NaN."""
     names = np.array([["ä", "b", "c"]])
 
     def predict_outputs(x):
@@ -164,7 +165,7 @@ def test_texts_are_decoded_and_nan_scores_have_no_predicted_class(mixed, tmp_pat
 
 @pytest.mark.slow
 def test_skipped_examples_are_missing_from_all_columns(mixed, model, tmp_path):
-    """Padding examples of hosts, unselected examples and corrupt records have no predictions."""
+    """`predict` returns no predictions for padding examples, unselected examples and corrupt records."""
     complete = mixed.predict(model, "train", **OPTIONS)
     parts = [mixed.predict(model, "train", hosts=(2, index), **OPTIONS) for index in range(2)]
     assert [len(part["key"]) for part in parts] == [47, 46]
@@ -185,7 +186,7 @@ def test_skipped_examples_are_missing_from_all_columns(mixed, model, tmp_path):
 
 
 def test_special_characters_in_names_are_written_unchanged(tmp_path, model):
-    """Names can look like spreadsheet formulas, or contain commas, quotes and line breaks."""
+    """Class names can look like spreadsheet formulas, and can contain commas, quotes and line breaks."""
     keys = ['=cmd|"/C calc"!A0', "+1,2", "@sum(1)", "-3 'é'"]
     names = ["=1+1.png", "-x.png", "@y.png", "z,'\".png"]
     folder = write_files(tmp_path / "in", {name: encode(picture(seed, SIZE), "PNG") for seed, name in enumerate(names)})

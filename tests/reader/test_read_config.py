@@ -1,4 +1,4 @@
-"""Tests of ReadConfig: derived values, and errors that name the invalid option."""
+"""Tests the derived values of `ReadConfig`, and errors that name an invalid option."""
 
 import fractions
 import json

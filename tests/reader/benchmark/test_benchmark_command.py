@@ -1,4 +1,4 @@
-"""Tests of `recordmill benchmark`: its output, its advice and its errors."""
+"""Tests the output, the advice and the errors of `recordmill benchmark`."""
 
 import dataclasses
 import json

@@ -90,7 +90,7 @@ def pictures(size: tuple[int, int] = (16, 24), count: int = 6) -> np.ndarray:
 
 
 def change_colors_in_numpy(pixels, brightness: float, saturation: float, angle: float, contrast: float) -> np.ndarray:
-    """Applies each change to one image in float64, with the hue as a rotation of I and Q."""
+    """Applies color changes to one image in float64. The hue changes by a rotation in the IQ plane of YIQ."""
     luma = np.array([0.299, 0.587, 0.114])
     image = pixels.astype(np.float64) * brightness
     image = contrast * image + (1 - contrast) * (image @ luma).mean()
@@ -103,7 +103,7 @@ def change_colors_in_numpy(pixels, brightness: float, saturation: float, angle: 
 
 
 def _yiq_to_rgb(y: float, i: float, q: float) -> np.ndarray:
-    """Converts YIQ to RGB with the inverse of the matrix that colorsys uses, without clipping or rounding."""
+    """Converts YIQ to RGB like colorsys, but without clipping or rounding the values."""
     return np.linalg.solve(_YIQ, [y, i, q]) * 255
 
 
@@ -156,7 +156,7 @@ def test_nothing_is_computed_without_color_changes():
 
 @pytest.mark.parametrize("kind", ["brightness", "contrast", "saturation", "hue"])
 def test_gray_images_stay_gray(kind):
-    """Saturation and hue do not change gray images, and one gray channel changes in the same way as three."""
+    """Saturation and hue do not change gray images. One gray channel changes like three equal channels."""
     gray = pictures()[..., :1]
     augmentation = Augmentation(**{kind: 0.5})
     changed = jitter_colors(tf.constant(np.repeat(gray, 3, axis=-1)), augmentation, make_seed(2)).numpy()
@@ -191,7 +191,7 @@ def test_color_changes_depend_only_on_seed_and_index():
 
 
 def split_by_hosts(drawn, count: int, part: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the values of `drawn` for the whole batch at once, and for `part` rows at a time."""
+    """Returns the values of `drawn` for the whole batch, and its joined values for groups of `part` rows."""
     complete = drawn(slice(0, count), BatchSlots(tf.range(count, dtype=tf.int64), count))
     parts = [slice(first, first + part) for first in range(0, count, part)]
     return complete.numpy(), np.concatenate(

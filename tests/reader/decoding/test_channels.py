@@ -1,4 +1,4 @@
-"""Tests of the number of channels and the bit depth of images in batches, for every kind of PNG and JPEG."""
+"""Tests the number of channels and the bit depth of decoded images for every kind of PNG and JPEG."""
 
 import io
 import logging
@@ -22,7 +22,7 @@ DEEP = np.random.default_rng(0).integers(0, 1 << 16, (SIDE, SIDE), dtype=np.uint
 
 
 def picture(seed: int, channels: int) -> np.ndarray:
-    """Returns uint8 [SIDE, SIDE, channels] with large uniform cells, which JPEG preserves."""
+    """Returns a uint8 image [SIDE, SIDE, channels] of large uniform cells, because JPEG preserves such cells."""
     blotches = np.random.default_rng(seed).integers(0, 256, (3, 3, channels), dtype=np.uint8)
     return np.repeat(np.repeat(blotches, SIDE // 3, 0), SIDE // 3, 1)
 
@@ -63,7 +63,7 @@ def prepare(root: pathlib.Path, files: dict[str, bytes], *options: str) -> tf_in
 
 
 def decode_with_pillow(data: bytes, channels: int) -> np.ndarray:
-    """Returns uint8 [SIDE, SIDE, channels] as Pillow decodes it, with the upper 8 of 16 bits."""
+    """Decodes an image with Pillow to uint8 [SIDE, SIDE, channels]. Only the upper 8 bits of 16-bit images are kept."""
     image = Image.open(io.BytesIO(data))
     if image.mode[0] == "I":
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
@@ -79,7 +79,7 @@ def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
 @pytest.mark.slow(1.2)
 @pytest.mark.parametrize("channels", [None, 1, 4])
 def test_batches_have_the_requested_channels(mixed, channels):
-    """The pixels are the same if images are cached in memory, read one by one, resized, or read as arrays by number."""
+    """Images have the same pixels if they are cached in memory, read from disk, or read by a `Sequence`."""
     names = [pathlib.PurePath(entry["key"]).name for entry in mixed["train"]]
     wanted = [decode_with_pillow(FILES[name], channels or 3).astype(int) for name in names]
     cached, read = {}, {"memory_budget": 0, "batch_size": len(names) + 1}

@@ -1,4 +1,4 @@
-"""Tests of class weights with one or several targets, with masks, and together with stored weights."""
+"""Tests class weights for one target, for several targets and for masks, also in combination with stored weights."""
 
 import json
 
@@ -24,7 +24,7 @@ def prepare(tmp_path_factory, *options: str) -> tf_input.PreparedDataset:
 
 @pytest.fixture(scope="module")
 def class_targets(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Returns a dataset with targets of two and of three classes, and with stored weights."""
+    """Returns a dataset with a target of two classes, a target of three classes, and stored weights."""
     return prepare(tmp_path_factory, "--label=weather", "--label=ground", "--label=tags:multi_label")
 
 
@@ -34,7 +34,7 @@ def single(tmp_path_factory) -> tf_input.PreparedDataset:
 
 
 def read(dataset: tf_input.PreparedDataset, **options) -> tuple:
-    """Returns the whole split as one batch, without images unless `inputs` has them."""
+    """Returns the whole split as one batch. The batch has no images unless the option `inputs` requests images."""
     (batch,) = dataset.batches("train", **{**OPTIONS, "inputs": "key", **options}).as_numpy_iterator()
     return batch
 
@@ -124,13 +124,13 @@ def test_balanced_weights_give_equal_sums_per_class(class_targets):
 
 @pytest.fixture(scope="module")
 def masks(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Returns a dataset with masks of the class and of 255, a class, a number, and stored weights."""
+    """Returns a dataset with masks, classes, numbers and stored weights. Each mask pixel is the class or 255."""
     return prepare(tmp_path_factory, "--label=mask_path:mask", "--label=class", "--label=age:float")
 
 
 @pytest.mark.slow(5)
 def test_mask_has_class_weights_per_pixel(masks):
-    """Pixels of weight 0 do not count in the loss of Keras. The weights are correct for every shape of a batch."""
+    """Pixels of weight 0 do not count in the loss of Keras. The weights are correct for batches of every shape."""
     (name,) = [target for target in masks.targets if masks.features[target].kind == "mask"]
     table = np.ones(256, np.float32)
     table[[3, 255]] = 2.5, 0

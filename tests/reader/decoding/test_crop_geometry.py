@@ -115,7 +115,7 @@ def test_cropped_pixels_equal_cropped_encoded_images(case):
 
 @pytest.mark.parametrize("case", CROPS)
 def test_antialiased_pixels_equal_antialiased_encoded_images(case):
-    """Pixels in memory and encoded images are cropped by the same operations, so only rounding differs."""
+    """Crops from decoded images and from encoded images differ only by rounding."""
     crops, pixels = make_crop(**CROPS[case])._replace(antialias=True), picture(seed=0, image_size=SIZE)
     encoded = tf.constant([encode(pixels, "PNG")])
     expected = decode.decode_boxes(encoded, crops.boxes, crops.image_size, crops.flipped, crops.extents, antialias=True).numpy()[0]
@@ -129,7 +129,7 @@ STORED = {"raw": ["--image_encoding=raw", "--image_size=exact=240x240"], "png": 
 @pytest.mark.slow
 @pytest.mark.parametrize("stored", STORED)
 def test_warns_about_shrunken_images_without_antialias(stored, tmp_path, caplog):
-    """Lines of two pixels become black or white without antialiasing, and gray with antialiasing."""
+    """Stripes that are two pixels wide become gray with antialiasing, but stay black and white without antialiasing."""
     lines = np.zeros((240, 240, 3), np.uint8)
     lines[2::4] = lines[3::4] = 255
     image_format = "JPEG" if stored == "jpeg" else "PNG"

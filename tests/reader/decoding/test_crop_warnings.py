@@ -28,7 +28,8 @@ def street(tmp_path_factory) -> tf_input.PreparedDataset:
 
 
 def prepare_street(folder: pathlib.Path, *labels: str) -> tf_input.PreparedDataset:
-    """Prepares images with two objects each and the other `labels`. Half of the objects are at the edge of the image."""
+    """Prepares a dataset of images with two objects each and the given labels. Half of the objects are at the edge of
+    their image."""
     lines = []
     for index in range(NUM_IMAGES):
         mask = np.ones(SIZE, np.uint8)
@@ -50,7 +51,7 @@ def read_batch(data, **options) -> tf.Tensor:
 
 
 def read_from_sequence(data, **options) -> tuple:
-    """Returns the same batch from a `Sequence`, which builds no input pipeline."""
+    """Returns the whole split as one batch of a `Sequence`."""
     return tf_input.Sequence(data, "test", batch_size=100, image_size=20, **options)[0]
 
 
@@ -131,7 +132,6 @@ def test_identity_is_equal_with_default_and_explicit_fit(street):
 
 @pytest.mark.slow(3.5)
 def test_analyze_warns_about_objects_lost_by_crop(tmp_path, caplog):
-    """tests/transform/test_analyze.py tests that an analysis keeps every object by default."""
     pytest.importorskip("tensorflow_transform", reason="the extra `transform` is not installed")
     data = prepare_street(tmp_path, "--label=objects")  # Each additional feature adds a graph for Beam.
     assert main(["analyze", str(data.directory), "--image_size=20", "--fit=crop"]) == 0

@@ -1,4 +1,5 @@
-"""Tests of decoding: JPEG and PNG become 8-bit RGB, masks keep their values, and boxes equal crops of the image."""
+"""Tests that JPEGs and PNGs are decoded to 8-bit RGB, that masks keep their values, and that a decoded box equals a
+crop."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Tests of the example decoder: images and masks decoded in advance give the same results at any size."""
+"""Tests that the example decoder returns the same results for images and masks that were decoded in advance."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Tests of Keras layers for uint8 batches: normalization, augmentation, saving and loading."""
+"""Tests the normalization layer and the augmentation layer for uint8 batches, including saving and loading."""
 
 import keras
 import numpy as np
@@ -133,7 +133,7 @@ def test_half_of_the_images_are_flipped():
 
 
 def test_layer_changes_colors_like_the_input_pipeline():
-    """The test repeats the random draws of the layer and passes them to `change_colors`."""
+    """The test draws the same random numbers as the layer, and passes these numbers to `change_colors`."""
     for images in (pictures(), pictures()[..., :1]):
         varied = as_array(augmentation_layer(COLORS, seed=5)(images, training=True))
         draws = as_array(keras.random.uniform((5, len(images)), -1, 1, seed=keras.random.SeedGenerator(5)))

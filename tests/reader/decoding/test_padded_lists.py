@@ -1,4 +1,4 @@
-"""Tests of lists of different lengths in a batch (padded, masked or ragged), and of images padded to one size."""
+"""Tests batches with lists of different lengths (padded, masked or ragged), and images that are padded to one size."""
 
 import importlib.util
 import json
@@ -108,7 +108,7 @@ def test_padding_of_targets_has_weight_zero(data):
 
 @pytest.mark.slow(2)
 def test_models_can_be_trained_on_lists(data):
-    """One model predicts a label from an embedding of the ids, and another a class for each word."""
+    """One model predicts a label from an embedding of ids. A second model predicts a class for each word."""
     model = keras.Sequential([keras.layers.Embedding(NUM + 1, 8), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(2, "softmax")])
     model.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy", metrics=["accuracy"], jit_compile=False)
     train = data.batches("train", batch_size=16, seed=0, inputs="ids")
@@ -123,7 +123,7 @@ def test_models_can_be_trained_on_lists(data):
 
 @pytest.mark.slow(1.3)
 def test_model_with_lists_can_be_served(data, tmp_path):
-    """Padded lists are served with their lengths, and may be longer than the lists of the dataset."""
+    """A client sends padded lists with their lengths. These lists may be longer than all lists of the dataset."""
     ids = keras.Input([None], dtype="int64", name="ids")
     mask = keras.Input([None], dtype="bool", name="ids_mask")
     embedded = keras.layers.Embedding(NUM + 1, 4)(ids) * keras.ops.cast(mask, "float32")[..., None]
@@ -196,7 +196,7 @@ def test_max_length_and_padding_value_can_differ_by_list(data):
 
 @pytest.mark.slow
 def test_shuffle_by_key_gives_the_order_of_keys(tmp_path_factory):
-    """The order is the same for records, in memory, on several hosts, with a filter, and with on_error='skip'."""
+    """Examples have the same order on disk, in memory, on several hosts, with a filter, and with on_error='skip'."""
     for directory, size in ((mixed_images(tmp_path_factory), 8), (uniform_images(tmp_path_factory), None)):
         dataset = tf_input.open(directory)
         options = {"batch_size": 8, "image_size": size, "shuffle": "key", "keys": True}
@@ -293,7 +293,7 @@ def test_unpadded_images_have_a_mask_of_true_values(tmp_path_factory):
 
 
 def test_memory_budget_includes_all_features(tmp_path):
-    """A split is kept in memory if all features that are read fit the budget, including vectors, lists and texts."""
+    """A split is cached in memory if all requested features, including lists and texts, fit the memory budget."""
     schema = [
         Feature("image", "image"),
         Feature("key", "text"),

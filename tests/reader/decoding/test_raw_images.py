@@ -1,4 +1,4 @@
-"""Tests that encoded images are decoded to the same pixels as in the batches of the reader."""
+"""Tests that `decode_images` returns the same pixels as the batches of the reader."""
 
 import pathlib
 

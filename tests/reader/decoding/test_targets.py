@@ -1,4 +1,4 @@
-"""Tests of how each kind of label reaches a model: its shape and dtype, and the same crop as its image."""
+"""Tests the shape and dtype of each kind of target in a batch, and that targets are cropped like their image."""
 
 import json
 import shutil
@@ -41,7 +41,7 @@ SCHEMA = (
 
 
 def make_values(index: int, size: tuple[int, int] = SIZE) -> dict:
-    """Returns an example whose mask is 1 on the left and 2 on the right, and whose boxes are the first eighths."""
+    """Returns an example whose mask has the value 1 in the left half of the image and 2 in the right half."""
     mask = np.where(np.arange(size[1]) < size[1] // 2, 1, 2).astype(np.uint8)
     count = index % 4
     return {
@@ -74,7 +74,7 @@ def rich(tmp_path_factory) -> tf_input.PreparedDataset:
 
 
 def read_split(dataset: tf_input.PreparedDataset, **options) -> tuple:
-    """Returns the whole split as one batch, in the order of the shards unless `options` change it."""
+    """Returns the whole split as one batch. The default order is the order of the shards."""
     (batch,) = dataset.batches("train", **{"batch_size": NUM_EXAMPLES, "shuffle": False, **options})
     return tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)
 
@@ -235,7 +235,8 @@ def test_columns_of_objects_must_have_equal_lengths(tmp_path):
 
 @pytest.mark.slow(2)
 def test_masks_boxes_and_dense_targets_follow_their_image(rich, tmp_path):
-    """The image is red on the left and blue on the right. Its mask and its box change where the color changes."""
+    """The image is red on the left and blue on the right. The mask and the box have their edge at the border between
+    the colors."""
     size = (40, 80)
     left = np.arange(size[1]) < 32
     pixels = np.where(left[np.newaxis, :, np.newaxis], [255, 0, 0], [0, 0, 255]).astype(np.uint8).repeat(size[0], axis=0)

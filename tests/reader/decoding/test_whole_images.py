@@ -1,4 +1,4 @@
-"""Tests that batches of small images, decoded without a loop, equal batches that are decoded in a loop."""
+"""Tests that decoding a batch of small images in one operation gives the same pixels as decoding in a loop."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""Tests of epochs as a function of seed, epoch and step, of exact resume, and of splits that are cached in memory."""
+"""Tests that seed, epoch and step determine each batch, that reading resumes exactly, and that splits are cached in
+memory."""
 
 import logging
 import sys
@@ -58,7 +59,7 @@ def test_reading_can_start_at_any_step_of_any_epoch(name, shuffle, indices, requ
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"shuffle": "exact"}, {"memory_budget": 0, "on_error": "skip"}, {"map_example": lambda x, y: (x, y)}])
 def test_every_iteration_has_cardinality_many_batches(uniform, options, caplog):
-    """After a start in the middle of an epoch, every iteration is as long as the rest of that epoch."""
+    """If reading starts in the middle of an epoch, every iteration is as long as the rest of that epoch."""
     start_steps = (5,) if options else (5, 11)
     options = {"batch_size": 8, "seed": 5, **options}
     data = uniform.batches("train", **options)
@@ -81,7 +82,7 @@ def test_every_iteration_has_cardinality_many_batches(uniform, options, caplog):
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"memory_budget": 0}, {"shuffle": "exact"}])
 def test_repeated_dataset_reads_next_epoch_ahead(uniform, options):
-    """Reading ahead avoids a delay at the end of each epoch."""
+    """The reader reads ahead to avoid a delay at the end of each epoch."""
     has_read_ahead = threading.Event()
 
     def record_seed(seed: tf.Tensor, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -109,7 +110,7 @@ def test_repeated_dataset_reads_next_epoch_ahead(uniform, options):
 
 
 def test_repeat_multiplies_the_number_of_batches(uniform):
-    """The count can be an integer or a tensor, as in tf.data."""
+    """The argument `count` can be an integer or a tensor, as in tf.data."""
     data = uniform.batches("train", batch_size=8, inputs="key", seed=5)
     for count, expected in ((3, 36), (1, 12), (0, 0), (np.int64(2), 24), (tf.constant(2, tf.int64), 24)):
         assert len(data.repeat(count)) == expected, count
@@ -199,7 +200,7 @@ def test_iteration_with_a_single_batch_advances_the_epoch(uniform):
 
 @pytest.mark.slow
 def test_iterator_state_advances_only_with_requested_batches(mixed):
-    """With automatic prefetching, the iterator state would advance before the training requests the last batches."""
+    """With automatic prefetching, the iterator state would advance before the last batches are requested."""
     data = mixed.batches("train", batch_size=1, image_size=SIZE, seed=3, memory_budget=0)
     batches = iter(data.repeat())
     for epochs in range(2):

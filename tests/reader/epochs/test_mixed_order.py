@@ -1,4 +1,4 @@
-"""Tests of the order of a mixture: exact component shares at every index, and disjoint parts for hosts."""
+"""Tests that a mixture has exact proportions of its datasets at every index, and that hosts read disjoint examples."""
 
 import functools
 import math
@@ -19,7 +19,8 @@ WEIGHTS = st.lists(st.one_of(st.integers(1, 20), st.integers(1, 10**8)), min_siz
 @settings(max_examples=100)
 @given(WEIGHTS, st.one_of(st.integers(0, 300), st.integers(0, 2**50)))
 def test_component_counts_are_proportional_to_weights_at_every_index(weights, start):
-    """The error is at most half an example for two components, and one example for up to four components."""
+    """The count of each dataset differs from the exact proportion by at most half an example for two datasets, and by
+    at most one example for three or four datasets."""
     indices = np.arange(start, start + 200)
     counts = count_components(weights, indices)
     assert (counts.sum(axis=0) == indices).all() and set(np.diff(counts).ravel().tolist()) <= {0, 1}
@@ -80,7 +81,7 @@ def test_hosts_divide_the_slots_of_each_batch(weights, local_size, num_hosts, nu
 
 @pytest.mark.parametrize("batch_size", [32, 96, 128, 1000])
 def test_each_part_of_a_batch_has_proportional_shares(batch_size):
-    """Each replica receives a contiguous part of the batch."""
+    """Each replica receives a contiguous slice of the batch."""
     order = MixedOrder((7, 3), (1000, 1000), batch_size, 10 * batch_size)
     for step in range(10):
         parts = np.zeros(batch_size)
@@ -120,7 +121,7 @@ def test_shares_are_converted_to_integer_weights():
 
 
 def test_order_is_the_same_as_in_earlier_versions():
-    """Training that resumes with a newer version must read the same batches."""
+    """A training run that resumes with a newer version of the library must read the same batches."""
     order = MixedOrder((7, 3), (20, 9), 8, 28)
     assert order.counts == (20, 8)
     assert [rows.tolist() for rows, _ in order.slots(1, (1, 0))] == [[1, 6, 3, 0, 5], [2, 7, 4]]

@@ -1,4 +1,4 @@
-"""Tests of the order of an epoch, which is a permutation that does not depend on the number of hosts."""
+"""Tests that the order of an epoch is a permutation that does not depend on the number of hosts."""
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_epoch_starts_with_small_windows():
 
 @pytest.mark.parametrize("size", [500, 2000])
 def test_exact_order_is_statistically_random(size):
-    """Records sorted by label are mixed like a well-shuffled deck of cards."""
+    """Records that are sorted by label are mixed like a well-shuffled deck of cards."""
     epochs, labels = 30, np.arange(size) * 10 // size
     check_random([permuted(epoch_key(0, epoch), np.arange(size), size) for epoch in range(epochs)], labels)
 
@@ -172,7 +172,7 @@ def test_two_windows_fit_in_the_read_buffer(read_buffer):
 
 
 def test_order_is_the_same_as_in_earlier_versions():
-    """Training that resumes with a newer version must read the same batches."""
+    """A training run that resumes with a newer version of the library must read the same batches."""
     assert epoch_key(0, 0) == 1_576_848_291_327_681_832
     assert permuted(epoch_key(0, 0), np.arange(10), 10).tolist() == [5, 6, 0, 9, 3, 2, 8, 1, 7, 4]
     assert permuted(epoch_key(0, 0), np.arange(5), 70_000).tolist() == [4943, 44948, 41676, 1145, 47649]

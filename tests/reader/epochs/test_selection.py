@@ -1,4 +1,4 @@
-"""Tests of balanced classes with exact numbers of examples, and of selections of records."""
+"""Tests the selection of records, and of exactly equal numbers of examples for each class."""
 
 import collections
 

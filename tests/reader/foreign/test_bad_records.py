@@ -1,4 +1,4 @@
-"""Tests of undecodable TFRecords, which are reported with file and record number, or skipped and counted."""
+"""Tests that undecodable TFRecords are reported with their file and record number, or are skipped and counted."""
 
 import pathlib
 from collections import Counter

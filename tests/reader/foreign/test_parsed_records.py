@@ -1,4 +1,4 @@
-"""Tests of TFRecords that a user's function parses: `open_tfrecords(parse=...)`."""
+"""Tests that `open_tfrecords(parse=...)` parses TFRecords with a user's function."""
 
 import json
 
@@ -23,7 +23,7 @@ def write(path, most_ids: int = 1, compression: str = "") -> str:
 
 
 def parser(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Parses a record with an image of raw pixels and a label, as in tutorials of TensorFlow."""
+    """Parses a record with a label and an image of raw pixels, as in TensorFlow's tutorials."""
     features = {
         "picture": tf.io.FixedLenFeature([], tf.string),
         "shape": tf.io.FixedLenFeature([3], tf.int64),
@@ -147,7 +147,7 @@ def test_rejects_invalid_parse_functions_and_options(tmp_path):
 
 @pytest.mark.parametrize("options", [{"parse": parser}, {"layout": "label=y,size=shape"}], ids=["parse function", "layout"])
 def test_logs_that_each_host_reads_all_records(tmp_path, monkeypatch, caplog, options):
-    """If a distribution strategy divides the data, or if there is only one host, nothing is logged."""
+    """The message is not logged if there is only one host, or if a distribution strategy divides the data."""
     path = write(tmp_path / "made.tfrecord")
     task = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
 

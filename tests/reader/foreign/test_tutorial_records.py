@@ -1,4 +1,4 @@
-"""Tests that records of common tutorials are read with equal results directly and after `prepare`."""
+"""Tests that records from common tutorials give equal examples with `open_tfrecords` and after `recordmill prepare`."""
 
 import pathlib
 from typing import Any, Callable, Iterable, Mapping, NamedTuple
@@ -33,7 +33,7 @@ def _float_feature(value):
 
 
 def raw_pixels(index: int, image: np.ndarray | None = None) -> dict:
-    """Writes the features of `convert_to_records.py` of the MNIST tutorial."""
+    """Returns the features that `convert_to_records.py` of TensorFlow's MNIST tutorial writes."""
     image = GREY[index] if image is None else image
     rows, cols, depth = image.shape
     return {
@@ -125,7 +125,7 @@ CORNERS = [f"{axis}{corner}" for corner in range(1, 5) for axis in "xy"]
 
 
 def text_boxes(index: int) -> dict:
-    """Writes the features of `convert_to_example` of PixelLink. Images may have no text."""
+    """Returns the features that PixelLink's `convert_to_example` writes. Some images have no text."""
     count = index % 3
     boxes = {f"image/object/bbox/{side}": _float_feature([value] * count) for side, value in SIDES.items()}
     corners = {f"image/object/bbox/{name}": _float_feature([number / 8] * count) for number, name in enumerate(CORNERS)}
@@ -176,7 +176,7 @@ def label_lists(index: int) -> dict:
 
 
 class Case(NamedTuple):
-    """Records and the examples that both readers should return.
+    """A record layout, and the examples that `open_tfrecords` and a prepared dataset should return for its records.
 
     Attributes:
         write: Function that returns the features of a record.
@@ -259,7 +259,7 @@ def write_records(path: pathlib.Path, write: Callable[[int], Mapping[str, tf.tra
 
 
 def examples_by_image(batches: Iterable) -> dict[bytes, tuple]:
-    """Returns label and features of each example by the bytes of its image."""
+    """Returns a mapping from the pixels of each image to the label and the other features of its example."""
     actual = {}
     for batch in batches:
         x, y = batch if isinstance(batch, tuple) else (batch, None)

@@ -1,4 +1,5 @@
-"""Tests of `recordmill inspect`, which prints the contents of a dataset, and its examples by key, condition or query."""
+"""Tests that `recordmill inspect` prints a summary of a dataset, and the examples that match a key, a condition or a
+query."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Tests of undecodable images in batches, which are reported with their key, or skipped with `on_error="skip"`."""
+"""Tests that undecodable images are reported with their key, or are skipped with `on_error="skip"`."""
 
 import contextlib
 import pathlib

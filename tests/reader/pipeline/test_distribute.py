@@ -1,4 +1,4 @@
-"""Tests of reading with several hosts: hosts read disjoint parts of a split with the same number of batches."""
+"""Tests that several hosts read disjoint examples of a split in the same number of batches."""
 
 import json
 import os
@@ -48,7 +48,8 @@ def test_divide_shards_assigns_whole_shards_to_hosts():
     "shuffle, memory_budget, num_hosts", [(False, 0, 2), ("window", 0, 3), ("exact", 0, 2), (True, MEMORY_BUDGET, 2)]
 )
 def test_hosts_together_read_the_batches_of_a_single_host(dataset, shuffle, memory_budget, num_hosts):
-    """Crops and colors do not depend on the host. Padding examples of the last batch have weight zero."""
+    """Random crops and random color changes do not depend on the host. The padding examples in the last batch have
+    weight zero."""
     augment = tf_input.Augmentation(brightness=0.3, hue=0.1)
     options = {"batch_size": 12, "shuffle": shuffle, "seed": 3, "memory_budget": memory_budget, "read_buffer": 30_000}
     options |= {"augment": augment, "image_size": 16, "start_epoch": 1, "start_step": 2}
@@ -63,7 +64,7 @@ def test_hosts_together_read_the_batches_of_a_single_host(dataset, shuffle, memo
 
 
 def without_padding(batch: tuple) -> tuple:
-    """Returns images and labels of a batch without padding examples."""
+    """Returns the images and labels of a batch without its padding examples."""
     return batch if len(batch) == 2 else (batch[0][batch[2] > 0], batch[1][batch[2] > 0])
 
 
@@ -83,7 +84,7 @@ def test_last_batch_is_padded_only_if_hosts_cannot_divide_it(dataset):
 
 @pytest.mark.slow
 def test_padding_examples_have_weight_zero(tmp_path):
-    """With these weights, evaluation in Keras returns the same result on several hosts as on a single host."""
+    """With weight 0 for padding examples, Keras computes the same metrics on several hosts as on a single host."""
     dataset = tf_input.open(prepare_images(tmp_path, "--splits=validation=1", num_images={"ant": 8, "bee": 9}))
     options = {"batch_size": 8, "image_size": 8, "class_weight": {0: 0.5, 1: 2.0}}
     ((_, labels, weights),) = dataset.batches("validation", **{**options, "batch_size": 100}).as_numpy_iterator()
@@ -129,7 +130,7 @@ def test_rejects_batch_size_that_hosts_cannot_divide(dataset):
 
 @pytest.mark.slow(2)
 def test_batches_of_one_host_cannot_be_sharded_again(dataset):
-    """The test covers `shard`, automatic sharding by strategies, and datasets derived from the batches."""
+    """The test covers `shard`, automatic sharding, and datasets that are derived from the batches."""
     derivations = [lambda data: data, lambda data: data.map(lambda *batch: batch).prefetch(2), lambda data: data.repeat(2).unbatch().batch(4)]
     for derive in derivations:
 
@@ -200,7 +201,7 @@ def start(code: str, *arguments: object, **variables: str) -> ForkedPython:
 
 
 def finish(*processes: ForkedPython) -> list[dict]:
-    """Returns the JSON value in the last line of the output of each process."""
+    """Returns the JSON value in the last output line of each process."""
     try:
         outputs = [process.communicate(timeout=240) for process in processes]
     finally:
@@ -325,7 +326,7 @@ print(json.dumps({
 
 @pytest.mark.slow
 def test_hosts_are_detected_from_tf_config(dataset):
-    """Two processes with a TF_CONFIG read disjoint parts that cover the split, and both log the detected hosts."""
+    """Two processes with a TF_CONFIG together read each example of the split once, and both log the detected hosts."""
     cluster = {"worker": ["localhost:1", "localhost:2"]}
     processes = [
         start(DETECT_HOSTS, dataset.directory, TF_CONFIG=tf_config("worker", index, cluster)) for index in range(2)

@@ -74,7 +74,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture
 def run(directory: pathlib.Path, tmp_path: pathlib.Path, quick_spawn: pathlib.Path) -> Callable[[str, str], dict[str, str]]:
-    """Returns a function that runs the program and returns the outcome of each access."""
+    """Returns a function that runs the program and returns whether each read succeeds, fails or hangs."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
 

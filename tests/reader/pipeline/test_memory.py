@@ -1,4 +1,4 @@
-"""Tests of the memory that a cached split needs."""
+"""Tests the memory that a cached split needs."""
 
 import os
 import pathlib
@@ -36,7 +36,7 @@ print(peak - before, memory("VmRSS") - before, len(dataset.files.memory_cache))
 @pytest.mark.slow(20)
 @pytest.mark.skipif(not pathlib.Path("/proc/self/status").exists(), reason="needs /proc to measure memory")
 def test_cached_split_needs_its_decoded_size_once(tmp_path):
-    """The test compares peak and final memory for several readers with different options."""
+    """The test measures the peak memory and the final memory when several readers share a cached split."""
     directory = prepare_images(tmp_path, "--splits=train=1", num_images={"ant": NUM_IMAGES // 2, "bee": NUM_IMAGES // 2}, image_size=SIZE)
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
     actual = subprocess.run([sys.executable, "-c", LOAD, directory], env=environment, capture_output=True, text=True, timeout=240)

@@ -1,4 +1,4 @@
-"""Tests of random access to examples after pickling, in spawned processes, with Grain, and with PyTorch."""
+"""Tests random access to examples of a pickled dataset, in spawned processes, in Grain and in PyTorch."""
 
 import concurrent.futures
 import copy

@@ -1,4 +1,4 @@
-"""Tests of sending batches in groups from Python to TensorFlow."""
+"""Tests that Python sends batches to TensorFlow in groups."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""Tests of the tf.data service in `deploy/tf_data_service` with a dispatcher and workers in local processes."""
+"""Tests the tf.data service in `deploy/tf_data_service` with a dispatcher and workers in local processes."""
 
 import hashlib
 import os
@@ -154,7 +154,7 @@ def test_rejects_options_that_a_service_does_not_support(dataset):
 
 
 def test_both_workers_read_examples(dataset, service):
-    """Without joining, each worker returns one incomplete batch, which shows that the worker has read examples."""
+    """If batches of several workers are not joined, each worker that has read examples returns one incomplete batch."""
     distribute = tf.data.experimental.service.distribute
     policy = tf.data.experimental.service.ShardingPolicy.DYNAMIC
     num_workers = []
@@ -171,7 +171,7 @@ def test_both_workers_read_examples(dataset, service):
 
 @pytest.fixture(scope="module")
 def long_dataset(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Dataset with more examples than workers and trainer buffer."""
+    """Dataset with more examples than the workers and the trainer can buffer."""
     folder = tmp_path_factory.mktemp("long")
     num_images = {label: 500 for label in NUM_IMAGES}
     return tf_input.open(prepare_images(folder, "--num_shards", "train=6,validation=1", num_images=num_images))

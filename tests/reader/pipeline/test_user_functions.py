@@ -1,4 +1,4 @@
-"""Tests of user functions, which are called like functions of `Dataset.map`."""
+"""Tests that user functions are called like the function of `Dataset.map`."""
 
 import functools
 import json
@@ -100,7 +100,7 @@ def invert_first_class(x, y):
 
 @functools.cache
 def stateful() -> dict[str, Any]:
-    """Returns objects with state, which are created outside of the graph of the calling function."""
+    """Creates stateful objects, such as tables and layers, outside of the graph of the calling function."""
     with tf.init_scope():
         initializer = tf.lookup.KeyValueTensorInitializer(tf.constant([0, 1], tf.int64), tf.constant([5, 7], tf.int64))
         dense = keras.layers.Dense(1, kernel_initializer="ones")
@@ -225,7 +225,7 @@ def test_function_seeds_depend_on_seed_epoch_and_step(flowers):
 
 @pytest.mark.slow
 def test_hosts_share_example_seeds_but_not_batch_seeds(flowers):
-    """Batch functions of different hosts draw different random numbers."""
+    """On each host, `map_batch` draws different random numbers."""
 
     def draw_rows(x, y, seed):
         return x, tf.random.stateless_uniform(tf.shape(y), seed)
@@ -242,7 +242,7 @@ def test_hosts_share_example_seeds_but_not_batch_seeds(flowers):
 @pytest.mark.slow
 @pytest.mark.parametrize("growth, max_batches", [(1, 1 + 4 + 2), (8, 1 + 1 + 2)])
 def test_read_buffer_limits_batches_computed_ahead(flowers, monkeypatch, growth, max_batches):
-    """The limit is the number of parallel calls plus three batches. Larger outputs reduce the limit."""
+    """The limit in batches is the number of parallel calls plus three. Larger outputs reduce the limit."""
     monkeypatch.setattr(input_pipeline, "num_cores", lambda: 4)
     batch_bytes, calls = 4 * SIZE * SIZE * 3, []
 
@@ -268,7 +268,7 @@ def test_bound_seed_is_not_replaced(flowers):
 
 
 def test_numpy_function_with_seed_resumes_exactly(flowers):
-    """Functions that use random numbers of NumPy can resume exactly."""
+    """A function that draws random numbers with NumPy returns the same results after reading resumes."""
 
     def shift(x, y, seed):
         def add_noise(x, seed):
@@ -281,7 +281,7 @@ def test_numpy_function_with_seed_resumes_exactly(flowers):
 
 
 def test_map_example_supports_short_and_empty_batches():
-    """The test includes a batch without examples, and unknown shapes."""
+    """The test includes an empty batch and outputs of unknown shape."""
     data = batches_of([3, 0, 2], lambda size: tf.ones((size, 4)), tf.TensorSpec((None, 4)))
     functions = {
         "known": (lambda x: {"x": x, "sum": tf.reduce_sum(x)}, [(3, 4), (0, 4), (2, 4)]),

@@ -1,4 +1,4 @@
-"""Tests of conditions over columns: their results, and one-line errors for invalid conditions."""
+"""Tests the results of conditions on columns, and the one-line errors for invalid conditions."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""Tests of batches of selected examples, which do not depend on the kind of reading and resume exactly."""
+"""Tests that the same examples are selected from memory and from disk, and that reading selected examples resumes
+exactly."""
 
 import collections
 import json
@@ -44,7 +45,7 @@ SELECTIONS = {
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory) -> pathlib.Path:
-    """Dataset of 90 images in five shards with groups of three examples and a second class label, `head`."""
+    """Dataset of 90 images in five shards. Each group has three examples. `head` is a second class label."""
     folder = tmp_path_factory.mktemp("chosen")
     rows, files = ["path,label,group,head,age,place"], {}
     for label, count in CLASSES.items():
@@ -66,7 +67,7 @@ def dataset(directory) -> tf_input.PreparedDataset:
 
 @pytest.fixture(scope="module")
 def catalog(directory) -> list[dict[str, Any]]:
-    """Rows of the catalog, one for each example in the order of the split."""
+    """Rows of the catalog for all examples, in the order of the split."""
     return [row for path in sorted((directory / "catalog").glob("*")) for row in pq.read_table(path).to_pylist()]
 
 
@@ -291,7 +292,7 @@ def test_reads_only_selected_records_and_needed_catalog_columns(dataset, catalog
 
 @pytest.mark.slow
 def test_selects_from_remaining_records_if_records_are_lost(directory, tmp_path, catalog):
-    """One shard is missing, one shard is truncated, and one shard has a corrupt record."""
+    """In this test, one shard is missing, one shard is truncated, and one shard has a corrupt record."""
     copy = shutil.copytree(directory, tmp_path / "copy")
     shards = sorted(copy.glob("prepared-train*")) or sorted(copy.glob("*.tfrecord-*"))
     shards[1].unlink()

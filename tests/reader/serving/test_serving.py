@@ -1,4 +1,4 @@
-"""Tests of `export_serving` and of the example server and client for exported models."""
+"""Tests `export_serving`, and the example server and client for exported models."""
 
 import base64
 import concurrent.futures
@@ -79,7 +79,7 @@ def exported_model(flowers, tmp_path_factory) -> pathlib.Path:
 
 
 def stored_images(data: tf_input.PreparedDataset, split: str) -> tf.Tensor:
-    """Returns the encoded images of a split, string [n], in the order of its shards."""
+    """Returns the encoded images of a split as strings [n] in shard order."""
     files = [str(data.directory / shard.name) for shard in data.manifest.splits[split]]
     spec = {"image": tf.io.FixedLenFeature((), tf.string)}
     return tf.io.parse_example(next(iter(tf.data.TFRecordDataset(files).batch(1000))), spec)["image"]
@@ -92,7 +92,7 @@ def signatures(path: pathlib.Path):
 
 @pytest.mark.slow(4)
 def test_serving_preprocesses_images_bit_identically_to_training(flowers, exported_model):
-    """The images include JPEG and PNG files of many sizes, in color and grayscale."""
+    """The images are JPEG and PNG files of many sizes, in color and in grayscale."""
     import tensorflow_transform as tft
 
     before = dict(os.environ)
@@ -145,7 +145,7 @@ def test_rejects_image_with_too_many_pixels_by_its_header():
 
 @pytest.fixture(scope="module")
 def batching_model(flowers, tmp_path_factory) -> tuple[pathlib.Path, keras.Model]:
-    """Exports a model that joins calls to batches, and returns its path and the model."""
+    """Exports a model that joins several calls into one batch, and returns the export directory and the model."""
     folder, model = tmp_path_factory.mktemp("batching_model"), small_model()
     (folder / "1").mkdir()
     (folder / "1/old").touch()
@@ -155,7 +155,8 @@ def batching_model(flowers, tmp_path_factory) -> tuple[pathlib.Path, keras.Model
 
 
 def test_joined_calls_fail_separately(flowers, batching_model):
-    """Images of several clients are one batch of the model. A corrupt image fails only its own call."""
+    """The exported model joins the images of several clients into one batch. A corrupt image causes an error only in
+    the call that contains the image."""
     path, model = batching_model
     loaded_signatures, _owner = signatures(path)
     assert any(node.op == "BatchFunction" for node in _nodes(path)), "the graph joins calls"
@@ -187,7 +188,7 @@ def _nodes(path: pathlib.Path) -> list:
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes, fit", [(None, "pad"), ((40, 32), "crop")], ids=str)
 def test_preprocesses_images_without_a_transform(sizes, fit, tmp_path, tmp_path_factory):
-    """Images of a single small size are decoded differently in training, with differences of at most 1."""
+    """For small images of one size, training uses a different decoder, so pixels may differ by 1."""
     few = {"ant": 6, "bee": 6, "cow": 6}
     dataset = tf_input.open(mixed_images(tmp_path_factory) if sizes is None else prepare_images(tmp_path, num_images=few, image_size=sizes))
     options = {"image_size": SIZE, "fit": fit}
@@ -226,7 +227,7 @@ def test_outputs_have_labels_and_scores(case):
 
 @pytest.mark.slow
 def test_exports_model_with_several_targets(flowers, tmp_path):
-    """Outputs have the names of their targets. A target without class names is a value."""
+    """Outputs have the names of their targets. A target without class names is exported as a value."""
     keras.utils.set_random_seed(0)
     image = keras.Input((SIZE, SIZE, 3))
     flat = keras.layers.Flatten()(image)
@@ -288,7 +289,7 @@ class CallCounter(keras.layers.Layer):
 
 @pytest.mark.parametrize("layer", [RandomNoise, CallCounter])
 def test_rejects_models_with_non_deterministic_predictions(layer, flowers, tmp_path):
-    """The layers return different values in each call."""
+    """Each of these layers returns different values in each call."""
     model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3), layer()])
     with pytest.raises(RuntimeError, match="predictions of 'label' differ"):
         export_serving(model, flowers, tmp_path / "1", transform=True, from_logits=True)
@@ -330,7 +331,7 @@ def test_check_inputs_compares_inputs_bitwise():
 
 @pytest.mark.slow(2)
 def test_exports_model_with_several_named_inputs(flowers, tmp_path):
-    """The model looks up a text. The signature has an argument for each input."""
+    """The model looks up a text. The signature has an argument for each input of the model."""
     inputs = {"image": keras.Input((SIZE, SIZE, 3), name="image"), "key": keras.Input((), name="key", dtype="string")}
     looked_up = keras.layers.StringLookup(vocabulary=["ant/000.png"], output_mode="one_hot")(inputs["key"])
     features = keras.layers.Concatenate()([keras.layers.Flatten()(inputs["image"]), looked_up])
@@ -368,7 +369,7 @@ def test_overwrite_replaces_the_existing_model(batching_model):
 
 @pytest.mark.slow(5)
 def test_example_server_answers_requests_of_the_client(flowers, exported_model, tmp_path):
-    """The server process has no Keras, tf_input and TensorFlow Transform."""
+    """The server process cannot import Keras, tf_input or TensorFlow Transform."""
     images = stored_images(flowers, "validation").numpy()[:5]
     loaded_signatures, _owner = signatures(exported_model)
     answers = loaded_signatures["serving_default"](image=tf.constant(images))
@@ -403,7 +404,7 @@ def test_example_server_answers_requests_of_the_client(flowers, exported_model, 
 
 
 def check_rest_api(url: str, images, labels: list[str], scores: np.ndarray) -> None:
-    """Sends requests of TensorFlow Serving clients and checks the answers."""
+    """Sends requests like a client of TensorFlow Serving, and checks the answers."""
 
     def send(path: str, body=None) -> tuple[int, dict]:
         data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -442,7 +443,7 @@ def check_rest_api(url: str, images, labels: list[str], scores: np.ndarray) -> N
 
 
 def check_bodies_of_unknown_length(url: str) -> None:
-    """Checks that the server rejects requests without a length and closes the connection."""
+    """Checks that the server rejects requests without a Content-Length and then closes the connection."""
     for headers in ({"Content-Length": "many"}, {"Transfer-Encoding": "chunked"}):
         connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
         connection.putrequest("POST", "/v1/models/flowers:predict")
@@ -455,7 +456,7 @@ def check_bodies_of_unknown_length(url: str) -> None:
 
 
 def test_requests_are_written_and_read_by_one_module(monkeypatch):
-    """Servers and clients use the same module to read and write requests."""
+    """The server and the client use the same module to read and write requests."""
     monkeypatch.syspath_prepend(SERVING)
     calls = importlib.import_module("predict_calls")
     images = [b"\x89PNG", b"\xff\xd8\xff"]

@@ -56,7 +56,7 @@ TRAIN_ARGUMENTS = {"section Train": "Sequence", "padded": "batches", "section Tr
 
 @pytest.fixture(scope="module")
 def trained_model(flowers) -> keras.Model:
-    """Model trained on uint8 images, as in the section Train of the documentation."""
+    """Model that was trained on uint8 images, as in the documentation."""
     train = flowers.batches("train", batch_size=16, seed=0, **READ_OPTIONS["section Train"])
     return train_model(train, flowers.normalization_layer())
 
@@ -64,7 +64,7 @@ def trained_model(flowers) -> keras.Model:
 @pytest.mark.slow(2)
 @pytest.mark.parametrize("case", READ_OPTIONS)
 def test_exported_model_predicts_the_same_labels_as_the_model(case, flowers, trained_model, tmp_path):
-    """The test compares the predicted labels of all stored images."""
+    """The test compares the labels that both models predict for all stored images."""
     options, source = READ_OPTIONS[case], TRAIN_ARGUMENTS[case]
     reader = tf_input.Sequence if source == "Sequence" else tf_input.PreparedDataset.batches
     train = reader(flowers, "train", batch_size=16, seed=0, **options)
@@ -86,7 +86,7 @@ def test_exported_model_predicts_the_same_labels_as_the_model(case, flowers, tra
 
 @pytest.mark.slow
 def test_one_of_several_hosts_exports_the_model(tmp_path_factory, tmp_path, monkeypatch):
-    """The export compares complete batches, although a host reads only a part of each batch."""
+    """The export compares predictions for complete batches, although each host reads only a part of each batch."""
     dataset = tf_input.open(mixed_images(tmp_path_factory))
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1", "c:1"]}, "task": {"type": "worker", "index": 1}}')
     train = dataset.batches("train", batch_size=6, image_size=SIZE, augment=True, seed=0)
@@ -97,7 +97,8 @@ def test_one_of_several_hosts_exports_the_model(tmp_path_factory, tmp_path, monk
 
 @pytest.mark.slow(3)
 def test_serving_resizes_images_as_training_from_memory_or_files(tmp_path):
-    """Images that are cached in memory are resized from all pixels, unlike large images that are read from files."""
+    """Images in the memory cache are decoded completely before they are resized. Large images from files are downscaled
+    by the decoder."""
     dataset = tf_input.open(prepare_images(tmp_path, num_images={"ant": 6, "bee": 6, "cow": 6}, image_size=(220, 200)))
     model = make_model([dataset.normalization_layer()])
     for budget in (1 << 30, 0):
@@ -140,7 +141,7 @@ def test_rejects_ambiguous_or_conflicting_training_inputs(flowers, tmp_path):
 
 
 def test_rejects_models_that_were_trained_on_other_inputs(flowers, tmp_path):
-    """Each model returns predictions for inputs that differ from its training inputs."""
+    """Each exported model would receive inputs that differ from the inputs of training."""
     plain = {"transform": False, "image_size": SIZE, "fit": "crop"}
     inner = make_model([flowers.normalization_layer()])
     cases = {
@@ -178,7 +179,7 @@ def test_rejects_models_that_were_trained_on_other_inputs(flowers, tmp_path):
 
 
 def plain_model(*layers, units=1) -> keras.Model:
-    """Returns a model without a rescaling layer. With one unit, the model has a single score for two classes."""
+    """Returns a model without a rescaling layer. A model with one unit has a single score for two classes."""
     keras.utils.set_random_seed(0)
     output = [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(units, activation="sigmoid" if units == 1 else "softmax")]
     model = keras.Sequential([keras.Input((12, 16, 3)), *layers, *output])
@@ -194,7 +195,7 @@ def two_classes(tmp_path_factory) -> tf_input.PreparedDataset:
 
 @pytest.mark.slow
 def test_model_trained_on_rescaled_batches_is_exported_as_advised(two_classes, tmp_path, caplog):
-    """The error names the layer with which the exported model returns the scores of training."""
+    """The error names the layer that the exported model needs in order to return the same scores as in training."""
     train = two_classes.batches("train", batch_size=6, seed=0)
     rescale = lambda x, y: (tf.cast(x, tf.float32) / 255, y)  # noqa: E731
     mapped, model = train.map(rescale), plain_model()
@@ -224,7 +225,7 @@ def test_model_trained_on_rescaled_batches_is_exported_as_advised(two_classes, t
 
 
 def test_is_other_scale_detects_rescaled_values():
-    """Changes of brightness or contrast are augmentations, which need no preprocessing in serving."""
+    """Changes of brightness or contrast are augmentations, so they need no preprocessing in serving."""
     image = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), np.uint8)
     values, mean = image.astype(np.float32), np.float32([123.68, 116.779, 103.939])
     others = {
@@ -244,7 +245,8 @@ def test_exports_with_mapped_batches_whose_images_are_unchanged(two_classes, tmp
 
 
 def test_batch_normalization_statistics_reveal_another_input_range(two_classes, tmp_path, caplog):
-    """The moving variance of the first BatchNormalization shows that the model was trained on values from 0 to 1."""
+    """The moving variance of the first BatchNormalization layer shows that the model was trained on values from 0 to
+    1."""
     folder, options = tf_input.open(two_classes.directory), {"transform": False, "image_size": (12, 16), "fit": "crop"}
     models = {
         "sequential": plain_model(keras.layers.Conv2D(4, 3), keras.layers.BatchNormalization(), units=2),

@@ -1,4 +1,4 @@
-"""Tests of the local disk cache of remote files, which processes share and which is limited in size."""
+"""Tests the local disk cache of remote files. The cache has a maximum size and can be shared by several processes."""
 
 import contextlib
 import logging
@@ -56,7 +56,7 @@ def url_of(server: RangeServer, name: str = "large") -> str:
 
 
 def cached_files(cache: pathlib.Path) -> list[str]:
-    """Returns the files in the cache, without marker files."""
+    """Returns the files in the cache except marker files."""
     return sorted(path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file() and not path.name.startswith("."))
 
 
@@ -80,7 +80,7 @@ def test_read_blocks_are_cached_and_reused(server, tmp_path):
 
 
 def test_each_chunk_is_one_request_and_no_byte_is_fetched_twice(server, tmp_path):
-    """Chunks have arbitrary sizes and are read in any order, as in an epoch."""
+    """Chunks can have any size and are read in any order, as in an epoch."""
     files, size = open_cached(server, tmp_path), 2 * BLOCK_BYTES - 12_345
     begins = list(range(0, len(LARGE), size))
     for begin in reversed(begins):
@@ -207,7 +207,7 @@ def test_missing_remote_file_raises_an_error_and_is_not_cached(server, tmp_path)
 
 
 def test_full_cache_reads_other_blocks_without_caching_them(server, tmp_path, caplog):
-    """If the cache replaced blocks within an epoch, the next epoch would find no block that it needs."""
+    """If the cache replaced old blocks during an epoch, the next epoch would not find the blocks that it needs."""
     limit = int(2.5 * BLOCK_BYTES)
     files = open_cached(server, tmp_path, limit)
     with caplog.at_level(logging.WARNING, "tf_input"):
@@ -265,7 +265,7 @@ def test_processes_share_one_size_limit(server, tmp_path):
 
 @contextlib.contextmanager
 def limit_file_size(num_bytes: int) -> Iterator[None]:
-    """Limits the size of files, so that larger writes fail as on a full disk."""
+    """Limits the size of files, so that larger writes fail like writes to a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
     try:

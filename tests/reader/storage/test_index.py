@@ -1,4 +1,4 @@
-"""Tests of reading index files, which contain the offsets of records, and of rejecting corrupt index files."""
+"""Tests that index files, which contain the offsets of records, are read, and that corrupt index files are rejected."""
 
 import os
 import pathlib
@@ -164,7 +164,7 @@ def test_small_remote_index_is_read_with_one_request(tmp_path, shard):
 
 
 def test_flipped_offset_bits_stay_within_the_shard(tmp_path, shard):
-    """Offsets outside of the shard would cause oversized reads and allocations."""
+    """Offsets outside of the shard would cause very large reads and allocations."""
     for bit in range(64):
         path = tmp_path / shard.index
         complete = path.read_bytes()

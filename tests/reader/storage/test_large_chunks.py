@@ -1,4 +1,4 @@
-"""Tests of the bytes and requests that an epoch needs from an object store, and of reading ahead."""
+"""Tests the number of bytes and requests that an epoch needs from an object store, and tests reading ahead."""
 
 import functools
 import pathlib

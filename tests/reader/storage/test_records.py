@@ -1,4 +1,4 @@
-"""Tests of reading records by number, in chunks or individually, with checksums and with many threads."""
+"""Tests that records are read by number, in chunks or individually, with checksums and in several threads."""
 
 import contextlib
 import functools
@@ -55,7 +55,7 @@ def read(
     numbers: Any = None,
     corrupt: CorruptRecords | None = None,
 ) -> list[bytes]:
-    """Returns all records, or the records with the given numbers, without the skipped records."""
+    """Returns all records or the records with the given numbers, except corrupt records that are skipped."""
     reader = make_reader(
         *dataset_shards, corrupt, READ_MODES[mode], Selection(np.arange(len(RECORDS))) if mode == "selection" else None
     )
@@ -110,7 +110,7 @@ def test_scattered_reads_fetch_each_byte_once_and_only_short_gaps(dataset_shards
 @settings(deadline=None, max_examples=100)
 @given(data=st.data(), corruption=st.sampled_from(["none", "shard", "index", "truncated", "missing"]))
 def test_corrupt_chunk_does_not_affect_other_chunks(tmp_path_factory, data, corruption):
-    """Other chunks are returned unchanged even if the arena contains data of an earlier read."""
+    """Intact chunks are returned unchanged even if the read buffer contains data of an earlier read."""
     folder = tmp_path_factory.mktemp("shards")
     shards = write_shards(folder)
     numbers = np.arange(len(RECORDS))
@@ -201,7 +201,7 @@ def test_error_for_missing_shard_recommends_repair(writable_shards):
 
 
 def column_of(byte: int) -> int:
-    """Returns the index column of a byte in an index file. Column 0 is the offset of the record."""
+    """Returns the column of an index file to which a byte offset belongs. Column 0 is the offset of the record."""
     return (byte - INDEX_HEADER.size) % INDEX_ROW.size // 8
 
 
@@ -209,7 +209,7 @@ def column_of(byte: int) -> int:
 @pytest.mark.parametrize("skips", [False, True], ids=["raise", "skip"])
 @pytest.mark.parametrize("mode", READ_MODES)
 def test_flipped_bit_in_an_index_is_not_reported_as_a_corrupt_record(writable_shards, mode, skips):
-    """If a flipped bit affects reading, the error names the index file. Otherwise, all records are returned."""
+    """If a flipped bit prevents reading, the error names the index file. Otherwise, all records are returned."""
     folder, shards = writable_shards
     path = folder / "shard-2.idx"
     complete, num_named = path.read_bytes(), 0
@@ -237,7 +237,7 @@ def test_flipped_bit_in_an_index_is_not_reported_as_a_corrupt_record(writable_sh
 
 @pytest.mark.parametrize("mode", READ_MODES)
 def test_corrupt_records_and_corrupt_index_are_reported_separately(writable_shards, mode):
-    """The test corrupts the headers of the first three records, and the index offset of a later record."""
+    """The test corrupts the headers of the first three records, and the offset of a later record in the index."""
     folder, _ = writable_shards
     path = folder / "shard-2.idx"
     complete = path.read_bytes()
@@ -291,7 +291,7 @@ def test_missing_shard_raises_an_error_or_skips_its_records(writable_shards):
 
 
 def exhaust_descriptors(_: pathlib.Path) -> Callable[[], None]:
-    """Lowers the limit of open files and returns a function that restores it."""
+    """Lowers the limit of open files and returns a function that restores the limit."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits)
@@ -310,7 +310,7 @@ DISK_FAILURES = {"too many open files": (exhaust_descriptors, "Too many open fil
 @pytest.mark.parametrize("skips", [False, True], ids=["raise", "skip"])
 @pytest.mark.parametrize("case", DISK_FAILURES)
 def test_temporary_disk_failure_never_skips_records(writable_shards, case, skips):
-    """The error names shard and record and does not suggest skipping. Later, all records are read."""
+    """The error names the shard and the record and does not suggest skipping it. Later, all records are read."""
     folder, _ = writable_shards
     (fail, expected), corrupt = DISK_FAILURES[case], CorruptRecords()
     numbers = np.arange(8, len(RECORDS))
@@ -363,7 +363,7 @@ def test_free_arenas_are_limited_in_total_size(monkeypatch):
 
 
 def test_epochs_with_growing_windows_reuse_arenas(monkeypatch):
-    """The first windows of an epoch have an eighth, a fourth and half of the final window size."""
+    """The first three windows of an epoch have an eighth, a quarter and half of the final window size."""
     monkeypatch.setattr(arenas, "_free", [])
     sizes = []
     monkeypatch.setattr(arenas, "Arena", lambda num_bytes: sizes.append(num_bytes) or Arena(num_bytes))
@@ -433,7 +433,7 @@ def records_of(chunk: RecordChunk) -> list[bytes | None]:
 
 
 def test_failed_read_does_not_return_earlier_records_of_the_arena(writable_shards):
-    """Arenas are reused, so they may contain earlier records of the same length when a read fails."""
+    """Read buffers are reused, so a buffer may contain earlier records of the same length when a read fails."""
     (folder, shards), arena = writable_shards, Arena(1 << 20)
     count = COUNTS[0]
     assert records_of(make_reader(folder, shards, run_bytes=1 << 20).read_runs([RunPart(0, 0, count)], arena)) == RECORDS[:count]

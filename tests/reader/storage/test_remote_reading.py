@@ -1,4 +1,4 @@
-"""Tests of reading datasets from URLs, with and without a local cache. The servers run on the loopback interface."""
+"""Tests that datasets are read from URLs, with and without a local cache. The servers run on the loopback interface."""
 
 import functools
 import hashlib
@@ -41,7 +41,7 @@ def digest(dataset: tf_input.PreparedDataset, split: str = "train", **options: o
 
 @pytest.fixture(scope="module")
 def expected(directory) -> Callable[..., str]:
-    """Returns a function that computes the digest of the local dataset."""
+    """Returns a function that computes a checksum of all pixels and labels of the local dataset."""
     local = functools.cache(lambda options: digest(tf_input.open(directory), **dict(options)))
     return lambda split="train", **options: local((("split", split), *options.items()))
 
@@ -213,7 +213,7 @@ def test_rejects_url_without_bucket_or_server():
 
 
 def required_bytes(url: str, advice: str, **cache: object) -> int:
-    """Returns the number of bytes that the error message requests for an exact order."""
+    """Returns the number of bytes that an exact order needs according to the error message."""
     with pytest.raises(ValueError) as caught:
         tf_input.open(url, **cache).batches("train", **EXACT)
     actual = re.search(r"shuffle='window', or (.*) with ([\d,]+) bytes", str(caught.value))

@@ -1,4 +1,5 @@
-"""Tests of file access on local disks, object stores and web servers. The servers run on the loopback interface."""
+"""Tests that files are read from local disks, object stores and web servers. The servers run on the loopback
+interface."""
 
 import errno
 import functools
@@ -207,7 +208,8 @@ def test_reads_from_moto_s3_server(monkeypatch):
 
 
 class AnonymousStore(http.server.BaseHTTPRequestHandler):
-    """Store that serves public objects to anonymous clients, rejects private objects, and has no instance metadata."""
+    """Object store that serves public objects to anonymous clients and rejects requests for private objects. The
+    metadata server is not available."""
 
     def do_GET(self) -> None:
         if "private" in self.path:
@@ -283,7 +285,7 @@ def test_instance_role_signs_requests_without_boto3(has_role, monkeypatch):
     seen = []
 
     class InstanceStore(AnonymousStore):
-        """Object store combined with the metadata server of an EC2 instance, which requires a session token."""
+        """Object store, and the metadata server of an EC2 instance, which requires a session token."""
 
         def do_PUT(self) -> None:
             assert self.path == "/latest/api/token"

@@ -1,4 +1,4 @@
-"""Tests of opening dataset files: shards are checked once, and the number of open files is limited."""
+"""Tests that shards are checked once when they are opened, and that the number of open files is limited."""
 
 import dataclasses
 import gc
@@ -89,7 +89,7 @@ def test_concurrent_reads_open_each_index_once(folder_and_manifest, opened_index
 
 
 def test_number_of_open_files_is_limited(folder_and_manifest, monkeypatch, opened_indexes):
-    """A process may have 1024 open file descriptors by default."""
+    """By default, a process may have 1024 open file descriptors."""
     monkeypatch.setattr(local_files, "_MOST_OPEN_FILES", 128)
     folder, manifest = folder_and_manifest
     store = Store(folder, open_files(folder), manifest)

@@ -1,4 +1,4 @@
-"""Tests of datasets in Keras programs: callbacks, steps per epoch, weights, training loops, and saved models."""
+"""Tests datasets with Keras callbacks, steps per epoch, example weights, training loops and saved models."""
 
 import collections
 import concurrent.futures
@@ -27,7 +27,7 @@ COUNTED = {"batch_size": BATCH_SIZE, "seed": 5, "inputs": "count", "targets": "g
 
 @pytest.fixture(scope="module")
 def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Returns small images with two labels and weights, in two splits."""
+    """Returns a dataset of small images in two splits. Each image has two labels and a weight."""
     root = tmp_path_factory.mktemp("around")
     source = root / "in" / write_jsonl(root / "in")
     options = ["--label=weather", "--label=ground", "--feature=count:integer"]
@@ -42,14 +42,14 @@ def make_batches(flowers: tf_input.PreparedDataset, split: str, **options) -> tf
 
 
 def first_epoch_batches(flowers: tf_input.PreparedDataset, split: str, **options) -> tf.data.Dataset:
-    """Returns batches from epoch 0 on, with an input pipeline that is traced once for all tests."""
+    """Returns batches that start at epoch 0. TensorFlow traces the input pipeline only once for all tests."""
     data = make_batches(flowers, split, **options)
     data.iterator_state.go_to(0)
     return data
 
 
 def read_counts(data: tf.data.Dataset) -> list[list[int]]:
-    """Returns the counts of one iteration, batch by batch."""
+    """Returns the inputs of each batch of one iteration as lists."""
     return [x.tolist() for x, *_ in data.as_numpy_iterator()]
 
 
@@ -58,7 +58,7 @@ def dense(num: int, **options) -> keras.layers.Dense:
 
 
 def linear_model() -> keras.Model:
-    """Returns an untrained model that is traced once for all tests."""
+    """Returns an untrained model. TensorFlow traces the model only once for all tests."""
     model, values = make_traced_model()
     for variable, value in zip([*model.variables, *model.optimizer.variables], values, strict=True):
         variable.assign(value)
@@ -84,7 +84,7 @@ def make_model(*first: keras.layers.Layer) -> keras.Model:
 
 
 class Recorder(keras.Model):
-    """Records the inputs of each training step, and learns nothing."""
+    """Model that records the inputs of each training step and has no trainable weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Recorder(keras.Model):
 
 
 def logged(folder: pathlib.Path, tag: str) -> dict[int, float]:
-    """Returns the values of a tag in TensorBoard logs, by epoch."""
+    """Returns the values of a tag in TensorBoard logs, ordered by epoch."""
     actual = {}
     for path in folder.glob("events.*"):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
@@ -182,7 +182,7 @@ def test_evaluation_and_prediction_respect_steps(flowers):
 
 @pytest.mark.parametrize("options", [{"drop_remainder": True}, {"memory_budget": 1 << 20}])
 def test_splits_with_equal_structure_share_one_graph(flowers, options):
-    """Both splits use one graph, also if only one of them is in memory."""
+    """Both splits use the same graph, even if only one split is cached in memory."""
     train = flowers.batches("train", **{**ONE_TARGET, "batch_size": 3}, **{**options, "memory_budget": 0})
     valid = flowers.batches("validation", **{**ONE_TARGET, "batch_size": 3}, **options)
     assert train.element_spec == valid.element_spec
@@ -210,7 +210,7 @@ def test_splits_with_equal_structure_share_one_graph(flowers, options):
 
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
 def test_weights_apply_to_each_of_several_outputs(flowers, class_weight):
-    """The loss of Keras is the mean over the examples of the loss of each output times the weights."""
+    """For each output, Keras multiplies the loss of each example by its weight and averages the products."""
     image = keras.Input((SIDE, SIDE, 3), dtype="uint8")
     hidden = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(image))
     model = keras.Model(image, {name: dense(n, activation="softmax", name=name)(hidden) for name, n in NUM_CLASSES.items()})
@@ -273,7 +273,7 @@ def test_threads_can_share_an_epoch_of_numpy_batches(flowers):
 
 
 def test_keras_fits_generator_over_numpy_batches(flowers):
-    """Of Python's iterables, Keras accepts only generators, which must be infinite."""
+    """Keras accepts generators but no other Python iterables, and these generators must be infinite."""
     train = flowers.as_numpy("train", **ONE_TARGET)
 
     def forever():

@@ -1,4 +1,4 @@
-"""Tests that Keras trains on the same batches with other backends, each in a separate process."""
+"""Tests that Keras trains on the same batches with each backend, in a separate process per backend."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""Tests of Keras augmentation layers after `batches` or in the model, including layers that mix examples and labels."""
+"""Tests Keras augmentation layers in the input pipeline and in the model, including layers that mix examples."""
 
 import functools
 
@@ -25,7 +25,7 @@ def make_model(*layers: keras.layers.Layer, loss: str = "categorical_crossentrop
 
 @functools.cache
 def make_plain(uniform: tf_input.PreparedDataset) -> tuple[dict[str, np.ndarray], tf.data.Dataset, keras.Model, list[np.ndarray]]:
-    """Returns a batch without layers, the validation batches, and a model with its initial weights."""
+    """Returns a batch without augmentation, the validation batches, a model and the initial weights of the model."""
     images, labels = next(uniform.batches("train", one_hot=True, **OPTIONS).as_numpy_iterator())
     model = make_model()
     return {"images": images, "labels": labels}, uniform.batches("validation", one_hot=True, **OPTIONS), model, model.get_weights()
@@ -57,7 +57,8 @@ def test_mixing_layers_can_be_mapped_over_batches(uniform, location):
 
 
 class Mixing(keras.Model):
-    """A model that mixes the examples in its training step. The layers and their random state are part of the model."""
+    """A model that mixes the examples of each batch in its training step. The mixing layers and their random state are
+    part of the model."""
 
     def __init__(self, model: keras.Model) -> None:
         super().__init__()
@@ -82,7 +83,7 @@ class Interrupt(keras.callbacks.Callback):
 
 
 def test_checkpoint_restores_random_state_of_the_model(uniform, tmp_path):
-    """The resumed training reaches the same weights as an uninterrupted one. Other random draws give other weights."""
+    """Resumed training reaches the same weights as uninterrupted training. Other random draws give other weights."""
 
     vary = [keras.layers.RandomFlip(seed=3), keras.layers.RandomErasing(value_range=(0, 255), seed=4)]
     model = Mixing(make_model(keras.layers.Pipeline(vary)))
@@ -93,7 +94,7 @@ def test_checkpoint_restores_random_state_of_the_model(uniform, tmp_path):
     untrained = [variable.numpy() for variable in variables]
 
     def train(folder: str, *callbacks: keras.callbacks.Callback) -> list[np.ndarray]:
-        """Trains from the initial weights with the model that was traced once, and returns the final weights."""
+        """Trains the model from its initial weights and returns the final weights."""
         for variable, value in zip(variables, untrained, strict=True):
             variable.assign(value)
         data.iterator_state.go_to(0)

@@ -43,7 +43,7 @@ def write_row(root: pathlib.Path, index: int) -> dict:
 
 @pytest.fixture(scope="module")
 def prepare(tmp_path_factory) -> Callable[..., tf_input.PreparedDataset]:
-    """Returns a function that prepares a dataset of the rows with options of `recordmill prepare`."""
+    """Returns a function that prepares a dataset from the table rows with the given options of `recordmill prepare`."""
     root = tmp_path_factory.mktemp("rows")
     lines = [json.dumps(write_row(root, index)) + "\n" for index in range(COUNT)]
     (root / "rows.jsonl").write_text("".join(lines))
@@ -84,7 +84,7 @@ def fit(model: keras.Model, dataset: tf_input.PreparedDataset, loss, epochs: int
 
 
 class Detector(keras.Model):
-    """A model with one prediction for each index of the padded objects: a box and the scores of the classes."""
+    """A model that predicts a box and class scores for each padded object of an image."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,7 +179,7 @@ def test_keras_input_can_be_built_from_example_spec(prepare):
 
 @pytest.mark.parametrize("labels", [["--label=mask:mask"], ["--label=mask:mask", "--label=share:float"]])
 def test_example_weight_applies_to_the_whole_dense_target(prepare, labels):
-    """The loss of a batch follows the weights for dense targets of any size."""
+    """The loss of each example is multiplied by its weight, for dense targets of any size."""
     dataset = prepare(*labels)
     image, pixels = image_input()
     zeros = keras.layers.Conv2D(1, 1, kernel_initializer="zeros", bias_initializer="zeros")(pixels)

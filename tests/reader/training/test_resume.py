@@ -1,4 +1,4 @@
-"""Tests that an interrupted training resumes with the same batches and weights as an uninterrupted one."""
+"""Tests that interrupted training resumes with the same batches and weights as uninterrupted training."""
 
 import functools
 import hashlib
@@ -35,7 +35,7 @@ def dataset(tmp_path_factory) -> tf_input.PreparedDataset:
 
 @pytest.fixture(scope="module")
 def trained(dataset, tmp_path_factory) -> pathlib.Path:
-    """Returns the folder of a training of one epoch, with its checkpoint."""
+    """Returns the folder of a training run of one epoch with its checkpoint."""
     folder = tmp_path_factory.mktemp("trained")
     fit(dataset, folder, epochs=1, delete_checkpoint=False)
     return folder
@@ -43,7 +43,7 @@ def trained(dataset, tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture
 def resumable(trained, tmp_path) -> pathlib.Path:
-    """Returns a copy of the folder `trained`, for tests that resume it."""
+    """Returns a copy of the folder `trained` for tests that resume the training run."""
     return shutil.copytree(trained, tmp_path / "begun")
 
 
@@ -115,7 +115,7 @@ def make_batches(dataset: tf_input.PreparedDataset, split: str, **options) -> tf
 
 
 def first_epoch_batches(dataset: tf_input.PreparedDataset, split: str = "train", **options) -> tf.data.Dataset:
-    """Returns batches from epoch 0 on, with an input pipeline that is traced once for all tests."""
+    """Returns batches that start at epoch 0. TensorFlow traces the input pipeline only once for all tests."""
     data = make_batches(dataset, split, **options)
     data.iterator_state.go_to(0)
     return data
@@ -123,7 +123,7 @@ def first_epoch_batches(dataset: tf_input.PreparedDataset, split: str = "train",
 
 @functools.cache
 def make_traced_model(steps_per_execution: int) -> tuple[LoggedModel, list[np.ndarray]]:
-    """Returns a model whose steps are traced once for all tests, and its initial variables."""
+    """Returns a model and its initial variables. TensorFlow traces the steps of the model only once for all tests."""
     model = make_model(pathlib.Path(os.devnull))
     model.optimizer.build(model.trainable_variables)
     model.steps_per_execution = steps_per_execution
@@ -135,7 +135,7 @@ def all_variables(model: LoggedModel) -> list[keras.Variable]:
 
 
 def untrained_model(log: pathlib.Path, steps_per_execution: int = 1) -> LoggedModel:
-    """Returns the cached model with its initial variables."""
+    """Resets the cached model to its initial variables and returns the model."""
     model, values = make_traced_model(steps_per_execution)
     for variable, value in zip(all_variables(model), values, strict=True):
         variable.assign(value)
@@ -174,7 +174,7 @@ def test_checkpoints_follow_save_freq_keep_and_delete(dataset, tmp_path):
 
 
 def test_fingerprint_is_equal_for_options_that_change_no_batch(dataset):
-    """Default values, several spellings of one size, and a selection of all examples do not prevent resuming."""
+    """Training can resume if options are replaced by equivalent options, such as explicit default values."""
     same = {
         "channels": {"channels": 3},
         "size": {"image_size": {"image": SIZE}},
@@ -191,7 +191,7 @@ def test_fingerprint_is_equal_for_options_that_change_no_batch(dataset):
     here = dataset.batches("train", **options).iterator_state.fingerprint
 
     def is_same(more: dict) -> bool:
-        """A sequence computes the fingerprint without building an input pipeline."""
+        """Returns whether the changed options give the same fingerprint."""
         return tf_input.Sequence(dataset, "train", **{**options, **more}).iterator_state.fingerprint == here
 
     actual = {case: is_same(more) for case, more in same.items()}
@@ -201,7 +201,7 @@ def test_fingerprint_is_equal_for_options_that_change_no_batch(dataset):
 
 
 def test_fingerprint_is_equal_for_numpy_and_python_numbers(dataset):
-    """Numbers below 1 must not be truncated to integers, which would make different trainings equal."""
+    """If numbers below 1 were truncated to integers, different options would have equal fingerprints."""
     cases = {
         "augment": lambda number: tf_input.Augmentation(hue=number),
         "class_weight": lambda number: {0: number},
@@ -237,7 +237,7 @@ def test_resume_with_steps_per_execution(dataset, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("steps_per_execution", [1, 4])
 def test_resumed_training_makes_one_step_per_batch_and_prints_its_start(dataset, tmp_path, steps_per_execution, recwarn, capsys):
-    """Validation, a callback that stops the training, and another `fit` of the same model work as without resuming."""
+    """After training resumes, validation, early stopping and a second `fit` work as in uninterrupted training."""
     valid = first_epoch_batches(dataset, "validation")
     fit(dataset, tmp_path, None, 3, steps_per_execution, [Interrupt(1, 8)], save_freq=4)
     (saved_at,) = list_checkpoints(tmp_path)
@@ -257,7 +257,7 @@ def test_resumed_training_makes_one_step_per_batch_and_prints_its_start(dataset,
 
 
 def test_epoch_stopped_in_the_middle_is_saved(dataset, tmp_path):
-    """An epoch that Keras cuts short with steps_per_epoch raises an error."""
+    """An error is raised if Keras ends an epoch early because of `steps_per_epoch`."""
 
     class Stop(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
@@ -284,7 +284,7 @@ def test_sequence_resumes_at_the_start_of_an_epoch(dataset, tmp_path):
 
 
 def test_iterator_state_is_correct_after_resumed_training(dataset, tmp_path):
-    """The training is resumed in the middle of its last epoch, or after its end."""
+    """The training run is resumed in the middle of its last epoch and after its end."""
     fit(dataset, tmp_path, None, 2, callbacks=[Interrupt(1, 8)], save_freq=4)
     for _ in range(2):
         train = first_epoch_batches(dataset)
@@ -334,7 +334,8 @@ def test_training_with_nan_loss_keeps_the_earlier_checkpoint(dataset, tmp_path):
 
 
 def test_training_begins_with_the_start_epoch(dataset, tmp_path):
-    """A training loop uses the start epoch automatically. Keras needs `initial_epoch`, and must not read other epochs."""
+    """A training loop uses the start epoch automatically. Keras needs the argument `initial_epoch`, and must not read
+    other epochs."""
     data, actual = dataset.batches("train", **OPTIONS, start_epoch=1), []
     checkpoint = tf_input.Checkpoint(tmp_path / "loop", untrained_model(tmp_path / "log"), data)
     for epoch in checkpoint.epochs(2):
@@ -396,8 +397,7 @@ def test_rejects_checkpoint_of_another_training(dataset, resumable):
 
 
 def make_two_layer_model(first: str | None, second: str | None, *between: str) -> keras.Model:
-    """Returns a model with two layers of one shape, created after a number of other layers, one for each of
-    `between`."""
+    """Returns a model with two layers of equal shape. Other layers are created first for each item of `between`."""
     for _ in between:
         keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dropout(0.1)])
     image = keras.Input((*SIZE, 3))
@@ -410,7 +410,7 @@ def make_two_layer_model(first: str | None, second: str | None, *between: str) -
 
 
 def test_variables_are_restored_by_name(dataset, tmp_path):
-    """Variables are restored in any order, and names that Keras numbered automatically match in another process."""
+    """Variables are restored in any order. Automatic layer names match even if their numbers differ."""
     data = first_epoch_batches(dataset)
 
     def kernels(model):
@@ -449,7 +449,7 @@ def test_variables_are_restored_by_name(dataset, tmp_path):
 
 def test_rejects_model_or_optimizer_that_is_not_from_keras(dataset, tmp_path):
     class TrainState:
-        """Stands for the class of flax, which is not a Keras model."""
+        """Replaces the class `TrainState` of Flax, which is not a Keras model."""
 
     TrainState.__module__ = "flax.training.train_state"
     model = make_two_layer_model("a", "b")
@@ -491,7 +491,7 @@ def test_rejects_executions_that_span_two_epochs(dataset, tmp_path):
 
 
 class Loop:
-    """A training loop without `fit` that uses `tf_input.Checkpoint`, and records a digest of each batch in `read`."""
+    """Trains in a loop with `tf_input.Checkpoint` instead of `fit`, and appends a digest of each batch to `read`."""
 
     def __init__(self, folder: pathlib.Path, train, make_data=lambda train: None, **options) -> None:
         keras.utils.set_random_seed(0)
@@ -520,7 +520,7 @@ class Loop:
 
 @pytest.mark.slow(3)
 def test_training_loop_resumes_with_the_same_batches_and_weights(dataset, tmp_path, capsys):
-    """Batches are read in several ways, and all give the same results."""
+    """Training gives the same results for batches, arrays, distributed batches, sequences and mapped batches."""
     options, num_batches = {"augment": True, "batch_size": 2 * BATCH_SIZE}, NUM_BATCHES // 2
 
     def make_batches() -> tf.data.Dataset:
@@ -561,7 +561,7 @@ def test_training_loop_resumes_with_the_same_batches_and_weights(dataset, tmp_pa
 
 @pytest.mark.slow
 def test_training_can_be_resumed_with_another_number_of_hosts(dataset, tmp_path):
-    """One host resumes a training of two hosts and reads the remaining batches of both."""
+    """One host resumes the training of two hosts and reads the remaining examples of both hosts."""
     options = {"drop_remainder": True}
     complete, stopped = (Loop(tmp_path / str(hosts[0]), first_epoch_batches(dataset, hosts=hosts, **options)) for hosts in ((1, 0), (2, 0)))
     complete.run(2)
@@ -629,7 +629,7 @@ def test_unfinished_checkpoint_is_ignored(dataset, resumable):
 
 
 def test_resumed_epoch_reads_no_record_of_earlier_batches(dataset):
-    """With an exact shuffle, a resumed epoch reads no record of the batches before the checkpoint."""
+    """With an exact shuffle, a resumed epoch does not read the records of batches before the checkpoint."""
     config = tf_input.ReadConfig(**OPTIONS, shuffle="exact", memory_budget=0, start_step=NUM_BATCHES - 1)
     plan = dataset.split_reader("train").plan(config)
     asked = []

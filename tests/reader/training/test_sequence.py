@@ -1,4 +1,4 @@
-"""Tests of `Sequence`: its batches equal those of `batches`, with any kind of workers and in Keras epochs."""
+"""Tests that `Sequence` and `batches` return equal batches, with threads, with processes and in Keras."""
 
 import functools
 import gc
@@ -103,7 +103,7 @@ def test_worker_processes_give_the_same_batches(mixed, quick_spawn):
 
 @pytest.mark.slow(5)
 def test_worker_process_needs_no_shards_of_split_in_memory(uniform, tmp_path):
-    """A worker process receives the bytes that it decodes, so it needs no shard of a split in memory."""
+    """A worker process of a cached split receives the bytes that it decodes, so it does not read shards."""
     copy = tf_input.open(shutil.copytree(uniform.directory, tmp_path / "copy"))
     options = {**OPTIONS, "augment": True, "map_example": darken}
     expected = tf_input.Sequence(uniform, "train", **options)
@@ -194,7 +194,7 @@ def test_sequence_without_seed_varies_only_between_epochs(mixed):
 
 
 class Recorded(tf_input.Sequence):
-    """Records the epoch and the index of each batch that is read."""
+    """Sequence that records the epoch and the index of each requested batch."""
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -206,7 +206,7 @@ class Recorded(tf_input.Sequence):
 
 
 def small_model() -> keras.Model:
-    """Returns an untrained model that is traced once for all tests."""
+    """Returns an untrained model. TensorFlow traces the model only once for all tests."""
     model, weights = make_traced_model()
     model.set_weights(weights)
     return model

@@ -1,4 +1,4 @@
-"""Tests of the trainer in `deploy/trainer` on the CPU: on one and two devices, in two processes, and resumed."""
+"""Tests the trainer in `deploy/trainer` on one and two CPU devices, in two processes, and after an interruption."""
 
 import dataclasses
 import functools
@@ -45,7 +45,7 @@ import train  # noqa: E402
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> pathlib.Path:
-    """Prepares images that differ only in color: about 96 for training in 6 shards, and the others in 3 shards."""
+    """Prepares images that differ only in color. The training split has about 96 images in 6 shards."""
     folder = tmp_path_factory.mktemp("colors")
     files = {}
     for label, color in COLORS.items():
@@ -62,7 +62,7 @@ def data(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(autouse=True)
 def restore_globals() -> Iterator[None]:
-    """Restores the global settings that the trainer changes in its process."""
+    """Restores the signal handler and the global settings that the trainer changes in the test process."""
     handler, policy = signal.getsignal(signal.SIGTERM), keras.mixed_precision.dtype_policy()
     yield
     signal.signal(signal.SIGTERM, handler)
@@ -82,7 +82,7 @@ def start(code: str, *arguments: object) -> ForkedPython:
 
 
 def finish(*processes: ForkedPython) -> list[str]:
-    """Returns the output of the processes, and asserts that each ended successfully."""
+    """Returns the output of the processes, and asserts that each process ended successfully."""
     try:
         outputs = [process.communicate(timeout=240)[0] for process in processes]
     finally:
@@ -93,7 +93,7 @@ def finish(*processes: ForkedPython) -> list[str]:
 
 
 def make_small_model(name: str, image_size: int, num_classes: int, weights: None, dropout: float) -> keras.Model:
-    """Returns a model that is traced quickly, for tests that do not depend on the network."""
+    """Returns a small model for tests that do not depend on the network architecture."""
     layers = [keras.layers.Rescaling(1 / 255), keras.layers.Conv2D(4, 3), keras.layers.GlobalAveragePooling2D()]
     images = keras.Input((image_size, image_size, 3), dtype="uint8")
     return keras.Sequential([images, *layers, keras.layers.Dense(num_classes, dtype="float32")])
@@ -168,7 +168,7 @@ def test_mirrored_strategy_with_mixed_precision_and_class_weights(data, tmp_path
 
 @pytest.mark.slow(2)
 def test_trains_keras_network_in_mixed_precision(data, tmp_path, monkeypatch):
-    """Only the first three blocks are trained, because tracing the whole network takes a quarter of a minute."""
+    """Only the first three blocks of the network are trained, because tracing the whole network takes 15 seconds."""
     network, made = models.NETWORKS["mobilenetv3small"], []
 
     def make_first_blocks(**how: object) -> keras.Model:
@@ -213,7 +213,7 @@ train.Training.run = tell
 
 
 def run_two_workers(code: str, *flags: object) -> list[str]:
-    """Returns the output of two processes that train one small model, each after running `code`."""
+    """Runs `code` in two processes, trains one small model with both processes, and returns their output."""
     workers = ",".join(f"localhost:{reserve_port()}" for _ in range(2))
     flags = (*flags, "--strategy", "multi_worker", "--workers", workers)
     return finish(*(start(SMALL_MODEL + code, *flags, "--worker_index", index) for index in range(2)))
@@ -239,7 +239,7 @@ TWO_EPOCHS = (*FLAGS, "--epochs", "2", "--save_steps", "4")
 
 @pytest.fixture(scope="module")
 def complete(data, tmp_path_factory) -> pathlib.Path:
-    """Returns the folder of an uninterrupted training of two epochs."""
+    """Returns the folder of an uninterrupted training run of two epochs."""
     folder, handler = tmp_path_factory.mktemp("whole"), signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "make_model", make_small_model)
@@ -254,7 +254,7 @@ def load_weights(folder: pathlib.Path) -> list[np.ndarray]:
 
 @pytest.mark.slow(9)
 def test_training_of_two_workers_can_be_resumed_by_any_number(data, complete, tmp_path, monkeypatch, capsys):
-    """The result equals the model of a single worker, because the batches are the same."""
+    """The resumed model equals the model of a single worker, because both were trained on the same batches."""
     monkeypatch.setattr(models, "make_model", make_small_model)
     flags, dataset = ("--data", data, *TWO_EPOCHS), tf_input.open(data)
     run_two_workers(STOP_AFTER_CHECKPOINT, *flags, "--output", tmp_path / "one")
@@ -294,7 +294,7 @@ def make_batches(data: pathlib.Path) -> inputs.Batches:
 
 
 def train_small_model(data: pathlib.Path, **settings) -> tuple[list[np.ndarray], dict[str, float]]:
-    """Returns the weights and the results after five steps."""
+    """Trains a small model for five steps, and returns its weights and its metrics."""
     keras.utils.set_random_seed(0)
     layers = [keras.layers.Rescaling(1 / 255), keras.layers.Conv2D(4, 3), keras.layers.GlobalAveragePooling2D()]
     model = keras.Sequential([keras.Input((32, 32, 3), dtype="uint8"), *layers, keras.layers.Dense(3, dtype="float32")])
@@ -312,7 +312,7 @@ def train_small_model(data: pathlib.Path, **settings) -> tuple[list[np.ndarray],
 
 @pytest.fixture(scope="module")
 def trained(data) -> tuple[list[np.ndarray], dict[str, float]]:
-    """Returns the weights and the results without settings."""
+    """Returns the weights and metrics of a small model that is trained with default settings."""
     return train_small_model(data)
 
 
@@ -358,7 +358,7 @@ def test_training_resumed_within_an_epoch_gives_the_same_model(data, complete, t
 
 @pytest.mark.slow
 def test_detects_training_split_and_reports_changed_dataset(data, tmp_path, monkeypatch, capsys):
-    """The splits have other names. After preparing fewer images again, the dataset does not match the checkpoint."""
+    """The splits have other names. A dataset that is prepared again from fewer images does not match the checkpoint."""
     monkeypatch.setattr(models, "make_model", make_small_model)
     images, out, splits = tmp_path / "in", tmp_path / "out", "training=0.8,holdout=0.2"
     shutil.copytree(data.parent / "in", images)
@@ -409,7 +409,7 @@ def test_batches_have_class_weights_and_padding_has_weight_0(data):
 
 
 def test_trainer_uses_class_weights_of_the_library(data, monkeypatch):
-    """The library multiplies class weights by stored weights. Otherwise all weights are 1."""
+    """`tf_input` multiplies class weights by stored weights. Otherwise all weights are 1."""
     dataset, strategy = tf_input.open(data), tf.distribute.get_strategy()
     balanced = inputs.training_batches(dataset, "train", strategy, BATCH, "balanced", seed=0, image_size=32, limit_steps=1)
     for batches, expected in ((balanced, dataset.class_weight("train")), (make_batches(data), dict.fromkeys(range(3), 1.0))):

@@ -1,4 +1,4 @@
-"""Tests of keys in batches and of `which`, which returns the examples of any batch: both agree for every order."""
+"""Tests that `which` returns the keys of any batch for every order of reading."""
 
 import dataclasses
 import json
@@ -37,7 +37,7 @@ HOSTS = [(1, 0), (5, 4)]  # The last batch has three of the 93 examples.
 @pytest.mark.slow(2)
 @pytest.mark.parametrize("kind, order", [(kind, order) for kind, orders in KINDS.items() for order in orders])
 def test_which_gives_the_keys_of_batches(mixed, uniform, kind, order):
-    """The compared epochs and steps are random or consecutive, on one host and on a host whose last batch is padded."""
+    """The test compares random steps and the last step, on one host and on a host whose last batch is padded."""
     dataset = mixed if kind == "mixed" else uniform
     examples = {example["key"]: example for example in dataset["train"]}
     options = {"batch_size": 10, "image_size": SIZE if kind == "mixed" else None, "seed": 5, **ORDERS[order]}
@@ -186,7 +186,7 @@ def test_command_accepts_options_or_a_checkpoint(mixed, uniform, capsys, tmp_pat
 
 
 def first_row_of_host(result: dict, host: dict) -> int:
-    """Returns the index of the first row of a host within the complete batch."""
+    """Returns the index in the complete batch at which the rows of a host begin."""
     return result["key"].tolist().index(host["examples"][0]["key"])
 
 

@@ -1,4 +1,4 @@
-"""Tests of `batches(transform=True)`, which applies the graph of TensorFlow Transform to records."""
+"""Tests that `batches(transform=True)` applies the graph of TensorFlow Transform to records."""
 
 import gc
 import importlib.util
@@ -68,7 +68,7 @@ def flowers(directory) -> tf_input.PreparedDataset:
 
 
 def transform_split(data: tf_input.PreparedDataset, split: str) -> dict:
-    """Returns all outputs of the SavedModel for a split, called as in TensorFlow Transform."""
+    """Calls the SavedModel as in TensorFlow Transform, and returns all outputs for a split."""
     files = [str(data.directory / shard.name) for shard in data.manifest.splits[split]]
     batch = next(iter(tf.data.TFRecordDataset(files).batch(1000)))
     return tf.saved_model.load(str(data.directory / "transform_fn")).transform_fn(parse_examples(batch, data.manifest.schema))
@@ -91,7 +91,7 @@ def test_batches_equal_outputs_of_the_complete_graph(flowers, split, memory_budg
 
 @pytest.mark.slow(1)
 def test_transformed_images_are_normalized_pixels(flowers):
-    """The expected values are pixels minus their mean, divided by their standard deviation."""
+    """The expected values are the pixels minus their mean, divided by their standard deviation."""
     pixels, _ = concatenate_batches(flowers.as_numpy("train", batch_size=16, image_size=SIZE, shuffle=False))
     images, _ = concatenate_batches(flowers.as_numpy("train", batch_size=16, transform=True, shuffle=False))
     channels = flowers.transform.channels
@@ -121,7 +121,7 @@ def test_sequences_resumed_and_sharded_batches_are_equal(flowers, memory_budget)
 
 @pytest.mark.slow(6)
 def test_keys_are_not_changed_by_the_transform(flowers, custom_dataset):
-    """The test compares the keys of batches, of earlier batches, and of predictions."""
+    """The test compares the keys in batches, the keys from `which`, and the keys of predictions."""
     keys = [flower["key"] for flower in flowers["validation"]]
     for dataset, inputs in ((flowers, "image"), (tf_input.open(custom_dataset), ("words", "hash"))):
         options = {"batch_size": 16, "transform": True, "inputs": inputs}
@@ -211,7 +211,7 @@ def test_assertions_are_evaluated_only_for_needed_inputs(custom_dataset):
 
 @pytest.mark.slow
 def test_batches_keep_lookup_tables_alive(custom_dataset):
-    """The tables stay valid after the dataset object is deleted."""
+    """The lookup tables stay valid after the dataset object is deleted."""
     options = {"batch_size": 16, "transform": True, "inputs": ("class", "legs", "words"), "shuffle": False}
     iterators = [
         iter(tf_input.open(custom_dataset).batches("train", **options)),
@@ -301,7 +301,7 @@ def test_mixture_components_are_transformed(flowers):
 
 @pytest.mark.slow
 def test_tf_data_service_reads_with_lookup_tables(custom_dataset):
-    """The vocabulary of the graph is sent to the workers."""
+    """The service sends the vocabulary of the graph to the workers."""
     from tensorflow.data.experimental import service
 
     dispatcher = service.DispatchServer(service.DispatcherConfig(port=0))
