@@ -111,7 +111,7 @@ def read_catalog(path: str) -> pa.Table:
 
 
 def _dictionaries(columns: Mapping[str, pa.Array]) -> Iterator[str]:
-    """Yields the Parquet names of the columns that are dictionary-encoded."""
+    """Yields the names of the Parquet columns that are dictionary-encoded."""
     for name, column in columns.items():
         if pa.types.is_dictionary(column.type):
             yield name
@@ -120,7 +120,7 @@ def _dictionaries(columns: Mapping[str, pa.Array]) -> Iterator[str]:
 
 
 def _strings(texts: BinaryColumn) -> pa.Array:
-    """Returns the texts as a string array, with null for empty texts."""
+    """Converts texts to a string array in which empty texts are null."""
     ends = np.cumsum(texts.lengths, dtype=np.int64)
     offsets = np.concatenate([[0], ends]).astype(np.int64)
     present = np.packbits(texts.lengths > 0, bitorder="little")
@@ -129,7 +129,7 @@ def _strings(texts: BinaryColumn) -> pa.Array:
 
 
 def _binary(words: np.ndarray, is_valid: np.ndarray) -> pa.Array:
-    """Returns the bytes of each row of a uint64 array [num, num_words], with null for invalid rows."""
+    """Converts each row of a uint64 array [num, num_words] to bytes, or to null for invalid rows."""
     present = np.packbits(is_valid, bitorder="little")
     return pa.Array.from_buffers(
         pa.binary(words.itemsize * words.shape[1]),
@@ -139,7 +139,7 @@ def _binary(words: np.ndarray, is_valid: np.ndarray) -> pa.Array:
 
 
 def _names(values: Sequence[str]) -> pa.Array:
-    """Returns the values as a dictionary-encoded array, with null for empty values."""
+    """Converts values to a dictionary-encoded array in which empty values are null."""
     return pa.array([value or None for value in values], pa.string()).dictionary_encode()
 
 
@@ -149,7 +149,7 @@ def _weights(parts: Sequence[WrittenPart], num: int) -> pa.Array:
 
 
 def _values(parts: Sequence[Sequence[Any]], feature: Feature) -> pa.Array:
-    """Returns the scalar numbers or texts of all examples."""
+    """Returns the value of a scalar feature for all examples, as numbers or texts."""
     if feature.kind == "text":
         # The texts can exceed 2 GiB, which needs the large type.
         return pa.array([item for part in parts for item in part], pa.large_binary()).view(pa.large_string())
@@ -168,10 +168,7 @@ def _labels(values: Sequence[Any], feature: Feature) -> pa.Array:
 
 
 def _label_names(labels: np.ndarray, feature: Feature) -> pa.DictionaryArray:
-    """Dictionary-encodes class names.
-
-    The dictionary has only the names that occur, because a schema may have a million classes.
-    """
+    """Dictionary-encodes class names."""
     used_labels, indices = np.unique(labels, return_inverse=True)
     names = pa.array([feature.label_names[label] for label in used_labels.tolist()], pa.string())
     return pa.DictionaryArray.from_arrays(indices.astype(np.int32), names)

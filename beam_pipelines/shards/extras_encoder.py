@@ -1,6 +1,6 @@
 """Encodes the features of an example other than its image, key, size and class.
 
-The features are encoded after the image, because some depend on the image's geometry.
+These features are encoded after the image, because some of their values depend on the size of the stored image.
 """
 
 import contextlib
@@ -138,7 +138,7 @@ class ExtrasEncoder:
         return Extras(encode_extras(self.features, encoded), labels, values, **facts)
 
     def _coordinate_facts(self, encoded: Mapping[str, Any], geometry: Geometry) -> Iterator[tuple[str, CoordinateFacts]]:
-        """Yields the facts about each feature whose numbers may be coordinates on an image that changed."""
+        """Yields statistics about each numeric feature that may contain coordinates of a rotated or resized image."""
         for feature in self._maybe_coordinates:
             if (values := encoded.get(feature.name)) is not None:
                 numbers = np.frombuffer(values, feature.dtype) if feature.kind == "tensor" else values
@@ -183,23 +183,21 @@ class ExtrasEncoder:
             self._note_rotation(value.image_size, geometry, facts)
 
     def _form_of_boxes(self, error: InvalidInput) -> str:
-        """Returns the box format to show in an error about an invalid box, if the source supports several formats."""
+        """Returns the box format to mention in an error about an invalid box, if the source supports several
+        formats."""
         if error.reason != "bad_box" or self._source.kind is None or not self._source.can.has_box_forms:
             return ""
         return f" (boxes are read as --box_format {self._source.box_format or 'xywh'} --box_unit {self._source.box_unit or 'pixels'})"
 
     def _note_rotation(self, size: tuple[int, int] | None, geometry: Geometry, facts: dict[str, Any]) -> None:
-        """Records whether the rotation of annotations was guessed from the image size in the annotations."""
+        """Records whether the image size in the annotations decided if the annotations had to be rotated."""
         if self._source.drawn_on is None and is_turn_guessed(size, geometry):
             facts["is_turn_guessed"] = True
 
     def _make_mask(
         self, value: FilePart | ArrayPart | Regions, geometry: Geometry, files: Files, spool: SpoolReader
     ) -> np.ndarray:
-        """Returns a mask as it was drawn.
-
-        `drawn_on` determines the image on which outlines are drawn, even if the annotations contain another image size.
-        """
+        """Returns a mask as it was drawn."""
         if isinstance(value, Regions):
             is_rotated = follows_rotation(value.image_size, geometry, "outlines were", self._source.drawn_on)
             value = value._replace(image_size=geometry.source_size if is_rotated else geometry.upright)
@@ -209,9 +207,9 @@ class ExtrasEncoder:
         return read_mask(self._read(value, files, spool))
 
     def _make_image(self, part: FilePart | ArrayPart, files: Files, spool: SpoolReader) -> tuple[bytes, OtherImage]:
-        """Encodes an additional image, and returns the bytes to store and the facts about it.
+        """Encodes an additional image, and returns the bytes to store and the properties of the image.
 
-        An additional image is checked, rotated and resized in the same way as the example's main image.
+        Additional images are checked, rotated and resized in the same way as the main image.
         """
         data = self._read(part, files, spool)
         checked = self._check_image(part, data)
@@ -224,7 +222,7 @@ class ExtrasEncoder:
     def _check_image(self, part: FilePart | ArrayPart, data: bytes) -> CheckedImage | None:
         """Returns the checked image, or None if checks are disabled.
 
-        Arrays are always checked, because a record stores them as PNG.
+        Images from arrays are always checked, because they are encoded as PNG.
         """
         is_npy = isinstance(part, FilePart) and data.startswith(NPY_MAGIC)
         if isinstance(part, ArrayPart) or is_npy:
@@ -254,7 +252,7 @@ class ExtrasEncoder:
 
 @contextlib.contextmanager
 def _file_named(name: str, value: Any) -> Iterator[None]:
-    """Adds the feature's name and its file's path to an `InvalidInput` error that the main image did not cause."""
+    """Adds the feature's name and the path of its file to `InvalidInput` errors of additional features."""
     try:
         yield
     except InvalidInput as error:

@@ -1,4 +1,4 @@
-"""Defines the Beam transform that reads, checks and hashes each image before the plan is made."""
+"""Defines a Beam transform that reads, checks and hashes all images before the shards are planned."""
 
 import contextlib
 import dataclasses
@@ -30,7 +30,8 @@ _TASK_INPUTS = 256
 
 @dataclasses.dataclass
 class HashImages(beam.PTransform):
-    """Beam transform from `Run`s to `HashedRun`s. The tagged output `dead_letters` contains sorted dead-letter files.
+    """Beam transform from `Run`s to `HashedRun`s. The additional output `dead_letters` contains sorted files of dead
+    letters.
 
     Attributes:
         config: The job of the run.
@@ -56,12 +57,12 @@ class HashImages(beam.PTransform):
 
 
 def _name(spool: int) -> str:
-    """Returns a spool ID as text, because the ID can exceed Beam's signed 64-bit integers."""
+    """Converts the ID of a temporary file to text, because the number can be too large for Beam."""
     return f"{spool:016x}"
 
 
 def cut_run(run: Run) -> Iterator[tuple[tuple[str, int], tuple[SpoolRange, int]]]:
-    """Splits a sorted run of references into chunks."""
+    """Splits sorted references into chunks that are processed in parallel."""
     for first, num, spool_range in run.chunks():
         yield (_name(run.spool), first), (spool_range, num)
 
@@ -93,7 +94,7 @@ class _Hash(ParallelMap):
 
 
 def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], config: PrepareJob) -> Iterator[Any]:
-    """Adds the hashes to a sorted run of references, and removes the references of rejected images.
+    """Adds image hashes to sorted references, and removes the references to rejected images.
 
     Raises:
         RunError: The runner lost or repeated hashes.

@@ -18,7 +18,7 @@ from beam_pipelines.storage.spool import SpoolReader
 
 
 class HashedPart(NamedTuple):
-    """The hashes of the images in a chunk of a sorted run of references.
+    """The hashes of the images to which a chunk of references refers.
 
     Attributes:
         spool: The number of the spool file of the run.
@@ -55,7 +55,7 @@ def hash_some(shared_context: bytes, spool_range: SpoolRange, first: int, start:
 
 
 def hash_references(context: WriteContext, references: References, spool: SpoolReader) -> tuple[np.ndarray, list[int], list[DeadLetter]]:
-    """Returns the `HASH_ROW`s of the accepted images, the indices of the rejected images, and their dead letters."""
+    """Returns the hashes of the accepted images, and the indices and dead letters of the rejected images."""
     contents, visual_hashes, rejected, dead_letters = [], [], [], []
     for number, digests in enumerate(InputReader(context, files_at(context.listing.root), spool).digest_all(list_again(references, spool))):
         if type(digests) is DeadLetter:

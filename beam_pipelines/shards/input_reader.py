@@ -1,4 +1,4 @@
-"""Reads one input and converts it to a storable image or example, or to a dead letter."""
+"""Reads inputs, and converts each input to an image or example to store, or to a dead letter."""
 
 import base64
 import bisect
@@ -34,7 +34,7 @@ _SECONDS_OF_A_BYTE = 1e-9
 
 
 class ReadImage(NamedTuple):
-    """A checked input that is ready to be stored, and the recorded facts about it.
+    """A checked input in the form in which it is stored, with its properties.
 
     Attributes:
         data: The bytes of the image to store. Without an image, the whole serialized example.
@@ -61,13 +61,13 @@ class ReadImage(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """The size of all stored images of the input in bytes."""
+        """The total size of the stored images of the input, in bytes."""
         others = self.extras.images.values() if self.extras else ()
         return len(self.data) + sum(image.num_bytes for image in others)
 
 
 class ImageDigests(NamedTuple):
-    """The content digest and the visual descriptor of an image, from which its hashes are computed.
+    """The content digest and the small grey version of an image from which its hashes are computed.
 
     Attributes:
         content: A digest of the image's bytes, 16 bytes long.
@@ -79,7 +79,7 @@ class ImageDigests(NamedTuple):
 
 
 class InputReader:
-    """Reads inputs and converts each to a storable image or example, or to a dead letter. It is thread-safe."""
+    """Reads inputs, and converts each input to an image or example to store, or to a dead letter. It is thread-safe."""
 
     def __init__(self, context: WriteContext, files: Files, spool: SpoolReader) -> None:
         self._context = context
@@ -89,14 +89,15 @@ class InputReader:
         self._seen: dict[str, list[str]] = {}  # reason -> the names of the first dead letters with a thumbnail
 
     def read_all(self, images: Iterable[InputRecord], sampled: Iterable[bool]) -> Iterator[ReadImage | DeadLetter]:
-        """Yields the result of `read` for each input, in order.
+        """Reads several inputs, and yields the result of `read` for each input, in order.
 
-        Inputs are read ahead if they are on a remote store or on a slow disk.
+        Inputs in an object store or on a slow disk are read ahead in threads.
         """
         return self._read_in_order(self.read, zip(images, sampled), self._context.extras.image_names)
 
     def digest_all(self, images: Iterable[InputRecord]) -> Iterator[ImageDigests | DeadLetter]:
-        """Yields the result of `digest` for each input, in order. Inputs are read ahead as in `read_all`."""
+        """Computes the digests of several inputs, and yields the result of `digest` for each input, in order. Inputs
+        are read ahead as in `read_all`."""
         return self._read_in_order(self.digest, zip(images), ())
 
     def _read_in_order(self, read: Callable[..., Any], items: Iterator[tuple[Any, ...]], others: tuple[str, ...]) -> Iterator[Any]:
@@ -109,9 +110,9 @@ class InputReader:
         yield from read_ahead(lambda item: read(*item), ((item, image_bytes(item[0], others)) for item in items), _size_of)
 
     def is_slow(self) -> bool:
-        """Returns whether most recent reads were slow, so that parallel reads would help.
+        """Returns whether most of the recent reads were slow, so that parallel reads would be faster.
 
-        If the cores are busy, some reads are also slow, so a few slow reads are not enough.
+        A few slow reads are not sufficient, because reads can also be slow when all cores are busy.
         """
         return len(self._waits) == _NUM_WAITS and sorted(self._waits)[_NUM_WAITS // 4] > _SLOW_SECONDS
 
@@ -150,7 +151,7 @@ class InputReader:
         return ReadImage(stored, extras, checked.format, checked.reencoded, pixels, *seen)
 
     def digest(self, image: InputRecord) -> ImageDigests | DeadLetter:
-        """Reads one image for its hashes. The image is checked only if its visual descriptor is computed.
+        """Reads one image for its hashes. The image is decoded and checked only if perceptual hashes are needed.
 
         Raises:
             StorageError: A disk or a store failed to return the bytes. The image may still be valid.
@@ -164,14 +165,14 @@ class InputReader:
         return ImageDigests(digest_content(data), descriptor)
 
     def _describe_pixels(self, image: InputRecord, data: bytes) -> np.ndarray | None:
-        """Returns the visual descriptor of an image, or None for a tensor, which cannot be displayed."""
+        """Returns the small grey version of an image for its perceptual hash, or None for a tensor."""
         if self._context.tensor is not None:
             return None
         raw, pixels = (image.raw, data) if image.raw or not data.startswith(NPY_MAGIC) else npy_image(data)
         return load_for_hash(data, self._context.config.check) if raw is None else grey_pixels(pixels, raw)
 
     def _read_bytes(self, image: InputRecord) -> bytes:
-        """Returns the bytes of an image. The header of a `.npy` file inside another file is removed."""
+        """Returns the bytes of an image. For `.npy` files inside another file, the header is removed."""
         data = self._read_part(image)
         is_npy = image.raw is not None and data.startswith(NPY_MAGIC)
         return npy_image(data)[1] if is_npy else data
@@ -192,7 +193,7 @@ class InputReader:
         return data
 
     def _read_spool(self, image: InputRecord) -> bytes:
-        """Reads from a spool. If a spool file is missing, RunError is raised, because the run itself wrote the file."""
+        """Reads from a spool. If a temporary file of the run is missing, `RunError` is raised."""
         try:
             return read_exactly(self._spool, image.spool, image.offset, image.num_bytes)
         except RunError as error:
@@ -201,7 +202,7 @@ class InputReader:
     def _reject(self, image: InputRecord, data: bytes, error: OSError | InvalidInput) -> DeadLetter:
         """Returns the dead letter of an input whose bytes are invalid.
 
-        Raises RunError if the input did not cause the error.
+        Raises `RunError` for an error that the input did not cause.
         """
         if isinstance(error, OSError):
             return self._reject_file(image, error)
@@ -212,7 +213,7 @@ class InputReader:
     def _reject_file(self, image: InputRecord, error: OSError) -> DeadLetter:
         """Returns a dead letter for an unreadable file of an input.
 
-        Raises RunError if the file did not cause the error.
+        Raises `RunError` for an error that the file did not cause.
         """
         root = self._context.listing.root
         path = error.filename if isinstance(error.filename, str) else f"{root}/{image.path}"
@@ -223,8 +224,8 @@ class InputReader:
     def _reject_content(self, image: InputRecord, data: bytes, error: InvalidInput) -> DeadLetter:
         """Returns a dead letter for an input with invalid content.
 
-        For each reason, only the first few dead letters in the order of their names get a thumbnail. Therefore, the
-        thumbnails do not depend on the order in which inputs are read.
+        Thumbnails are created only for the few dead letters of each reason whose names sort first. The selection does
+        not depend on the order in which inputs are read.
         """
         letter = DeadLetter.of(_name_of(image), error, "check")
         seen = self._seen.setdefault(letter.reason, [])
@@ -273,6 +274,6 @@ class _UnreadableError(InvalidInput):
 
 
 def _name_of(image: InputRecord) -> str:
-    """Returns a readable name of an input: its path, and also its key if the file contains several images."""
+    """Returns a readable name of an input, which is its path or, for files with several images, its path and key."""
     is_file = image.offset == ENTIRE_FILE and not image.spool
     return image.path if is_file else image.key if image.key.startswith(image.path) else f"{image.path}/{image.key}"

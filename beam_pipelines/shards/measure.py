@@ -1,4 +1,4 @@
-"""Measures the stored size of inputs, and finds inputs that would be rejected."""
+"""Measures how many bytes inputs take in a dataset, and which inputs would be rejected."""
 
 import contextlib
 import itertools
@@ -20,9 +20,9 @@ _TASK_INPUTS = 8
 
 
 def measure_inputs(references: References, listing: Listing, config: PrepareJob) -> Iterator[int | DeadLetter]:
-    """Yields the stored size of each input in bytes, or its dead letter.
+    """Yields, for each input, the size in bytes after encoding, or a dead letter.
 
-    The size is the total size of the input's images, or the size of the example if it has no image.
+    The size of an input is the total size of its images or, without images, the size of its serialized example.
     """
     tasks = TaskWindow(config.num_processes)
     context = share(WriteContext(config, listing))
@@ -36,7 +36,7 @@ def measure_inputs(references: References, listing: Listing, config: PrepareJob)
 
 
 def measure_batch(shared_context: bytes, chunks: bytes) -> list[int | DeadLetter]:
-    """Measures inputs in a worker process: returns their stored sizes in bytes, or their dead letters.
+    """Measures inputs in a worker process, and returns a size in bytes or a dead letter for each input.
 
     Args:
         shared_context: A `WriteContext`, as returned by `share`.

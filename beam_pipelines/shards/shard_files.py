@@ -1,4 +1,5 @@
-"""Completes a shard: joins its record files, and writes its index, its catalog and its completion record."""
+"""Completes a shard: joins the parts of its TFRecord file, and writes its index, its catalog and its completion
+record."""
 
 import os
 from typing import BinaryIO, Sequence
@@ -21,16 +22,16 @@ _COPY_BYTES = 1 << 20
 
 
 def finished(context: WriteContext, shard: PlannedShard) -> WrittenShard | None:
-    """Returns the record of a shard that an earlier attempt completed.
+    """Returns the completion record of a shard that an earlier attempt wrote.
 
-    Returns None if there is no record, or if a file of the shard is missing or has changed.
+    Returns None if the shard was not completed, or if a file of the shard is missing or has changed.
     """
     done = read_done(context.config, shard.address)
     return None if done is None or find_problems(context.config.working_directory, done.info) else done
 
 
 def finish_shard(context: WriteContext, shard: PlannedShard, parts: Sequence[WrittenPart]) -> WrittenShard:
-    """Completes a shard whose parts are written, and returns its record."""
+    """Completes a shard after all its parts have been written, and returns its completion record."""
     config, address = context.config, shard.address
     name = shard_name(config.name, *address, config.output_layout)
     crc32c = parts[0].crc32c if len(parts) == 1 else _join(context, shard, parts)
@@ -61,7 +62,7 @@ def _write(context: WriteContext, name: str, data: bytes) -> tuple[str, int, int
 
 
 def _join(context: WriteContext, shard: PlannedShard, parts: Sequence[WrittenPart]) -> int:
-    """Concatenates the files of the parts into one TFRecord file, and returns its CRC-32C."""
+    """Concatenates the parts of a shard into one TFRecord file, and returns the CRC-32C of the file."""
     path = part_path(context, shard.address, ShardPart())
     crc = 0
     try:

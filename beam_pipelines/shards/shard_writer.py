@@ -1,7 +1,6 @@
-"""Writes the records of one shard, or of one part of a shard, from references in rank order.
+"""Reads the inputs of a shard, or of a part of a shard, and writes their records in shuffled order.
 
-Each input is read once, checked, re-encoded if needed, and written as a record, or it becomes a dead letter. An example
-without an image is encoded when it is read, and is then handled like an image.
+Each input is checked, re-encoded if necessary, and written as a record. Invalid inputs become dead letters.
 """
 
 import contextlib
@@ -49,7 +48,7 @@ _MANY = 1000
 
 
 class ShardPart(NamedTuple):
-    """A part of the inputs of a shard, which are divided into `num_parts` parts of about equal size."""
+    """One of `num_parts` parts of about equal size into which the inputs of a shard are divided."""
 
     number: int = 0
     num_parts: int = 1
@@ -57,7 +56,7 @@ class ShardPart(NamedTuple):
 
 @dataclasses.dataclass
 class WrittenPart:
-    """A written file with all or some of the records of a shard, and facts about the records.
+    """The result of writing a shard or a part of a shard, with facts about the written records.
 
     Attributes:
         shard: The shard to which the part belongs.
@@ -286,7 +285,7 @@ class _Part:
 
 
 def list_again(references: References, spool: SpoolReader) -> Iterator[InputRecord]:
-    """Yields each input as its source listed it, but without its split and its group."""
+    """Yields each input in the form in which its source listed it, without split and group."""
     raws = (None, *references.raws)
     rows = references.rows[["num_bytes", "offset", "raw", "spool"]]
     columns = itertools.chain.from_iterable(

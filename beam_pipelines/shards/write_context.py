@@ -1,4 +1,4 @@
-"""Defines the context that all shard writers of a run share: the options and the facts about the inputs."""
+"""Defines the options and facts about the inputs that all shard writers of a run share."""
 
 import dataclasses
 import functools
@@ -17,10 +17,7 @@ from tf_input.dataset_format import IMAGE, LABEL, Feature
 
 @dataclasses.dataclass(frozen=True)
 class WriteContext:
-    """The context that all shard writers of a run share.
-
-    Only the job and the listing are pickled. Workers compute all other values when they need them.
-    """
+    """The options and facts about the inputs that all shard writers of a run share."""
 
     config: PrepareJob
     listing: Listing
@@ -35,27 +32,25 @@ class WriteContext:
 
     @functools.cached_property
     def has_labels(self) -> bool:
-        """Whether each example has a single class label. If so, the label is also stored in the index."""
+        """Whether each example has a single class label. If each example has a single class label, the label is also
+        stored in the index."""
         return LABEL in self.features and is_core(self.features[LABEL])
 
     @functools.cached_property
     def labels(self) -> dict[bytes, int]:
-        """A mapping from the class names of `label` to integer labels.
-
-        If examples have no class, the name "" has the label 0.
-        """
+        """A mapping from the class names of the feature `label` to integer labels."""
         names = self.features[LABEL].label_names if self.has_labels else ("",)
         return {name.encode(): position for position, name in enumerate(names)}
 
     @functools.cached_property
     def pixel_bytes(self) -> int | None:
-        """The size of each image in bytes if images are stored as raw pixels, otherwise None."""
+        """The size of each stored image in bytes if images are stored as raw pixels, or None."""
         feature = self.features.get(IMAGE)
         return int(np.prod(feature.shape)) if feature is not None and feature.kind == "pixels" else None
 
     @functools.cached_property
     def tensor(self) -> Feature | None:
-        """The image feature if images are stored as tensors, otherwise None."""
+        """The image feature if images are stored as tensors, or None."""
         feature = self.features.get(IMAGE)
         return feature if feature is not None and feature.kind == "tensor" else None
 
@@ -76,7 +71,7 @@ class WriteContext:
         return self.encoder.encode_all(values, extras.entries if extras else b"")
 
     def is_sampled(self, orders: np.ndarray) -> np.ndarray:
-        """Returns whether each image with these shuffle keys is part of the pixel statistics, bool [num_images]."""
+        """Returns, for each shuffle key, whether the image is included in the pixel statistics, bool [num_images]."""
         return is_sampled(orders, self.listing.num_inputs)
 
     @functools.cached_property

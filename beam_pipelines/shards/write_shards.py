@@ -21,9 +21,9 @@ _PART_INPUTS = 256
 
 @dataclasses.dataclass
 class WriteShards(beam.PTransform):
-    """Beam transform from (name, `PlannedShard`) pairs to the `ShardAddress`es of written shards.
+    """A Beam transform that writes planned shards, and returns the addresses of the written shards.
 
-    A shard that is already complete is not written again.
+    Shards that an earlier attempt completed are not written again.
 
     Attributes:
         config: The job of the run.
@@ -64,7 +64,7 @@ class _Write(ParallelMap):
             yield from self.run(write_part, self._shared, shard, part)
 
     def take(self, result: WrittenPart) -> Iterator[ShardAddress]:
-        """Collects the parts of a shard, which arrive in order, and completes the shard after its last part."""
+        """Collects the written parts of a shard in order, and completes the shard after its last part."""
         self._parts.append(result)
         if len(self._parts) == result.part.num_parts:
             parts, self._parts = self._parts, []
@@ -72,9 +72,9 @@ class _Write(ParallelMap):
 
 
 def choose_num_parts(shard: PlannedShard, num_processes: int) -> int:
-    """Returns the number of parts into which a shard is divided, so that several processes can write it.
+    """Returns the number of parts into which a shard is divided, so that several processes can write the shard.
 
-    The result is 1 unless there are too few shards to keep all processes busy.
+    Shards are divided only if there are too few shards to keep all processes busy.
     """
     num_shards = shard.address.num_shards
     if num_shards >= 4 * num_processes or num_shards % max(num_processes, 1) == 0:

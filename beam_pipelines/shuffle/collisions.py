@@ -1,4 +1,4 @@
-"""Checks that every key in the dataset is unique, across all splits."""
+"""Checks that every key is unique in the dataset, across all splits."""
 
 import dataclasses
 import unicodedata
@@ -34,7 +34,8 @@ class NamedInput(NamedTuple):
 
 @dataclasses.dataclass
 class Collisions:
-    """Duplicate keys and the inputs that share them. At most `NUM_SHOWN` keys are kept, in sorted order.
+    """The duplicate keys that were found, with two inputs for each key. Only the first `NUM_SHOWN` duplicate keys are
+    kept, in sorted order.
 
     Attributes:
         num: The total number of duplicate keys.
@@ -50,7 +51,7 @@ class Collisions:
     def merge(cls, parts: Iterable["Collisions"]) -> "Collisions":
         """Merges collisions from parts with disjoint keys.
 
-        All inputs with the same key must be in the same item of `parts`.
+        Inputs with the same key must be in the same item of `parts`.
         """
         num = 0
         counts: dict[str, int] = defaultdict(int)
@@ -65,17 +66,14 @@ class Collisions:
 
 
 def _first_inputs(inputs: Iterable[NamedInput]) -> list[NamedInput]:
-    """Returns the first inputs with one key.
-
-    Prefers inputs from different splits, because a key in two splits is the worst case.
-    """
+    """Returns the first inputs with one key."""
     ordered = sorted(inputs)
     others = [item for item in ordered if item.split != ordered[0].split]
     return sorted([ordered[0], *(others or ordered[1:])[: _NUM_INPUTS_SHOWN - 1]])
 
 
 def sort_by_shuffle_key(references: References, members: np.ndarray, seed: int) -> tuple[References, Collisions]:
-    """Sorts the selected references by split and shuffle key. Keys that occur more than once are also returned."""
+    """Sorts the selected references by split and shuffle key, and returns duplicate keys separately."""
     orders = references.rows["order"][members]
     by_order = np.argsort(orders)
     orders = orders[by_order]
@@ -105,7 +103,7 @@ def _find_collisions(references: References, named: list[tuple[bytes, bytes, byt
 
 
 def reject_collisions(collisions: Collisions, config: PrepareJob, listing: Listing) -> None:
-    """Checks that no two inputs have the same key.
+    """Raises an error if two inputs have the same key.
 
     Raises:
         UserError: At least two inputs have the same key. The message lists them.

@@ -1,8 +1,10 @@
-"""Beam transform that computes the exact rank of every reference in its split. The rank determines the shard.
+"""Computes the position of every input in the shuffled order of its split, as a Beam transform. The rank determines the
+shard.
 
-Beam's Reshuffle and a GroupByKey on random keys do not shuffle on the local runner. Therefore, the order is computed
-from the shuffle keys alone (see `ranks`). The runner transfers only pointers to sorted chunks in the spool. For each
-block of keys, one worker merges the chunks. Another step joins the chunks of each shard into one file in `plan/`.
+On the local runner, Beam's `Reshuffle` and a `GroupByKey` with random keys do not shuffle elements. The order therefore
+depends only on the shuffle keys (see `ranks`). Beam transfers only pointers to sorted references in temporary files.
+Each block of shuffle keys is merged by one worker. Another step joins the references of each shard into one file of the
+plan.
 """
 
 import dataclasses
@@ -33,7 +35,7 @@ from beam_pipelines.storage.spool import SpoolReader
 
 @dataclasses.dataclass
 class GlobalShuffle(beam.PTransform):
-    """Converts sorted runs to (shard name, `PlannedShard`) pairs, which are emitted when the plan is complete.
+    """A Beam transform that converts sorted references to planned shards, which are emitted when the plan is complete.
 
     Attributes:
         config: The job of the run.
@@ -84,9 +86,9 @@ def make_plan(
     config: PrepareJob,
     measure: Measure,
 ) -> ShufflePlan:
-    """Chooses the number of shards and the blocks.
+    """Determines the number of shards and the blocks of shuffle keys.
 
-    Raises an error, before anything is written, if most inputs are invalid.
+    If most inputs are invalid, an error is raised before any shard is written.
     """
     by_split = merge_counts(counts)
     stopwatch = Stopwatch("plan")
@@ -97,15 +99,12 @@ def make_plan(
 
 
 def route_to_blocks(run: Run, plan: ShufflePlan) -> Iterator[tuple[int, SpoolRange]]:
-    """Yields (block, byte range) for each block with references of a run.
-
-    The byte range contains the run's references in the block.
-    """
+    """Yields each block of shuffle keys with the byte range of its references in a sorted file."""
     return run.cut(plan.order_bounds())
 
 
 def cut_shards(element: tuple[int, Iterable[SpoolRange]], plan: ShufflePlan, config: PrepareJob) -> Iterator[Any]:
-    """Sorts the references of one block, and yields the references of each shard in rank order.
+    """Sorts the references of one block by shuffle key, and yields the references that belong to each shard.
 
     Raises:
         RunError: The runner lost or repeated references.
@@ -151,7 +150,7 @@ def _read_all(chunks: list[SpoolRange], spool: SpoolReader, config: PrepareJob) 
 def join_shard(
     element: tuple[tuple[str, int], Iterable[tuple[int, int, SpoolRange]]], plan: ShufflePlan, config: PrepareJob
 ) -> PlannedShard:
-    """Joins the parts of a shard from all blocks and writes the shard's file in the plan.
+    """Joins the references of a shard from all blocks, and writes the file of this shard in the plan.
 
     Raises:
         RunError: The runner lost or repeated references.
@@ -184,7 +183,7 @@ def finish(
     config: PrepareJob,
     version: str,
 ) -> None:
-    """Checks that keys are unique and that all shards are planned, and then writes the plan's summary.
+    """Writes the plan's summary after checking that keys are unique and all shards are planned.
 
     Raises:
         UserError: Two inputs have the same key.

@@ -1,9 +1,9 @@
-"""Computes the exact ranks, the shards and the blocks of the global shuffle.
+"""Computes the position of each example in the shuffled order, and divides examples among shards.
 
-The rank of an example is its index in the order of its split (see `shuffle_keys`). The rank decides the shard. No
-worker needs all keys in memory. A histogram of the first bits of the shuffle keys gives the number of examples before
-each histogram bucket. A block is a range of histogram buckets, so the ranks in a block are exact after the references
-of the block are sorted.
+The rank of an example is its index in the shuffled order of its split (see `shuffle_keys`). The rank decides the shard.
+No worker needs all keys in memory. A histogram of the first bits of the shuffle keys gives the rank of the first
+example in each bucket. A block is a range of histogram buckets that one worker sorts, which gives the exact rank of
+each example.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ MAX_SHARD_BYTES = 128 << 20
 
 @dataclasses.dataclass(frozen=True)
 class SplitRanks:
-    """The ranks and the shards of the inputs in one split.
+    """The number of inputs and shards of a split, and the first rank in each histogram bucket.
 
     Attributes:
         split: The name of the split.
@@ -49,12 +49,12 @@ class SplitRanks:
     def first_rank(self, shard_index: int) -> int:
         """Returns the rank of the first input of a shard.
 
-        If the index is `num_shards`, returns the number of inputs.
+        For the index `num_shards`, the result is the number of inputs.
         """
         return shard_index * self.num_inputs // self.num_shards
 
     def cut(self, first: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yields (shard index, first rank, end rank) for each shard that overlaps the ranks from `first` to `stop`."""
+        """Yields the index and the range of ranks of each shard that overlaps the ranks from `first` to `stop`."""
         shard = ((first + 1) * self.num_shards - 1) // self.num_inputs
         while first < stop:
             end = min(stop, self.first_rank(shard + 1))
@@ -64,7 +64,7 @@ class SplitRanks:
 
 @dataclasses.dataclass(frozen=True)
 class ShufflePlan:
-    """The result of the shuffle: the shards of each split, and the blocks of shuffle keys that workers sort.
+    """Describes the shards of each split, and the blocks of shuffle keys that workers sort.
 
     Attributes:
         splits: A mapping from split name to the ranks and shards of the split.
@@ -80,7 +80,7 @@ class ShufflePlan:
 
 
 def plan_shuffle(counts: Mapping[str, np.ndarray], num_shards: Mapping[str, int], reference_bytes: int = 0) -> ShufflePlan:
-    """Computes the ranks and the blocks from the histogram of the shuffle keys in each split.
+    """Computes blocks and ranks from the histogram of shuffle keys in each split.
 
     Args:
         counts: A mapping from split to the histogram of its keys, int64 [NUM_BUCKETS].
@@ -106,8 +106,8 @@ def choose_num_shards(
     """Chooses the number of shards of each split.
 
     With `--num_shards N`, each split gets a number of shards in proportion to its examples, and at least one shard.
-    `--shard_size` limits the size of a shard. If neither option is given, a split gets up to `PREFERRED_SHARDS` shards
-    of `MIN_SHARD_BYTES` to `MAX_SHARD_BYTES` each.
+    `--shard_size` limits the size of a shard. By default, a split has up to `PREFERRED_SHARDS` shards with
+    `MIN_SHARD_BYTES` to `MAX_SHARD_BYTES` each.
     """
     if isinstance(config.num_shards, Mapping):
         return _by_name(config.num_shards, num_examples)
@@ -137,7 +137,8 @@ def _by_name(num_shards: Mapping[str, int], num_examples: Mapping[str, int]) -> 
 
 
 def share_out(num_shards: int, num_examples: Mapping[str, int]) -> dict[str, int]:
-    """Divides `num_shards` among the splits in proportion to their examples, with at least one shard for each split."""
+    """Divides the shards among the splits in proportion to the number of examples, with at least one shard per
+    split."""
     total = sum(num_examples.values())
     if not len(num_examples) <= num_shards <= total:
         raise UserError(

@@ -1,9 +1,9 @@
-"""Tests a few inputs before anything is written.
+"""Tests a sample of the inputs before any shard is written.
 
-The sample consists of the inputs with the smallest shuffle keys, so every run takes the same sample.
+The sample consists of the inputs with the smallest shuffle keys, so it is the same in every run.
 
-The sizes of the encoded images determine the number of shards if the listing has no sizes. If nearly all inputs of the
-sample are rejected, the run fails within seconds, because the input folder is probably wrong.
+If image sizes are unknown, the number of shards is derived from the image sizes in the sample. If nearly all sampled
+inputs are rejected, the run fails early, because the input folder is probably wrong.
 """
 
 import contextlib
@@ -34,7 +34,8 @@ _IMPROBABLE = 1e-9
 
 
 def sample_size(listing: Listing, config: PrepareJob) -> int:
-    """Returns the number of inputs to sample. The minimum is enough if the listing contains the sizes of the images."""
+    """Returns the number of inputs to sample. A small sample is sufficient if the sizes of the images are already
+    known."""
     wanted = listing.num_inputs // _ONE_OF if not _has_sizes(listing, config) else 0
     return max(MIN_SAMPLE, min(wanted, MAX_SAMPLE))
 
@@ -44,7 +45,7 @@ def _has_sizes(listing: Listing, config: PrepareJob) -> bool:
 
 
 def smallest_of_run(run: Run, listing: Listing, config: PrepareJob) -> Iterator[bytes]:
-    """Yields the packed references in a run that may belong to the sample."""
+    """Yields the references in a sorted file that may belong to the sample."""
     num = sample_size(listing, config)
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = read_references(run.smallest(num), spool)
@@ -65,7 +66,7 @@ def take_sample(parts: Iterable[bytes]) -> References:
 def check_sample(
     sample: References, listing: Listing, counts: Mapping[str, np.ndarray], config: PrepareJob, measure: Measure
 ) -> dict[str, int]:
-    """Reads, checks and encodes the sample, and returns the number of shards of each split.
+    """Reads and checks the sample, and returns the number of shards of each split.
 
     Args:
         sample: The references with the smallest shuffle keys, from `take_sample`.

@@ -1,8 +1,8 @@
-"""Input sources, which list inputs and their labels, and define how each input is read later.
+"""Input sources, which list inputs with their labels, and define how each input is read later.
 
-An input source is a folder, a table, a set of annotations, or record files from other tools. `ListImages` writes sorted
-runs of references to the spool, and outputs one `Listing` with all facts about the inputs. Images are not read during
-listing, except for images that cannot be read by offset later. These are copied to the spool.
+A source can be a folder, a table, a set of annotation files, or record files of other tools. The Beam transform
+`ListImages` outputs references to all inputs, and one `Listing` with facts about the inputs. During listing, only those
+images are read that cannot be read by byte offset later. These are copied to the spool.
 
     folders      files and class folders
     tables       rows with image paths

@@ -22,10 +22,10 @@
 With `--masks`, the outlines become a mask. 0 is the background, and the class with label `i` has the value `i + 1`.
 Small regions are drawn over large regions.
 
-Each COCO file is listed separately, and is read once as a stream. The annotations of a file are stored in columns (see
-`coco_annotations`). A machine reads only one large file at a time. Each image takes about 300 bytes of memory, and 200
-bytes more if image sizes are requested from a store. Half of COCO's `train2017` (59,000 images, 430,000 annotations)
-takes 70 MB of memory. If outlines are requested, they take as much memory as their JSON text.
+Each COCO file is read once, as a stream. The annotations of a file are stored in columns (see `coco_annotations`). To
+limit the memory, each machine reads only one large file at a time. Each image takes about 300 bytes of memory, or 500
+bytes if its size is requested from an object store. Half of COCO's `train2017` (59,000 images, 430,000 annotations)
+takes 70 MB of memory. Requested outlines take as much memory as their JSON text.
 """
 
 import contextlib
@@ -108,14 +108,14 @@ class Coco:
         self.unused_fields = UnusedFields()
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
-        """Returns the category names of the COCO file that was listed last, in the order of their ids.
+        """Returns the category names of the COCO file that was listed last, in the order of the category ids.
 
-        A category name that is in `group_names` is a class only if annotations use the category.
+        Category names in `group_names` are classes only if annotations use these categories.
         """
         return {_LABEL: self._config.source.names_of(_LABEL) or self._category_names} if self.features else {}
 
     def parts(self) -> list[str]:
-        """Returns one JSON string per file, with its path and its split.
+        """Returns one JSON string for each COCO file, with its path and its split.
 
         Raises:
             UserError: There are no files, or only some of them are splits.
@@ -129,7 +129,7 @@ class Coco:
         return [json.dumps(_Part(f"{self.root}/{path}", splits[name])) for path, name in names.items()]
 
     def memory_bytes(self, part: str) -> int:
-        """Returns the estimated memory for one COCO file, in bytes: its size, or half of its size without outlines.
+        """Returns the estimated memory for reading a COCO file, in bytes.
 
         Raises:
             UserError: The file does not exist or cannot be read.
@@ -142,7 +142,7 @@ class Coco:
         return num_bytes if self._config.source.has_masks else num_bytes // 2
 
     def _find_files(self) -> dict[str, str]:
-        """Returns the path of each JSON file below the root, mapped to its possible split name."""
+        """Returns a mapping from the path of each JSON file below the root to its possible split name."""
         files = FileListing(self._root, self._config.ignore)
         folders, _ = files.top_level()
         for folder in ("", *(folder for folder in folders if folder == _ANNOTATIONS)):
@@ -193,8 +193,7 @@ class Coco:
                 yield listed._replace(num_bytes=sizes.get(listed.path, 0))
 
     def _image_folder(self, path: str, file: CocoFile) -> str:
-        """Returns the image folder: the first candidate that contains at least one of the first five images in the
-        file.
+        """Returns the first candidate folder that contains at least one of the first five images in the file.
 
         Raises:
             UserError: No candidate contains an image, and the entries have links, which are not downloaded.
@@ -226,7 +225,7 @@ class Coco:
     def _list_image(
         self, image: CocoImage, objects: ImageObjects, folder: str, split: str | None
     ) -> InputRecord | DeadLetter | None:
-        """Returns the reference or dead letter of an image, or None if the image is ignored."""
+        """Returns a reference to an image, its dead letter, or None if the image is ignored."""
         try:
             path = self._path(image, folder)
             if matches(path, self._config.ignore):
@@ -273,7 +272,7 @@ class Coco:
 
 
 def _name_of(file: str) -> tuple[str, str]:
-    """Returns the dataset's name and its possible split name, parsed from a file name: `train2017` and `train`."""
+    """Parses a file name into the dataset's name and its possible split name, such as `train2017` and `train`."""
     match = _INSTANCES.fullmatch(file)
     if not match:
         return file.removesuffix(".json"), file.removesuffix(".json")
@@ -282,8 +281,8 @@ def _name_of(file: str) -> tuple[str, str]:
 
 
 def _absolute(path: str) -> str:
-    """Returns the absolute path of a file. Links to parent folders are resolved, but the file itself is kept even if it
-    is a link."""
+    """Returns the absolute path of a file. Links in the path of the parent folder are resolved, but not the file if it
+    is a link itself."""
     if is_remote(path):
         return path
     folder, name = os.path.split(os.path.abspath(path))
@@ -291,7 +290,7 @@ def _absolute(path: str) -> str:
 
 
 def _folder_of(path: str) -> str:
-    """Returns the folder of a file, or the parent of this folder if the folder is named `annotations`."""
+    """Returns the folder that contains a file or, for a folder named `annotations`, the parent of this folder."""
     folder = posixpath.dirname(_absolute(path))
     return posixpath.dirname(folder) if posixpath.basename(folder) == _ANNOTATIONS else folder
 

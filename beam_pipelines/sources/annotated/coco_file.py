@@ -37,7 +37,7 @@ class CocoImage(NamedTuple):
 
 
 class CocoFile:
-    """The images, categories and annotations of one file.
+    """The images, categories and annotations of a COCO file.
 
     Args:
         path: The path of the file.
@@ -77,9 +77,9 @@ class CocoFile:
             )
 
     def category_names(self) -> tuple[str, ...]:
-        """Returns the unique names of the categories, in the order of their ids.
+        """Returns the distinct category names, in the order of the category ids.
 
-        If a supercategory and a class have the same name, the id of the class determines the order.
+        If a supercategory and a class have the same name, the id of the class determines its position.
         """
         ids = sorted(self._categories, key=lambda category_id: (isinstance(category_id, str), category_id))
         groups = self.group_names()
@@ -92,8 +92,8 @@ class CocoFile:
     def group_names(self) -> frozenset[str]:
         """Returns the names of categories that are only supercategories of other categories.
 
-        In COCO's own files, a category such as `person` is its own supercategory. A category that is its own
-        supercategory is a class.
+        In COCO's own files, some categories such as `person` are their own supercategory. Categories that are their own
+        supercategory are classes.
         """
         classes = {name for category_id, name in self._categories.items() if not self._is_group(category_id)}
         return frozenset(set(self._categories.values()) - classes)

@@ -1,8 +1,8 @@
 """Reads Pascal VOC's `ImageSets` lists, which assign images to splits.
 
 Each line of a list contains the name of an image without its extension. `train.txt`, `val.txt` and `test.txt` are
-splits. `trainval.txt` replaces a missing `train.txt`. Images that are not in any list are left out, because VOC 2012
-has lists for several tasks over the same images.
+splits. `trainval.txt` replaces a missing `train.txt`. Images that are not in any list are ignored, because VOC 2012 has
+lists for several tasks with the same images.
 """
 
 from typing import Container, Iterator, NamedTuple
@@ -43,7 +43,7 @@ class ImageSets(NamedTuple):
     dead_letters: list[DeadLetter]
 
     def missing(self, found_names: Container[str], expected: str) -> Iterator[DeadLetter]:
-        """Yields a dead letter for each image that a list names but that is not in `found_names`."""
+        """Yields a dead letter for each image in a list whose file was not found."""
         for name, member in self.members.items():
             if name not in found_names:
                 yield DeadLetter(
@@ -52,7 +52,8 @@ class ImageSets(NamedTuple):
 
 
 def read_image_sets(root: Root, files: FileListing, folder: str, task: str) -> ImageSets | None:
-    """Reads the lists of a task into memory. Returns None if there are no `ImageSets` lists or all lists are empty.
+    """Reads the `ImageSets` lists of a task into memory. Returns None if there are no `ImageSets` lists or all lists
+    are empty.
 
     Args:
         root: The root of the source.

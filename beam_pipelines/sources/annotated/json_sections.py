@@ -1,4 +1,4 @@
-"""Reads a large JSON object whose fields are lists as a stream, with only one list entry in memory at a time."""
+"""Reads a large JSON object that contains lists as a stream, with one list entry in memory at a time."""
 
 import itertools
 from typing import Any, BinaryIO, Container, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ Events = Iterator[tuple[str, Any]]
 def read_sections(
     path: str, file: BinaryIO, fields: Mapping[str, Sequence[str]], others: Mapping[str, UnusedFields] = {}
 ) -> Iterator[tuple[str, int, dict[str, Any] | None]]:
-    """Yields the entries of the requested sections, in the order of the file.
+    """Yields the list entries of the requested sections, in the order of the file.
 
     Args:
         path: The path of the file, for messages.
@@ -72,13 +72,14 @@ def read_sections(
 
 
 class _RepeatedField(Exception):
-    """Raised if an object has a field twice. The message is the printable name of the field."""
+    """Raised if a JSON object contains the same field twice. The error message is the printable name of the repeated
+    field."""
 
 
 def _read(
     path: str, events: Events, fields: Mapping[str, Sequence[str]], others: Mapping[str, UnusedFields]
 ) -> Iterator[tuple[str, int | None, Any]]:
-    """Yields the entries for `read_sections`. Also yields (section, None, None) at the start of each section."""
+    """Yields the entries for `read_sections`. At the start of each section, `(section, None, None)` is also yielded."""
     if next(events)[0] != "start_map":
         raise UserError(
             f"{printable(path)}: not a JSON object. The file must be an object with the lists {', '.join(fields)}."

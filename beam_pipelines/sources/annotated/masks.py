@@ -10,9 +10,8 @@
 | a mask without an image | dead letter |
 | a file that is not an image | ignored, and counted |
 
-The pixel values of a mask are class ids. Mask files are not checked during listing, but when they are read. A part is a
-pair of folders. While a pair of folders is listed, memory contains the names of all its masks and the image names of
-one folder.
+The pixel values of a mask are class ids. Mask files are checked when they are read, not during listing. A part is a
+pair of folders. While a pair of folders is listed, the names of all its masks are kept in memory.
 """
 
 import json
@@ -45,7 +44,7 @@ class _Pair(NamedTuple):
 
 
 class Masks:
-    """Lists the images below one folder with their masks.
+    """Lists the images below the root folder together with their masks.
 
     Args:
         config: The options of the source.
@@ -74,7 +73,7 @@ class Masks:
         return {}
 
     def parts(self) -> list[str]:
-        """Returns one JSON string per pair of folders.
+        """Returns one JSON string for each pair of an image folder and a mask folder.
 
         Raises:
             UserError: There are no pairs, a folder is a link, or the splits that options require are missing.
@@ -96,7 +95,7 @@ class Masks:
         return [json.dumps(pair) for pair in pairs]
 
     def _pairs_in(self, parent: str, folders: list[str]) -> list[_Pair]:
-        """Returns the image folder and the mask folder in `parent`, or such a pair of folders for each split folder."""
+        """Returns pairs of an image folder and a mask folder in `parent`, or in each split folder of `parent`."""
         images, masks = find_folder(folders, IMAGE_FOLDERS), find_folder(folders, _MASK_FOLDERS)
         if images is None or masks is None:
             return []
@@ -118,7 +117,7 @@ class Masks:
         ]
 
     def _check_masks(self, folder: str, folders: list[str], names: list[str]) -> None:
-        """Raises UserError if a folder of masks, or the first folder in it, contains labels in another format."""
+        """Raises `UserError` if a mask folder, or its first subfolder, contains labels in another format."""
         if folders and not names:
             folder = join(folder, folders[0])
             _, names = self._files.top_level(folder)
@@ -131,7 +130,7 @@ class Masks:
                 )
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the inputs of one pair of folders.
+        """Yields the images in a pair of an image folder and a mask folder, with their masks.
 
         Raises:
             UserError: A folder or a list cannot be read.
@@ -202,5 +201,5 @@ class Masks:
 
 
 def _stem(path: str, folder: str) -> str:
-    """Returns a file's name relative to `folder`, without its extension, in NFC."""
+    """Returns the path of a file relative to `folder`, in NFC and without the file extension."""
     return nfc(posixpath.splitext(path[len(folder) + 1 :])[0])

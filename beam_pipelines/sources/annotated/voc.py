@@ -14,10 +14,9 @@
 | no `<object>` | an example without boxes |
 | a DTD or an entity, more than 4 MiB, a box without four numbers, a field such as `<name>` twice | dead letter |
 
-Names are compared without extensions. Image folders and annotation folders have the same subfolders. Workers list the
-source in parts of up to 500 pairs of an XML file and an image, because each XML file has to be opened. If the files are
-in an object store, 32 files are read at a time. For each group of folders, an additional part lists the unpaired files.
-This additional part contains only the folder names, so that it stays small. The folders are then listed again.
+Names are compared without extensions. An image folder and its annotation folder must have the same subfolders. Workers
+list up to 500 images at a time, because an XML file has to be opened for each image. From an object store, 32 XML files
+are read at a time. For each pair of folders, a separate task lists the files without a counterpart.
 """
 
 import itertools
@@ -47,7 +46,7 @@ MAX_XML_BYTES = 4 << 20  # fits some ten thousand objects
 
 
 class Voc:
-    """Lists the images below one folder with their boxes.
+    """Lists the images below the root folder together with their boxes.
 
     Args:
         config: The options of the source.
@@ -78,7 +77,8 @@ class Voc:
         return {}
 
     def parts(self) -> list[str]:
-        """Returns JSON strings: lists of annotation and image pairs, and groups of folders that have unpaired files.
+        """Returns the listing tasks as JSON strings, which contain pairs of an annotation and an image, or folder
+        names.
 
         Raises:
             UserError: There are no annotations.
@@ -115,10 +115,10 @@ class Voc:
             yield from self._list_rest(matched)
 
     def _list_pairs(self, pairs: Sequence[Pair]) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the inputs of pairs in which the annotation and the image have the same name.
+        """Yields the inputs for given pairs of an annotation file and an image file of the same name.
 
-        If `<filename>` in an annotation names a different existing image, the annotation is ambiguous and becomes a
-        dead letter. All stated names are looked up together.
+        An annotation whose `<filename>` names a different existing image is ambiguous, and becomes a dead letter. All
+        stated names are looked up together.
         """
         read: list[tuple[Pair, VocAnnotation, str | None] | DeadLetter] = []
         for pair, data in zip(pairs, self._read_all([pair.annotation for pair in pairs])):
@@ -141,7 +141,7 @@ class Voc:
                 yield self._make_image(annotation, pair)
 
     def _list_rest(self, matched: Matched) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the inputs of unpaired annotations and of images without an annotation."""
+        """Yields the inputs for annotation files and images that have no counterpart of the same name."""
         group = matched.group
         images = {path: (num_bytes, split) for path, num_bytes, split in matched.images}
         by_stem: dict[str, list[str]] = {}
@@ -165,8 +165,8 @@ class Voc:
     def _find_image(
         self, annotation: VocAnnotation, path: str, group: VocFolders, by_stem: Mapping[str, Sequence[str]]
     ) -> str:
-        """Returns the path of an annotation's image, which has the name in `<filename>` or the name of the annotation
-        file."""
+        """Returns the path of the image that belongs to an annotation, by its `<filename>` or by the name of the
+        annotation file."""
         inner = path[len(group.annotations) :].lstrip("/")
         folders = [posixpath.join(group.images, posixpath.dirname(inner)), group.images]
         stated = [name for folder in folders if (name := self._stated(annotation, folder))]
@@ -183,14 +183,15 @@ class Voc:
         raise InvalidInput("missing", f"no image has the same name, or is called {name!r} as in <filename>")
 
     def _stated_other(self, annotation: VocAnnotation, pair: Pair) -> str | None:
-        """Returns the image path that an annotation states, or None if the stated name matches the paired image."""
+        """Returns the image path in an annotation, or None if the annotation names the image with which it is
+        paired."""
         stated = self._stated(annotation, posixpath.dirname(pair.image))
         if not stated or posixpath.basename(stem(stated)) == posixpath.basename(stem(pair.image)):
             return None
         return stated
 
     def _stated(self, annotation: VocAnnotation, folder: str) -> str | None:
-        """Returns the path that `<filename>` refers to, relative to `folder`; None if `<filename>` is empty."""
+        """Returns the path to which `<filename>` refers, relative to `folder`, or None if `<filename>` is empty."""
         if not annotation.file_name:
             return None
         try:
@@ -208,8 +209,7 @@ class Voc:
         return InputRecord(nfc(pair.image), pair.image, "", pair.split, num_bytes, values=values)
 
     def _read_all(self, paths: Sequence[str]) -> Iterator[bytes | InvalidInput]:
-        """Yields the contents of XML files, in order. If the files are in an object store, many requests run in
-        parallel."""
+        """Reads XML files, and yields their contents in order. Files in an object store are requested in parallel."""
         if is_remote(self.root):
             return read_ahead(
                 self._read, ((path, 0) for path in paths), lambda data: len(data) if isinstance(data, bytes) else 0

@@ -1,7 +1,7 @@
 """Parses one Pascal VOC XML file, without DTDs, entities or other external content.
 
 The format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. Coordinates are returned unchanged,
-as in TensorFlow Datasets, and may be fractions.
+as in TensorFlow Datasets, including fractions.
 """
 
 import math
@@ -38,7 +38,7 @@ class VocAnnotation(NamedTuple):
 
 
 def parse_annotation(data: bytes, label_names: Collection[str] = ()) -> VocAnnotation:
-    """Parses an annotation, which contains the name of an image and its objects.
+    """Parses the XML of an annotation into the name of an image and its objects.
 
     Args:
         data: The whole XML file.
@@ -73,9 +73,9 @@ def _parse(data: bytes) -> Any:
 
 
 def _only(parent: Any, tag: str, name: str) -> Any:
-    """Returns the child element with a tag; None if there is no such element.
+    """Returns the child element with a given tag, or None if there is no such element.
 
-    Raises InvalidInput if several child elements have the tag, because a tool may have merged two objects.
+    Raises `InvalidInput` if several child elements have the same tag, because two objects may have been merged.
     """
     elements = parent.findall(tag)
     if len(elements) > 1:
@@ -84,7 +84,7 @@ def _only(parent: Any, tag: str, name: str) -> Any:
 
 
 def _text(parent: Any, tag: str, name: str) -> str:
-    """Returns the stripped text of the child element with a tag; empty if there is no such element."""
+    """Returns the stripped text of the child element with a given tag, or an empty text if there is no such element."""
     child = _only(parent, tag, name)
     return "" if child is None else (child.text or "").strip()
 
@@ -119,7 +119,7 @@ def _read_flag(element: Any, tag: str, name: str) -> int:
 
 
 def _read_size(element: Any) -> tuple[int, int] | None:
-    """Returns (height, width); None if the element is missing or a side is empty or 0."""
+    """Returns the height and width, or None if the element is missing or a side is empty or 0."""
     if element is None:
         return None
     height, width = (

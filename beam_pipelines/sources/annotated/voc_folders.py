@@ -16,7 +16,7 @@ _ANNOTATION_FOLDERS = ("annotations", "annotation", "xmls", "xml")
 
 
 class VocFolders(NamedTuple):
-    """A group of annotation and image folders. Paths are relative to the root, and "" is the root itself.
+    """A group of annotation and image folders. All paths are relative to the root, which is represented by "".
 
     Attributes:
         folder: The parent folder, which may also contain lists of splits.
@@ -70,8 +70,8 @@ class Matched(NamedTuple):
 
 
 def find_groups(root: Root, files: FileListing, split_folders: bool | None) -> list[VocFolders]:
-    """Returns the groups below a root. If no folder has a usual name for annotations, the annotation files are expected
-    beside their images.
+    """Returns the groups below a root. If no folder has a usual name for annotations, annotation files and images are
+    expected in the same folder.
 
     Raises:
         UserError: Only some folders are splits, a folder is a link, or the splits that options require do not exist.
@@ -105,7 +105,7 @@ def _find_group(files: FileListing, folder: str, split: str | None, has_lists: b
 
 
 def match_files(root: Root, files: FileListing, group: VocFolders) -> Matched:
-    """Lists a group's folders and matches their files by name. The file names are kept in memory.
+    """Lists the folders of images and annotations, and matches files by name. The file names are kept in memory.
 
     Raises:
         UserError: A folder or a list cannot be read.
@@ -176,6 +176,6 @@ def _inner_stem(path: str, folder: str) -> str:
 
 
 def stem(path: str) -> str:
-    """Returns a path in NFC without its extension, so that an image and its annotation have equal stems."""
+    """Returns a path without its extension in NFC, which is equal for an image and its annotation."""
     base, extension = posixpath.splitext(path)
     return nfc(base if extension.lower() in IMAGE_EXTENSIONS or extension.lower() == ".xml" else path)

@@ -1,5 +1,5 @@
-"""Sources for images and values that are arrays of numbers, without an image format: `arrays` and `fixed_length`.
+"""Sources for images that are stored as arrays of numbers, without an image format: `arrays` and `fixed_length`.
 
-The input is NumPy, IDX or CIFAR files, or binary files of fixed-length records, optionally as gzip or in a zip archive.
-The output is a reference to the pixels of each record. The values of other fields are read during listing.
+Supported files are NumPy, IDX, CIFAR and binary files with fixed-length records, optionally compressed. Each source
+yields references to the pixels of each record. Labels and other small values are read during listing.
 """

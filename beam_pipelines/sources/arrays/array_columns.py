@@ -13,8 +13,8 @@ The kinds that a field can have depend on its dtype and shape, and never on its 
     integer       integers
     text          text
 
-Arrays, tensors, masks and images are not read during listing. Listed examples contain only the location of these values
-in the file.
+Arrays, tensors, masks and images are not read during listing. For large arrays, only the location in the file is
+listed.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ _PARTS = ("array", "tensor", "mask", "image")
 
 
 class ArrayColumns:
-    """Reads the values of rows whose columns are array fields with a dtype and a shape.
+    """Reads the values of examples from array fields, whose dtype and shape are known.
 
     Args:
         config: The options that select columns.
@@ -105,7 +105,7 @@ class ArrayColumns:
             _check_kind(name, self.open(name), "float" if name == (config.weight_column or WEIGHT) else "class")
 
     def open(self, name: str) -> Field:
-        """Opens the first field with the given name.
+        """Returns the first field with the given name.
 
         Raises:
             UserError: There is no such field.
@@ -186,8 +186,8 @@ class ArrayColumns:
 
 
 def find_name(names: Collection[str], usual: tuple[str, ...]) -> str | None:
-    """Returns the first of the `usual` names that a field has, ignoring case. Returns None if no field has such a
-    name."""
+    """Returns the first of the `usual` names that is the name of a field, ignoring case. Returns None if no field has
+    any of these names."""
     names_by_lower_case = {name.lower(): name for name in sorted(names, reverse=True)}
     return next((names_by_lower_case[name] for name in usual if name in names_by_lower_case), None)
 
@@ -202,7 +202,7 @@ def _no_file(name: str) -> bytes:
 
 
 def raw_layout(field: Field) -> RawImage:
-    """Returns the image layout for a field, given by the field's dtype and shape.
+    """Returns the layout of the images in a field, according to the field's dtype and shape.
 
     Raises:
         UserError: The field does not contain images.
@@ -239,8 +239,8 @@ def _check_other_image(name: str, field: Field) -> None:
 
 
 def _as_list(column: Column, field: Field) -> Column:
-    """Returns the column for a field with a list of integers or texts in each record. Raises UserError if the field has
-    another dtype or shape."""
+    """Returns the column for a field that contains a list of integers or texts in each record. Raises UserError if the
+    field has another dtype or shape."""
     name, fits = printable(column.names[0]), column.shape in ((None,), field.shape)
     if field.dtype.kind not in _FITTING[column.kind] or len(field.shape) > 1 or not fits:
         size = "" if column.shape == (None,) else column.shape[0]
@@ -312,7 +312,7 @@ def _fits_shape(field: Field, kind: str) -> bool:
 
 
 def _fitting_kind(field: Field) -> str:
-    """Returns the column kind to suggest for a field in an error message."""
+    """Returns the column kind that an error message should suggest for a field."""
     if field.dtype.kind in "US":
         return "text"
     if _is_array(field):
@@ -336,12 +336,12 @@ def _is_mask(field: Field) -> bool:
 
 
 def _sides(field: Field) -> tuple[int, ...]:
-    """Returns the shape in which a field's values are stored. Labels of shape [N,1] and [N] count as equal."""
+    """Returns the shape of a field's values in the dataset. Labels of shape [N,1] and [N] are treated as equal."""
     return field.shape if _is_array(field) else (_num_values(field),)
 
 
 def _family(field: Field) -> str:
-    """Returns the dtype kind of a field. Integers of all sizes count as equal, and so do text and bytes."""
+    """Returns the dtype kind of a field. Integers of all sizes are treated as equal, as are texts and bytes."""
     return {"u": "i", "b": "i", "S": "U"}.get(field.dtype.kind, field.dtype.kind)
 
 

@@ -93,7 +93,7 @@ class Arrays:
         self.targets = self._columns.targets
 
     def parts(self) -> list[str]:
-        """Returns `CONTAINER:SET:START:STOP` strings. All images that have to be decompressed form a single part."""
+        """Returns `CONTAINER:SET:START:STOP` strings. All compressed images are listed by a single task."""
         parts = []
         for container, paths in enumerate(self._containers):
             for position, images in enumerate(self._find_sets(paths)):
@@ -119,7 +119,7 @@ class Arrays:
         yield from list_images(self._root, images, self._columns, range(start, stop), spools)
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
-        """Returns the class names from CIFAR's files, and the class names of multi-label columns."""
+        """Returns the class names from CIFAR's text files, and the class names of multi-label columns."""
         return self._columns.label_names
 
     def _find_sets(self, paths: Sequence[str]) -> Sequence[ImageSet]:
@@ -189,7 +189,7 @@ class Arrays:
 def _find_containers(names: list[str], only: str) -> list[list[str]]:
     """Returns groups of files to read together.
 
-    Each archive is a group. All other array files of a folder form one group.
+    Each archive is a group. All other array files of a folder belong together.
     """
     folders: dict[str, list[str]] = {}
     for name in names:

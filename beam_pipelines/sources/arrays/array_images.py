@@ -1,4 +1,4 @@
-"""Lists records that contain an image in one of their fields, and records without images."""
+"""Lists the images, or the examples without images, that arrays contain."""
 
 import math
 import os
@@ -23,7 +23,7 @@ _PART_BYTES = 1 << 30
 
 
 class ImageSet(NamedTuple):
-    """A set of images that have one size, with their columns; or a set of examples without images.
+    """A set of examples whose images are in one array, or a set of examples without images.
 
     Attributes:
         name: The prefix of the keys.
@@ -74,7 +74,7 @@ def list_images(
 
 
 def _offset(field: Field, index: int) -> int:
-    """Returns the byte offset in the stream of a field's value in one record."""
+    """Returns the byte offset at which a record's value of a field starts in the stream."""
     records = field.records
     return records.offset + field.offset + index * records.dtype.itemsize
 
@@ -104,12 +104,12 @@ def _open_column(images: ImageSet, columns: ArrayColumns, name: str) -> Field:
 
 
 def pointed_at(images: ImageSet, columns: ArrayColumns) -> list[Field]:
-    """Returns the fields that are not read during listing: the images, if any, and the additional arrays."""
+    """Returns the fields that are not read during listing, which are images and large arrays."""
     return [*([] if images.raw is None else [images.images]), *(_open_column(images, columns, name) for name in columns.part_names)]
 
 
 def spool_packed(root: Root, fields: Iterable[Field], spool_directory: str | None) -> dict[Stream, int]:
-    """Decompresses the compressed streams into spool files, and returns these files.
+    """Decompresses compressed streams into temporary files, and returns these files.
 
     Returns {} without a spool directory.
     """
@@ -120,7 +120,7 @@ def spool_packed(root: Root, fields: Iterable[Field], spool_directory: str | Non
 
 
 def ranges(num: int, record_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yields the start and stop index of each part of uncompressed records."""
+    """Yields the start and stop index of each range of records that a task lists."""
     step = max(min(_PART_RECORDS, _PART_BYTES // record_bytes), 1)
     yield from ((start, min(start + step, num)) for start in range(0, num, step))
 
@@ -190,7 +190,8 @@ _SPLIT_LAST = re.compile(rf"(.+)[-_. ]({_SPLIT})", re.IGNORECASE)
 
 
 def take_split(name: str) -> tuple[str | None, str]:
-    """Separates the split from a name: `x_train` becomes (`train`, `x`). The split is None for other names."""
+    """Separates the split from the name of an array: `x_train` becomes (`train`, `x`). The split is None for other
+    names."""
     if match := _SPLIT_FIRST.fullmatch(name):
         return SPLIT_FOLDERS[match[1].lower()], match[2]
     if match := _SPLIT_LAST.fullmatch(name):
@@ -199,7 +200,7 @@ def take_split(name: str) -> tuple[str | None, str]:
 
 
 def split_of_file(path: str) -> str | None:
-    """Returns the split that a file name or a folder in its path names; None if there is no split."""
+    """Returns the split that is named by a file or a folder in its path, or None."""
     *folders, name = path.split("/")
     named = take_split(name.partition(".")[0])[0]
     return named or next(

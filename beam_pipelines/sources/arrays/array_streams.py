@@ -1,8 +1,7 @@
-"""Reads consecutive records of one length from a file, a gzip file, or a member of a zip archive.
+"""Reads fixed-length records from a file, a gzip file, or a member of a zip archive.
 
-NumPy arrays, IDX files, CIFAR's batches and fixed-length record files all consist of records of one length. These
-formats differ only in how they state the length and the number of the records. Sizes that a file states are checked
-before memory is allocated for them.
+NumPy arrays, IDX files and CIFAR's batches all consist of records with a fixed length. Array formats differ only in how
+the length and the number of records are stored. Sizes in a file header are checked before memory is allocated.
 """
 
 import contextlib
@@ -38,7 +37,7 @@ class Stream(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The printable path of the stream, followed by the name of the archive member if there is one."""
+        """The printable path of the stream's file and, for an archive, the name of the member."""
         return printable(f"{self.path}/{self.member}" if self.member else self.path)
 
 
@@ -61,7 +60,7 @@ class Records(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A field of records. The array of a field has one more dimension than the value in one record."""
+    """A field of records. A field contains one value per record, as an array with an additional first dimension."""
 
     records: Records
     name: str
@@ -78,7 +77,7 @@ class Field(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """The field's offset within a record, in bytes."""
+        """The offset of the field within a record, in bytes."""
         return self.records.dtype.fields[self.name][1]
 
 
@@ -98,7 +97,7 @@ def open_stream(root: str, stream: Stream) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def unpacking(stream: Stream) -> Iterator[None]:
-    """Context manager that turns errors of corrupt compressed data into a UserError."""
+    """Context manager that converts errors about corrupt compressed data to `UserError`."""
     try:
         yield
     except (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError) as error:
@@ -122,10 +121,8 @@ def read_exactly(file: BinaryIO, stream: Stream, num_bytes: int) -> bytes:
 
 
 def read_rows(root: str, fields: Mapping[str, Field], start: int, stop: int) -> Iterator[dict[str, Any]]:
-    """Yields rows with the values of several fields as plain Python values. All fields have the same number of records.
-
-    All streams are read once, in chunks and in parallel. After the last row, the lengths of compressed streams are
-    checked.
+    """Yields one row per record, with the values of several fields as plain Python values. All fields must have the
+    same number of records.
     """
     sources = {field.records: None for field in fields.values()}  # unique records in a fixed order
     record_bytes = max((records.dtype.itemsize for records in sources), default=1)
@@ -161,9 +158,9 @@ def _check_end(file: BinaryIO, records: Records) -> None:
 
 
 def to_python(values: np.ndarray) -> list:
-    """Returns the value of each record: an int, float, str or bytes, or a list of such values.
+    """Converts an array to one Python value per record, such as an int, a str or a list.
 
-    A bool becomes 0 or 1. An invalid code point becomes a surrogate, which later checks reject.
+    A bool becomes 0 or 1.
     """
     values = values.reshape(len(values), -1)
     values = values[:, 0] if values.shape[1] == 1 else values
@@ -181,7 +178,7 @@ def to_python(values: np.ndarray) -> list:
 
 
 def unpack(root: str, stream: Stream, spool_directory: str | None, num_expected: int | None = None) -> tuple[int, int]:
-    """Decompresses a stream into a new spool file, 1 MiB at a time.
+    """Decompresses a stream into a new temporary file.
 
     Args:
         root: The root of the source.
@@ -219,7 +216,7 @@ def _read_some(file: BinaryIO, stream: Stream) -> bytes:
 
 
 def check_inflation(stream: Stream, num_bytes: int, num_packed: int) -> None:
-    """Raises UserError if a stream states more bytes than its compressed size can contain."""
+    """Raises `UserError` if the stated size of a stream is impossible for its compressed size."""
     if num_bytes > num_packed * MAX_INFLATION:
         most = num_packed * MAX_INFLATION
         raise UserError(
@@ -229,7 +226,7 @@ def check_inflation(stream: Stream, num_bytes: int, num_packed: int) -> None:
 
 
 def check_num_bytes(stream: Stream, num_bytes: int, num_results: int) -> None:
-    """Raises UserError if the size of a stream differs from the stated size."""
+    """Raises `UserError` if a stream does not have the stated size."""
     if num_bytes != num_results:
         raise UserError(
             f"{stream.name}: has {num_results} bytes, but its header states {num_bytes}. Download or create the file "

@@ -1,8 +1,8 @@
-"""Reads CIFAR-10 and CIFAR-100 in their binary version (cs.toronto.edu/~kriz/cifar.html).
+"""Reads the binary version of CIFAR-10 and CIFAR-100 (cs.toronto.edu/~kriz/cifar.html).
 
-A record starts with a label, or with a coarse and a fine label in CIFAR-100. The label is followed by all red values of
-the 32x32 pixels, all green values, and all blue values. The Python version of CIFAR is never opened, because its files
-are pickles.
+A CIFAR-10 record starts with a label, and a CIFAR-100 record starts with a coarse and a fine label. The labels are
+followed by the red, the green and the blue values of the 32x32 pixels. The Python version of CIFAR is not supported,
+because its files are pickles.
 """
 
 import os
@@ -34,7 +34,7 @@ PYTHON_VERSION = re.compile(r"(.*/)?(data_batch_\d|test_batch|batches\.meta)|.*\
 
 
 def is_cifar(path: str) -> bool:
-    """Returns whether a file name is used by the binary version of CIFAR."""
+    """Returns whether the binary version of CIFAR contains a file of this name."""
     return bool(_SPLITS.fullmatch(os.path.basename(path)))
 
 
@@ -59,19 +59,19 @@ def cifar_set(root: Root, path: str) -> ImageSet:
 
 
 def coarse_column(images: ImageSet) -> tuple[Column, ...]:
-    """Returns the column of coarse labels, which CIFAR-100 has beside the label."""
+    """Returns the column for the coarse labels of CIFAR-100."""
     return (Column(COARSE, (COARSE,)),) if COARSE in images.columns else ()
 
 
 def name_files(images: ImageSet) -> dict[str, str]:
-    """Returns the path of the class names for each column, whether or not the file exists."""
+    """Returns the expected path of the file with class names for each column."""
     names = _NAMES_100 if COARSE in images.columns else _NAMES_10
     folder = os.path.dirname(images.name)
     return {column: f"{folder}/{name}".lstrip("/") for column, name in names.items()}
 
 
 def read_names(root: Root, path: str) -> tuple[str, ...]:
-    """Returns the class names in a file, in order; empty if there is no such file.
+    """Reads class names from a file, or returns an empty tuple if the file does not exist.
 
     Raises:
         UserError: The file has invalid class names.

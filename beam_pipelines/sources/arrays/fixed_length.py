@@ -1,4 +1,4 @@
-"""Source `fixed_length`: binary files in which all records have the same length.
+"""Implements the source `fixed_length`, which reads binary files in which all records have the same length.
 
 `--record_layout` lists a record's fields in order. For example, CIFAR-10 has `label:uint8,image:uint8[3,32,32]`.
 
@@ -102,8 +102,8 @@ class FixedLength:
         self.targets = self._columns.targets
 
     def parts(self) -> list[str]:
-        """Returns strings `FILE:START:STOP`, in which FILE is the index of a file, and START and STOP are record
-        numbers. A compressed file is one part."""
+        """Returns strings of the form `FILE:START:STOP`, with the index of a file and a range of record numbers. A
+        compressed file is one part."""
         parts = []
         for position, path in enumerate(self._paths):
             check_inside(self._root, path)

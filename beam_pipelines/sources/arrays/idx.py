@@ -1,7 +1,6 @@
-"""Reads IDX files, the format of MNIST and similar datasets, plain or as gzip (yann.lecun.com/exdb/mnist).
+"""Reads IDX files, which is the format of MNIST (yann.lecun.com/exdb/mnist).
 
-A file consists of two zero bytes, the dtype, the number of dimensions, each dimension as a big-endian uint32, and the
-numbers.
+The header contains two zero bytes, the dtype, the number of dimensions, and each dimension as a big-endian uint32.
 """
 
 import functools
@@ -36,12 +35,13 @@ _NAME = re.compile(r"(?P<of>.*?)[-_.]?(?P<name>images|labels)[-_.]idx\d[-_.][a-z
 
 
 def is_idx(path: str) -> bool:
-    """Returns whether a name is like `train-images-idx3-ubyte` or `emnist-letters-test-labels-idx1-ubyte.gz`."""
+    """Returns whether a file has the name of an IDX file, such as `train-images-idx3-ubyte`."""
     return bool(_NAME.fullmatch(os.path.basename(path)))
 
 
 def idx_arrays(root: Root, paths: list[str]) -> list[NamedArray]:
-    """Returns the arrays in IDX files of one folder. An uncompressed file precedes its compressed copy in the list."""
+    """Returns the arrays that the IDX files of a folder contain. Uncompressed files are listed before their compressed
+    copies."""
     arrays = []
     for path in sorted(paths):
         match = _NAME.fullmatch(os.path.basename(path))
@@ -54,7 +54,7 @@ def idx_arrays(root: Root, paths: list[str]) -> list[NamedArray]:
 
 
 def check_one_dataset(arrays: Sequence[NamedArray]) -> None:
-    """Rejects files of several datasets in one folder, because their classes differ, as in EMNIST.
+    """Raises an error if a folder contains several datasets with different classes, such as the parts of EMNIST.
 
     Raises:
         UserError: The arrays belong to more than one dataset.

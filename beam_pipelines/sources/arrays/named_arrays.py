@@ -1,4 +1,4 @@
-"""Groups arrays by their names, such as `x_train` and `y_train`, or `train-images` and `train-labels`."""
+"""Groups arrays that belong together according to their names, such as `x_train` and `y_train`."""
 
 from typing import Callable, Collection, Mapping, NamedTuple, Sequence
 
@@ -55,7 +55,7 @@ def make_sets(arrays: Sequence[NamedArray], image_column: str | None, taken: Col
 
 
 def find_features(arrays: Sequence[NamedArray]) -> Column | None:
-    """Returns a column for the array `features`; None if there is no numeric array with this name."""
+    """Returns a column for the array `features`, or None if there is no numeric array of this name."""
     by_name = {array.name: array for array in arrays}
     name = find_name(by_name, (FEATURES_NAME,))
     if name is None or (field := by_name[name].open()).dtype.kind not in "fiu":
@@ -65,7 +65,7 @@ def find_features(arrays: Sequence[NamedArray]) -> Column | None:
 
 
 def make_sets_without_images(arrays: Sequence[NamedArray], feature: str) -> list[ImageSet]:
-    """Returns a set of examples without images for each group of arrays that contains the array `feature`."""
+    """Returns a set of examples without images for each group of arrays that includes the array `feature`."""
     sets = []
     for (set_name, split), group in _group(arrays).items():
         if feature in group:
@@ -83,14 +83,13 @@ def _group(arrays: Sequence[NamedArray]) -> dict[tuple[str, str | None], dict[st
 
 
 def _find_given(group: Mapping[str, NamedArray], image_column: str) -> str | None:
-    """Returns the name of the array that `image_column` names, with or without its split; None if there is no such
-    array."""
+    """Returns the name of the array to which `image_column` refers, or None if there is no such array."""
     paths = {array.path.rpartition("/")[2].removesuffix(".npy"): name for name, array in group.items()}
     return image_column if image_column in group else paths.get(image_column)
 
 
 def no_images(where: str, arrays: Sequence[NamedArray], image_column: str | None) -> UserError:
-    """Returns the error for an input that has no array of images."""
+    """Returns the error to raise if the input contains no array of images."""
     usual = f"{', '.join(IMAGE_NAMES)}. Name it with --image_column. For examples without images, pass --feature."
     called = f"{printable(image_column)} (--image_column)." if image_column else usual
     array_paths = ", ".join(sorted(printable(array.path) for array in arrays)[:20]) or "none"

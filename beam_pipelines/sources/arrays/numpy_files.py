@@ -1,6 +1,6 @@
 """Reads the headers of NumPy's `.npy` files and `.npz` archives (numpy.org/neps/nep-0001-npy-format.html).
 
-An array of Python objects is a pickle, which could run any program. Such arrays are rejected, and never loaded.
+Arrays of Python objects are rejected, because they are pickles, which can execute code.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
 
 def npy_array(root: Root, path: str) -> NamedArray:
-    """Returns the array of a `.npy` file. The file is opened when the array is read."""
+    """Returns the array of a `.npy` file."""
     split, name = take_split(os.path.basename(path).removesuffix(".npy"))
     folder = os.path.dirname(path)
     return NamedArray(folder, split or split_of_file(path), name, path, functools.partial(_open_npy, root.path, path))
@@ -113,7 +113,7 @@ def _open_member(root: str, path: str, member: str) -> Field:
 
 
 def _start_of_data(file: BinaryIO, info: zipfile.ZipInfo, name: str, num_file_bytes: int) -> int:
-    """Returns the offset of an uncompressed member's data, which follows a local header."""
+    """Returns the offset of an uncompressed member's data, which follows the member's local header."""
     file.seek(info.header_offset)
     header = file.read(_LOCAL_HEADER.size)
     if len(header) < _LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
