@@ -1,4 +1,4 @@
-"""Tests that error messages give advice for the source in use, and that commands with the advised options succeed."""
+"""Tests that error messages suggest options for the source, and that commands with these options succeed."""
 
 import io
 import pathlib

@@ -21,7 +21,7 @@ NUM, SIDE = 12, 8
 
 @functools.cache
 def pictures() -> np.ndarray:
-    """Returns uint8 [NUM, SIDE, SIDE, 3] of noise, so that flipping changes each image."""
+    """Returns uint8 images [NUM, SIDE, SIDE, 3] of random noise, which are changed by flipping."""
     return np.random.default_rng(0).integers(0, 256, (NUM, SIDE, SIDE, 3), dtype=np.uint8)
 
 
@@ -50,7 +50,7 @@ def write_npy(root: pathlib.Path) -> list[str]:
 
 
 def write_mixed(root: pathlib.Path) -> list[str]:
-    """Writes an uncompressed array of images and a compressed archive with dense targets in the same order."""
+    """Writes an uncompressed array of images, and a compressed archive of dense targets in the order of the images."""
     write_files(root, {"images.npy": npy(pictures())})
     np.savez_compressed(root / "a.npz", images=pictures(), maps=targets_of(pictures()).astype(">f8"))
     return ["--input", str(root / "a.npz")]
@@ -135,7 +135,7 @@ def write_tfds(root: pathlib.Path) -> list[str]:
 
 
 def write_prepared(root: pathlib.Path) -> list[str]:
-    """Writes a prepared dataset as the input of a second run."""
+    """Prepares a dataset, and returns arguments of `prepare` that use this dataset as the input."""
     assert main(["prepare", *write_npz(np.savez)(root), "--output", str(root / "first"), "--label=maps:array"]) == 0
     return ["--input", str(root / "first"), "--label=label:array", "--split_folders=no"]
 
@@ -215,7 +215,7 @@ def test_masks_from_arrays_are_resized_with_their_images(tmp_path: pathlib.Path)
 
 
 def test_values_that_would_change_are_dead_letters(tmp_path: pathlib.Path) -> None:
-    """Each invalid value is in its own column and belongs to a different image."""
+    """Each column has an invalid value for a different image."""
     cases: dict[str, tuple[np.ndarray, str]] = {
         "integer_of_25_bits": (np.full((SIDE, SIDE, 1), 2**24 + 1), "array"),
         "too_large_for_32_bits": (np.full((SIDE, SIDE, 1), 1e39), "array"),

@@ -58,7 +58,7 @@ def test_corrupt_chunk_loses_only_its_own_records(tmp_path: pathlib.Path, group_
 
 
 def test_many_consecutive_bad_records_fail_the_listing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The footer of a hostile file may announce billions of records, which must not become billions of dead letters."""
+    """A hostile footer that announces billions of records must not cause billions of dead letters."""
     records = [example(image=JPEG, label=index, note=f"note {index:02d}") for index in range(12)]
     path = write_array_record(tmp_path / "x.array_record", *records, options="group_size:3,uncompressed")
     path.write_bytes(path.read_bytes().replace(b"note 01", b"NOTE 01").replace(b"note 07", b"NOTE 07"))

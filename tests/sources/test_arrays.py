@@ -1,4 +1,4 @@
-"""Tests the source `arrays` with scikit-learn's digits in every format, and with invalid and hostile files."""
+"""Tests that the source `arrays` reads images from every supported format, and rejects invalid and hostile files."""
 
 import io
 import itertools
@@ -61,7 +61,7 @@ def npy_of(shape: str, descr: str = "'|u1'", order: str = "False", data: bytes =
 
 
 def write_digits(kind: str, folder: pathlib.Path, x: np.ndarray, y: np.ndarray) -> pathlib.Path:
-    """Writes the digits as files of a kind, the first 1,500 for training, and returns the path of the input."""
+    """Writes digits in the format `kind`, and returns the path. The first 1,500 digits are the training split."""
     folder.mkdir()
     parts = {"train": (x[:1500], y[:1500]), "test": (x[1500:], y[1500:])}
     if kind.startswith("npz"):
@@ -526,7 +526,7 @@ def test_rejects_invalid_npy_headers(case: str, data: bytes, expected: str, tmp_
 
 
 def corrupt_zip(case: str, path: pathlib.Path) -> pathlib.Path:
-    """Writes an archive of images and labels that is corrupt in the way that the case names."""
+    """Writes a ZIP archive of images and labels with the kind of corruption that `case` names."""
     method = zipfile.ZIP_STORED if case.startswith("stored") else zipfile.ZIP_DEFLATED
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("x.npy", npy(np.zeros((1000, 64, 64), np.uint8)))

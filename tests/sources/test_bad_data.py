@@ -1,4 +1,4 @@
-"""Tests that reading a corrupt dataset raises an error with the location or yields each intact record once."""
+"""Tests that reading a corrupt dataset raises an error that names the file, or yields each intact record once."""
 
 import json
 import pathlib
@@ -59,12 +59,12 @@ def batches(flowers: tf_input.PreparedDataset, **options: Any) -> tf.data.Datase
 
 
 def batches_of_keys(flowers: tf_input.PreparedDataset, order: str, **options: Any) -> tf.data.Dataset:
-    """Returns batches of keys in the given order, with images only if the order caches images in memory."""
+    """Returns batches of keys in the given order. The batches have images only if the order caches images in memory."""
     return batches(flowers, **({} if order == "in memory" else {"inputs": "key"}), **ORDERS[order], **options)
 
 
 def keys_of(data: tf.data.Dataset) -> list[bytes]:
-    """Returns the keys of an epoch, whose batches must match the cardinality and must not be empty."""
+    """Returns the keys of an epoch, and asserts that the cardinality is correct and that no batch is empty."""
     actual = [(batch["key"] if isinstance(batch, dict) else batch).numpy().tolist() for batch in data]
     assert len(actual) == data.cardinality() and all(actual)
     return sum(actual, [])
@@ -72,7 +72,7 @@ def keys_of(data: tf.data.Dataset) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def keys(complete) -> list[list[bytes]]:
-    """Returns the keys of the records of each shard."""
+    """Returns the keys of all records in each shard."""
     counts = [shard.num_examples for shard in read_manifest(complete).splits["train"]]
     actual = iter(keys_of(batches(tf_input.open(complete), shuffle=False)))
     return [[next(actual) for _ in range(count)] for count in counts]
@@ -166,7 +166,7 @@ def test_hosts_share_the_remaining_records(copy, keys):
 @pytest.mark.slow(0.5)
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 def test_shard_replaced_by_another_shard_raises(copy, on_error):
-    """The wrong shard has the same size and only intact records, so only the checksum of the shard reveals it."""
+    """The other shard has the same size and only intact records, so only its checksum is wrong."""
     item, other = shards_of(copy)[:2]
     size = item.stat().st_size
     item.write_bytes((other.read_bytes() * 2)[:size])
@@ -192,7 +192,7 @@ def test_batch_without_readable_records_raises(copy):
 @pytest.mark.slow(0.3)
 @pytest.mark.parametrize("order", [order for order in ORDERS if order != "in memory"])
 def test_disk_failure_during_training_raises_and_skips_nothing(copy, order):
-    """The shard links to /proc/self/mem, which can be opened, but not read at these offsets."""
+    """The shard is a link to /proc/self/mem, which can be opened, but cannot be read at the offsets of the records."""
     flowers = tf_input.open(copy)
     data = batches(flowers, **ORDERS[order])
     shard = shards_of(copy)[2]
@@ -226,7 +226,7 @@ INDEXES = {
 @pytest.mark.slow(0.6)
 @pytest.mark.parametrize("case", INDEXES)
 def test_unusable_index_fails_only_exact_shuffling(copy, keys, case):
-    """The other orders read whole shards, and whole shards need no index."""
+    """Other orders read whole shards, so they need no index."""
     corruption, expected = INDEXES[case]
     corruption(copy)
     for on_error in ("raise", "skip"):

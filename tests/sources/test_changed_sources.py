@@ -1,4 +1,4 @@
-"""Tests that a run fails with the name of the file if a source file changes during the run or before --resume."""
+"""Tests that a run fails and names the file if a source file changes during the run or before `--resume`."""
 
 import os
 import pathlib
@@ -47,18 +47,18 @@ def prepare_command(source: pathlib.Path | str, output: pathlib.Path | str, name
 
 
 def packed_file(folder: pathlib.Path, name: str) -> pathlib.Path:
-    """Returns a file of the case that stores many examples."""
+    """Returns the first source file that contains several examples."""
     return min(path for path in folder.rglob(PACKED[name]) if path.is_file())
 
 
 def touch(path: pathlib.Path) -> None:
-    """Changes the modification time of a file, as if it had been rewritten with the same length."""
+    """Changes only the modification time of a file, as if the file had been rewritten with the same length."""
     status = path.stat()
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
 
 
 def call_after_listing(monkeypatch, change) -> None:
-    """Calls `change` after a run has listed its source."""
+    """Makes each run call `change` after the run has listed its source."""
     original = list_images.join_listings
 
     def join_listings(*arguments):

@@ -1,4 +1,4 @@
-"""Tests which of several nested folders names the class, and how split, copy and mask folders are detected."""
+"""Tests which level of nested folders contains the class names, and how split, copy and mask folders are detected."""
 
 import json
 import pathlib

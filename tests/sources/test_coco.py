@@ -1,4 +1,4 @@
-"""Tests the source `coco`: annotations and masks, usual layouts of files, and invalid and hostile JSON."""
+"""Tests that the source `coco` reads annotations and masks from common file layouts, and rejects invalid JSON."""
 
 import contextlib
 import itertools
@@ -57,7 +57,7 @@ def instances(
 
 
 class Listing:
-    """Listing of all parts of an input, each listed by a new source object, as on workers."""
+    """Lists all parts of an input. A new source object lists each part, as on workers."""
 
     def __init__(
         self, path: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any
@@ -151,7 +151,7 @@ def test_sections_may_have_any_order(tmp_path):
 
 
 def test_section_may_be_an_object(tmp_path):
-    """LIVECell stores its annotations in an object with the ids as names."""
+    """LIVECell stores its annotations in a JSON object whose names are the ids."""
     content = instances([image(), image(2, "b.jpg")], [annotation(), annotation(2), annotation(2, [0, 0, 1, 1])])
     expected = list_json(tmp_path, content).images
     named = {
@@ -407,7 +407,7 @@ def test_rejects_invalid_coco_files(case, tmp_path):
 
 @contextlib.contextmanager
 def at_most_calls(limit: int) -> Iterator[None]:
-    """Context manager that fails if its block calls more than `limit` Python or C functions."""
+    """Context manager that raises AssertionError if its block calls more than `limit` Python or C functions."""
     calls = itertools.count()
 
     def count(unused_frame: Any, event: str, unused_argument: Any) -> None:

@@ -1,4 +1,4 @@
-"""Tests how cells of each kind are read from the forms that sources use, and which cells are rejected."""
+"""Tests how table cells of each type are read from the formats that sources use, and which cells are rejected."""
 
 import dataclasses
 import decimal
@@ -25,7 +25,7 @@ from tf_input.dataset_format import Feature
 
 
 def read(root: pathlib.Path, column: str, row: dict[str, Any], **options: Any) -> Any:
-    """Returns the value of a feature column in a row."""
+    """Returns the value that a row has for a feature column."""
     parsed = dataclasses.replace(parse_column("--feature", column, "class"), name="value")
     label, values = ColumnReader((), (parsed,), Root(os.fspath(root)), **options).read(row)
     assert label == "" and list(values) == ["value"]

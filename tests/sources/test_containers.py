@@ -1,4 +1,4 @@
-"""Tests which files an --input with braces or wildcards matches, locally and in an object store, and their splits."""
+"""Tests which files and splits match an `--input` with braces or wildcards, on disk and in an object store."""
 
 from typing import Iterator
 

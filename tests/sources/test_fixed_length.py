@@ -1,4 +1,4 @@
-"""Tests the source `fixed_length`: layouts, labels and splits, and files that do not match the layout."""
+"""Tests that the source `fixed_length` reads records, labels and splits, and rejects files with another layout."""
 
 import pathlib
 from typing import Any

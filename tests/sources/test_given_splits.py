@@ -1,4 +1,4 @@
-"""Tests which options for splits can be combined, and that the options which an error advises work."""
+"""Tests which options for splits can be combined, and that the options that error messages suggest work."""
 
 import io
 import json
@@ -69,7 +69,7 @@ CASES = {
 
 
 def estimate(name: str, options: list[str]) -> int:
-    """Runs `prepare --estimate`, which only lists the input, and returns its exit code."""
+    """Runs `prepare --estimate`, which only lists the input, and returns the exit code."""
     return main(["prepare", "--input", name, "--output", "out", "--estimate", *options])
 
 

@@ -1,4 +1,4 @@
-"""Tests that the source is detected from the names of files, and that errors name unsupported formats."""
+"""Tests that the source is detected from file names, and that errors name unsupported formats."""
 
 import pytest
 

@@ -297,7 +297,7 @@ sys.addaudithook(_listen)
 
 @pytest.fixture
 def opened_paths(monkeypatch):
-    """Returns the list of paths that this process opens; the run starts no worker process."""
+    """Returns the list of paths that this process opens. The run starts no worker process."""
     monkeypatch.setattr(local, "num_cores", lambda: 0)
     monkeypatch.setattr(sys.modules[__name__], "_listens", True)
     _opened.clear()

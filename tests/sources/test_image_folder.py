@@ -1,4 +1,4 @@
-"""Tests the source `image_folder`: classes, splits, names, links, ignored files, and errors for unexpected files."""
+"""Tests the classes, splits, names, links and ignored files of the source `image_folder`, and its errors."""
 
 import os
 import pathlib
@@ -53,7 +53,7 @@ class Listing:
 
 
 def make_folder(root: pathlib.Path, paths: Iterable[str]) -> pathlib.Path:
-    """Writes files whose content the listing does not read."""
+    """Writes files with arbitrary content, because the listing does not read the content."""
     return write_files(root, dict.fromkeys(paths, b"not looked at"))
 
 
@@ -732,7 +732,7 @@ def test_path_that_is_not_utf8_works_or_gives_a_one_line_error(tmp_path, option)
 
 @pytest.mark.slow
 def test_image_format_is_detected_from_content_not_extension(tmp_path):
-    """Phones may name JPEG files .HEIC; real HEIC images become dead letters."""
+    """Phones may name JPEG files .HEIC. Real HEIC images become dead letters."""
     names = ["cat/1.HEIC", "cat/2.jfif", "cat/3.jpe", "dog/4.png", "dog/5.heif", "dog/6.webp", "dog/7.jpg"]
     heic = b"\0\0\0\x24ftypheic" + bytes(100)
     write_files(tmp_path / "in", {name: heic if "5" in name else jpeg(index) for index, name in enumerate(names)})

@@ -1,4 +1,4 @@
-"""Tests that a folder of images in an object store is listed like a local folder, in pages and in parallel."""
+"""Tests that image folders in an object store are listed in pages and in parallel, with the same result as on disk."""
 
 import errno
 import re
@@ -210,7 +210,7 @@ def test_unusual_object_names_are_read_unless_they_are_invalid_paths(server):
 
 
 def test_nested_class_folders_are_chosen_as_on_disk(server, tmp_path, monkeypatch):
-    """One page of names per folder is enough to choose the class folders."""
+    """The listing chooses the class folders after one page of names per folder."""
     monkeypatch.setattr(object_store, "PAGE_OBJECTS", 3)
     cases = [
         [f"{label}/session{number}/{index}.jpg" for label in ("cat", "dog") for number in range(2) for index in range(7)],

@@ -1,4 +1,4 @@
-"""Tests that pipes and sockets in place of input files are rejected and never hang a run."""
+"""Tests that pipes and sockets in place of input files are rejected and never block a run."""
 
 import os
 import pathlib

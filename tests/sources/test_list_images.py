@@ -1,4 +1,4 @@
-"""Tests ListImages on the local runner: sorted runs of limited size, counts and dead letters."""
+"""Tests that `ListImages` writes sorted runs of limited size, counts and dead letters on the local runner."""
 
 import contextlib
 import json

@@ -215,7 +215,7 @@ def test_group_counts_do_not_depend_on_the_order(monkeypatch):
 
 
 def test_pickled_group_counts_are_small():
-    """A pickled slice of an Arrow table would contain the whole table."""
+    """If a slice of an Arrow table were pickled, the whole table would be pickled."""
     complete, part = group_counts.GroupCounts(), group_counts.GroupCounts()
     complete.add([b"group %06d" % number for number in range(100_000)], ["train"] * 100_000)
     complete.sizes()

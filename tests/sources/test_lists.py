@@ -1,4 +1,4 @@
-"""Tests lists of any length, such as `ids:integer[]`, `scores:float[]` and `tags:text[]`, in each table format."""
+"""Tests features that are lists of any length, such as `ids:integer[]` and `tags:text[]`, in each table format."""
 
 import contextlib
 import csv
@@ -62,7 +62,7 @@ def write_table(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
 
 
 def store_table(path: pathlib.Path) -> tuple[tuple[Feature, ...], list[bytes]]:
-    """Returns the schema of a table and the serialized example of each row."""
+    """Returns the schema of a table, and the serialized example of each row."""
     source = SourceConfig("table", has_images=False, labels=(), features=tuple(parse_column("--feature", text, "text") for text in FEATURES))
     job = PrepareJob(str(path), "out", "made", source=source)
     table, actual = Table(job), ListedPart()

@@ -1,4 +1,4 @@
-"""Tests the source `masks`: layouts of well-known datasets, pairing, splits, and links to outside the input."""
+"""Tests that the source `masks` pairs images with masks in common layouts, reads splits, and rejects unsafe links."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from tf_input.dataset_format import Feature
 
 
 class Listing:
-    """Listing of all parts of an input, each listed by a new source object, as on workers."""
+    """Lists all parts of an input. A new source object lists each part, as on workers."""
 
     def __init__(
         self, root: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any
@@ -40,7 +40,7 @@ class Listing:
 
     @property
     def masks(self) -> dict[str, str]:
-        """Mapping from the paths of images to the paths of their masks."""
+        """Mapping from image paths to mask paths."""
         return {image.path: image.values["mask"].path for image in self.images.values()}
 
     @property
@@ -53,7 +53,7 @@ class Listing:
 
 
 def make_folder(root: pathlib.Path, paths: Iterable[str]) -> pathlib.Path:
-    """Writes files whose content the listing does not read."""
+    """Writes files with arbitrary content, because the listing does not read the content."""
     return write_files(root, dict.fromkeys(paths, b"not looked at"))
 
 

@@ -1,4 +1,4 @@
-"""Tests boxes and masks of images that EXIF rotates, with `--drawn_on` and the image size that the source states."""
+"""Tests boxes and masks of images that are rotated by EXIF, with `--drawn_on` and the image size in the annotations."""
 
 import json
 import pathlib
@@ -17,7 +17,7 @@ EXPECTED_BOX = (20 / 48, 4 / 32, 30 / 48, 12 / 32)
 
 
 def write_pictures(root: pathlib.Path, num: int = 2) -> None:
-    """Writes pictures whose red object EXIF rotates to `UPRIGHT_BOX`, and a picture that is upright in its file."""
+    """Writes pictures whose red object has the box `UPRIGHT_BOX` after EXIF rotation, and an upright picture."""
     xmin, ymin, xmax, ymax = FILE_BOX
     pixels = np.full((32, 48, 3), 255, np.uint8)
     pixels[ymin:ymax, xmin:xmax] = (255, 0, 0)

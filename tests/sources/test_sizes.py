@@ -1,4 +1,4 @@
-"""Tests that listing a source in an object store requests pages of names and sizes, but nothing for each image."""
+"""Tests that listing a source in an object store requests pages of names and sizes, but does not request each image."""
 
 import json
 import pathlib
@@ -80,7 +80,7 @@ def put_source(bucket: str, kind: str, num: int, missing: str = "") -> str:
 
 
 def list_requests(faults: Faults, call: list[str]) -> list[tuple[str, str]]:
-    """Returns the requests that a command makes, except requests that read the XML file of an image."""
+    """Returns the requests of a command, except requests for XML files of annotations."""
     start = len(faults.seen)
     assert main(call) == 0
     return [(method, path) for method, path, _ in faults.seen[start:] if not urllib.parse.urlsplit(path).path.endswith(".xml")]

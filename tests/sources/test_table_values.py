@@ -1,4 +1,4 @@
-"""Tests that `prepare` writes the expected values and summary for kinds of tables that people publish."""
+"""Tests that `prepare` writes the expected values and summary for common kinds of published tables."""
 
 import csv
 import io
@@ -37,7 +37,7 @@ def prepare(root: pathlib.Path, name: str, *options: str) -> int:
 
 
 def numbered_records(root: pathlib.Path) -> dict[int, dict[str, Any]]:
-    """Returns a mapping from the number of each picture to the features of its record."""
+    """Returns a dictionary that contains the features of each record, with the index of its picture as the key."""
     return {int(item["key"][0].split(b".")[0].split(b"/")[-1]): item for item in read_records(root)}
 
 

@@ -1,4 +1,4 @@
-"""Tests that every source keeps the bits of tensors, and that TensorFlow Datasets reads the prepared tensors."""
+"""Tests that every source preserves all bits of tensors, and that TensorFlow Datasets reads the prepared tensors."""
 
 import gzip
 import io
@@ -64,7 +64,7 @@ def write_npz(save: Callable) -> Callable[[pathlib.Path], list[str]]:
 
 
 def write_fixed(name: str, pack: Callable[[bytes], bytes]) -> Callable[[pathlib.Path], list[str]]:
-    """Writes records of fixed length with tensors of all dtypes except bool, which the format lacks."""
+    """Writes records of fixed length with tensors of all dtypes that the format supports, which are all except bool."""
 
     def write(root: pathlib.Path) -> list[str]:
         types = [dtype for dtype in TENSOR_DTYPES if dtype != "bool"]
@@ -106,7 +106,7 @@ def write_parquet(to_bytes: Callable[[np.ndarray], bytes], options: list[str]) -
 
 
 def write_jsonl(root: pathlib.Path) -> list[str]:
-    """Writes tensors as JSON lists, in which Python keeps NaN, Infinity and all digits of 64-bit numbers."""
+    """Writes tensors as JSON lists, because Python's JSON preserves NaN, Infinity and all digits of 64-bit numbers."""
     for index, entry in enumerate(pictures()):
         write_files(root, {f"{index}.png": encode(entry, "PNG")})
     rows = [{"file_name": f"{index}.png", **{name: item.tolist() for name, item in tensors(index).items()}} for index in range(NUM)]
@@ -271,7 +271,7 @@ def test_image_arrays_of_any_type_are_tensors(tmp_path, case):
 
 @pytest.mark.slow(3)
 def test_npy_files_in_class_folders_are_tensors_or_images(tmp_path):
-    """Arrays of uint8 become images; arrays with a different dtype than the first become dead letters."""
+    """Arrays of uint8 become images. Arrays become dead letters if their dtype differs from the first array."""
     floats, bytes_ = tmp_path / "floats", tmp_path / "bytes"
     for index in range(20):
         label = ("rose", "tulip")[index % 2]
@@ -322,7 +322,7 @@ BAD = {"truncated": npy(IMAGES[0])[:-1], "object": npy(np.array([[{}]], object))
 
 
 def npy_images() -> list[bytes]:
-    """Returns NPY files with images, one of them in Fortran order, followed by the invalid files of `BAD`."""
+    """Returns NPY files with images, followed by the invalid files of `BAD`. One image is stored in Fortran order."""
     return [npy(np.asfortranarray(item) if index == 3 else item) for index, item in enumerate(IMAGES)] + [*BAD.values()]
 
 
@@ -386,7 +386,7 @@ def test_uint8_npy_members_are_images_unless_an_image_file_exists(tmp_path):
 
 @pytest.mark.slow
 def test_statistics_of_tensors(tmp_path, capsys):
-    """The statistics of tensors are used by folds, the normalization layer and `inspect`."""
+    """Folds, the normalization layer and `inspect` use the statistics of tensors."""
     rng = np.random.default_rng(0)
     images, vectors = rng.normal(3, 2, (30, 6, 5, 4)).astype(np.float32), rng.integers(-9, 99, (30, 3), np.int16)
     images[0, 0, 0, 0] = np.nan

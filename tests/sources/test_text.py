@@ -1,4 +1,4 @@
-"""Tests the source `text`: fields of lines, bad lines, splits and options."""
+"""Tests that the source `text` reads the fields of lines, rejects invalid lines, and supports splits and options."""
 
 import gzip
 import os

@@ -1,4 +1,4 @@
-"""Tests the source `tfrecord`: known layouts, datasets with a description, splits, and corrupt files."""
+"""Tests that the source `tfrecord` reads known layouts, described datasets and splits, and rejects corrupt files."""
 
 import functools
 import io
@@ -29,7 +29,7 @@ tf = pytest.importorskip("tensorflow")
 
 
 def example(**features: Any) -> bytes:
-    """Returns a serialized example; names use `__` for `/`, and arrays are stored as bytes."""
+    """Returns a serialized example. In argument names, `__` stands for `/`. Arrays are stored as bytes."""
     made = tf.train.Example()
     for name, value in features.items():
         values = [value] if isinstance(value, (bytes, str, int, float, np.ndarray)) else value
@@ -129,7 +129,7 @@ _SIDES = {"ymin": 0.0, "xmin": 0.25, "ymax": 0.5, "xmax": 1.0}
 
 
 def boxed(num_objects: int, **more: Any) -> bytes:
-    """Returns an example with boxes and no classes; an example without boxes has no features for boxes."""
+    """Returns an example with the given number of boxes and without classes."""
     sides = {f"image__object__bbox__{side}": [value] * num_objects for side, value in _SIDES.items() if num_objects}
     return example(image__encoded=JPEG, **sides, **more)
 
@@ -648,7 +648,7 @@ def test_rejects_too_large_dataset_descriptions(tmp_path, name):
 
 
 def write_prepared(folder: pathlib.Path, schema: list[dict], record: bytes, **changes: Any) -> pathlib.Path:
-    """Writes the manifest and the record of a prepared dataset."""
+    """Writes a prepared dataset with one record."""
     from tf_input import dataset_format
 
     features = tuple(sorted((dataset_format.Feature(**entry) for entry in schema), key=lambda item: item.name))
@@ -812,7 +812,7 @@ def test_rejects_a_corrupt_manifest(tmp_path):
 
 
 def test_record_with_a_huge_length_is_a_dead_letter(tmp_path):
-    """The record has valid checksums, but a length in its content is huge."""
+    """The record has valid checksums, but a length field inside the record is huge."""
     huge_length = struct.pack("<B", 0x0A) + b"\xff" * 9 + b"\x01" + b"x"
     path = tmp_path / "x.tfrecord"
     with path.open("wb") as file:
@@ -836,7 +836,7 @@ def test_label_columns_keep_their_names(tmp_path):
 @pytest.mark.parametrize("layout", [None, "image=image,label=label"])
 @pytest.mark.parametrize("num_valid", [0, 20])
 def test_unparsable_first_example_does_not_crash_the_run(tmp_path, capsys, layout, num_valid):
-    """A feature ends within a number, so the example cannot be parsed although its checksum is valid."""
+    """A feature ends in the middle of a number, so the example cannot be parsed although its checksum is valid."""
     valid = [example(image=made_images.png(index), label=index % 2) for index in range(num_valid)]
     broken = example(image=made_images.png(0), label=3).replace(b"\x1a\x03\n\x01\x03", b"\x1a\x03\n\x01\x83")
     assert broken != example(image=made_images.png(0), label=3)

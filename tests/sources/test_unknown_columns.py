@@ -1,4 +1,4 @@
-"""Tests that an unknown column gives a one-line error with the available columns in each source."""
+"""Tests that each source rejects an unknown column with a one-line error that lists the available columns."""
 
 import json
 import pathlib
@@ -48,7 +48,7 @@ def options_with_typo(source: str) -> list[str]:
 
 
 def error_line(capsys: pytest.CaptureFixture, path: pathlib.Path, *options: str) -> str:
-    """Returns the error line of a failing command."""
+    """Runs a command that must fail, and returns its error line."""
     output = path.parent / "out"
     code = main(["prepare", "--input", str(path), "--output", str(output), *options])
     lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("recordmill: --source=")]
@@ -86,7 +86,7 @@ def test_name_of_a_layout_is_not_a_column(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_finds_features_that_only_later_examples_have(tmp_path, capsys):
-    """Writers of records may omit features without a value."""
+    """Programs that write records may omit features without a value."""
     records = [example({"image": png} | ({"tags": ["a"]} if index == 15 else {})) for index, png in enumerate(PNGS)]
     write_records(tmp_path / "records" / "x.tfrecord", records)
     write_tars(lambda i: {"png": PNGS[i], "json": json.dumps({"tags": ["a"]} if i == 15 else {}).encode()})(tmp_path / "tars")

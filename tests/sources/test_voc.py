@@ -1,4 +1,4 @@
-"""Tests the source `voc`: layouts, splits, pairing of images and annotations, and hostile XML."""
+"""Tests that the source `voc` reads layouts and splits, pairs images with annotations, and rejects hostile XML."""
 
 import os
 import pathlib
@@ -24,7 +24,7 @@ IMAGE = b"not looked at"
 
 
 def obj(name: str = "cat", box: Sequence[object] = (1, 2, 30, 40), inner: str = "") -> str:
-    """Returns the XML of an object with the box (xmin, ymin, xmax, ymax)."""
+    """Returns the XML of an object with the given box (xmin, ymin, xmax, ymax)."""
     sides = "".join(f"<{tag}>{value}</{tag}>" for tag, value in zip(("xmin", "ymin", "xmax", "ymax"), box))
     return f"<object>{inner}<name>{name}</name><bndbox>{sides}</bndbox></object>"
 
@@ -34,7 +34,7 @@ def xml(*objects: str, filename: str = "", size: str = "<size><width>60</width><
 
 
 class Listing:
-    """Listing of all parts of an input, each listed by a new source object, as on workers."""
+    """Lists all parts of an input. A new source object lists each part, as on workers."""
 
     def __init__(
         self, root: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any
@@ -270,7 +270,7 @@ def test_unpaired_files_do_not_enlarge_parts(tmp_path):
 
 
 class BlockingFiles:
-    """Fake files whose reads block until `num` reads have started, and fail after 60 seconds."""
+    """Fake file system that blocks each read until `num` reads have started. A read fails after 60 seconds."""
 
     def __init__(self, num: int) -> None:
         self.barrier = threading.Barrier(num)

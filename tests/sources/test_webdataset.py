@@ -1,4 +1,4 @@
-"""Tests the source `webdataset` with files of the webdataset package and `tarfile`, and with hostile files."""
+"""Tests the source `webdataset` with tar files from the packages `webdataset` and `tarfile`, and with hostile files."""
 
 import contextlib
 import gzip
@@ -31,7 +31,7 @@ GOOD = [("a.jpg", JPEG), ("a.cls", b"1")]
 
 
 def make_tar(members: list, tar_format: int = tarfile.PAX_FORMAT) -> bytes:
-    """Returns a tar file; each member is (name, bytes), a TarInfo or (TarInfo, bytes)."""
+    """Returns the bytes of a tar file. Each member is (name, bytes), a TarInfo or (TarInfo, bytes)."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=tar_format) as tar:
         for member in members:
@@ -192,7 +192,7 @@ def test_image_column_selects_the_image_member(tmp_path):
 
 
 def test_array_is_the_image_only_if_no_other_member_may_be(tmp_path):
-    """A depth map beside an image in an unsupported format must not be taken for the image."""
+    """If an image has an unsupported format, a depth map of the same sample must not be used as the image."""
     file = io.BytesIO()
     np.save(file, np.zeros((4, 4), np.float32))
     array = ("a.npy", file.getvalue())
@@ -340,7 +340,7 @@ def test_too_large_text_is_not_read(tmp_path, monkeypatch):
 
 
 def header(name: str, num_bytes: int, kind: bytes = b"0", **fields: str) -> bytes:
-    """Returns a tar header; negative and very large sizes are stored in the GNU format."""
+    """Returns a tar header. Negative and very large sizes are stored in the GNU format."""
     info = tarfile.TarInfo(name)
     info.size, info.type, info.pax_headers = abs(num_bytes), kind, fields
     block = info.tobuf(tarfile.PAX_FORMAT if fields else tarfile.GNU_FORMAT)
@@ -462,7 +462,7 @@ def test_data_after_the_end_of_a_tar_file_is_a_dead_letter(tmp_path, name):
 
 
 class CountingFile(io.BytesIO):
-    """File in memory that counts the bytes read."""
+    """In-memory file that counts the bytes that are read."""
 
     num_read = 0
 
@@ -483,7 +483,7 @@ def test_reads_at_most_1_mib_after_the_end_of_a_tar_file():
 
 
 def test_empty_file_is_a_dead_letter(tmp_path):
-    """A valid tar file without members has blocks of zeros; a file of 0 bytes is a failed download."""
+    """A valid tar file without members contains blocks of zeros. A file of 0 bytes is probably a failed download."""
     made_images.write_files(tmp_path, {"a.tar": make_tar(GOOD), "b.tar": b"", "c.tar": bytes(1024)})
     listed = list_all(open_source(tmp_path))
     assert [(letter.path, letter.reason, letter.message) for letter in listed if isinstance(letter, DeadLetter)] == [("b.tar@0", "bad_tar", "the file is empty")]
@@ -546,7 +546,7 @@ def test_reads_several_labels_of_a_sample(tmp_path):
 
 @pytest.mark.parametrize("with_group", [(1, 2), (0, 2)])
 def test_default_group_field_may_be_missing_in_some_samples(with_group, tmp_path):
-    """A sample without the field is its own group."""
+    """A sample without the group field is the only example of its group."""
     fields = [{"label": 1, **({"group": "g"} if index in with_group else {})} for index in range(3)]
     write(tmp_path / "x.tar", [member for i, sample_fields in enumerate(fields) for member in ((f"{i}.jpg", JPEG), (f"{i}.json", json.dumps(sample_fields).encode()))])
     assert [image.group for image in list_all(open_source(tmp_path))] == ["g" if index in with_group else "" for index in range(3)]

@@ -310,7 +310,7 @@ DISK_FAILURES = {"too many open files": (exhaust_descriptors, "Too many open fil
 @pytest.mark.parametrize("skips", [False, True], ids=["raise", "skip"])
 @pytest.mark.parametrize("case", DISK_FAILURES)
 def test_temporary_disk_failure_never_skips_records(writable_shards, case, skips):
-    """The error names the shard and the record and does not suggest skipping it. Later, all records are read."""
+    """The error names the shard and the record and does not suggest skipping records. Later, all records are read."""
     folder, _ = writable_shards
     (fail, expected), corrupt = DISK_FAILURES[case], CorruptRecords()
     numbers = np.arange(8, len(RECORDS))
