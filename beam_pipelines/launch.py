@@ -43,7 +43,7 @@ def run_prepare(
     options: PipelineOptions,
     *,
     overwrite: bool = False,
-    resume_policy: ResumePolicy = ResumePolicy.REFUSE,
+    resume_policy: ResumePolicy = ResumePolicy.FAIL,
     shared_filesystem: bool = False,
     wait: bool = True,
 ) -> str | None:
@@ -85,7 +85,7 @@ def run_prepare(
             return None
         if not left:
             print_message("--resume: no run to resume, so this run starts from the beginning")
-            resume_policy = ResumePolicy.REFUSE
+            resume_policy = ResumePolicy.FAIL
     job = _name_run(job, left)
     engine.set_defaults(job.name, output=job.output, run_id=job.run_id)
     replaced = _replaced_classes(job.output) if replaces else {}

@@ -94,9 +94,9 @@ def compare(batches: tf.data.Dataset, mapped: tf.data.Dataset) -> Difference | N
     numbers = [(array, other) for array, other in given if object not in (array.dtype, other.dtype)]
     if not numbers:
         return Difference(f"inputs {', '.join(after)}", f"inputs {', '.join(before)}", np.zeros(0), False, "")
-    one, other = next(((element, other) for element, other in numbers if not _is_same(element, other)), numbers[0])
-    layer = _rescaling(one, other) if len(before) == 1 else ""
-    return Difference(describe(other), describe(one), other, is_other_scale(one, other), layer)
+    value, other = next(((element, other) for element, other in numbers if not _is_same(element, other)), numbers[0])
+    layer = _rescaling(value, other) if len(before) == 1 else ""
+    return Difference(describe(other), describe(value), other, is_other_scale(value, other), layer)
 
 
 def is_other_scale(array: np.ndarray, other: np.ndarray) -> bool:

@@ -524,7 +524,7 @@ def make_resume_policy(arguments: argparse.Namespace) -> ResumePolicy:
     """Returns whether to resume or to restart an interrupted run, as specified by `--resume` and `--restart`."""
     if arguments.resume:
         return ResumePolicy.RESUME
-    return ResumePolicy.RESTART if arguments.restart else ResumePolicy.REFUSE
+    return ResumePolicy.RESTART if arguments.restart else ResumePolicy.FAIL
 
 
 def make_source_config(arguments: argparse.Namespace) -> SourceConfig:

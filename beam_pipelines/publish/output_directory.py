@@ -55,7 +55,7 @@ def check_output(
     source: str,
     overwrite: bool,
     option: str,
-    resume_policy: ResumePolicy = ResumePolicy.REFUSE,
+    resume_policy: ResumePolicy = ResumePolicy.FAIL,
     may_stay: bool = False,
     last_file: str = MANIFEST,
 ) -> None:
@@ -254,7 +254,7 @@ class Jobs:
 
 
 def working_directory(
-    config: OutputPaths, resume_policy: ResumePolicy = ResumePolicy.REFUSE, jobs: Jobs = Jobs()
+    config: OutputPaths, resume_policy: ResumePolicy = ResumePolicy.FAIL, jobs: Jobs = Jobs()
 ) -> contextlib.AbstractContextManager[Callable[[], None]]:
     """Context manager that creates a working directory for a run.
 

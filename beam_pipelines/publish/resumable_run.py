@@ -30,11 +30,11 @@ _RESTART = "Rerun with --restart to start over."
 
 
 class ResumePolicy(enum.Enum):
-    """Specifies whether a command resumes, removes or refuses to touch the files of an interrupted run."""
+    """Specifies whether a command resumes, deletes or keeps the files of an interrupted run."""
 
-    REFUSE = "the command fails, if it is worth keeping"
-    RESUME = "it is gone on from"
-    RESTART = "it is removed"
+    FAIL = "the command fails if the files can be resumed"
+    RESUME = "the command resumes the run"
+    RESTART = "the command deletes the files and starts over"
 
 
 class ResumableRun(NamedTuple):
@@ -105,7 +105,7 @@ def check_resumable(config: OutputPaths, resume_policy: ResumePolicy, message_st
     Raises:
         UserError: There is resumable work of an earlier run.
     """
-    if resume_policy is not ResumePolicy.REFUSE:
+    if resume_policy is not ResumePolicy.FAIL:
         return
     config = of_resumable_run(config)
     if not config.can_resume and is_planned(config):

@@ -104,9 +104,9 @@ def check_names(directory: str, manifest: Manifest) -> None:
                     f"{printable(directory)}: the manifest names the shard {problem}, but its name must be {wanted}."
                 )
             if info.catalog not in ("", wanted := catalog_name(*address)):
-                found = f"{printable(info.catalog)[:80]!r}"
+                actual = f"{printable(info.catalog)[:80]!r}"
                 raise UserError(
-                    f"{printable(directory)}: the manifest names the catalog {found}, but its name must be {wanted!r}."
+                    f"{printable(directory)}: the manifest names the catalog {actual}, but its name must be {wanted!r}."
                 )
 
 

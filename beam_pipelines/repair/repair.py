@@ -76,8 +76,8 @@ def _repair(
         yield f"{_count(num_files, 'file')} of {_count(len(shards), 'shard')} match the manifest"
         return
     if config.is_dry:
-        found = f"corrupt or missing: {num_corrupt:,} of {_count(num_files, 'file')}"
-        raise ProblemsFound(f"{found}. {_describe_repair(corrupt)}")
+        message = f"corrupt or missing: {num_corrupt:,} of {_count(num_files, 'file')}"
+        raise ProblemsFound(f"{message}. {_describe_repair(corrupt)}")
     yield from _repair_shards(config, manifest, corrupt, progress_directory)
 
 

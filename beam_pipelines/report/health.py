@@ -93,8 +93,8 @@ def _check_shuffle(qualities: list[ShuffleRow]) -> Iterator[Check]:
         yield Check("warn", f"{row.split}, {row.feature}: {row.verdict}. {lengths}")
     good = next((item for item in qualities if not item.is_bad and item.verdict == _RANDOM), None)
     if good and not bad:
-        found = f"in {good.split}, {good.mean} consecutive examples have the same {good.feature} on average"
-        yield Check("ok", f"Well shuffled: {found}. A perfect shuffle has {good.expected}, examples sorted by class have {good.sorted}.")
+        message = f"in {good.split}, {good.mean} consecutive examples have the same {good.feature} on average"
+        yield Check("ok", f"Well shuffled: {message}. A perfect shuffle has {good.expected}, examples sorted by class have {good.sorted}.")
 
 
 def _check_classes(contents: Contents) -> Iterator[Check]:

@@ -73,9 +73,9 @@ def _find_by_brightness(sample: Sample, album: Album) -> Iterator[Odd]:
     note = (
         f"Among {len(rows):,} decoded images: the first of each split, and the images with the fewest bytes per pixel."
     )
-    told = lambda at: f"brightness {light[at]:.0%}"
+    brightness = lambda at: f"brightness {light[at]:.0%}"
     for title, values in (("Darkest", light), ("Brightest", -light)):
-        yield from _at_end(sample, title, note if len(rows) < len(sample) else "", rows, values, told)
+        yield from _at_end(sample, title, note if len(rows) < len(sample) else "", rows, values, brightness)
 
 
 def _sizes(sample: Sample) -> tuple[np.ndarray, ...]:

@@ -90,8 +90,8 @@ class JobWatch(threading.Thread):
             self._check_restarts(job)
             self._check_workers(job)
         elif self._job_id:
-            found = f"{self._cluster} no longer has job {self._job_id}, because its JobManager was restarted"
-            self._end(EngineError(f"{found}. Run the same command again, or use a cluster with high availability."))
+            message = f"{self._cluster} no longer has job {self._job_id}, because its JobManager was restarted"
+            self._end(EngineError(f"{message}. Run the same command again, or use a cluster with high availability."))
 
     def _check_slots(self, job: dict[str, Any]) -> None:
         tasks, now = job["tasks"], time.monotonic()

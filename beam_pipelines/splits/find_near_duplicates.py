@@ -238,9 +238,9 @@ def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, byt
     yield TaggedOutput("counts", counts.pack())
 
 
-def take_near_duplicates(listing: Listing, found: tuple[NearDuplicates, DeadLetterCount]) -> Listing:
+def take_near_duplicates(listing: Listing, results: tuple[NearDuplicates, DeadLetterCount]) -> Listing:
     """Returns the listing with the near-duplicates and the dead letters of the hashing stage."""
-    near_duplicates, rejected = found
+    near_duplicates, rejected = results
     dead_letters = DeadLetterCount()
     dead_letters.merge(listing.dead_letters)
     dead_letters.merge(rejected)

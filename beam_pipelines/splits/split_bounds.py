@@ -46,8 +46,8 @@ class ResolvedBounds:
 def find_bound_candidates(marked: Marked, plan: SplitPlan) -> Candidates:
     """Returns the inputs that may be the first input of a split."""
     cells = np.where(marked.is_single, _strata(marked, plan) << plan.bits | bucket_of(marked.hashes, plan.bits), -1)
-    found = np.flatnonzero(np.isin(cells, [bound.stratum << plan.bits | bound.bucket for bound in plan.bounds]))
-    return Candidates(cells[found], marked.hashes[found], marked.references.keys.take(found))
+    indices = np.flatnonzero(np.isin(cells, [bound.stratum << plan.bits | bound.bucket for bound in plan.bounds]))
+    return Candidates(cells[indices], marked.hashes[indices], marked.references.keys.take(indices))
 
 
 def resolve_bounds(parts: Iterable[Candidates], plan: SplitPlan) -> ResolvedBounds:

@@ -17,8 +17,8 @@ from tf_input.dataset_format import MANIFEST
 # The marker file or object, which shows that the files beside it belong to a run and are incomplete.
 MARKER = "INCOMPLETE"
 MARKER_TEXT = (
-    b"A run of recordmill is writing here, or failed: the next run goes on from here, or removes what is here. "
-    b"In what is whole this is not.\n"
+    b"A recordmill run is writing to this directory, or was interrupted. The next run resumes from these files or "
+    b"deletes them. Complete output does not contain this file.\n"
 )
 
 # Files that refer to other files. They are removed first, so that an interrupted removal leaves no wrong references.

@@ -33,8 +33,8 @@ def test_full_disk_is_reported_in_one_line(number, wrap):
     error = OSError(number, os.strerror(number), "/out/a\nb")
     if wrap != "plain":
         error = wrap_error(error, by_cause=True) if wrap == "as a cause" else as_worker_process(error)
-    found = find_user_facing(error)
-    assert isinstance(found, StorageError) and found.exit_code == 1 and os.strerror(number) in str(found) and "\n" not in str(found)
+    actual = find_user_facing(error)
+    assert isinstance(actual, StorageError) and actual.exit_code == 1 and os.strerror(number) in str(actual) and "\n" not in str(actual)
     assert find_full_disk(OSError(errno.EIO, os.strerror(errno.EIO))) is None and find_full_disk(ValueError("x")) is None
 
 

@@ -9,11 +9,11 @@ object at the same time. A cache (`cache`) implements `Files` on top of another 
     object_stores        gs://, s3://, az:// and https://, with obstore
     credentials          the places where each cloud's own tools look for keys and endpoints
     other_files          all other URLs, with fsspec
-    cache, cache_room    blocks of remote files on a local disk; the size limit of the cache
+    cache, cache_space   blocks of remote files on a local disk; the size limit of the cache
     store                the shards and indexes of a dataset
     users                a count of the readers of open files
     index, frames        the byte range of each record in a shard; the TFRecord framing
     record_reader        reads chunks of records and single records
     window_reader        reads the windows of an epoch ahead
-    damaged              reports of corrupt records
+    corrupt_records      reports of corrupt records
 """

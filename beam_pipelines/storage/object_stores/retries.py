@@ -97,8 +97,8 @@ class Breaker:
         return self._last_answer > began
 
     def _error(self, path: str) -> SilentStoreError:
-        found = f"no successful response from {self._endpoint} for {self._timeout:g} s (--store_timeout)"
-        return SilentStoreError(f"{printable(path)}: {found}; last error: {self._reason}", path)
+        message = f"no successful response from {self._endpoint} for {self._timeout:g} s (--store_timeout)"
+        return SilentStoreError(f"{printable(path)}: {message}; last error: {self._reason}", path)
 
 
 def check_timeout(seconds: float) -> None:
