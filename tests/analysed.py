@@ -1,4 +1,4 @@
-"""Provides an analyzed dataset, which is made once for all tests that only read it."""
+"""Provides an analyzed dataset that is created once and shared by all tests that only read it."""
 
 import importlib.util
 import pathlib
@@ -14,7 +14,7 @@ NAMES = list(COUNTS)
 
 
 def analysed_images(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Returns an analyzed dataset of JPEG and PNG images of many sizes, in colour and grey."""
+    """Returns an analyzed dataset of colour and grey JPEG and PNG images of many sizes."""
     if importlib.util.find_spec("tensorflow_transform") is None:
         pytest.skip("the extra `transform` is not installed")
     return make_once(tmp_path_factory, "analysed", _analyse)

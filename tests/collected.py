@@ -1,4 +1,5 @@
-"""Imports and collects all tests, so that forked pytest-xdist workers share the imports. PYTEST_DONT_REWRITE"""
+"""Imports and collects all tests, so that pytest-xdist workers forked from this process need no further imports.
+PYTEST_DONT_REWRITE"""
 
 import contextlib
 import os

@@ -1,4 +1,5 @@
-"""Configures TensorFlow's log messages, assertions in helper modules, and the distribution of tests to processes."""
+"""Configures TensorFlow's logging, enables pytest's assertion messages in helper modules, and distributes tests to
+processes."""
 
 import collections
 import gc
@@ -40,7 +41,7 @@ gc.disable()  # until all modules are imported, because collecting garbage would
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config, specs: list) -> None:
-    """Forks the workers of a complete test run from a process that has imported all tests, and starts the forkers."""
+    """Makes pytest-xdist fork the workers of a complete test run from a process that has imported all tests."""
     import forked_python
 
     if config.args == config.getini("testpaths"):
@@ -54,14 +55,15 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: list) -> None:
 
 
 def pytest_configure() -> None:
-    """Adds the directories that test modules put on `sys.path`, because workers get the path of their parent."""
+    """Adds the directories that test modules put on `sys.path`, because xdist replaces the `sys.path` of forked
+    workers."""
     if "collected" in sys.modules:
         sys.path += [path for path in sys.modules["collected"].path if path not in sys.path]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Returns a scheduler that gives whole modules, and whole groups of `xdist_group`, to the next idle worker."""
+    """Returns a scheduler that assigns all tests of a module, or of an `xdist_group`, to the same worker."""
     from xdist.scheduler import LoadGroupScheduling
 
     class ModuleScheduling(LoadGroupScheduling):
@@ -72,7 +74,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sorts modules by duration in workers, so that the longest modules run first and no worker is idle at the end."""
+    """Sorts test modules by duration, so that the longest modules run first and no worker is idle at the end."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         seconds = collections.Counter()
         for item in items:
@@ -82,13 +84,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_teardown() -> None:
-    """Restores the log settings that a command of the test has changed, such as `--quiet`."""
+    """Restores the log settings after each test, because commands change them with options such as `--quiet`."""
     vars(log).update(_LOG_STATE)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Puts temporary files of all programs below the test directory, so that killed programs leave no files."""
+    """Sets the directory for temporary files to the test directory, so that killed programs leave no files
+    elsewhere."""
     folder = str(tmp_path_factory.mktemp("t"))  # paths of sockets must be short
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", folder)
@@ -98,7 +101,8 @@ def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def quick_spawn(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Starts `multiprocessing` processes as forks of one that has imported TensorFlow, and yields their command."""
+    """Makes `multiprocessing` fork its processes from a process that has imported TensorFlow, and yields the command
+    for this."""
     import forked_python  # an import at the top would disable the rewriting of its assertions
 
     before, command = multiprocessing.spawn.get_executable(), forked_python.write_command(tmp_path / "python")
@@ -109,7 +113,8 @@ def quick_spawn(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 @pytest.fixture
 def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """Limits pytest's `caplog` to the two packages, because leftover threads of other libraries log warnings too."""
+    """Limits pytest's `caplog` to messages of Recordmill, because background threads of other libraries also log
+    warnings."""
 
     def is_package_record(record: logging.LogRecord) -> bool:
         return record.name.partition(".")[0] in ("beam_pipelines", "recordmill", "tf_input")
@@ -122,7 +127,7 @@ def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixtur
 
 
 def pytest_collection_finish() -> None:
-    """Collects less garbage, because most new objects belong to TensorFlow graphs, and ignores imported objects."""
+    """Runs Python's garbage collection less often, because most new objects belong to TensorFlow graphs."""
     gc.enable()
     gc.freeze()
     gc.set_threshold(30_000, 10, 30)
@@ -132,6 +137,6 @@ def pytest_collection_finish() -> None:
 
 
 def _unit_of(item: pytest.Item) -> str:
-    """Returns the group or module of a test. One worker runs all tests of a group."""
+    """Returns the `xdist_group` of a test, or its module if the test is in no group."""
     group = item.get_closest_marker("xdist_group")
     return group.args[0] if group else str(item.path)

@@ -1,6 +1,6 @@
-"""Emulates the Dataflow service on loopback: its REST interface, and the metadata server that provides credentials.
+"""Emulates the REST interface of Dataflow, and the metadata server that provides credentials, on localhost.
 
-The command `dataflow_standin.py gs://…/pipeline.pb` executes the staged graph of a submission, like the workers.
+The command `dataflow_standin.py gs://…/pipeline.pb` executes the pipeline of a submitted job, as Dataflow's workers do.
 """
 
 import contextlib
@@ -62,14 +62,14 @@ class Job:
 
     @property
     def error(self) -> str:
-        """The traceback of the worker, which the service reports as an error message."""
+        """The traceback of a failed worker, which the service reports as the error message of the job."""
         error = self._end.exception() if self._end.done() else None
         return "".join(traceback.format_exception(error)).strip() if error else ""
 
 
 @dataclasses.dataclass
 class DataflowStandin:
-    """The state and the behaviour of the service.
+    """A fake Dataflow service, which records all calls.
     Attributes:
         url: `http://localhost:PORT`. Beam uses REST without TLS only for the host name localhost.
         work: Function that runs a job in a thread: it takes the request and returns the final state, or raises.
@@ -90,18 +90,18 @@ class DataflowStandin:
 
     @property
     def flags(self) -> list[str]:
-        """Options of `recordmill` for running on this service."""
+        """The options that make `recordmill` run its pipelines on this service."""
         location = (f"--project={PROJECT}", f"--region={REGION}")
         return ["--runner=DataflowRunner", *location, "--service_account_email=a@b", "--max_num_workers=9", f"--dataflow_endpoint={self.url}"]
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment in which Google's libraries request credentials only from this service."""
+        """Environment variables that make Google's libraries request credentials only from this service."""
         address = self.url.removeprefix("http://")
         return {"GCE_METADATA_HOST": address, "GCE_METADATA_IP": address, "NO_GCE_CHECK": "False"}
 
     def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, Any]:
-        """Returns the HTTP status and the content of the response to a call."""
+        """Returns the HTTP status and the JSON content of the response to a call."""
         if path.startswith("/computeMetadata/v1/"):
             actual = _METADATA.get(path.removeprefix("/computeMetadata/v1/"))
             return (404, {}) if actual is None else (200, actual)
@@ -201,7 +201,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 def run_staged(path: str) -> None:
-    """Executes a staged graph in this process. Prints the imported modules of both packages and the final state."""
+    """Executes a staged pipeline in this process, and prints the imported modules of Recordmill and the final job
+    state."""
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.portability import common_urns

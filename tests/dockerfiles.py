@@ -13,7 +13,7 @@ DOCKERFILES = {path.parent.name: path for path in sorted((ROOT / "deploy").glob(
 
 
 class Instruction(NamedTuple):
-    """An instruction with joined lines, such as `RUN` and `pip install ...`."""
+    """An instruction of a Dockerfile, whose continued lines are joined."""
 
     name: str
     value: str
@@ -27,7 +27,8 @@ def parse(path: pathlib.Path) -> list[Instruction]:
 
 
 def stages(path: pathlib.Path) -> dict[str, list[Instruction]]:
-    """Returns the instructions of each stage by its name, beginning with FROM. An unnamed last stage is named ""."""
+    """Returns the instructions of each build stage by stage name, starting with FROM. An unnamed last stage is named
+    ""."""
     actual: dict[str, list[Instruction]] = {}
     for instruction in parse(path):
         if instruction.name == "FROM":
@@ -38,18 +39,20 @@ def stages(path: pathlib.Path) -> dict[str, list[Instruction]]:
 
 
 def arguments(path: pathlib.Path) -> dict[str, str]:
-    """Returns the default value of each ARG by its name. The value is empty for arguments without a default."""
+    """Returns a mapping from the name of each ARG instruction to its default value. The value of an ARG without a
+    default is an empty string."""
     return {name: default for name, _, default in (item.value.partition("=") for item in parse(path) if item.name == "ARG")}
 
 
 def sources(instructions: list[Instruction], given: dict[str, str]) -> list[str]:
-    """Returns the files that are copied from the build context, with the values of arguments inserted."""
+    """Returns the files that a Dockerfile copies from the build context, and replaces its build arguments by their
+    values."""
     copied = [instruction.value.split()[:-1] for instruction in instructions if instruction.name == "COPY" and not instruction.value.startswith("--from")]
     return [re.sub(r"\$\{(\w+)\}", lambda match: given[match[1]], source) for sources in copied for source in sources]
 
 
 def context(path: pathlib.Path) -> set[str]:
-    """Returns the files in the build context: files that neither git nor the .dockerignore file ignores."""
+    """Returns the files in the build context, which are the files that neither git nor .dockerignore ignores."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     files = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
     lines = pathlib.Path(f"{path}.dockerignore").read_text().splitlines()
@@ -58,7 +61,8 @@ def context(path: pathlib.Path) -> set[str]:
 
 
 def _is_ignored(file: str, rules: list[str]) -> bool:
-    """Returns whether the last rule that matches a file or one of its directories ignores the file."""
+    """Returns whether a file is ignored according to the last rule that matches the file or one of its parent
+    directories."""
     parents = [file, *map(str, pathlib.PurePosixPath(file).parents)]
     ignored = False
     for rule in rules:
@@ -75,7 +79,7 @@ def _matches(path: str, pattern: str) -> bool:
 
 
 def pinned_versions(python: str) -> dict[str, str]:
-    """Returns the pinned versions in deploy/constraints.txt by package name, for a version of Python such as "3.11"."""
+    """Returns the package versions that deploy/constraints.txt pins for a version of Python such as "3.11"."""
     lines = (ROOT / "deploy" / "constraints.txt").read_text().splitlines()
     requirements = [Requirement(line) for line in lines if not line.startswith("#")]
     fitting = [item for item in requirements if not item.marker or item.marker.evaluate({"python_version": python})]

@@ -1,6 +1,6 @@
-"""Provides Beam's other runners for tests: a Flink cluster of `deploy/flink`, and Prism built from source.
+"""Provides two Beam runners for tests: a Flink cluster, started as in `deploy/flink`, and Prism, built from source.
 
-The command `python tests/engines.py` fetches and builds them in advance, so that this time is not part of a test.
+The command `python tests/engines.py` downloads Flink and builds Prism in advance, so that tests do not have to wait.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ OPTIONS = ("--name=made", "--num_shards=7", "--max_bad_fraction=0.1")
 
 
 def write_source(folder: pathlib.Path, num_images: int) -> pathlib.Path:
-    """Writes class folders with images that are copied unchanged, images that are re-encoded, and invalid images."""
+    """Writes class folders with valid images, images that `prepare` must re-encode, and invalid images."""
     write_class_folders(folder, {label: num_images // 3 for label in ("ant", "bee", "cow")}, height=48, width=64)
     rotated = Image.Exif()
     rotated[0x0112] = 6
@@ -64,9 +64,10 @@ def start_prepare(source: pathlib.Path, output: pathlib.Path, *options: str, **h
 
 
 def start_recordmill(*arguments: str, gates: pathlib.Path | None = None, before: str = "") -> ForkedPython:
-    """Starts `recordmill` as the leader of a session.
+    """Starts `recordmill` as the leader of a new process session.
 
-    `gates` is the directory of gates that pause workers, and `before` is Python code that runs before the command.
+    If `gates` is given, workers pause at the lock files in this directory. The Python code `before` runs before the
+    command.
     """
     program = "paused_stages" if gates else "beam_pipelines"
     return ForkedPython(
@@ -80,7 +81,8 @@ def start_recordmill(*arguments: str, gates: pathlib.Path | None = None, before:
 
 
 def two_workers(patch: pytest.MonkeyPatch, folder: pathlib.Path) -> list[str]:
-    """Returns options for two worker processes, which are forked from a process that has imported Beam."""
+    """Returns command-line options for two Beam worker processes, and makes Beam fork them from a process that has
+    imported Beam."""
     python = forked_python.write_command(folder / "python", preloaded=forked_python.BEAM)
     patch.setattr(sys, "executable", str(python))
     return ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
@@ -92,7 +94,7 @@ def prepare_here(source: pathlib.Path, output: pathlib.Path, *options: str) -> N
 
 
 def finish(run: ForkedPython, seconds: float = 600) -> str:
-    """Waits for a run, which must succeed, and returns its output. The run is killed after `seconds`."""
+    """Waits for a run, checks that the run succeeds, and returns its output. The run is killed after `seconds`."""
     try:
         printed, _ = run.communicate(timeout=seconds)
     finally:
@@ -103,7 +105,7 @@ def finish(run: ForkedPython, seconds: float = 600) -> str:
 
 
 def digest(directory: pathlib.Path) -> dict[str, str]:
-    """Returns the SHA-256 digest of every file of a dataset except for run.json."""
+    """Returns the SHA-256 digest of each file in a dataset, except for run.json."""
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(directory.rglob("*"))
@@ -122,7 +124,8 @@ def flink_exporter() -> ModuleType:
 
 
 def gates_of(folder: pathlib.Path) -> pathlib.Path:
-    """Returns the directory of the gates that pause workers of a cluster in runs with `--beam_plugin=paused_stages`."""
+    """Returns the directory of the lock files at which a cluster's workers pause if `--beam_plugin=paused_stages` is
+    given."""
     return folder / "gates"
 
 
@@ -135,7 +138,7 @@ def cluster_command(*arguments: str, **environment: str) -> subprocess.Completed
 
 @contextlib.contextmanager
 def running_flink(folder: pathlib.Path) -> Iterator[Any]:
-    """Context manager that starts a Flink cluster on free ports, and stops it in any case."""
+    """Context manager that starts a Flink cluster on free ports, and stops the cluster at exit."""
     environment = pytest.MonkeyPatch()
     environment.setenv("PYTHONPATH", TEST_PATH)  # also for workers of TaskManagers that tests start
     environment.setenv(GATES, str(gates_of(folder)))
@@ -153,7 +156,7 @@ def running_flink(folder: pathlib.Path) -> Iterator[Any]:
 
 
 def processes_of(folder: pathlib.Path) -> list[str]:
-    """Returns the command lines of all processes that the cluster in a directory has started."""
+    """Returns the command lines of all processes that were started by the Flink cluster in the given directory."""
     actual = []
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -166,7 +169,8 @@ def processes_of(folder: pathlib.Path) -> list[str]:
 
 
 def _load(path: pathlib.Path, name: str) -> ModuleType:
-    """Imports a file under a unique module name, because folders of `deploy` have modules of the same name."""
+    """Imports a file under a unique module name, because several folders of `deploy` have modules with the same
+    name."""
     if name not in sys.modules:
         sys.path.insert(0, str(path.parent))  # the file imports modules of its own folder
         try:
@@ -180,7 +184,8 @@ def _load(path: pathlib.Path, name: str) -> ModuleType:
 
 
 def prism() -> pathlib.Path:
-    """Returns the path of Prism for the installed version of Beam, which is built if it is not in the cache."""
+    """Returns the path of the Prism binary for the installed version of Beam. Builds Prism if the binary is not
+    cached."""
     version = importlib.metadata.version("apache-beam")
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "recordmill"
     binary = cache / f"prism-{version}"
@@ -198,7 +203,7 @@ def has_go() -> bool:
 
 
 def fetch_all() -> None:
-    """Fetches Flink and builds Prism. Prints errors instead of raising them, because the tests report them too."""
+    """Fetches Flink and builds Prism. Errors are only printed, because the tests report these errors later."""
     packages = _load(FLINK / "flink_packages.py", "flink_packages")
     missing = {"Flink": packages.missing_tools(), "Prism": [] if has_go() else ["go"]}
     start = time.monotonic()

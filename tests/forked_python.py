@@ -1,7 +1,7 @@
-"""Runs Python programs as forks of a process that has already imported slow modules, by default TensorFlow.
+"""Runs Python programs in forks of a server process that has already imported slow modules, by default TensorFlow.
 
-A program behaves as if `python` had started it with the same arguments, and can also import test modules. Programs that
-set environment variables for the import of TensorFlow or Keras can't be run in this way.
+A program behaves as if `python` had started the program with the same arguments. It can also import test modules.
+Environment variables that are read during the import of TensorFlow or Keras have no effect on these programs.
 """
 
 import array
@@ -42,7 +42,7 @@ _MAX_FILES = 16  # open files of a new program
 
 
 class ForkedPython:
-    """A running program, with the methods of `subprocess.Popen` in text mode that tests use.
+    """A running program with a subset of the methods of `subprocess.Popen` in text mode.
     Args:
         *arguments: Arguments of `python`: a script, -c and code, or -m and a module, followed by the arguments of the program.
         env: Environment of the program. The default is the environment of this process.
@@ -78,20 +78,21 @@ class ForkedPython:
         self.pid = _receive(self._state)
 
     def poll(self) -> int | None:
-        """Returns `returncode`, or None if the program is still running."""
+        """Returns the exit code, or None if the program is still running."""
         with contextlib.suppress(TimeoutError, BlockingIOError):
             self.wait(0)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for the end of the program for at most `timeout` seconds, and returns `returncode`."""
+        """Waits at most `timeout` seconds for the end of the program, and returns the exit code."""
         if self.returncode is None:
             self._state.settimeout(timeout)
             self.returncode = _receive(self._state)
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Closes standard input, waits for the end, and returns the rest of standard output and all standard error."""
+        """Closes standard input, waits for the end of the program, and returns the remaining standard output and
+        standard error."""
         self.stdin.close()
         late = threading.Timer(timeout or threading.TIMEOUT_MAX, self.kill)
         late.start()
@@ -129,10 +130,11 @@ def run(*arguments: object, timeout: float = 240.0, **options) -> subprocess.Com
 
 
 def write_command(path: pathlib.Path, *arguments: object, preloaded: tuple[str, ...] = TENSORFLOW) -> pathlib.Path:
-    """Writes an executable file that runs a program in a forked process.
-    The arguments of the command follow `arguments`. The program has the open files, the working directory, the environment
-    and the exit code of the command. The command works while this process lives. Calls with other options of `python` than
-    -c and -m, such as -I, start a new interpreter. `multiprocessing.set_executable` accepts the path.
+    """Writes an executable file that runs a program in a forked process. The arguments of the command follow
+    `arguments`. The program inherits the open files, the working directory and the environment of the command, which
+    returns the exit code of the program. The command works while this process lives. The command starts a new
+    interpreter if it is called with options of `python` other than -c and -m, such as -I.
+    `multiprocessing.set_executable` accepts the path.
     """
     path.write_text(f"#!{sys.executable} -IS\n{_code_of(arguments, preloaded)}\n")
     path.chmod(0o755)
@@ -140,7 +142,7 @@ def write_command(path: pathlib.Path, *arguments: object, preloaded: tuple[str, 
 
 
 def command_line(*arguments: object, preloaded: tuple[str, ...] = TENSORFLOW) -> str:
-    """Returns a command line that runs a program in a forked process, like the file of `write_command`."""
+    """Returns a command line that runs a program in a forked process."""
     return shlex.join([sys.executable, "-IS", "-c", _code_of(arguments, preloaded)])
 
 
@@ -150,7 +152,7 @@ def _code_of(arguments: Iterable[object], preloaded: tuple[str, ...]) -> str:
 
 
 def run_in_fork(address: bytes, arguments: list[str]) -> None:
-    """Runs a program in a forked process, and ends with its exit code or signal."""
+    """Runs a program in a forked process, and ends this process with the exit code or signal of the program."""
     while arguments[0] in ("-B", "-u"):  # options that `multiprocessing` and execnet pass
         arguments = arguments[1:]
     if arguments[0].startswith("-") and arguments[0] not in ("-c", "-m"):
@@ -174,14 +176,15 @@ def run_in_fork(address: bytes, arguments: list[str]) -> None:
 
 
 def _open_files() -> list[int]:
-    """Returns all open file descriptors in ascending order, because `multiprocessing` passes on their numbers."""
+    """Returns the numbers of all open file descriptors in ascending order."""
     with os.scandir("/proc/self/fd") as actual:
         listed = sorted(int(item.name) for item in actual)
     return [entry for entry in listed if os.path.exists(f"/proc/self/fd/{entry}")]  # without the descriptor of the listing
 
 
 def _ask(address: bytes, asked: dict, given: Sequence[int], numbers: Sequence[int] | None = None) -> socket.socket:
-    """Asks a forker to start a program with open files. The forker sends the process ID, and later the exit code."""
+    """Asks a fork server to start a program with the given open files. The server sends the process ID when the program
+    starts, and the exit code when the program ends."""
     state = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     state.connect(address)
     asked = {**asked, "numbers": [*(given if numbers is None else numbers)]}
@@ -195,7 +198,8 @@ def _receive(state: socket.socket) -> int:
 
 
 def start() -> tuple[bytes, subprocess.Popen]:
-    """Starts the first forker, and returns its address and process. Closing its standard input ends all forkers."""
+    """Starts the first fork server, and returns the address and the process of the server. Closing the standard input
+    of this process ends all fork servers."""
     paths = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), str(pathlib.Path(__file__).parent)])
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen([sys.executable, __file__, _COMMAND_LINE_BYTES * " "], env={**os.environ, "PYTHONPATH": paths}, **pipes)
@@ -207,7 +211,7 @@ _own = functools.cache(start)
 
 @functools.cache
 def forker(*preloaded: str) -> bytes:
-    """Returns the address of a forker that has imported the given modules, or is still importing them."""
+    """Returns the address of a fork server whose programs start with the given modules imported."""
     base = next((item for item in (TENSORFLOW, BEAM) if preloaded[: len(item)] == item != preloaded), None)
     shared = os.environ.get(SHARED)
     first = forker(*base) if base else bytes.fromhex(shared) if shared else _own()[0]
@@ -223,7 +227,8 @@ def _listen() -> socket.socket:
 
 
 def _answer(listening: socket.socket) -> None:
-    """Serves requests: forks a process for each program, and another forker for each new set of modules."""
+    """Serves requests until standard input is closed. Forks one process for each program and one fork server for each
+    new set of modules."""
     others: dict[tuple[str, ...], bytes] = {}
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # child processes are not waited for
     while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:
@@ -286,7 +291,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _become(asked: dict, given: list[int]) -> None:
-    """Runs a program in this process as the interpreter would."""
+    """Runs a program in this process as a new Python interpreter would run the program."""
     assert len(given) == len(asked["numbers"]), f"{len(asked['numbers'])} files; expected at most {_MAX_FILES}"
     above = max([*given, *asked["numbers"]]) + 1
     kept = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in given]  # above all numbers in use
@@ -321,7 +326,7 @@ def _become(asked: dict, given: list[int]) -> None:
 
 
 def _show(command: list[str]) -> None:
-    """Replaces the command line of this process, as other processes see it, as far as it fits."""
+    """Replaces the command line that the system shows for this process. Long command lines are cut."""
     of_state = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # fields from the third one on
     start, end = int(of_state[48 - 3]), int(of_state[49 - 3])
     ctypes.memmove(start, os.fsencode("\0".join(command))[: end - start - 1].ljust(end - start, b"\0"), end - start)
@@ -329,8 +334,8 @@ def _show(command: list[str]) -> None:
 
 @contextlib.contextmanager
 def _quick_end() -> Iterator[None]:
-    """Context manager that ends the process after waiting for threads, running exit functions and flushing output,
-    because destroying all imported objects would take ten times as long as a small program."""
+    """Context manager that ends the process after waiting for threads, running exit functions and flushing output.
+    Destroying all imported objects would take ten times as long as a small program."""
     codes: list[int] = []
 
     def leave() -> None:

@@ -11,7 +11,7 @@ from forked_python import BEAM, ForkedPython
 
 
 class ForkedRun(ForkedPython):
-    """A run of `recordmill`, which is the leader of a session with its worker processes.
+    """A run of `recordmill`, whose process leads a session that includes its worker processes.
     Args:
         *arguments: Arguments of the command line.
         signalled: NUMBER:MODULE:FUNCTION:CALL. The run sends itself the signal NUMBER in call number CALL of the function.
@@ -32,7 +32,7 @@ class ForkedRun(ForkedPython):
             super().kill()
 
     def reported(self) -> str:
-        """Waits for the end, and returns both standard output and standard error."""
+        """Waits for the end of the run, and returns its standard output and standard error."""
         if self._told is None:
             _, self._told = self.communicate()
         return self._told

@@ -1,6 +1,6 @@
-"""Forks worker processes from the process that starts them, in programs that import this module.
+"""Makes a program fork its worker processes instead of starting new interpreters, if the program imports this module.
 
-Programs of `forked_python` have already imported the modules of a worker process, which saves time.
+Forking saves time in programs of `forked_python`, which have already imported the modules that a worker process needs.
 """
 
 import os
@@ -45,7 +45,7 @@ class Forked:
         return self._wait(os.WNOHANG)
 
     def wait(self) -> int:
-        """Waits for the end, and returns the exit code."""
+        """Waits for the end of the process, and returns the exit code."""
         return self._wait(0)
 
     def kill(self) -> None:

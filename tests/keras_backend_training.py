@@ -1,4 +1,4 @@
-"""Trains Keras models on a prepared dataset with the backend in KERAS_BACKEND. A process has one backend.
+"""Trains Keras models on a prepared dataset with the backend that KERAS_BACKEND names. A process has one backend.
 
     KERAS_BACKEND=jax python keras_backend_training.py DATASET FOLDER IMAGES [ANALYSED_DATASET]
 """
@@ -19,7 +19,8 @@ OPTIONS = {"batch_size": 8, "image_size": SIZE, "seed": 0}
 
 
 def check_layers(images: np.ndarray, path: pathlib.Path) -> None:
-    """Checks that layers normalize and augment uint8 images without TensorFlow, and can be trained and saved."""
+    """Checks that the preprocessing layers work without TensorFlow, and that models with these layers can be trained
+    and saved."""
     from tf_input.dataset_format import Feature
     from tf_input.decoding.layers import augmentation_layer, normalization_layer
 
@@ -108,7 +109,8 @@ def fit(flowers: tf_input.PreparedDataset, folder: pathlib.Path, *callbacks: ker
 
 
 def check_mix(flowers: tf_input.PreparedDataset) -> None:
-    """Checks that training with a mix and with the same mix as a sequence gives equal weights."""
+    """Checks that `tf_input.mix` and `tf_input.Sequence` give equal weights when a model is trained with the same
+    mixture of datasets."""
     parts = {kind: (flowers, "train", share, {"where": f"label {kind} 'cow'"}) for kind, share in (("==", 1), ("!=", 2))}
     options, trained = {"augment": True, **OPTIONS}, []
     for data in (tf_input.mix(parts, stop=6, **options), tf_input.Sequence(tf_input.Mixture(parts, stop=6), workers=1, **options)):
@@ -121,7 +123,8 @@ def check_mix(flowers: tf_input.PreparedDataset) -> None:
 
 
 def loop_in_jax(flowers: tf_input.PreparedDataset, folder: pathlib.Path, stop_at: tuple[int, int] | None = None) -> list[np.ndarray]:
-    """Trains without `fit`, with the variables in a tuple, until `stop_at` if given. Returns the weights."""
+    """Trains a model with a custom JAX training loop, and stops early at `stop_at` if it is given. Returns the
+    weights."""
     import jax
 
     model, optimizer = make_model(flowers), keras.optimizers.Adam()
@@ -153,7 +156,7 @@ def loop_in_jax(flowers: tf_input.PreparedDataset, folder: pathlib.Path, stop_at
 
 
 def export_transformed(directory: str, path: pathlib.Path) -> None:
-    """Trains a model on transformed features, and exports it for serving without TensorFlow Transform."""
+    """Trains a model on transformed features, and exports the model for serving without TensorFlow Transform."""
     flowers = tf_input.open(directory)
     train = flowers.batches("train", batch_size=16, transform=True, seed=0)
     layers = [keras.Input(train.element_spec[0].shape[1:]), keras.layers.Flatten(), keras.layers.Dense(3)]

@@ -8,7 +8,7 @@ from tf_input.dataset_format import Feature
 
 
 def make_schema(*label_names: str, has_sizes: bool = True) -> tuple[Feature, ...]:
-    """Returns the schema of images with one class each."""
+    """Returns the schema of a dataset of images with one class label each."""
     features = [Feature("image", "image"), Feature("key", "text"), Feature("label", "class_label", (), label_names)]
     if has_sizes:
         features += [Feature("height", "integer"), Feature("width", "integer")]
@@ -16,7 +16,7 @@ def make_schema(*label_names: str, has_sizes: bool = True) -> tuple[Feature, ...
 
 
 def make_listing(*label_names: str, **fields: Any) -> Listing:
-    """Returns a listing with these classes and one split. `fields` override the defaults."""
+    """Returns the listing of a source with the given classes and one split. `fields` override the defaults."""
     defaults: dict[str, Any] = {
         "source": "image_folder",
         "root": "in",

@@ -1,4 +1,4 @@
-"""Writes array files and lists them, for the tests of the sources `arrays` and `fixed_length`."""
+"""Writes and lists array files for the tests of the sources `arrays` and `fixed_length`."""
 
 import gzip
 import os
@@ -21,7 +21,7 @@ _IDX_TYPES = {"uint8": 0x08, "int8": 0x09, "int16": 0x0B, "int32": 0x0C, "float3
 
 
 def idx_file(array: np.ndarray) -> bytes:
-    """Returns an array in the IDX file format."""
+    """Returns the bytes of an array in the IDX file format."""
     header = struct.pack(">HBB", 0, _IDX_TYPES[array.dtype.name], array.ndim) + struct.pack(
         f">{array.ndim}I", *array.shape
     )
@@ -38,7 +38,7 @@ def make_pixels(num: int, *shape: int, seed: int = 0) -> np.ndarray:
 
 
 class Listing:
-    """Listing of all parts of a source, each listed by a new source object, as on workers."""
+    """The listing of a source, in which a new source object lists each part, as on Beam workers."""
 
     def __init__(self, make: Callable[..., Source], path: os.PathLike[str] | str, **options: Any) -> None:
         self.spool_directory = f"{os.fspath(path).rstrip('/')}.spool"
@@ -64,7 +64,7 @@ class Listing:
         return [image for image in self.images if image.split == split]
 
     def pixels(self, images: list[InputRecord] | None = None) -> np.ndarray:
-        """Returns pixels [n, height, width, channels], read from the listed files or the spool."""
+        """Returns the pixels of all listed images as an array of shape [n, height, width, channels]."""
         reader = SpoolReader(self.spool_directory)
         pixels = []
         for image in self.images if images is None else images:

@@ -9,19 +9,19 @@ from PIL import Image
 
 
 def noise(seed: int = 0, height: int = 16, width: int = 16) -> np.ndarray:
-    """Returns random pixels, uint8 [height, width, 3], which depend on the seed."""
+    """Returns random pixels as a uint8 array of shape [height, width, 3]."""
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
 def encode(pixels: np.ndarray, image_format: str, **options: Any) -> bytes:
-    """Returns the bytes of an image file in a format of Pillow."""
+    """Returns the bytes of an image file in the given Pillow format."""
     encoded = io.BytesIO()
     Image.fromarray(pixels).save(encoded, image_format, **options)
     return encoded.getvalue()
 
 
 def exif(orientation: int) -> Image.Exif:
-    """Returns EXIF data with an orientation, for `encode`."""
+    """Returns EXIF data that contains only an orientation."""
     tags = Image.Exif()
     tags[0x0112] = orientation
     return tags
@@ -36,7 +36,7 @@ def png(seed: int = 0, height: int = 16, width: int = 16) -> bytes:
 
 
 def write_files(root: pathlib.Path, files: Mapping[str, bytes]) -> pathlib.Path:
-    """Writes files, given as contents by path, below `root`, and returns `root`."""
+    """Writes files below the directory `root`, given as a mapping from paths to contents, and returns `root`."""
     root.mkdir(parents=True, exist_ok=True)
     for path, contents in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -45,6 +45,6 @@ def write_files(root: pathlib.Path, files: Mapping[str, bytes]) -> pathlib.Path:
 
 
 def write_class_folders(root: pathlib.Path, num_images: Mapping[str, int], height: int = 16, width: int = 16) -> pathlib.Path:
-    """Writes the given number of different JPEGs per class as `CLASS/000.jpg`, and returns `root`."""
+    """Writes the given number of different JPEG files for each class, such as `CLASS/000.jpg`, and returns `root`."""
     paths = [f"{label}/{index:03d}.jpg" for label, count in num_images.items() for index in range(count)]
     return write_files(root, {path: jpeg(seed, height, width) for seed, path in enumerate(paths)})

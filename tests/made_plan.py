@@ -1,4 +1,4 @@
-"""Lists and plans an input with one split without Beam, so that tests can write its shards."""
+"""Lists an input with one split and plans its shards without Beam, so that tests can write the shards."""
 
 import pathlib
 from typing import Any, Mapping, Sequence
@@ -17,7 +17,7 @@ from made_references import list_input, make_config, make_references, plan_witho
 
 
 class PlannedInput:
-    """Files below `in`, and the plan of their shards below `out.incomplete`.
+    """An input directory `in`, and the plan of its shards in the working directory `out.incomplete`.
     Args:
         directory: Directory for the input and the output.
         files: Contents by path.
@@ -50,7 +50,7 @@ class PlannedInput:
         self.out = pathlib.Path(self.config.working_directory)
 
     def keys(self, shard: PlannedShard | None = None) -> list[str]:
-        """Returns the keys of a shard in order."""
+        """Returns the example keys of a shard in record order."""
         return [key.decode() for key in read_planned_shard(self.config, shard or self.shards[0]).keys]
 
     def write_parts(self, num_parts: int = 1, shard: PlannedShard | None = None) -> list[WrittenPart]:
@@ -61,6 +61,6 @@ class PlannedInput:
         return finish_shard(self.context, shard or self.shards[0], self.write_parts(num_parts, shard))
 
     def files(self) -> dict[str, bytes]:
-        """Returns the contents of the files in the working directory by name, without scratch files."""
+        """Returns a mapping from file names to contents for all files in the working directory except scratch files."""
         actual = {str(path.relative_to(self.out)): path.read_bytes() for path in sorted(self.out.rglob("*")) if path.is_file()}
         return {name: data for name, data in actual.items() if name.split("/")[0] not in ("plan", "spool", "done", "progress")}

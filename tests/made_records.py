@@ -1,4 +1,4 @@
-"""Writes datasets of any schema record by record with TensorFlow, for the tests of the reader."""
+"""Writes datasets with any schema record by record with TensorFlow, to test how they are read."""
 
 import io
 import pathlib
@@ -29,7 +29,7 @@ Values = Mapping[str, Any]
 
 
 def example(stored: Mapping[str, Any]) -> bytes:
-    """Returns a serialized example. Values are bytes, strings, numbers or lists of them."""
+    """Returns a serialized example. Each value is a byte string, a string, a number, or a list of these types."""
     return tf.train.Example(
         features=tf.train.Features(feature={name: _feature(value) for name, value in stored.items()})
     ).SerializeToString(deterministic=True)
@@ -100,7 +100,7 @@ def write_dataset(
 
 
 def _serialize(features: Sequence[Feature], values: Values) -> bytes:
-    """Serializes each feature with the type of its kind instead of the type of its value."""
+    """Serializes an example, in which the schema determines the type of each feature."""
     convert = {"bytes": lambda value: value, "int64": _integers, "float": _floats}
     return example({feature.name: convert[FEATURE_KINDS[feature.kind]](values[feature.name]) for feature in features})
 
@@ -114,7 +114,7 @@ def _floats(value: Any) -> np.ndarray:
 
 
 def encode_mask(mask: np.ndarray) -> bytes:
-    """Returns a grey PNG of 8 bits, or of 16 bits for uint16 arrays."""
+    """Returns an 8-bit grey PNG file, or a 16-bit grey PNG file for uint16 arrays."""
     encoded = io.BytesIO()
     Image.fromarray(mask).save(encoded, "PNG")
     return encoded.getvalue()

@@ -1,4 +1,4 @@
-"""Creates references like a listing, and plans them without Beam."""
+"""Creates references to inputs as the listing stage does, and plans shards without Beam."""
 
 import pathlib
 from collections import defaultdict
@@ -29,7 +29,7 @@ from tf_input.dataset_format import Feature
 
 
 def make_config(directory: pathlib.Path, **options: Any) -> PrepareJob:
-    """Returns the configuration of a run below a directory, and creates its scratch directory."""
+    """Returns the configuration of a run in the given directory, and creates the scratch directory of the run."""
     defaults = {"input": "in", "output": str(directory / "out"), "name": "made", "source": SourceConfig("image_folder")}
     config = PrepareJob(**{**defaults, **options})
     pathlib.Path(config.scratch_directory).mkdir(parents=True, exist_ok=True)
@@ -37,13 +37,13 @@ def make_config(directory: pathlib.Path, **options: Any) -> PrepareJob:
 
 
 def make_references(images: Sequence[InputRecord], config: PrepareJob, features: Sequence[Feature] = ()) -> References:
-    """Returns the references that the listing of a source with these features creates."""
+    """Returns the references that the listing stage creates for the given inputs and features."""
     with value_writer(config.spool_directory) as values:
         return ReferenceMaker(config, features).make(images, values, ListedPart())
 
 
 def list_parts(source: Source, parts: Iterable[str]) -> tuple[list[InputRecord | DeadLetter], ListedPart]:
-    """Lists parts of a source, and returns the inputs and the merged results of the parts."""
+    """Lists parts of a source. Returns the inputs of all parts, and the merged `ListedPart`."""
     inputs, merged = [], ListedPart()
     for part in parts:
         actual = ListedPart()
@@ -54,7 +54,7 @@ def list_parts(source: Source, parts: Iterable[str]) -> tuple[list[InputRecord |
 
 
 def list_input(config: PrepareJob) -> tuple[list[References], list[DeadLetter], Listing]:
-    """Lists the input of a configuration as workers do."""
+    """Lists the input of a run without Beam, as the workers would list it."""
     batches, dead_letters, merged = [], [], ListedPart()
     source = open_to_list(config)
     for part in source.parts():
@@ -67,12 +67,12 @@ def list_input(config: PrepareJob) -> tuple[list[References], list[DeadLetter], 
 
 
 def count_keys(batches: Iterable[References]) -> dict[str, np.ndarray]:
-    """Returns the merged key counts of all batches, as the plan uses them."""
+    """Returns the merged histograms of the shuffle keys of all batches, from which the shards are planned."""
     return merge_counts(counts_of_parts(batches))
 
 
 def counts_of_parts(batches: Iterable[References]) -> list[dict[str, bytes]]:
-    """Returns the key counts of each batch, as if each batch were one part of the listing."""
+    """Returns a packed histogram of the shuffle keys of each batch."""
     parts = []
     for batch in batches:
         counts = KeyCounts()
@@ -84,7 +84,7 @@ def counts_of_parts(batches: Iterable[References]) -> list[dict[str, bytes]]:
 
 
 def reverse(address: Any, arrived: list) -> list:
-    """Returns grouped values in another order, as a runner may do."""
+    """Returns grouped values in reverse order, because a Beam runner may also change their order."""
     return arrived[::-1]
 
 
@@ -96,7 +96,8 @@ def plan_without_beam(
     change_shard: Callable[[tuple[str, int], list], list] = reverse,
     block_references: int = 1 << 19,
 ) -> tuple[list[PlannedShard], Collisions, ShufflePlan]:
-    """Does the work of GlobalShuffle after its sample. `change_block` and `change_shard` act like a runner."""
+    """Runs the steps of `GlobalShuffle` that follow the sample, without Beam. The functions `change_block` and
+    `change_shard` can reorder grouped values like a Beam runner."""
     with mock.patch("beam_pipelines.shuffle.ranks.BLOCK_REFERENCES", block_references):
         plan = plan_shuffle(count_keys(batches), num_shards)
     blocks, shards, collisions = defaultdict(list), defaultdict(list), []

@@ -1,4 +1,4 @@
-"""Provides a dataset with every kind of feature of an image, which is made once for several test modules."""
+"""Provides a dataset with many kinds of features, which is created once for several test modules."""
 
 import json
 import pathlib
@@ -15,7 +15,7 @@ NAMES = ("red", "green", "blue")
 
 
 def analyzed_rich(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Returns an analyzed dataset with objects, masks, several labels, numbers, text and weights, all in `train`."""
+    """Returns an analyzed dataset whose examples have boxes, masks, several labels, numbers, text and weights."""
     return make_once(tmp_path_factory, "rich", _make)
 
 

@@ -1,4 +1,4 @@
-"""Writes shards with indexes without the shard writer, for tests of reading records by number."""
+"""Writes shards and their indexes without the shard writer, to test how records are read by number."""
 
 import pathlib
 import struct
@@ -15,7 +15,7 @@ def masked(data: bytes) -> int:
 
 
 def frame(data: bytes) -> bytes:
-    """Returns a record framed as in a TFRecord file."""
+    """Returns the bytes of a record with the length and the checksums of the TFRecord format."""
     length = struct.pack("<Q", len(data))
     return length + struct.pack("<I", masked(length)) + data + struct.pack("<I", masked(data))
 

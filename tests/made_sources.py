@@ -1,4 +1,4 @@
-"""Writes the same images as sources of every format, together with the features expected after `prepare`."""
+"""Writes the same images in every source format, and provides the features that `prepare` should write."""
 
 import csv
 import gzip
@@ -80,13 +80,13 @@ class Case(NamedTuple):
 
     @property
     def command(self) -> list[str]:
-        """Returns the options, together with options for two splits and several shards."""
+        """Returns the options of `prepare` for this case, with two splits and several shards."""
         splits = [] if self.has_splits else ["--splits=train=0.5,test=0.5"]
         return [*self.options, *splits, "--name=made", "--num_shards=5"]
 
 
 class MadeCase(NamedTuple):
-    """The directory of a case, the path of its input and its dataset. Tests must not change the files."""
+    """The directory of a test case with the paths of its source and its dataset. Tests must not change the files."""
 
     folder: pathlib.Path
     source: pathlib.Path
@@ -94,7 +94,7 @@ class MadeCase(NamedTuple):
 
 
 def made_case(tmp_path_factory: pytest.TempPathFactory, name: str) -> MadeCase:
-    """Prepares a case once for all tests in worker processes, and returns it."""
+    """Prepares the dataset of a test case once for all worker processes of a test run, and returns the case."""
 
     def make(root: pathlib.Path) -> pathlib.Path:
         source = root / "in" / CASES[name].write(root / "in")
@@ -121,7 +121,7 @@ def write_pictures(root: pathlib.Path) -> None:
 
 
 def plain(row: Values) -> dict:
-    """Returns a row with lists joined as in a CSV cell."""
+    """Returns a table row in which each list is joined to one string, as in a CSV file."""
     return {name: "|".join(value) if isinstance(value, list) else value for name, value in row.items()}
 
 
@@ -147,7 +147,7 @@ def write_parquet(root: pathlib.Path) -> str:
 
 
 def write_embedded(root: pathlib.Path) -> str:
-    """Writes images into Parquet as Hugging Face Datasets does."""
+    """Writes a Parquet file with images in the same form as Hugging Face Datasets."""
     root.mkdir(parents=True)
     images = [{"bytes": data, "path": f"{index}.png"} for index, data in enumerate(PNGS)]
     rights = [encode(pixels, "PNG") for pixels in RIGHTS]  # images can also be stored as plain bytes
@@ -156,7 +156,7 @@ def write_embedded(root: pathlib.Path) -> str:
 
 
 def write_hugging_face(root: pathlib.Path) -> str:
-    """Writes an ImageFolder of Hugging Face with metadata in split folders."""
+    """Writes split folders with images and metadata in the ImageFolder format of Hugging Face."""
     for split in ("train", "test"):
         rows = [(index, row) for index, row in enumerate(ROWS) if (index % 5 == 0) == (split == "test")]
         write_files(root / split, {f"{index}.png": PNGS[index] for index, _ in rows})
@@ -364,7 +364,7 @@ def of_column(name: str, feature: str = "label") -> Callable[[int], Values]:
 
 
 def drawn(index: int) -> Values:
-    """Returns outlines drawn as rectangles, with smaller ones over larger ones."""
+    """Returns the objects of an image, and a mask in which smaller rectangles are drawn over larger rectangles."""
     mask = np.zeros((SIDE, SIDE), np.uint8)
     for ymin, xmin, ymax, xmax, name in sorted(OBJECTS[index], key=lambda o: -(o[2] - o[0]) * (o[3] - o[1])):
         mask[ymin:ymax, xmin:xmax] = 1 + CLASSES.index(name)

@@ -1,4 +1,4 @@
-"""Runs object stores on loopback for tests and benchmarks: servers in processes, and a proxy that injects faults."""
+"""Runs object store servers on localhost for tests and benchmarks, and a proxy that injects faults."""
 
 import atexit
 import contextlib
@@ -38,7 +38,7 @@ class StoreServer(NamedTuple):
     process_id: int
 
     def make_bucket(self) -> str:
-        """Creates an empty bucket and returns its URL, `gs://…` or `s3://…`."""
+        """Creates an empty bucket and returns the URL of the bucket, such as `gs://…` or `s3://…`."""
         name = f"made-{uuid.uuid4().hex[:12]}"
         if self.scheme == "s3":
             request(self.url, "PUT", f"/{name}")
@@ -47,7 +47,7 @@ class StoreServer(NamedTuple):
         return f"{self.scheme}://{name}"
 
     def through(self, url: str) -> "StoreServer":
-        """Returns this server with the URL of a proxy."""
+        """Returns a copy of this server description with the URL of a proxy."""
         return make_server(self.scheme, url, self.process_id)
 
 
@@ -71,7 +71,7 @@ def request(url: str, method: str, path: str, body: bytes = b"") -> bytes:
 
 @contextlib.contextmanager
 def store_server(scheme: str, num_objects: int = 0) -> Iterator[StoreServer]:
-    """Starts a server, and ends it. A server of s3 can start with `num_objects` objects in s3://many/folder/."""
+    """Starts a server, and ends it. An S3 server initially contains `num_objects` objects in s3://many/folder/."""
     command = [sys.executable, "-m", "tests.object_stores", scheme, str(num_objects)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, cwd=ROOT, text=True, **pipes)
@@ -88,7 +88,7 @@ def store_server(scheme: str, num_objects: int = 0) -> Iterator[StoreServer]:
 
 @functools.cache
 def shared_server(scheme: str) -> StoreServer:
-    """Returns one server for all tests of this process, which use separate buckets."""
+    """Returns the server that all tests in this process share. Each test uses its own bucket."""
     server = store_server(scheme)
     atexit.register(server.__exit__, None, None, None)
     return server.__enter__()
@@ -96,7 +96,7 @@ def shared_server(scheme: str) -> StoreServer:
 
 @contextlib.contextmanager
 def connected_to(server: StoreServer) -> Iterator[StoreServer]:
-    """Context manager in which this process, its child processes and Beam's file systems use a server."""
+    """Context manager that makes this process, its child processes and Beam's file systems use the given server."""
     with mock.patch.dict(os.environ, server.environment):
         _set_beam_options(server.flags)
         yield server
@@ -112,7 +112,7 @@ def _set_beam_options(flags: list[str]) -> None:
 
 
 def upload_files(server: StoreServer, files: Mapping[str, bytes], folder: str = "/some/folder") -> str:
-    """Uploads files to a directory of a new bucket, and returns its URL."""
+    """Uploads files to a directory in a new bucket, and returns the URL of the bucket."""
     from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 
     _set_beam_options(server.flags)  # a command without these options has reset them
@@ -123,7 +123,7 @@ def upload_files(server: StoreServer, files: Mapping[str, bytes], folder: str = 
 
 
 def object_digests(server: StoreServer, folder: str) -> dict[str, str]:
-    """Returns the SHA-256 digest of each object below a directory except for run.json, like `engines.digest`."""
+    """Returns the SHA-256 digest of each object below a directory, except for run.json."""
     from beam_pipelines.storage.object_stores.open_object_store import open_object_store
     from tf_input.dataset_format import RUN
 
@@ -288,7 +288,8 @@ def _serve_s3(num_objects: int) -> None:
     application, one_at_a_time = create_backend_app("s3"), threading.Lock()
 
     def respond(environment, start_response):
-        """Prevents changes of an object between the check of a condition and its write."""
+        """Responds to a request. Conditional requests run one at a time, so that no object changes between the check
+        and the write."""
         is_conditional = {"HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"} & environment.keys()
         with one_at_a_time if is_conditional else contextlib.nullcontext():
             return application(environment, start_response)
@@ -320,7 +321,7 @@ def _copy_of(fake_key: object, name: str) -> object:
 
 
 def _serve_gcs() -> None:
-    """Runs the emulator with pages, concurrent requests and uploads without data, like the real store."""
+    """Runs the emulator of Google Cloud Storage, and changes its behaviour to be closer to that of the real service."""
     from gcp_storage_emulator import server as emulator
     from gcp_storage_emulator.exceptions import NotFound
     from gcp_storage_emulator.handlers import objects
@@ -400,7 +401,7 @@ def _serve_gcs() -> None:
 
 
 def _announce(port: int) -> None:
-    """Prints the URL of the server, and ends the process when its standard input is closed."""
+    """Prints the URL of the server, and ends this process when its standard input is closed."""
     print(f"http://127.0.0.1:{port}", flush=True)
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
 

@@ -1,6 +1,6 @@
 """Enables oneDNN, which conftest.py disables. Must be imported before TensorFlow.
 
-Without oneDNN, training on CPUs takes twice as long.
+Training on CPUs takes twice as long if oneDNN is disabled.
 """
 
 import os

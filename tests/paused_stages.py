@@ -1,10 +1,11 @@
 """Pauses a real run in one of its stages, so that a test can kill a process at a defined point.
 
-A test locks the gate of a stage, which is a file. A process that has counted work in that stage, and is therefore in a
-bundle without visible results, creates a file and waits for the lock. The kernel releases the lock of a test that ends.
+A test creates and locks a file for one stage. A worker that has processed elements in this stage creates another file
+and waits for the lock. At this point, the worker has not yet committed its results. The kernel releases the lock if the
+test ends.
 
-Workers of a cluster import this module with Beam's `--beam_plugin=paused_stages`; runs on this machine start with
-`python -m paused_stages prepare`. An environment variable has the directory of the gates.
+Workers of a cluster import this module with Beam's option `--beam_plugin=paused_stages`. Local runs are started with
+`python -m paused_stages prepare`. An environment variable contains the directory of the locked files.
 """
 
 import fcntl
@@ -25,7 +26,8 @@ STAGES = (*progress.Counts._fields, "planned", "finished")
 
 
 class Gate:
-    """A gate that is closed when it is created. As a context manager, it is opened and removed at the end.
+    """A locked file at which processes pause until it is unlocked. Use `Gate` as a context manager to unlock and remove
+    the file.
     Args:
         folder: Directory of the gates, which is in the environment of the paused processes.
         stage: One of `STAGES`, at which processes are paused.
@@ -48,11 +50,12 @@ class Gate:
         self.open()
 
     def open(self) -> None:
-        """Releases all processes that wait at the gate."""
+        """Unlocks the file, so that all paused processes continue."""
         self._file.close()
 
     def wait_for_arrivals(self, run: subprocess.Popen, seconds: float = 600) -> list[int]:
-        """Waits until a process is paused, and returns the IDs of the paused processes. Fails if the run ends."""
+        """Waits until at least one process is paused, and returns the process IDs of all paused processes. Fails if the
+        run ends."""
         deadline = time.monotonic() + seconds
         while not (arrivals := self._arrivals()):
             assert run.poll() is None, run.communicate()
@@ -95,7 +98,7 @@ def _wait_at(path: pathlib.Path) -> None:
 
 
 def install() -> None:
-    """Enables pausing in this process if its environment has the directory of the gates."""
+    """Enables pausing in this process if the environment contains the directory of the locked files."""
     if GATES in os.environ and progress.count.__name__ == "count":
         progress.count = _pause_after_count(progress.count)
         worker_process._PRELOADED += ("paused_stages",)  # also for worker processes that this process starts

@@ -1,4 +1,4 @@
-"""Provides datasets for the tests of the reader, which are made by `recordmill prepare`."""
+"""Runs `recordmill prepare` to create the datasets that tests read."""
 
 import fcntl
 import os
@@ -21,7 +21,7 @@ def prepare_images(
     num_images: Mapping[str, int] = CLASSES,
     image_size: tuple[int, int] | None = None,
 ) -> pathlib.Path:
-    """Writes class folders of JPEG and PNG images, in colour and grey, prepares them and returns the dataset.
+    """Prepares a dataset from class folders of colour and grey JPEG and PNG images, and returns its path.
     Args:
         folder: New directory for the images and the dataset.
         *options: Options of `recordmill prepare`.
@@ -42,7 +42,7 @@ def prepare_images(
 
 
 def make_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[pathlib.Path], pathlib.Path]) -> pathlib.Path:
-    """Makes files once for all processes of a test run, and returns their path. Tests must not change the files.
+    """Creates files once for all processes of a test run, and returns their path. Tests must not change the files.
     Args:
         tmp_path_factory: Provides the directory of the test run.
         name: Name of the new directory.

@@ -81,7 +81,7 @@ class RangeServer:
         return sum(part in path for _, path, _ in self.requests)
 
     def counts(self) -> dict[str, int]:
-        """Returns the counters, which other processes request from the server."""
+        """Returns all counters. Other processes request these counters from the server."""
         return {"requests": len(self.requests) - self.count(_COUNTS), "num_bytes": self.num_bytes, "num_lists": self.num_lists}
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class _Server(http.server.ThreadingHTTPServer):
     request_queue_size = 128  # with the default of 5, a sixth client would connect a second later
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignores clients that close the connection, because a message could disturb tests that read standard error."""
+        """Prints no message if a client closes the connection, because tests check standard error."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -251,7 +251,7 @@ class RangeProcess(RangeServer):
         self.url = self._process.stdout.readline().strip()
 
     def counts(self) -> dict[str, int]:
-        """Returns the numbers of requests, bytes of files and listings."""
+        """Returns the number of requests, the number of bytes sent from files, and the number of list requests."""
         with urllib.request.urlopen(f"{self.url}/{_COUNTS}") as answer:
             return json.load(answer)
 

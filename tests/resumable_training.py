@@ -1,5 +1,5 @@
-"""Trains a small model, and logs a hash of each training batch. As a script, it prints `held` at a batch and waits, so
-that a test can kill it.
+"""Trains a small model, and logs a hash of each training batch to compare interrupted and uninterrupted runs. As a
+script, it prints `held` at a batch and waits, so that a test can kill it.
 
     python resumable_training.py DATASET FOLDER ORDER HELD_AT_BATCH
     python resumable_training.py DATASET FOLDER ORDER HELD_AT_BATCH NUM_HOSTS HOST  # of a mix, on one of several hosts
@@ -21,7 +21,7 @@ SIZE, BATCH_SIZE, EPOCHS, SAVE_FREQ = (12, 16), 8, 3, 4
 
 
 class LoggedModel(keras.Sequential):
-    """Model that logs a hash of each batch of its training."""
+    """A model that logs a hash of each training batch."""
 
     log: pathlib.Path
 
@@ -53,7 +53,8 @@ def make_model(log: pathlib.Path) -> LoggedModel:
 
 
 def read(directory: str, order: str, host: tuple[int, int] | None) -> tf.data.Dataset:
-    """Returns the split `train`, or the part of one host of a mix of two classes with 8 batches per epoch."""
+    """Returns the batches of the split `train`. If `host` is given, returns the batches of this host from a mixture of
+    two classes."""
     dataset, options = tf_input.open(directory), {"batch_size": BATCH_SIZE, "image_size": SIZE, "augment": True, "shuffle": order, "seed": 0}
     if host is None:
         return dataset.batches("train", **options)
@@ -69,7 +70,7 @@ def train(
     host: tuple[int, int] | None = None,
     **options,
 ) -> tuple[list[np.ndarray], dict]:
-    """Trains or resumes the training, and returns the weights and the history of the epochs."""
+    """Trains a model or resumes an interrupted training run, and returns the weights and the history of the epochs."""
     data = read(directory, order, host)
     model = make_model(folder / "log")
     wait = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: after_batch())

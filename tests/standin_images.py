@@ -1,6 +1,7 @@
-"""Builds images from Debian packages in place of the base images in deploy/, for machines without an image registry.
+"""Builds container images from Debian packages to replace the base images in deploy/ if no image registry can be
+reached.
 
-The images have the same kind of system and Python. buildah stores them in the cache of the user without a daemon.
+The images also contain Debian and Python. buildah stores the images in the user's cache directory and needs no daemon.
 """
 
 import contextlib
@@ -55,7 +56,7 @@ def missing() -> str:
 
 
 def buildah(*arguments: str | os.PathLike) -> str:
-    """Runs buildah and returns its output. Raises RuntimeError with the end of the output if buildah fails."""
+    """Runs buildah and returns its output. Raises RuntimeError with the last lines of the output if buildah fails."""
     command = [*_BUILDAH, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
@@ -64,7 +65,7 @@ def buildah(*arguments: str | os.PathLike) -> str:
 
 
 def build(dockerfile: pathlib.Path, context: pathlib.Path, tag: str, *options: str) -> None:
-    """Builds an image, with the pip configuration and the certificates of this machine."""
+    """Builds a container image that uses the pip configuration and the certificates of this machine."""
     config = STORE / "pip.conf"
     certificate = os.environ.get("PIP_CERT")
     config.write_text("[global]\ntimeout = 180\n" + ("cert = /etc/pip-certificates.pem\n" if certificate else ""))
@@ -77,7 +78,8 @@ def build(dockerfile: pathlib.Path, context: pathlib.Path, tag: str, *options: s
 
 @functools.cache
 def base(name: str) -> str:
-    """Builds the stand-in for a base image, given by its build argument such as `PYTHON_IMAGE`. Returns its name."""
+    """Builds a replacement for the base image that a build argument such as `PYTHON_IMAGE` selects. Returns its image
+    name."""
     stage = name.removesuffix("_IMAGE").lower()
     STORE.mkdir(parents=True, exist_ok=True)
     if "localhost/debian" not in buildah("images", "--format={{.Name}}"):
@@ -107,14 +109,15 @@ def _import_debian() -> None:
 
 
 def run(tag: str, *command: str, data: pathlib.Path | None = None) -> str:
-    """Runs a command in a new container as the image's user, with `data` mounted as /data. Returns its output."""
+    """Runs a command in a new container as the user that the image sets. The directory `data` is mounted as /data.
+    Returns its output."""
     with container(tag) as name:
         return buildah(*_run(name, data), *command)
 
 
 @contextlib.contextmanager
 def running(tag: str, *command: str, data: pathlib.Path, log: pathlib.Path) -> Iterator[None]:
-    """Context manager that runs a command in a container in the background."""
+    """Context manager that runs a command in a container in the background until exit."""
     with container(tag) as name, open(log, "wb") as file:
         # A separate process namespace ends with its first process, including all sessions that were created in it.
         namespace = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")

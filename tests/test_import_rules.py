@@ -73,7 +73,7 @@ PLAIN_MODULES = ("sources.part_listing", "shards.shard_writer", "shards.hash_som
 
 @functools.cache
 def modules() -> Mapping[str, pathlib.Path]:
-    """Returns the paths of all modules of both packages by their full names."""
+    """Returns a mapping from the full name of each Recordmill module to its path."""
     paths = (path for package in IMPORTS for path in (ROOT / package).rglob("*.py"))
     return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
 
@@ -100,7 +100,8 @@ def package_of(name: str) -> str:
 
 
 def packages_loaded_by(statement: str, *first: str) -> set[str]:
-    """Returns the packages that a statement loads in a new interpreter, or in a fork of one with `first` imported."""
+    """Returns the packages that are loaded after a statement has run in a new interpreter, after the modules `first`
+    have been imported."""
     code = f"{statement}\nimport sys; print(*{{name.partition('.')[0] for name in sys.modules}})"
     if first:
         return set(forked_python.run("-c", code, env={**os.environ, "PYTHONPATH": str(ROOT)}, preloaded=first).stdout.split())

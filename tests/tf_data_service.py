@@ -1,4 +1,4 @@
-"""Runs a tf.data service of `deploy/tf_data_service` on loopback, with a dispatcher and two workers."""
+"""Runs the tf.data service of `deploy/tf_data_service` with a dispatcher and two workers on localhost."""
 
 import contextlib
 import pathlib
@@ -35,7 +35,7 @@ class Service(NamedTuple):
 
 @contextlib.contextmanager
 def run_service(folder: pathlib.Path) -> Iterator[Service]:
-    """Context manager that runs a service with its journal in `folder`."""
+    """Context manager that runs a tf.data service, which stores its journal in `folder`."""
     with contextlib.ExitStack() as stack:
         dispatcher = start("dispatcher", "--port", "0", "--work_dir", str(folder))
         stack.callback(stop, dispatcher)

@@ -1,9 +1,10 @@
-"""Runs TFX components on a dataset, in an interpreter with TFX, which needs other versions of packages than Recordmill.
+"""Runs TFX components on a dataset. Use a separate Python environment, because TFX needs other package versions than
+Recordmill.
 
     python tests/tfx_components.py DATASET import_example_gen|importer
 
-A TFX pipeline reads the examples, computes statistics and validates them against `schema.pbtxt`. The script prints JSON
-with the number of examples, the anomalies and the keys of the examples for each split.
+A TFX pipeline reads the examples, computes statistics and validates them against `schema.pbtxt`. For each split, the
+script prints the number of examples, the anomalies and the example keys as JSON.
 """
 
 import glob
@@ -52,7 +53,7 @@ def make_components(directory: str, manifest: dict, reader: str) -> list:
 
 
 def pattern_of(manifest: dict, split: str) -> str:
-    """Returns the file pattern of a split as documented."""
+    """Returns the file pattern of a split that the documentation gives."""
     is_tfx = "/" in manifest["splits"][split]["shards"][0]["name"]
     return f"Split-{split}/*" if is_tfx else f"{manifest['name']}-{split}.tfrecord-*"
 
