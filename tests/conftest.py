@@ -55,8 +55,7 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: list) -> None:
 
 
 def pytest_configure() -> None:
-    """Adds the directories that test modules put on `sys.path`, because xdist replaces the `sys.path` of forked
-    workers."""
+    """Adds the directories that test modules put on `sys.path`, because xdist replaces `sys.path` in workers."""
     if "collected" in sys.modules:
         sys.path += [path for path in sys.modules["collected"].path if path not in sys.path]
 
@@ -90,8 +89,7 @@ def pytest_runtest_teardown() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Sets the directory for temporary files to the test directory, so that killed programs leave no files
-    elsewhere."""
+    """Puts temporary files below the test directory, so that killed programs leave no files elsewhere."""
     folder = str(tmp_path_factory.mktemp("t"))  # paths of sockets must be short
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", folder)
@@ -101,8 +99,8 @@ def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def quick_spawn(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Makes `multiprocessing` fork its processes from a process that has imported TensorFlow, and yields the command
-    for this."""
+    """Makes `multiprocessing` fork its processes from a process that has imported TensorFlow. Yields the fork
+    command."""
     import forked_python  # an import at the top would disable the rewriting of its assertions
 
     before, command = multiprocessing.spawn.get_executable(), forked_python.write_command(tmp_path / "python")
@@ -113,8 +111,7 @@ def quick_spawn(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 @pytest.fixture
 def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """Limits pytest's `caplog` to messages of Recordmill, because background threads of other libraries also log
-    warnings."""
+    """Limits pytest's `caplog` to messages of Recordmill, because threads of other libraries also log warnings."""
 
     def is_package_record(record: logging.LogRecord) -> bool:
         return record.name.partition(".")[0] in ("beam_pipelines", "recordmill", "tf_input")

@@ -39,14 +39,12 @@ def stages(path: pathlib.Path) -> dict[str, list[Instruction]]:
 
 
 def arguments(path: pathlib.Path) -> dict[str, str]:
-    """Returns a mapping from the name of each ARG instruction to its default value. The value of an ARG without a
-    default is an empty string."""
+    """Returns the default value of each build argument by name, or an empty string if there is no default."""
     return {name: default for name, _, default in (item.value.partition("=") for item in parse(path) if item.name == "ARG")}
 
 
 def sources(instructions: list[Instruction], given: dict[str, str]) -> list[str]:
-    """Returns the files that a Dockerfile copies from the build context, and replaces its build arguments by their
-    values."""
+    """Returns the files that a Dockerfile copies from the build context if the given build arguments are set."""
     copied = [instruction.value.split()[:-1] for instruction in instructions if instruction.name == "COPY" and not instruction.value.startswith("--from")]
     return [re.sub(r"\$\{(\w+)\}", lambda match: given[match[1]], source) for sources in copied for source in sources]
 
@@ -61,8 +59,7 @@ def context(path: pathlib.Path) -> set[str]:
 
 
 def _is_ignored(file: str, rules: list[str]) -> bool:
-    """Returns whether a file is ignored according to the last rule that matches the file or one of its parent
-    directories."""
+    """Returns whether the last rule that matches a file or one of its parent directories ignores the file."""
     parents = [file, *map(str, pathlib.PurePosixPath(file).parents)]
     ignored = False
     for rule in rules:

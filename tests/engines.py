@@ -81,8 +81,7 @@ def start_recordmill(*arguments: str, gates: pathlib.Path | None = None, before:
 
 
 def two_workers(patch: pytest.MonkeyPatch, folder: pathlib.Path) -> list[str]:
-    """Returns command-line options for two Beam worker processes, and makes Beam fork them from a process that has
-    imported Beam."""
+    """Returns options for two Beam worker processes, which are forked from a process that has imported Beam."""
     python = forked_python.write_command(folder / "python", preloaded=forked_python.BEAM)
     patch.setattr(sys, "executable", str(python))
     return ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
@@ -124,8 +123,7 @@ def flink_exporter() -> ModuleType:
 
 
 def gates_of(folder: pathlib.Path) -> pathlib.Path:
-    """Returns the directory of the lock files at which a cluster's workers pause if `--beam_plugin=paused_stages` is
-    given."""
+    """Returns the directory of the lock files at which workers with `--beam_plugin=paused_stages` pause."""
     return folder / "gates"
 
 
@@ -169,8 +167,7 @@ def processes_of(folder: pathlib.Path) -> list[str]:
 
 
 def _load(path: pathlib.Path, name: str) -> ModuleType:
-    """Imports a file under a unique module name, because several folders of `deploy` have modules with the same
-    name."""
+    """Imports a file under a unique module name, because folders of `deploy` have modules with the same name."""
     if name not in sys.modules:
         sys.path.insert(0, str(path.parent))  # the file imports modules of its own folder
         try:
@@ -184,8 +181,7 @@ def _load(path: pathlib.Path, name: str) -> ModuleType:
 
 
 def prism() -> pathlib.Path:
-    """Returns the path of the Prism binary for the installed version of Beam. Builds Prism if the binary is not
-    cached."""
+    """Returns the path of Prism for the installed version of Beam. Builds Prism if the binary is not cached."""
     version = importlib.metadata.version("apache-beam")
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "recordmill"
     binary = cache / f"prism-{version}"

@@ -91,8 +91,8 @@ class ForkedPython:
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Closes standard input, waits for the end of the program, and returns the remaining standard output and
-        standard error."""
+        """Closes standard input, waits for the end of the program, and returns its standard output and standard
+        error."""
         self.stdin.close()
         late = threading.Timer(timeout or threading.TIMEOUT_MAX, self.kill)
         late.start()
@@ -183,8 +183,8 @@ def _open_files() -> list[int]:
 
 
 def _ask(address: bytes, asked: dict, given: Sequence[int], numbers: Sequence[int] | None = None) -> socket.socket:
-    """Asks a fork server to start a program with the given open files. The server sends the process ID when the program
-    starts, and the exit code when the program ends."""
+    """Asks a fork server to start a program. The server sends the process ID, and the exit code when the program
+    ends."""
     state = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     state.connect(address)
     asked = {**asked, "numbers": [*(given if numbers is None else numbers)]}
@@ -198,8 +198,7 @@ def _receive(state: socket.socket) -> int:
 
 
 def start() -> tuple[bytes, subprocess.Popen]:
-    """Starts the first fork server, and returns the address and the process of the server. Closing the standard input
-    of this process ends all fork servers."""
+    """Starts a fork server, and returns its address and process. Closing its standard input ends the server."""
     paths = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), str(pathlib.Path(__file__).parent)])
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen([sys.executable, __file__, _COMMAND_LINE_BYTES * " "], env={**os.environ, "PYTHONPATH": paths}, **pipes)
@@ -227,8 +226,7 @@ def _listen() -> socket.socket:
 
 
 def _answer(listening: socket.socket) -> None:
-    """Serves requests until standard input is closed. Forks one process for each program and one fork server for each
-    new set of modules."""
+    """Serves requests: forks a process for each program, and a new fork server for each new set of modules."""
     others: dict[tuple[str, ...], bytes] = {}
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # child processes are not waited for
     while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:

@@ -19,8 +19,7 @@ OPTIONS = {"batch_size": 8, "image_size": SIZE, "seed": 0}
 
 
 def check_layers(images: np.ndarray, path: pathlib.Path) -> None:
-    """Checks that the preprocessing layers work without TensorFlow, and that models with these layers can be trained
-    and saved."""
+    """Checks that preprocessing layers work without TensorFlow, and that models with these layers can be saved."""
     from tf_input.dataset_format import Feature
     from tf_input.decoding.layers import augmentation_layer, normalization_layer
 
@@ -109,8 +108,7 @@ def fit(flowers: tf_input.PreparedDataset, folder: pathlib.Path, *callbacks: ker
 
 
 def check_mix(flowers: tf_input.PreparedDataset) -> None:
-    """Checks that `tf_input.mix` and `tf_input.Sequence` give equal weights when a model is trained with the same
-    mixture of datasets."""
+    """Checks that training with the same mixture from `tf_input.mix` and `tf_input.Sequence` gives equal weights."""
     parts = {kind: (flowers, "train", share, {"where": f"label {kind} 'cow'"}) for kind, share in (("==", 1), ("!=", 2))}
     options, trained = {"augment": True, **OPTIONS}, []
     for data in (tf_input.mix(parts, stop=6, **options), tf_input.Sequence(tf_input.Mixture(parts, stop=6), workers=1, **options)):
@@ -123,8 +121,8 @@ def check_mix(flowers: tf_input.PreparedDataset) -> None:
 
 
 def loop_in_jax(flowers: tf_input.PreparedDataset, folder: pathlib.Path, stop_at: tuple[int, int] | None = None) -> list[np.ndarray]:
-    """Trains a model with a custom JAX training loop, and stops early at `stop_at` if it is given. Returns the
-    weights."""
+    """Returns the weights of a model that is trained in a custom JAX loop. The loop ends at `stop_at` if it is
+    given."""
     import jax
 
     model, optimizer = make_model(flowers), keras.optimizers.Adam()

@@ -96,8 +96,8 @@ def plan_without_beam(
     change_shard: Callable[[tuple[str, int], list], list] = reverse,
     block_references: int = 1 << 19,
 ) -> tuple[list[PlannedShard], Collisions, ShufflePlan]:
-    """Runs the steps of `GlobalShuffle` that follow the sample, without Beam. The functions `change_block` and
-    `change_shard` can reorder grouped values like a Beam runner."""
+    """Plans the shards like `GlobalShuffle`. `change_block` and `change_shard` reorder grouped values, as Beam runners
+    may."""
     with mock.patch("beam_pipelines.shuffle.ranks.BLOCK_REFERENCES", block_references):
         plan = plan_shuffle(count_keys(batches), num_shards)
     blocks, shards, collisions = defaultdict(list), defaultdict(list), []

@@ -288,8 +288,7 @@ def _serve_s3(num_objects: int) -> None:
     application, one_at_a_time = create_backend_app("s3"), threading.Lock()
 
     def respond(environment, start_response):
-        """Responds to a request. Conditional requests run one at a time, so that no object changes between the check
-        and the write."""
+        """Answers conditional requests one at a time, so that no object changes between the check and the write."""
         is_conditional = {"HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"} & environment.keys()
         with one_at_a_time if is_conditional else contextlib.nullcontext():
             return application(environment, start_response)

@@ -54,8 +54,7 @@ class Gate:
         self._file.close()
 
     def wait_for_arrivals(self, run: subprocess.Popen, seconds: float = 600) -> list[int]:
-        """Waits until at least one process is paused, and returns the process IDs of all paused processes. Fails if the
-        run ends."""
+        """Waits until a process is paused, and returns the IDs of all paused processes. Fails if the run ends."""
         deadline = time.monotonic() + seconds
         while not (arrivals := self._arrivals()):
             assert run.poll() is None, run.communicate()

@@ -7,8 +7,7 @@ from tf_input.dataset_format import MANIFEST, REPORT, read_manifest, sum_of
 
 
 def update_checksums(directory: pathlib.Path) -> None:
-    """Updates the checksums of all metadata files in the manifest, and removes the entries of missing files and of the
-    report."""
+    """Updates the checksums of metadata files in the manifest, and removes the entries of missing files."""
     manifest = read_manifest(directory)
     sums = {}
     for name in manifest.files:

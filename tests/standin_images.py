@@ -78,8 +78,7 @@ def build(dockerfile: pathlib.Path, context: pathlib.Path, tag: str, *options: s
 
 @functools.cache
 def base(name: str) -> str:
-    """Builds a replacement for the base image that a build argument such as `PYTHON_IMAGE` selects. Returns its image
-    name."""
+    """Builds a replacement for a base image such as `PYTHON_IMAGE`, and returns the name of the new image."""
     stage = name.removesuffix("_IMAGE").lower()
     STORE.mkdir(parents=True, exist_ok=True)
     if "localhost/debian" not in buildah("images", "--format={{.Name}}"):
@@ -109,8 +108,7 @@ def _import_debian() -> None:
 
 
 def run(tag: str, *command: str, data: pathlib.Path | None = None) -> str:
-    """Runs a command in a new container as the user that the image sets. The directory `data` is mounted as /data.
-    Returns its output."""
+    """Returns the output of a command in a new container, in which the directory `data` is mounted as /data."""
     with container(tag) as name:
         return buildah(*_run(name, data), *command)
 

@@ -100,8 +100,7 @@ def package_of(name: str) -> str:
 
 
 def packages_loaded_by(statement: str, *first: str) -> set[str]:
-    """Returns the packages that are loaded after a statement has run in a new interpreter, after the modules `first`
-    have been imported."""
+    """Returns the packages that are loaded after importing the modules `first` and running a statement."""
     code = f"{statement}\nimport sys; print(*{{name.partition('.')[0] for name in sys.modules}})"
     if first:
         return set(forked_python.run("-c", code, env={**os.environ, "PYTHONPATH": str(ROOT)}, preloaded=first).stdout.split())

@@ -1,4 +1,4 @@
-"""Tests that an invalid `PrepareConfig` is rejected with the option, its value and the values that are valid."""
+"""Tests that the error for an invalid `PrepareConfig` names the option, its value and the valid values."""
 
 import ast
 import dataclasses

@@ -1,4 +1,4 @@
-"""Tests of `GroupPattern`, which finds groups in keys in linear time."""
+"""Tests that `GroupPattern` extracts the group from a key in linear time."""
 
 import re
 

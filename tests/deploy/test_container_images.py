@@ -1,4 +1,4 @@
-"""Tests of the Dockerfiles in deploy/ (base images, users, packages) and of `deploy/images.py`, which builds them."""
+"""Tests the Dockerfiles in deploy/, and the program `deploy/images.py`, which builds their images."""
 
 import hashlib
 import importlib.util
@@ -40,7 +40,7 @@ def test_every_dockerfile_belongs_to_an_image():
 
 @for_every_image
 def test_every_base_image_has_a_digest(image):
-    """The base image is a build argument without a default value, so that no tag is used."""
+    """The base image is a build argument without a default value, so that the Dockerfile contains no mutable tag."""
     actual, asked = dockerfiles.stages(DOCKERFILES[image]), dockerfiles.arguments(DOCKERFILES[image])
     for instructions in actual.values():
         base = instructions[0].value.partition(" AS ")[0]
@@ -99,7 +99,7 @@ def test_build_context_has_exactly_the_copied_files(image):
 
 @for_every_image
 def test_packages_are_installed_by_hash(image):
-    """Only the project itself is installed without a hash, from the build context."""
+    """Only Recordmill, which is copied from the build context, is installed without a hash."""
     for instruction in dockerfiles.parse(DOCKERFILES[image]):
         for command in re.findall(r"pip install [^&]*", instruction.value if instruction.name == "RUN" else ""):
             is_own = re.search(r" (\.|/src)\s*$", command)
@@ -107,7 +107,7 @@ def test_packages_are_installed_by_hash(image):
 
 
 def read_lock(path: pathlib.Path) -> dict[str, tuple[str, list[str]]]:
-    """Returns the version and the hashes of each package."""
+    """Returns the pinned version and the hashes of each package."""
     actual = {}
     for entry in path.read_text().replace("\\\n", " ").splitlines():
         requirement, *hashes = entry.split(" --hash=")
@@ -138,7 +138,8 @@ def test_every_lock_belongs_to_a_dockerfile():
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch) -> pathlib.Path:
-    """Returns a repository with one base image without digest. Its docker, skopeo and buildah log their arguments."""
+    """Returns a Git repository in which one base image has no digest. Fake versions of docker, skopeo and buildah log
+    their arguments."""
     root, tools = tmp_path / "checkout", tmp_path / "tools"
     (root / "deploy/tf_data_service").mkdir(parents=True)
     for name in ("images.py", "tf_data_service/Dockerfile"):

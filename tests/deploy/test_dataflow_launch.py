@@ -1,4 +1,4 @@
-"""Tests of the arguments that the scripts in deploy/dataflow pass to gcloud, and of the bucket's lifecycle rule."""
+"""Tests the arguments that the scripts in deploy/dataflow pass to gcloud, and the lifecycle rule of the bucket."""
 
 import json
 import re
@@ -23,7 +23,8 @@ OUTPUT = "gs://data/Flowers_2"
 
 @pytest.fixture
 def run_script(tmp_path):
-    """Returns a function that runs a script with a `gcloud` that logs its arguments and answers from files."""
+    """Returns a function that runs a script with a fake `gcloud`, which logs its arguments and prints prepared
+    responses."""
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "gcloud").write_text(

@@ -1,4 +1,4 @@
-"""Tests that the manifests for Flink on Kubernetes agree with the images, the command and `deploy/flink/cluster.py`."""
+"""Tests that the Kubernetes manifests for Flink agree with the container images and with `deploy/flink/cluster.py`."""
 
 import re
 
@@ -67,7 +67,8 @@ def test_job_survives_the_loss_of_a_task_or_job_manager():
 
 
 def test_pod_templates_are_not_merged():
-    """The operator merges lists of containers by index, which would replace Flink's container with the worker pool."""
+    """The Flink operator merges lists of containers by index, so it would replace Flink's container with the worker
+    pool."""
     assert "podTemplate" not in cluster()
 
 

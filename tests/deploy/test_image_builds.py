@@ -1,4 +1,4 @@
-"""Builds every image of deploy/ from its Dockerfile on stand-ins for the base images, and runs the programs in it."""
+"""Builds each container image of deploy/ on replacements for the base images, and runs its programs."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(bool(standin_images.missing()), reason=standin_i
 
 
 def build(name: str) -> str:
-    """Builds an image, using cached layers, and returns its tag."""
+    """Builds a container image from cached layers, if possible, and returns the tag of the image."""
     folder, target, arguments = images.IMAGES[name]
     path, tag = DOCKERFILES[folder], f"recordmill-{name}"
     asked = [argument for argument in dockerfiles.arguments(path) if argument.endswith("_IMAGE")]
@@ -85,7 +85,8 @@ exec $java $(echo "$parameters" | sed -n 1p) $options -cp "$libraries" org.apach
 
 @pytest.mark.slow(seconds=90)
 def test_flink_images_run_the_job_of_the_manifest(tmp_path):
-    """JobManager, TaskManager, worker pool and submission run in four containers with the options of the manifest."""
+    """The JobManager, the TaskManager, the worker pool and the submission each run in a container with the options of
+    the manifest."""
     with socket.socket() as probe:
         if probe.connect_ex(("localhost", 50000)) == 0:
             pytest.skip("port 50000, which the worker pool of Beam needs, is already in use")

@@ -1,4 +1,4 @@
-"""Tests every manifest of deploy/ against Kubernetes schemas and common requirements of administrators."""
+"""Tests that the manifests in deploy/ match the Kubernetes schemas and common security requirements."""
 
 import pathlib
 import re
@@ -100,7 +100,7 @@ def test_pods_run_without_privileges(folder):
 
 @for_every_folder
 def test_each_container_has_its_own_scratch_directory(folder):
-    """The root file system is read-only, and the size of scratch volumes is limited."""
+    """The root file system of a container must be read-only, and scratch volumes must have a size limit."""
     for pod in pods(folder):
         scratch = {volume["name"]: volume["emptyDir"] for volume in pod.spec.get("volumes", ()) if "emptyDir" in volume}
         assert all(volume["sizeLimit"] for volume in scratch.values()), pod.name
@@ -138,7 +138,7 @@ def test_each_server_has_probes(folder):
 
 
 def grpc_probes() -> list[list[str]]:
-    """Returns the commands of all liveness probes that call a gRPC server."""
+    """Returns the commands of all liveness probes that send a request to a gRPC server."""
     containers = [container for folder in FOLDERS for pod in pods(folder) for container in pod.spec["containers"]]
     return [item["livenessProbe"]["exec"]["command"] for item in containers if "exec" in item.get("livenessProbe", {})]
 
@@ -211,7 +211,8 @@ def selects(policy: dict[str, Any], labels: dict[str, str]) -> bool:
 
 @for_every_folder
 def test_network_policies_restrict_all_pods(folder):
-    """Flink's REST interface, the worker pool and the tf.data service run any code that they receive."""
+    """Network access must be restricted, because Flink, the worker pool and the tf.data service run any code that they
+    receive."""
     policies = [document for document in documents(folder) if document["kind"] == "NetworkPolicy"]
     for policy in policies:
         assert policy["spec"]["policyTypes"] == ["Ingress"]

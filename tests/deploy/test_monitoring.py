@@ -1,4 +1,4 @@
-"""Tests that the dashboard and the alerts in deploy/flink/monitoring use existing metrics."""
+"""Tests that the dashboard and the alerts in deploy/flink/monitoring use only metrics that exist."""
 
 import contextlib
 import json
@@ -57,7 +57,7 @@ def test_reporter_is_part_of_flink():
 
 
 def accumulators(*counters: tuple[str, bytes]) -> dict:
-    """Returns Flink's response for counters in two steps each."""
+    """Returns a response of Flink's REST interface in which each counter is reported by two steps."""
     metrics = [
         {"urn": "beam:metric:user:sum_int64:v1", "payload": payload, "labels": {"NAMESPACE": "recordmill", "NAME": name, "PTRANSFORM": step}}
         for name, payload in counters
@@ -83,7 +83,8 @@ def test_counters_are_summed_over_steps_and_named_for_prometheus(monkeypatch):
 
 
 def metrics_page(monkeypatch, names: dict[str, str], **counters: int) -> str:
-    """Returns the metrics page for jobs, given as names by ID. A job with the ID `gone` is only in the list of jobs."""
+    """Returns the metrics page for jobs, which are given as a mapping from job IDs to names. Requests for the details
+    of a job with the ID `gone` fail."""
     jobs = [{"name": name, "jid": job_id, "end-time": -1, "tasks": {"scheduled": 0}} for job_id, name in names.items()]
 
     def ask(path: str) -> dict:
@@ -101,7 +102,7 @@ def metrics_page(monkeypatch, names: dict[str, str], **counters: int) -> str:
     "name", ["täglich", 'a "quoted" name', "back\\slash", "\\n", "two\nlines", "日次 🚀", "\ttab", "a}b,c=d"]
 )
 def test_job_names_are_escaped_for_prometheus(monkeypatch, name):
-    """The text format of Prometheus has escapes for backslash, quotation mark and newline."""
+    """The text format of Prometheus requires that backslashes, quotation marks and newlines are escaped."""
     lines = [line for line in metrics_page(monkeypatch, {"j": name}).split("\n") if line and not line.startswith("#")]
     assert len(lines) > 5
     for line in lines:

@@ -1,4 +1,4 @@
-"""Tests the commands of the schedulers and the Airflow DAG in deploy/scheduling."""
+"""Tests the scheduler commands and the Airflow DAG in deploy/scheduling."""
 
 import ast
 import importlib.util
@@ -33,7 +33,7 @@ class AirflowFailError(AirflowError):
 
 
 def load_dag(monkeypatch) -> types.ModuleType:
-    """Imports the DAG with stand-ins for the names that it imports from Airflow."""
+    """Imports the Airflow DAG with fake objects for all names that the DAG imports from Airflow."""
     exceptions, sdk = types.ModuleType("airflow.exceptions"), types.ModuleType("airflow.sdk")
     exceptions.AirflowException, exceptions.AirflowFailException = AirflowError, AirflowFailError
     sdk.task = lambda **options: lambda function: lambda: options
@@ -47,7 +47,7 @@ def load_dag(monkeypatch) -> types.ModuleType:
 
 
 def commands(monkeypatch) -> dict[str, list[str]]:
-    """Returns the command of each scheduler, beginning with `recordmill prepare`."""
+    """Returns the command that each scheduler runs, starting with `recordmill prepare`."""
     actual = {"airflow": load_dag(monkeypatch).command("gs://data/flowers/2026-01-31", "/tmp/error.json")}
     for path in sorted(SCHEDULING.glob("kubernetes/*job.yaml")):
         (item,) = yaml.safe_load_all(path.read_text())
@@ -98,7 +98,8 @@ def test_task_timeout_is_longer_than_the_command_timeout(monkeypatch):
 
 @pytest.mark.slow(3)
 def test_airflow_imports_the_dag(tmp_path):
-    """Airflow pins hundreds of packages and needs its own environment; the test runs if there is one."""
+    """This test is skipped unless a separate environment with Airflow exists, because Airflow pins hundreds of
+    packages."""
     python = CACHE / "airflow" / "bin" / "python"
     if not python.exists():
         pytest.skip(f"Airflow is not installed: python -m venv {CACHE / 'airflow'}, and there pip install apache-airflow")

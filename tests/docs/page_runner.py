@@ -1,9 +1,10 @@
-"""Runs the `sh` and `python` blocks of documentation pages in order, in one Python process and directory.
+"""Runs the `sh` and `python` blocks of documentation pages in order.
 
     python tests/docs/page_runner.py README.md docs/get_started.md
 
-runs pages and updates the `text` blocks that follow their commands. The tests compare the output of a block with the
-`text` block that follows it. A block that can't run everywhere has a title that starts with "Not run" and a reason.
+runs two pages and replaces the expected output in their `text` blocks. The tests compare the output of each block with
+the `text` block that follows the code. The title of a block that the tests skip starts with "Not run" and gives the
+reason.
 """
 
 import contextlib
@@ -59,12 +60,12 @@ class Block:
 
     @property
     def is_code(self) -> bool:
-        """Whether the block has code to run. Included files are run by a separate command."""
+        """Whether the block has code to run. Code that is included from another file is not run."""
         return self.language in ("sh", "bash", "python") and not self.code.startswith(INCLUDE)
 
 
 def read_blocks(text: str) -> list[Block]:
-    """Returns the blocks of a page in order."""
+    """Returns the code blocks of a page in order."""
     blocks = []
     for fence in _FENCE.finditer(text):
         shown = _OUTPUT.match(text, fence.end())
@@ -96,7 +97,7 @@ def run_python(*arguments: object, **options: Any) -> subprocess.CompletedProces
 def run_page(
     page: pathlib.Path, folder: pathlib.Path, run: Callable[..., subprocess.CompletedProcess] = run_python, commands: str = ""
 ) -> list[str | None]:
-    """Runs the blocks of a page in a new process, and returns the output of each block, or None for skipped blocks.
+    """Runs the code blocks of a page in a new process. Returns the output of each block, or None for skipped blocks.
 
     Args:
         page: Path of the page.
@@ -117,7 +118,7 @@ def run_page(
 
 
 def run_here(page: pathlib.Path) -> list[str | None]:
-    """Runs the blocks of a page in this process and directory, with the files that `make demo` writes."""
+    """Runs the code blocks of a page in this process, with the files that `make demo` writes."""
     sys.path.insert(0, str(ROOT / "deploy/demo"))
     import digits
 
@@ -148,7 +149,8 @@ def _run_shell(block: Block) -> str:
 
 
 def differences(expected: str, result: str) -> Iterator[str]:
-    """Yields differences between expected and actual output, in which "..." matches any lines or any text."""
+    """Yields the differences between the expected and the actual output. In the expected output, "..." matches any
+    text."""
     pattern = "".join(r"(?:.*\n)*?" if line == "..." else f"{_pattern(line)}\n" for line in expected.rstrip().splitlines())
     match = re.fullmatch(pattern, "".join(f"{line.rstrip()}\n" for line in result.rstrip().splitlines()))
     if not match:
@@ -161,7 +163,8 @@ def differences(expected: str, result: str) -> Iterator[str]:
 
 
 def _pattern(line: str) -> str:
-    """Returns a regular expression with a group for each decimal number. Columns may be wider."""
+    """Returns a regular expression that matches the line and captures each decimal number in the output. Columns may be
+    wider."""
     patterns = []
     for part in re.split(r"(\.\.\.|\d+\.\d+)", line.rstrip()):
         is_number = _NUMBER.fullmatch(part)
@@ -170,7 +173,7 @@ def _pattern(line: str) -> str:
 
 
 def update(page: pathlib.Path) -> None:
-    """Updates a page with the current output of its blocks."""
+    """Replaces the expected output in a page with the current output of its code blocks."""
     text, done, written = page.read_text(), 0, []
     with tempfile.TemporaryDirectory() as folder:
         outputs = run_page(page, pathlib.Path(folder))

@@ -1,4 +1,4 @@
-"""Tests of the documentation: the site builds, its links work, and the code in its pages runs or uses real names."""
+"""Tests that the documentation can be built, that its links work, and that the code in its pages is valid."""
 
 import argparse
 import ast
@@ -41,7 +41,7 @@ def blocks_of(page: str) -> list[Block]:
 @pytest.mark.slow(45)
 @pytest.mark.parametrize("page", RUN)
 def test_page_prints_the_output_that_it_shows(page, tmp_path, tmp_path_factory):
-    """The commands run in processes that have already imported slow modules; other tests start the real command."""
+    """To save time, commands run in forks of a process that has already imported slow modules."""
     commands = tmp_path_factory.mktemp("commands")
     forked_python.write_command(commands / "python", preloaded=PRELOADED)
     recordmill = pathlib.Path(sys.executable).parent / "recordmill"
@@ -57,7 +57,7 @@ def test_page_prints_the_output_that_it_shows(page, tmp_path, tmp_path_factory):
 
 @pytest.mark.parametrize("location", [f"{page}:{block.line}" for page in RUN for block in blocks_of(page) if block.reason])
 def test_block_that_is_not_run(location):
-    """Each skipped block is one skipped test, so that pytest counts and names it."""
+    """Each skipped code block is a skipped test, so that pytest reports the number of skipped blocks."""
     page, line = location.split(":")
     pytest.skip(f"{location}: {next(block.reason for block in blocks_of(page) if block.line == int(line))}")
 
@@ -95,7 +95,8 @@ def test_output_is_compared_with_the_page():
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in RUN])
 def test_commands_options_and_names_in_a_page_exist(page):
-    """Commands and options are checked with the parsers, and options of `tf_input` with signatures."""
+    """Command-line options are checked with the argument parsers, and arguments of `tf_input` with the function
+    signatures."""
     parser, beam_parser = make_parser(), argparse.ArgumentParser()
     for options in PipelineOptions.__subclasses__():
         if options.__module__.startswith("apache_beam."):
@@ -112,7 +113,7 @@ def test_commands_options_and_names_in_a_page_exist(page):
 
 
 def test_design_page_names_existing_functions_and_all_modules():
-    """The design page names existing functions, and its tables have a row for each module and package."""
+    """The design page names only functions that exist, and its tables have a row for each module and package."""
     design = (ROOT / "docs/background/design.md").read_text()
     for package in ("beam_pipelines", "tf_input"):
         section = design.partition(f"Functions of `{package}` for these steps:")[2].partition("\n#")[0]
@@ -126,7 +127,7 @@ def test_design_page_names_existing_functions_and_all_modules():
 
 
 def test_tutorial_rows_have_a_test_and_existing_options():
-    """A row names a test function or a case in a test file."""
+    """Each row of the table names a test function or a test case in a test file."""
     rows = [line for line in (ROOT / "docs/reference/tutorials.md").read_text().splitlines() if line.startswith("| ")]
     shown = [match for row in rows if (match := re.fullmatch(r"\| (.+) \| (.+) \| `(.+\.py)`(?:: (.+))? \|", row))]
     assert len(shown) == len(rows) - 2 * sum(line.endswith("| test |") for line in rows)
@@ -138,7 +139,7 @@ def test_tutorial_rows_have_a_test_and_existing_options():
 
 
 def all_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Yields the actions of a parser and of its subcommands."""
+    """Yields the actions of an argument parser and of its subcommands."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):
@@ -159,7 +160,7 @@ def recordmill_commands(code: str) -> Iterator[list[str]]:
 
 
 def unknown_options(call: ast.Call) -> set[str]:
-    """Returns the keyword arguments that a function of `tf_input` or a method of its datasets does not have."""
+    """Returns the keyword arguments of a call that the called function or method of `tf_input` does not accept."""
     if not isinstance(call.func, ast.Attribute):
         return set()
     owner = tf_input if isinstance(call.func.value, ast.Name) and call.func.value.id == "tf_input" else tf_input.PreparedDataset
@@ -173,7 +174,7 @@ def unknown_options(call: ast.Call) -> set[str]:
 
 
 class Links(html.parser.HTMLParser):
-    """Collects the link targets, loaded files and anchors of a page."""
+    """Collects the links, the loaded files and the anchors of an HTML page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

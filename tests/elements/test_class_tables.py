@@ -1,4 +1,5 @@
-"""Tests that the command rejects lists given as classes, keeps integer labels, and limits shards and splits."""
+"""Tests that `prepare` rejects lists as class names, keeps integer labels, and limits the numbers of shards and
+splits."""
 
 import csv
 import pathlib

@@ -1,4 +1,4 @@
-"""Tests that counts of dead letters do not depend on how the dead letters are distributed, and of their limit."""
+"""Tests that workers can count dead letters in any order, and that the limit for dead letters is enforced."""
 
 import pytest
 from hypothesis import given

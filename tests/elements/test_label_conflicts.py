@@ -1,4 +1,4 @@
-"""Tests of conflicting labels among near-duplicate images, for features of all kinds."""
+"""Tests that near-duplicate images with conflicting labels are found for all kinds of label features."""
 
 import numpy as np
 

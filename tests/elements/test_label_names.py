@@ -1,4 +1,5 @@
-"""Tests of class numbers: given by options, taken from an earlier dataset, and checked when a dataset is replaced."""
+"""Tests how class numbers are set by options, taken from an earlier dataset, and compared with a dataset that is
+replaced."""
 
 import pathlib
 
@@ -19,7 +20,7 @@ def class_tables(output: pathlib.Path) -> dict[str, tuple[str, ...]]:
 
 
 def write_names(path: pathlib.Path, *names: str) -> pathlib.Path:
-    """Writes class names to a file with a byte order mark, as some editors on Windows do."""
+    """Writes class names to a text file that starts with a byte order mark, like files of some Windows editors."""
     path.write_text("".join(f"{name}\n" for name in names), encoding="utf-8-sig")
     return path
 

@@ -1,4 +1,4 @@
-"""Tests that feature values from references and from the spool are decoded unchanged and other bytes are rejected."""
+"""Tests that feature values are equal after encoding and decoding, and that invalid bytes are rejected."""
 
 import contextlib
 import os
@@ -45,7 +45,7 @@ def spool(tmp_path: pathlib.Path) -> str:
 
 
 def round_trip(values: list, spool: str) -> tuple[list[bytes], list]:
-    """Returns the encoded values and the decoded values. The values are decoded in reverse order."""
+    """Encodes values, decodes them in reverse order, and returns the encoded and the decoded values."""
     with value_writer(spool) as writer:
         encoded = [writer.encode(value) for value in values]
     with contextlib.closing(SpoolReader(spool)) as reader:
@@ -87,7 +87,7 @@ def test_values_up_to_the_limit_are_inline(spool):
 
 
 class _Command:
-    """An object that would run a command when it is unpickled, as an attacker could put it into a plan."""
+    """An object that runs a command when it is unpickled. An attacker could insert such an object into a plan file."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Tests that plain values are read back from JSON unchanged, and that other values are rejected."""
+"""Tests that supported values are equal after JSON encoding and decoding, and that other values are rejected."""
 
 import dataclasses
 import json
@@ -143,7 +143,7 @@ VALUES = {
 
 
 def classes_in(value: Any) -> list:
-    """Returns the types of a value and of all values in it, because `==` ignores types."""
+    """Returns the types of a value and of all nested values, because `==` does not compare types."""
     if isinstance(value, dict):
         return [type(value), *(classes_in(item) for item in value.items())]
     if isinstance(value, (list, tuple)):
@@ -163,7 +163,8 @@ def test_values_are_read_back_and_written_to_the_same_bytes(value):
 
 
 def test_tested_configurations_set_all_options():
-    """Checks that a new option, whose type JSON may not support, is part of the tests."""
+    """Fails if a new option is missing from the test configuration, because JSON may not support the type of the
+    option."""
     for config, defaults in ((CONFIG, PrepareJob("", "", "made")), (CONFIG.source, SourceConfig()), (CONFIG.images, ImageConfig())):
         left_out = [field.name for field in dataclasses.fields(config) if getattr(config, field.name) == getattr(defaults, field.name)]
         excluded = ["folds", "group_pattern", "split_folders", "shard_bytes", "follow_links", "exact_only"]

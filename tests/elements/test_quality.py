@@ -1,4 +1,4 @@
-"""Tests that the shuffle quality describes the order of the shards and the expected value of a random permutation."""
+"""Tests that the shuffle quality compares the record order with the expectation for a random permutation."""
 
 import itertools
 import json
@@ -23,7 +23,7 @@ def num_runs(labels: list[int]) -> int:
 
 
 def quality(shards: list[list[int]]) -> dict[str, float | None]:
-    """Returns the shuffle quality of a feature with the given labels in each shard."""
+    """Returns the shuffle quality of a label feature, given the labels in each shard."""
     qualities = ShuffleQualities()
     for shard in shards:
         qualities.add({"label": LabelSequence.of(np.array(shard))})
@@ -160,7 +160,7 @@ def write_rows(folder):
 @pytest.mark.slow(0.5)
 @pytest.mark.parametrize("case", LABEL_OPTIONS)
 def test_each_label_has_a_shuffle_quality(case, tmp_path, capsys):
-    """Compares the values in `statistics.json` with the records and with the printed summary."""
+    """Compares the shuffle quality in `statistics.json` with the records and with the printed summary."""
     write_rows(tmp_path / "in")
     command = ["prepare", "--input", str(tmp_path / "in/rows.jsonl"), "--output", str(tmp_path / "out"), "--splits=train=1"]
     assert main([*command, "--num_shards=3", "--name=rows", *LABEL_OPTIONS[case]]) == 0
@@ -181,7 +181,7 @@ def test_each_label_has_a_shuffle_quality(case, tmp_path, capsys):
 
 
 def labels_of(path, names) -> dict[str, list[int]]:
-    """Returns the combined label of each record in a shard, by feature."""
+    """Returns a mapping from each feature name to the combined label of each record in a shard."""
     actual = {name: [] for name in names}
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
         example = tf.train.Example.FromString(record)

@@ -1,4 +1,4 @@
-"""Tests of sorted runs in the spool: each block reads exactly the references with its keys."""
+"""Tests that each block of the shuffle reads exactly the references in its key range from sorted runs."""
 
 import contextlib
 import os
@@ -34,7 +34,7 @@ def pairs(references: References) -> list[tuple[int, bytes]]:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sets a small chunk size, so that runs have many chunks."""
+    """Sets a small chunk size, so that each sorted run has many chunks."""
     for module in ("references", "reference_runs"):
         monkeypatch.setattr(f"beam_pipelines.elements.{module}.CHUNK_REFERENCES", 3)
 

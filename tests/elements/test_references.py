@@ -1,4 +1,4 @@
-"""Tests that references are unchanged after packing, slicing and joining, and that packed references are small."""
+"""Tests that packing, slicing and joining do not change references, and that packed references are small."""
 
 import itertools
 import threading
@@ -19,7 +19,7 @@ TEXTS = ("keys", "paths", "labels", "groups", "values", "strata", "hashes")
 
 @st.composite
 def references(draw: st.DrawFn) -> References:
-    """Generates references with separate tables, as in each batch of a listing, and possibly with empty columns."""
+    """Generates references with random rows and columns. Columns may be empty."""
     num = draw(st.integers(0, 20))
     splits = tuple(draw(st.lists(st.sampled_from(["train", "validation", "test", "ä"]), min_size=1, unique=True)))
     raws = tuple(draw(st.lists(RAWS, max_size=3, unique=True)))
@@ -33,7 +33,7 @@ def references(draw: st.DrawFn) -> References:
 
 @st.composite
 def binary_columns(draw: st.DrawFn, num: int) -> BinaryColumn:
-    """Generates a column with up to eight bytes per value, or with empty values. Single values would take longer."""
+    """Generates a column whose values have up to eight bytes."""
     lengths = [byte % 9 for byte in draw(st.binary(min_size=num, max_size=num))] if draw(st.booleans()) else [0] * num
     data = draw(st.binary(min_size=sum(lengths), max_size=sum(lengths)))
     ends = [*itertools.accumulate(lengths)]
@@ -41,7 +41,7 @@ def binary_columns(draw: st.DrawFn, num: int) -> BinaryColumn:
 
 
 def as_rows(some: References) -> list[tuple]:
-    """Returns the references as rows that do not depend on the order of the tables."""
+    """Returns the references as rows in a form that does not depend on the order of their lookup tables."""
     raws = (None, *some.raws)
     columns = [list(getattr(some, name)) for name in TEXTS]
     return [
@@ -51,7 +51,7 @@ def as_rows(some: References) -> list[tuple]:
 
 
 def make_references(num: int) -> References:
-    """Returns references like those of photographs in class folders, which differ mainly in their shuffle keys."""
+    """Returns references to photographs in class folders, which differ mainly in their shuffle keys."""
     rows = np.zeros(num, ROW)
     rows["order"] = np.random.default_rng(0).integers(0, 2**64, num, np.uint64)
     rows["offset"] = -1

@@ -1,4 +1,4 @@
-"""Tests that splits are stable (promise 6), have the given fractions and do not depend on the shuffle."""
+"""Tests that splits are stable, have the requested fractions, and do not depend on the shuffle."""
 
 import hashlib
 import pathlib
@@ -21,7 +21,7 @@ KEYS = [f"class {index % 10}/{index}.jpg".encode() for index in range(20_000)]
 
 
 def listed_splits(directory: pathlib.Path, keys: list[str], seed: int = 0, groups: dict[str, str] = {}) -> dict[str, str]:
-    """Returns the split of each key from references that the listing would make."""
+    """Returns a mapping from each key to the split that the listing stage assigns."""
     config = make_config(directory, seed=seed)
     references = make_references([InputRecord(key, key, "c", None, group=groups.get(key, "")) for key in keys], config)
     names = [references.splits[location] for location in references.rows["split"]]

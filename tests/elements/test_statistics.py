@@ -1,4 +1,4 @@
-"""Tests that statistics are exact and do not depend on the order of batches (promise 2)."""
+"""Tests that statistics are exact and do not depend on the order of batches."""
 
 import copy
 import functools
@@ -116,7 +116,7 @@ PICTURES = [
 
 
 def counted_pixels(picture: np.ndarray) -> np.ndarray:
-    """Returns float64 [num_pixels, 3] with all pixels of a small image or every fourth pixel of every fourth row."""
+    """Returns the pixels that the statistics count, as a float64 array of shape [num_pixels, 3]."""
     step = 1 if picture.shape[0] * picture.shape[1] <= 16_384 else 4
     return picture[::step, ::step].reshape(-1, 3).astype(np.float64)
 
@@ -196,7 +196,7 @@ def test_control_characters_in_paths_are_escaped():
 
 
 def any_bits(dtype: str, num: int, seed: int) -> np.ndarray:
-    """Returns numbers of all magnitudes, including NaN and infinities."""
+    """Returns random numbers of all magnitudes, including NaN and infinity."""
     data = np.random.default_rng(seed).integers(0, 2 if dtype == "bool" else 256, num * np.dtype(dtype).itemsize, np.uint8)
     return np.frombuffer(data.tobytes(), dtype)
 

@@ -1,4 +1,4 @@
-"""Tests that NVIDIA DALI reads shards by the index files of an export, also on a machine without a GPU."""
+"""Tests that NVIDIA DALI can read shards with the exported index files, even on a machine without a GPU."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""Tests that `recordmill export` keeps keys, labels and image bytes, and only writes into its directory."""
+"""Tests that `recordmill export` keeps keys, labels and image bytes, and writes only into its output directory."""
 
 import dataclasses
 import hashlib
@@ -56,7 +56,7 @@ NAMES = ("ant/0.jpg", "ant/0.png", "ant/a.b.c.jpeg", "ant/50%.jpg", "bee/é ü.j
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Returns a dataset with three shards in `train` and one in `test`, and with keys that are unsafe file names."""
+    """Returns a dataset with two splits, in which some keys are not safe as file names."""
     folder = tmp_path_factory.mktemp("export")
     images = {name: (png if "png" in name else jpeg)(seed) for seed, name in enumerate(NAMES)}
     files = {f"{split}/{name}": data for split in ("train", "test") for name, data in images.items()}
@@ -76,7 +76,7 @@ def export(directory: pathlib.Path, output: pathlib.Path, to: str, *options: str
 
 
 def check_export_fails(capfd: pytest.CaptureFixture, *arguments: object) -> str:
-    """Runs an export that must fail, and returns its one-line error."""
+    """Runs an export, checks that it fails, and returns its one-line error message."""
     capfd.readouterr()
     assert main(["export", *map(str, arguments)]) == 2
     _, err = capfd.readouterr()
@@ -175,7 +175,7 @@ def test_hugging_face_datasets_reads_parquet_export(dataset: pathlib.Path, tmp_p
 
 @pytest.mark.slow
 def test_all_features_of_an_example_are_exported(tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The rich dataset has boxes, masks, several labels, texts, numbers and weights."""
+    """The test dataset has boxes, masks, several labels, texts, numbers and weights."""
     rich = analyzed_rich(tmp_path_factory)
     rows = {row["file_name"]: row for row in map(json.loads, (rich.parent / "in/rows.jsonl").read_text().splitlines())}
     source = {name: (rich.parent / "in" / row["mask"]).read_bytes() for name, row in rows.items()}
@@ -317,7 +317,7 @@ BOXES = (Feature("objects/bbox", "bbox", (None, 4)),)
 
 
 def test_boxes_are_exported_in_pixels() -> None:
-    """The image size comes from the encoded image or from the shape of raw pixels."""
+    """The size of the image is read from the encoded image or from the shape of raw pixels."""
     boxes = {"objects/bbox": [0.25, 0.5, 0.75, 1.0]}
     for image, value in ((Feature("image", "image"), png(0, 8, 16)), (Feature("image", "pixels", (8, 16, 3)), bytes(8 * 16 * 3))):
         data = example({**boxes, "image": value})
@@ -333,7 +333,7 @@ def test_boxes_are_exported_in_pixels() -> None:
 
 @pytest.mark.parametrize("num_decimals", [0, 1, 2])
 def test_exported_boxes_equal_the_boxes_of_the_source(num_decimals: int) -> None:
-    """Coordinates are rounded, such as 23 instead of 23.0000006, and convert back to the stored boxes."""
+    """Coordinates are rounded (23 instead of 23.0000006), but rounding must not change the stored boxes."""
     random = np.random.default_rng(num_decimals)
     for height, width in random.integers(10, 5000, (20, 2)).tolist():
         sides = np.round(np.sort(random.uniform(0, 1, (30, 2, 2)), axis=1) * [height, width], num_decimals)

@@ -1,4 +1,4 @@
-"""Tests that TensorFlow and its libraries read exports and datasets with the code in their README files."""
+"""Tests that TensorFlow libraries can read exports and datasets with the code in the generated README files."""
 
 import pathlib
 import re
@@ -12,7 +12,7 @@ from tf_input.dataset_format import CARD, read_manifest
 
 
 def run_readme_code(directory: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs the Python code in the README of an export, and returns the variable `data`."""
+    """Runs the Python code in the README of an export, and returns the value of its variable `data`."""
     monkeypatch.chdir(directory)
     (block,) = re.findall(r"```python\n(.*?)```", (directory / CARD).read_text(), re.DOTALL)
     exec(block, names := {})

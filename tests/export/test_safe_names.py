@@ -1,4 +1,4 @@
-"""Tests of file names that are derived from keys and class names."""
+"""Tests the file names that are derived from keys and class names."""
 
 import pathlib
 

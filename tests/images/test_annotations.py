@@ -1,4 +1,4 @@
-"""Tests that boxes and arrays follow a rotated or resized image, and that invalid annotations are rejected."""
+"""Tests that boxes and arrays are transformed together with their image, and that invalid annotations are rejected."""
 
 import io
 import pickle

@@ -1,4 +1,4 @@
-"""Tests that masks keep exact class ids, follow their image, and are drawn like the tools of COCO draw them."""
+"""Tests that masks keep their class ids, are transformed together with their image, and agree with the COCO tools."""
 
 import io
 import struct
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("error", "ignore::ResourceWarning")  # o
 
 
 def make_png(ids: np.ndarray, num_bits: int, color_type: int, *chunks: tuple[bytes, bytes]) -> bytes:
-    """Returns a PNG file that Pillow cannot write, such as grey with 2 or 4 bits, or animated."""
+    """Returns a PNG file that Pillow cannot write, such as an animated file or a grey file with 2 bits per pixel."""
     height, width = ids.shape[:2]
     bits = ((ids.reshape(height, -1, 1).astype(np.uint16) >> np.arange(num_bits - 1, -1, -1)) & 1).astype(np.uint8)
     rows = np.packbits(bits.reshape(height, -1), axis=1)
@@ -221,7 +221,7 @@ def draw(region, label: str = "dog", size: tuple[int, int] = (96, 100)) -> np.nd
 
 
 def fill_with_pycocotools(polygons: list[list[float]]) -> np.ndarray:
-    """Returns a uint8 mask of 0 and 1 that the tools of COCO draw."""
+    """Returns a binary uint8 mask that is drawn by the COCO tools."""
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of pycocotools with NumPy 2
         return coco_masks.decode(coco_masks.merge(coco_masks.frPyObjects(polygons, 96, 100)))
 

@@ -1,4 +1,4 @@
-"""Tests that TensorFlow decodes all images that pass a check, for mutated images of all formats and unusual files."""
+"""Tests that TensorFlow can decode every image that passes a check, with mutated images of all formats."""
 
 import struct
 import zlib
@@ -17,7 +17,7 @@ _KINDS = (b"tRNS", b"PLTE", b"tEXt", b"gAMA", b"eXIf", b"IDAT", b"IHDR", b"IEND"
 
 
 def split_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
-    """Returns the chunks of a PNG file as pairs of kind and body."""
+    """Returns the chunks of a PNG file as pairs of chunk type and data."""
     chunks, position = [], 8
     while position < len(data):
         length = int.from_bytes(data[position : position + 4])
@@ -32,7 +32,7 @@ def join_chunks(chunks: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def mutate_chunks(data: bytes, rng: np.random.Generator) -> bytes:
-    """Returns a PNG file with valid checksums and a repeated, removed, swapped, shortened, added or changed chunk."""
+    """Returns a PNG file in which chunks are changed, added, removed or reordered, but all checksums are valid."""
     chunks = split_chunks(data)
     index, other = (int(integer) for integer in rng.integers(len(chunks), size=2))
     kind, body = chunks[index]
@@ -64,7 +64,7 @@ def change_byte(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def mutate_bytes(data: bytes, rng: np.random.Generator) -> bytes:
-    """Returns `data` with bytes changed, removed, added or repeated, mostly near the start."""
+    """Returns a copy of `data` in which random bytes are changed, removed, added or repeated, mostly near the start."""
     for _ in range(rng.integers(1, 5)):
         index = int(rng.integers(min(len(data), 700) if rng.random() < 0.7 else len(data)))
         length = int(rng.integers(1, 20))

@@ -1,4 +1,4 @@
-"""Tests of image checks: images that are stored unchanged, images that are re-encoded, and images that are rejected."""
+"""Tests which images are stored unchanged, which images are re-encoded, and which images are rejected."""
 
 import io
 import pathlib
@@ -29,14 +29,14 @@ SOME_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
 
 
 def smooth(height: int = 45, width: int = 61) -> Image.Image:
-    """Returns an RGB image with four different corners that JPEG compression hardly changes."""
+    """Returns an RGB image with smooth colour gradients, which JPEG compression hardly changes."""
     y, x = np.mgrid[0:height, 0:width]
     red, green, blue = 255 * x / width, 255 * y / height, 255 * (x + y) / (height + width)
     return Image.fromarray(np.stack([red, green, blue], axis=-1).astype(np.uint8))
 
 
 def noisy(height: int = 300, width: int = 400) -> Image.Image:
-    """Returns an RGB image whose JPEG file has about 100 KB, like a photograph."""
+    """Returns an RGB image whose JPEG file is about 100 KB in size, like a photograph."""
     noise = np.random.default_rng(0).normal(0, 25, (height, width, 3))
     return Image.fromarray(np.clip(np.asarray(smooth(height, width)) + noise, 0, 255).astype(np.uint8))
 
@@ -59,13 +59,13 @@ def animate(image_format: str, num_frames: int) -> bytes:
 
 
 def exif(orientation: int, order: str = "<") -> bytes:
-    """Returns an EXIF block with only an orientation, in either byte order."""
+    """Returns an EXIF block in the given byte order that contains only an orientation."""
     start = struct.pack(order + "2sHIH", {"<": b"II", ">": b"MM"}[order], 42, 8, 1)
     return b"Exif\0\0" + start + struct.pack(order + "HHIHxxI", 0x0112, 3, 1, orientation, 0)
 
 
 def make_png(header: bytes, *chunks: tuple[bytes, bytes]) -> bytes:
-    """Returns a PNG file with IHDR, the given chunks as pairs of kind and body, and valid checksums."""
+    """Returns a PNG file with the given header, the given chunks (pairs of chunk type and data) and valid checksums."""
     data = b"\x89PNG\r\n\x1a\n"
     for kind, body in [(b"IHDR", header), *chunks]:
         data += struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
@@ -78,7 +78,7 @@ def png_with_size(width: int, height: int) -> bytes:
 
 
 def flat_jpeg(*sampling: int) -> bytes:
-    """Returns a grey 16 x 16 JPEG file with any sampling factors. Each block is two zero bits."""
+    """Returns a grey JPEG file of 16 x 16 pixels with the given sampling factors. Each block is two zero bits."""
     data = encode(Image.new("RGB", (16, 16), (128, 128, 128)), "JPEG", optimize=True, subsampling=0)
     frame, scan = data.index(b"\xff\xc0"), data.index(b"\xff\xda")
     header = bytearray(data[: scan + 14])
@@ -91,7 +91,7 @@ def flat_jpeg(*sampling: int) -> bytes:
 
 
 def difference(actual: Image.Image | np.ndarray, expected: Image.Image | np.ndarray) -> float:
-    """Returns the mean absolute difference in grey levels. The shapes must be equal."""
+    """Returns the mean absolute difference between the pixel values of two images. The shapes must be equal."""
     actual, expected = np.asarray(actual).astype(int), np.asarray(expected).astype(int)
     assert actual.shape == expected.shape
     return float(np.abs(actual - expected).mean())
@@ -102,7 +102,7 @@ def unchanged(height: int, width: int) -> Geometry:
 
 
 def num_channels(data: bytes) -> int:
-    """Returns 1 for a grey image and 3 for colours and palettes, plus 1 for alpha."""
+    """Returns the number of channels: 1 for grey images and 3 for other images, plus 1 for an alpha channel."""
     mode = decode(data).mode
     return (1 if mode[0] in "1LI" else 3) + mode.endswith("A")
 
@@ -278,7 +278,7 @@ def corrupt(data: bytes) -> dict[str, bytes]:
 PHOTOGRAPH = encode(noisy(), "JPEG", quality=92)
 GREY_PHOTOGRAPH = encode(noisy().convert("L"), "JPEG", quality=92)
 def with_scans(data: bytes, number: int) -> bytes:
-    """Returns a progressive JPEG file whose last scan is repeated `number` times."""
+    """Returns a progressive JPEG file in which the last scan is repeated `number` times."""
     start, end = data.rindex(b"\xff\xda"), data.rindex(b"\xff\xd9")
     return data[:end] + data[start:end] * number + data[end:]
 

@@ -1,4 +1,4 @@
-"""Tests that JPEGs with harmless libjpeg warnings are accepted and counted, and that corrupt JPEGs are rejected."""
+"""Tests that JPEG files with harmless libjpeg warnings are accepted, and that corrupt JPEG files are rejected."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def insert(data: bytes, position: int, more: bytes) -> bytes:
 
 
 def unusual_jpegs(data: bytes) -> dict[str, bytes]:
-    """Returns JPEGs with complete pixels about which libjpeg warns."""
+    """Returns JPEG files that contain all pixels but cause libjpeg warnings."""
     segment, end = data.index(b"\xff\xdb"), len(data) - 2
     cases = {
         "bytes between segments": insert(data, segment, b"junk"),
@@ -67,7 +67,7 @@ def test_progressive_jpeg_may_have_padding_but_not_unknown_bytes():
 
 
 def test_remaining_compressed_pixels_are_an_error():
-    """The header states a smaller height, so that the compressed pixels of the last rows remain."""
+    """The height in the JPEG header is too small, so that compressed pixels remain after the last row."""
     for data in (PHOTOGRAPH, GREY_PHOTOGRAPH):
         frame = data.index(b"\xff\xc0")
         for rows in (16, 32, 160):

@@ -1,4 +1,4 @@
-"""Tests that the search for near hashes finds exactly the pairs of an exhaustive search, including flipped images."""
+"""Tests that the fast search for near-duplicate hashes finds the same pairs as an exhaustive search."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_all_near_pairs_are_found_once(seed: int, distance: int, num: int, part_
 
 
 def test_hashes_with_an_equal_first_word_are_compared() -> None:
-    """Frames of one camera have hundreds of hashes with only a few different first words."""
+    """Video frames from a fixed camera have many hashes that start with the same 64 bits."""
     random = np.random.default_rng(0)
     words = np.array([0, 2, 6, FLIPPED_BITS, FLIPPED_BITS | 2, 0x5A5A5A5A5A5A5A5A], np.uint64)
     centres, bits = random.integers(0, 2**64, (2, 3), dtype=np.uint64), random.integers(0, 2, (200, 3, 64), bool) & (random.random((200, 3, 64)) < 0.2)

@@ -1,4 +1,4 @@
-"""Tests that perceptual hashes are near for recompressed, resized, recoloured or flipped copies and far otherwise."""
+"""Tests that perceptual hashes of recompressed, resized, recoloured or flipped copies differ in only a few bits."""
 
 import io
 
@@ -53,7 +53,7 @@ def test_hash_of_a_file_depends_on_its_upright_pixels() -> None:
 
 
 def draw_shape(colour: int, *, ground: int | None = None) -> np.ndarray:
-    """Returns a shape of one colour, before a background or with alpha and without a background."""
+    """Returns an image of a shape in one colour. Without `ground`, the background is transparent."""
     covered = np.zeros((70, 90), np.uint8)
     covered[10:40, 15:30] = covered[30:60, 40:80] = covered[5:20, 60:70] = 255
     if ground is None:
@@ -80,7 +80,8 @@ def test_opaque_alpha_does_not_change_the_hash() -> None:
 
 
 def make_palette_image(colour: int) -> Image.Image:
-    """Returns an image of a shape with a palette of two equal colours. Callers make the first colour transparent."""
+    """Returns an image of a shape whose palette contains the same colour twice. Callers make the first entry
+    transparent."""
     image = Image.fromarray(draw_shape(colour)[..., 3] // 255, "P")
     image.putpalette([colour] * 6)
     return image

@@ -1,4 +1,4 @@
-"""Tests that exactly the PNGs that libpng reads are accepted."""
+"""Tests that a PNG file is accepted if and only if libpng can read the file."""
 
 import concurrent.futures
 import io

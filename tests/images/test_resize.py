@@ -1,4 +1,4 @@
-"""Tests of resizing: the stored size, the decoding scale of JPEGs and the resulting pixels."""
+"""Tests the size and the pixels of resized images, and the scale at which JPEG files are decoded."""
 
 import io
 import resource
@@ -73,7 +73,7 @@ def test_jpeg_is_decoded_at_twice_the_wanted_size_or_more(original, wanted, expe
 
 
 def waves(height: int, width: int) -> np.ndarray:
-    """Returns uint8 pixels [height, width, 3] with soft shapes that JPEG compression hardly changes."""
+    """Returns a uint8 array of shape [height, width, 3] with smooth waves, which JPEG compression hardly changes."""
     y, x = np.mgrid[0:height, 0:width]
     channels = [np.sin(x / 37 + phase) + np.cos(y / 43 - phase) + np.sin((x + y) / 31) for phase in (0, 1, 2)]
     return (127 + 40 * np.stack(channels, axis=-1)).astype(np.uint8)

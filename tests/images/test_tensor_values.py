@@ -1,4 +1,4 @@
-"""Tests that tensors keep all bits of arrays of any dtype, byte order and shape, and that other values are rejected."""
+"""Tests that arrays of any dtype, byte order and shape are stored without loss, and that other values are rejected."""
 
 import io
 
@@ -32,7 +32,7 @@ def npy(array: np.ndarray) -> bytes:
 
 
 def bits(array: np.ndarray) -> bytes:
-    """Returns the bytes of an array, little-endian and in C order, which also distinguish NaN values."""
+    """Returns the bytes of an array in little-endian C order, so that NaN values can also be compared."""
     return array.astype(array.dtype.newbyteorder("<")).tobytes()
 
 

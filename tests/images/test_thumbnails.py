@@ -1,4 +1,4 @@
-"""Tests of thumbnails of stored images and of rejected images."""
+"""Tests that thumbnails are created for stored images and for rejected images."""
 
 import io
 import struct
@@ -16,7 +16,7 @@ from made_images import encode, noise
 
 
 def picture(height: int, width: int) -> np.ndarray:
-    """Returns uint8 pixels [height, width, 3] that become brighter from left to right."""
+    """Returns a uint8 array of shape [height, width, 3] whose pixels become brighter from left to right."""
     return np.broadcast_to(np.linspace(0, 255, width).astype(np.uint8)[:, np.newaxis], (height, width, 3)).copy()
 
 

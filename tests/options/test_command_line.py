@@ -1,4 +1,4 @@
-"""Tests of the command line: exit codes, one-line error messages, and no files left after an error."""
+"""Tests that invalid calls return the right exit code, print one line, and leave no files."""
 
 import json
 import os
@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> pathlib.Path:
-    """Changes to a temporary directory that has `flowers/`, two classes of 40 images, and returns its path."""
+    """Changes to a new working directory that contains 40 images for each of two classes, and returns the directory."""
     write_class_folders(tmp_path / "flowers", {"rose": 40, "tulip": 40})
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -77,7 +77,7 @@ def test_prepare_help_has_an_example_all_options_and_defaults():
 
 
 def invalid_calls() -> dict[str, tuple[list[str], str]]:
-    """Returns a dictionary of options and a part of the expected message by case."""
+    """Returns a mapping from the name of each invalid call to its options and a part of the expected error message."""
     given = ["--input", "flowers", "--output", "out"]
     return {
         "no options": ([], "--input, --output"),
@@ -186,7 +186,7 @@ def write_invalid_inputs() -> None:
 
 
 def single_value_options(command: str) -> Iterator[tuple[str, str]]:
-    """Yields each option of a command that takes one value, together with a valid value."""
+    """Yields each command-line option that takes one value, together with a valid value."""
     commands = make_parser()._subparsers._group_actions[0].choices
     for action in commands[command]._actions:
         if action.option_strings and action.nargs is None and type(action).__name__ != "_AppendAction":
@@ -225,7 +225,7 @@ def test_repeatable_options_can_be_given_several_times(folder):
 
 @pytest.fixture(scope="module")
 def invalid_inputs(tmp_path_factory) -> pathlib.Path:
-    """Returns a directory with `flowers/` and the other inputs of the invalid calls, which none of them changes."""
+    """Returns a directory with the inputs of all invalid calls."""
     folder = tmp_path_factory.mktemp("wrong")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

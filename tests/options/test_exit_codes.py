@@ -1,4 +1,4 @@
-"""Tests of the exit code and the `--error_json` file of every command, which schedulers rely on."""
+"""Tests the exit code and the `--error_json` file of every command, because schedulers rely on them."""
 
 import json
 import os
@@ -76,7 +76,7 @@ def test_usage_error_exits_with_2_and_is_not_retryable(run_command, command):
 
 @pytest.mark.slow(4)
 def test_success_exits_with_0_and_writes_no_error_file(run_command, tmp_path_factory, tmp_path):
-    """Long-running commands are covered by their own tests."""
+    """Long-running commands are tested in other modules."""
     made = shutil.copytree(mixed_images(tmp_path_factory), tmp_path / "made")
     for command in ARGUMENTS:
         if command not in ("prepare", "analyze", "transform", "benchmark"):
@@ -85,7 +85,8 @@ def test_success_exits_with_0_and_writes_no_error_file(run_command, tmp_path_fac
 
 @pytest.mark.slow(3)
 def test_closed_output_pipe_is_not_an_error(tmp_path_factory, tmp_path):
-    """The output of `recordmill leaks OUT | head -1` is closed early by `head`."""
+    """In `recordmill leaks OUT | head -1`, the program `head` closes the pipe before the command has printed
+    everything."""
     made = shutil.copytree(mixed_images(tmp_path_factory), tmp_path / "made")
     programs = {modules: shlex.split(forked_python.command_line("-m", "beam_pipelines", preloaded=modules)) for modules in (BEAM, TENSORFLOW)}
     reader, writer = os.pipe()
@@ -107,7 +108,7 @@ def test_unavailable_store_is_retryable(run_command, command):
 
 @pytest.mark.slow(1)
 def test_unavailable_store_is_retryable_for_readers(run_command, monkeypatch):
-    """`inspect` represents `benchmark` and `which`, which report the error in the same function."""
+    """Only `inspect` is tested, because `benchmark` and `which` report the error with the same function."""
     for name, value in {"ENDPOINT_URL": "http://localhost:9", "ACCESS_KEY_ID": "made", "SECRET_ACCESS_KEY": "made", "REGION": "made"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setattr(read_stores, "_RETRIES", {**read_stores._RETRIES, "max_retries": 2})

@@ -1,4 +1,4 @@
-"""Tests of parsing option values, and of the errors for invalid values."""
+"""Tests how option values are parsed, and the error messages for invalid values."""
 
 from fractions import Fraction
 

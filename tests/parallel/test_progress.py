@@ -1,4 +1,4 @@
-"""Tests of progress counts, which are summed over processes and shown as bars."""
+"""Tests that progress counts are summed over all processes and displayed as progress bars."""
 
 import errno
 import os

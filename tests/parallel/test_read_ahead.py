@@ -1,4 +1,4 @@
-"""Tests that `read_ahead` keeps the order, bounds the bytes in memory and raises errors in order."""
+"""Tests that `read_ahead` limits the bytes in memory and returns results and errors in the order of the inputs."""
 
 import threading
 import time
@@ -38,7 +38,7 @@ def test_result_larger_than_the_bound_is_read_alone(monkeypatch):
 
 @pytest.mark.parametrize("sizes, at_most", [([10] * 60, 10), ([50] * 60, 2), ([0] * 60, 4), ([5] * 30 + [50] * 60, None), ([500] * 60, 1)])
 def test_bytes_in_flight_are_bounded_if_sizes_are_unknown(monkeypatch, sizes, at_most):
-    """The first sizes that are measured determine the number of concurrent reads; dead letters have no size."""
+    """The number of concurrent reads depends on the sizes of the first inputs. Dead letters have no size."""
     monkeypatch.setattr(module, "MAX_BYTES", 100)
     monkeypatch.setattr(module, "ASSUMED_BYTES", 25)
     started: list[int] = []

@@ -1,4 +1,4 @@
-"""Tests of worker processes: results, failures, their end and `TaskWindow`."""
+"""Tests the results, the failures and the shutdown of worker processes, and `TaskWindow`."""
 
 import os
 import pathlib
@@ -65,7 +65,7 @@ def raise_package_error(name):
 
 @pytest.fixture
 def tasks(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Yields the module `TASKS` for this process and for children that start later."""
+    """Yields a new module with the code in `TASKS`, which this process and its later child processes can import."""
     write_files(tmp_path / "modules", {"some_tasks.py": TASKS.encode()})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
     monkeypatch.syspath_prepend(tmp_path / "modules")
@@ -77,7 +77,7 @@ def tasks(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[A
 
 @pytest.fixture
 def start() -> Iterator[Callable[[int], WorkerProcesses]]:
-    """Yields a function that starts a pool; the pools are closed after the test."""
+    """Yields a function that starts a process pool. All pools are closed after the test."""
     pools: list[WorkerProcesses] = []
 
     def start(num_processes: int) -> WorkerProcesses:
@@ -91,7 +91,7 @@ def start() -> Iterator[Callable[[int], WorkerProcesses]]:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[WorkerProcesses]:
-    """Yields two processes for tests that do not end them."""
+    """Yields a pool of two processes for tests that do not end these processes."""
     pool = WorkerProcesses(2)
     yield pool
     pool.close()
@@ -334,7 +334,7 @@ time.sleep(3600)
 
 
 def child_env() -> dict[str, str]:
-    """Returns an environment in which a new Python process finds the package."""
+    """Returns environment variables with which a new Python process can import the package."""
     return {**os.environ, "PYTHONPATH": str(pathlib.Path(beam_pipelines.__file__).parent.parent)}
 
 
@@ -387,7 +387,7 @@ def test_pool_is_shared_by_size_until_it_is_closed():
 
 
 class ManualPool:
-    """Pool whose tasks are completed by the test."""
+    """A process pool whose tasks run no code, because the test sets their results."""
 
     def __init__(self) -> None:
         self.futures: dict[Any, Future] = {}
