@@ -1,9 +1,12 @@
 """Tests that workers can count dead letters in any order, and that the limit for dead letters is enforced."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import (
     NUM_SHOWN,
@@ -13,6 +16,7 @@ from beam_pipelines.elements.dead_letters import (
     sufficient_fraction,
     to_json_lines,
 )
+from made_images import jpeg, write_files
 
 LETTERS = st.builds(
     DeadLetter, st.text("abc", min_size=1, max_size=4), st.just("check"), st.sampled_from(["bad_box", "bad_image"]), st.just("m"), st.sampled_from(["", "t"])
@@ -42,3 +46,24 @@ def test_sufficient_fraction_is_small_and_allows_the_dead_letters(num, num_input
 def test_thumbnails_are_only_in_the_internal_lines():
     letter = DeadLetter("p", "check", "bad_image", "m", "abc")
     assert "abc" not in to_json_lines([letter]) and '"thumbnail": "abc"' in to_json_lines([letter], with_thumbnails=True)
+
+
+ADVICE = {  # stage -> files and options with which it rejects 3 of 40 inputs
+    "listing": ({"rows.csv": "image,label\n" + "".join(f"{index}.jpg,{'' if index < 3 else 'ab'[index % 2]}\n" for index in range(40))}, ()),
+    "hashing": ({f"{index}.jpg": "no image" for index in range(3)}, ("--duplicates=keep",)),
+    "end": ({f"{index}.jpg": "no image" for index in range(3)}, ()),
+}
+
+
+@pytest.mark.slow(1)
+@pytest.mark.parametrize("stage", ADVICE)
+def test_advised_fraction_suffices_at_each_stage(stage, tmp_path, capsys):
+    files, options = ADVICE[stage]
+    table = {"rows.csv": "image,label\n" + "".join(f"{index}.jpg,{'ab'[index % 2]}\n" for index in range(40))} | files
+    write_files(tmp_path, {f"{index}.jpg": jpeg(index) for index in range(40)} | {name: text.encode() for name, text in table.items()})
+    command = ["prepare", f"--input={tmp_path}/rows.csv", f"--output={tmp_path}/out", "--splits=train=1", "--no_report", *options]
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    advised = re.findall(r"--resume(?= --max)|--max_bad_fraction=[\d.]*\d", error)
+    assert ("--resume" in advised) == (stage == "end"), error
+    assert main([*command, *(option for option in advised if option != "--max_bad_fraction=0.01")]) == 0
