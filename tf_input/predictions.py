@@ -94,7 +94,8 @@ def predict(
         known = [_find_row(key, rows, catalog) for key in texts] if columns else []
         for column, name in enumerate(columns, start=1):
             columns_of_batch[f"label_{name}" if name in (OUTPUT, PREDICTED) else name] = np.array([row[column] for row in known], object)
-        columns_of_batch |= {name: values[is_example] for name, values in _numeric_targets(decoder, batch, columns_of_batch).items()}
+        numbers = _numeric_targets(decoder, batch, columns_of_batch)
+        columns_of_batch |= {name: values[is_example] for name, values in numbers.items()}
         for name, values in outputs.items():
             if (best := _best(model, name, values[is_example], class_names.get(name, ()), not number)) is not None:
                 columns_of_batch[name.replace(OUTPUT, PREDICTED, 1)] = best
@@ -224,9 +225,8 @@ def _numeric_targets(decoder: ExampleDecoder, batch: Any, taken: Collection[str]
         return {}
     targets = batch[1] if isinstance(batch[1], collections.abc.Mapping) else dict.fromkeys(decoder.targets, batch[1])
     features = {name: decoder.features[name] for name in targets if name in decoder.features}
-    names = [
-        name for name, feature in features.items() if feature.kind in ("float", "integer") and len(feature.shape) < 2 and None not in feature.shape
-    ]
+    numbers = {name: feature.shape for name, feature in features.items() if feature.kind in ("float", "integer")}
+    names = [name for name, shape in numbers.items() if len(shape) < 2 and None not in shape]
     return {f"label_{name}" if name in (*taken, OUTPUT, PREDICTED) else name: targets[name].numpy() for name in names}
 
 

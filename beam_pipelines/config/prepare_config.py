@@ -288,7 +288,8 @@ class PrepareConfig:
 
     def max_dead_letters(self, num_inputs: int) -> int:
         """Returns the maximum number of dead letters for a number of inputs."""
-        return math.floor(Fraction(str(self.max_bad_fraction)) * num_inputs)  # floats would not allow 29 of 100 with 0.29
+        # In floats, 0.29 * 100 is less than 29.
+        return math.floor(Fraction(str(self.max_bad_fraction)) * num_inputs)
 
     @property
     def resolves_splits(self) -> bool:

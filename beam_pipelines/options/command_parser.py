@@ -61,7 +61,8 @@ class CommandParser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            near = did_you_mean(str(value), map(str, action.choices or ()), SOURCE_SYNONYMS if action.dest == "source" else {})
+            synonyms = SOURCE_SYNONYMS if action.dest == "source" else {}
+            near = did_you_mean(str(value), map(str, action.choices or ()), synonyms)
             raise argparse.ArgumentError(action, f"{error.message}{near}") from None
 
     def print_help(self, file: Any = None) -> None:

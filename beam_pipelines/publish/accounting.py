@@ -43,8 +43,9 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) ->
     if dead_letters.num > config.max_dead_letters(listing.num_inputs):
         raise DataError(
             f"{dead_letters.num} of {listing.num_inputs} inputs are dead letters, "
-            f"more than --max_bad_fraction={config.max_bad_fraction:g} allows. Correct the inputs and rerun with --restart, "
-            f"or rerun with --resume --max_bad_fraction={sufficient_fraction(dead_letters.num, listing.num_inputs)} or more.{described}"
+            f"more than --max_bad_fraction={config.max_bad_fraction:g} allows. Correct the inputs and rerun with "
+            "--restart, or rerun with --resume "
+            f"--max_bad_fraction={sufficient_fraction(dead_letters.num, listing.num_inputs)} or more.{described}"
         )
     for position, split in enumerate(listing.splits):
         if not images.splits[position].num_examples:

@@ -109,8 +109,8 @@ def _check_bad_fraction(bad: DeadLetterCount, num: int, listing: Listing, config
         raise UserError(f"{which} {listing.makes_example}. The dead letters include:{bad.describe(root)}")
     raise DataError(
         f"{bad.num} of the first {num} inputs are dead letters, so the total will exceed --max_bad_fraction={limit:g}. "
-        f"Correct the inputs, or pass a --max_bad_fraction well above {bad.num / num:.2g}, the fraction among these inputs "
-        f"(1 allows any number).{bad.describe(root)}"
+        f"Correct the inputs, or pass a --max_bad_fraction well above {bad.num / num:.2g}, the fraction among these "
+        f"inputs (1 allows any number).{bad.describe(root)}"
     )
 
 

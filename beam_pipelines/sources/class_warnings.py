@@ -31,28 +31,33 @@ def _one_class(config: PrepareConfig, feature: str, name: str) -> str:
     table = _table_beside(config.input) if config.source.can.has_class_folders else ""
     advice = f", or --source=table with {table!r} as the input if this table contains the classes" if table else ""
     return (
-        f"{feature}: the dataset has only one class, {shorten(name)!r}. If it is not a class, pass --label=none to write "
-        f"examples without a label{advice}."
+        f"{feature}: the dataset has only one class, {shorten(name)!r}. If it is not a class, pass --label=none to "
+        f"write examples without a label{advice}."
     )
 
 
 def _no_classes(config: PrepareConfig, feature: str, names: Collection[str], num_examples: int) -> Iterator[str]:
-    """Yields a warning if most class names are numbers and some have a fractional part, or if most examples have a class
-    of their own."""
+    """Yields a warning if most class names are numbers and some have a fractional part, or if most examples have their
+    own class."""
     numbers = [name for name in names if _NUMBER.fullmatch(name)]
     are_numbers = 2 * len(numbers) > len(names)
     fractions = [name for name in numbers if not float(name).is_integer()]
     columns = [column for column in config.source.labels or () if column.name == feature]
     column = shorten(",".join(columns[0].names)) if columns else "COLUMN"
-    as_numbers = f"--label={column}:float" if config.source.can.has_columns else "a table as input, with --label=COLUMN:float"
+    as_numbers = f"--label={column}:float"
+    if not config.source.can.has_columns:
+        as_numbers = "a table as input, with --label=COLUMN:float"
     if are_numbers and fractions:
         yield (
-            f"{feature}: {len(names):,} different values such as {shorten(min(fractions))!r} are read as classes. If they "
-            f"are numbers to predict, pass {as_numbers}."
+            f"{feature}: {len(names):,} different values such as {shorten(min(fractions))!r} are read as classes. If "
+            f"they are numbers to predict, pass {as_numbers}."
         )
     elif len(names) >= _MIN_CLASSES and 2 * len(names) > num_examples:
-        advice = f"they are numbers to predict, pass {as_numbers}" if are_numbers else "they are not classes, choose another --label"
-        yield f"{feature}: {num_examples:,} examples have {len(names):,} classes, such as {shorten(min(names))!r}. If {advice}."
+        advice = "they are not classes, choose another --label"
+        if are_numbers:
+            advice = f"they are numbers to predict, pass {as_numbers}"
+        example = shorten(min(names))
+        yield f"{feature}: {num_examples:,} examples have {len(names):,} classes, such as {example!r}. If {advice}."
 
 
 def _table_beside(location: str) -> str:
@@ -61,4 +66,5 @@ def _table_beside(location: str) -> str:
         names = sorted(os.listdir(os.path.dirname(os.path.abspath(location)))) if os.path.isdir(location) else []
     except OSError:
         return ""
-    return next((shorten(name) for name in names if name.lower().endswith(TABLE_ENDINGS) and not name.startswith(".")), "")
+    tables = (name for name in names if name.lower().endswith(TABLE_ENDINGS) and not name.startswith("."))
+    return shorten(next(tables, ""))

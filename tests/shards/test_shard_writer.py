@@ -243,8 +243,9 @@ def test_too_many_dead_letters_in_one_shard_fail_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(shard_writer, "_MANY", 3)
     files = {f"a/{index:02d}.jpg": b"<html>" if index < 5 else jpeg(index) for index in range(12)}
     PlannedInput(tmp_path / "enough", files, max_bad_fraction=0.5).write()
-    with pytest.raises(RunError, match=r"train-00000-of-00001 .*--max_bad_fraction=0.1"):
+    with pytest.raises(RunError, match=r"train-00000-of-00001 .*=0.1 .*--restart.*--resume --max_bad_fraction=1"):
         PlannedInput(tmp_path / "too many", files, max_bad_fraction=0.1).write()
+    PlannedInput(tmp_path / "any number", files, max_bad_fraction=1).write()
     monkeypatch.setattr(shard_writer, "_MANY", 5)  # the end of the run checks all shards
     PlannedInput(tmp_path / "few", files, max_bad_fraction=0.1).write()
 
