@@ -1,15 +1,15 @@
-"""Measures the cost of `--duplicates group` relative to `--check strict`, and the cost of reading each file once more.
+"""Measures the cost of `--duplicates group` and of reading each file twice, relative to `--check strict`.
 
-    python -m tests.benchmarks.duplicates_benchmark [--photos FOLDER] [--num_photos 2000] [--num_tiny 60000]
-        [--rounds 5] [--runs 3]
-
-Tiny JPEGs of 32 by 32 pixels are generated without duplicates. Photographs come from a folder, and are repeated under
-other names. The three contestants take turns. A run is the median of its rounds. The lowest increase of all runs is
-printed last. Times are those of the whole process.
+The benchmark generates tiny JPEGs of 32 by 32 pixels without duplicates. The photographs of a folder are repeated under
+other names. The three contestants take turns. The result of a run is the median of its rounds. The last line shows the
+lowest increase of all runs. Times are those of the whole process.
 
     strict          the baseline
     group           with --duplicates group
     read again      only opens, reads and closes each file, on all cores: the minimum cost of a second read
+
+Usage: python -m tests.benchmarks.duplicates_benchmark [--photos FOLDER] [--num_photos 2000] [--num_tiny 60000]
+    [--rounds 5] [--runs 3]
 """
 
 import argparse
@@ -49,7 +49,7 @@ def make_tiny(folder: pathlib.Path, num_images: int) -> str:
 
 
 def read_files(paths: list[str]) -> float:
-    """Reads files, and returns the CPU seconds used."""
+    """Reads the given files, and returns the CPU time in seconds."""
     start = time.process_time()
     for path in paths:
         file = os.open(path, os.O_RDONLY)
@@ -60,7 +60,7 @@ def read_files(paths: list[str]) -> float:
 
 
 def read_again(folder: str) -> tuple[float, float]:
-    """Reads all files of a folder on all cores, and returns wall-clock seconds and CPU seconds."""
+    """Reads all files of a folder on all cores, and returns the wall time and the CPU time in seconds."""
     paths = sorted(str(path) for path in pathlib.Path(folder).rglob("*.jpg"))
     num = cores()
     with multiprocessing.get_context("fork").Pool(num) as pool:
@@ -71,7 +71,7 @@ def read_again(folder: str) -> tuple[float, float]:
 
 
 def run(folder: str, scratch: pathlib.Path, rounds: int) -> dict[str, list[float]]:
-    """Returns the median wall-clock seconds and CPU seconds over the rounds, by contestant."""
+    """Returns the median wall time and the median CPU time of each contestant in seconds."""
     output, actual = scratch / "output", {"strict": [], "group": [], "read again": []}
     for number in range(rounds + 1):
         for name, options in (("strict", []), ("group", ["--duplicates=group"])):

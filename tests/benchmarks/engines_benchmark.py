@@ -1,10 +1,10 @@
-"""Runs one input on every engine, and compares the output bytes, the time and the memory.
+"""Runs `recordmill prepare` on every engine, and compares the output bytes, the time and the memory.
 
-    python -m tests.benchmarks.engines_benchmark --input PHOTOGRAPHS [--copies 16] [--prism PRISM]
+Flink runs as a real cluster on this machine (deploy/flink). For Dataflow, the benchmark submits a job and executes the
+staged graph of the job on this machine, with an emulator as the object store. Each row of the table is compared with
+the first row. The table shows the memory of the largest Python worker and of the largest other process.
 
-Flink is a real cluster on this machine (deploy/flink). For Dataflow, the staged graph of a submission is executed on
-this machine, with an emulator as the object store. The other rows are compared with the first row. Memory is that of
-the largest Python worker, and that of the largest other process (the command itself or a TaskManager).
+Usage: python -m tests.benchmarks.engines_benchmark --input PHOTOGRAPHS [--copies 16] [--prism PRISM]
 """
 
 import argparse
@@ -60,7 +60,7 @@ def read_folder(folder: pathlib.Path) -> dict[str, bytes]:
 
 
 def link_copies(source: pathlib.Path, folder: pathlib.Path, copies: int) -> None:
-    """Creates several hard links to each image, which need no disk space."""
+    """Creates several hard links to each image, because hard links need no disk space."""
     for path in source.rglob("*.*"):
         for copy in range(copies):
             link = folder / path.parent.name / f"{path.stem}-{copy}{path.suffix}"
@@ -69,7 +69,7 @@ def link_copies(source: pathlib.Path, folder: pathlib.Path, copies: int) -> None
 
 
 class Peaks(threading.Thread):
-    """Samples the memory of the given processes and all of their descendants."""
+    """Measures the memory of the given processes and all their descendants at short intervals."""
 
     def __init__(self, roots: Callable[[], list[int]]) -> None:
         super().__init__(daemon=True)
@@ -106,7 +106,7 @@ def prepare(
     others: Callable[[], list[int]] = list,
     disturb: Callable[[subprocess.Popen], None] = lambda process: None,
 ) -> tuple[float, Peaks]:
-    """Runs `recordmill prepare`, and calls `disturb` during the run."""
+    """Runs `recordmill prepare`, and calls the function `disturb` during the run."""
     command = ["prepare", f"--input={source}", f"--output={output}", "--name=made", "--max_bad_fraction=0.1", *options]
     start = time.perf_counter()
     process = subprocess.Popen(
@@ -165,7 +165,7 @@ def run_on_flink(source: pathlib.Path) -> Iterator[tuple[str, RunResult]]:
 
 
 def run_staged_graph(source: pathlib.Path) -> RunResult:
-    """Submits a Dataflow job, and executes the staged graph of the job with an object store as input and output."""
+    """Submits a Dataflow job and executes its staged graph. The input and the output are in an object store."""
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
 

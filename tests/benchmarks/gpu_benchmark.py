@@ -1,18 +1,23 @@
 """Measures how long a GPU waits for its input when Keras trains on a prepared dataset.
 
-    python -m tests.benchmarks.gpu_benchmark DATASET [--backend jax] [--model resnet50] [--batch_size 256] [--steps 50]
-
-tf.data reads, decodes and randomly crops on the CPU. The rest of the preprocessing is measured in two variants:
+On the CPU, tf.data reads, decodes and randomly crops the images. The rest of the preprocessing has two variants:
 
     uint8      `augmentation_layer` and `normalization_layer` are the first layers of the model, on the GPU
     float32    flips, colors and normalization are part of the dataset, on the CPU; batches are four times larger
 
-TensorFlow's `fit` copies each batch to the GPU at the start of its step. With that backend, the benchmark also measures
-`tf.data.experimental.prefetch_to_device`, which copies batches in advance. With JAX, Keras does this automatically.
+With the backend TensorFlow, `fit` copies each batch to the GPU at the start of its step. The benchmark therefore also
+measures `tf.data.experimental.prefetch_to_device`, which copies batches in advance. With JAX, Keras copies batches in
+advance automatically.
 
-The idle share is computed in two ways. One is 1 - (time of a step with a batch on the device) / (time of a step with
-input). The other is 1 - (GPU utilization from nvidia-smi). The speed of the input without training is also printed.
-Without a GPU, the benchmark runs and omits the idle share.
+The benchmark computes the fraction of time in which the GPU is idle in two ways:
+
+    1 - (time of a step with a batch that is already on the device) / (time of a step with input)
+    1 - (GPU utilization from nvidia-smi)
+
+The benchmark also prints the speed of reading without training. Without a GPU, the idle fraction is omitted.
+
+Usage: python -m tests.benchmarks.gpu_benchmark DATASET [--backend jax] [--model resnet50] [--batch_size 256]
+    [--steps 50]
 """
 
 import argparse
@@ -44,7 +49,7 @@ class TrainingSpeed(NamedTuple):
 
 
 class Utilisation:
-    """Samples the utilization of the first visible GPU."""
+    """Measures the utilization of the first visible GPU at short intervals."""
 
     def __init__(self) -> None:
         device = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
@@ -61,7 +66,7 @@ class Utilisation:
                 self._samples.append((time.perf_counter(), int(line) / 100))
 
     def stop(self, start: float, end: float) -> float | None:
-        """Returns the mean utilization between two times, or None without samples."""
+        """Returns the mean GPU utilization between two times, or None if the GPU was not measured in between."""
         if self._process is None:
             return None
         self._process.terminate()
@@ -86,7 +91,7 @@ def has_gpu(backend: str) -> bool:
 
 
 def make_model(options: argparse.Namespace, num_classes: int, first: Sequence[Any]) -> Any:
-    """Returns a compiled classifier of images [size, size, 3] that begins with the layers `first`."""
+    """Returns a compiled image classifier that begins with the layers `first`. The input shape is [size, size, 3]."""
     import keras
 
     shape = (options.image_size, options.image_size, 3)
@@ -126,7 +131,7 @@ def make_variants(data: Any, options: argparse.Namespace) -> Iterator[tuple[str,
 
 
 def read_alone(batches: Any, steps: int) -> float:
-    """Returns the time per batch in seconds when batches are only read, without training."""
+    """Returns the time per batch in seconds for reading without training."""
     iterator = iter(batches.repeat())
     for _ in range(steps):  # Warm-up.
         next(iterator)

@@ -1,10 +1,10 @@
-"""Measures the search for near-duplicates among millions of perceptual hashes: time on one core and peak memory.
+"""Measures the time and the peak memory of the search for near-duplicates among millions of perceptual hashes.
 
-    python -m tests.benchmarks.near_duplicates_benchmark [--hashes 60000 1000000 10000000]
+The hashes are random. One hash in twenty is a near-duplicate of another hash: three bits differ in the first word and
+ten bits in the other words. Every second near-duplicate is flipped. The search must find all near-duplicates. The
+search uses one core. The measured time starts with the hashes, ends with the clusters and excludes imports.
 
-The hashes are random. One hash in twenty is a near-duplicate of another, with three changed bits in the first word and
-ten in the others, and every second near-duplicate is flipped. The search must find all of them. The measured interval
-starts with the hashes and ends with the clusters, without imports.
+Usage: python -m tests.benchmarks.near_duplicates_benchmark [--hashes 60000 1000000 10000000]
 """
 
 import argparse
@@ -20,7 +20,7 @@ DISTANCE = 8
 
 
 def make_hashes(num: int) -> np.ndarray:
-    """Returns uint64 [num, 4] hashes. The last hashes are near-duplicates of the first hashes."""
+    """Returns uint64 [num, 4] hashes. The last hashes in the array are near-duplicates of the first hashes."""
     random = np.random.default_rng(0)
     hashes = random.integers(0, 2**64, (num, 4), dtype=np.uint64)
     hashes[:, 0] &= ~np.uint64(1)

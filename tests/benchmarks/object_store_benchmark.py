@@ -1,11 +1,11 @@
-"""Reads small files from object stores on loopback: Beam's file systems, one file at a time, against 32 threads.
+"""Compares reading small files from object stores one by one with Beam, and in 32 threads with `recordmill`.
 
-    python -m tests.benchmarks.object_store_benchmark [--files 2000] [--objects 100000]
+Each object store is a server in a separate process on this machine, and both readers use the same server. A bare HTTP
+client without signatures, checks and retries shows the maximum speed of the server. Beam reads only a part of the
+files, because reading all files would take minutes. At the end, the benchmark compares the memory for listing a folder
+of many objects with the memory for listing ten objects.
 
-Each store is a real server in a separate process, and both readers use the same server. The server's speed is an upper
-bound, which a bare HTTP client without signatures, checks and retries shows. Beam's rates are measured with a part of
-the files, because all files would take minutes. At the end, a folder of many objects is listed, and the memory of that
-process is compared with that of a listing of ten objects.
+Usage: python -m tests.benchmarks.object_store_benchmark [--files 2000] [--objects 100000]
 """
 
 import argparse
@@ -28,7 +28,7 @@ MIN_BYTES, MAX_BYTES = 2_000, 10_000
 
 
 def connect(server: StoreServer) -> None:
-    """Configures Beam to use the benchmark's server for object stores."""
+    """Configures Beam to use the server of the benchmark for object stores."""
     from apache_beam.internal.gcp.auth import _Credentials
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions

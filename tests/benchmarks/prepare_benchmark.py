@@ -1,17 +1,18 @@
 """Compares `recordmill prepare` with a hand-written loop and with TensorFlow Datasets.
 
-    python -m tests.benchmarks.prepare_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--rounds 5]
-
-FOLDER has photographs, or tiny JPEGs. They are repeated, as hard links under other names, to the numbers below. Each
-contestant is a separate process. The contestants take turns, so that other load on the machine affects all of them.
+The input folders contain photographs and tiny JPEGs. The images are repeated as hard links until each case has enough
+images. Each contestant is a separate process. The contestants take turns, so that other load on the machine affects all
+of them.
 
     whole          speed of the whole process, including imports and start
     steady state   images/s without the start: the additional images of a longer run over its additional time
 
-Both are measured in wall time and in the CPU time of the process tree. The ratios of medians over the rounds are more
-portable than absolute numbers. Ratios of CPU time are more reliable on a busy machine. A steady state is a difference
-of two runs, and is therefore sensitive to load. Its ratio is printed with the range over the rounds. Memory is measured
-in the warm-up round.
+Both speeds are measured in wall time and in the CPU time of the process tree. Ratios of medians over the rounds are
+more portable than absolute numbers. On a busy machine, ratios of CPU time are more reliable than ratios of wall time.
+The steady state is the difference of two runs, so it is sensitive to load. The benchmark prints each ratio with its
+range over the rounds. Memory is measured in the warm-up round.
+
+Usage: python -m tests.benchmarks.prepare_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--rounds 5]
 """
 
 import argparse
@@ -55,7 +56,7 @@ class Case:
     short: int = 0
 
     def scaled(self, scale: float) -> "Case":
-        """Returns the case with its numbers of images multiplied by a factor. Each shard needs at least one image."""
+        """Returns a case whose numbers of images are multiplied by a factor. Each shard needs at least one image."""
         few, many = (max(NUM_SHARDS, round(num * scale)) for num in (self.few, self.many))
         return dataclasses.replace(self, few=few, many=many)
 
@@ -69,8 +70,8 @@ CASES = {
 
 
 def contestants(case: Case) -> dict[str, Callable[[str, str], list[str]]]:
-    """Returns a dictionary of functions by contestant name. A function returns the command for a folder and an output.
-    TensorFlow Datasets is omitted if images are resized."""
+    """Returns a dictionary from contestant names to functions. Each function returns the command line for an input
+    folder and an output path. If images are resized, TensorFlow Datasets is omitted."""
     rivals = [PYTHON, "-m", "tests.benchmarks.rivals"]
     loop = ["--check", case.check, "--short", str(case.short)]
     smaller = [f"--image_size=short={case.short}", "--image_format=jpeg:90"] if case.short else []
@@ -93,7 +94,7 @@ def cores() -> int:
 
 
 def repeat_images(source: str, folder: pathlib.Path, num_images: int) -> str:
-    """Creates `num_images` links to the images of a folder, in 20 classes, unless an earlier case has created them."""
+    """Creates `num_images` hard links to the images of a folder in 20 class folders, unless the links exist."""
     if folder.exists():
         return str(folder)
     originals = sorted(path for path in pathlib.Path(source).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
@@ -145,8 +146,7 @@ def print_table(case: Case, runs: dict[tuple[str, int], list[Measured]], peaks: 
 
 
 def _print_ratio(title: str, seconds: dict[tuple[str, str], list[float]], rival: str) -> None:
-    """Prints the rival's time divided by recordmill's time, as the ratio of the medians and the range over the
-    rounds."""
+    """Prints how many times slower the other contestant is, as the ratio of median times and the range of ratios."""
     reported = []
     for kind, measure_of in zip(KINDS, ("by wall time", "by CPU time")):
         theirs, ours = seconds[rival, kind], seconds[OURS, kind]
@@ -156,12 +156,12 @@ def _print_ratio(title: str, seconds: dict[tuple[str, str], list[float]], rival:
 
 
 def _divide(number: float, seconds: float) -> float:
-    """Returns a quotient, or NaN if the longer run was too short to measure a difference."""
+    """Returns the quotient, or NaN if the measured time difference is not positive."""
     return number / seconds if seconds > 0 else math.nan
 
 
 def run_memory(source: str, scratch: pathlib.Path, scale: float) -> None:
-    """Prints the peak memory of the process tree for some number of images, and for ten times as many images."""
+    """Prints the peak memory of the process tree for 8,000 images and for 80,000 images, multiplied by `scale`."""
     print("\npeak memory of recordmill, --check strict, all processes: RSS summed, and with shared pages counted once (PSS)")
     for num in dict.fromkeys(max(NUM_SHARDS, round(num * scale)) for num in (8_000, 80_000)):  # Equal numbers run once.
         folder = repeat_images(source, scratch / f"photos-{num}", num)

@@ -1,8 +1,8 @@
-"""Reads with Grain and WebDataset, the contestants outside of tf.data, for the comparison with `tf_input`.
+"""Reads with Grain and WebDataset for the comparison with `tf_input`.
 
-Both leave the decoding to the user. Here it is done by the fastest libraries in our tests: simplejpeg (libjpeg-turbo)
-and OpenCV. Each function returns an infinite iterator over `(images, labels)`: uint8 [batch, SIZE, SIZE, 3] and int64
-[batch].
+Grain and WebDataset leave the decoding to the user. The benchmark therefore uses the fastest decoders in our tests:
+simplejpeg (libjpeg-turbo) and OpenCV. Each function returns an infinite iterator over `(images, labels)`, which are
+uint8 [batch, SIZE, SIZE, 3] and int64 [batch].
 """
 
 import math
@@ -27,7 +27,7 @@ def num_cores() -> int:
 
 
 def grain(paths: Sequence[str], batch_size: int) -> Batches:
-    """Reads ArrayRecord files with a Grain `MapDataset` and threads, in a random permutation of all records."""
+    """Reads all records of ArrayRecord files in random order with a Grain `MapDataset` and threads."""
     import grain.python
 
     def view(record: bytes, random: np.random.Generator) -> tuple[np.ndarray, int]:
@@ -54,7 +54,7 @@ def webdataset(paths: Sequence[str], batch_size: int) -> Batches:
 
 
 def merge(sources: Sequence[Iterable[Any]]) -> Iterator[Any]:
-    """Yields the items of infinite sources, each in its own thread, until the generator is closed."""
+    """Yields the items of infinite iterators until the generator is closed. Each iterator has its own thread."""
     ready: queue.Queue[Any] = queue.Queue(len(sources))
     ended = threading.Event()
 
@@ -90,8 +90,8 @@ def _put(ready: queue.Queue, item: Any, ended: threading.Event) -> bool:
 
 
 def random_view(encoded: bytes, random: np.random.Generator) -> np.ndarray:
-    """Returns a random, randomly flipped crop of a JPEG as uint8 [SIZE, SIZE, 3]. The crop covers 8 to 100 % of the
-    image."""
+    """Returns a randomly flipped random crop of a JPEG, resized to uint8 [SIZE, SIZE, 3]. The crop covers 8 to 100 % of
+    the image area."""
     import cv2
     import simplejpeg
 
@@ -102,7 +102,7 @@ def random_view(encoded: bytes, random: np.random.Generator) -> np.ndarray:
 
 
 def random_box(height: int, width: int, random: np.random.Generator) -> tuple[int, int, int, int]:
-    """Returns a random box: (top, left, height, width)."""
+    """Returns a random crop box (top, left, height, width)."""
     for _ in range(_NUM_ATTEMPTS):
         area = height * width * random.uniform(_MIN_AREA, 1)
         aspect = math.exp(random.uniform(-math.log(_MAX_STRETCH), math.log(_MAX_STRETCH)))

@@ -1,8 +1,8 @@
-"""Runs one reader of a benchmark in its own process, which is stopped while the other reader has its turn.
+"""Runs one reader of a benchmark in its own process, which is stopped during the turn of the other reader.
 
-    python -m tests.benchmarks.racer CASE SIDE SECONDS BATCHES INPUTS
+The process prints the shape of its images. For each line of its input, the process then prints its speed in one turn.
 
-The process prints the shape of its images, and then its speed in a turn for each line of its input.
+Usage: python -m tests.benchmarks.racer CASE SIDE SECONDS BATCHES INPUTS
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _DRAIN = 0.25  # The warm-up at the start of a turn, as a share of its seconds.
 
 
 class Racer:
-    """A handle of a reader process, with which the main process starts and stops the turns of the reader.
+    """A handle that the main process uses to start and stop a reader process.
 
     Args:
         case: A key of `read_benchmark.RACES`.
@@ -48,7 +48,7 @@ class Racer:
         os.kill(self._id, signal.SIGSTOP)
 
     def rates(self) -> tuple[float, float]:
-        """Runs another turn, and returns images/s by wall time and by CPU time."""
+        """Runs the reader for one more turn, and returns images per second of wall time and of CPU time."""
         os.kill(self._id, signal.SIGCONT)
         print(file=self._process.stdin, flush=True)
         rates = self._answer()
@@ -71,7 +71,7 @@ class Racer:
 
 
 def measure(batches: Iterator[tuple[Any, Any]], seconds: float, num_batches: int) -> tuple[float, float]:
-    """Measures a reader for at least the given seconds and batches. Returns images/s by wall time and by CPU time."""
+    """Measures a reader for the given seconds and batches. Returns images per second of wall time and of CPU time."""
     num_images, wall, cpu = 0, time.perf_counter(), time.process_time()
     while num_batches > 0 or time.perf_counter() - wall < seconds:
         num_images += int(next(batches)[0].shape[0])

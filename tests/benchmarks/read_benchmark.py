@@ -1,20 +1,21 @@
 """Compares `tf_input` with hand-written tf.data, TensorFlow Datasets, Keras, Grain and WebDataset.
 
-    python -m tests.benchmarks.read_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--runs 3] [--turns 5]
-        [--keep FOLDER]
+The input folders contain class folders of photographs and of tiny JPEGs. The photographs are repeated as hard links to
+make epochs longer. `recordmill prepare` writes each dataset with 16 shards and with all images in `train`.
 
-FOLDER has class folders of photographs, or of tiny JPEGs. Photographs are repeated, as hard links under other names,
-for longer epochs. `recordmill prepare` makes each dataset with 16 shards, and with all images in `train`.
-
-The two readers of a case deliver equal batches: uint8 images and their labels. Photographs are cropped at random (8 to
-100 % of the area), resized to 224 and flipped. Each reader is a separate process, which is stopped during the turn of
-the other reader, so that it cannot read ahead. A turn starts with a warm-up that consumes prefetched batches. It is
-then measured for some seconds in wall time and CPU time. Ratios are medians over consecutive turns, with their range.
-Each run starts both readers again. The lowest ratio of all runs is printed last.
+The two readers of a case return equal batches of uint8 images and their labels. Photographs are cropped at random (8
+to 100 % of the area), resized to 224 and flipped. Each reader is a separate process. During the turn of one reader, the
+process of the other reader is stopped, so that it cannot read ahead. Each turn starts with a warm-up that consumes
+prefetched batches. The reader is then measured for some seconds in wall time and CPU time. The printed ratios are
+medians over consecutive turns, with their range. Each run starts both readers again. The last line shows the lowest
+ratio of all runs.
 
 Ratios of CPU time are reliable on a busy machine, but favor a reader that leaves cores idle. The measured turns of
-`tf_input` include the ends and starts of epochs. The exit code is 1 if a package is not installed. A missed goal is
-reported without a failure, because it can result from other load on the machine.
+`tf_input` include the ends and starts of epochs. The exit code is 1 if a package is not installed. If a goal is missed,
+the benchmark reports it but does not fail, because other load on the machine can be the cause.
+
+Usage: python -m tests.benchmarks.read_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--runs 3] [--turns 5]
+    [--keep FOLDER]
 """
 
 import argparse
@@ -69,7 +70,7 @@ class Race:
 
 
 def read_ours(dataset: str, **options: Any) -> Reads:
-    """Returns an infinite reader of a dataset, which is given by its attribute name in `Inputs`."""
+    """Returns an infinite iterator over the batches of a dataset. `Inputs` has an attribute for each dataset."""
 
     def read(directory: str, batch_size: int) -> Batches:
         import tf_input
@@ -80,7 +81,7 @@ def read_ours(dataset: str, **options: Any) -> Reads:
 
 
 def read_mix(dataset: str, **options: Any) -> Reads:
-    """Returns a reader of a mix that uses the same dataset as two components."""
+    """Returns an infinite iterator over a mixture that uses the same dataset twice."""
 
     def read(directory: str, batch_size: int) -> Batches:
         import tf_input

@@ -27,8 +27,8 @@ def verdict(reached: bool, expected: str) -> str:
 
 
 def run_accuracy(name: str, inputs: Inputs, num_images: int) -> str:
-    """Compares the PSNR of evaluation images and of plain bilinear images. The references are fully decoded images that
-    are resized with antialiasing."""
+    """Compares the PSNR of evaluation images with the PSNR of plain bilinear images. The reference images are decoded
+    completely and resized with antialiasing."""
     import numpy as np
     import tensorflow as tf
 
@@ -51,10 +51,10 @@ def run_accuracy(name: str, inputs: Inputs, num_images: int) -> str:
 
 
 def run_resume(name: str, inputs: Inputs, repeats: int) -> str:
-    """Measures the time to the first batch when an epoch is resumed after nine tenths of its batches.
+    """Measures the time to the first batch if an epoch is resumed after nine tenths of its batches.
 
-    The data is on a disk, or in a local object store that answers after 30 ms. Each measurement uses a new reader and
-    another step. Both shuffle modes are measured.
+    The dataset is on a local disk or in a local object store that answers after 30 ms. Each measurement uses a new
+    reader and a different step. Both shuffle modes are measured.
     """
     import tf_input
     from tests.range_server import RangeProcess

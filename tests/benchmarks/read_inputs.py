@@ -1,4 +1,4 @@
-"""Prepares the inputs of the read benchmark: the same images as datasets and in the formats of the other libraries."""
+"""Prepares the inputs of the read benchmark as `recordmill` datasets and in the formats of the other libraries."""
 
 import dataclasses
 import functools
@@ -19,7 +19,8 @@ _LARGE_SIDE = 2000
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """The inputs of the benchmark. Each dataset is made at first use, and reused if the folder is kept.
+    """The inputs of the benchmark. Each dataset is prepared at its first use, and is reused if the scratch folder is
+    kept.
 
     Attributes:
         scratch: The folder for the inputs.
@@ -51,7 +52,7 @@ class Inputs:
 
     @functools.cached_property
     def large_set(self) -> str:
-        """The path of the dataset of photographs with a long side of 2000 pixels."""
+        """The path of the dataset of photographs whose long side has 2000 pixels."""
         folder = self.scratch / f"large-{self.num_large}"
         originals = list_images(self.photos)[: self.num_large]
         if len(list_images(folder)) != len(originals):
@@ -75,7 +76,7 @@ class Inputs:
 
     @functools.cached_property
     def many_set(self) -> str:
-        """The path of the dataset of `num_records` examples with 10 x 30 pixels, which take 1 KB each."""
+        """The path of the dataset of `num_records` images. Each image has 10 x 30 pixels and takes 1 KB."""
         folder = self.scratch / f"many-10x30-{self.num_records}"
         if not (folder / "labels.npy").exists():
             folder.mkdir(exist_ok=True)
@@ -102,7 +103,7 @@ class Inputs:
 
     @functools.cached_property
     def tars(self) -> list[str]:
-        """The paths of tar files with a .jpg and a .cls for each photograph."""
+        """The paths of tar files that contain a .jpg file and a .cls file for each photograph."""
         import webdataset
 
         paths = []
@@ -128,7 +129,7 @@ class Inputs:
         return repeat_images(source, folder, num_images)
 
     def _prepare(self, folder: str, *options: str) -> str:
-        """Prepares a dataset with all images in `train`, and with as many shards as the other formats."""
+        """Prepares a dataset with all images in the split `train`. The number of shards is the same for all formats."""
         name = "".join(letter if letter.isalnum() else "-" for option in options for letter in option)
         output = pathlib.Path(f"{folder}-prepared{name}")
         if not (output / "manifest.json").exists():

@@ -1,7 +1,7 @@
-"""Reads with hand-written tf.data, TensorFlow Datasets and Keras, for the comparison with `tf_input`.
+"""Reads with hand-written tf.data, TensorFlow Datasets and Keras for the comparison with `tf_input`.
 
-Each function returns an infinite iterator over `(images, labels)`. The hand-written pipelines repeat before they
-shuffle, which is faster because the buffer is filled only once. Images are uint8, except for Keras.
+Each function returns an infinite iterator over `(images, labels)`. The hand-written pipelines repeat the dataset before
+they shuffle it, which is faster because the shuffle buffer is filled only once. Images are uint8, except for Keras.
 """
 
 import functools
@@ -21,15 +21,15 @@ Batches = Iterator[tuple[Any, Any]]
 
 
 def hand_written(directory: str, batch_size: int) -> Batches:
-    """Reads with the usual fast tf.data pipeline, which parses each record and decodes its crop in a separate call."""
+    """Reads with the usual fast tf.data pipeline, which parses and decodes each record in a separate call."""
     data = _records(directory).map(_viewed_example, num_parallel_calls=tf.data.AUTOTUNE)
     return iter(data.batch(batch_size).prefetch(tf.data.AUTOTUNE))
 
 
 def crops_alone(directory: str, batch_size: int) -> Batches:
-    """Decodes only a crop of each JPEG. The measured speed is an upper bound for readers that decode crops.
+    """Decodes only a crop of each JPEG. The measured speed is an upper bound for all readers that decode crops.
 
-    The images are filled with the first value of the crop.
+    Each returned image is filled with the first value of its crop.
     """
 
     def decode(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -80,8 +80,8 @@ def tensorflow_datasets(directory: str, batch_size: int) -> Batches:
 
 
 def keras_folder(folder: str, batch_size: int) -> Batches:
-    """Reads with `image_dataset_from_directory`: whole images, resized, as float32. This function of Keras can't crop
-    images."""
+    """Reads whole images with `image_dataset_from_directory`, which returns resized float32 images. This function of
+    Keras can't crop images."""
     import keras
 
     data = keras.utils.image_dataset_from_directory(folder, image_size=(SIZE, SIZE), batch_size=batch_size, verbose=False)
@@ -89,16 +89,17 @@ def keras_folder(folder: str, batch_size: int) -> Batches:
 
 
 def random_view(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns a random, randomly flipped crop of a JPEG (string []) as uint8 [SIZE, SIZE, 3]."""
+    """Returns a randomly flipped random crop of a JPEG (string []), resized to uint8 [SIZE, SIZE, 3]."""
     image = tf.image.resize(_random_crop(encoded), (SIZE, SIZE))
     return tf.cast(tf.image.random_flip_left_right(image) + 0.5, tf.uint8)
 
 
 def _random_crop(encoded: tf.Tensor) -> tf.Tensor:
-    """Decodes a random crop of a JPEG (string []) as uint8 [height, width, 3]. The crop covers 8 to 100 % of the image.
+    """Decodes a random crop of a JPEG (string []) as uint8 [height, width, 3]. The crop covers 8 to 100 % of the image
+    area.
 
-    The area is uniform, as in `tf_input`. `sample_distorted_bounding_box` draws heights instead, and its boxes have a
-    sixth fewer pixels to decode.
+    The area of the crop has a uniform distribution, as in `tf_input`. TensorFlow's `sample_distorted_bounding_box`
+    draws the height, so its crops have one sixth fewer pixels to decode.
     """
     size = tf.cast(tf.io.extract_jpeg_shape(encoded)[:2], tf.float32)
     areas = tf.reduce_prod(size) * tf.random.uniform((_NUM_ATTEMPTS,), _MIN_AREA, 1)
@@ -127,7 +128,7 @@ def shard_paths(directory: str) -> list[str]:
 
 
 def central_views(directory: str, num_images: int, resize: Callable[..., tf.Tensor] = tf.image.resize) -> Iterator[tf.Tensor]:
-    """Yields the resized central squares of the first images of a dataset, each float32 [SIZE, SIZE, 3]."""
+    """Yields the central squares of the first images of a dataset, resized to float32 [SIZE, SIZE, 3]."""
     for record in tf.data.TFRecordDataset(shard_paths(directory)).take(num_images):
         encoded = tf.io.parse_single_example(record, _FEATURES)["image"]
         height, width, _ = tf.io.extract_jpeg_shape(encoded).numpy()

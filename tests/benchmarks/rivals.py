@@ -1,7 +1,7 @@
 """Implements the contestants of `recordmill prepare`: a hand-written loop, and TensorFlow Datasets.
 
-    python -m tests.benchmarks.rivals loop FOLDER OUT --check strict --processes 2
-    python -m tests.benchmarks.rivals tfds FOLDER OUT
+Usage: python -m tests.benchmarks.rivals loop FOLDER OUT --check strict --processes 2
+       python -m tests.benchmarks.rivals tfds FOLDER OUT
 """
 
 import argparse
@@ -15,7 +15,7 @@ NUM_SHARDS = 16
 
 
 def list_class_folders(folder: str) -> tuple[list[tuple[str, int]], list[str]]:
-    """Returns (path, label) of every file, and the class names."""
+    """Returns a pair (path, label) for every file, and the class names."""
     names = sorted(os.listdir(folder))
     files = [
         (os.path.join(folder, name, file), label)
@@ -29,7 +29,7 @@ def loop(folder: str, output: str, check: str, num_processes: int, short: int = 
     """Lists and shuffles the files. Each process then reads, checks and writes its own shards.
 
     The function uses neither Beam nor TensorFlow. If `short` is set, Pillow downscales the images as its documentation
-    recommends, and decoding an image also checks the image.
+    recommends. Decoding an image also checks the image.
     """
     files, _ = list_class_folders(folder)
     random.Random(0).shuffle(files)
@@ -44,7 +44,7 @@ def loop(folder: str, output: str, check: str, num_processes: int, short: int = 
 
 
 def make_smaller(data: bytes, short: int) -> tuple[bytes, int, int]:
-    """Returns the bytes, height and width of an image, reduced so that its short side is at most `short`."""
+    """Downscales an image so that its short side is at most `short`, and returns its bytes, height and width."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(data))

@@ -1,11 +1,10 @@
-"""Measures the global shuffle of millions of synthetic references: wall time, CPU time and peak memory.
+"""Measures the wall time, the CPU time and the peak memory of the global shuffle of millions of synthetic records.
 
-    python -m tests.benchmarks.shuffle_benchmark [--references 1000000 10000000]
+The measured time starts with the listing and ends with the written plan. No image is read: the source is synthetic, and
+all images have the same assumed size, which determines the number of shards. All other code is the code of
+`recordmill prepare`. After the measurement, the benchmark reads the plan and checks the position of each reference.
 
-The measured interval starts with the listing and ends with the written plan. No image is read. The source is synthetic,
-and so is the image size, from which the number of shards is chosen. Everything else is the production code: references,
-sorted runs in a spool on disk, exact ranks, the check of keys, and one file per shard in `plan/`. After the
-measurement, the plan is read, and the position of each reference is checked.
+Usage: python -m tests.benchmarks.shuffle_benchmark [--references 1000000 10000000]
 """
 
 import argparse
@@ -24,7 +23,7 @@ IMAGE_BYTES = 110_000  # The assumed size of a photograph, which determines the 
 
 
 class SyntheticSource:
-    """A source that lists nonexistent photographs class by class, like a folder of class folders."""
+    """A source that lists nonexistent photographs class by class, as if they were in class folders."""
 
     root = "/synthetic"
     targets = ("label",)
@@ -52,12 +51,12 @@ class SyntheticSource:
 
 
 def measure_none(references: Sequence[Any], *unused: Any) -> list[int]:
-    """Returns the size `IMAGE_BYTES` for each input without reading it."""
+    """Returns the size `IMAGE_BYTES` for each input without reading the input."""
     return [IMAGE_BYTES] * len(references)
 
 
 def plan(num_references: int) -> None:
-    """Makes a shuffle plan in this process. Prints the number of shards, and the time in seconds without imports."""
+    """Makes a shuffle plan in this process. Prints the number of shards and the time in seconds without imports."""
     import apache_beam as beam
 
     from beam_pipelines.config.prepare_config import SourceConfig
@@ -83,7 +82,7 @@ def plan(num_references: int) -> None:
 
 
 def _check_plan(config: Any, num_references: int) -> int:
-    """Checks that the plan contains all references of each split in key order, and returns the number of shards."""
+    """Checks that the plan contains all records of each split in shuffle order, and returns the number of shards."""
     from beam_pipelines.elements.plan_files import read_plan, read_planned_shard
     from beam_pipelines.elements.shuffle_keys import shuffle_orders
 

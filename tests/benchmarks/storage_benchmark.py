@@ -1,12 +1,8 @@
 """Measures how `tf_input` reads from a slow mount, from an object store, from many small shards, and without decoding.
 
-    python -m tests.benchmarks.storage_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--runs 3] [--turns 5]
-        [--seconds 5]
-
-FOLDER has class folders of photographs, or of tiny JPEGs. Photographs are repeated, as hard links under other names.
-The two readers of a case run in this process in turns, without end. A turn is measured in wall time and CPU time. The
-ratio of a run is the median over its turns. The lowest ratio of all runs is printed last. The baseline is a warm local
-disk.
+The input folders contain class folders of photographs and of tiny JPEGs. The photographs are repeated as hard links.
+The two readers of a case take turns in this process. Each turn is measured in wall time and CPU time. The ratio of a
+run is the median over its turns. The last line shows the lowest ratio of all runs. The baseline is a warm local disk.
 
     mount           photographs at size 224 from a disk with 50 ms per read / from the local disk
     object-store    the same in the first epoch, from a server on loopback that answers after 30 ms / from the local
@@ -14,6 +10,9 @@ disk.
     shards-512, shards-4096     records of 1 KB in 512 or 4096 shards / in 16 shards
     interleaved-4096            the same, both read by interleaved `TFRecordDataset`s
     photos-alone, tiny-alone    records without decoding / interleaved `TFRecordDataset`s
+
+Usage: python -m tests.benchmarks.storage_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--runs 3]
+    [--turns 5] [--seconds 5]
 """
 
 import argparse
@@ -61,7 +60,7 @@ def records(dataset: Any, **options: Any) -> Iterator[Any]:
 
 
 def interleaved(directory: pathlib.Path) -> Iterator[Any]:
-    """Returns batches of records with the usual code for plain TFRecords."""
+    """Returns batches of records that are read with the usual code for plain TFRecords."""
     import tensorflow as tf
 
     files = sorted(map(str, directory.glob("*.tfrecord-*")))
@@ -91,7 +90,7 @@ def slow_mount(dataset: Any, delay_s: float) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def on_cores(cores: Sequence[int]) -> Iterator[None]:
-    """Context manager that restricts all threads and new processes of this process to the given cores."""
+    """Context manager that restricts all threads and future child processes of this process to the given cores."""
     before = os.sched_getaffinity(0)
     keep_to(cores)
     try:
@@ -158,7 +157,7 @@ def make_readers(
 
 
 def measure(reader: Iterator[Any], seconds: float) -> tuple[float, float]:
-    """Waits until the other reader's prefetching has ended, and returns examples per second by wall time and by CPU
+    """Waits until the other reader has stopped prefetching, and returns examples per second of wall time and of CPU
     time."""
     import tensorflow as tf
 

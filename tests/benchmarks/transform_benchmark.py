@@ -1,12 +1,13 @@
 """Compares `recordmill analyze` with TensorFlow Transform, and reading through a transform with reading pixels.
 
-    python -m tests.benchmarks.transform_benchmark --input PHOTOGRAPHS [--copies 20] [--repeats 3] [--image_size 224]
+The input folder contains class folders of photographs. Each image is repeated as hard links under several names. In the
+first table, both contestants analyze the same dataset with the same preprocessing on the same local runner. Each
+contestant is measured as a whole process. `recordmill` reads pointers to records. TensorFlow Transform reads the
+records with `tfxio.TFExampleRecord`, as its guide recommends. One pass is the default preprocessing. With two passes,
+scaled pixels are scaled again. In the second table, the readers take turns in this process. The normalization layer
+runs on the CPU.
 
-PHOTOGRAPHS has class folders. Each image appears under several names, as hard links. In the first table, both
-contestants analyze the same dataset with the same preprocessing on the same local runner, each as a whole process.
-`recordmill` reads pointers to records. The TensorFlow Transform contestant follows the guide and reads with
-`tfxio.TFExampleRecord`. One pass is the default preprocessing. With two passes, scaled pixels are scaled again. In the
-second table, the readers take turns in this process. The normalization layer is applied on the CPU, as without a GPU.
+Usage: python -m tests.benchmarks.transform_benchmark --input PHOTOGRAPHS [--copies 20] [--repeats 3] [--image_size 224]
 """
 
 import argparse
@@ -34,7 +35,7 @@ def preprocessing_fn(inputs):
 
 
 def analyze_as_in_the_guide(directory: str, module: str, side: int) -> None:
-    """Analyzes a dataset as in TensorFlow Transform's guide: TFExampleRecord -> AnalyzeDataset -> WriteTransformFn."""
+    """Analyzes a dataset with `AnalyzeDataset` and `WriteTransformFn`, as in TensorFlow Transform's guide."""
     import apache_beam as beam
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
