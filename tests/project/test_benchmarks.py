@@ -65,7 +65,7 @@ QUICK_OPTIONS = ["--runs=1", "--turns=1", "--seconds=0", "--batches=1", "--copie
 
 
 def documented_arguments() -> dict[str, str]:
-    """Returns the arguments of each benchmark in the commands of docs/background/benchmarks.md."""
+    """Returns the command-line arguments of each benchmark in docs/background/benchmarks.md."""
     actual = dict(re.findall(COMMAND, (ROOT / "docs/background/benchmarks.md").read_text(), re.MULTILINE))
     assert set(actual) == set(SHORTENED) | NOT_RUN == {path.stem for path in (ROOT / "tests/benchmarks").glob("*_benchmark.py")}
     return actual
@@ -73,7 +73,7 @@ def documented_arguments() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory) -> pathlib.Path:
-    """Returns a folder with photographs in class folders and tiny images in class folders."""
+    """Returns a folder that contains photographs and tiny images in class folders."""
     folder = tmp_path_factory.mktemp("images")
     write_class_folders(folder / "PHOTOGRAPHS", {"ant": 8, "bee": 8}, height=48, width=64)
     write_class_folders(folder / "TINY_JPEGS", {"ant": 8, "bee": 8}, height=32, width=32)
@@ -82,7 +82,7 @@ def images(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory) -> pathlib.Path:
-    """Returns a command that acts like `python` and has the benchmarks' imports preloaded."""
+    """Returns a command that acts like `python`, but has already imported the modules that benchmarks import."""
     return forked_python.write_command(tmp_path_factory.mktemp("commands") / "python", preloaded=PRELOADED)
 
 

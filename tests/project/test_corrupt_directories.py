@@ -1,4 +1,4 @@
-"""Tests that commands reject missing, corrupt, newer and hostile datasets with one line and change no other file."""
+"""Tests that commands reject missing, corrupt, newer and hostile datasets with a one-line error and change no file."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def test_all_commands_are_covered() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Returns a folder with the dataset `made`, its source `in` and the rest of a failed run, `half.incomplete`."""
+    """Returns a folder with the dataset `made`, its source `in`, and the output of a failed run, `half.incomplete`."""
     folder = tmp_path_factory.mktemp("corrupt")
     write_class_folders(folder / "in", {"ant": 30, "bee": 20})
     command = ["prepare", "--input", str(folder / "in"), "--splits=train=0.75,test=0.25", "--num_shards=2"]
@@ -94,7 +94,7 @@ def truncate(name: str) -> Callable[[pathlib.Path], None]:
 
 
 def replace_by_pipes(*names: str) -> Callable[[pathlib.Path], None]:
-    """Returns a function that replaces all files that match some patterns by named pipes."""
+    """Returns a function that replaces all files that match any of the patterns by named pipes."""
 
     def change(out: pathlib.Path) -> None:
         for path in [path for name in names for path in out.glob(name) if path.is_file()]:
@@ -125,7 +125,7 @@ def remove_all_files(out: pathlib.Path) -> None:
 
 
 def leave_incomplete_run(out: pathlib.Path) -> None:
-    """Removes the dataset and puts the working directory of a failed run beside its path."""
+    """Removes the dataset, and creates the working directory of a failed run beside the path of the dataset."""
     shutil.rmtree(out)
     shutil.copytree(out.parent.parent / "half.incomplete", f"{out}.incomplete")
 
@@ -181,7 +181,7 @@ CORRUPT_DATASETS = {
 
 
 def run(command: str, out: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:
-    """Runs a command and returns its exit code, output and errors. The command must not change other files."""
+    """Runs a command and returns its exit code, output and error messages. The command must not change other files."""
     monkeypatch.chdir(out.parent.parent)
     before = list_other_paths(out)
     capfd.readouterr()
@@ -195,7 +195,7 @@ def run(command: str, out: pathlib.Path, capfd: pytest.CaptureFixture, monkeypat
 
 
 def list_other_paths(out: pathlib.Path) -> set[str]:
-    """Returns all paths around a dataset, except the dataset, which `repair` changes, and the output of the command."""
+    """Returns all paths in the folder around a dataset, except the dataset and the output of the command."""
     return {str(path) for path in out.parent.parent.rglob("*") if {out, out.parent / "new"}.isdisjoint((path, *path.parents))}
 
 
@@ -212,7 +212,7 @@ def copy_dataset(folder: pathlib.Path, change: Callable[[pathlib.Path], None]) -
 def test_command_rejects_an_invalid_dataset_with_one_line(
     case: str, folder: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs all commands if the manifest is unreadable. In other cases, a third of the commands keeps the test fast."""
+    """If the manifest is unreadable, the test runs all commands. In other cases, it runs a third of the commands."""
     change, codes = INVALID_DATASETS[case]
     out = copy_dataset(folder, change)
     start = [*INVALID_DATASETS].index(case) % 3

@@ -23,7 +23,8 @@ def run_demo(directory: pathlib.Path, *options: str) -> subprocess.CompletedProc
 
 
 def run_demo_forked(directory: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Runs the demo in a process that has already imported TensorFlow and Beam, and so cannot silence TensorFlow."""
+    """Runs the demo in a process that has already imported TensorFlow and Beam and cannot hide TensorFlow's log
+    messages."""
     # The same modules as for the programs in docs
     preloaded = ("onednn", *forked_python.TENSORFLOW, *forked_python.BEAM, "sklearn.datasets")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -31,7 +32,7 @@ def run_demo_forked(directory: pathlib.Path, *options: str) -> subprocess.Comple
 
 
 def parse_accuracies(output: str) -> tuple[float, float]:
-    """Returns the accuracies in percent with a shuffle buffer and with the prepared dataset."""
+    """Returns the accuracy with a shuffle buffer and the accuracy with the prepared dataset, in percent."""
     actual = re.search(r"^ +with shuffle\(256\) .* (\d+\.\d)%.*\nprepared, no buffer .* (\d+\.\d)%", output, re.MULTILINE)
     assert actual, output
     return float(actual[1]), float(actual[2])

@@ -1,4 +1,5 @@
-"""Tests that errors for the user are found inside the exceptions of every runner, and that other errors are not."""
+"""Tests that user errors are found inside the exceptions of every runner, and that other errors are not reported as
+user errors."""
 
 import contextlib
 import errno
@@ -54,7 +55,7 @@ def test_full_disk_for_the_log_does_not_end_a_run(monkeypatch):
 
 
 def with_traceback(error: BaseException) -> BaseException:
-    """Raises an error and returns the same error with its traceback."""
+    """Raises and catches an error, and returns the error with its traceback."""
     try:
         raise error
     except type(error) as caught:
@@ -62,7 +63,7 @@ def with_traceback(error: BaseException) -> BaseException:
 
 
 def wrap_error(error: BaseException, *, by_cause: bool) -> BaseException:
-    """Returns an exception of a runner that was raised from `error` or during its handling."""
+    """Returns an exception of a runner that was raised from `error` or during the handling of `error`."""
     try:
         try:
             raise error
@@ -75,13 +76,13 @@ def wrap_error(error: BaseException, *, by_cause: bool) -> BaseException:
 
 
 def as_worker_process(error: BaseException) -> RuntimeError:
-    """Returns the exception of a runner with worker processes, which has the traceback as text only."""
+    """Returns an exception like a runner with worker processes, which contains the traceback only as text."""
     text = "".join(traceback.format_exception(with_traceback(error)))
     return RuntimeError(f"Pipeline job-001 failed in state FAILED: bundle inst003 {text}\n")
 
 
 def as_prefixed(error: BaseException) -> RuntimeError:
-    """Returns the exception of a runner that adds its own text before and after the traceback."""
+    """Returns an exception like a runner that adds text before and after the traceback."""
     text = "".join(traceback.format_exception(with_traceback(error)))
     return RuntimeError(f"Error received from SDK harness for instruction 5: {text}\n\tat org.apache.beam.Sdk.run(Sdk.java)")
 
@@ -152,6 +153,6 @@ def test_error_that_is_its_own_cause_ends_the_search():
 
 @pytest.mark.parametrize("error", [UserError("x"), InvalidInput("bad_row", "x")])
 def test_except_value_error_does_not_catch_user_errors(error):
-    """Code that catches `ValueError` while it parses an input must not hide user errors."""
+    """If code catches `ValueError` while it parses an input, it must not hide user errors."""
     assert not isinstance(error, ValueError)
     assert pickle.loads(pickle.dumps(with_traceback(error) if isinstance(error, UserError) else UserError("x"))).args == ("x",)

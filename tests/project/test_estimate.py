@@ -1,4 +1,4 @@
-"""Tests that an estimate agrees with the run that follows it, as far as a listing can tell."""
+"""Tests that an estimate from the listing of the input agrees with the following run."""
 
 import dataclasses
 import json
@@ -103,7 +103,7 @@ def test_plan_is_much_smaller_than_the_output():
 
 
 def test_plan_size_is_close_to_the_size_on_disk(tmp_path):
-    """Compares the estimate with the size of the sorted runs and of the plan for 20,000 references."""
+    """Compares the estimated size of a shuffle plan with the actual size for 20,000 inputs."""
     config = make_config(tmp_path, splits={"train": 1})
     paths = [f"class{index // 2000:02d}/ILSVRC_{index:010d}.jpg" for index in range(20_000)]
     batches = [make_references([InputRecord(path, path, path[:7], None) for path in paths], config)]

@@ -1,8 +1,9 @@
-"""Tests with golden datasets of format version 4, which the reader opens and the writer reproduces byte for byte.
+"""Tests that the reader opens golden datasets of format version 4, and that the writer reproduces their bytes.
 
-`testdata/format_v4/output` was made from `input` by the command below. `format_v4_labels` has features of nearly
-every kind. A change of the format needs a new version and new folders. Manifests, shards, indexes and catalogs of the
-golden datasets never change. Until a release, descriptive files such as statistics.json may change.
+The dataset `testdata/format_v4/output` was prepared from `testdata/format_v4/input` by the command below.
+`format_v4_labels` has features of nearly every kind. If the format changes, add new folders for the new version.
+Manifests, shards, indexes and catalogs of the golden datasets never change. Descriptive files such as statistics.json
+may change until the first release.
 """
 
 import json
@@ -60,7 +61,7 @@ def read_statistics(directory: pathlib.Path) -> dict:
 
 
 def read_golden_manifest(directory: pathlib.Path) -> dict:
-    """Returns the manifest without checksums of files whose bytes depend on the versions of other packages."""
+    """Returns the manifest without the checksums of files whose bytes depend on the versions of other packages."""
     fields = json.loads((directory / dataset_format.MANIFEST).read_text())
     fields.pop("checksum")
     for name in (dataset_format.STATISTICS, dataset_format.REPORT):

@@ -1,7 +1,7 @@
 """Tests that TensorFlow Metadata, TFX and TensorFlow Data Validation read our datasets.
 
-TFX and TensorFlow Data Validation have no release for the installed TensorFlow. Set RECORDMILL_TFX_PYTHON to an
-interpreter that has both packages, for example:
+TFX and TensorFlow Data Validation have no release for the installed version of TensorFlow. Set RECORDMILL_TFX_PYTHON to
+an interpreter that has both packages, for example:
 
     python3.11 -m venv TFX && TFX/bin/pip install 'tfx==1.16.0' dill 'setuptools<81'
     RECORDMILL_TFX_PYTHON=TFX/bin/python python -m pytest tests/project/test_interop.py
@@ -85,7 +85,7 @@ def records(directory: pathlib.Path, split: str) -> list[bytes]:
 
 
 def values_by_key(parsed: Mapping[str, Any]) -> dict[bytes, dict[str, list]]:
-    """Returns the flat values of each feature of each example in a parsed batch, by key."""
+    """Returns a dictionary from the key of each example in a parsed batch to the flat values of its features."""
     rows = {}
     for name, value in parsed.items():
         ragged = tf.RaggedTensor.from_sparse(value) if isinstance(value, tf.SparseTensor) else value
@@ -94,7 +94,7 @@ def values_by_key(parsed: Mapping[str, Any]) -> dict[bytes, dict[str, list]]:
 
 
 def expected_values(directory: pathlib.Path, split: str) -> dict[bytes, dict[str, list]]:
-    """Returns the values of a split as tf_input parses the values."""
+    """Returns the values that `tf_input` parses from the records of a split."""
     expected = values_by_key(parse_examples(tf.constant(records(directory, split)), read_manifest(directory).schema))
     assert len(expected) == tf_input.open(directory).num_examples(split) > 1
     return expected
@@ -157,7 +157,7 @@ def test_tfx_bsl_reads_the_shards_as_a_tf_data_dataset(prepared):
 
 @pytest.mark.slow(5)
 def test_croissant_loaders_select_each_split(prepared, tmp_path, caplog):
-    """Checks the filter by split of mlcroissant and the splits of CroissantBuilder in TensorFlow Datasets."""
+    """Checks that mlcroissant and the CroissantBuilder of TensorFlow Datasets read the same splits."""
     mlcroissant = pytest.importorskip("mlcroissant")
     manifest, path = read_manifest(prepared), str(prepared / "croissant.json")
     expected = {

@@ -1,7 +1,7 @@
-"""The lowest versions that pyproject.toml declares for an extra do the work of the extra.
+"""Tests that each extra works with the lowest versions that pyproject.toml declares.
 
-`make test-lowest` runs these tests once for each release. Packages that pyproject.toml does not name have their newest
-versions.
+`make test-lowest` runs these tests once for each release. Packages that are not listed in pyproject.toml are installed
+in their newest versions.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ PROGRAMS = {"read.py": READ, "train.py": TRAIN, "loaders.py": LOADERS, "torch_lo
 
 
 class Use(NamedTuple):
-    """Commands that use the packages of an extra.
+    """Commands that use the packages of one extra.
 
     Attributes:
         commands: Shell commands, run in a folder with the dataset `out`, images in `images` and the files of PROGRAMS.
@@ -155,7 +155,7 @@ def test_lowest_versions_support(
 
 
 def install(extras: str, environment: pathlib.Path) -> None:
-    """Makes an environment with the lowest versions that some extras declare."""
+    """Creates a virtual environment with the lowest package versions that the given extras declare."""
     uv, python = pathlib.Path(sys.executable).with_name("uv"), environment / "bin" / "python"
     run(uv, "venv", "--quiet", "--python", sys.executable, environment, folder=environment.parent)
     requirement = f"recordmill[{extras}] @ {CHECKOUT.as_uri()}".replace("[]", "")
@@ -165,7 +165,7 @@ def install(extras: str, environment: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def store_variables(scheme: str, dataset: pathlib.Path) -> Iterator[dict[str, str]]:
-    """Context manager that returns the environment variables of a store with a copy of a dataset. See `Use.store`."""
+    """Copies a dataset to an object store and yields the environment variables of the store. See `Use.store`."""
     if not scheme:
         yield {}
         return

@@ -1,4 +1,4 @@
-"""Tests of the wheel and the sdist: their files, their metadata, and what runs with which extra."""
+"""Tests the files and the metadata of the wheel and the sdist, and the commands that work with each extra."""
 
 import email.message
 import email.parser
@@ -43,7 +43,7 @@ class Distributions(NamedTuple):
 
 
 class Environment(NamedTuple):
-    """A virtual environment. `run` runs one of its programs in a folder without files of the project."""
+    """A virtual environment. The method `run` runs a program of the environment outside of the checkout."""
 
     root: pathlib.Path
     folder: pathlib.Path
@@ -65,7 +65,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def distributions(tree: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Distributions:
-    """Returns an sdist and a wheel that was built from the sdist."""
+    """Builds an sdist, builds a wheel from the sdist, and returns both."""
     folder = tmp_path_factory.mktemp("distributions")
     run(*BUILD, "--outdir", folder, tree, folder=folder)
     (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
@@ -74,13 +74,13 @@ def distributions(tree: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def environment(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """Returns a new virtual environment with the wheel and all packages of the running environment."""
+    """Returns a new virtual environment with the wheel and all packages of the current environment."""
     dependencies = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
     return make_environment(distributions.wheel, tmp_path_factory, dependencies)
 
 
 def make_environment(wheel: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, dependencies: Iterable[str | os.PathLike]) -> Environment:
-    """Returns a new virtual environment with the wheel, which also imports from the folders `dependencies`."""
+    """Returns a new virtual environment with the wheel. Other packages are imported from the folders `dependencies`."""
     root = tmp_path_factory.mktemp("environment")
     venv.create(root, symlinks=True)
     python = root / "bin" / "python"
@@ -91,7 +91,7 @@ def make_environment(wheel: pathlib.Path, tmp_path_factory: pytest.TempPathFacto
 
 
 def link_requirements(folder: pathlib.Path, names: Iterable[str]) -> None:
-    """Links some installed distributions, and all their requirements, into a folder."""
+    """Creates links in a folder to installed distributions and all their requirements."""
     waiting, seen = [Requirement(name) for name in names], set()
     while waiting:
         requirement = waiting.pop()
@@ -205,7 +205,7 @@ def prepared(environment: Environment) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def bare_environment(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """Returns an environment like after `pip install recordmill`, without extras."""
+    """Returns an environment with the same packages as after `pip install recordmill` without extras."""
     packages = tmp_path_factory.mktemp("requirements")
     link_requirements(packages, tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["dependencies"])
     return make_environment(distributions.wheel, tmp_path_factory, [packages])
@@ -271,13 +271,13 @@ def test_extra_provides_its_modules(
 
 
 def files_below(tree: pathlib.Path, *folders: str) -> set[str]:
-    """Returns every file below some folders of a tree, relative to the tree."""
+    """Returns the relative paths of all files below the given folders of a directory tree."""
     paths = (path for folder in folders for path in (tree / folder).rglob("*"))
     return {str(path.relative_to(tree)) for path in paths if path.is_file()}
 
 
 def sdist_names(sdist: pathlib.Path) -> set[str]:
-    """Returns the names in an sdist, without the top folder."""
+    """Returns the file names in an sdist without the name of the top folder."""
     with tarfile.open(sdist) as archive:
         return {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
 

@@ -1,4 +1,4 @@
-"""Tests of the promises in the design, by number, with the command on the local runner."""
+"""Tests the numbered promises of the design page with commands on the local runner."""
 
 import collections
 import dataclasses
@@ -55,7 +55,7 @@ def rotated_jpeg() -> bytes:
 
 
 def records(directory: pathlib.Path, split: str) -> list[dict]:
-    """Returns the examples of a split in the order of the shards, read with TensorFlow instead of tf_input."""
+    """Reads a split with TensorFlow instead of `tf_input`, and returns its examples in shard order."""
     import tensorflow as tf
 
     files = sorted(str(path) for path in directory.glob(f"*-{split}.tfrecord-*"))
@@ -73,7 +73,7 @@ def records(directory: pathlib.Path, split: str) -> list[dict]:
 
 
 def file_digests(directory: pathlib.Path) -> dict[str, str]:
-    """Returns the SHA-256 of every file of a dataset except run.json."""
+    """Returns the SHA-256 checksums of all files of a dataset except run.json."""
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(directory.rglob("*"))
@@ -127,7 +127,7 @@ def test_promise_2_bytes_are_equal_without_worker_processes(source, prepared, tm
 
 
 def test_promise_2_batch_size_does_not_change_the_bytes(source, prepared, tmp_path, monkeypatch):
-    """Small limits create many runs of references, blocks of keys and parts of shards."""
+    """With small limits, the run sorts its inputs in many blocks and writes its shards in many parts."""
     for name, size in (
         ("sources.listed_part.BATCH_IMAGES", 7),
         ("sources.listed_runs.RUN_REFERENCES", 20),
@@ -192,7 +192,7 @@ def test_promise_3_every_input_is_an_example_or_a_dead_letter(source, tmp_path):
 
 
 def without_first(function):
-    """Returns a stage that drops the first item of the output of `function`."""
+    """Returns a function that drops the first item of the output of `function`."""
     return lambda *arguments: itertools.islice(function(*arguments), 1, None)
 
 

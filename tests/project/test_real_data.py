@@ -1,4 +1,4 @@
-"""Tests of the command with real files: photographs with VOC boxes, photographs of hands, and scanned digits.
+"""Tests the command with real files: photographs with VOC boxes, photographs of hands, and scanned digits.
 
 The photographs are not part of this project. The tests look for `shared/data` in the checkout and beside the checkout.
 """
@@ -66,9 +66,9 @@ def raccoons(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def upright_boxes(raccoons) -> dict[bytes, tuple[tuple[int, int], np.ndarray]]:
-    """Returns the size of each upright photograph and its boxes in pixels, by key.
+    """Returns a dictionary from the key of each photograph to its upright size and its boxes in pixels.
 
-    Each box is painted, rotated by Pillow and located again.
+    The test paints each box into an image, rotates the image with Pillow and locates the box again.
     """
     expected = {}
     for path in (raccoons / "annotations").iterdir():
@@ -183,7 +183,7 @@ def test_digits_are_read_back_from_each_array_format(tmp_path, kind, encoding):
 
 
 def crop_border(image: Image.Image, fraction: float) -> Image.Image:
-    """Removes a fraction of the height and of the width, half of it at each side."""
+    """Crops the same fraction of the height and of the width from an image. Opposite sides lose equal amounts."""
     dx, dy = (round(side * fraction / 2) for side in image.size)
     return image.crop((dx, dy, image.width - dx, image.height - dy))
 
@@ -208,7 +208,7 @@ NEAR_DUPLICATES = {
 
 
 def find_near_duplicates(photographs: list[bytes]) -> tuple[dict[str, float], int]:
-    """Returns the share of near-duplicates found at 8 bits, by kind, and the number of falsely paired photographs."""
+    """Returns the fraction of near-duplicates of each kind that are found at 8 bits, and the number of false pairs."""
     images, num = [Image.open(io.BytesIO(data)).convert("RGB") for data in photographs], len(photographs)
     encoded = [*photographs, *(make(image) for make, _ in NEAR_DUPLICATES.values() for image in images)]
     hashes, _ = perceptual_hashes([load_for_hash(data, "strict") for data in encoded])

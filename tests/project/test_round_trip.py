@@ -1,4 +1,4 @@
-"""Tests that each image is read back once per epoch with its pixels and its label."""
+"""Tests that each prepared image is read once per epoch with its original pixels and label."""
 
 import numpy as np
 import pytest

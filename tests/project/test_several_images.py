@@ -1,4 +1,4 @@
-"""Tests of examples with several images: preparation, sizes, augmentation and training."""
+"""Tests the preparation, sizes, augmentation and training of examples with several images."""
 
 import csv
 import json
@@ -42,7 +42,7 @@ def write_table(root: pathlib.Path, rows: list[dict[str, Any]], files: Mapping[s
 
 
 def right_files() -> list[bytes]:
-    """Returns the right images, smaller copies of the left images, as JPEG, rotated JPEG, PNG and BMP files."""
+    """Returns JPEG, rotated JPEG, PNG and BMP files. Each right image is a smaller copy of its left image."""
     rotated = Image.Exif()
     rotated[0x0112] = 6
     files = []
@@ -74,7 +74,7 @@ def pairs(tmp_path_factory) -> tf_input.PreparedDataset:
 
 
 def stored_values(data: tf_input.PreparedDataset) -> dict[str, dict[str, Any]]:
-    """Returns the single value of each feature of each example, by key, without tf_input."""
+    """Reads all examples without `tf_input`, and returns a dictionary from keys to the single value of each feature."""
     actual = {}
     for record in tf.data.TFRecordDataset(sorted(map(str, pathlib.Path(data.directory).glob("*.tfrecord-*")))).as_numpy_iterator():
         features = tf.train.Example.FromString(record).features.feature
@@ -200,7 +200,7 @@ def test_example_may_have_only_named_images(tmp_path):
 
 @pytest.mark.slow(2)
 def test_images_share_channels_and_can_be_combined_with_tensors(tmp_path):
-    """Grey images have one channel if all images are grey. `--keep_depth` keeps 16 bits."""
+    """Grayscale images have one channel if all images are grayscale. `--keep_depth` keeps 16 bits."""
     rng = np.random.default_rng(0)
     greys, depths = rng.integers(0, 256, (2, 6, 8, 9), np.uint8), rng.integers(0, 2**16, (6, 8, 9), np.uint16)
     files = {f"{side}/{i}.png": encode(pixels, "PNG") for side, images in zip("lr", greys) for i, pixels in enumerate(images)}
@@ -248,7 +248,7 @@ def test_image_can_be_the_label(tmp_path):
 
 
 def write_copies(root: pathlib.Path, sizes: Callable[[int], tuple[int, int]]) -> pathlib.Path:
-    """Writes a table for examples with three copies of an image, which only augmentation can make different."""
+    """Writes a table with three copies of an image per example, which differ only after augmentation."""
     files = {f"{index}.png": encode(picture(index, sizes(index)), "PNG") for index in range(NUM)}
     return write_table(root, [{"file_name": name, "label": "a"} for name in files], files)
 
@@ -266,7 +266,7 @@ def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
 
 @pytest.fixture(scope="module")
 def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Returns a dataset of images of one size, which can be cached in memory."""
+    """Returns a dataset of images of one size, so that the images can be cached in memory."""
     root = tmp_path_factory.mktemp("uniform")
     return tf_input.open(prepare(write_copies(root / "in", lambda index: (40, 50)), root / "out", *COPIES))
 
@@ -360,7 +360,8 @@ def test_invalid_prepare_options_are_rejected(tmp_path, capsys, options, message
 
 @pytest.mark.slow(4)
 def test_stereo_model_is_trained_and_served(tmp_path):
-    """The right image is shifted in examples of class `near`. Only equal crops of both images preserve the shift."""
+    """In examples of the class `near`, the right image is shifted. Only equal crops of both images preserve the
+    shift."""
     keras.utils.set_random_seed(1)
     files, rows = {}, []
     for index in range(48):
@@ -399,7 +400,7 @@ def test_analysis_normalizes_each_image_separately(pairs, tmp_path):
 
 @pytest.mark.slow
 def test_arrays_may_have_several_images(tmp_path, capsys):
-    """The arrays are in archives and in records, grey or in colour, with channels first or last, in several sizes."""
+    """The test reads grayscale and color arrays of several sizes, with channels first or last."""
     left, right = make_pixels(7, 6, 8, 3), make_pixels(7, 3, 5, 4, seed=1)
     (tmp_path / "in").mkdir()
     np.savez_compressed(tmp_path / "in/a.npz", left=left[:4], right=right[:4].transpose(0, 3, 1, 2), y=[1, 2, 1, 2])
@@ -435,7 +436,8 @@ def test_arrays_may_have_several_images(tmp_path, capsys):
 
 @pytest.mark.slow(2)
 def test_records_of_other_programs_may_have_several_images(tmp_path):
-    """`prepare` and `open_tfrecords` read images, a mask and tensors from compressed and plain records."""
+    """The test reads images, a mask and tensors from compressed and uncompressed records with `prepare` and
+    `open_tfrecords`."""
 
     def record(index: int) -> dict[str, Any]:
         rng = np.random.default_rng(index)

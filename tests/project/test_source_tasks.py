@@ -1,6 +1,7 @@
-"""Tests of each source with each task that the source supports. Datasets are prepared by the command and read back.
+"""Tests each source with each machine-learning task that the source supports. The tests prepare each dataset with the
+command and read its examples.
 
-The pixels identify an example. Each case defines the expected values for each picture.
+The pixels identify an example. Each test case defines the expected values of each picture.
 """
 
 import csv
@@ -22,7 +23,7 @@ from tf_input.dataset_format import Manifest, read_manifest
 
 @pytest.fixture
 def prepared(tmp_path_factory) -> Callable[[str], pathlib.Path]:
-    """Returns a function from the name of a case to the directory of its dataset, which is prepared once."""
+    """Returns a function that prepares the dataset of a case once and returns its directory."""
     return lambda name: made_case(tmp_path_factory, name).output
 
 
@@ -49,7 +50,7 @@ def rgb(pixels: np.ndarray) -> np.ndarray:
 
 
 def read_back(output: pathlib.Path, manifest: Manifest) -> dict[bytes, dict[str, Any]]:
-    """Returns the values of each example by its pixels, with class names and decoded masks, without tf_input."""
+    """Reads examples without `tf_input`, and returns a dictionary from their pixels to their values."""
     actual = {}
     for record in records_of(output.glob("*.tfrecord-*")):
         stored = tf.train.Example.FromString(record).features.feature

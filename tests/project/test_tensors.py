@@ -1,4 +1,4 @@
-"""Tests of tensors in all steps: preparation, verification, training, analysis, serving and another preparation."""
+"""Tests that tensors are prepared, verified, trained on, analyzed, served and prepared again."""
 
 import json
 import pathlib
@@ -29,7 +29,7 @@ def numbers(seed: int, *shape: int) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> pathlib.Path:
-    """Returns a folder with float images, whose class is the sign of their mean, and a dense map for each image."""
+    """Returns a folder of float images with dense maps. The class of an image is the sign of its mean."""
     root = tmp_path_factory.mktemp("tensors")
     labels = np.arange(NUM) % 2
     images = (numbers(0, *SHAPE) / 4 + np.where(labels, 1, -1)[:, None, None, None]).astype(np.float32)

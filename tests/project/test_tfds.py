@@ -35,7 +35,7 @@ def prepared(tmp_path_factory) -> pathlib.Path:
 
 
 def plain_examples(prepared: pathlib.Path, split: str) -> list[dict]:
-    """Returns the examples of a split in the order of the shards and of their records."""
+    """Returns the examples of a split in the order of their shards and records."""
     files = sorted(str(path) for path in prepared.glob(f"*-{split}.tfrecord-*"))
     data = tf.data.TFRecordDataset(files).map(lambda record: tf.io.parse_single_example(record, FEATURES))
     return list(data.as_numpy_iterator())
@@ -82,7 +82,7 @@ def test_tensorflow_datasets_reads_a_slice_as_supervised_pairs(prepared):
 
 
 def test_patterns_in_the_docs_match_the_shards_of_one_split(tmp_path):
-    """Programs that read with a pattern from the docs must not train on test examples."""
+    """A program that reads files with a pattern from the documentation must not train on test examples."""
     root = pathlib.Path(__file__).resolve().parents[2]
     pages = "".join(path.read_text() for path in [root / "README.md", *root.glob("docs/**/*.md")])
     patterns = {item for item in re.findall(r"""["']out/flowers/([^"']*)["']""", pages) if "*" in item and not item.startswith("catalog/")}

@@ -1,4 +1,4 @@
-"""Tests of examples without images, prepared from each source that supports them."""
+"""Tests examples without images from each source that supports such examples."""
 
 import csv
 import gzip
@@ -57,13 +57,13 @@ def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> pathli
 
 
 def file_digests(directory: pathlib.Path) -> dict[str, str]:
-    """Returns the SHA-256 of every file of a dataset except run.json."""
+    """Returns the SHA-256 checksums of all files of a dataset except run.json."""
     files = (path for path in sorted(directory.rglob("*")) if path.is_file() and path.name != RUN)
     return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def stored_examples(directory: pathlib.Path, split: str) -> list[dict[str, list[Any]]]:
-    """Returns the examples of a split in the order of the shards, read with TensorFlow instead of tf_input."""
+    """Reads a split with TensorFlow instead of `tf_input`, and returns its examples in shard order."""
     actual = []
     for record in tf.data.TFRecordDataset(sorted(map(str, directory.glob(f"*-{split}.tfrecord-*")))).as_numpy_iterator():
         features = tf.train.Example.FromString(record).features.feature
@@ -322,7 +322,7 @@ def test_text_lines_are_examples(tmp_path, capsys):
 
 
 def test_class_of_a_text_file_is_its_name_without_extension(tmp_path):
-    """A language or a version in the name is not an extension."""
+    """A language or a version number in a file name is not a file extension."""
     names = {"poems.de.txt": "poems.de", "poems.en.TXT": "poems.en", "v1.0.txt.gz": "v1.0", "v1.1.list": "v1.1", "news.de": "news.de"}
     files = {name: gzip.compress(b"x\n") if name.endswith(".gz") else b"x\n" for name in names}
     config = SourceConfig("text_lines", labels=(Column("label", ("file",), "class"),))
@@ -394,7 +394,7 @@ def test_rows_can_be_analyzed_and_transformed(rows, tmp_path):
 
 @pytest.mark.slow(1)
 def test_model_is_trained_on_rows(tmp_path):
-    """The model has named inputs and one output, as in tutorials about tables."""
+    """The model has a named input for each column and one output, as in tutorials on tabular data."""
     random = np.random.default_rng(1)
     width, depth = random.normal(size=(2, 400))
     text = "width,depth,kind\n" + "".join(f"{a:.5f},{b:.5f},{'big' if a + b > 0 else 'small'}\n" for a, b in zip(width, depth))
@@ -436,7 +436,7 @@ def test_records_of_other_programs_need_no_layout_for_numbers(tmp_path):
 
 @pytest.mark.slow(2)
 def test_long_texts_are_stored_only_in_records(tmp_path, capsys):
-    """If one text of a feature is long, the feature has no catalog column in any split, even after a repair."""
+    """If any text of a feature is long, the catalog has no column for the feature in any split, even after a repair."""
     rows = [{"body": ("é" * 600 if index == 7 else f"text {index}"), "title": "x" * (1024 - index), "y": CLASSES[index % 3]} for index in range(40)]
     (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     data = tf_input.open(prepare(tmp_path / "all.jsonl", tmp_path / "out", "--feature=body:text", "--feature=title:text", "--label=y"))
