@@ -1,4 +1,5 @@
-"""Tests that workers can count dead letters in any order, and that the limit for dead letters is enforced."""
+"""Tests that the dead letters of several workers can be merged in any order, and that the suggested limit is
+sufficient."""
 
 import re
 

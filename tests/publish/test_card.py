@@ -1,4 +1,4 @@
-"""Tests of the dataset card and `croissant.json`: correct content, deterministic output, and escaped class names."""
+"""Tests that the dataset card and `croissant.json` are correct and deterministic, and that class names are escaped."""
 
 import html
 import json
@@ -25,7 +25,7 @@ HOSTILE = (
 
 
 def make_card(names: tuple[str, ...], about: dict[str, str] = {}) -> str:
-    """Returns the card of a dataset with one class for each name."""
+    """Returns the dataset card of a dataset with the given class names."""
     schema = (Feature("image", "image"), Feature("label", "class_label", (), names))
     shard = ShardInfo("made-train.tfrecord-00000-of-00001", len(names), 2048, 0, "index/…", 0, 0, "catalog/…", 1, 0)
     manifest = Manifest("made", 7, schema, {"train": (shard,)}, len(names) + 1, 1, about=about)
@@ -34,7 +34,7 @@ def make_card(names: tuple[str, ...], about: dict[str, str] = {}) -> str:
 
 
 def render_body(card: str) -> str:
-    """Returns the body of a card as HTML."""
+    """Returns the body of a dataset card as HTML."""
     return markdown.markdown(card.split("---\n", 2)[2], extensions=["tables", "fenced_code"])
 
 

@@ -1,4 +1,4 @@
-"""Tests of warnings about coordinate features that `prepare` does not transform together with their images."""
+"""Tests the warnings about coordinate features that `prepare` does not transform together with their images."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""Tests of the metadata files: the TensorFlow Metadata schema, the files of TensorFlow Datasets, and the manifest."""
+"""Tests the manifest, the TensorFlow Metadata schema, and the metadata files for TensorFlow Datasets."""
 
 import dataclasses
 import json

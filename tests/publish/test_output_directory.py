@@ -1,4 +1,4 @@
-"""Tests of the output and working directories: ownership, leftovers of failed runs, and publishing a dataset."""
+"""Tests how commands lock, clean up and publish their output and working directories."""
 
 import concurrent.futures
 import contextlib
@@ -31,7 +31,7 @@ def make_config(output: pathlib.Path, run_id: str = "run", **top: Any) -> Prepar
 
 
 def publish_run(config: PrepareJob, manifest: bytes = b"{}") -> None:
-    """Publishes the output of a run as the last step of its job does."""
+    """Publishes the output of a run as the last step of the pipeline does."""
     write_files(pathlib.Path(config.working_directory), {"run.json": json.dumps({"run_id": config.run_id}).encode()})
     publish.publish(config, manifest)
 
@@ -80,7 +80,8 @@ FOREIGN = {
 @pytest.mark.parametrize("case", FOREIGN)
 @pytest.mark.parametrize("source", ["images", "rubbish"])
 def test_rejects_unexpected_files_and_keeps_them(tmp_path, capsys, monkeypatch, case, source):
-    """The command rejects unexpected files before it reads any input, so the message is the same for corrupt images."""
+    """The error message is the same for corrupt images, because unexpected files are rejected before any input is
+    read."""
     name, files, reported = FOREIGN[case]
     write_class_folders(tmp_path / "images", {"a": 2, "b": 2})
     write_files(tmp_path / "rubbish", {"a/1.jpg": b"no image", "b/1.jpg": b"no image"})
@@ -182,7 +183,8 @@ def test_waits_until_cancelled_job_stops_writing(tmp_path, monkeypatch):
                 (left / f"{number}").touch()
 
     def remove(path: str, remove: Callable[..., None] = os.rmdir, **options: Any) -> None:
-        """Waits until another thread has written a file, so that removing the directory fails at first."""
+        """Waits until another thread has written a file into the directory, so that the first attempt to remove it
+        fails."""
         while time.monotonic() < until and not os.listdir(left):
             pass
         remove(path, **options)
@@ -235,7 +237,7 @@ def test_finished_run_keeps_working_directory_of_next_run(tmp_path):
 
 
 def make_directories(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-    """Creates a finished working directory and an older output, and returns both paths."""
+    """Creates the working directory of a finished run and the output of an older run, and returns both paths."""
     new, output = folder / "out.incomplete", folder / "out"
     for directory, text in ((new, "new"), (output, "old")):
         directory.mkdir()

@@ -1,4 +1,4 @@
-"""Tests of `prepare` with object stores: the same bytes as on disk, atomic publishing, and replacing datasets."""
+"""Tests that `prepare` writes the same bytes to object stores as to disk, and publishes datasets atomically."""
 
 import dataclasses
 import errno
@@ -60,7 +60,7 @@ def source(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def prepared(source, tmp_path_factory) -> dict[str, str]:
-    """Returns the SHA-256 of each file of the dataset that `prepare` writes to disk."""
+    """Returns the SHA-256 digest of each file in the dataset that `prepare` writes to disk."""
     output = tmp_path_factory.mktemp("prepared") / "out"
     assert prepare(str(source), str(output)) == 0
     return digest({str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()})
@@ -68,7 +68,7 @@ def prepared(source, tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def old(source, tmp_path_factory) -> dict[str, bytes]:
-    """Returns the files of an older dataset with one shard, for tests that replace it."""
+    """Returns the files of an older dataset with one shard that the tests replace."""
     output = tmp_path_factory.mktemp("old") / "out"
     assert prepare(str(source), str(output), *ONE_SHARD, "--seed=5") == 0
     return {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}
@@ -76,7 +76,7 @@ def old(source, tmp_path_factory) -> dict[str, bytes]:
 
 @pytest.fixture
 def bucket(server, source) -> str:
-    """Returns a new bucket with the source images below `in/`."""
+    """Returns a new bucket that contains the source images in `in/`."""
     return upload_files(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, folder="")
 
 
@@ -178,7 +178,8 @@ def test_overwrite_replaces_only_with_complete_dataset(server, bucket, old, prep
 
 @GS_ONLY
 def test_failed_run_leaves_no_dataset_and_can_be_resumed(server, bucket, prepared, capsys):
-    """`prepare` fails at the end with too many dead letters, and before planning if a split would be empty."""
+    """`prepare` fails before it plans the shards if a split would be empty, and at the end if there are too many dead
+    letters."""
     call = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--name=made", f"--num_shards={NUM_SHARDS}", *server.flags]
     assert main([*call, "--splits=train=0.999999,test=0.000001"]) == 2
     assert "split 'test' would be empty" in capsys.readouterr().err
@@ -191,7 +192,7 @@ def test_failed_run_leaves_no_dataset_and_can_be_resumed(server, bucket, prepare
 
 
 def write_foreign_lease(directory: str, holder: str = "its") -> None:
-    """Writes the lease that a command on another machine has just taken."""
+    """Writes a lease as a command on another machine would write the lease."""
     write_lease(directory, dataclasses.replace(make_lease("run", holder), host="elsewhere", boot="another"))
 
 
@@ -333,7 +334,7 @@ def test_bytes_are_equal_after_retried_requests(server, bucket, prepared, monkey
 
 
 class LastStep(NamedTuple):
-    """The state of a bucket before a run publishes: the bucket, its objects by name, and the arguments of `publish`."""
+    """The state of a bucket just before a run publishes its dataset."""
 
     bucket: str
     objects: dict[str, bytes]
@@ -359,7 +360,7 @@ def last_step(server, source, old, monkeypatch, replaces) -> LastStep:
 
 @pytest.fixture(scope="module")
 def prepared_one_shard(source, tmp_path_factory) -> dict[str, str]:
-    """Returns the SHA-256 of each file of a dataset with one shard that is written to disk."""
+    """Returns the SHA-256 digest of each file in a dataset with one shard that is written to disk."""
     output = tmp_path_factory.mktemp("as_one") / "out"
     assert prepare(str(source), str(output), *ONE_SHARD) == 0
     return digest({str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()})
@@ -368,7 +369,7 @@ def prepared_one_shard(source, tmp_path_factory) -> dict[str, str]:
 @pytest.mark.slow(6)
 @pytest.mark.parametrize("server, replaces", [("s3", False), ("gs", True)], indirect=["server"], ids=["s3-new", "gs-overwrite"])
 def test_second_attempt_completes_publishing_that_failed_at_any_step(server, last_step, prepared_one_shard, monkeypatch):
-    """An attempt that fails at any call to the store is completed by the next attempt."""
+    """If publishing fails at any call to the object store, the next attempt completes the publishing."""
     bucket, before, arguments = last_step
     store = open_store(server, bucket)
     for step in itertools.count():
@@ -392,7 +393,8 @@ def test_second_attempt_completes_publishing_that_failed_at_any_step(server, las
 
 
 def fail_at_step(function: Callable[..., Any], calls: Iterator[int], step: int) -> Callable[..., Any]:
-    """Returns `function` with a check that raises `WorkerKilled` at call number `step` of all checked functions."""
+    """Returns a wrapper of `function` that raises `WorkerKilled` when all wrapped functions have been called `step`
+    times."""
 
     def call(*arguments: Any, **options: Any) -> Any:
         if next(calls) == step:
@@ -404,7 +406,7 @@ def fail_at_step(function: Callable[..., Any], calls: Iterator[int], step: int) 
 
 @GS_ONLY
 def test_prepares_and_repairs_dataset_on_disk_from_images_in_store(server, bucket, prepared, tmp_path, capsys):
-    """`repair` uses the store options, and names inputs that have changed or are missing in the store."""
+    """`repair` uses the options of the object store, and reports inputs that have changed or are missing."""
     output = tmp_path / "out"
     assert prepare(f"{bucket}/in", str(output), *server.flags) == 0
     files = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
@@ -429,7 +431,7 @@ def test_prepares_and_repairs_dataset_on_disk_from_images_in_store(server, bucke
 
 @S3_ONLY
 def test_csv_file_on_disk_names_images_in_store(server, bucket, source, tmp_path):
-    """The images are read without worker processes, which do not know the store options."""
+    """The images are read in the main process, because worker processes do not know the options of the object store."""
     rows = [f"{path.relative_to(source)},{path.parent.name}" for path in sorted(source.rglob("*.jpg")) if path.stem != "bad4"]
     (tmp_path / "rows.csv").write_text("\n".join(["image,label", *rows]))
     call = ["prepare", "--input", str(tmp_path / "rows.csv"), "--name=made", f"--num_shards={NUM_SHARDS}"]

@@ -1,4 +1,4 @@
-"""Tests of `prepare --resume`: finished shards are kept, and the bytes equal those of an uninterrupted run."""
+"""Tests that `prepare --resume` keeps finished shards and writes the same bytes as an uninterrupted run."""
 
 import contextlib
 import dataclasses
@@ -51,14 +51,14 @@ def command_few(source: pathlib.Path, output: pathlib.Path | str, *options: str)
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> pathlib.Path:
-    """Returns a source with one dead letter, which is below the allowed 1 %."""
+    """Returns class folders in which one image is corrupt, which is less than the allowed 1 %."""
     folder = write_class_folders(tmp_path_factory.mktemp("source"), {"ant": 40, "bee": 30, "cow": 50})
     return write_files(folder, {"cow/page.jpg": b"<!DOCTYPE html>"})
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(source, tmp_path_factory) -> dict[str, str]:
-    """Returns the digests of the output of an uninterrupted run."""
+    """Returns the digests of all files that an uninterrupted run writes."""
     output = tmp_path_factory.mktemp("unbroken") / "out"
     assert main(command(source, output)) == 0
     return digest(output)
@@ -73,7 +73,7 @@ def uninterrupted_few(source, tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def killed_run(source, tmp_path_factory) -> pathlib.Path:
-    """Returns a folder with the `out.incomplete` of a run that was killed while it finished its fourth shard."""
+    """Returns a folder with the working directory of a run that was killed while it finished its fourth shard."""
     folder = tmp_path_factory.mktemp("killed")
     kill_at(command(source, folder / "out"), "beam_pipelines.shards.shard_files:write_done:4")
     return folder
@@ -81,7 +81,7 @@ def killed_run(source, tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture
 def interrupted(killed_run, tmp_path) -> pathlib.Path:
-    """Returns the output path of an interrupted run that can be resumed, a copy of `killed_run`."""
+    """Returns the output path of a copy of the interrupted run, so that a test can resume it."""
     shutil.copytree(killed_run, tmp_path, dirs_exist_ok=True)
     return tmp_path / "out"
 
@@ -92,7 +92,7 @@ def kill_at(command: list[str], location: str) -> None:
 
 
 def finished_files(output: pathlib.Path) -> dict[str, tuple[int, int]]:
-    """Returns inode and modification time of the files of every finished shard in `out.incomplete`, by name."""
+    """Returns a mapping from the file names of all finished shards to their inodes and modification times."""
     files = {}
     for path in output.with_name(f"{output.name}.incomplete").glob("*/done/*.json"):
         try:
@@ -105,18 +105,19 @@ def finished_files(output: pathlib.Path) -> dict[str, tuple[int, int]]:
 
 
 def unsealed_done(path: pathlib.Path) -> bytes:
-    """Returns the content of the record of a finished shard without its checksum line."""
+    """Returns the content of the JSON file that describes a finished shard, without the checksum line."""
     return path.read_bytes().rpartition(b"\n")[0]
 
 
 def run_directory(output: pathlib.Path) -> pathlib.Path:
-    """Returns the directory of the only run in `out.incomplete`."""
+    """Returns the directory of the only run in the working directory."""
     (directory,) = (path for path in output.with_name(f"{output.name}.incomplete").iterdir() if path.is_dir())
     return directory
 
 
 def check_resumed(output: pathlib.Path, uninterrupted: dict[str, str], kept: dict[str, tuple[int, int]]) -> None:
-    """Asserts that the bytes are equal, that no finished file was rewritten, and that nothing else remains."""
+    """Checks that the resumed run wrote the expected bytes, rewrote no finished file and removed its working
+    directory."""
     assert digest(output) == uninterrupted
     now = {name: os.stat(output / name) for name in kept}
     assert {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in now.items()} == kept
@@ -133,7 +134,7 @@ def test_forked_run_may_print_more_than_a_pipe_holds():
 
 @pytest.mark.slow(15)
 def test_bytes_are_equal_after_many_kills(source, uninterrupted_few, tmp_path):
-    """Kills each run of a chain except the last, 40 times in total, at random times or while shards are written."""
+    """Interrupted runs are resumed and killed again several times, at random times or while they write shards."""
     randomness, num_kills, num_while_writing, chain, seconds = random.Random(15), 0, 0, 0, None
     while num_kills < 40 or num_while_writing < 15:
         assert chain < 60, f"{num_kills} kills, {num_while_writing} of them amid the writing"
@@ -165,7 +166,7 @@ def test_bytes_are_equal_after_many_kills(source, uninterrupted_few, tmp_path):
 
 
 def wait_until(run: ForkedRun, output: pathlib.Path, seconds: float | None, num_done: int) -> None:
-    """Waits until a run has the given age, or has a plan and `num_done` finished shards, or has ended."""
+    """Waits until a run has ended, has run for the given time, or has finished `num_done` shards."""
     incomplete, began = output.with_name("out.incomplete"), time.monotonic()
     while run.poll() is None:
         if seconds is not None and time.monotonic() - began > seconds:
@@ -246,7 +247,7 @@ def test_resume_rewrites_corrupt_shard(source, interrupted, uninterrupted):
 
 
 def test_resume_rewrites_shard_whose_record_has_changed(source, interrupted, uninterrupted):
-    """A changed number in the record of a finished shard must not be published."""
+    """A changed number in the JSON file of a finished shard must not appear in the published dataset."""
     kept = finished_files(interrupted)
     done = sorted((run_directory(interrupted) / "done").glob("*.json"))
     changed = re.sub(rb'"mean": |"num_bytes": (\d)', lambda result: result[0][:-1] + b"%d" % (9 - int(result[1])) if result[1] else result[0], done[0].read_bytes())
@@ -508,7 +509,7 @@ def server(request) -> Iterator[StoreServer]:
 
 @pytest.fixture(scope="module")
 def old(source, tmp_path_factory) -> dict[str, bytes]:
-    """Returns the files of an older dataset, for tests that replace it."""
+    """Returns the files of an older dataset that the tests replace."""
     output = tmp_path_factory.mktemp("old") / "out"
     assert main(command_few(source, output, "--seed=5")) == 0
     return {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}

@@ -1,4 +1,4 @@
-"""Tests of the summary that `prepare` prints at the end."""
+"""Tests the summary that `prepare` prints at the end."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Tests that `recordmill quality` distinguishes sorted and buffer-shuffled records from shuffled records."""
+"""Tests that `recordmill quality` detects records that are sorted or shuffled only within a small buffer."""
 
 import io
 import json
@@ -29,7 +29,7 @@ RESHUFFLED = 2_000
 
 
 def quality(capfd: pytest.CaptureFixture, *arguments: object) -> tuple[int, list[dict], str]:
-    """Returns the exit code, the report of each path and standard error."""
+    """Runs `recordmill quality`, and returns the exit code, the report for each path and the standard error."""
     capfd.readouterr()
     code = main(["quality", *map(str, arguments), "--json"])
     out, err = capfd.readouterr()
@@ -37,7 +37,7 @@ def quality(capfd: pytest.CaptureFixture, *arguments: object) -> tuple[int, list
 
 
 def write_labels(folder: pathlib.Path, labels: np.ndarray, compression: str = "", **more: list) -> pathlib.Path:
-    """Writes records with the feature names of ImageNet, in shards of equal size."""
+    """Writes records with the feature names of ImageNet into shards of equal size."""
     records = [example({"image/encoded": b"\xff\xd8\xff", "image/class/label": int(label)}) for label in labels]
     size = len(records) // NUM_SHARDS
     for shard in range(NUM_SHARDS):
@@ -123,7 +123,8 @@ def test_records_in_source_order_are_not_shuffled() -> None:
 
 
 def _orders(seed: int, num: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Yields labels of several kinds in the order in which `prepare` writes them, with their source positions."""
+    """Yields several kinds of label distributions in the shuffled order of `prepare`, with the original position of
+    each label."""
     indices = np.argsort(shuffle_orders(seed, [b"%d" % index for index in range(num)]))
     kinds = {
         "ten classes": np.arange(num) * 10 // num,
@@ -138,7 +139,7 @@ def _orders(seed: int, num: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]
 @pytest.mark.slow(5)
 @pytest.mark.parametrize("max_permuted", [measures._MAX_PERMUTED, 0], ids=["999 permutations", "39 permutations, as for many records"])
 def test_prepared_order_is_never_called_unshuffled(max_permuted: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The significance is 1 in 1,000, and the seeds are fixed."""
+    """The test is deterministic because the seeds are fixed. The significance level is 0.001."""
     monkeypatch.setattr(measures, "_MAX_PERMUTED", max_permuted)
     num, shards = 200, np.repeat(np.arange(5, dtype=np.int32), 40)
     p_values = []
@@ -243,7 +244,8 @@ def test_missing_or_corrupt_dataset_raises_one_line_error(
 def test_verdict_by_catalog_agrees_with_verdict_by_records(
     write: Callable[[pathlib.Path], str], options: list[str], tmp_path: pathlib.Path, capfd: pytest.CaptureFixture
 ) -> None:
-    """Without its manifest, a dataset is opened as a TensorFlow Datasets directory, so that its records are read."""
+    """After removing the manifest, `quality` opens the dataset as a TensorFlow Datasets directory and reads all
+    records."""
     out, command = tmp_path / "out", ["prepare", "--input", str(tmp_path / "in" / write(tmp_path / "in")), *options]
     assert main([*command, "--output", str(out), "--splits=train=1", "--num_shards=2"]) == 0
     _, (ours,), _ = quality(capfd, out)
@@ -301,7 +303,8 @@ def test_reason_of_a_verdict_is_printed(
 
 @pytest.mark.slow(1)
 def test_reshuffle_of_beam_does_not_shuffle_sorted_records(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
-    """`Reshuffle` distributes elements among workers without a defined order, so that bundles keep their order."""
+    """Beam's `Reshuffle` only distributes bundles among workers, and does not change the order of elements within a
+    bundle."""
     labels = np.repeat(np.arange(10), RESHUFFLED // 10)
     with beam.Pipeline() as pipeline:
         records = [example({"image/encoded": b"\xff\xd8\xff", "image/class/label": int(label)}) for label in labels]

@@ -1,4 +1,5 @@
-"""Tests that `recordmill repair` restores the exact bytes of files, or changes nothing and reports the reason."""
+"""Tests that `recordmill repair` either restores the exact bytes of a file or changes nothing and reports the
+reason."""
 
 import csv
 import gzip
@@ -28,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def contents(directory: pathlib.Path) -> dict[str, str]:
-    """Returns the SHA-256 digest of every file in a directory, and an empty string for every subdirectory."""
+    """Returns the SHA-256 digest of each file in a directory, and an empty string for each subdirectory."""
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
         for path in directory.rglob("*")
@@ -75,7 +76,8 @@ def reencoded(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
 
 
 def table(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
-    """Returns a table with two labels, short texts for the catalog and long texts for the spool."""
+    """Writes a table whose long texts do not fit into the catalog, and returns the path and the options of the
+    table."""
     write_files(folder, {f"images/{index:02d}.png": png(index) for index in range(24)})
     with open(folder / "rows.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -88,7 +90,7 @@ def table(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
 
 
 def compressed_tars(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
-    """Returns compressed tar files, whose images can only be read again from a spool."""
+    """Writes compressed tar files, whose images can only be read again from a spool file."""
     folder.mkdir()
     for number in range(2):
         files = {f"{number}{index:02d}.jpg": jpeg(100 * number + index) for index in range(12)}
@@ -106,7 +108,7 @@ SOURCES = {"class folders": class_folders, "re-encoded": reencoded, "table": tab
 
 @pytest.fixture(scope="module")
 def prepared_folder(tmp_path_factory) -> Callable[[str], pathlib.Path]:
-    """Returns a function that returns the directory with `in` and `out` of a source, which is prepared once."""
+    """Returns a function that prepares a source once, and returns the directory with its input and its dataset."""
     folders: dict[str, pathlib.Path] = {}
 
     def make(name: str) -> pathlib.Path:
@@ -130,7 +132,7 @@ def repair(directory: pathlib.Path, *options: str) -> int:
 @pytest.mark.slow(0.5)
 @pytest.mark.parametrize("name", SOURCES)
 def test_each_corrupt_file_is_restored(prepared_folder, name):
-    """Each kind of file of each source is corrupted in each way, one file after another."""
+    """The files of a dataset are corrupted and repaired one after another."""
     output = prepared_folder(name) / "out"
     expected = contents(output)
     for shard_number, shard in enumerate(shards_of(output)):
@@ -215,7 +217,7 @@ def test_intact_dataset_is_not_changed(prepared_folder, capsys):
 
 @pytest.fixture
 def copied(prepared_folder, tmp_path) -> Callable[[str], pathlib.Path]:
-    """Returns a function that copies a source with its dataset and returns the directory of the copy."""
+    """Returns a function that copies a source and its dataset, and returns the directory of the copy."""
 
     def copy(name: str) -> pathlib.Path:
         shutil.copytree(prepared_folder(name), tmp_path / "copied")
@@ -229,7 +231,7 @@ def copied(prepared_folder, tmp_path) -> Callable[[str], pathlib.Path]:
 
 
 def check_repair_fails(output: pathlib.Path, capsys, *reported: str) -> str:
-    """Runs a repair that must fail without changing a file, and returns its standard error."""
+    """Runs a repair, checks that it fails without changing a file, and returns its standard error."""
     before = contents(output)
     capsys.readouterr()
     assert repair(output) == 1
@@ -241,7 +243,7 @@ def check_repair_fails(output: pathlib.Path, capsys, *reported: str) -> str:
 
 
 def first_shard_and_keys(directory: pathlib.Path) -> tuple[ShardInfo, list[str]]:
-    """Returns the first shard and the keys of its examples."""
+    """Returns the first shard of a dataset and the keys of its examples."""
     import pyarrow.parquet as pq
 
     shard = shards_of(directory)[0]
@@ -249,7 +251,7 @@ def first_shard_and_keys(directory: pathlib.Path) -> tuple[ShardInfo, list[str]]
 
 
 def test_listed_references_are_sorted_in_chunks(prepared_folder, monkeypatch):
-    """Memory holds one chunk of references or one shard, even if all shards are corrupt."""
+    """Even if all shards are corrupt, at most one chunk of references or one shard is in memory."""
     output = prepared_folder("table") / "out"
     expected = contents(output)
     for shard in shards_of(output):
@@ -593,7 +595,7 @@ run()
 
 @pytest.fixture
 def running_repair(prepared_folder, tmp_path) -> Iterator[tuple[pathlib.Path, subprocess.Popen]]:
-    """Yields a dataset and the process of a repair, which is paused in its first shard."""
+    """Yields a dataset and a repair process that is paused while it repairs the first shard."""
     output = shutil.copytree(prepared_folder("class folders") / "out", tmp_path / "out")
     delete(output / shards_of(output)[0].name)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -641,7 +643,7 @@ def test_second_concurrent_repair_fails(running_repair, prepared_folder, capsys)
 
 @pytest.mark.slow(3)
 def test_dataset_that_replaces_the_repaired_one_is_not_changed(running_repair, prepared_folder):
-    """A run with `--overwrite` can replace the dataset; the repaired files then belong to the old dataset."""
+    """If another run replaces the dataset during a repair, the repaired files belong to the old dataset."""
     output, running = running_repair
     old = output.rename(output.with_name("old"))
     shutil.copytree(prepared_folder("table") / "out", output)

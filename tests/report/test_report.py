@@ -1,4 +1,4 @@
-"""Tests of the content of the HTML report for many kinds of datasets, its reproducibility and its size."""
+"""Tests the content, the reproducibility and the size of the HTML report for many kinds of datasets."""
 
 import ast
 import html
@@ -98,7 +98,7 @@ class Page(html.parser.HTMLParser):
             self.rows[self._section][-1][-1] += data
 
     def all(self, tag: str) -> list[dict[str, str]]:
-        """Returns the attributes of all elements with a tag."""
+        """Returns the attributes of all HTML elements with the given tag."""
         return [attributes for name, attributes in self.elements if name == tag]
 
 
@@ -108,7 +108,8 @@ def prepare(folder: pathlib.Path, source: str, *options: str) -> pathlib.Path:
 
 
 def write_table(folder: pathlib.Path, num: int, row, files=lambda index: {}) -> str:
-    """Writes `num` examples with an image each; `row` and `files` return the fields and more files of an example."""
+    """Writes a table of `num` examples with one image each. `row` returns the fields of an example, and `files` its
+    additional files."""
     for index in range(num):
         write_files(folder, {f"{index}.jpg": jpeg(index, 24, 20 + index % 9), **files(index)})
     (folder / "rows.jsonl").write_text("".join(json.dumps({"file_name": f"{index}.jpg", **row(index)}) + "\n" for index in range(num)))
@@ -117,7 +118,7 @@ def write_table(folder: pathlib.Path, num: int, row, files=lambda index: {}) -> 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory) -> pathlib.Path:
-    """Returns a dataset of three classes in three splits, with two dead letters."""
+    """Returns a dataset with three classes, three splits and two dead letters."""
     folder = tmp_path_factory.mktemp("classes")
     write_class_folders(folder / "in", {"ant": 90, "bee": 40, "cow": 8})
     write_files(folder / "in", {"bee/none.jpg": b"<b>no image</b>", "ant/cut.jpg": jpeg(3)[:-50]})
@@ -160,7 +161,7 @@ def test_order_strips_show_sorted_source_and_shuffled_shards(dataset):
 
 
 def test_equal_datasets_have_equal_reports(dataset, tmp_path, capfd):
-    """Path, runner and time of a run do not change the report, and `recordmill report` writes the same page."""
+    """The report does not depend on the path, the runner or the time of a run."""
     shutil.copytree(dataset.parent / "in", tmp_path / "in")
     options = ["--splits=train=0.7,validation=0.2,test=0.1", "--max_bad_fraction=0.1", "--name=made", "--seed=7"]
     again = prepare(tmp_path, "in", *options, "--runner=FnApiRunner")
@@ -271,7 +272,7 @@ def test_hostile_names_are_escaped(tmp_path):
 
 
 def check_is_safe(page: Page) -> None:
-    """Checks that no script, style or URL of the page comes from the dataset."""
+    """Checks that no script, style or URL in the page originates from the dataset."""
     assert len(page.all("script")) == 1 and not page.all("link") and not page.all("iframe")
     for tag, attributes in page.elements:
         assert not [name for name in attributes if name.startswith("on") or name in ("style", "srcset")], (tag, attributes)
@@ -342,7 +343,7 @@ def test_report_of_table_tensors_and_image_pairs(tmp_path):
 
 @pytest.mark.slow(1)
 def test_report_size_is_bounded(tmp_path):
-    """The datasets have many classes with long names, or images that compress badly."""
+    """One dataset has many classes with long names, and the other dataset has images that compress badly."""
     names = [f"{index:04d}<&\"'{'é<&>' * 60}" for index in range(1_500)]
     rows = "".join(f"{json.dumps({'key': f'k{index}', 'city': 'c', 'label': name})}\n" for index, name in enumerate(names))
     write_files(tmp_path, {"rows.jsonl": rows.encode()})
@@ -354,7 +355,7 @@ def test_report_size_is_bounded(tmp_path):
 
 
 def change_file(path: pathlib.Path, name: str, change) -> None:
-    """Changes a file and, except for the manifest, updates its checksum in the manifest."""
+    """Changes a metadata file. Also updates its checksum in the manifest, unless the file is the manifest."""
     (path / name).write_text(change((path / name).read_text()))
     if name != MANIFEST:
         update_checksums(path)
@@ -442,7 +443,7 @@ def test_missing_file_is_named_in_one_line(dataset, tmp_path, capfd):
 
 
 def test_dataset_without_catalogs_has_a_report(dataset, tmp_path):
-    """Datasets that `recordmill transform` writes have no catalogs."""
+    """Datasets that are written by `recordmill transform` have no catalogs."""
     copy = pathlib.Path(shutil.copytree(dataset, tmp_path / "copy"))
     change_file(copy, MANIFEST, lambda text: re.sub(r'"catalog": ".*"', '"catalog": ""', text))
     update_checksums(copy)
@@ -453,7 +454,7 @@ def test_dataset_without_catalogs_has_a_report(dataset, tmp_path):
 
 
 def test_darkest_and_brightest_images_are_found(tmp_path):
-    """Plain images are among the decoded ones because they have few bytes."""
+    """The report decodes the smallest files, which include images of a single colour."""
     files = {f"in/a/{index:03d}.jpg": jpeg(index, 24, 24) for index in range(300)}
     plain = {name: encode(np.full((24, 24, 3), value, np.uint8), "JPEG") for name, value in (("black", 0), ("white", 255))}
     write_files(tmp_path, files | {f"in/a/{name}.jpg": data for name, data in plain.items()})
@@ -465,7 +466,7 @@ def test_darkest_and_brightest_images_are_found(tmp_path):
 
 @pytest.fixture(scope="module")
 def near_duplicates(tmp_path_factory) -> pathlib.Path:
-    """Returns a directory of two classes with a pair of near-duplicates in one class and a pair in both classes."""
+    """Returns class folders with one pair of near-duplicates in the same class and one pair in different classes."""
     folder = tmp_path_factory.mktemp("near_duplicates")
     files = {f"in/{'ab'[index % 2]}/{index}.jpg": distinct_image(index) for index in range(24)}
     files |= {"in/a/0 again.jpg": files["in/a/0.jpg"], "in/b/<i>.jpg": files["in/a/2.jpg"]}
@@ -493,7 +494,7 @@ def test_near_duplicates_are_shown_side_by_side(near_duplicates, tmp_path, dupli
 
 
 def test_leaks_are_shown(near_duplicates, tmp_path):
-    """With this seed, near-duplicates are in different splits."""
+    """With this seed, the near-duplicate images are in different splits."""
     out = tmp_path / "out"
     options = ["--duplicates=keep", "--splits=train=0.5,test=0.5", "--seed=1", "--quiet"]
     assert main(["prepare", "--input", str(near_duplicates), "--output", str(out), *options]) == 0
@@ -518,7 +519,7 @@ def test_missing_near_duplicates_and_cut_pairs_are_reported(near_duplicates, tmp
 @hypothesis.settings(max_examples=15, deadline=None)
 @hypothesis.given(seed=st.integers(0, 9), sizes=st.lists(st.sampled_from([0, 0, 1, 2, 5, 60]), min_size=1, max_size=40))
 def test_keys_are_found_in_shards_of_any_size(tmp_path_factory, seed, sizes):
-    """Some of the lists have many empty shards, or a few large ones."""
+    """The shard sizes include datasets with many empty shards or with a few large shards."""
     folder = tmp_path_factory.mktemp("catalogs")
     keys = [f"k{index}" for index in range(sum(sizes))]
     ordered = [keys[location] for location in np.argsort(shuffle_orders(seed, [key.encode() for key in keys]))] if keys else []

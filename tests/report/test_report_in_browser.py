@@ -1,4 +1,4 @@
-"""Tests in Chromium that the report makes no requests, logs no errors and is accessible."""
+"""Tests in Chromium that the report sends no requests, logs no errors and is accessible."""
 
 import json
 import pathlib
@@ -27,7 +27,7 @@ SCREENS = {
 
 @pytest.fixture(scope="module")
 def page_path(tmp_path_factory) -> pathlib.Path:
-    """Returns a report with HTML in class names, boxes, masks, dead letters, near-duplicates and several splits."""
+    """Returns the report of a dataset with all kinds of content, whose class names contain HTML."""
     folder = tmp_path_factory.mktemp("page")
     lines = []
     for index in range(60):

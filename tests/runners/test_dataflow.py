@@ -1,4 +1,4 @@
-"""Tests of Dataflow without Google: the request, the staged files, the bytes of the staged graph, and
+"""Tests Dataflow jobs with a fake Dataflow service: the job request, the staged files, the results and
 deploy/dataflow."""
 
 import argparse
@@ -52,7 +52,7 @@ EXPERIMENTS = {"use_runner_v2", "use_unified_worker", "use_portable_job_submissi
 
 
 class Cloud(NamedTuple):
-    """A local object store with the images at `in/`, and a stand-in for the Dataflow service."""
+    """A local object store with images in `in/`, and a fake Dataflow service."""
 
     store: StoreServer
     dataflow: DataflowStandin
@@ -61,19 +61,19 @@ class Cloud(NamedTuple):
     environment: dict[str, str]
 
     def command(self, output: str, *options: str) -> list[str]:
-        """Returns the arguments of `recordmill prepare` with this store and service."""
+        """Returns the arguments of `recordmill prepare` for this object store and Dataflow service."""
         paths = (f"--input={self.bucket}/in", f"--output={self.bucket}/{output}", f"--temp_location={self.bucket}/tmp")
         return ["prepare", *paths, *OPTIONS, *self.dataflow.flags, *options]
 
     def names(self, folder: str) -> list[str]:
-        """Returns the full names of the objects below a folder."""
+        """Returns the full names of all objects in a folder."""
         return sorted(blob.name for blob in self.objects.list_blobs(prefix=f"{folder}/"))
 
     def read(self, name: str) -> bytes:
         return self.objects.blob(name).download_as_bytes()
 
     def staged(self, job: dict[str, Any]) -> dict[str, bytes]:
-        """Returns the files that a job's submission has uploaded for its workers."""
+        """Returns the files that were uploaded for the workers when a job was submitted."""
         folder = job["environment"]["sdkPipelineOptions"]["options"]["staging_location"].removeprefix(f"{self.bucket}/")
         return {name.removeprefix(f"{folder}/"): self.read(name) for name in self.names(folder)}
 
@@ -92,7 +92,7 @@ def source(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def prepared(source, tmp_path_factory) -> dict[str, str]:
-    """Returns the SHA-256 of each file of the dataset that the local runner writes."""
+    """Returns the SHA-256 digest of each file in the dataset that the local runner writes."""
     output = tmp_path_factory.mktemp("prepared") / "out"
     assert main(["prepare", f"--input={source}", f"--output={output}", *OPTIONS]) == 0
     return digest({str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()})
@@ -115,7 +115,8 @@ def cloud(source) -> Iterator[Cloud]:
 
 @pytest.fixture
 def in_process(cloud, monkeypatch) -> Cloud:
-    """Returns the cloud after setting the environment of this process for it, without credentials."""
+    """Returns the fake cloud, and sets the environment variables of this process so that Beam uses it without
+    credentials."""
     for name, value in cloud.store.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(cloud.dataflow, "work", cloud.dataflow.work)
@@ -143,7 +144,7 @@ def recordmill(folder: pathlib.Path, environment: dict[str, str], *arguments: st
 
 
 def anonymous_command(cloud: Cloud, output: str, *options: str) -> list[str]:
-    """Returns a command with the container image and without credentials."""
+    """Returns a `prepare` command with a container image and without credentials."""
     return cloud.command(output, f"--sdk_container_image={IMAGE}", "--no_auth", QUICK_SUBMISSION, *options)
 
 
@@ -204,7 +205,8 @@ UNCHECKED_CLASSES = "classes:  "
 
 @pytest.fixture(scope="module")
 def staged(cloud, source, tmp_path_factory) -> dict[str, Any]:
-    """Returns the request of a job that replaces a dataset, submitted from a copy of the checkout with --setup_file."""
+    """Submits a job that replaces a dataset from a copy of the repository with --setup_file, and returns the job
+    request."""
     old = tmp_path_factory.mktemp("old") / "out"
     assert main(["prepare", f"--input={source}", f"--output={old}", *OPTIONS, "--seed=5"]) == 0
     for path in (path for path in old.rglob("*") if path.is_file()):
@@ -224,7 +226,7 @@ def staged(cloud, source, tmp_path_factory) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def worker(cloud, staged, tmp_path_factory) -> pathlib.Path:
-    """Returns a virtual environment with the staged package and the dependencies of the running environment."""
+    """Returns a virtual environment with the staged package and the dependencies of the current environment."""
     root = tmp_path_factory.mktemp("worker")
     (root / "workflow.tar.gz").write_bytes(cloud.staged(staged)["workflow.tar.gz"])
     venv.create(root, symlinks=True)
@@ -250,8 +252,8 @@ def graph_url(job: dict[str, Any]) -> str:
 
 
 def execute(cloud: Cloud, job: dict[str, Any], worker: pathlib.Path | None = None) -> str:
-    """Runs the staged graph as the service does, with the staged package or that of this checkout. Returns the
-    state."""
+    """Runs the staged pipeline like the Dataflow service, and returns the final job state. If `worker` is given, uses
+    the staged package."""
     if worker:
         environment = {name: value for name, value in cloud.environment.items() if name != "PYTHONPATH"}
         done = run(worker / "bin" / "python", "-P", STANDIN, graph_url(job), environment=environment, folder=worker)
@@ -273,7 +275,8 @@ def test_staged_package_writes_the_same_bytes_as_local_runner(cloud, staged, wor
 
 
 class Graph(NamedTuple):
-    """Names of all transforms, readers of the main output of each leaf transform, and the names of the shuffles."""
+    """A pipeline graph with the names of all transforms, the consumers of each output, and the names of all
+    shuffles."""
 
     names: list[str]
     readers: dict[str, list[str]]
@@ -308,7 +311,7 @@ def parse_graph(data: bytes) -> Graph:
     ],
 )
 def test_expensive_steps_are_not_fused_with_earlier_steps(cloud, staged, first, last):
-    """Steps without a shuffle between them run on one worker, and many listings have only one element."""
+    """Steps that Beam fuses run on one worker, which would be slow if the first step has only one element."""
     graph = parse_graph(cloud.staged(staged)["pipeline.pb"])
     fused, waiting = set(), [step for step in graph.readers if step.startswith(first)]
     while waiting:
@@ -398,7 +401,7 @@ def test_job_is_found_by_output_and_cancelled(in_process, monkeypatch):
 
 @pytest.mark.slow
 def test_rejects_second_job_to_the_same_output(in_process, monkeypatch, capsys):
-    """Both the lease and the Dataflow service reject a second job with the same output."""
+    """Both the lease of the output and the Dataflow service prevent a second job with the same output."""
     may_finish = threading.Event()
     in_process.dataflow.work = lambda job: may_finish.wait(120) and "JOB_STATE_DONE"
     try:
@@ -489,7 +492,7 @@ def test_job_rejected_by_service_is_reported_in_one_line(in_process, capsys):
 
 
 def load_main():
-    """Loads the program that the launcher of the Flex Template runs."""
+    """Loads the program that the launcher of the Flex Template executes."""
     specification = importlib.util.spec_from_file_location("flex_template_main", DEPLOY / "main.py")
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
@@ -500,7 +503,7 @@ flex_template = load_main()
 
 
 def flags() -> dict[str, argparse.Action]:
-    """Returns every option of `recordmill prepare` by name."""
+    """Returns a mapping from option names to the options of `recordmill prepare`."""
     (commands,) = (action for action in make_parser()._actions if action.dest == "command")
     return {action.dest: action for action in commands.choices["prepare"]._actions if action.dest != "help"}
 
@@ -533,7 +536,7 @@ def test_template_parameter_matches_its_option(name):
 
 @pytest.mark.parametrize("name", sorted(metadata()))
 def test_template_parameter_has_complete_help_text(name):
-    """The help text names the kinds of input if the option is not for all, and labels do not repeat the choices."""
+    """If an option is only valid for some sources, its help text must name these sources."""
     parameter, flag = metadata()[name], flags()[name]
     for option in parameter.get("enumOptions", []):
         assert option["label"].lower().replace(" ", "_") != option["value"] or option["value"] in ("yes", "no"), option
@@ -664,7 +667,7 @@ needs_gcloud = pytest.mark.skipif(not shutil.which("gcloud"), reason="the Google
 
 @pytest.fixture
 def gcloud(cloud, tmp_path) -> dict[str, str]:
-    """Returns the environment of a gcloud without an account that sends its requests to the stand-in."""
+    """Returns environment variables with which gcloud needs no account and sends its requests to the fake service."""
     return {
         **cloud.environment,
         "CLOUDSDK_CONFIG": str(tmp_path / "gcloud"),
@@ -695,7 +698,7 @@ def test_gcloud_accepts_the_template(gcloud):
 @needs_gcloud
 @pytest.mark.slow(6)
 def test_template_launch_from_script_to_job(cloud, gcloud, prepared, tmp_path):
-    """Covers run.sh, gcloud and the use of parameters by the launcher, up to the job before the service starts it."""
+    """Tests all steps from the script run.sh through gcloud and the launcher to the request of the job."""
     paths, num_jobs = (f"{cloud.bucket}/in", f"{cloud.bucket}/launched"), len(cloud.dataflow.jobs)
     parameters = ["splits=train=0.9,validation=0.1", "overwrite=true", "--labels=a=b", *(option[2:] for option in OPTIONS)]
     done = run(DEPLOY / "run.sh", *paths, *parameters, environment=gcloud, folder=tmp_path)

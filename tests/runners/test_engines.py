@@ -1,4 +1,4 @@
-"""Tests of the checks and defaults of each runner: missing requirements are reported before any work."""
+"""Tests the default options of each runner, and that missing requirements are reported before a job starts."""
 
 import dataclasses
 import http.server
@@ -38,7 +38,7 @@ def folder(tmp_path, monkeypatch) -> pathlib.Path:
 
 @pytest.fixture
 def flink_master() -> Iterator[str]:
-    """Yields the address of a server that answers like the REST interface of Flink, as far as the checks need."""
+    """Yields the address of a fake Flink REST server that answers only the requests of the checks."""
 
     class Answer(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -56,7 +56,7 @@ def flink_master() -> Iterator[str]:
 
 
 def rejection(capsys: pytest.CaptureFixture, *options: str, code: int = 2) -> str:
-    """Runs a command that is rejected with `code`, and returns its single line of error output."""
+    """Runs a command, checks that it fails with the exit code `code`, and returns its one-line error message."""
     returned = main(["prepare", "--input", "flowers", "--output", "out", *options])
     printed = capsys.readouterr()
     assert (returned, printed.out) == (code, ""), printed.err

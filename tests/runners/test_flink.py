@@ -1,4 +1,5 @@
-"""Tests with a real Flink cluster: commands give the same results as the local runner, even if parts are killed."""
+"""Tests that commands on a real Flink cluster give the same results as the local runner, even if processes are
+killed."""
 
 import contextlib
 import json
@@ -75,14 +76,14 @@ def cluster(tmp_path_factory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def forked_workers(cluster) -> None:
-    """Makes later workers fork off a process that has imported Beam and TensorFlow, which saves seconds per worker."""
+    """Makes new workers fork from a process that has imported Beam and TensorFlow, which saves seconds per worker."""
     preloaded = (*forked_python.TENSORFLOW, *forked_python.BEAM)
     forked_python.write_command(cluster.folder / "boot", engines.FLINK / "boot.py", f"--cluster={cluster.folder}", preloaded=preloaded)
 
 
 @pytest.fixture(scope="module")
 def job_endpoint(cluster, forked_workers) -> Iterator[str]:
-    """Yields the option to submit through a running job server, whose Java process takes seconds to start."""
+    """Yields the option that submits jobs to a running job server, because starting a job server takes seconds."""
     server = FlinkJarJobServer(PipelineOptions([*cluster.options, f"--job_port={reserve_port()}"]))
     server.start()
     yield f"--job_endpoint={server.subprocess_cmd_and_endpoint()[1]}"
@@ -91,7 +92,7 @@ def job_endpoint(cluster, forked_workers) -> Iterator[str]:
 
 @pytest.fixture
 def start(cluster, forked_workers, source, tmp_path) -> Callable[..., ForkedPython]:
-    """Returns a function that starts the command on the cluster with two TaskManagers."""
+    """Returns a function that starts a command on the Flink cluster with two TaskManagers."""
     cluster.wait_for_task_managers(2)
     return lambda *options, **how: start_prepare(source, tmp_path / "out", *cluster.options, *options, **how)
 
@@ -100,7 +101,8 @@ def start(cluster, forked_workers, source, tmp_path) -> Callable[..., ForkedPyth
 def paused_run(
     cluster: Cluster, start: Callable[..., ForkedPython], stage: str, *options: str, before: str = ""
 ) -> Iterator[tuple[ForkedPython, Gate, list[int]]]:
-    """Starts a run, and yields it with the gate of `stage` and the ids of the workers that are paused at the gate."""
+    """Starts a run that pauses at `stage`. Yields the run, the lock that pauses it, and the IDs of the paused
+    workers."""
     with Gate(gates_of(cluster.folder), stage) as gate:
         run = start("--beam_plugin=paused_stages", *options, before=before)
         try:
@@ -111,7 +113,7 @@ def paused_run(
 
 
 def paused_workers(cluster: Cluster, gate: Gate, run: ForkedPython) -> list[int]:
-    """Returns the ids of the workers that are paused at a gate, once the job is running and not restarting."""
+    """Waits until the job is running and workers have paused, and returns the IDs of the paused workers."""
     wait_until(lambda: gate.wait_for_arrivals(run) and latest_job(cluster)["state"] == "RUNNING")
     paused = set(gate.wait_for_arrivals(run)) & set(cluster.worker_ids())
     assert paused, "no paused process is a worker of the cluster"
@@ -123,7 +125,7 @@ def latest_job(cluster: Cluster) -> dict[str, Any]:
 
 
 def failures(cluster: Cluster) -> list[str]:
-    """Returns the names of the exceptions from which Flink recovered in its latest job."""
+    """Returns the names of the exceptions from which Flink recovered in the latest job."""
     job = latest_job(cluster)
     assert job["state"] == "FINISHED"
     history = cluster.ask(f"jobs/{job['jid']}/exceptions")["exceptionHistory"]
@@ -165,17 +167,17 @@ def test_flink_writes_the_same_bytes_and_exports_counters_to_prometheus(cluster,
 
 
 def counters(cluster: Cluster, job: dict[str, Any]) -> dict[str, int]:
-    """Returns the counters of a job from Beam's metrics."""
+    """Returns the counters in Beam's metrics of a job."""
     return engines.flink_exporter().read_counters(cluster.ask(f"jobs/{job['jid']}/accumulators"))
 
 
 def file_state(path: pathlib.Path) -> tuple[int, int]:
-    """Returns inode and modification time of a file, which change each time the file is written."""
+    """Returns the inode and the modification time of a file, which change each time the file is written."""
     return path.stat().st_ino, path.stat().st_mtime_ns
 
 
 def finished_shards(directory: pathlib.Path) -> dict[str, tuple[int, int]]:
-    """Returns the state of all files of the finished shards, by name."""
+    """Returns a mapping from the file names of finished shards to their inodes and modification times."""
     locations = [path.stem for path in directory.glob("done/*.json")]
     return {
         str(path.relative_to(directory)): file_state(path)
@@ -185,7 +187,7 @@ def finished_shards(directory: pathlib.Path) -> dict[str, tuple[int, int]]:
 
 
 def task_manager_of(cluster: Cluster, worker: int) -> str:
-    """Returns the name of the TaskManager that started a worker, found by the command line of the worker."""
+    """Returns the name of the TaskManager that started a worker, according to the command line of the worker."""
 
     def reported(process: psutil.Process) -> list[str]:
         return [argument for argument in process.cmdline() if argument.startswith(("--id=", "--provision_endpoint="))]
@@ -201,7 +203,7 @@ def task_manager_of(cluster: Cluster, worker: int) -> str:
 
 
 def task_managers(cluster: Cluster) -> set[str]:
-    """Returns the ids of the TaskManagers that are registered with the JobManager."""
+    """Returns the IDs of all TaskManagers that are registered with the JobManager."""
     return {manager["id"] for manager in cluster.ask("taskmanagers")["taskmanagers"]}
 
 
@@ -218,7 +220,8 @@ def read_until(run: ForkedPython, text: str) -> str:
 @pytest.mark.slow(35)
 @needs_flink
 def test_killed_task_managers_lose_no_finished_shard(cluster, job_endpoint, start, expected, tmp_path):
-    """One TaskManager is killed at each stage. After the first kill the job lacks a slot for a while and reports it."""
+    """One TaskManager is killed at each stage. After the first kill, the command reports that the job waits for a task
+    slot."""
     printed, slots_message = "", f"--flink_master=localhost:{cluster.rest_port} (TaskManagers: 1, slots: 1, free slots: 0)"
     with paused_run(cluster, start, "listed", job_endpoint, before=SHORT_WAITS) as (run, listed, _), contextlib.ExitStack() as later:
         gates = [listed, *(later.enter_context(Gate(gates_of(cluster.folder), stage)) for stage in ("planned", "written", "finished"))]
@@ -246,7 +249,8 @@ def test_killed_task_managers_lose_no_finished_shard(cluster, job_endpoint, star
 @pytest.mark.slow(30)
 @needs_flink
 def test_ended_run_cancels_its_job_and_can_be_resumed(cluster, job_endpoint, start, source, expected, tmp_path):
-    """Each run resumes the previous one. Ctrl-C in a terminal also reaches the job server, a child of the command."""
+    """Each run resumes the previous one. Ctrl-C in a terminal also interrupts the job server, which is a child process
+    of the command."""
     limit = "--job_timeout=3600"
     late = f"{limit} seconds"
     ends = [
@@ -301,7 +305,7 @@ def test_unresponsive_store_ends_job_despite_flink_restarts(cluster, job_endpoin
 
 
 def transform_outputs(directory: pathlib.Path) -> dict[str, np.ndarray]:
-    """Returns all outputs of the transform for the training split."""
+    """Returns all outputs of the saved transform for the training split."""
     manifest = dataset_format.read_manifest(directory)
     paths = [str(directory / shard.name) for shard in manifest.splits["train"]]
     graph = TransformGraph(directory / TRANSFORM_FN)
@@ -363,7 +367,7 @@ def test_rejects_second_cluster_in_same_folder_or_on_same_port(cluster, tmp_path
 @pytest.mark.slow(20)
 @needs_flink
 def test_next_command_cancels_orphaned_job(cluster, job_endpoint, start, source, tmp_path):
-    """The workers of the next run are killed while they write shards, without any effect on the result."""
+    """The workers of the next run are also killed while they write shards, and the result must not change."""
     near_duplicates = write_files(shutil.copytree(source, tmp_path / "in"), {"bee/same.jpg": (source / "ant/000.jpg").read_bytes()})
     split_options = ("--duplicates=group", "--stratify", "--splits=train=0.6,test=0.4")
     prepare_here(near_duplicates, tmp_path / "local", *split_options)
@@ -410,7 +414,7 @@ def wait_until(is_so: Callable[[], bool], seconds: float = 120) -> None:
 @pytest.mark.slow(8)
 @needs_flink
 def test_killed_job_manager_is_reported_with_advice(cluster, job_endpoint, start, tmp_path):
-    """The JobManager is not restarted, so this is the last test that submits a job."""
+    """This must be the last test that submits a job, because the JobManager is not restarted."""
     with paused_run(cluster, start, "written", job_endpoint, before=SHORT_WAITS) as (run, *_):
         cluster.kill("job-manager")
         printed, _ = run.communicate(timeout=SECONDS)

@@ -1,4 +1,4 @@
-"""Tests of the messages about a running Flink job, with a fake of Flink's REST interface."""
+"""Tests the messages about a running Flink job with a fake of Flink's REST interface."""
 
 import re
 import threading
@@ -80,7 +80,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 def watch(cluster, monkeypatch, capsys):
-    """Yields a function that advances a fake clock by `seconds` and returns the messages of the watch."""
+    """Yields a function that advances a fake clock by `seconds` and returns the new messages about the job."""
     now, interrupted = [1000.0], []
     monkeypatch.setattr(flink_watch.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(progress, "_num_restarts", 0)
@@ -98,7 +98,7 @@ def watch(cluster, monkeypatch, capsys):
 
 
 class LookCounter(threading.Event):
-    """An event that ends the loop of the watch after `left` looks."""
+    """An event that ends the polling loop after `left` iterations."""
 
     left = 0
 
@@ -108,7 +108,8 @@ class LookCounter(threading.Event):
 
 
 def matches(messages: list, pattern: str) -> bool:
-    """Returns whether `messages` is a single message that matches `pattern`, in which parentheses are literal."""
+    """Returns whether `messages` contains exactly one message that matches `pattern`. Parentheses in `pattern` are
+    literal."""
     pattern = pattern.replace("(", r"\(").replace(")", r"\)")
     return len(messages) == 1 and re.search(pattern, str(messages[0])) is not None
 

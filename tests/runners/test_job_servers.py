@@ -1,4 +1,4 @@
-"""Tests of job servers: the reserved port that a server is given, and its end together with its client."""
+"""Tests that a job server uses the port that is reserved for it, and ends when its client ends."""
 
 import errno
 import os
@@ -27,7 +27,8 @@ IP_LOCAL_PORT_RANGE = 51  # Socket option since Linux 6.3: the range of ports fr
 
 
 def bind_error(port: int) -> int:
-    """Returns the error number of binding a socket to `port`. The system uses the same check to assign ports."""
+    """Returns the error number that is raised when a socket is bound to `port`. The operating system makes the same
+    check when it assigns ports."""
     with socket.socket() as client:
         return pytest.raises(OSError, client.bind, ("localhost", port)).value.errno
 
@@ -111,7 +112,7 @@ def wait_until(is_so, seconds: float = 60) -> None:
 @pytest.mark.slow(3)
 @pytest.mark.parametrize("killed", ["client", "watcher"])
 def test_server_ends_with_its_client(tmp_path, killed):
-    """The client is killed, or the watching program receives the signal that Beam sends."""
+    """Either the client is killed, or the program that watches the client receives the signal that Beam sends."""
     folder = tmp_path / "client"
     (folder / "artifacts").mkdir(parents=True)
     client = subprocess.Popen([sys.executable, "-c", CLIENT, _UNTIL_CLIENT_ENDS, folder], stdout=subprocess.PIPE, text=True)

@@ -1,4 +1,5 @@
-"""Tests that Prism, Beam's runner in Go, writes the same bytes as the local runner. Prism is built from its source."""
+"""Tests that Prism, which is Beam's runner in Go, writes the same bytes as the local runner. Prism is built from its
+source."""
 
 import os
 import pathlib
@@ -30,13 +31,13 @@ def options() -> tuple[str, ...]:
 
 
 def prism_processes(run: ForkedPython) -> list[str]:
-    """Returns the ids of the child processes of a run that run Prism or wait for it."""
+    """Returns the IDs of the child processes that run Prism or wait for Prism."""
     children = " ".join(map(read, pathlib.Path(f"/proc/{run.pid}/task").glob("*/children"))).split()
     return [child for child in children if "prism" in read(pathlib.Path(f"/proc/{child}/cmdline"))]
 
 
 def read(path: pathlib.Path) -> str:
-    """Returns the text of a file in /proc, or an empty string if the process or thread has ended."""
+    """Returns the text of a file in /proc, or an empty string if its process or thread has ended."""
     try:
         return path.read_text()
     except (FileNotFoundError, ProcessLookupError):

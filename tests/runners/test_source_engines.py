@@ -1,4 +1,4 @@
-"""Tests that sources with spooled data give the same bytes with other engines and with object stores."""
+"""Tests that sources that write spool files give the same dataset with all runners and with object stores."""
 
 import hashlib
 

@@ -1,4 +1,5 @@
-"""Tests of waiting for jobs: an abandoned job is stopped before its output is removed. Otherwise the output stays."""
+"""Tests that a job that the command no longer waits for is stopped before its output is removed. Otherwise the output
+stays."""
 
 import concurrent.futures
 import os
@@ -23,7 +24,7 @@ from made_images import write_class_folders
 
 
 class Job:
-    """Stands for a pipeline and its result, with given states and a given end."""
+    """A fake pipeline that is also its own result, with the given job states and the given end."""
 
     def __init__(self, ending: object, *states: str, cancel_fails: bool = False) -> None:
         self._ending, self._states, self._cancel_fails = ending, list(states), cancel_fails
@@ -34,7 +35,7 @@ class Job:
         return self._states.pop(0) if len(self._states) > 1 else self._states[0]
 
     def run(self) -> "Job":
-        """Returns the job, which is its own pipeline result."""
+        """Returns this object, which also represents the result of the pipeline."""
         return self
 
     runner = None
@@ -151,7 +152,7 @@ def test_rejects_job_timeout_that_is_not_a_positive_integer():
 
 
 class Timer:
-    """A timer that fires when a test calls `Timer.fire`."""
+    """A fake timer that fires when a test calls `Timer.fire`."""
 
     def __init__(self, seconds: float, function: Callable[..., None], arguments: list[object]) -> None:
         Timer.fire = lambda: function(*arguments)
@@ -163,7 +164,7 @@ class Timer:
 
 
 def test_job_timeout_stops_local_runner_which_can_be_resumed(tmp_path, monkeypatch, capsys):
-    """The plan is complete when the timeout fires, and the shards are not."""
+    """When the timeout fires, the plan is complete and the shards are not."""
 
     def write(*unused: object) -> None:
         Timer.fire()

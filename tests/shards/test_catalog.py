@@ -1,4 +1,4 @@
-"""Tests of the catalog, which has one row per example in record order in a Parquet file beside each shard."""
+"""Tests the catalogs, which are Parquet files with one row for each record of a shard."""
 
 import json
 import pathlib
@@ -50,7 +50,7 @@ def rows_of(directory: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def records_of(path: pathlib.Path, manifest: Manifest) -> Iterator[dict[str, list]]:
-    """Yields the values of each feature of each record, with class names, without tf_input."""
+    """Yields the feature values of each record, with class names in place of class numbers."""
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
         stored = tf.train.Example.FromString(record).features.feature
         values = {name: list(getattr(value, value.WhichOneof("kind")).value) if value.WhichOneof("kind") else [] for name, value in stored.items()}
@@ -111,7 +111,8 @@ def test_rows_match_their_records(tmp_path_factory, name):
 
 @pytest.mark.slow
 def test_path_and_offset_locate_the_image_bytes(tmp_path_factory):
-    """The bytes of an image that was not re-encoded are at its path and offset, except in compressed files."""
+    """The path and the offset in the catalog locate the bytes of an image, unless it was re-encoded or its file is
+    compressed."""
     has_offsets = {
         "image_folder, class": True,
         "table csv, class": True,
@@ -193,7 +194,8 @@ def test_empty_shard_has_an_empty_catalog(tmp_path):
 
 @pytest.mark.slow
 def test_catalog_bytes_are_equal_with_and_without_worker_processes(tmp_path):
-    """Two processes write the shard in two parts, or one worker writes the whole shard."""
+    """In the first run, two processes write parts of the shard. In the second run, one worker writes the whole
+    shard."""
     write_files(tmp_path / "in", {f"{name}/{index}.jpg": jpeg(index) for name in ("ant", "bee") for index in range(300)})
     options = ["--num_shards=1", "--splits=train=1"]
     runs = {"worker processes": [], "one worker": ["--direct_num_workers=2", "--direct_running_mode=multi_threading"]}

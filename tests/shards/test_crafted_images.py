@@ -1,4 +1,4 @@
-"""Tests that crafted images cause dead letters or messages with the file name, and never a traceback."""
+"""Tests that malicious images cause dead letters or error messages with the file name, and never a traceback."""
 
 import json
 

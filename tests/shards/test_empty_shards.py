@@ -1,4 +1,4 @@
-"""Tests that all readers of a dataset skip empty shards, whose inputs are all dead letters."""
+"""Tests that datasets can be read even if some shards are empty because all their inputs are dead letters."""
 
 import pathlib
 from collections import Counter
@@ -23,7 +23,7 @@ OPTIONS = ("--splits=train=1", f"--num_shards={NUM_SHARDS}", "--max_bad_fraction
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory) -> pathlib.Path:
-    """Returns a dataset with eight shards, of which the first two, the fifth and the last have no records."""
+    """Returns a dataset with eight shards. The first two shards, the fifth shard and the last shard are empty."""
     folder = tmp_path_factory.mktemp("prepared")
     complete = prepare_images(folder, *OPTIONS, num_images={"ant": 17, "bee": 15}, image_size=(20, 24))
     catalogs = sorted((complete / "catalog").iterdir())
@@ -51,7 +51,7 @@ def read(directory: pathlib.Path, **options: Any) -> tf.data.Dataset:
 
 
 def stored_keys(directory: pathlib.Path) -> Counter:
-    """Returns the number of records for each key, without tf_input."""
+    """Returns the number of records with each key, which are read without `tf_input`."""
     names = [str(directory / shard.name) for shard in read_manifest(directory).splits["train"]]
     examples = map(tf.train.Example.FromString, tf.data.TFRecordDataset(names).as_numpy_iterator())
     return Counter(example.features.feature["key"].bytes_list.value[0] for example in examples)
@@ -85,7 +85,7 @@ def test_epoch_has_each_example_once(prepared, case):
 
 
 def test_augmented_epoch_has_all_images(prepared):
-    """The reader inspects the first records, although the first shard has none."""
+    """The first records can be inspected although the first shard is empty."""
     data = tf_input.open(prepared).batches("train", batch_size=4, image_size=8, augment=True, memory_budget=0)
     assert sum(len(labels) for _, labels in data.take(int(data.cardinality()))) == 16
 
@@ -93,7 +93,7 @@ def test_augmented_epoch_has_all_images(prepared):
 @pytest.mark.slow
 @pytest.mark.parametrize("host_count", [2, 4, 8])
 def test_hosts_read_all_examples_together(prepared, host_count):
-    """All hosts have the same number of steps, including hosts with only empty shards."""
+    """All hosts have the same number of steps, even if all shards of a host are empty."""
     options = {"memory_budget": 0, "shuffle": "exact", "seed": 1}
     flowers = tf_input.open(prepared)
     actual = Counter()

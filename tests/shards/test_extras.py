@@ -1,4 +1,4 @@
-"""Tests that other features are encoded with their image and that TensorFlow reads them back."""
+"""Tests that TensorFlow can read the encoded features of an example besides its image."""
 
 import io
 import pathlib
@@ -31,7 +31,7 @@ def encode_values(root: pathlib.Path, schema: list[Feature], values: dict, geome
 
 
 def parse(extras: Extras) -> dict[str, Any]:
-    """Returns the features of an example that consists only of the encoded entries."""
+    """Returns the parsed features of an example that contains only the given encoded features."""
     size = len(extras.entries)
     varint = bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14])
     example = tf.train.Example.FromString(b"\x0a" + varint + extras.entries)

@@ -1,4 +1,4 @@
-"""Tests that each input becomes an image or a dead letter (promise 3), and that storage errors fail the run."""
+"""Tests that each input becomes either an image or a dead letter, and that storage errors fail the run."""
 
 import dataclasses
 import errno
@@ -44,7 +44,7 @@ GOOD = {
 
 
 class Inputs:
-    """Files below a root directory and the reader of a shard."""
+    """A directory of input files, and an object that reads the inputs of a shard from this directory."""
 
     def __init__(self, directory: pathlib.Path, files: dict[str, bytes], check: str = "strict", **fields: Any) -> None:
         self.root = write_files(directory / "in", files)
@@ -260,7 +260,7 @@ def test_large_image_does_not_count_as_a_slow_read(tmp_path, monkeypatch):
 
 
 class SlowFiles(LocalFiles):
-    """A slow mount. The first reads take milliseconds each, and each later read waits for a second concurrent read."""
+    """A slow mount. Later reads wait for a second concurrent read."""
 
     def __init__(self, num_alone: int) -> None:
         self._alone = num_alone

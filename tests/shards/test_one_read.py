@@ -1,4 +1,4 @@
-"""Tests that a run reads each input once, and how much a run requests, writes and passes through the runner."""
+"""Tests that a run opens each input once, and limits the bytes that a run writes and passes between pipeline stages."""
 
 import collections
 import contextlib
@@ -46,7 +46,7 @@ NUM_IMAGES = 150
 
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory) -> pathlib.Path:
-    """Returns class folders of files with about 80 KB, including files that are re-encoded or rejected."""
+    """Writes class folders with images of about 80 KB each, some of which `prepare` must re-encode or reject."""
     folder = tmp_path_factory.mktemp("photographs")
     files = {f"{'ant' if seed % 2 else 'bee'}/{seed:03d}.jpg": jpeg(seed, 240, 320) for seed in range(NUM_IMAGES)}
     files |= {f"ant/flat{seed}.bmp": encode(noise(seed, 20, 20), "BMP") for seed in range(3)} | {"bee/page.jpg": b"<!DOCTYPE html>"}
@@ -54,7 +54,7 @@ def photographs(tmp_path_factory) -> pathlib.Path:
 
 
 def run(command: list[str | os.PathLike], source: pathlib.Path, output: pathlib.Path, *options: str, **environment: str) -> None:
-    """Runs `recordmill prepare` in a separate process, started by `command`."""
+    """Runs `recordmill prepare` in a separate process that `command` starts."""
     arguments = [sys.executable, "-m", "beam_pipelines", "prepare", "--input", source, "--output", output, *options]
     done = subprocess.run(
         [*command, *arguments],
@@ -67,7 +67,7 @@ def run(command: list[str | os.PathLike], source: pathlib.Path, output: pathlib.
 
 
 def check_opened(opened: collections.Counter, source: pathlib.Path) -> None:
-    """Checks that each file of the source was opened once, and files of the sample twice."""
+    """Checks that each source file was opened once, except for the sampled files, which are opened twice."""
     files = {str(path) for path in source.rglob("*.*")}
     counts = collections.Counter(opened[path] for path in files)
     assert counts == {1: len(files) - MIN_SAMPLE, 2: MIN_SAMPLE}
@@ -77,14 +77,15 @@ OPTIONS = ("--num_shards=train=3,validation=1", "--max_bad_fraction=0.1")
 
 
 def recording_environment(folder: pathlib.Path) -> dict[str, str]:
-    """Returns environment variables that make the Python processes of a run write their records to a folder."""
+    """Returns environment variables with which Python processes log the files that they open."""
     write_files(folder / "site", {"sitecustomize.py": SITECUSTOMIZE.encode()})
     (folder / "notes").mkdir()
     return {"PYTHONPATH": f"{folder / 'site'}{os.pathsep}{TEST_PATH}", NOTES: str(folder / "notes")}
 
 
 def check_records(folder: pathlib.Path, source: pathlib.Path, by_worker_processes: int) -> None:
-    """Checks that files were opened once, and how many of them by worker processes without Beam."""
+    """Checks the number of times that each file was opened, and the number of files that worker processes without Beam
+    opened."""
     opened, actual = collections.Counter(), 0
     for path in (folder / "notes").iterdir():
         lines = path.read_text().splitlines()
@@ -103,7 +104,7 @@ def test_two_beam_workers_open_each_file_once(photographs, tmp_path):
 
 
 class Traced(NamedTuple):
-    """System calls of all processes of a run: numbers of opened files and of written bytes, by file name."""
+    """The number of open calls and the number of written bytes for each file name in a run."""
 
     opened: collections.Counter
     written: collections.Counter
@@ -121,7 +122,7 @@ def can_trace() -> bool:
 
 
 class RecordedRun(NamedTuple):
-    """The folder of a run with worker processes, and the system calls of the run if strace works."""
+    """The folder of a run with worker processes, and its system calls if strace is available."""
 
     folder: pathlib.Path
     traced: Traced | None
@@ -137,7 +138,8 @@ def recorded_run(photographs, tmp_path_factory) -> RecordedRun:
 
 
 def trace(source: pathlib.Path, folder: pathlib.Path, *options: str, **environment: str) -> Traced:
-    """Runs `recordmill prepare` with strace and returns the system calls. Each process has a separate trace file."""
+    """Runs `recordmill prepare` with strace and returns the recorded system calls. Each process has a separate trace
+    file."""
     (folder / "trace").mkdir()
     command = ["strace", "-ff", "-qq", "-y", "-s", "0", "--seccomp-bpf", "-e", f"trace={_CALLS}", "-e", "signal=none"]
     # With -s 0, paths in arguments are truncated. With -y, the path follows the returned file descriptor.
@@ -159,7 +161,7 @@ def test_worker_processes_open_each_file_once_without_importing_beam(recorded_ru
 
 
 def test_run_opens_each_file_once_and_writes_little_more_than_the_dataset(recorded_run, photographs):
-    """The written bytes include the plan, the spool, the progress and the records of finished shards."""
+    """The written bytes include temporary files, such as the plan, the spool and the progress."""
     if recorded_run.traced is None:
         pytest.skip("strace cannot trace processes here")
     check_opened(recorded_run.traced.opened, photographs)
@@ -204,14 +206,14 @@ MAX_BYTES_OF_IMAGE = 2
 
 @contextlib.contextmanager
 def record_results(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """Context manager that returns the results of the pipelines that the command runs."""
+    """Context manager that collects the results of all pipelines that the command runs."""
     results, wait_for_end = [], waiting.wait_for_end
     monkeypatch.setattr(waiting, "wait_for_end", lambda result: (results.append(result), wait_for_end(result))[1])
     yield results
 
 
 class BufferedBytes(NamedTuple):
-    """Bytes in the local runner: in PCollections between stages, in GroupByKeys and in side inputs."""
+    """The numbers of bytes that the local runner buffers between stages, in GroupByKeys and in side inputs."""
 
     between: list[int]
     grouped: list[int]
@@ -235,7 +237,7 @@ def buffered_bytes(monkeypatch) -> BufferedBytes:
 
 
 def write_records(path: pathlib.Path, num: int) -> pathlib.Path:
-    """Writes a file with `num` images of four pixels, which is listed in one part."""
+    """Writes one file that contains `num` images of four pixels each."""
     records = np.zeros(num, [("label", "u1"), ("image", "u1", (2, 2))])
     records["label"], records["image"] = np.arange(num) % 10, np.arange(num)[:, None, None] % 251
     path.write_bytes(records.tobytes())
@@ -251,7 +253,7 @@ def prepare_records(folder: pathlib.Path, num: int, *options: str) -> None:
 
 
 def element_counts(infos: Any) -> dict[str, int]:
-    """Returns the number of elements of each PCollection, as counted by the workers."""
+    """Returns the number of elements that the workers counted in each PCollection."""
     counts: collections.Counter = collections.Counter()
     for info in infos:
         if info.urn == monitoring_infos.ELEMENT_COUNT_URN:

@@ -1,4 +1,4 @@
-"""Tests that shards are TFRecord files with index and catalog that do not depend on the number of written parts."""
+"""Tests that shards, indexes and catalogs do not depend on the number of parts in which a shard is written."""
 
 import errno
 import io
@@ -40,7 +40,8 @@ LABELS = ("a", "b", "c")
 
 
 def random_inputs(directory: pathlib.Path, **options: Any) -> tuple[PlannedInput, dict[str, tuple[bytes, str]]]:
-    """Returns a run with random bytes in files, parts of files and the spool, and the bytes and class of each key."""
+    """Returns a planned run whose inputs are stored in files, parts of files and the spool, and the expected content of
+    each key."""
     source, config = random.Random(0), make_config(directory)
     contents = {f"key of é {index}": (source.randbytes(size), LABELS[index % 3]) for index, size in enumerate(SIZES)}
     files, images, packed = {}, [], b"?"
@@ -359,7 +360,8 @@ def test_image_changed_after_listing_is_stored_as_it_is_now(tmp_path):
 
 def test_short_writes_are_completed():
     class Trickle:
-        """A file that accepts at most 7 bytes per write, as pipes and network file systems may do."""
+        """A file that accepts at most 7 bytes per write. Pipes and network file systems may also accept only a part of
+        the bytes."""
 
         def __init__(self) -> None:
             self.data = b""

@@ -1,4 +1,4 @@
-"""Tests that repeated keys are found from the listing, in one split or in several."""
+"""Tests that repeated keys are detected, whether they occur in one split or in several splits."""
 
 import io
 import itertools
@@ -27,7 +27,7 @@ INPUTS = st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from("xyz"), s
 
 
 def find(inputs: list[InputRecord], size: int, directory: pathlib.Path, block_references: int = 7, seed: int = 0) -> keys.Collisions:
-    """Returns the key collisions that GlobalShuffle finds in runs of `size` inputs."""
+    """Returns the key collisions that GlobalShuffle finds if each sorted run has `size` inputs."""
     config = make_config(directory, seed=seed)
     batches = [make_references(inputs[start : start + size], config) for start in range(0, len(inputs), size)]
     splits = sorted({image.split for image in inputs} - {None}) or ["train", "validation"]
@@ -120,7 +120,7 @@ def test_message_suggests_a_solution(inputs, source, parts, tmp_path):
 
 
 def write_twice(folder: pathlib.Path, kind: str) -> list[str]:
-    """Writes the same samples with the same keys to train and test. Returns the options of the source."""
+    """Writes the same samples with the same keys into the splits train and test. Returns the options of the source."""
     images = {f"{index:02d}": jpeg(index) for index in range(6)}
     (folder / "in").mkdir()
     for split in ("train", "test"):

@@ -1,4 +1,4 @@
-"""Tests that the global shuffle is a permutation (promise 1) in shards of equal size that loses no reference."""
+"""Tests that the global shuffle is a permutation of all inputs, and that all shards have the same size."""
 
 import hashlib
 import itertools
@@ -30,7 +30,7 @@ KEYS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 
 
 def full_shuffle_key(seed: int, key: bytes) -> bytes:
-    """Returns the BLAKE2b-128 hash of an example key with the seed as hash key, as in the design."""
+    """Returns the BLAKE2b-128 hash of an example key. The seed is the key of the hash function."""
     return hashlib.blake2b(key, digest_size=16, key=seed.to_bytes(8, "big")).digest()
 
 
@@ -39,9 +39,9 @@ def expected_order(seed: int, keys: Sequence[bytes]) -> list[bytes]:
 
 
 def make_references(keys: Sequence[bytes], seed: int, shift: int = 0) -> References:
-    """Returns references whose `num_bytes` is the index of the key and whose path contains the key.
+    """Returns one reference for each key. The field `num_bytes` is the index of the key, and the path contains the key.
 
-    A `shift` drops the last bits of the shuffle keys, which keeps the order but causes ties in few buckets.
+    `shift` is the number of trailing bits to drop from the shuffle keys, which causes ties.
     """
     rows = np.zeros(len(keys), ROW)
     rows["order"] = [int.from_bytes(full_shuffle_key(seed, key)[:8], "big") >> shift for key in keys]

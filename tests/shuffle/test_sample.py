@@ -1,4 +1,4 @@
-"""Tests of the sample of inputs that is read first, to choose the number of shards and to find wrong folders."""
+"""Tests the sample of inputs that is read first to choose the number of shards and to detect wrong folders."""
 
 import dataclasses
 import pathlib
@@ -29,7 +29,7 @@ from tf_input.dataset_format import read_manifest
 
 
 def take_from_runs(batches: list[References], listing: Listing, config: PrepareJob) -> References:
-    """Returns the sample of the runs, whose parts arrive in random order."""
+    """Returns the sample that is taken from sorted runs if their candidates arrive in random order."""
     parts = [part for batch in batches for part in smallest_of_run(write_run([batch], config.spool_directory), listing, config)]
     random.Random(len(parts)).shuffle(parts)
     return take_sample(parts).slice(0, sample_size(listing, config))
@@ -92,7 +92,7 @@ class ListedInput:
 
 
 def class_folder(num: int, num_bad: int) -> dict[str, bytes]:
-    """Returns the files of a class folder with `num_bad` invalid images at random positions."""
+    """Returns the files of a class folder in which `num_bad` images at random positions are invalid."""
     bad = set(random.Random(0).sample(range(num), num_bad))
     return {f"c/{index:04d}.jpg": b"<!DOCTYPE html>" if index in bad else jpeg(index % 7) for index in range(num)}
 

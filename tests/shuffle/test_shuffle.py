@@ -1,4 +1,5 @@
-"""Tests of GlobalShuffle on the local runner, of Beam's own shuffles, and of runners that lose or repeat elements."""
+"""Tests GlobalShuffle on the local runner, also if the runner loses or repeats elements, and compares it with Beam's
+shuffles."""
 
 import itertools
 import random
@@ -40,7 +41,7 @@ def images(keys: Iterable[str], split: str | None = None) -> list[InputRecord]:
 
 
 def run(make_output: Callable[[beam.Pipeline], beam.PCollection]) -> list:
-    """Returns the elements of a PCollection in the order in which the local runner passes them on."""
+    """Returns the elements of a PCollection in the order of the local runner."""
     options = parse_pipeline_options([])
     with beam.Pipeline(runner=choose_engine(options).make_runner(), options=options) as pipeline:
         make_output(pipeline) | "Collect" >> beam.ParDo(_Collect())
@@ -48,7 +49,8 @@ def run(make_output: Callable[[beam.Pipeline], beam.PCollection]) -> list:
 
 
 class _Collect(beam.DoFn):
-    """Stores all elements. The single worker of the local runner is in this process."""
+    """Stores all elements. The elements are stored in this process, in which the only worker of the local runner
+    runs."""
 
     elements: list = []
 
@@ -60,7 +62,8 @@ class _Collect(beam.DoFn):
 
 
 def global_shuffle(batches: list[list[InputRecord]], num_shards: dict[str, int], config: PrepareJob) -> Plan:
-    """Returns the plan that the local runner makes from runs. The sample is replaced by fixed numbers of shards."""
+    """Returns the shuffle plan that the local runner creates from batches of inputs. The numbers of shards are given,
+    so that no inputs need to be sampled."""
     references = [make_references(batch, config) for batch in batches]
     runs = [write_run([batch], config.spool_directory) for batch in references]
     is_given = batches[0][0].split is not None
@@ -85,7 +88,7 @@ def global_shuffle(batches: list[list[InputRecord]], num_shards: dict[str, int],
 
 
 def keys_of(plan: Plan) -> dict[tuple[str, int], list[str]]:
-    """Returns the keys of each shard in the plan, by split and shard index."""
+    """Returns a mapping from the split and the index of each planned shard to its keys."""
     return {
         (shard.address.split, shard.address.shard_index): [key.decode() for key in read_planned_shard(plan.config, shard).keys]
         for shard in plan.shards()
@@ -213,7 +216,8 @@ EXPECTED_RUN = expected_run_length([300] * NUM_LABELS)
 
 
 def is_shuffled(keys: list[str]) -> bool:
-    """Returns whether the mean run length is within a tenth of the expected value of a random permutation."""
+    """Returns whether the mean run length of equal labels is within 10 % of the expectation for a random
+    permutation."""
     assert sorted(keys) == sorted(KEYS)
     return abs(mean_run_length(keys) / EXPECTED_RUN - 1) < 0.1
 
@@ -239,5 +243,6 @@ def beam_random_keys(root: beam.Pipeline) -> beam.PCollection:
 
 @pytest.mark.parametrize("beam_shuffle", [beam_reshuffle, beam_random_keys])
 def test_shuffles_of_beam_are_not_random_permutations(beam_shuffle):
-    """The project has its own shuffle because shuffles of Beam are not random. This test fails if that changes."""
+    """Recordmill implements its own shuffle because the shuffles of Beam are not random. This test fails if that
+    changes."""
     assert not is_shuffled(run(beam_shuffle)), mean_run_length(run(beam_shuffle))

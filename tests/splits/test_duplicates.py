@@ -1,4 +1,4 @@
-"""Tests of `recordmill prepare --duplicates` and `recordmill leaks` with near-duplicate images."""
+"""Tests `recordmill prepare --duplicates` and `recordmill leaks` with near-duplicate images."""
 
 import io
 import json
@@ -35,7 +35,7 @@ NEAR_DUPLICATES = [
 
 
 def write_images(folder: pathlib.Path) -> pathlib.Path:
-    """Writes class folders of 24 pictures, near-duplicates of some of them, and a truncated file."""
+    """Writes class folders with 24 different images, near-duplicates of some images, and a truncated file."""
     pictures = {f"{'ant' if seed < 12 else 'bee'}/{seed:02d}": Image.fromarray(noise(seed, 8, 8)).resize((96, 72), Image.Resampling.BICUBIC) for seed in range(24)}
     files = {f"{name}.jpg": to_jpeg(image) for name, image in pictures.items()}
     files["ant/00_again.jpg"] = files["ant/00.jpg"]
@@ -63,7 +63,7 @@ def prepare(source: pathlib.Path, output: pathlib.Path, *options: str, expected:
 
 
 def rows_of(output: pathlib.Path) -> dict[str, dict[str, Any]]:
-    """Returns the catalog row of each key, with the split."""
+    """Returns a mapping from each example key to its catalog row and split."""
     actual = {}
     for split, shards in dataset_format.read_manifest(output).splits.items():
         for shard in shards:
@@ -91,7 +91,7 @@ def grouped(source, tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def plain(source, tmp_path_factory) -> pathlib.Path:
-    """Returns a dataset of the same images without the search for duplicates."""
+    """Returns a dataset of the source images that is prepared without the search for duplicates."""
     return prepare(source, tmp_path_factory.mktemp("plain") / "out")
 
 
@@ -330,7 +330,7 @@ def test_leaks_rejects_unsuitable_records_in_one_line(tmp_path, capfd):
 
 
 def records_of(*labels: Any, first: int = 0) -> list[bytes]:
-    """Returns records of consecutive pictures with the given labels."""
+    """Returns one record with a random image for each of the given labels."""
     images = (to_png(Image.fromarray(noise(seed, 8, 8))) for seed in range(first, first + len(labels)))
     return [example({"image": image, "label": label}) for image, label in zip(images, labels)]
 
@@ -375,7 +375,7 @@ def test_leaks_compares_texts_sets_and_integer_labels(labels, others, expected, 
 
 
 def test_images_compared_by_bytes_are_found_in_another_dataset(source, tmp_path, capfd):
-    """One catalog has no perceptual hashes. The other catalog has hashes of the source files of re-encoded images."""
+    """Some of the compared catalogs contain no perceptual hashes."""
     source = write_files(shutil.copytree(source, tmp_path / "in"), {"bee/page.gif": encode(np.full((30, 40), 255, np.uint8), "GIF")})
     visual_hashes = prepare(source, tmp_path / "looks", "--duplicates=keep")
     exact = prepare(source, tmp_path / "exact", "--duplicates=keep", "--exact_only")
@@ -424,7 +424,7 @@ CONFLICTS = [
 
 
 def test_label_conflicts_are_reported_for_each_feature(source, tmp_path, capfd):
-    """Several labels are compared separately, and the order of multiple labels is ignored."""
+    """Each label feature is compared separately. The order of the labels within a multi-label feature is ignored."""
     rows = ["image,weather,ground,tags", *(",".join([key, *labels]) for key, labels in LABELS.items())]
     (tmp_path / "rows.csv").write_text("\n".join(rows) + "\n")
     heads = ["--label=weather", "--label=ground", "--label=tags:multi_label", "--label_separator=;", f"--image_root={source}"]

@@ -1,4 +1,5 @@
-"""Tests that groups are assigned to splits as a whole and as near to the requested fractions as possible."""
+"""Tests that no group is divided between splits, and that the splits are as near to the requested fractions as
+possible."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,7 @@ SIZES = st.lists(st.integers(1, 30), min_size=1, max_size=40)
 
 
 def assign(sizes: list[int], shares: list[int]) -> list[int]:
-    """Returns the number of inputs of each split after the assignment of groups in one stratum."""
+    """Assigns the groups of one stratum to splits, and returns the number of inputs in each split."""
     needs = Needs([sum(sizes)], shares, sum(shares))
     placed = assign_groups((WaitingGroup(b"%d" % index, [(0, size)]) for index, size in enumerate(sorted(sizes, reverse=True))), needs)
     pairs = list(zip(sorted(sizes, reverse=True), placed))

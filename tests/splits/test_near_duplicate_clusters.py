@@ -1,4 +1,5 @@
-"""Tests of near-duplicate clusters: near images are joined, and chains of images that are not near are cut."""
+"""Tests that near-duplicate images are clustered, and that long chains of images are cut if their ends are too
+different."""
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from beam_pipelines.splits.near_duplicate_clusters import cluster_candidates, fi
 
 
 def make_rows(values: list[int], contents: list[int] | None = None, has_visual_hash: bool = True) -> np.ndarray:
-    """Returns rows of images whose hashes differ only in the first word."""
+    """Returns table rows of images whose perceptual hashes differ only in the first 64 bits."""
     rows = np.zeros(len(values), HASH_ROW)
     rows["visual_hash"][:, 0] = values
     rows["content"][:, 0] = contents if contents is not None else np.arange(len(values))
@@ -22,7 +23,8 @@ def make_rows(values: list[int], contents: list[int] | None = None, has_visual_h
 
 
 def clusters_of(rows: np.ndarray, ranks: np.ndarray | None = None, distance: int = 8) -> tuple[set[frozenset[int]], int, int, list[int]]:
-    """Returns sets of image ranks, the numbers of pairs and of pairs that are cut, and the ranks of the cut images."""
+    """Returns the clusters as sets of image ranks, the numbers of near-duplicate pairs and of cut pairs, and the ranks
+    of the cut images."""
     ranks = np.arange(len(rows)) if ranks is None else ranks
     visual_hashes = group_by_hash(rows)
     edges, _ = join_edges(find_edges(visual_hashes.hashes, distance, part) for part in search_parts(len(visual_hashes.hashes)))
@@ -78,7 +80,7 @@ def test_images_that_differ_in_finer_frequencies_are_not_near_duplicates() -> No
 
 
 def make_frames(num: int, num_bits: int, share: float) -> np.ndarray:
-    """Returns images like frames of one camera, with random bits in the first word and few random bits elsewhere."""
+    """Returns table rows of images with similar perceptual hashes, like the frames of a fixed video camera."""
     random = np.random.default_rng(0)
     rows = make_rows([0] * num)
     is_set = np.zeros((num, 4, 64), bool)

@@ -1,4 +1,4 @@
-"""Tests that conflicting or invalid options about splits are rejected with one line before any work."""
+"""Tests that conflicting or invalid split options are rejected with a one-line error before any input is read."""
 
 import errno
 import json
@@ -123,7 +123,7 @@ def test_options_that_conflict_with_the_inputs_are_rejected_in_one_line(options,
     [(earlier_splits, "--splits_from=old.csv"), (option_values, "--label_names=names.txt"), (class_tables, "--label_names_from=old")],
 )
 def test_storage_error_is_not_a_usage_error(module, option, inputs, monkeypatch, capsys):
-    """The exit code tells a scheduler that a retry may succeed."""
+    """The exit code for storage errors tells a scheduler that a retry may succeed."""
 
     class FailingFiles:
         def exists(self, path):

@@ -1,4 +1,4 @@
-"""Tests of planned splits without Beam: groups stay whole, and the listing's order and parts do not matter."""
+"""Tests that planned splits do not divide groups and do not depend on the order in which inputs are listed."""
 
 import contextlib
 import csv
@@ -36,7 +36,7 @@ SHARES = {"train": Fraction("0.7"), "validation": Fraction("0.2"), "test": Fract
 
 @contextlib.contextmanager
 def folder() -> Iterator[pathlib.Path]:
-    """Context manager that returns a temporary folder for each example of a property test."""
+    """Context manager that provides a temporary folder for one example of a property test."""
     with tempfile.TemporaryDirectory() as name:
         yield pathlib.Path(name)
 
@@ -48,7 +48,7 @@ def resolve(
     features: Sequence[Feature] = LABEL,
     **options: Any,
 ) -> tuple[dict[str, str], SplitPlan]:
-    """Returns the split of each key, as the stage resolves it, and the plan."""
+    """Returns the split of each example key, and the split plan from which the splits are computed."""
     with folder() as own:
         config = make_config(directory or own, **{"splits": SHARES, **options})
         batches = [images[number::num_runs] for number in range(num_runs) if images[number::num_runs]]
@@ -71,7 +71,7 @@ def image(number: int, label: str, group: str = "", split: str | None = None) ->
 
 
 def counts_by(result: dict[str, str], images: Sequence[InputRecord], field: str = "label") -> dict[str, Counter]:
-    """Returns the number of inputs in each split, by label or by group."""
+    """Returns the number of inputs in each split for each value of `field`, such as a label or a group."""
     counts: dict[str, Counter] = defaultdict(Counter)
     for item in images:
         counts[getattr(item, field)][result[item.key]] += 1

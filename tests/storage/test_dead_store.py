@@ -1,4 +1,4 @@
-"""Tests of runs that are interrupted or whose object store stops responding. Both kinds of runs can be resumed."""
+"""Tests runs that are interrupted, and runs whose object store stops responding. Both kinds of runs can be resumed."""
 
 import contextlib
 import json
@@ -45,7 +45,7 @@ def uninterrupted(source, tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def server(request) -> Iterator[StoreServer]:
-    """Starts a server for this module only, because tests stop it."""
+    """Starts an object store for this module only, because the tests stop the server."""
     with store_server(request.param) as server, connected_to(server):
         yield server
 
@@ -56,14 +56,14 @@ def bucket(server, source) -> str:
 
 
 def check_resumed(server: StoreServer, bucket: str, uninterrupted: dict[str, str]) -> None:
-    """Asserts that a resumed run writes the same bytes and leaves no other objects."""
+    """Checks that a resumed run writes the same bytes and leaves no other objects."""
     assert main(["prepare", *OPTIONS, f"--input={bucket}/in", f"--output={bucket}/out", *server.flags, "--resume"]) == 0
     assert object_digests(server, f"{bucket}/out") == uninterrupted and not object_digests(server, f"{bucket}/out.incomplete")
 
 
 @contextlib.contextmanager
 def paused_run(folder: pathlib.Path, stage: str, *options: str, before: str = "") -> Iterator[tuple[ForkedPython, Gate]]:
-    """Starts a run and pauses it at `stage`. At exit, asserts that no process or temporary file of the run remains."""
+    """Starts a run that pauses at `stage`. At exit, checks that no process and no temporary file of the run remains."""
     (folder / "tmp").mkdir()
     with Gate(folder / "gates", stage) as gate, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(folder / "tmp"))
@@ -80,7 +80,7 @@ def paused_run(folder: pathlib.Path, stage: str, *options: str, before: str = ""
 
 
 def read_message(run: ForkedPython) -> str:
-    """Returns the output of a run, which must be a single line."""
+    """Returns the output of a run, and checks that the output is a single line."""
     printed, _ = run.communicate(timeout=SECONDS)
     assert printed.count("\n") == 1, printed
     return printed
@@ -104,7 +104,7 @@ def test_unresponsive_store_ends_run_which_can_be_resumed(server, bucket, uninte
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
 def test_killed_store_ends_run_and_finished_shards_are_kept(scheme, source, tmp_path):
-    """Finished shards on disk are kept if the store is killed."""
+    """If the object store is killed, finished shards on disk are kept."""
     with store_server(scheme) as server, connected_to(server):
         bucket = upload_files(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, "")
         options = (f"--input={bucket}/in", f"--output={tmp_path / 'out'}")
@@ -153,7 +153,7 @@ def test_interrupted_run_reports_finished_shards_on_disk(server, bucket, uninter
 @pytest.mark.slow
 @pytest.mark.parametrize("sent, code", [(signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_interrupted_run_ends_its_suspended_processes(source, uninterrupted, tmp_path, sent, code):
-    """Suspended child processes behave as if the disk hung."""
+    """The child processes are suspended, so that they behave like processes that wait for a disk."""
     options = (f"--input={source}", f"--output={tmp_path / 'out'}")
     with paused_run(tmp_path, "written", *options) as (run, _):
         children = psutil.Process(run.pid).children()

@@ -1,4 +1,4 @@
-"""Tests of files that are read with `O_DIRECT`, bypassing the page cache."""
+"""Tests files that are read with `O_DIRECT`, which bypasses the page cache."""
 
 import errno
 import fcntl
@@ -106,7 +106,7 @@ def test_disk_error_is_raised_and_file_is_closed(files, monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="this system has no O_DIRECT")
 def test_other_blocks_can_be_read_after_disk_error(files, monkeypatch):
-    """Blocks that were read ahead are not mistaken for other blocks."""
+    """After an error, blocks that were read in advance must not be returned in place of other blocks."""
     preadv, path, is_failing = os.preadv, files[3 * MIB + 5000], True
     block = 1 << 16
 

@@ -1,4 +1,5 @@
-"""Tests of read errors: permanent errors of one input make dead letters, and disk or store errors fail the run."""
+"""Tests that permanent read errors of one input cause a dead letter, and that disk and object store errors fail the
+run."""
 
 import contextlib
 import errno
@@ -29,7 +30,7 @@ from tf_input.dataset_format import Feature
 
 
 def read(root: str, path: str, **options) -> object:
-    """Returns the result of reading one input below `root`, which may be a dead letter."""
+    """Reads one input below `root`, and returns the image or the dead letter."""
     schema = (Feature("image", "image"),)
     listing = make_listing(root=root, schema=schema, targets=(), listed_labels={}, num_inputs=1)
     context = WriteContext(PrepareJob(root, f"{root}/out", "made"), listing)
@@ -91,7 +92,7 @@ def test_permanent_read_errors_make_dead_letters(tmp_path):
 
 @contextlib.contextmanager
 def no_free_descriptors() -> Iterator[None]:
-    """Opens files until the process reaches its limit of open files."""
+    """Opens files until the process reaches its limit for open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1, hard))
     descriptors = []
@@ -133,7 +134,8 @@ def test_disk_error_fails_run_with_one_message(tmp_path, capsys, monkeypatch):
 
 @pytest.fixture(scope="module", params=["s3", "gs"])
 def proxied(request) -> Iterator[tuple[StoreServer, Faults, str]]:
-    """Yields a server behind a proxy that injects faults, the faults, and a bucket with 2 x 30 images at `in/`."""
+    """Yields an object store behind a proxy, the faults that the proxy injects, and a bucket with images in two
+    classes."""
     with fault_proxy(shared_server(request.param)) as (proxied, faults), connected_to(proxied):
         bucket = upload_files(proxied, {f"in/{label}/{index:02}.jpg": jpeg(index) for label in "ab" for index in range(30)}, "")
         yield proxied, faults, bucket
@@ -141,7 +143,8 @@ def proxied(request) -> Iterator[tuple[StoreServer, Faults, str]]:
 
 
 def answer_reads_with(status: int, *names: str):
-    """Returns a fault function that answers reads of the named objects with `status`."""
+    """Returns a function that makes the proxy answer read requests for the named objects with the HTTP status
+    `status`."""
 
     def choose(method: str, path: str, number: int) -> int | None:
         return status if method == "GET" and any(path.partition("?")[0].replace("%2F", "/").endswith(name) for name in names) else None

@@ -1,4 +1,4 @@
-"""Tests of leases: only one command can write to an output, and a killed command loses its lease and cannot publish."""
+"""Tests that a lease allows only one command to write to an output, and that the lease of a killed command expires."""
 
 import dataclasses
 import os
@@ -43,7 +43,7 @@ def directory(server) -> str:
 
 
 def foreign_lease(holder: str, age: float = 0, **changes: object) -> Lease:
-    """Returns the lease of a command on another machine that was renewed `age` seconds ago."""
+    """Returns a lease that a command on another machine renewed `age` seconds ago."""
     return dataclasses.replace(make_lease("run", holder), host="elsewhere", boot="another", renewed=time.time() - age, **changes)
 
 
@@ -52,7 +52,7 @@ def hold(directory: str, lease: Lease, is_at_work=NEVER, lost=lambda: None):
 
 
 def put(directory: str, lease: Lease) -> None:
-    """Writes a lease as a command on another machine does."""
+    """Writes a lease as a command on another machine would write it."""
     write_lease(directory, lease)
 
 
@@ -115,14 +115,14 @@ SAME_HOST_NAME = {"another machine": {"boot": "another"}, "another container": {
 
 @pytest.mark.parametrize("case", SAME_HOST_NAME)
 def test_lease_of_process_in_other_namespace_is_live(case):
-    """The process id and the start time in the lease belong to another PID namespace."""
+    """The process ID in a lease has no meaning on another machine or in another container."""
     lease = dataclasses.replace(make_lease("run", "its"), process="not here", **SAME_HOST_NAME[case])
     assert lease.is_live and not dataclasses.replace(lease, renewed=time.time() - leases.LIFE_SECONDS - 1).is_live
     assert lease.is_elsewhere == (case == "another machine"), "all containers of a machine see a lock on a disk"
 
 
 def test_lease_of_another_machine_locks_directory_on_disk(tmp_path, monkeypatch):
-    """Locks on NFS may be local to a machine, so the lease also protects a directory on disk."""
+    """The lease also protects directories on disk, because file locks on NFS may apply only to one machine."""
     directory = f"{tmp_path}/out.incomplete"
     with (
         pytest.raises(BusyError, match="process .* on elsewhere"),

@@ -1,4 +1,4 @@
-"""Tests of `gs://` and `s3://` with real servers on loopback: reading, writing, and failing requests."""
+"""Tests reading, writing and failing requests for `gs://` and `s3://` with real servers on localhost."""
 
 import errno
 import itertools
@@ -46,7 +46,7 @@ def server(request: pytest.FixtureRequest) -> StoreServer:
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """Removes credentials and options of the user who runs the tests."""
+    """Removes the credentials and the object store settings of the user who runs the tests."""
     for name in os.environ:
         if name.startswith(ENVIRONMENT):
             monkeypatch.delenv(name)
@@ -148,7 +148,7 @@ def test_rejects_object_above_the_size_limit(store, bucket, monkeypatch):
 
 @pytest.fixture
 def tree(store: ObjectStore, bucket: str) -> str:
-    """Creates folders, marker objects as of other tools, and objects with the same prefix. Returns the root folder."""
+    """Creates objects in nested folders, including empty objects that mark folders, and returns the root folder."""
     names = ("b.jpg", "a/1.jpg", "a/2.jpg", "a/", "c/d/3.jpg", "")
     for name in names:
         store.write(f"{bucket}/root/{name}", b"12")
@@ -228,7 +228,7 @@ def test_streamed_object_is_not_created_if_the_with_block_fails(store, server, b
 
 
 def test_unfinished_uploads_are_detected(store, server, bucket):
-    """Verifies that other tests in this module would detect an unfinished upload."""
+    """Checks that the other tests in this module would detect an unfinished upload."""
     if server.scheme == "gs":
         pytest.skip("the emulator does not list unfinished uploads")
     upload = store._make_upload(f"{bucket}/begun")
@@ -237,7 +237,8 @@ def test_unfinished_uploads_are_detected(store, server, bucket):
 
 
 def unfinished_uploads(server: StoreServer, bucket: str) -> int:
-    """Returns the number of unfinished uploads with bytes. An upload that was repeated after a lost answer has none."""
+    """Returns the number of unfinished uploads that contain data. An upload that was started twice because a response
+    was lost contains no data."""
     if server.scheme == "gs":
         return 0
     path = f"/{bucket.partition('://')[2]}"
@@ -322,12 +323,12 @@ def test_upload_is_complete_if_its_last_answer_is_lost(faulty_store, bucket, fau
 
 
 def every(nth: int, *faults: int | str) -> Callable[[str, str, int], int | str | None]:
-    """Returns a fault function that injects the faults in turn at every n-th request."""
+    """Returns a function that makes every n-th request fail, and that cycles through the given faults."""
     return lambda method, path, number: faults[number // nth % len(faults)] if number % nth == 0 else None
 
 
 def use_all(store: ObjectStore, bucket: str) -> None:
-    """Uses every operation and asserts that its result is correct."""
+    """Runs each operation of the object store, and checks that the result is correct."""
     data = os.urandom(CHUNK_BYTES + 17)
     for index in range(10):
         store.write(f"{bucket}/new/{index:02d}", b"%d" % index)
@@ -402,7 +403,8 @@ def test_client_errors_are_not_retried(faulty_store, bucket, faults, status, exp
 
 @pytest.fixture
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Returns the list of seconds waited between attempts. Only the clock is replaced, and the requests are real."""
+    """Returns a list of the waiting times between attempts in seconds. The clock is simulated, but the requests are
+    real."""
     waited: list[float] = []
     monkeypatch.setattr(retries, "time", Clock(waited))
     monkeypatch.setattr(retries, "_pause", waited.append)
@@ -486,7 +488,7 @@ def test_silent_store_fails_all_requests_until_it_answers(faulty_store, bucket, 
 
 
 def test_gives_up_on_failing_request_but_not_on_the_store(faulty_store, bucket, faults, waited, monkeypatch):
-    """Another request is answered during each pause, in half of the cases with 404."""
+    """During each waiting time, another request succeeds or is answered with 404."""
     faulty_store.write(f"{bucket}/a", b"a")
     faults.choose = lambda method, path, number: 503 if "/hard" in path.replace("%2F", "/") else None
 
@@ -655,7 +657,7 @@ def test_check_access_accepts_bucket_that_can_be_listed(store, bucket):
 
 
 def check(path: str, kind: type[Exception] = UserError) -> str:
-    """Returns the single-line message of the exception that `check_access` raises for `path`."""
+    """Returns the one-line message of the exception that `check_access` raises for `path`."""
     with pytest.raises(kind) as caught:
         open_object_store(path).check_access(path)
     assert "\n" not in str(caught.value)
@@ -698,7 +700,7 @@ def test_check_access_retries_busy_store_briefly(faulty_store, bucket, faults, w
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["silence", 503])
 def test_check_access_retries_after_slow_first_answer(faulty_store, bucket, faults, monkeypatch, fault):
-    """The first answer is slow if the machine of the test or of the store is busy."""
+    """The first response may be slow if the client or the server is busy."""
     set_check_seconds(monkeypatch, 1.5)
     if fault != "silence":
         monkeypatch.setattr(retries, "time", BusyClock())
@@ -708,7 +710,7 @@ def test_check_access_retries_after_slow_first_answer(faulty_store, bucket, faul
 
 
 class BusyClock:
-    """A clock of a process that gets CPU time once a minute."""
+    """A fake clock that advances by one minute each time it is read."""
 
     def __init__(self) -> None:
         self._minutes = itertools.count()
@@ -724,13 +726,13 @@ def closed_port() -> int:
 
 @pytest.fixture
 def silent_listener() -> Iterator[socket.socket]:
-    """Yields a listener whose connections the kernel accepts and nobody answers."""
+    """Yields a listening socket that accepts connections but never responds."""
     with socket.create_server(("127.0.0.1", 0), backlog=50) as listener:
         yield listener
 
 
 def num_callers(listener: socket.socket) -> int:
-    """Returns the number of connections that were made."""
+    """Returns the number of connections that clients made."""
     listener.setblocking(False)
     for number in itertools.count():
         try:
@@ -783,7 +785,8 @@ class ClosingHandler(socketserver.BaseRequestHandler):
 
 @pytest.mark.slow(5)
 def test_google_credentials_are_looked_up_once(tmp_path):
-    """The test needs a new process because Google's library caches the result. A local server counts the lookups."""
+    """This test needs a new process because Google's library caches the credentials. A local server counts the
+    lookups."""
     code = (
         "import beam_pipelines.storage.object_stores.gcs as gcs\n"
         "from apache_beam.options.pipeline_options import PipelineOptions\n"

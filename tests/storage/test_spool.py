@@ -1,4 +1,4 @@
-"""Tests of the spool: bytes are read back unchanged, in other processes too, and no file stays open."""
+"""Tests that the spool returns the written bytes unchanged, even in other processes, and leaves no file open."""
 
 import concurrent.futures
 import contextlib
@@ -181,7 +181,7 @@ def test_reader_limits_the_number_of_open_files(tmp_path, monkeypatch):
 
 
 def test_reader_closed_during_read_returns_no_bytes_of_another_file(tmp_path, monkeypatch):
-    """The descriptor number must not be reused for another file before the read ends."""
+    """The file descriptor must not be reused for another file before the read ends."""
     with open_spool(str(tmp_path / "spool")) as writer:
         writer.append(b"mine")
     (tmp_path / "other").write_bytes(b"THEIRS")
@@ -219,7 +219,7 @@ def test_closed_reader_has_no_open_files(tmp_path):
 
 @contextlib.contextmanager
 def limited_file_size(num_bytes: int) -> Iterator[None]:
-    """Limits the size of files, so that writing fails as on a full disk."""
+    """Limits the size of files, so that writing fails like on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
     try:

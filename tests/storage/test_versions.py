@@ -1,4 +1,4 @@
-"""Tests of file versions: a file that changes after its version was recorded is reported."""
+"""Tests that a file is reported if it changes after its version was recorded."""
 
 import os
 
@@ -14,7 +14,7 @@ from object_stores import connected_to, shared_server, upload_files
 
 @pytest.fixture(params=["disk", "s3", "gs"])
 def folder(request, tmp_path):
-    """Yields a folder with the file `a` of ten bytes."""
+    """Yields a folder that contains a file `a` of ten bytes."""
     if request.param == "disk":
         (tmp_path / "a").write_bytes(b"0123456789")
         yield str(tmp_path)

@@ -94,7 +94,7 @@ def check_reads_like_tensorflow(data: bytes) -> None:
 
 
 def has_unknown_fields(data: bytes) -> bool:
-    """Returns whether an example has unknown fields, which the Python and C++ libraries treat differently."""
+    """Returns whether a serialized example has unknown fields, which the Python and C++ libraries treat differently."""
     example = tf.train.Example.FromString(data)
     num_bytes = example.ByteSize()
     example.DiscardUnknownFields()

@@ -1,4 +1,4 @@
-"""Tests that TensorFlow reads the serialized examples and that equal examples are serialized to equal bytes."""
+"""Tests that TensorFlow can read serialized examples, and that equal examples are serialized to equal bytes."""
 
 from typing import Iterator
 
@@ -151,7 +151,7 @@ def make_values() -> dict[str, int | bytes]:
 
 
 def feature_names(example: bytes) -> Iterator[str]:
-    """Yields the names of the features in the order of their bytes."""
+    """Yields the feature names of a serialized example in the order in which they are stored."""
     length, position = read_varint(example, 1)
     assert position + length == len(example)
     while position < len(example):
@@ -162,7 +162,7 @@ def feature_names(example: bytes) -> Iterator[str]:
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Returns the value of a varint and the position after it."""
+    """Returns the value of a varint, and the position of the next byte."""
     value = shift = 0
     while data[position] & 128:
         value |= (data[position] & 127) << shift

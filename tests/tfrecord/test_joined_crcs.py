@@ -1,4 +1,4 @@
-"""Compares CRCs that are combined from the CRCs of parts with CRCs of the joined bytes."""
+"""Tests that the CRC of joined bytes can be computed from the CRCs of the parts."""
 
 import google_crc32c
 import numpy as np

@@ -1,4 +1,4 @@
-"""Tests of reading TFRecord files, both intact and corrupt."""
+"""Tests how intact and corrupt TFRecord files are read."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Tests of `recordmill analyze`: its results compared with NumPy, the files it writes, and its errors."""
+"""Tests that the results of `recordmill analyze` agree with NumPy, and tests its output files and its errors."""
 
 import fcntl
 import importlib.util
@@ -54,7 +54,7 @@ def assets(directory: pathlib.Path) -> dict[str, list[str]]:
 
 
 def outputs(directory: pathlib.Path, batch_size: int = 1000) -> dict:
-    """Returns the result of the saved transform for the training split."""
+    """Returns the outputs of the saved transform for one batch of the training split."""
     manifest = read_manifest(directory)
     files = [str(directory / shard.name) for shard in manifest.splits["train"]]
     batch = next(iter(tf.data.TFRecordDataset(files).batch(batch_size)))
@@ -63,20 +63,20 @@ def outputs(directory: pathlib.Path, batch_size: int = 1000) -> dict:
 
 
 def read_images(directory: pathlib.Path, image_size: tuple[int, int], fit: str = "crop") -> np.ndarray:
-    """Returns the images of the training split as the reader decodes them, as uint8."""
+    """Returns the decoded images of the training split as a uint8 array."""
     batches = tf_input.open(directory).batches("train", batch_size=1000, image_size=image_size, fit=fit, shuffle=False)
     return np.concatenate([images.numpy() for images, _ in batches])
 
 
 @pytest.fixture(scope="module", autouse=True)
 def initialized_tensorflow() -> None:
-    """Initializes TensorFlow, so that its log messages are not captured by a test."""
+    """Initializes TensorFlow before the tests, so that no test captures the log messages of the initialization."""
     tf.constant(0)
 
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory) -> pathlib.Path:
-    """Returns a dataset of JPEG and PNG images of many sizes, in colour and grey, with a white validation split."""
+    """Returns a dataset of images of many sizes, in colour and grey. All images of the validation split are white."""
     files = {}
     for index in range(30):
         image = picture(seed=index)
@@ -465,7 +465,7 @@ def test_failed_publishing_keeps_the_old_analysis(tmp_path, complete):
 
 
 def test_old_analysis_that_cannot_be_restored_is_not_changed(tmp_path):
-    """The new analysis of a killed run was partly removed by someone else."""
+    """A part of the new analysis, which a killed run left behind, has been removed."""
     write_files(tmp_path, {"transformed_metadata/file": b"new"})
     write_files(tmp_path / ".transform_fn.incomplete", {MARKER: MARKER_TEXT, "old_transform_fn/file": b"old"})
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -476,7 +476,7 @@ def test_old_analysis_that_cannot_be_restored_is_not_changed(tmp_path):
 
 
 class EngineWithJobs(Jobs):
-    """Records the outputs for which `end_others` was called."""
+    """A fake runner that records each output for which `end_others` is called."""
 
     name, job_name = "FlinkRunner", "recordmill-made"
 
@@ -536,7 +536,8 @@ def kill_publishing(directory: pathlib.Path, num_renames: int) -> None:
 
 @pytest.mark.parametrize("killed_after", [(1,), (2,), (3,), (4,), (2, 1), (3, 1), (3, 2), (3, 3), (3, 2, 1, 1)])
 def test_run_killed_while_replacing_an_analysis_loses_none(tmp_path, capsys, killed_after):
-    """The process is killed after each of its four renames; later runs are killed while they restore the analysis."""
+    """The first run is killed after one of its four renames, and later runs are killed while they restore the old
+    analysis."""
     names = ("transform_fn", "transformed_metadata")
     for name in names:
         write_files(tmp_path / name, {"file": b"old"})
@@ -586,7 +587,7 @@ def test_status_reports_an_analysis_and_a_running_one(mixed, tmp_path, capsys):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """Yields a directory on a file system of 8 MiB."""
+    """Yields a directory on a file system with a size of 8 MiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(folder)], capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Tests of the batches of parsed examples that `recordmill analyze` passes between stages."""
+"""Tests the batches of parsed examples that `recordmill analyze` passes between pipeline stages."""
 
 import concurrent.futures
 import importlib.util
@@ -34,7 +34,7 @@ SCHEMA = (
 
 
 def example(index: int) -> bytes:
-    """Returns an example with every kind of feature, and `index` values in features of variable length."""
+    """Returns an example with every kind of feature. Features of variable length have `index` values."""
     made = tf.train.Example()
     for feature in SCHEMA:
         stored, num = FEATURE_KINDS[feature.kind], 1

@@ -1,4 +1,5 @@
-"""Tests that `recordmill transform` writes the results of the reader's transform in the same order and shards."""
+"""Tests that `recordmill transform` writes the same features that are computed during training, in the same order and
+shards."""
 
 import dataclasses
 import gc
@@ -53,7 +54,7 @@ def transform(directory: pathlib.Path, output: pathlib.Path, *options: str) -> p
 
 @pytest.fixture(scope="session")  # pytest runs slow tests last, after other modules
 def analyzed(tmp_path_factory) -> pathlib.Path:
-    """Returns a dataset of images of many sizes, in colour and grey, with three splits."""
+    """Returns a dataset with three splits of colour and grey images of many sizes."""
     return analysed_images(tmp_path_factory)
 
 
@@ -64,7 +65,7 @@ def transformed(analyzed, tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture
 def copied(analyzed, tmp_path) -> pathlib.Path:
-    """Returns a copy of the analyzed dataset that a test can change."""
+    """Returns a copy of the analyzed dataset for tests that change the dataset."""
     return pathlib.Path(shutil.copytree(analyzed, tmp_path / "copied"))
 
 
@@ -73,7 +74,7 @@ def test_transformed_dataset_passes_verify(transformed) -> None:
 
 
 def records(directory: pathlib.Path, split: str) -> list[tf.train.Example]:
-    """Returns the examples of a split, read by TensorFlow alone."""
+    """Returns the examples of a split, which are read only with TensorFlow."""
     names = [str(directory / shard.name) for shard in read_manifest(directory).splits[split]]
     return [tf.train.Example.FromString(record) for record in tf.data.TFRecordDataset(names).as_numpy_iterator()]
 
@@ -95,7 +96,7 @@ def check_same(item: Any, other: Any) -> None:
 
 
 def files(directory: pathlib.Path) -> dict[str, bytes]:
-    """Returns the content of all files except run.json, which may differ."""
+    """Returns the content of all files except run.json, which differs between runs."""
     paths = (path for path in directory.rglob("*") if path.is_file() and path.name != "run.json")
     return {str(path.relative_to(directory)): path.read_bytes() for path in paths}
 
@@ -234,7 +235,8 @@ def preprocessing_fn(inputs):
 
 @pytest.fixture(scope="module")
 def module_datasets(tmp_path_factory) -> tuple[pathlib.Path, pathlib.Path]:
-    """Returns a dataset and its transform by a user module, with features of every kind and shape and no `image`."""
+    """Returns a dataset, and the dataset that results from a user-defined transform with features of every kind and
+    shape."""
     folder = tmp_path_factory.mktemp("module")
     (folder / "my.py").write_text(MODULE)
     made = prepare_images(folder, *OPTIONS, num_images={"ant": 10, "bee": 10, "cow": 10})
@@ -308,7 +310,7 @@ def test_transformed_targets_of_every_kind(tmp_path_factory, tmp_path):
 
 
 def test_output_that_drops_examples_fails(tmp_path, capsys):
-    """The output of the analyzed split has the right number of rows."""
+    """The transform drops no examples of the analyzed split, so only `recordmill transform` can detect the error."""
     files = {f"{split}/{label}/{index}.png": encode(picture(index, (4, 4)), "PNG") for split, label, index in FILTERED}
     write_files(tmp_path / "in", files)
     (tmp_path / "my.py").write_text(
@@ -386,7 +388,7 @@ def test_invalid_arguments_are_one_line_errors(copied, tmp_path, capsys):
 
 
 def corrupt_image(path: pathlib.Path, record_index: int) -> int:
-    """Replaces the image of a record by invalid bytes, with a valid checksum, and returns the record's offset."""
+    """Replaces the image of a record by invalid bytes, updates the checksum, and returns the offset of the record."""
     from made_shards import frame
 
     examples = [tf.train.Example.FromString(item) for item in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()]
@@ -456,7 +458,7 @@ def test_statistics_of_unchanged_images_and_masks_are_kept():
 
 
 def run_command(command: list[str]) -> subprocess.CompletedProcess:
-    """Runs a command without the environment variable that limits TensorFlow's log messages."""
+    """Runs a command with the default log level of TensorFlow."""
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=pathlib.Path(__file__).resolve().parents[2])
 
@@ -477,7 +479,7 @@ def test_command_is_quiet_and_replaces_files_of_a_killed_run(analyzed, transform
 def test_interrupt_after_publishing_reports_completion_of_two_workers(
     analyzed, transformed, tmp_path, capfd, monkeypatch
 ):
-    """The workers are threads of this process; test_flink_transform.py tests worker processes."""
+    """The workers of this test are threads. test_flink_transform.py tests worker processes."""
 
     def interrupted(directory: str) -> str:
         os.kill(os.getpid(), signal.SIGTERM)

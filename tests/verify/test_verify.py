@@ -1,4 +1,4 @@
-"""Tests that `recordmill verify` detects every changed bit of a dataset and reports file, record and byte offset."""
+"""Tests that `recordmill verify` detects every changed bit, and reports the file, the record and the byte offset."""
 
 import base64
 import dataclasses
@@ -69,7 +69,7 @@ def copied(dataset: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def verify(capfd: pytest.CaptureFixture, directory: pathlib.Path, *options: str) -> tuple[int, dict, str]:
-    """Returns the exit code, the report and standard error."""
+    """Runs `recordmill verify`, and returns the exit code, the report and the standard error."""
     capfd.readouterr()
     code = main(["verify", str(directory), "--json", *options])
     out, err = capfd.readouterr()
@@ -119,7 +119,7 @@ def test_corrupt_record_is_named_and_can_be_repaired(copied: pathlib.Path, capfd
 
 
 def reformat(directory: pathlib.Path, name: str) -> None:
-    """Reformats a JSON file without changing its fields."""
+    """Changes the formatting of a JSON file without changing its fields."""
     (directory / name).write_text(json.dumps(json.loads((directory / name).read_text())))
 
 
@@ -171,7 +171,8 @@ def test_swapped_shard_files_are_detected_by_quick(copied: pathlib.Path, capfd: 
 
 
 def change_statistics(directory: pathlib.Path, changes: dict[str, Any]) -> None:
-    """Changes values in `statistics.json`, given by dotted keys, and updates its checksum in the manifest."""
+    """Changes values in `statistics.json`, which are selected by dotted keys, and updates the checksum in the
+    manifest."""
     fields = json.loads((directory / STATISTICS).read_text())
     for key, value in changes.items():
         *folders, name = key.split(".")
@@ -274,7 +275,7 @@ def _offsets(shard: pathlib.Path) -> list[int]:
 
 @pytest.mark.slow(6)
 def test_every_bit_flip_is_detected(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every bit of one record and of the index is flipped, and one bit of each byte in the other bytes."""
+    """Each bit of one record and of the index is flipped. In all other bytes, one bit is flipped."""
     monkeypatch.setattr(check_shard_module, "open_direct", open_file)  # O_DIRECT would write all files to the disk
     source = write_files(tmp_path / "in", {"ant/0.png": png(0, 1, 1), "bee/1.png": png(1, 1, 1)})
     out = tmp_path / "out"
@@ -375,7 +376,7 @@ def test_too_long_line_is_reported_and_the_next_one_is_read() -> None:
 
 
 def test_duplicate_key_and_group_in_two_splits_are_detected(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
-    """The manifest is changed to fit a copied shard, so that the shard itself is valid."""
+    """A shard is copied to another split and the manifest is updated, so that each shard alone is valid."""
     rows = "".join(f"{index}.png,{index % 2},g{index}\n" for index in range(12))
     source = write_files(tmp_path / "in", {f"{index}.png": png(index) for index in range(12)} | {"rows.csv": f"image,label,group\n{rows}".encode()})
     out = tmp_path / "out"
@@ -425,7 +426,7 @@ def test_manifest_with_invalid_name_is_a_one_line_error(value: object, copied: p
 
 
 def test_examples_that_do_not_match_the_schema_are_named(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
-    """The frames of the records are valid, but one record is not an example and another has a wrong feature name."""
+    """One record is not an example, and another record has a wrong feature name, but all record checksums are valid."""
     shard = shards(copied)[0]
     data, offsets = shard.read_bytes(), _offsets(shard)
     records = [data[start + 12 : stop - 4] for start, stop in zip(offsets, [*offsets[1:], len(data)])]
@@ -476,7 +477,7 @@ def test_features_with_different_numbers_of_objects_are_reported() -> None:
 
 
 def check_changed_shard(directory: pathlib.Path, num: int = 0, **changes: object) -> list[Corruption]:
-    """Returns the errors of a shard after its entry in the manifest was changed."""
+    """Changes the manifest entry of a shard, and returns the errors that the check of the shard finds."""
     manifest, _ = read_manifest(str(directory))
     shards = list(manifest.splits["train"])
     shards[num] = dataclasses.replace(shards[num], **changes)
@@ -485,7 +486,8 @@ def check_changed_shard(directory: pathlib.Path, num: int = 0, **changes: object
 
 
 def check_replaced_catalog(directory: pathlib.Path, catalog: pa.Table | bytes) -> list[Corruption]:
-    """Returns the errors of the first shard with another catalog, whose size and checksum match the manifest."""
+    """Replaces the catalog of the first shard, updates the manifest, and returns the errors that the check of the shard
+    finds."""
     path = directory / read_manifest(str(directory))[0].splits["train"][0].catalog
     if isinstance(catalog, bytes):
         path.write_bytes(catalog)
@@ -523,7 +525,7 @@ def test_catalog_is_compared_with_the_records(copied: pathlib.Path) -> None:
 def test_unreadable_file_is_not_reported_as_corrupt(
     copied: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """Only EIO, an error of the disk, is reported as a corrupt file."""
+    """A file is reported as corrupt only if reading fails with the disk error EIO."""
     info, reason = read_manifest(str(copied))[0].splits["train"][0], f"the file cannot be read: {os.strerror(number)}"
     for name, wanted in (("read", info.index), ("size", info.name)):
         monkeypatch.setattr(LocalFiles, name, failing_for(getattr(LocalFiles, name), f"{copied}/{wanted}", number))
@@ -539,7 +541,7 @@ def test_unreadable_file_is_not_reported_as_corrupt(
 
 
 def failing_for(function: Callable[..., Any], path: str, number: int) -> Callable[..., Any]:
-    """Returns a function that raises an `OSError` for one path, and otherwise calls `function`."""
+    """Returns a wrapper of `function` that raises `OSError` for the given path."""
 
     def call(*given: Any) -> Any:
         if path in given:
