@@ -99,8 +99,7 @@ def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def quick_spawn(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Makes `multiprocessing` fork its processes from a process that has imported TensorFlow. Yields the fork
-    command."""
+    """Makes `multiprocessing` fork its processes from a process that has imported TensorFlow, which saves time."""
     import forked_python  # an import at the top would disable the rewriting of its assertions
 
     before, command = multiprocessing.spawn.get_executable(), forked_python.write_command(tmp_path / "python")

@@ -91,8 +91,7 @@ class ForkedPython:
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Closes standard input, waits for the end of the program, and returns its standard output and standard
-        error."""
+        """Closes standard input, waits for the end of the program, and returns standard output and standard error."""
         self.stdin.close()
         late = threading.Timer(timeout or threading.TIMEOUT_MAX, self.kill)
         late.start()
@@ -132,9 +131,9 @@ def run(*arguments: object, timeout: float = 240.0, **options) -> subprocess.Com
 def write_command(path: pathlib.Path, *arguments: object, preloaded: tuple[str, ...] = TENSORFLOW) -> pathlib.Path:
     """Writes an executable file that runs a program in a forked process. The arguments of the command follow
     `arguments`. The program inherits the open files, the working directory and the environment of the command, which
-    returns the exit code of the program. The command works while this process lives. The command starts a new
-    interpreter if it is called with options of `python` other than -c and -m, such as -I.
-    `multiprocessing.set_executable` accepts the path.
+    returns the exit code of the program. The command works while this process lives. If other options of `python` than
+    -c and -m are given, such as -I, the command starts a new interpreter. `multiprocessing.set_executable` accepts the
+    path.
     """
     path.write_text(f"#!{sys.executable} -IS\n{_code_of(arguments, preloaded)}\n")
     path.chmod(0o755)
@@ -183,8 +182,7 @@ def _open_files() -> list[int]:
 
 
 def _ask(address: bytes, asked: dict, given: Sequence[int], numbers: Sequence[int] | None = None) -> socket.socket:
-    """Asks a fork server to start a program. The server sends the process ID, and the exit code when the program
-    ends."""
+    """Asks a fork server to start a program. The server sends the process ID and later the exit code of the program."""
     state = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     state.connect(address)
     asked = {**asked, "numbers": [*(given if numbers is None else numbers)]}

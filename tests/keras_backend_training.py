@@ -121,8 +121,7 @@ def check_mix(flowers: tf_input.PreparedDataset) -> None:
 
 
 def loop_in_jax(flowers: tf_input.PreparedDataset, folder: pathlib.Path, stop_at: tuple[int, int] | None = None) -> list[np.ndarray]:
-    """Returns the weights of a model that is trained in a custom JAX loop. The loop ends at `stop_at` if it is
-    given."""
+    """Trains a model in a custom JAX loop, which ends early if `stop_at` is given, and returns the weights."""
     import jax
 
     model, optimizer = make_model(flowers), keras.optimizers.Adam()

@@ -96,8 +96,7 @@ def plan_without_beam(
     change_shard: Callable[[tuple[str, int], list], list] = reverse,
     block_references: int = 1 << 19,
 ) -> tuple[list[PlannedShard], Collisions, ShufflePlan]:
-    """Plans the shards like `GlobalShuffle`. `change_block` and `change_shard` reorder grouped values, as Beam runners
-    may."""
+    """Plans shards like `GlobalShuffle`. `change_block` and `change_shard` reorder values, as Beam runners may do."""
     with mock.patch("beam_pipelines.shuffle.ranks.BLOCK_REFERENCES", block_references):
         plan = plan_shuffle(count_keys(batches), num_shards)
     blocks, shards, collisions = defaultdict(list), defaultdict(list), []

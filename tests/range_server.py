@@ -237,7 +237,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class RangeProcess(RangeServer):
-    """Runs the server in a separate process, so that it does not use CPU time of the reader in benchmarks.
+    """Runs the server in a separate process, because the server must not share CPU time with the measured program.
     Args:
         directory: Directory of the files.
         delay_s: Delay of each response in seconds.

@@ -1,10 +1,9 @@
-"""Runs TFX components on a dataset. Use a separate Python environment, because TFX needs other package versions than
-Recordmill.
+"""Runs a TFX pipeline on a dataset. Use a separate environment, because TFX needs other versions than Recordmill.
+
+The pipeline reads the examples, computes statistics and validates the statistics against `schema.pbtxt`. For each
+split, the script prints the number of examples, the anomalies and the example keys as JSON. Start it like this:
 
     python tests/tfx_components.py DATASET import_example_gen|importer
-
-A TFX pipeline reads the examples, computes statistics and validates them against `schema.pbtxt`. For each split, the
-script prints the number of examples, the anomalies and the example keys as JSON.
 """
 
 import glob

@@ -23,8 +23,7 @@ OUTPUT = "gs://data/Flowers_2"
 
 @pytest.fixture
 def run_script(tmp_path):
-    """Returns a function that runs a script with a fake `gcloud`, which logs its arguments and prints prepared
-    responses."""
+    """Returns a function that runs a script with a fake `gcloud`, which logs its arguments."""
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "gcloud").write_text(

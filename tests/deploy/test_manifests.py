@@ -211,8 +211,7 @@ def selects(policy: dict[str, Any], labels: dict[str, str]) -> bool:
 
 @for_every_folder
 def test_network_policies_restrict_all_pods(folder):
-    """Network access must be restricted, because Flink, the worker pool and the tf.data service run any code that they
-    receive."""
+    """Flink's REST interface, the worker pool and the tf.data service run any code that clients send."""
     policies = [document for document in documents(folder) if document["kind"] == "NetworkPolicy"]
     for policy in policies:
         assert policy["spec"]["policyTypes"] == ["Ingress"]

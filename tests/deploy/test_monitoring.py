@@ -83,8 +83,8 @@ def test_counters_are_summed_over_steps_and_named_for_prometheus(monkeypatch):
 
 
 def metrics_page(monkeypatch, names: dict[str, str], **counters: int) -> str:
-    """Returns the metrics page for jobs, which are given as a mapping from job IDs to names. Requests for the details
-    of a job with the ID `gone` fail."""
+    """Returns the metrics page for jobs with the given IDs and names. Flink does not find the job with the ID
+    `gone`."""
     jobs = [{"name": name, "jid": job_id, "end-time": -1, "tasks": {"scheduled": 0}} for job_id, name in names.items()]
 
     def ask(path: str) -> dict:

@@ -98,8 +98,7 @@ def test_task_timeout_is_longer_than_the_command_timeout(monkeypatch):
 
 @pytest.mark.slow(3)
 def test_airflow_imports_the_dag(tmp_path):
-    """This test is skipped unless a separate environment with Airflow exists, because Airflow pins hundreds of
-    packages."""
+    """Airflow needs its own environment, because it pins hundreds of packages."""
     python = CACHE / "airflow" / "bin" / "python"
     if not python.exists():
         pytest.skip(f"Airflow is not installed: python -m venv {CACHE / 'airflow'}, and there pip install apache-airflow")

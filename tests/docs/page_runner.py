@@ -1,10 +1,9 @@
 """Runs the `sh` and `python` blocks of documentation pages in order.
 
-    python tests/docs/page_runner.py README.md docs/get_started.md
+The tests compare the output of each block with the `text` block that follows the code. The title of a block that the
+tests skip starts with "Not run" and gives the reason. The following command replaces the expected output in two pages:
 
-runs two pages and replaces the expected output in their `text` blocks. The tests compare the output of each block with
-the `text` block that follows the code. The title of a block that the tests skip starts with "Not run" and gives the
-reason.
+    python tests/docs/page_runner.py README.md docs/get_started.md
 """
 
 import contextlib
@@ -149,8 +148,7 @@ def _run_shell(block: Block) -> str:
 
 
 def differences(expected: str, result: str) -> Iterator[str]:
-    """Yields the differences between the expected and the actual output. In the expected output, "..." matches any
-    text."""
+    """Yields the differences between the expected output, in which "..." matches any text, and the actual output."""
     pattern = "".join(r"(?:.*\n)*?" if line == "..." else f"{_pattern(line)}\n" for line in expected.rstrip().splitlines())
     match = re.fullmatch(pattern, "".join(f"{line.rstrip()}\n" for line in result.rstrip().splitlines()))
     if not match:
@@ -163,8 +161,7 @@ def differences(expected: str, result: str) -> Iterator[str]:
 
 
 def _pattern(line: str) -> str:
-    """Returns a regular expression that matches the line and captures each decimal number in the output. Columns may be
-    wider."""
+    """Returns a regular expression for a line of output, with a capturing group for each decimal number in the line."""
     patterns = []
     for part in re.split(r"(\.\.\.|\d+\.\d+)", line.rstrip()):
         is_number = _NUMBER.fullmatch(part)

@@ -95,8 +95,7 @@ def test_output_is_compared_with_the_page():
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in RUN])
 def test_commands_options_and_names_in_a_page_exist(page):
-    """Command-line options are checked with the argument parsers, and arguments of `tf_input` with the function
-    signatures."""
+    """Command-line options are checked with the argument parsers, and `tf_input` arguments with function signatures."""
     parser, beam_parser = make_parser(), argparse.ArgumentParser()
     for options in PipelineOptions.__subclasses__():
         if options.__module__.startswith("apache_beam."):

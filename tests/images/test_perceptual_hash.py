@@ -80,8 +80,7 @@ def test_opaque_alpha_does_not_change_the_hash() -> None:
 
 
 def make_palette_image(colour: int) -> Image.Image:
-    """Returns an image of a shape whose palette contains the same colour twice. Callers make the first entry
-    transparent."""
+    """Returns a palette image with two entries of the same colour. Callers make the first entry transparent."""
     image = Image.fromarray(draw_shape(colour)[..., 3] // 255, "P")
     image.putpalette([colour] * 6)
     return image

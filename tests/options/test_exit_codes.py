@@ -85,8 +85,7 @@ def test_success_exits_with_0_and_writes_no_error_file(run_command, tmp_path_fac
 
 @pytest.mark.slow(3)
 def test_closed_output_pipe_is_not_an_error(tmp_path_factory, tmp_path):
-    """In `recordmill leaks OUT | head -1`, the program `head` closes the pipe before the command has printed
-    everything."""
+    """For example, `head` closes the pipe early in the command `recordmill leaks OUT | head -1`."""
     made = shutil.copytree(mixed_images(tmp_path_factory), tmp_path / "made")
     programs = {modules: shlex.split(forked_python.command_line("-m", "beam_pipelines", preloaded=modules)) for modules in (BEAM, TENSORFLOW)}
     reader, writer = os.pipe()

@@ -80,8 +80,8 @@ FOREIGN = {
 @pytest.mark.parametrize("case", FOREIGN)
 @pytest.mark.parametrize("source", ["images", "rubbish"])
 def test_rejects_unexpected_files_and_keeps_them(tmp_path, capsys, monkeypatch, case, source):
-    """The error message is the same for corrupt images, because unexpected files are rejected before any input is
-    read."""
+    """Unexpected files are rejected before any input is read, so that corrupt inputs do not change the error
+    message."""
     name, files, reported = FOREIGN[case]
     write_class_folders(tmp_path / "images", {"a": 2, "b": 2})
     write_files(tmp_path / "rubbish", {"a/1.jpg": b"no image", "b/1.jpg": b"no image"})
@@ -183,8 +183,7 @@ def test_waits_until_cancelled_job_stops_writing(tmp_path, monkeypatch):
                 (left / f"{number}").touch()
 
     def remove(path: str, remove: Callable[..., None] = os.rmdir, **options: Any) -> None:
-        """Waits until another thread has written a file into the directory, so that the first attempt to remove it
-        fails."""
+        """Waits until another thread has written a file, so that the first attempt to remove the directory fails."""
         while time.monotonic() < until and not os.listdir(left):
             pass
         remove(path, **options)

@@ -178,8 +178,7 @@ def test_overwrite_replaces_only_with_complete_dataset(server, bucket, old, prep
 
 @GS_ONLY
 def test_failed_run_leaves_no_dataset_and_can_be_resumed(server, bucket, prepared, capsys):
-    """`prepare` fails before it plans the shards if a split would be empty, and at the end if there are too many dead
-    letters."""
+    """An empty split is an error before any shard is written, and too many dead letters are an error at the end."""
     call = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--name=made", f"--num_shards={NUM_SHARDS}", *server.flags]
     assert main([*call, "--splits=train=0.999999,test=0.000001"]) == 2
     assert "split 'test' would be empty" in capsys.readouterr().err
@@ -393,8 +392,7 @@ def test_second_attempt_completes_publishing_that_failed_at_any_step(server, las
 
 
 def fail_at_step(function: Callable[..., Any], calls: Iterator[int], step: int) -> Callable[..., Any]:
-    """Returns a wrapper of `function` that raises `WorkerKilled` when all wrapped functions have been called `step`
-    times."""
+    """Returns a wrapper of `function`. In total, call number `step` of all wrapped functions raises `WorkerKilled`."""
 
     def call(*arguments: Any, **options: Any) -> Any:
         if next(calls) == step:

@@ -116,8 +116,7 @@ def run_directory(output: pathlib.Path) -> pathlib.Path:
 
 
 def check_resumed(output: pathlib.Path, uninterrupted: dict[str, str], kept: dict[str, tuple[int, int]]) -> None:
-    """Checks that the resumed run wrote the expected bytes, rewrote no finished file and removed its working
-    directory."""
+    """Checks that a resumed run wrote the expected bytes, kept all finished files and left no other files."""
     assert digest(output) == uninterrupted
     now = {name: os.stat(output / name) for name in kept}
     assert {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in now.items()} == kept
@@ -134,7 +133,7 @@ def test_forked_run_may_print_more_than_a_pipe_holds():
 
 @pytest.mark.slow(15)
 def test_bytes_are_equal_after_many_kills(source, uninterrupted_few, tmp_path):
-    """Interrupted runs are resumed and killed again several times, at random times or while they write shards."""
+    """Runs are killed 40 times in total, at random times or while they write shards, and resumed after each kill."""
     randomness, num_kills, num_while_writing, chain, seconds = random.Random(15), 0, 0, 0, None
     while num_kills < 40 or num_while_writing < 15:
         assert chain < 60, f"{num_kills} kills, {num_while_writing} of them amid the writing"

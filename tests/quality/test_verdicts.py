@@ -123,8 +123,7 @@ def test_records_in_source_order_are_not_shuffled() -> None:
 
 
 def _orders(seed: int, num: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Yields several kinds of label distributions in the shuffled order of `prepare`, with the original position of
-    each label."""
+    """Yields several kinds of labels in the shuffled order of `prepare`, with the original position of each label."""
     indices = np.argsort(shuffle_orders(seed, [b"%d" % index for index in range(num)]))
     kinds = {
         "ten classes": np.arange(num) * 10 // num,
@@ -244,8 +243,7 @@ def test_missing_or_corrupt_dataset_raises_one_line_error(
 def test_verdict_by_catalog_agrees_with_verdict_by_records(
     write: Callable[[pathlib.Path], str], options: list[str], tmp_path: pathlib.Path, capfd: pytest.CaptureFixture
 ) -> None:
-    """After removing the manifest, `quality` opens the dataset as a TensorFlow Datasets directory and reads all
-    records."""
+    """Without a manifest, `quality` opens the dataset as a TensorFlow Datasets directory and reads all records."""
     out, command = tmp_path / "out", ["prepare", "--input", str(tmp_path / "in" / write(tmp_path / "in")), *options]
     assert main([*command, "--output", str(out), "--splits=train=1", "--num_shards=2"]) == 0
     _, (ours,), _ = quality(capfd, out)
@@ -303,8 +301,7 @@ def test_reason_of_a_verdict_is_printed(
 
 @pytest.mark.slow(1)
 def test_reshuffle_of_beam_does_not_shuffle_sorted_records(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
-    """Beam's `Reshuffle` only distributes bundles among workers, and does not change the order of elements within a
-    bundle."""
+    """Beam's `Reshuffle` distributes bundles among workers, but keeps the order of the elements in each bundle."""
     labels = np.repeat(np.arange(10), RESHUFFLED // 10)
     with beam.Pipeline() as pipeline:
         records = [example({"image/encoded": b"\xff\xd8\xff", "image/class/label": int(label)}) for label in labels]

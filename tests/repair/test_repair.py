@@ -76,8 +76,7 @@ def reencoded(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
 
 
 def table(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
-    """Writes a table whose long texts do not fit into the catalog, and returns the path and the options of the
-    table."""
+    """Writes a table with two labels, short texts for the catalog and long texts for the spool."""
     write_files(folder, {f"images/{index:02d}.png": png(index) for index in range(24)})
     with open(folder / "rows.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

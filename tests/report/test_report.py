@@ -108,8 +108,7 @@ def prepare(folder: pathlib.Path, source: str, *options: str) -> pathlib.Path:
 
 
 def write_table(folder: pathlib.Path, num: int, row, files=lambda index: {}) -> str:
-    """Writes a table of `num` examples with one image each. `row` returns the fields of an example, and `files` its
-    additional files."""
+    """Writes a table of `num` images. For each index, `row` returns the other fields and `files` the other files."""
     for index in range(num):
         write_files(folder, {f"{index}.jpg": jpeg(index, 24, 20 + index % 9), **files(index)})
     (folder / "rows.jsonl").write_text("".join(json.dumps({"file_name": f"{index}.jpg", **row(index)}) + "\n" for index in range(num)))

@@ -27,7 +27,8 @@ SCREENS = {
 
 @pytest.fixture(scope="module")
 def page_path(tmp_path_factory) -> pathlib.Path:
-    """Returns the report of a dataset with all kinds of content, whose class names contain HTML."""
+    """Returns the report of a dataset with boxes, masks, dead letters and near-duplicates, whose class names contain
+    HTML."""
     folder = tmp_path_factory.mktemp("page")
     lines = []
     for index in range(60):

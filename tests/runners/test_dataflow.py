@@ -115,8 +115,7 @@ def cloud(source) -> Iterator[Cloud]:
 
 @pytest.fixture
 def in_process(cloud, monkeypatch) -> Cloud:
-    """Returns the fake cloud, and sets the environment variables of this process so that Beam uses it without
-    credentials."""
+    """Returns the fake cloud after setting the environment variables that this process needs to use the fake cloud."""
     for name, value in cloud.store.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(cloud.dataflow, "work", cloud.dataflow.work)
@@ -205,8 +204,7 @@ UNCHECKED_CLASSES = "classes:  "
 
 @pytest.fixture(scope="module")
 def staged(cloud, source, tmp_path_factory) -> dict[str, Any]:
-    """Submits a job that replaces a dataset from a copy of the repository with --setup_file, and returns the job
-    request."""
+    """Returns the request of a job that replaces a dataset. The job is submitted with --setup_file."""
     old = tmp_path_factory.mktemp("old") / "out"
     assert main(["prepare", f"--input={source}", f"--output={old}", *OPTIONS, "--seed=5"]) == 0
     for path in (path for path in old.rglob("*") if path.is_file()):
@@ -252,8 +250,7 @@ def graph_url(job: dict[str, Any]) -> str:
 
 
 def execute(cloud: Cloud, job: dict[str, Any], worker: pathlib.Path | None = None) -> str:
-    """Runs the staged pipeline like the Dataflow service, and returns the final job state. If `worker` is given, uses
-    the staged package."""
+    """Runs the staged pipeline, with the staged package if `worker` is given, and returns the final job state."""
     if worker:
         environment = {name: value for name, value in cloud.environment.items() if name != "PYTHONPATH"}
         done = run(worker / "bin" / "python", "-P", STANDIN, graph_url(job), environment=environment, folder=worker)
@@ -275,8 +272,7 @@ def test_staged_package_writes_the_same_bytes_as_local_runner(cloud, staged, wor
 
 
 class Graph(NamedTuple):
-    """A pipeline graph with the names of all transforms, the consumers of each output, and the names of all
-    shuffles."""
+    """A pipeline graph: the names of all transforms, the consumers of each main output, and the shuffles."""
 
     names: list[str]
     readers: dict[str, list[str]]

@@ -101,8 +101,7 @@ def start(cluster, forked_workers, source, tmp_path) -> Callable[..., ForkedPyth
 def paused_run(
     cluster: Cluster, start: Callable[..., ForkedPython], stage: str, *options: str, before: str = ""
 ) -> Iterator[tuple[ForkedPython, Gate, list[int]]]:
-    """Starts a run that pauses at `stage`. Yields the run, the lock that pauses it, and the IDs of the paused
-    workers."""
+    """Starts a run that pauses at `stage`, and yields the run, the lock and the IDs of the paused workers."""
     with Gate(gates_of(cluster.folder), stage) as gate:
         run = start("--beam_plugin=paused_stages", *options, before=before)
         try:
@@ -220,8 +219,7 @@ def read_until(run: ForkedPython, text: str) -> str:
 @pytest.mark.slow(35)
 @needs_flink
 def test_killed_task_managers_lose_no_finished_shard(cluster, job_endpoint, start, expected, tmp_path):
-    """One TaskManager is killed at each stage. After the first kill, the command reports that the job waits for a task
-    slot."""
+    """One TaskManager is killed at each stage. The job lacks a task slot until a new TaskManager starts."""
     printed, slots_message = "", f"--flink_master=localhost:{cluster.rest_port} (TaskManagers: 1, slots: 1, free slots: 0)"
     with paused_run(cluster, start, "listed", job_endpoint, before=SHORT_WAITS) as (run, listed, _), contextlib.ExitStack() as later:
         gates = [listed, *(later.enter_context(Gate(gates_of(cluster.folder), stage)) for stage in ("planned", "written", "finished"))]
@@ -249,8 +247,7 @@ def test_killed_task_managers_lose_no_finished_shard(cluster, job_endpoint, star
 @pytest.mark.slow(30)
 @needs_flink
 def test_ended_run_cancels_its_job_and_can_be_resumed(cluster, job_endpoint, start, source, expected, tmp_path):
-    """Each run resumes the previous one. Ctrl-C in a terminal also interrupts the job server, which is a child process
-    of the command."""
+    """Each run resumes the previous run. Ctrl-C in a terminal also interrupts the job server."""
     limit = "--job_timeout=3600"
     late = f"{limit} seconds"
     ends = [

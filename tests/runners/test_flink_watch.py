@@ -108,8 +108,7 @@ class LookCounter(threading.Event):
 
 
 def matches(messages: list, pattern: str) -> bool:
-    """Returns whether `messages` contains exactly one message that matches `pattern`. Parentheses in `pattern` are
-    literal."""
+    """Returns whether exactly one message exists and matches `pattern`, in which parentheses are literal."""
     pattern = pattern.replace("(", r"\(").replace(")", r"\)")
     return len(messages) == 1 and re.search(pattern, str(messages[0])) is not None
 

@@ -27,8 +27,7 @@ IP_LOCAL_PORT_RANGE = 51  # Socket option since Linux 6.3: the range of ports fr
 
 
 def bind_error(port: int) -> int:
-    """Returns the error number that is raised when a socket is bound to `port`. The operating system makes the same
-    check when it assigns ports."""
+    """Returns the error number of the exception that is raised when a socket is bound to `port`."""
     with socket.socket() as client:
         return pytest.raises(OSError, client.bind, ("localhost", port)).value.errno
 

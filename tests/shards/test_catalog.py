@@ -111,8 +111,7 @@ def test_rows_match_their_records(tmp_path_factory, name):
 
 @pytest.mark.slow
 def test_path_and_offset_locate_the_image_bytes(tmp_path_factory):
-    """The path and the offset in the catalog locate the bytes of an image, unless it was re-encoded or its file is
-    compressed."""
+    """The catalog's path and offset locate the bytes of each image that was neither re-encoded nor compressed."""
     has_offsets = {
         "image_folder, class": True,
         "table csv, class": True,
@@ -194,8 +193,7 @@ def test_empty_shard_has_an_empty_catalog(tmp_path):
 
 @pytest.mark.slow
 def test_catalog_bytes_are_equal_with_and_without_worker_processes(tmp_path):
-    """In the first run, two processes write parts of the shard. In the second run, one worker writes the whole
-    shard."""
+    """With worker processes, two processes write parts of the shard. Otherwise, one worker writes the whole shard."""
     write_files(tmp_path / "in", {f"{name}/{index}.jpg": jpeg(index) for name in ("ant", "bee") for index in range(300)})
     options = ["--num_shards=1", "--splits=train=1"]
     runs = {"worker processes": [], "one worker": ["--direct_num_workers=2", "--direct_running_mode=multi_threading"]}

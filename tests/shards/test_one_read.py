@@ -84,8 +84,7 @@ def recording_environment(folder: pathlib.Path) -> dict[str, str]:
 
 
 def check_records(folder: pathlib.Path, source: pathlib.Path, by_worker_processes: int) -> None:
-    """Checks the number of times that each file was opened, and the number of files that worker processes without Beam
-    opened."""
+    """Checks that files were opened once, and that worker processes without Beam opened the given number of files."""
     opened, actual = collections.Counter(), 0
     for path in (folder / "notes").iterdir():
         lines = path.read_text().splitlines()

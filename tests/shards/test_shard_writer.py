@@ -40,8 +40,7 @@ LABELS = ("a", "b", "c")
 
 
 def random_inputs(directory: pathlib.Path, **options: Any) -> tuple[PlannedInput, dict[str, tuple[bytes, str]]]:
-    """Returns a planned run whose inputs are stored in files, parts of files and the spool, and the expected content of
-    each key."""
+    """Returns planned inputs in files, parts of files and the spool, and the expected bytes and class of each key."""
     source, config = random.Random(0), make_config(directory)
     contents = {f"key of é {index}": (source.randbytes(size), LABELS[index % 3]) for index, size in enumerate(SIZES)}
     files, images, packed = {}, [], b"?"
@@ -360,8 +359,7 @@ def test_image_changed_after_listing_is_stored_as_it_is_now(tmp_path):
 
 def test_short_writes_are_completed():
     class Trickle:
-        """A file that accepts at most 7 bytes per write. Pipes and network file systems may also accept only a part of
-        the bytes."""
+        """A file that accepts at most 7 bytes per write, because pipes and network file systems limit writes, too."""
 
         def __init__(self) -> None:
             self.data = b""

@@ -1,5 +1,4 @@
-"""Tests GlobalShuffle on the local runner, also if the runner loses or repeats elements, and compares it with Beam's
-shuffles."""
+"""Tests GlobalShuffle on the local runner, Beam's own shuffles, and runners that lose or repeat elements."""
 
 import itertools
 import random
@@ -49,8 +48,7 @@ def run(make_output: Callable[[beam.Pipeline], beam.PCollection]) -> list:
 
 
 class _Collect(beam.DoFn):
-    """Stores all elements. The elements are stored in this process, in which the only worker of the local runner
-    runs."""
+    """Stores all elements in this process, in which the only worker of the local runner runs."""
 
     elements: list = []
 
@@ -62,8 +60,7 @@ class _Collect(beam.DoFn):
 
 
 def global_shuffle(batches: list[list[InputRecord]], num_shards: dict[str, int], config: PrepareJob) -> Plan:
-    """Returns the shuffle plan that the local runner creates from batches of inputs. The numbers of shards are given,
-    so that no inputs need to be sampled."""
+    """Returns the shuffle plan that the local runner creates for batches of inputs and given numbers of shards."""
     references = [make_references(batch, config) for batch in batches]
     runs = [write_run([batch], config.spool_directory) for batch in references]
     is_given = batches[0][0].split is not None
@@ -216,8 +213,7 @@ EXPECTED_RUN = expected_run_length([300] * NUM_LABELS)
 
 
 def is_shuffled(keys: list[str]) -> bool:
-    """Returns whether the mean run length of equal labels is within 10 % of the expectation for a random
-    permutation."""
+    """Returns whether runs of equal labels are on average as long as in a random permutation (within 10 %)."""
     assert sorted(keys) == sorted(KEYS)
     return abs(mean_run_length(keys) / EXPECTED_RUN - 1) < 0.1
 
@@ -243,6 +239,5 @@ def beam_random_keys(root: beam.Pipeline) -> beam.PCollection:
 
 @pytest.mark.parametrize("beam_shuffle", [beam_reshuffle, beam_random_keys])
 def test_shuffles_of_beam_are_not_random_permutations(beam_shuffle):
-    """Recordmill implements its own shuffle because the shuffles of Beam are not random. This test fails if that
-    changes."""
+    """Recordmill has its own shuffle because Beam's shuffles are not random. This test fails if Beam changes."""
     assert not is_shuffled(run(beam_shuffle)), mean_run_length(run(beam_shuffle))

@@ -134,8 +134,7 @@ def test_disk_error_fails_run_with_one_message(tmp_path, capsys, monkeypatch):
 
 @pytest.fixture(scope="module", params=["s3", "gs"])
 def proxied(request) -> Iterator[tuple[StoreServer, Faults, str]]:
-    """Yields an object store behind a proxy, the faults that the proxy injects, and a bucket with images in two
-    classes."""
+    """Yields an object store behind a proxy, the faults that the proxy injects, and a bucket with images."""
     with fault_proxy(shared_server(request.param)) as (proxied, faults), connected_to(proxied):
         bucket = upload_files(proxied, {f"in/{label}/{index:02}.jpg": jpeg(index) for label in "ab" for index in range(30)}, "")
         yield proxied, faults, bucket
@@ -143,8 +142,7 @@ def proxied(request) -> Iterator[tuple[StoreServer, Faults, str]]:
 
 
 def answer_reads_with(status: int, *names: str):
-    """Returns a function that makes the proxy answer read requests for the named objects with the HTTP status
-    `status`."""
+    """Returns a function that makes the proxy answer reads of the named objects with the given HTTP status."""
 
     def choose(method: str, path: str, number: int) -> int | None:
         return status if method == "GET" and any(path.partition("?")[0].replace("%2F", "/").endswith(name) for name in names) else None

@@ -148,7 +148,7 @@ def test_rejects_object_above_the_size_limit(store, bucket, monkeypatch):
 
 @pytest.fixture
 def tree(store: ObjectStore, bucket: str) -> str:
-    """Creates objects in nested folders, including empty objects that mark folders, and returns the root folder."""
+    """Creates objects in nested folders, including objects that mark folders, and returns the root folder."""
     names = ("b.jpg", "a/1.jpg", "a/2.jpg", "a/", "c/d/3.jpg", "")
     for name in names:
         store.write(f"{bucket}/root/{name}", b"12")
@@ -237,8 +237,7 @@ def test_unfinished_uploads_are_detected(store, server, bucket):
 
 
 def unfinished_uploads(server: StoreServer, bucket: str) -> int:
-    """Returns the number of unfinished uploads that contain data. An upload that was started twice because a response
-    was lost contains no data."""
+    """Returns the number of unfinished uploads that contain data. Repeated requests can leave uploads without data."""
     if server.scheme == "gs":
         return 0
     path = f"/{bucket.partition('://')[2]}"
@@ -403,8 +402,7 @@ def test_client_errors_are_not_retried(faulty_store, bucket, faults, status, exp
 
 @pytest.fixture
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Returns a list of the waiting times between attempts in seconds. The clock is simulated, but the requests are
-    real."""
+    """Returns the waiting times between attempts in seconds. The clock is simulated, but the requests are real."""
     waited: list[float] = []
     monkeypatch.setattr(retries, "time", Clock(waited))
     monkeypatch.setattr(retries, "_pause", waited.append)
@@ -785,8 +783,7 @@ class ClosingHandler(socketserver.BaseRequestHandler):
 
 @pytest.mark.slow(5)
 def test_google_credentials_are_looked_up_once(tmp_path):
-    """This test needs a new process because Google's library caches the credentials. A local server counts the
-    lookups."""
+    """This test runs in a new process because Google's library caches the credentials."""
     code = (
         "import beam_pipelines.storage.object_stores.gcs as gcs\n"
         "from apache_beam.options.pipeline_options import PipelineOptions\n"

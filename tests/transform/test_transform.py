@@ -235,8 +235,7 @@ def preprocessing_fn(inputs):
 
 @pytest.fixture(scope="module")
 def module_datasets(tmp_path_factory) -> tuple[pathlib.Path, pathlib.Path]:
-    """Returns a dataset, and the dataset that results from a user-defined transform with features of every kind and
-    shape."""
+    """Returns a dataset and the result of a user-defined transform with features of every kind and shape."""
     folder = tmp_path_factory.mktemp("module")
     (folder / "my.py").write_text(MODULE)
     made = prepare_images(folder, *OPTIONS, num_images={"ant": 10, "bee": 10, "cow": 10})
@@ -310,7 +309,7 @@ def test_transformed_targets_of_every_kind(tmp_path_factory, tmp_path):
 
 
 def test_output_that_drops_examples_fails(tmp_path, capsys):
-    """The transform drops no examples of the analyzed split, so only `recordmill transform` can detect the error."""
+    """The transform drops examples only in other splits than the analyzed split."""
     files = {f"{split}/{label}/{index}.png": encode(picture(index, (4, 4)), "PNG") for split, label, index in FILTERED}
     write_files(tmp_path / "in", files)
     (tmp_path / "my.py").write_text(

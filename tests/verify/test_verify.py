@@ -171,8 +171,7 @@ def test_swapped_shard_files_are_detected_by_quick(copied: pathlib.Path, capfd: 
 
 
 def change_statistics(directory: pathlib.Path, changes: dict[str, Any]) -> None:
-    """Changes values in `statistics.json`, which are selected by dotted keys, and updates the checksum in the
-    manifest."""
+    """Changes the values at the given dotted keys in `statistics.json`, and updates the checksum of the file."""
     fields = json.loads((directory / STATISTICS).read_text())
     for key, value in changes.items():
         *folders, name = key.split(".")
@@ -477,7 +476,7 @@ def test_features_with_different_numbers_of_objects_are_reported() -> None:
 
 
 def check_changed_shard(directory: pathlib.Path, num: int = 0, **changes: object) -> list[Corruption]:
-    """Changes the manifest entry of a shard, and returns the errors that the check of the shard finds."""
+    """Changes the manifest entry of a shard, and returns the errors that are found in the shard."""
     manifest, _ = read_manifest(str(directory))
     shards = list(manifest.splits["train"])
     shards[num] = dataclasses.replace(shards[num], **changes)
@@ -486,8 +485,7 @@ def check_changed_shard(directory: pathlib.Path, num: int = 0, **changes: object
 
 
 def check_replaced_catalog(directory: pathlib.Path, catalog: pa.Table | bytes) -> list[Corruption]:
-    """Replaces the catalog of the first shard, updates the manifest, and returns the errors that the check of the shard
-    finds."""
+    """Replaces the catalog of the first shard, updates the manifest, and returns the errors in the shard."""
     path = directory / read_manifest(str(directory))[0].splits["train"][0].catalog
     if isinstance(catalog, bytes):
         path.write_bytes(catalog)
