@@ -1,4 +1,4 @@
-"""Counts the inputs of each group and split, for runs in which no later stage assigns splits."""
+"""Counts the inputs of each group in each split, if splits are assigned during listing."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Sequence
@@ -13,7 +13,8 @@ _NUM_WAITING = 1 << 16
 
 
 class GroupCounts:
-    """The number of inputs of each group in each split. An input without a split counts as split ""."""
+    """A mergeable table with the number of inputs of each group in each split. Inputs without a split are counted in
+    the split ""."""
 
     def __init__(self) -> None:
         self._tables: list["pa.Table"] = []
@@ -46,7 +47,7 @@ class GroupCounts:
         return of_groups["group"].to_pylist(), of_groups["num_sum"].to_numpy()
 
     def spanning(self) -> tuple[int, bytes, set[str]]:
-        """Returns the number of groups that span several named splits, the first of these groups, and its splits."""
+        """Returns the number of groups with inputs in several predefined splits, and one such group with its splits."""
         import pyarrow.compute as pc
 
         if not self._tables:
@@ -63,7 +64,8 @@ class GroupCounts:
         )
 
     def __getstate__(self) -> bytes:
-        """Serializes the counts as an Arrow stream, because pickling a sliced column would include its whole buffer."""
+        """Serializes the counts as an Arrow stream, because a pickled slice of a column would include the whole
+        column."""
         if not self._tables:
             return b""
         import pyarrow as pa

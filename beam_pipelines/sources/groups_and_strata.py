@@ -1,6 +1,6 @@
-"""Reads the values that determine an input's split: its group, and its stratum.
+"""Computes the group and the stratum of each input, which determine its split.
 
-A stratum is the value of one feature, or the combined value of several features.
+The stratum of an input is the value of one feature, or the combination of the values of several features.
 """
 
 from typing import Callable, Sequence
@@ -29,7 +29,8 @@ class GroupReader:
         self._pattern = None if config.group_pattern is None else GroupPattern(config.group_pattern)
 
     def read(self, images: Sequence[InputRecord], keys: Sequence[bytes], facts: ListedPart) -> Sequence[bytes]:
-        """Returns the group of each input, or b"" for inputs without a group. Returns () if no input has a group."""
+        """Returns the group of each input, or b"" for inputs without a group. Returns an empty tuple if no input has a
+        group."""
         if self._pattern is None:
             groups = [image.group.encode() for image in images]
             if self._config.source.can.has_columns:
@@ -75,7 +76,7 @@ class StrataReader:
         self._columns = [(_reader(by_name[name]), by_name[name].kind == "text") for name in names]
 
     def read(self, images: Sequence[InputRecord], facts: ListedPart) -> list[str]:
-        """Returns the stratum of each input; an empty list if splits are not stratified."""
+        """Returns the stratum of each input, or an empty list if splits are not stratified."""
         columns = []
         for read, is_text in self._columns:
             columns.append(list(map(read, images)))

@@ -1,4 +1,4 @@
-"""Guesses the kind of source from the names of its files and folders, if they are unambiguous."""
+"""Guesses the source kind of an input from the names of files and folders."""
 
 import fnmatch
 import functools
@@ -43,7 +43,7 @@ _ANNOTATIONS = {"annotations"}
 
 
 def guess_source(path: str) -> str:
-    """Guesses the kind of source of an input: one of `source_kinds.SOURCES`.
+    """Guesses the source kind of an input, which is one of `source_kinds.SOURCES`.
 
     Raises:
         UserError: The input is a file of an unknown format, or has labels in an unsupported format.
@@ -69,7 +69,7 @@ def guess_source(path: str) -> str:
 
 
 def _describes_tars(names: list[str]) -> bool:
-    """Returns whether each Parquet file is beside a tar file of the same name, as in the output of img2dataset."""
+    """Returns whether each Parquet file has a tar file of the same name beside it, as in the output of img2dataset."""
     tables = [name for name in names if _any_match([name], _FOLDERS["table"])]
     return all(name.endswith(".parquet") and f"{name.removesuffix('.parquet')}.tar" in names for name in tables)
 
@@ -88,7 +88,7 @@ def _guess_file(path: str) -> str:
 
 
 def _check_format(path: str, kind: str) -> str:
-    """Returns `kind` after checking the first bytes of a file.
+    """Returns `kind`, or raises `UserError` if the first bytes of a file show another format.
 
     Raises:
         UserError: The file has another format.
@@ -108,14 +108,14 @@ def _guess_annotations(path: str, folder: str) -> str | None:
 
 
 def _check_annotations(folder: str, entry_names: "_Names", end: str = ".xml", kind: str = "voc") -> str:
-    """Returns `kind` if the first annotation file of the folder has a supported format; otherwise raises UserError."""
+    """Returns `kind`, or raises `UserError` if the folder's first annotation file has an unsupported format."""
     return _check_format(f"{folder}/{next(name for name in entry_names.files if name.lower().endswith(end))}", kind)
 
 
 def _guess_split_folders(path: str, folders: list[str]) -> str | None:
-    """Guesses the kind of source from the content of split folders; returns None if the kind is unclear.
+    """Guesses the source kind from the contents of split folders, or returns None if the kind is unclear.
 
-    In other folders, the search stops at the first image, because a folder with images is a class folder.
+    In other folders, the search stops at the first image, because folders with images are class folders.
     """
     num_tables = 0
     for folder in folders:
@@ -145,7 +145,7 @@ _MAX_ENTRIES, _MAX_NAMES = 100_000, 1000
 
 
 class _Names(NamedTuple):
-    """The names in a folder, without hidden names.
+    """The names of the files and folders in a folder, except hidden names.
 
     Attributes:
         folders: The names of the folders, sorted.
@@ -159,17 +159,18 @@ class _Names(NamedTuple):
 
     @property
     def are_tables(self) -> bool:
-        """Whether there are table files, but no images or arrays. Tables beside images may be notes."""
+        """Whether the folder contains table files, but no images or arrays. Tables beside images may be notes."""
         return not self.has_images and not _any_match(self.files, ("*.npy",)) and _any_match(self.files, _FILES["table"])
 
     @property
     def has_annotations(self) -> bool:
-        """Whether there are XML files, as in Pascal VOC."""
+        """Whether the folder contains XML files, as in Pascal VOC."""
         return any(name.lower().endswith(".xml") for name in self.files)
 
 
 def _list_names(path: str, until_image: bool = False) -> _Names | None:
-    """Returns the names in a folder. If `until_image` is true, returns None for a folder that contains an image."""
+    """Returns the names in a folder. If `until_image` is true, the result is None for a folder that contains an
+    image."""
     names = _visible_names(*files_at(path).top_level(path)) if is_remote(path) else _scan(path, until_image)
     return None if until_image and names.has_images else names
 
@@ -200,5 +201,5 @@ def _any_match(names: list[str], patterns: tuple[str, ...]) -> bool:
 
 @functools.cache
 def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
-    """Returns a single matcher for all patterns, which is fast enough for thousands of names."""
+    """Combines several patterns into one function that matches names quickly."""
     return re.compile("|".join(fnmatch.translate(pattern.lower()) for pattern in patterns)).match

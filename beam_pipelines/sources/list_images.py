@@ -1,4 +1,4 @@
-"""The `ListImages` transform writes references to a source's inputs as sorted runs, and returns the listing."""
+"""Defines the Beam transform `ListImages`, which lists the inputs of a source."""
 
 import dataclasses
 import functools
@@ -27,7 +27,7 @@ from beam_pipelines.storage.versions import noting_versions
 
 @dataclasses.dataclass
 class ListImages(beam.PTransform):
-    """Lists the inputs of the source, and outputs the result as `Listed`.
+    """A Beam transform that lists the inputs of a source, and returns `Listed`.
 
     Attributes:
         config: The job of the run.
@@ -53,7 +53,7 @@ class ListImages(beam.PTransform):
 
 
 class PartFacts(NamedTuple):
-    """The facts about a part that are known before the part is listed.
+    """Information about a part of the source that is known before the part is listed.
 
     Attributes:
         memory_bytes: The memory for listing the part, in bytes.
@@ -65,8 +65,7 @@ class PartFacts(NamedTuple):
 
 
 def list_parts(unused: Any, config: PrepareJob) -> list[tuple[str, PartFacts]]:
-    """Returns (part, value) pairs with the parts of the source as keys, so that Beam distributes the parts over
-    workers."""
+    """Returns the parts of the source as keyed elements, so that Beam can distribute them over workers."""
     if not is_remote(config.scratch_directory):  # missing if the whole job is retried after it had ended
         make_marked(config.scratch_directory)
         make_folder(config.run_directory)
@@ -78,7 +77,7 @@ def list_parts(unused: Any, config: PrepareJob) -> list[tuple[str, PartFacts]]:
 
 
 def join_listings(unused: bytes, parts: Iterable[ListedPart], config: PrepareJob) -> Listing:
-    """Merges the facts about all parts into the listing of the run."""
+    """Merges the facts about all parts into a single `Listing`."""
     listed = ListedPart()
     for part in parts:
         listed.merge(part)
@@ -90,17 +89,17 @@ def join_listings(unused: bytes, parts: Iterable[ListedPart], config: PrepareJob
 
 @functools.cache
 def _freeze_imported_objects() -> None:
-    """Excludes imported objects from garbage collection, which runs often while millions of names are listed.
+    """Excludes existing objects from garbage collection, which makes the listing of millions of files faster.
 
-    Call this function once per process, because a later call would also keep garbage in memory.
+    Call this function only once per process, because a later call would also keep unused objects in memory.
     """
     gc.freeze()
 
 
 class _List(ParallelMap):
-    """Lists parts. Yields sorted runs of references and dead letters.
+    """Lists parts. Yields sorted files of references and of dead letters.
 
-    At the end of a bundle, also yields one packed `KeyCounts` and one `ListedPart` for all parts of the bundle.
+    At the end of a bundle, statistics about all its parts are also yielded.
     """
 
     def __init__(self, config: PrepareJob) -> None:

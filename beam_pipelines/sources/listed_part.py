@@ -1,4 +1,4 @@
-"""Collects facts about inputs while parts are listed, and derives the dataset's schema from them."""
+"""Collects facts about the inputs during listing, and derives the dataset's schema from these facts."""
 
 import collections
 import dataclasses
@@ -52,7 +52,7 @@ _Collector = tuple[str, Callable[[InputRecord], Collection[str]] | None]
 
 @dataclasses.dataclass
 class ListedPart:
-    """Facts about one or several parts of a source.
+    """Facts about the inputs in one or more parts of a source.
 
     Attributes:
         num_images: The number of inputs that were listed, without dead letters.
@@ -148,7 +148,7 @@ class ListedPart:
     def add_splits(self, splits: Iterable[str | None]) -> None:
         """Adds splits.
 
-        Raises UserError as soon as there are too many splits, because the whole listing may take hours.
+        Raises `UserError` during the listing if there are too many splits, because a complete listing may take hours.
         """
         self.splits.update(splits)
         if len(self.splits) > MAX_SPLITS:
@@ -161,8 +161,7 @@ class ListedPart:
     def add_raws(self, raws: set[RawImage | None]) -> None:
         """Adds layouts.
 
-        Keeps only the first two layouts of each kind in sorted order, so the result does not depend on the order of the
-        inputs.
+        For a reproducible result, only the two layouts of each kind that sort first are kept.
         """
         if raws <= self.raws:
             return
@@ -174,27 +173,28 @@ class ListedPart:
     def add_arrays(self, paths: Iterable[str]) -> None:
         """Adds paths.
 
-        Keeps only the first few paths in sorted order, so the result does not depend on the order of the inputs.
+        For a reproducible result, only the few paths that sort first are kept.
         """
         self.arrays = sorted({*self.arrays, *paths})[:_MAX_FIRST_ARRAYS]
 
     def reject_unexpected_files(self, source: Source) -> None:
-        """Raises UserError if there are unexpected files. Call this method after all parts are merged."""
+        """Raises UserError if there are unexpected files. Call this method after the facts about all parts have been
+        merged."""
         if self.unexpected_files:
             self.unexpected_files.reject(source.root)
 
     def empty_groups(self) -> set[str]:
-        """Returns the categories that are supercategories and that no image has as a class."""
+        """Returns the supercategories that are not the class of any object."""
         return self.group_names - self.labels.get(OBJECT_LABEL, set())
 
     @property
     def num_inputs(self) -> int:
-        """The number of inputs: images and dead letters."""
+        """The number of inputs, including dead letters."""
         return self.num_images + self.dead_letters.num
 
 
 def list_part(source: Source, part: str, facts: ListedPart) -> Iterator[list[InputRecord] | DeadLetter]:
-    """Yields the inputs of one part in batches of `BATCH_IMAGES`, and adds facts about them to `facts`."""
+    """Lists one part of a source, yields its inputs in batches of `BATCH_IMAGES`, and records facts in `facts`."""
     source.num_ignored = 0
     collect, others = label_collectors(source), other_images(source)
     texts = [feature.name for feature in source.features if feature.kind == "text" and not feature.shape]
@@ -249,8 +249,7 @@ def _collect_facts(facts: ListedPart, batch: list[InputRecord], collect: list[_C
 
 
 def label_collectors(source: Source) -> list[_Collector]:
-    """Returns (feature, function that returns an image's class names) for each class feature; None means
-    `image.label`."""
+    """Returns each class feature with a function that returns an input's class names for this feature."""
     collectors = []
     for feature in source.features:
         if feature.kind != "class_label":
@@ -267,7 +266,7 @@ def label_collectors(source: Source) -> list[_Collector]:
 
 
 def make_listing(config: PrepareJob, source: Source, facts: ListedPart) -> Listing:
-    """Creates the run's `Listing` from the facts about all parts.
+    """Creates the `Listing` of a run from the facts about all parts of the source.
 
     Raises:
         UserError: The inputs do not form a valid dataset.
@@ -319,7 +318,7 @@ def make_listing(config: PrepareJob, source: Source, facts: ListedPart) -> Listi
 
 
 def _check_class_folders(config: PrepareJob, root: str, unexpected_files: UnexpectedFiles) -> None:
-    """Raises UserError if nested class folders were found only during listing, and their class is unclear."""
+    """Raises `UserError` if the class of images in nested folders is unclear."""
     reading = read_class_folders(root, {"": unexpected_files.labels}, config.split_folders)
     if reading and reading.depth != ALL:
         raise UserError(
@@ -330,8 +329,8 @@ def _check_class_folders(config: PrepareJob, root: str, unexpected_files: Unexpe
 
 
 def _division_by_hash(config: PrepareJob, facts: ListedPart) -> Division | None:
-    """Describes how the hash divides groups among the splits. Returns None if there are no groups, or if the source
-    assigns splits."""
+    """Describes how groups were divided among splits by their hash. Returns None if there are no groups, or if splits
+    are predefined by the source."""
     groups, nums = facts.groups.sizes()
     if not groups or facts.splits != {None}:
         return None
@@ -361,8 +360,7 @@ def _group_warnings(facts: ListedPart) -> Iterator[str]:
 
 
 def _similar_names(facts: ListedPart) -> Iterator[str]:
-    """Yields a warning for each feature with class names that probably mean the same class: `Cat` and `cat`, `01` and
-    `1`."""
+    """Yields a warning for each feature with class names that probably mean the same class, such as `Cat` and `cat`."""
     for feature, names in sorted(facts.labels.items()):
         by_descriptor = collections.defaultdict(list)
         for name in sorted(names):
@@ -378,8 +376,7 @@ def _similar_names(facts: ListedPart) -> Iterator[str]:
 
 
 def _class_folder_warnings(facts: ListedPart) -> Iterator[str]:
-    """Yields a warning for each sign that folders do not correspond to classes, or that images do not correspond to
-    examples."""
+    """Yields warnings if folders do not seem to be classes, or if single images do not seem to be examples."""
     names = facts.labels.get(LABEL, ())
     if not facts.unexpected_files or not facts.unexpected_files.layout:
         return
@@ -397,8 +394,7 @@ def _class_folder_warnings(facts: ListedPart) -> Iterator[str]:
 
 
 def _check_column(config: PrepareJob, facts: ListedPart, reason: str) -> None:
-    """Raises UserError if the number of inputs without a split, a group or a class exceeds the limit for dead
-    letters."""
+    """Raises `UserError` if too many inputs have no split, no group or no class."""
     missing, (column, advice) = facts.missing_values[reason], _MISSING_VALUES[reason]
     if reason == BAD_LABEL:
         default = "use --default COLUMN=VALUE for empty cells, " if config.source.can.has_key_column else ""
@@ -514,7 +510,7 @@ def _make_schema(config: PrepareJob, source: Source, facts: ListedPart) -> tuple
 
 
 def _check_follows(config: PrepareJob, source: Source, facts: ListedPart) -> None:
-    """Raises UserError if `--check=none` is used with features or image options that need the image header."""
+    """Raises `UserError` if `--check=none` is given, but image headers must be read for other options."""
     if config.check != "none":
         return
     following = [f.name for f in source.features if f.kind in ("mask", "bbox") or (f.kind in ("float", "tensor") and len(f.shape) > 1)]
@@ -565,8 +561,8 @@ def _other_image(config: PrepareJob, name: str) -> Feature:
 
 
 def _image_tensor(config: PrepareJob, raws: set[RawImage], is_of_files: bool) -> Feature:
-    """Returns the feature for images from arrays, which may have any size. Raises UserError if dtypes or channel counts
-    differ."""
+    """Returns the feature for images that are stored as tensors in arrays. Raises `UserError` if the arrays have
+    different dtypes or different numbers of channels."""
     kinds = sorted({(np.dtype(raw.dtype).name, raw.num_channels) for raw in raws})
     (dtype, num_channels), *others = kinds
     if others:

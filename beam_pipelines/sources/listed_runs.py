@@ -1,4 +1,4 @@
-"""Writes references to listed inputs to the spool as sorted runs."""
+"""Writes references to the listed inputs to temporary files, sorted by shuffle key."""
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.reference_runs import RUN_BYTES, RUN_REFERENCES, Run, SpoolRange, write_dead_letters, write_run
@@ -18,8 +18,8 @@ _FIRST_SHARE, _GROWTH = 1 / 32, 1 / 4
 
 
 class ListedRuns:
-    """The references to the inputs of one or several parts of a source, with facts about the inputs. Keeps at most one
-    run in memory.
+    """The inputs of one or more parts of a source, as references in temporary files, with facts about the inputs. Keeps
+    at most one run in memory.
 
     Args:
         spool_directory: The directory for runs.
@@ -58,7 +58,7 @@ class ListedRuns:
             self.facts.merge(listed)
 
     def merge(self, other: "ListedRuns") -> None:
-        """Adds the runs and facts of another part."""
+        """Adds the references and facts of another part."""
         self.runs += other.runs
         self.dead_letter_runs += other.dead_letter_runs
         self.counts.merge(other.counts)
@@ -66,7 +66,7 @@ class ListedRuns:
             self.add(listed)
 
     def write(self, share: float = _MIN_SHARE) -> None:
-        """Writes the references in memory as a run if they fill at least the fraction `share` of a full run."""
+        """Writes the references in memory to a sorted file if there are enough of them."""
         if self._num_waiting >= share * RUN_REFERENCES or self._num_bytes >= share * RUN_BYTES:
             self.counts.add_references(self._waiting)
             self.runs.append(write_run(self._waiting, self._spool_directory))

@@ -27,7 +27,7 @@ _SOURCES = {
 
 
 def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> Source:
-    """Opens the source of a configuration whose source kind is known.
+    """Creates the source that a configuration specifies.
 
     Args:
         config: The options of the source.

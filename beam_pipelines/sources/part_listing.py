@@ -38,12 +38,12 @@ _NUM_THREADS = 8
 
 
 def open_to_list(config: PrepareJob) -> Source:
-    """Opens the source of a run. Data that cannot be read by byte range later is written to the spool."""
+    """Opens the source of a run. Data that cannot be read by byte range later is written to a temporary file."""
     return open_source(config, spool_directory=config.spool_directory)
 
 
 class ReferenceMaker:
-    """Converts listed inputs to references, with shuffle keys and splits computed from keys and groups.
+    """Converts listed inputs to references, and computes their shuffle keys and splits.
 
     Args:
         config: The job of the run.
@@ -95,7 +95,8 @@ class ReferenceMaker:
         return references
 
     def _splits(self, given: Sequence[str | None], groups: Sequence[bytes]) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Returns the index of each input's split, and the split names. An input without a split has the name ""."""
+        """Returns the split of each input as an index into the returned split names. The split name of inputs without a
+        split is ""."""
         if given[0] is None and self._by_group:
             return self._by_group(groups), self._by_group.names
         names = tuple(dict.fromkeys(name or "" for name in given))
@@ -108,7 +109,7 @@ def _encode_names(names: Sequence[str]) -> BinaryColumn:
 
 
 def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[References | DeadLetter | ListedPart]:
-    """Yields the references and dead letters of a part, and finally the facts about the part."""
+    """Lists a part of the source, and yields its references, its dead letters and, at the end, facts about the part."""
     facts = ListedPart()
     maker = ReferenceMaker(config, source.features)
     with value_writer(config.spool_directory) as values:
@@ -120,7 +121,7 @@ def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[R
 
 
 def _with_named_errors(listed: Iterator[_Listed], path: str) -> Iterator[_Listed]:
-    """Converts each OSError that the source did not handle to an error that names the path and fails the bundle."""
+    """Yields the items of `listed`, and adds the path to the message of each `OSError`."""
     try:
         yield from listed
     except OSError as error:
@@ -129,7 +130,7 @@ def _with_named_errors(listed: Iterator[_Listed], path: str) -> Iterator[_Listed
 
 @dataclasses.dataclass(frozen=True)
 class PartContext:
-    """The state that the parts of one bundle share.
+    """The state that is shared by all parts of a bundle.
 
     Attributes:
         config: The job of the run, with the options of the source.
@@ -139,17 +140,18 @@ class PartContext:
 
     @functools.cached_property
     def source(self) -> Source:
-        """The source, which is opened only once, because opening it for each part would take quadratic time."""
+        """The source, which is opened only once per process to save time."""
         return open_to_list(self.config)
 
 
 def list_shared_part(context: bytes, part: str) -> ListedRuns:
-    """Lists one part in a worker process, with a context from `share`."""
+    """Lists one part of the source in a worker process."""
     return list_entire_part(shared(context), part)
 
 
 def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[ListedRuns]:
-    """Lists parts in parallel threads, and yields their results as they finish. If one part fails, the others stop."""
+    """Lists several parts of the source in parallel threads, and yields each result when it is available. If one part
+    fails, the others stop."""
     is_over, pool = threading.Event(), ThreadPoolExecutor(_NUM_THREADS)
     try:  # one source per thread, because a source lists one part at a time
         for done in as_completed([pool.submit(list_entire_part, PartContext(config), part, is_over) for part in parts]):
@@ -160,8 +162,8 @@ def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[List
 
 
 def list_entire_part(context: PartContext, part: str, is_over: threading.Event | None = None) -> ListedRuns:
-    """Lists one part and writes sorted runs of references. The remaining references, which do not fill a run, are in
-    the returned value.
+    """Lists one part of the source, and writes sorted files of references. The returned value contains the remaining
+    references, which are too few for another file.
 
     Args:
         context: The context of the part's bundle.

@@ -1,7 +1,7 @@
-"""The `Source` protocol: a source yields `InputRecord` references to inputs and reads no image bytes.
+"""Defines the `Source` protocol, which lists the inputs of a dataset without reading image bytes.
 
-An input can be a row of values without an image. The `offset` of such an input is `NO_IMAGE`, and its path is the file
-with the values.
+An input can also be a row of values without an image. For an input without an image, `offset` is `NO_IMAGE`, and the
+path refers to the file that contains the values.
 
 `InputRecord.values` maps each feature's name to a value of this type:
 
@@ -27,8 +27,8 @@ from tf_input.dataset_format import Feature
 class Source(Protocol):
     """Lists the inputs of one kind of source.
 
-    The constructor is fast, because it reads only the data that determines the features and the list of parts. The
-    constructor raises UserError if the input has another kind. A source lists one part at a time.
+    The constructor should be fast, and read only the data that determines the features and the list of parts. The
+    constructor must raise `UserError` if the input has another kind. The inputs of a source are listed in parts.
 
     Attributes:
         root: The folder that paths are relative to, with its links resolved, or the URL, without a trailing "/".
@@ -49,14 +49,14 @@ class Source(Protocol):
         """Returns the parts that workers can list independently, such as file names. There is at least one part."""
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the inputs of one part, in any order.
+        """Lists one part, and yields its inputs in any order.
 
         Raises:
             UserError: The whole part is invalid. A single invalid input becomes a dead letter instead.
         """
 
     def label_names(self) -> Mapping[str, Collection[str]]:
-        """Returns a mapping from feature to the class names that are known before listing: an ordered tuple, or an
+        """Returns the class names that are known before the listing for each feature, as an ordered tuple or an
         unordered set.
 
         Called after the parts have been listed.
@@ -64,9 +64,9 @@ class Source(Protocol):
 
 
 def memory_bytes(source: Source, part: str) -> int:
-    """Returns the approximate memory for listing a part, in bytes; 0 if it does not grow with the part.
+    """Returns the approximate memory in bytes for listing a part, or 0 if the memory is constant.
 
-    An annotation file needs memory in proportion to its size, because the whole file is kept in memory.
+    For annotation files, the memory is proportional to the file size, because whole files are kept in memory.
 
     Raises:
         UserError: The part does not exist.
@@ -76,5 +76,5 @@ def memory_bytes(source: Source, part: str) -> int:
 
 
 def other_images(source: Source) -> tuple[str, ...]:
-    """Returns the names of the image features besides `image`."""
+    """Returns the names of all image features except `image`."""
     return tuple(feature.name for feature in source.features if feature.kind == "image")

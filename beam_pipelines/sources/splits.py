@@ -1,4 +1,4 @@
-"""Maps common names of folders and files to splits."""
+"""Maps common names of split folders and files, such as `val`, to split names."""
 
 # Folder name -> split.
 SPLIT_FOLDERS = {

@@ -1,9 +1,9 @@
-"""Assigns splits to inputs when a hash of the group is not enough.
+"""Assigns splits to inputs in runs in which a hash of the group is not sufficient.
 
-The cases are stratified splits, source splits to divide, splits from an earlier dataset, and near-duplicates. The input
-is a collection of sorted runs of references with their groups, strata and source splits. The output is the same
-references with their final splits. No image is read, and no worker needs all keys in memory. The plan is computed from
-counts, and from the hashes close to the split bounds.
+This package is used for stratified splits, for splits from an earlier dataset, and for near-duplicates. The input
+consists of sorted references with groups, strata and predefined splits. The output consists of the same references with
+their final splits. Images are not read, and no worker has to keep all keys in memory. The plan is computed from counts,
+and from the hashes close to the split bounds.
 
     near_duplicate_clusters       clusters near-duplicate images by their hashes
     resolve_near_duplicates        chooses the group of each near-duplicate, or drops it

@@ -1,9 +1,10 @@
-"""Computes the number of inputs of each stratum for each split. The numbers are integers close to the requested shares.
+"""Computes how many inputs of each stratum each split gets. The results are integers close to the requested fractions.
 
-Each count, and each split's total over all strata, differs from its exact share by less than one. A controlled rounding
-of the cells, rows and columns of a table always exists (Bacharach, Matrix Rounding Problems, 1966). The algorithm looks
-for a cycle of fractional cells. The algorithm subtracts an amount from every second cell of the cycle and adds it to
-the other cells, so that one cell becomes whole. When no cycle is left, all cells are whole numbers.
+Each result, and the total of each split over all strata, differs from its exact fraction by less than one. A controlled
+rounding of the cells, rows and columns of a table always exists (Bacharach, Matrix Rounding Problems, 1966). The
+algorithm rounds the cells of a table by searching for cycles of cells with fractional values. An amount is added to
+every second cell of a cycle, and subtracted from the others, so that one cell becomes whole. When no cycle is left, all
+cells contain whole numbers.
 """
 
 from typing import Sequence
@@ -13,7 +14,7 @@ _Cells = dict[int, dict[int, int]]
 
 
 def apportion(nums: Sequence[int], needs: Sequence[Sequence[int]], scale: int) -> list[list[int]]:
-    """Divides the inputs of each stratum among the splits.
+    """Divides the inputs of each stratum among the splits in the requested proportions.
 
     Args:
         nums: The number of inputs of each stratum.
@@ -55,9 +56,9 @@ def _apportion_by_need(num: int, needs: Sequence[int]) -> list[int]:
 
 
 class _Circles:
-    """Rounds the fractions of a table, one row at a time.
+    """Rounds the cells of a table, one row at a time.
 
-    Cycles are removed after each row, so only few rows are kept in memory.
+    Cycles are removed after each row, so only a few rows are kept in memory.
 
     Attributes:
         rounded_up: (row, column) of each cell that was rounded up to 1.
@@ -94,7 +95,7 @@ class _Circles:
                 self.rounded_up.append((row, column))
 
     def _find_circle(self, row: int) -> list[tuple[int, int]]:
-        """Returns the cells of a cycle through the row, in order, or an empty list if there is none."""
+        """Returns the cells of a cycle that contains the given row, in order, or an empty list if there is no cycle."""
         for start in self._rows[row]:
             paths = {start: [(row, start)]}  # Maps each column to the path of cells that leads to it.
             waiting = [start]

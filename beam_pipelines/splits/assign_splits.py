@@ -1,6 +1,6 @@
-"""Beam stage that assigns the final split to each input, after all inputs are listed.
+"""A Beam stage that assigns the final split to each input after all inputs have been listed.
 
-The runner transfers only pointers to runs in the spool, counts, and the few inputs close to a split bound.
+Beam transfers only counts, pointers to temporary files, and the few inputs at the boundaries between splits.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from beam_pipelines.splits.split_plan import SplitPlan, check_names, plan_splits
 class Assigned(NamedTuple):
     """The outputs of `AssignSplits`, with final splits.
 
-    The fields replace the fields of `Listed` that have the same names.
+    Each field replaces the field of the same name in `Listed`.
     """
 
     runs: beam.PCollection
@@ -35,7 +35,7 @@ class Assigned(NamedTuple):
 
 @dataclasses.dataclass
 class AssignSplits(beam.PTransform):
-    """Assigns a split to each reference in sorted runs, and returns `Assigned`.
+    """Assigns a split to each reference, and returns `Assigned`.
 
     Attributes:
         config: The job of the run.
@@ -65,7 +65,7 @@ class AssignSplits(beam.PTransform):
 
 
 class Mark(beam.DoFn):
-    """Emits each run with the splits from the source or an earlier dataset, and the counts for the split plan.
+    """Reads splits from the source or an earlier dataset, and counts the references by stratum, split and group.
 
     Reads earlier splits only once.
     """
@@ -86,7 +86,7 @@ class Mark(beam.DoFn):
 def make_split_plan(unused: bytes, parts: Iterable[SplitFacts], listing: Listing, config: PrepareJob) -> SplitPlan:
     """Makes the plan.
 
-    The listing is a parameter so that errors in the listing are reported before errors in the split plan.
+    Errors in the listing are reported before errors in the split plan.
     """
     plan = plan_splits(merge_facts(parts), config)
     check_names(plan, listing, config)
@@ -94,7 +94,7 @@ def make_split_plan(unused: bytes, parts: Iterable[SplitFacts], listing: Listing
 
 
 def find(run: MarkedRun, plan: SplitPlan, config: PrepareJob) -> Iterator[Candidates]:
-    """Yields the inputs of a run that may be the first input of a split."""
+    """Yields those inputs that may be the first input of a split."""
     if plan.bounds:
         yield find_bound_candidates(read_marked(run, config), plan)
 
@@ -105,7 +105,7 @@ def resolve_all_bounds(unused: bytes, parts: Iterable[Candidates], plan: SplitPl
 
 
 def assign(run: MarkedRun, plan: SplitPlan, bounds: ResolvedBounds, config: PrepareJob) -> Iterator[Any]:
-    """Yields a run with the final splits, and the tagged counts of its keys."""
+    """Yields sorted references with their final splits, and the histogram of their shuffle keys."""
     stopwatch = Stopwatch("split")
     references = assign_split(read_marked(run, config), plan, bounds)
     counts = KeyCounts()

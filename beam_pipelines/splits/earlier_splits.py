@@ -1,4 +1,4 @@
-"""Reads the splits of inputs by their keys from an earlier dataset or a table."""
+"""Reads the earlier split of each key from a dataset or a table (`--splits_from`)."""
 
 import hashlib
 from typing import Iterator
@@ -46,7 +46,7 @@ def check_earlier_splits(config: PrepareConfig) -> None:
 
 
 def read_earlier_splits(path: str, with_keys: bool = True) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Reads keys (large_binary) and their splits (strings), in batches.
+    """Yields batches of keys (large_binary) and of their splits (strings).
 
     Args:
         path: A prepared dataset, or a CSV or Parquet file with the columns `key` and `split`.
@@ -68,7 +68,7 @@ def read_earlier_splits(path: str, with_keys: bool = True) -> Iterator[tuple[pa.
 
 
 def load_earlier_splits(path: str | None) -> list[tuple[pa.Array, pa.Array]]:
-    """Loads all earlier splits as batches of key digests and dictionary-encoded splits (20 bytes per key).
+    """Loads all earlier splits into memory as digests of keys and dictionary-encoded splits (20 bytes per key).
 
     Returns an empty list if `path` is None.
 
@@ -80,9 +80,9 @@ def load_earlier_splits(path: str | None) -> list[tuple[pa.Array, pa.Array]]:
 
 
 def find_earlier_splits(path: str | None, keys: BinaryColumn) -> list[str]:
-    """Returns the earlier split of each key, or an empty string.
+    """Returns the earlier split of each key, or an empty string for unknown keys.
 
-    The required memory is independent of the earlier dataset's size.
+    The required memory does not depend on the size of the earlier dataset.
 
     Raises:
         UserError: See `read_earlier_splits`.

@@ -1,8 +1,8 @@
-"""Beam stage that finds near-duplicates and either puts them into one group or drops all but one.
+"""A Beam stage that finds near-duplicates, and then either groups all of them or drops all but one.
 
-The runner transfers only pointers to runs in the spool and descriptions of search tasks. The worker of a search task
-reads the hashes from the spool, 33 bytes per image. One worker merges the results. The worker needs memory for the
-hashes of all images and for the keys of near-duplicates.
+Beam transfers only pointers to temporary files and descriptions of search tasks. For each search task, a worker reads
+the hashes of all images (33 bytes per image) from a temporary file. One worker merges the results. Each worker needs
+memory for the hashes of all images and for the keys of near-duplicates.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ class WrittenHashes(NamedTuple):
 
 
 class WrittenEdges(NamedTuple):
-    """The pairs of similar hashes that `find_edges` found and wrote to the spool.
+    """The pairs of similar hashes that a search task found, as a byte range of a temporary file.
 
     Attributes:
         spool_range: The byte range of the spool that contains `Edges.pairs`, uint64 [num_edges].
@@ -60,7 +60,7 @@ class WrittenEdges(NamedTuple):
 
 
 class ChangedRun(NamedTuple):
-    """A sorted run of references and the changes to its images."""
+    """Sorted references, and the changes to the groups of these references."""
 
     run: Run
     changes: Changes
@@ -68,7 +68,7 @@ class ChangedRun(NamedTuple):
 
 @dataclasses.dataclass
 class FindNearDuplicates(beam.PTransform):
-    """Finds near-duplicates in `HashedRun`s and returns `Listed` with the remaining references.
+    """Finds near-duplicates among hashed images, and returns the remaining references as `Listed`.
 
     Attributes:
         config: The job of the run.
@@ -111,12 +111,12 @@ class FindNearDuplicates(beam.PTransform):
 
 
 def _read_rows(runs: Sequence[HashedRun], spool: SpoolReader) -> np.ndarray:
-    """Returns the `HASH_ROW` of each image, in the order of the runs."""
+    """Returns the hashes of all images, in the order of the references."""
     return np.frombuffer(b"".join(read_range(run.rows, spool) for run in runs), HASH_ROW)
 
 
 def write_hashes(unused: bytes, runs: Iterable[HashedRun], config: PrepareJob) -> WrittenHashes:
-    """Writes the distinct image hashes to the spool."""
+    """Writes all distinct image hashes to a temporary file."""
     stopwatch = Stopwatch("near_duplicates")
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         visual_hashes = group_by_hash(_read_rows(list(runs), spool))
@@ -128,13 +128,13 @@ def write_hashes(unused: bytes, runs: Iterable[HashedRun], config: PrepareJob) -
 
 
 def cut_search(visual_hashes: WrittenHashes) -> Iterator[tuple[tuple[int, int], tuple[SearchPart, WrittenHashes]]]:
-    """Yields the search tasks, which together find all pairs of similar hashes."""
+    """Divides the search for similar hashes into tasks, and yields the tasks."""
     for part in search_parts(visual_hashes.num) if visual_hashes.num else ():
         yield (part.band, part.part), (part, visual_hashes)
 
 
 def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenHashes]]], config: PrepareJob) -> WrittenEdges:
-    """Runs one search task and writes the pairs that it finds to the spool."""
+    """Runs a search task, and writes the pairs of similar hashes to a temporary file."""
     _, ((part, visual_hashes),) = element
     stopwatch = Stopwatch("near_duplicates")
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
@@ -151,7 +151,7 @@ def resolve_near_duplicates_found(
 ) -> Iterator[Any]:
     """Decides what happens to each near-duplicate.
 
-    Yields a `ChangedRun` for each run, and tagged outputs: the `NearDuplicates`, the renamed groups, and the moved groups.
+    Decides which images are grouped or dropped, and yields the changes for each file of references.
 
     Raises:
         UserError: No image is readable, or near-duplicates already belong to different splits.
@@ -210,7 +210,7 @@ def _read_some(run: Run, indices: np.ndarray, spool: SpoolReader) -> References:
 
 
 def _changes_of(resolved: ResolvedNearDuplicates, members: np.ndarray, start: int, stop: int) -> Changes:
-    """Returns the changes to the run that contains the images from index `start` to `stop`."""
+    """Returns the changes to the images from index `start` to `stop`."""
     mine = np.flatnonzero((members >= start) & (members < stop))
     mine = mine[np.argsort(members[mine])]
     dropped = mine[resolved.is_dropped[mine]]
@@ -223,7 +223,7 @@ def _changes_of(resolved: ResolvedNearDuplicates, members: np.ndarray, start: in
 
 
 def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, bytes], config: PrepareJob) -> Iterator[Any]:
-    """Applies the changes to a run of references, and yields the changed run and the tagged counts of its keys."""
+    """Applies changes to references, and yields the changed references and the histogram of their shuffle keys."""
     _, (changed,) = element
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = read_references(changed.run.smallest(changed.run.num_references), spool)
@@ -239,7 +239,7 @@ def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, byt
 
 
 def take_near_duplicates(listing: Listing, results: tuple[NearDuplicates, DeadLetterCount]) -> Listing:
-    """Returns the listing with the near-duplicates and the dead letters of the hashing stage."""
+    """Adds near-duplicates, and the dead letters of the hashing stage, to the listing."""
     near_duplicates, rejected = results
     dead_letters = DeadLetterCount()
     dead_letters.merge(listing.dead_letters)

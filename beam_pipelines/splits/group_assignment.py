@@ -1,9 +1,9 @@
-"""Places whole groups into splits so that each split gets close to its share of each stratum.
+"""Assigns whole groups to splits so that each split gets nearly the requested fraction of each stratum.
 
-Groups are placed from largest to smallest, as in scikit-learn's StratifiedGroupKFold. Each group goes to the split that
-most reduces the sum of squared deviations from the shares, over all strata and the total. Each deviation is divided by
-the size of the stratum. The method is greedy, so splits can differ from their shares if a group is large or a stratum
-has few groups. All arithmetic uses integers, so the result is the same on every machine.
+Groups are assigned from largest to smallest, as in scikit-learn's `StratifiedGroupKFold`. Each group is assigned to the
+split for which the squared deviations from the requested sizes decrease most. The deviation of each stratum is divided
+by the size of the stratum. Because the method is greedy, split sizes can differ from the requested sizes if there are
+few or large groups. All arithmetic uses integers, so the result is the same on every machine.
 """
 
 from typing import Iterable, NamedTuple, Sequence
@@ -25,7 +25,7 @@ class WaitingGroup(NamedTuple):
 
 
 class Needs:
-    """Tracks, during placement, how many inputs each split still needs from each stratum and in total.
+    """Tracks how many inputs each split still needs from each stratum while groups are being assigned.
 
     Args:
         totals: The number of inputs of each stratum, including inputs that already have a split.
@@ -49,12 +49,12 @@ class Needs:
         self._weight_of_all = _WEIGHT // max(sum(totals), 1) ** 2
 
     def take(self, stratum: int, split: int, num: int) -> None:
-        """Subtracts the inputs that already belong to a split from the number that the split needs."""
+        """Subtracts inputs with a known split from the number of inputs that this split needs."""
         self.of_strata[stratum][split] -= num * self._scale
         self._of_all[split] -= num * self._scale
 
     def assign(self, group: WaitingGroup) -> int:
-        """Places a group into the split that reduces the deviations most, and returns the split.
+        """Assigns a group to the split for which the deviations decrease most, and returns this split.
 
         Ties go to the smallest share.
         """

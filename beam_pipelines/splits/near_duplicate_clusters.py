@@ -1,11 +1,12 @@
 """Clusters near-duplicate images.
 
 Two images are near-duplicates if their hashes differ in few bits. A cluster is a connected component of near-duplicate
-pairs, but the size of a cluster is limited. Otherwise, a long chain of slightly different images would join half of a
-class. A cluster is cut if it has more than 100 images and more than 1 % of all images, or if two of its images differ
-by more than twice the distance. A cluster is first cut into stars. A star is a central image with its near-duplicates.
-If a star is still too large, its images are grouped by equal hashes. If such a group is still too large, its images are
-grouped by equal bytes. Images with equal bytes always stay together.
+pairs, but the size of a cluster is limited. Without a limit, a long chain of slightly different images could connect
+half of a class. A cluster is cut if it has more than 100 images and more than 1 % of all images, or if two of its
+images differ by more than twice the distance. A cluster is first cut into stars. Large clusters are cut into stars,
+each of which consists of a central image and its near-duplicates. A star that is still too large is cut into sets of
+images with equal hashes. If a set of images with equal hashes is too large, only images with equal bytes stay together.
+Images with equal bytes always stay together.
 """
 
 from typing import Iterator, NamedTuple
@@ -36,7 +37,7 @@ class Clusters(NamedTuple):
 
 
 def find_clustered(visual_hashes: VisualHashes, edges: np.ndarray) -> np.ndarray:
-    """Returns the ascending indices of images that have a near-duplicate, int64."""
+    """Returns the indices of all images that have a near-duplicate, in ascending order, int64."""
     sizes = np.bincount(visual_hashes.of_images, minlength=visual_hashes.num)
     is_candidate = sizes > 1
     is_candidate[edges.ravel()] = True
@@ -89,10 +90,7 @@ def _num_pairs(sizes: np.ndarray) -> np.ndarray:
 
 
 def _suspects(labels: np.ndarray, edges: np.ndarray, sizes: np.ndarray, bound: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yields (label, hashes, edges between the hashes) for each connected component that may have to be cut.
-
-    Components of two hashes are skipped, unless they have too many images, because the two hashes are always similar.
-    """
+    """Yields the label, the hashes and the edges of each connected component that may have to be cut."""
     connected = np.flatnonzero(np.bincount(edges.ravel(), minlength=1))
     connected = connected[np.argsort(labels[connected], kind="stable")]
     edges = edges[np.argsort(labels[edges[:, 0]], kind="stable")]
@@ -113,7 +111,7 @@ def _is_wide(visual_hashes: VisualHashes, members: np.ndarray, limit: int) -> bo
 def _cut_into_stars(labels: np.ndarray, members: np.ndarray, edges: np.ndarray, sizes: np.ndarray, ranks: np.ndarray, bound: int) -> None:
     """Labels each star with its center.
 
-    Hashes with the most neighbors become centers first. Ties are broken by the smallest key.
+    Hashes with many neighbors become centers before hashes with few neighbors. Ties are broken by the smallest key.
     """
     both = np.concatenate([edges, edges[:, ::-1]])
     both = both[np.argsort(both[:, 0], kind="stable")]

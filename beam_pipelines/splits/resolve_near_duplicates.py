@@ -1,4 +1,4 @@
-"""Chooses the group of each near-duplicate image, or drops the image."""
+"""Determines, for each near-duplicate image, its group or whether it is dropped."""
 
 import contextlib
 import dataclasses
@@ -54,9 +54,9 @@ class _Split(NamedTuple):
 
 
 def apply_changes(references: References, changes: Changes, renames: Mapping[bytes, bytes]) -> References:
-    """Applies the changes to the references of a run.
+    """Applies the changes of groups and the drops to references.
 
-    A group that is merged into another group gets the name of that group.
+    Groups that are merged get the name of one of the groups.
     """
     # Without earlier groups, only the changed references have a group.
     if not references.groups.blob and len(changes.grouped):
@@ -137,7 +137,7 @@ class ResolvedNearDuplicates:
         return [united.get(label, name) for label, name in zip(labels[:num].tolist(), self._names)], renamed
 
     def _find_moved(self, names: Sequence[bytes], listing: Listing) -> frozenset[bytes]:
-        """Returns the groups whose images belong to different splits, at least one of which is fixed by the source."""
+        """Returns the groups whose images belong to different splits, at least one of which is predefined."""
         config = self._config
         if config.move_to is not None:
             known = sorted({*listing.splits, *config.source.divide} - {REST})
@@ -165,7 +165,7 @@ class ResolvedNearDuplicates:
         return frozenset(names[number] for number in spanning)
 
     def _splits(self) -> tuple[list[_Split], np.ndarray]:
-        """Returns the splits to which images already belong, and the index of each image's split, int64."""
+        """Returns the predefined splits, and the index of each image's split, int64."""
         earlier = sorted({*self._earlier} - {""})
         of_source = [_Split(name, bool(name) and name not in self._config.source.divide, False) for name in self._candidates.splits]
         indices = self._candidates.rows["split"][self.members].astype(np.int64)
@@ -175,10 +175,7 @@ class ResolvedNearDuplicates:
         return [*of_source, *(_Split(name, True, True) for name in earlier)], indices
 
     def _describe_spanning(self, spanning: Sequence[int], splits: Sequence[_Split]) -> str:
-        """Formats an error about clusters whose images belong to different splits.
-
-        `splits` contains the splits of the images in the first cluster.
-        """
+        """Formats an error message about near-duplicates that belong to different splits."""
         of_splits: dict[str, str] = {}
         for split, index in zip(splits, np.flatnonzero(self._numbers == spanning[0]).tolist()):
             if split.name:
@@ -194,7 +191,7 @@ class ResolvedNearDuplicates:
         )
 
     def describe(self, visual_hashes: SpoolRange, edges: SpoolRange, counts_all_pairs: bool) -> NearDuplicates:
-        """Writes one line for each image in a cluster to the spool, and returns the summary of the near-duplicates.
+        """Writes a line for each near-duplicate image to a temporary file, and returns a summary.
 
         For the arguments, see `NearDuplicates`.
         """
@@ -225,7 +222,7 @@ class ResolvedNearDuplicates:
         )
 
     def _lines(self, own: BinaryColumn, labels: Mapping[str, Sequence[Label]]) -> Iterator[bytes]:
-        """Yields one JSON line for each image in a cluster. The lines are formatted by hand for speed."""
+        """Yields one JSON line for each near-duplicate image."""
         names, shown = list(map(_to_json, self._names)), zip(*labels.values()) if labels else itertools.repeat(())
         rows = zip(self._numbers.tolist(), self._keys, shown, self.is_dropped.tolist(), self.groups or itertools.repeat(b""), own)
         for number, key, of_features, is_dropped, group, original_group in rows:
@@ -240,5 +237,5 @@ def _to_json(text: bytes) -> str:
 
 
 def key_ranks(keys: BinaryColumn) -> np.ndarray:
-    """Returns the rank of each key in sorted order, int64."""
+    """Returns the position of each key in the sorted list of keys, int64."""
     return pc.rank(keys.to_arrow(), tiebreaker="first").to_numpy().astype(np.int64) - 1

@@ -1,4 +1,4 @@
-"""Counts the references in a run by stratum, split and group, for the split plan. The counts contain no keys."""
+"""Counts references by stratum, split and group, as a basis for the split plan. The counts contain no keys."""
 
 import contextlib
 import dataclasses
@@ -28,7 +28,7 @@ OPEN = 0xFFFF
 
 
 class MarkedRun(NamedTuple):
-    """A sorted run of references, with the splits that were assigned by the source or by earlier splits.
+    """Sorted references in a temporary file, and the splits that are predefined or read from an earlier dataset.
 
     Attributes:
         run: The run of references.
@@ -42,7 +42,7 @@ class MarkedRun(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """References in memory, with the splits that were assigned by the source or by earlier splits.
+    """References in memory, and the splits that are predefined or read from an earlier dataset.
 
     Attributes:
         references: The references of one run.
@@ -58,15 +58,15 @@ class Marked(NamedTuple):
 
     @property
     def is_single(self) -> np.ndarray:
-        """Returns a bool [num_references] mask of the unassigned references without a group."""
+        """Returns whether each reference has neither a split nor a group, bool [num_references]."""
         return (self.resolved == OPEN) & (self.references.groups.lengths == 0)
 
 
 @dataclasses.dataclass
 class SplitFacts:
-    """The numbers of references in one or more runs by stratum, split and group.
+    """The number of references for each combination of stratum, split and group.
 
-    The leading columns of the tables are indices into `strata`, `splits` and `groups`. The last column is a count.
+    The first columns of each table are indices into `strata`, `splits` and `groups`. The last column is a count.
 
     Attributes:
         strata: The names of the strata.
@@ -105,7 +105,7 @@ class _Resolved(NamedTuple):
 def mark_run(
     run: Run, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]] = (), moved: frozenset[bytes] = frozenset()
 ) -> tuple[MarkedRun, SplitFacts]:
-    """Reads the references of a run, assigns splits from the source or from earlier splits, and counts the references.
+    """Reads references from a temporary file, assigns predefined and earlier splits, and counts the references.
 
     Args:
         run: The run of references.
@@ -125,7 +125,7 @@ def mark_run(
 
 
 def read_marked(run: MarkedRun, config: PrepareJob) -> Marked:
-    """Reads the references of a run again, with their splits from the source or from earlier splits."""
+    """Reads references and their predefined or earlier splits again from a temporary file."""
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references, marks = _read_all(run.run, spool), np.frombuffer(read_range(run.marks, spool), _MARK)
     return Marked(references, marks["hash"], marks["split"], run.splits)
@@ -136,7 +136,7 @@ def _read_all(run: Run, spool: SpoolReader) -> References:
 
 
 def codes_of(texts: BinaryColumn) -> tuple[list[bytes], np.ndarray]:
-    """Returns the distinct texts, and the index of each text among them."""
+    """Returns the distinct texts, and the index of each input text in the list of distinct texts."""
     if not texts.blob:
         return [b""], np.zeros(len(texts), np.int64)
     encoded = texts.to_arrow().dictionary_encode()
@@ -144,7 +144,7 @@ def codes_of(texts: BinaryColumn) -> tuple[list[bytes], np.ndarray]:
 
 
 def _resolve(references: References, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]], moved: frozenset[bytes]) -> _Resolved:
-    """Assigns the splits given by the source or by earlier splits. `--move_to` overrides both."""
+    """Assigns the splits that are predefined or read from an earlier dataset. `--move_to` overrides both."""
     names = [name for name in references.splits if name and name not in config.source.divide]
     numbers = [names.index(name) if name in names else OPEN for name in references.splits]
     resolved = np.array(numbers, np.uint16)[references.rows["split"]]
@@ -212,14 +212,14 @@ def _count(of_run: _Resolved) -> SplitFacts:
 
 
 def bucket_of(hashes: np.ndarray, bits: int) -> np.ndarray:
-    """Returns the bucket number of each hash, which is the value of its first `bits` bits, int64."""
+    """Returns the bucket number of each hash, which consists of the first `bits` bits of the hash, int64."""
     return (hashes >> np.uint64(64 - bits)).astype(np.int64)
 
 
 def count_rows(columns: Sequence[np.ndarray], nums: np.ndarray | None = None) -> np.ndarray:
-    """Counts each distinct combination of values, or sums the numbers of its rows.
+    """Counts how often each combination of values occurs, or sums the numbers in the rows of each combination.
 
-    Returns int64 [num_combinations, num_columns + 1] in ascending order. The last column is the count.
+    The last column is the count.
 
     Args:
         columns: Non-negative integer arrays of equal length.
@@ -242,7 +242,7 @@ def count_rows(columns: Sequence[np.ndarray], nums: np.ndarray | None = None) ->
 def merge_facts(parts: Iterable[SplitFacts]) -> SplitFacts:
     """Merges the counts of several runs.
 
-    Only a few runs are in memory at a time. The result does not depend on the order of the runs.
+    Only a few tables are in memory at a time. The result does not depend on the order of the tables.
     """
     waiting, num_waiting = [], 0
     for part in parts:
@@ -276,7 +276,7 @@ def _sum_up(table: np.ndarray) -> np.ndarray:
 
 
 def _merge_names(parts: Sequence[Sequence[Any]]) -> tuple[list[Any], list[np.ndarray]]:
-    """Returns the sorted union of several lists of names, and the indices of the names of each list in the union."""
+    """Returns the sorted union of several lists of names, and the position of each list's names in the union."""
     names = sorted({name for part in parts for name in part})
     indices = {name: number for number, name in enumerate(names)}
     return names, [np.array([indices[name] for name in part], np.int64) for part in parts]

@@ -1,4 +1,4 @@
-"""Finds the input at which the range of each split begins, and assigns a split to every input."""
+"""Finds the first input of each split in the hash order, and assigns splits to inputs accordingly."""
 
 import dataclasses
 from typing import Iterable, NamedTuple
@@ -17,7 +17,7 @@ _BEHIND_ALL = (2**64 - 1, b"\xff")
 
 
 class Candidates(NamedTuple):
-    """The inputs of one run whose hash bucket contains the start of a split.
+    """The inputs in hash buckets that contain the boundary between two splits.
 
     Attributes:
         cells: The stratum and the bucket of each input, combined into one number, int64 [num_inputs].
@@ -32,7 +32,7 @@ class Candidates(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ResolvedBounds:
-    """The hash and the key of the first input of each split.
+    """The hash and the key at which each split begins.
 
     Attributes:
         hashes: The hash at which each split except the first begins, uint64 [num_shares - 1, num_strata].
@@ -51,7 +51,7 @@ def find_bound_candidates(marked: Marked, plan: SplitPlan) -> Candidates:
 
 
 def resolve_bounds(parts: Iterable[Candidates], plan: SplitPlan) -> ResolvedBounds:
-    """Chooses the first input of each split among the candidates of all runs.
+    """Determines the first input of each split, given all inputs in the hash buckets with boundaries between splits.
 
     Raises:
         RunError: The runner lost or repeated candidates.
@@ -105,7 +105,7 @@ def assign_split(marked: Marked, plan: SplitPlan, bounds: ResolvedBounds) -> Ref
 
 
 def _strata(marked: Marked, plan: SplitPlan) -> np.ndarray:
-    """Returns the index of each reference's stratum in the plan, int64 [num_references]."""
+    """Returns the stratum of each reference as an index into the strata of the plan, int64 [num_references]."""
     names, codes = codes_of(marked.references.strata)
     indices = {name: number for number, name in enumerate(plan.strata)}
     return np.array([indices[name] for name in names], np.int64)[codes]

@@ -1,8 +1,8 @@
-"""Plans the split of each group, and the number of ungrouped inputs of each stratum in each split.
+"""Plans how groups and ungrouped inputs are divided among the splits.
 
-The ungrouped inputs of a stratum are ordered by a hash of their keys that does not depend on the seed. Each split gets
-a contiguous range of the ordered inputs. Counts determine the length of each range. The first input of a range is found
-among the few inputs of one hash bucket (see `split_bounds`).
+Inputs without a group are sorted by a hash of their keys, which does not depend on the seed. Each split gets a
+contiguous range of the sorted inputs of each stratum. Counts determine the length of each range. The first input of
+each range is determined among the few inputs of one hash bucket (see `split_bounds`).
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from beam_pipelines.splits.run_facts import SplitFacts, count_rows
 
 
 class Bound(NamedTuple):
-    """The input at which the range of a split begins.
+    """The position in the sorted inputs at which the range of a split begins.
 
     Attributes:
         stratum: The index of the stratum in the plan.
@@ -43,7 +43,7 @@ class Bound(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SplitPlan:
-    """A plan that determines the split of every unassigned input.
+    """A plan that determines the split of every input that has no split yet.
 
     Attributes:
         names: The names of all splits, beginning with the splits that have shares.
@@ -86,7 +86,7 @@ def plan_splits(facts: SplitFacts, config: PrepareJob) -> SplitPlan:
 
 
 def check_names(plan: SplitPlan, listing: Listing, config: PrepareJob) -> None:
-    """Raises UserError if an earlier dataset uses splits that neither the source nor the options name."""
+    """Raises `UserError` if an earlier dataset contains a split that is unknown in this run."""
     if others := sorted(set(plan.names[plan.num_shares :]).difference(listing.splits)):
         raise UserError(
             f"{_shown(config)} has inputs in {', '.join(others)}, but the splits are {', '.join(listing.splits)}. Add "
@@ -96,7 +96,7 @@ def check_names(plan: SplitPlan, listing: Listing, config: PrepareJob) -> None:
 
 
 def resolved_listing(listing: Listing, plan: SplitPlan) -> Listing:
-    """Returns a copy of the listing with the numbers of divided and moved inputs from the split plan."""
+    """Adds the numbers of divided and moved inputs to the listing."""
     near_duplicates = listing.near_duplicates and dataclasses.replace(listing.near_duplicates, num_moved=plan.num_moved)
     return dataclasses.replace(listing, division=plan.division, near_duplicates=near_duplicates)
 
@@ -120,7 +120,7 @@ def _check_earlier(facts: SplitFacts, config: PrepareJob) -> None:
 
 
 class _Planner:
-    """Makes the split plan from the counts of all runs.
+    """Creates the split plan from the counts of all references.
 
     Attributes:
         names: The names of all splits, beginning with the splits that have shares.
@@ -141,9 +141,9 @@ class _Planner:
         self._open = count_rows([open_rows[:, 0], open_rows[:, 1]], open_rows[:, 4])  # Columns: group, stratum, number.
 
     def plan_hashes(self) -> SplitPlan:
-        """Plans splits by the hash of each group.
+        """Creates a plan in which a hash of the group determines the split.
 
-        If an input of a group already has a split, the whole group gets this split.
+        If one input of a group already has a split, the whole group is assigned to this split.
         """
         facts, bounds = self._facts, hash_bounds(self._shares)
         division = Division((), self._shares, {}, facts.num_kept)
@@ -155,7 +155,7 @@ class _Planner:
         return self._make_plan(self.followers, (), bounds, division)
 
     def plan_strata(self) -> SplitPlan:
-        """Plans stratified splits, in which each split gets its share of each stratum."""
+        """Creates a plan for stratified splits, in which each split gets the requested fraction of each stratum."""
         parts = [int(share * self._scale) for share in self._shares.values()]
         placed = [row for row in self._placed() if row[1] < len(parts)]
         totals = self._singles + np.bincount(self._open[:, 1], self._open[:, 2], len(self._facts.strata)).astype(np.int64)
@@ -183,7 +183,7 @@ class _Planner:
 
     @functools.cached_property
     def _singles(self) -> np.ndarray:
-        """Returns the number of ungrouped, unassigned inputs of each stratum, int64 [num_strata]."""
+        """Returns the number of inputs without a group and without a split in each stratum, int64 [num_strata]."""
         singles = self._facts.singles
         return np.bincount(singles[:, 0], singles[:, 2], len(self._facts.strata)).astype(np.int64)
 
@@ -206,7 +206,7 @@ class _Planner:
         return followers
 
     def _placed(self) -> Iterator[tuple[int, int, int]]:
-        """Yields (stratum, split, number of inputs) for inputs with an assigned split and inputs in the same groups."""
+        """Yields the number of inputs with a known split (or in a group with a known split), by stratum and split."""
         facts = self._facts
         for stratum, split_number, num in facts.resolved.tolist():
             yield stratum, self.names.index(facts.splits[split_number]), num
@@ -215,7 +215,7 @@ class _Planner:
                 yield stratum, self.followers[group], num
 
     def _open_groups(self) -> tuple[list[int], Iterator[WaitingGroup]]:
-        """Returns the group indices and the groups that have no split yet, from largest to smallest."""
+        """Returns the groups without a known split and their indices, from the largest group to the smallest."""
         numbers, starts = np.unique(self._open[:, 0], return_index=True)
         stops = np.append(starts[1:], len(self._open))
         names = self._facts.groups.take(pa.array(numbers, pa.int64())).to_pylist()

@@ -1,4 +1,4 @@
-"""Reads cells that contain an array or a tensor as lists of numbers, as bytes, or as the name of a file."""
+"""Reads arrays and tensors from cells that contain lists of numbers, bytes, or the name of a file."""
 
 import dataclasses
 from typing import Any
@@ -26,7 +26,7 @@ def holds_array(cell: Any) -> bool:
 
 
 def read_array_cell(cell: list, shape: tuple[int, ...]) -> np.ndarray:
-    """Reads a cell of nested lists into a float32 array of the given shape.
+    """Converts nested lists in a cell to a float32 array of the given shape.
 
     Raises:
         InvalidInput: The cell does not contain an array of that shape.
@@ -38,7 +38,7 @@ def read_array_cell(cell: list, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def read_tensor_cell(cell: Any, column: Column, root: Root) -> np.ndarray | bytes | FilePart:
-    """Returns a tensor from nested lists, the bytes of a tensor, or the file that a cell names, for `ExtrasEncoder`.
+    """Returns the tensor in a cell of nested lists or bytes, or a reference to the file that the cell names.
 
     Raises:
         InvalidInput: The lists have another dtype or shape, or the cell is not a valid path.
@@ -49,7 +49,7 @@ def read_tensor_cell(cell: Any, column: Column, root: Root) -> np.ndarray | byte
 
 
 def read_tensor_list(cell: list, feature: Feature) -> np.ndarray:
-    """Reads a cell of nested lists into a tensor.
+    """Converts nested lists in a cell to a tensor.
 
     Raises:
         InvalidInput: The lists have another dtype or shape than the feature.
@@ -61,7 +61,7 @@ def read_tensor_list(cell: list, feature: Feature) -> np.ndarray:
 
 
 def resolve_array(column: Column, start: bytes | list) -> Column:
-    """Returns the column after adding the shape and the dtype of the first array or tensor, if the column lacks them.
+    """Completes a column that has no shape or dtype with the shape and dtype of its first value.
 
     Args:
         column: The array or tensor column.
@@ -79,12 +79,12 @@ def resolve_array(column: Column, start: bytes | list) -> Column:
 
 
 def describe_resolved(column: Column) -> str:
-    """Returns the syntax of a complete array or tensor column, for messages."""
+    """Returns, for messages, the option value that specifies an array or tensor column with its shape and dtype."""
     return f"{printable(column.names[0])}:{'tensor[float32,' if column.kind == 'tensor' else 'array['}HEIGHT,WIDTH,…]"
 
 
 def probe(column: Column, cell: Any, root: Root) -> Column:
-    """Returns the column with the shape and the dtype of the first row's array, in the cell or in a file.
+    """Completes a column with the shape and dtype of the array in the first row.
 
     Raises:
         UserError: The file does not exist, or the data is not an array.

@@ -1,5 +1,4 @@
-"""Detects the format and unit of boxes in tables and samples, because these files do not declare the format and
-unit."""
+"""Checks the format and unit of boxes in tables and tar files, because such files do not declare the format or unit."""
 
 import dataclasses
 from typing import Iterator
@@ -19,7 +18,7 @@ _MIN_BOXES = 8  # fewer boxes may look like corners by chance
 
 
 def box_sides(box: Box, box_format: str) -> Box:
-    """Returns ymin, xmin, ymax, xmax of a box in one of the formats."""
+    """Converts a box from one of the supported formats to (ymin, xmin, ymax, xmax)."""
     first, second, third, fourth = box
     if box_format == "xyxy":
         return second, first, fourth, third
@@ -30,7 +29,7 @@ def box_sides(box: Box, box_format: str) -> Box:
 
 @dataclasses.dataclass
 class BoxForms:
-    """Counters that show whether the format or the unit of boxes differs from the options.
+    """Counts boxes that seem to have another format or unit than the options specify.
 
     Attributes:
         num: The number of boxes.
@@ -79,7 +78,7 @@ class BoxForms:
             raise UserError(f"--box_unit=relative: {problem}. Pass --box_unit pixels.")
 
     def warnings(self, source: SourceConfig) -> Iterator[str]:
-        """Yields a warning for each sign that the boxes have a different format or unit from the one in the options."""
+        """Yields warnings if the boxes seem to have another format or unit than the options specify."""
         if source.box_format is None and self.num >= _MIN_BOXES and self.num_corners == self.num:
             yield (
                 f"All {self.num:,} boxes could be corners, {NUMBERS['xyxy']}, but are read as {NUMBERS['xywh']}. Pass "

@@ -1,7 +1,7 @@
-"""Converts a cell of a row, or a field of a record, to the kind of its column.
+"""Converts table cells and record fields to feature values, according to the kind of the column.
 
-A cell is a str, as in CSV, or a value of JSON, Parquet or records: a number, a list, None, a NumPy scalar or array, or
-UTF-8 bytes. A list with a single value is read like the value itself.
+A cell is a str in CSV files, and can be a number, a list, None, bytes or a NumPy value in other formats. A list with a
+single value is treated like the value.
 """
 
 import decimal
@@ -22,7 +22,8 @@ from beam_pipelines.storage.files import is_remote
 
 
 def in_column(name: str, convert: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns the result of `convert`. If `convert` raises InvalidInput, adds the name of the column to the message."""
+    """Returns the result of `convert`. Calls `convert`, and adds the column name to the message of `InvalidInput`
+    errors."""
     try:
         return convert(*arguments)
     except InvalidInput as error:
@@ -36,7 +37,7 @@ _FLAGS = {"": False, "false": False, "true": True} | {f"{flag:d}{zeros}": flag f
 
 
 def read_float(cell: Any) -> float:
-    """Reads a finite number that fits into 32 bits. A boolean is 0 or 1.
+    """Converts a cell to a finite number that can be stored as float32. A boolean is 0 or 1.
 
     Raises:
         InvalidInput: The cell does not contain such a number.
@@ -57,7 +58,7 @@ def read_float(cell: Any) -> float:
 
 
 def read_list(cell: Any, read: Callable[[Any], Any], num_values: int | None, separator: str | None = None) -> tuple[Any, ...]:
-    """Reads several values from a list, or from text in brackets or with separators.
+    """Reads several values from a list, or from a text with brackets or separators.
 
     Args:
         cell: The cell.
@@ -84,7 +85,7 @@ def read_list(cell: Any, read: Callable[[Any], Any], num_values: int | None, sep
 
 
 def _split_list(text: str, separator: str | None) -> list[Any] | None:
-    """Returns the values in a text; None if the text starts like a list but is not a valid list."""
+    """Splits a text into values, or returns None if the text starts like a list but is not a valid list."""
     if is_bracketed(text):
         items = parse_list(text)
         if items is None and separator is None:  # NumPy writes no commas
@@ -108,9 +109,9 @@ def read_weight(cell: Any) -> float:
 
 
 def read_integer(cell: Any) -> int:
-    """Reads a 64-bit integer from a number without a fraction or from a boolean.
+    """Converts a number without a fraction, or a boolean, to a 64-bit integer.
 
-    A fraction of zero is valid, because pandas writes 2.0 in a column with missing cells.
+    Numbers such as 2.0 are valid, because pandas writes integers in this form if a column has missing values.
 
     Raises:
         InvalidInput: `bad_value`: the cell does not contain such a number.
@@ -124,7 +125,8 @@ def read_integer(cell: Any) -> int:
 
 
 def read_flag(cell: Any) -> bool:
-    """Reads 0 or 1, or false or true. An empty cell is false. Raises InvalidInput `bad_label` for any other value."""
+    """Converts a cell with 0, 1, false or true to 0 or 1. An empty cell is false. Raises InvalidInput `bad_label` for
+    any other value."""
     cell = plain(cell, "bad_label")
     if isinstance(cell, (int, float)) and cell in (0, 1):
         return bool(cell)
@@ -135,7 +137,7 @@ def read_flag(cell: Any) -> bool:
 
 
 def read_text(cell: Any) -> str:
-    """Returns a cell as text: a str unchanged, an empty cell as "", JSON values as JSON, and other types with `str`.
+    """Converts a cell to text: strings are unchanged, empty cells become "", and lists and objects become JSON.
 
     Raises:
         InvalidInput: The text is not valid UTF-8.
@@ -150,7 +152,7 @@ def read_text(cell: Any) -> str:
 
 
 def read_name(reason: str, cell: Any) -> str:
-    """Reads a key or the name of a group, in NFC. A number becomes its digits.
+    """Reads a key or a group name, and normalizes the text to NFC. A number becomes its digits.
 
     Raises:
         InvalidInput: With the given reason: the name is empty, too long, or has control characters.
@@ -162,7 +164,7 @@ def read_name(reason: str, cell: Any) -> str:
 
 
 def read_path(cell: Any, root: Root) -> str:
-    """Reads the path of a file below the root, and returns it relative to the root.
+    """Reads the path of a file, and returns the path relative to the root.
 
     Raises:
         InvalidInput: The cell is not a path, or leads outside the root.
@@ -180,7 +182,7 @@ def read_path(cell: Any, root: Root) -> str:
 
 
 def read_image_path(cell: Any, root: Root, suffix: str) -> str:
-    """Reads the path of an image below the root, and returns it relative to the root.
+    """Reads the path of an image, and returns the path relative to the root.
 
     Args:
         cell: The path, or a dictionary with the path, as Hugging Face's libraries write it.
@@ -199,18 +201,19 @@ def read_image_path(cell: Any, root: Root, suffix: str) -> str:
 
 
 def embedded_bytes(cell: Any) -> bytes | None:
-    """Returns the bytes of an image that is stored in the table; None if the cell has only a path."""
+    """Returns the bytes of an image that is stored in a cell, or None if the cell contains only a path."""
     data = cell.get("bytes") if isinstance(cell, dict) else cell
     return data if isinstance(data, bytes) and data else None
 
 
 def read_other_file(cell: Any, root: Root, suffix: str) -> FilePart | bytes:
-    """Returns the bytes of an embedded image or mask, or its path from `read_image_path`."""
+    """Returns the bytes of an image or mask in a cell, or its path if the cell contains only a path."""
     return embedded_bytes(cell) or FilePart(read_image_path(cell, root, suffix))
 
 
 def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
-    """Converts a cell to Python types. Decodes bytes, and unpacks lists of one value unless `keeps_lists` is true."""
+    """Converts a cell to Python types. Decodes bytes to text, and replaces lists of one value by the value unless
+    `keeps_lists` is true."""
     if isinstance(cell, (np.ndarray, np.generic)):
         cell = cell.tolist()
     if isinstance(cell, tuple):
@@ -226,16 +229,16 @@ def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
 
 
 def bad_cell(reason: str, cell: Any, expected: str) -> InvalidInput:
-    """Returns the InvalidInput for an invalid cell, with its value and the expected value."""
+    """Returns the error for an invalid cell, with the actual and the expected value."""
     return InvalidInput(reason, f"{'is empty' if is_empty(cell) else f'has {shown(cell)}'}; it must be {expected}")
 
 
 def is_empty(cell: Any) -> bool:
-    """Returns whether a plain cell is empty or blank."""
+    """Returns whether a cell is empty or contains only blanks."""
     return cell is None or (isinstance(cell, list) and not cell) or (isinstance(cell, str) and not cell.strip())
 
 
 def shown(cell: Any) -> str:
-    """Formats a cell for a message: on one line, and shortened."""
+    """Formats a cell for a message, as a shortened text on a single line."""
     text = reprlib.repr(cell) if not isinstance(cell, (str, bytes)) else repr(cell[:80])
     return CONTROL.sub("?", text[:200])

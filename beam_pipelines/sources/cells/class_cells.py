@@ -1,4 +1,4 @@
-"""Reads the class names in one cell: one class, several classes, or a 0 or 1 for each class."""
+"""Reads class names from cells with one class, with several classes, or with a flag (0 or 1) for each class."""
 
 import functools
 import math
@@ -35,7 +35,8 @@ def class_name(text: str) -> str:
 
 
 def read_class(cell: Any) -> str:
-    """Returns the class name in a cell. A number without a fraction is named by its digits, and a boolean is 0 or 1.
+    """Returns the class name in a cell. The class name of an integer consists of its digits, and booleans are read as 0
+    or 1.
 
     Raises:
         InvalidInput: The cell does not contain a class name.
@@ -51,10 +52,10 @@ def read_class(cell: Any) -> str:
 
 
 def known(name: str, label_names: Collection[str]) -> str:
-    """Returns the class name that a cell refers to by name or index.
+    """Returns the class name to which a cell refers by name or by index.
 
-    `2.0` means the integer label `2`, unless `2.0` is a label name. If no label name is an integer, an integer in the
-    cell is an index into the label names.
+    The text `2.0` is read as the integer `2`, unless `2.0` is a class name. If no class name is an integer, integers in
+    cells are indices into the class names.
 
     Raises:
         InvalidInput: The name is not one of the label names.
@@ -72,7 +73,7 @@ def known(name: str, label_names: Collection[str]) -> str:
 
 
 def name_integers(column: str, cell: Any, names: Sequence[str]) -> Any:
-    """Replaces the integers in a cell, which are class indexes, by class names.
+    """Replaces class indices in a cell by class names.
 
     Raises:
         InvalidInput: An integer is not a valid index.
@@ -87,7 +88,7 @@ def name_integers(column: str, cell: Any, names: Sequence[str]) -> Any:
 
 
 def read_one_class(column: str, cell: Any, label_names: Collection[str]) -> str:
-    """Returns the class name in a cell of a column.
+    """Reads a cell with a single class name.
 
     Raises:
         InvalidInput: The cell does not contain an allowed class. The message suggests kinds that can read the cell.
@@ -100,7 +101,7 @@ def read_one_class(column: str, cell: Any, label_names: Collection[str]) -> str:
 
 
 def _fitting_kinds(column: str, cell: Any) -> str:
-    """Returns advice on the kinds that can read a cell, such as a float or several classes; empty if there are none."""
+    """Returns advice that names the column kinds that can read a cell, or an empty text if no kind can."""
     column, values = printable(column), cell.tolist() if isinstance(cell, np.ndarray) else cell
     if isinstance(values, float) and math.isfinite(values):
         return f"use {column}:float to read a number"
@@ -119,7 +120,7 @@ def _fitting_kinds(column: str, cell: Any) -> str:
 def read_classes(
     cell: Any, label_names: Collection[str], separator: str = DEFAULT_SEPARATOR, *, are_numbers: bool = False
 ) -> tuple[str, ...]:
-    """Returns the unique class names in a list, or in a text with separators.
+    """Returns the distinct class names in a list, or in a text with separators.
 
     Args:
         cell: The cell of a column, or the values of a field.
@@ -140,7 +141,7 @@ def read_classes(
 
 
 def read_multi_hot(cell: Any, label_names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the classes for which a list, or a text of numbers, has a 1.
+    """Returns the classes whose flag is 1, given a list or a text of flags.
 
     Raises:
         InvalidInput: The cell does not have a 0 or 1 for each class.
@@ -154,7 +155,7 @@ def read_multi_hot(cell: Any, label_names: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_only_flag(flags: Mapping[str, bool]) -> str:
-    """Returns the name of the only column that has a 1.
+    """Returns the class of a one-hot row, which is the name of the only column with a 1.
 
     Raises:
         InvalidInput: No column has a 1, or several have.

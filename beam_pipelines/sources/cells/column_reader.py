@@ -1,4 +1,4 @@
-"""Reads the values of an example from the cells of a row, according to the kinds of the columns."""
+"""Converts the cells of a row to the feature values of an example."""
 
 import math
 from typing import Any, Callable, Collection, Mapping, Sequence
@@ -24,7 +24,7 @@ from tf_input.dataset_format import LABEL
 
 
 class ColumnReader:
-    """Reads the values of an example from the cells of a row (see `cells` for their formats).
+    """Converts the cells of rows to feature values (see `cells` for the formats of cells).
 
     Args:
         labels: The columns that a model predicts.
@@ -72,9 +72,10 @@ class ColumnReader:
         self._readers = tuple(readers.items())
 
     def read(self, row: Mapping[str, Any]) -> tuple[str, dict[str, Any] | None]:
-        """Returns the class name of the feature `label`, or "", and the values of all other features, or None.
+        """Returns the class name of the feature `label` (or "") and the values of all other features (or None).
 
-        The module `source` lists the types of the values. An embedded image or mask is returned as bytes.
+        The module `source` describes the types of the feature values. Images and masks that are stored in a cell are
+        returned as bytes.
 
         Raises:
             InvalidInput: A cell is invalid for the kind of its column.
@@ -133,7 +134,7 @@ def _converter(column: Column, root: Root, label_names: Collection[str], separat
 
 
 def find_array_shapes(columns: Sequence[Column], first_row: Mapping[str, Any], root: Root) -> tuple[Column, ...]:
-    """Returns the columns after adding the shape and the dtype of the first row's arrays, if they are missing.
+    """Completes array columns without a shape or dtype with the shape and dtype of the arrays in the first row.
 
     Raises:
         UserError: The first row has no such array.

@@ -1,4 +1,4 @@
-"""Parses JSON of rows and samples, and rejects repeated keys."""
+"""Parses JSON texts, and raises an error for repeated keys."""
 
 import json
 from typing import Any
@@ -7,8 +7,7 @@ from beam_pipelines.errors import printable
 
 
 def read_json(text: str | bytes) -> Any:
-    """Parses JSON and rejects repeated keys, because some programs use the first value of a repeated key and others the
-    last value.
+    """Parses JSON, and raises an error for repeated keys, whose meaning differs between programs.
 
     Raises:
         ValueError: The text is not JSON, or an object in it has a key twice.

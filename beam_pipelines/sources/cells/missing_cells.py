@@ -8,20 +8,20 @@ from beam_pipelines.errors import UserError, did_you_mean, printable
 
 
 def fill_row(row: Mapping[str, Any], defaults: Mapping[str, str]) -> Mapping[str, Any]:
-    """Returns the row with missing cells replaced by the default of their column."""
+    """Replaces the missing cells of a row by the default values of their columns."""
     missing = {name: value for name, value in defaults.items() if _is_missing(row.get(name))}
     return {**row, **missing} if missing else row
 
 
 def _is_missing(cell: Any) -> bool:
-    """Returns whether a cell is missing: no value, only blanks, or NaN, which pandas writes for missing cells."""
+    """Returns whether a cell is empty, blank or NaN, which pandas writes for missing cells."""
     if isinstance(cell, (str, bytes)):
         return not cell.strip()
     return cell is None or isinstance(cell, (float, np.floating)) and cell != cell
 
 
 def check_defaults(defaults: Mapping[str, str], used: Collection[str]) -> None:
-    """Checks that each default belongs to a column that is used.
+    """Checks that each default value in the options belongs to a used column.
 
     Raises:
         UserError: A column with a default is not used.

@@ -1,4 +1,4 @@
-"""Reads a row's key, split, group and weight from the columns with these roles."""
+"""Reads the key, split, group and weight of an example from the columns that contain these values."""
 
 import functools
 from typing import Any, Mapping, NamedTuple
@@ -15,7 +15,7 @@ _KEY_SEPARATOR = "|"
 
 class RowRoles(NamedTuple):
     """The columns or fields that contain the key, the split, the group and the weight. An attribute is None if there is
-    no such column.
+    no column for it.
 
     Attributes:
         key: The columns that form the key of the example; empty if there is no key column.
@@ -41,11 +41,11 @@ class RowRoles(NamedTuple):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The feature `weight` if there is a weight column; otherwise no features."""
+        """A tuple with the feature `weight` if there is a weight column, or an empty tuple."""
         return (Feature(WEIGHT, "float"),) if self.weight else ()
 
     def read(self, row: Mapping[str, Any], image: InputRecord) -> InputRecord:
-        """Returns the image after adding the key, split, group and weight of its row.
+        """Adds the key, split, group and weight of a row to an image reference.
 
         Raises:
             InvalidInput: A cell is invalid for its role.

@@ -1,4 +1,4 @@
-"""Reads a cell with the objects in an image, in the format of Hugging Face's libraries."""
+"""Reads cells that describe the objects in an image in the format of Hugging Face's libraries."""
 
 from typing import Any, Collection, Mapping, Sequence
 
@@ -17,7 +17,7 @@ _FLAGS = ("is_crowd", "is_difficult", "is_truncated", "difficult", "truncated") 
 
 
 class ObjectsColumn:
-    """Reads the cells of a column of objects.
+    """Reads the objects of each image from the cells of a column.
 
     Args:
         fields: The names of the fields that the objects have.
@@ -50,7 +50,7 @@ class ObjectsColumn:
         )
 
     def read(self, cell: Any) -> Objects:
-        """Reads `{"bbox": [[x, y, width, height], …], "category": […]}`, or a list with a box and category each.
+        """Reads objects such as `{"bbox": [[x, y, width, height], …], "category": […]}`, or a list of single objects.
 
         Raises:
             InvalidInput: The cell does not have this form, a class is not allowed, or a flag is set that is not a feature.

@@ -1,4 +1,4 @@
-"""Collects the names of unused columns and fields, for the summary."""
+"""Collects the names of columns and fields that are not stored in the dataset, for the summary."""
 
 import dataclasses
 from typing import Iterable

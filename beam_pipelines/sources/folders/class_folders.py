@@ -65,7 +65,7 @@ class Reading(NamedTuple):
 
 
 def label_of(folders: Sequence[str], depth: str | None) -> str | None:
-    """Returns the class of an image in nested folders; None if the image has too few parent folders.
+    """Returns the class of an image in nested folders, or None if the image has too few parent folders.
 
     Args:
         folders: The names of the folders above an image, below the input or the split folder.
@@ -79,11 +79,11 @@ def label_of(folders: Sequence[str], depth: str | None) -> str | None:
 
 
 def find_class_folders(listing: FileListing, splits: Collection[str]) -> dict[str, set[str]]:
-    """Returns a mapping from each split folder to its subfolders that contain files. Without splits, the only split
-    folder is "".
+    """Returns a mapping from each split folder to those of its subfolders that contain files. If there are no split
+    folders, the mapping contains only the key "".
 
-    Reads a bounded number of folders, and only the first page of a folder in a store. After the complete listing,
-    `read_class_folders` is called again.
+    To limit the time, only some of the folders are read. After the complete listing, `read_class_folders` is called
+    again.
     """
     limit = _MAX_REMOTE_FOLDERS if listing.is_remote else _MAX_FOLDERS
     folders_by_split: dict[str, set[str]] = {split: set() for split in splits or [""]}
@@ -104,7 +104,7 @@ def find_class_folders(listing: FileListing, splits: Collection[str]) -> dict[st
 def read_class_folders(
     root: str, folders_by_split: Mapping[str, Collection[str]], split_folders: bool | None = None
 ) -> Reading | None:
-    """Chooses which level of nested folders contains the classes; returns None if class folders are not nested.
+    """Determines which level of nested folders corresponds to classes, or returns None if class folders are not nested.
 
     Args:
         root: The root of the source, for messages.
@@ -147,7 +147,7 @@ def _choose(root: str, paths: Sequence[str]) -> Reading:
 
 
 def _reject_divisions(root: str, paths: Sequence[str], depth: int) -> None:
-    """Raises UserError if the outer folders are named like divisions, such as `fold1`, and the inner ones like classes."""
+    """Raises `UserError` if the outer folders have names such as `fold1`, while the inner folders look like classes."""
     outer, inner = ({path.split("/")[level] for path in paths if path.count("/") >= level} for level in (depth, depth + 1))
     may_be_classes = any(_DIGITS.fullmatch(name) or not _NO_LABEL.fullmatch(name) for name in inner)
     if may_be_classes and len(inner) > 1 and all(map(_NO_LABEL.fullmatch, outer)):
@@ -159,7 +159,7 @@ def _reject_divisions(root: str, paths: Sequence[str], depth: int) -> None:
 
 
 def _divides(name: str, outer: str) -> bool:
-    """Returns whether a folder subdivides the images of its class: `session1`, or `v_Archery_g01` in `Archery`."""
+    """Returns whether a folder only subdivides the images of a class, such as `session1`."""
     rest = name.casefold().replace(outer.casefold(), "")
     has_outer, has_number = len(rest) < len(name), any(map(str.isdecimal, rest))
     is_short = sum(map(str.isalpha, rest)) <= _MAX_LETTERS
@@ -211,14 +211,14 @@ def _reject_splits(root: str, split: str, paths: Collection[str], children: Mapp
 
 
 def _splits_in(name: str) -> Iterator[str]:
-    """Yields the split in a folder's name if there is exactly one: `train` for `seg_train`, `TrainSet` and `train`."""
+    """Yields the split in the name of a folder, such as `train` for `seg_train` or `TrainSet`."""
     splits = {SPLIT_FOLDERS[word] for word in words_of(name) if word in SPLIT_FOLDERS}
     if len(splits) == 1:
         yield from splits
 
 
 def _unwrap(folders_by_split: Mapping[str, Collection[str]]) -> Reading | None:
-    """Detects `train/train/cat`: each split folder has a single folder, of another name, around its class folders."""
+    """Detects an additional folder level between split folders and class folders, as in `train/train/cat`."""
     tops = {split: {path.split("/")[0] for path in paths} for split, paths in folders_by_split.items() if paths}
     is_nested = any(paths and all("/" in path for path in paths) for paths in folders_by_split.values())
     are_single = len(tops) > 1 and all(len(names) == 1 for names in tops.values())
@@ -245,17 +245,17 @@ def _reject_roles(root: str, paths: Sequence[str]) -> None:
 
 
 def words_of(name: str) -> set[str]:
-    """Returns the words of a folder's name, in lower case."""
+    """Splits the name of a folder into words in lower case."""
     return {word.lower() for word in _WORDS.findall(name)}
 
 
 def names_labels(folder: str) -> bool:
-    """Returns whether a folder's name is usual for masks, labels or annotations."""
+    """Returns whether the name of a folder is typical for masks, labels or annotations."""
     return bool(words_of(folder.rpartition("/")[2]) & _MASK_WORDS)
 
 
 def _is_pair(image: set[str], mask: set[str]) -> bool:
-    """Returns whether two names differ only in words for images and masks, such as `cells` and `cells_mask`."""
+    """Returns whether two folder names differ only in words for images and masks, such as `cells` and `cells_mask`."""
     return mask - _MASK_WORDS == image - _IMAGE_WORDS != set() and not image & _MASK_WORDS
 
 
@@ -268,8 +268,7 @@ def _masks_of(root: str, images: str, masks: str) -> UserError:
 
 
 def reject_mask_folders(listing: FileListing, root: str, folders: Sequence[str]) -> None:
-    """Raises UserError if file names and pixel values show that a class folder has the masks of another folder's
-    images.
+    """Raises `UserError` if a class folder seems to contain masks for the images in another folder.
 
     Args:
         listing: The listing of the source.

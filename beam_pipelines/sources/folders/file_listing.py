@@ -1,9 +1,9 @@
 """Lists the files below a folder in a file system or in an object store.
 
 Hidden files, system files such as `Thumbs.db`, notes such as README, checksums, and files that match `--ignore` are
-ignored and counted. A link to a file below the source's root is read like the file. With `--follow_links`, all links
-are followed, except links to a folder that contains the link. Other links, devices, names that are not UTF-8, and names
-that a store may change become dead letters.
+ignored and counted. Links to files below the source's root are followed. With `--follow_links`, all links are followed,
+except those to a folder that contains the link itself. Dead letters are created for other links, devices, and names
+that are not valid UTF-8.
 """
 
 import fnmatch
@@ -41,7 +41,7 @@ class ListedFile(NamedTuple):
 
 
 class Level(NamedTuple):
-    """The direct content of a folder, without ignored files.
+    """The files and subfolders directly in a folder, without ignored files.
 
     Attributes:
         folders: Names of folders, sorted.
@@ -55,7 +55,7 @@ class Level(NamedTuple):
 
 
 class FolderPart(NamedTuple):
-    """One part of a listing: some folders on a disk, or a range of names in an object store.
+    """One part of a listing, which consists of folders on a disk or of a range of names in an object store.
 
     Attributes:
         folders: Folders of a disk to list recursively.
@@ -91,7 +91,8 @@ class FileListing:
         self.is_remote = is_remote(root.path)
 
     def walk(self, folder: str = "") -> Iterator[ListedFile | DeadLetter]:
-        """Yields all files below a folder, relative to the root. The files of one folder are sorted by name.
+        """Yields the paths of all files below a folder, relative to the root. The files of one folder are sorted by
+        name.
 
         Args:
             folder: The folder, relative to the root; "" is the root.
@@ -103,10 +104,10 @@ class FileListing:
             yield from files if self.is_remote else sorted(files, key=operator.itemgetter(0))
 
     def walk_folders(self, folder: str = "") -> Iterator[tuple[str, Iterator[ListedFile | DeadLetter]]]:
-        """Yields a folder and each folder below it with its direct files, in the order of the file system.
+        """Yields a folder and all folders below it, each with the files directly in the folder.
 
-        Consume a folder's files before you request the next folder, because files are not buffered. In a store, the
-        same folder can occur more than once. Dead letters for invalid names are yielded with the first folder.
+        The caller must consume the files of a folder before it requests the next folder. In an object store, the same
+        folder can be yielded more than once. Dead letters for invalid names are yielded together with the first folder.
 
         Raises:
             UserError: A folder cannot be read.
@@ -116,13 +117,13 @@ class FileListing:
         return self._walk_disk([folder])
 
     def walk_part(self, part: FolderPart) -> Iterator[tuple[str, Iterator[ListedFile | DeadLetter]]]:
-        """Yields the folders and files of one part, in the form of `walk_folders`."""
+        """Yields the folders and files of one part of the listing in the form of `walk_folders`."""
         if self.is_remote:
             return self._walk_store(self._names_between(part.first, part.end))
         return itertools.chain(((folder, self._files_in(folder, [])) for folder in part.alone), self._walk_disk([*part.folders]))
 
     def cut(self, folders: Iterable[str], above: Sequence[str]) -> list[FolderPart]:
-        """Returns up to `MAX_PARTS` parts that together contain everything below the root.
+        """Divides the files below the root into up to `MAX_PARTS` parts.
 
         Args:
             folders: Folders of equal depth. Each folder belongs to one part with everything below it.
@@ -165,7 +166,7 @@ class FileListing:
         return Level(sorted(folders), sorted(links), has_files)
 
     def top_level(self, folder: str = "", is_short: bool = False) -> tuple[list[str], list[str]]:
-        """Returns the sorted names of a folder's direct subfolders and direct files. Links count as their targets.
+        """Returns the sorted names of the subfolders and files directly in a folder. Links count as their targets.
 
         Args:
             folder: The folder, relative to the root; "" is the root.
@@ -189,8 +190,8 @@ class FileListing:
         )
 
     def fitting(self, wanted: InputNames) -> tuple[list[str], list[DeadLetter]]:
-        """Returns the paths that match patterns. Also returns the dead letters that match patterns or may hide matching
-        files.
+        """Returns the paths that match patterns. Dead letters that match the patterns, or that may hide matching files,
+        are also returned.
 
         Raises:
             UserError: A folder cannot be read.
@@ -206,7 +207,7 @@ class FileListing:
         return wanted.fitting(names), [rejected[path] for path in sorted(fitting)]
 
     def take_files(self, folder: str, is_wanted: Callable[[str], Any]) -> list[str]:
-        """Returns the sorted names of the direct files of a folder for which `is_wanted` is true.
+        """Returns the sorted names of those files directly in a folder for which `is_wanted` is true.
 
         Raises:
             UserError: A requested file is an unfollowed link or not a file, or the folder cannot be read.
@@ -216,12 +217,12 @@ class FileListing:
         return [posixpath.basename(value.path) for value in wanted]
 
     def reject(self, dead_letters: Iterable[DeadLetter]) -> None:
-        """Raises UserError for the first dead letter, if there is one. For sources that need every file."""
+        """Raises `UserError` if the listing contains a dead letter. For sources that need every file."""
         for letter in dead_letters:
             raise self._rejection(letter.path, letter.message, "a file")
 
     def take_folder(self, folder: str) -> str:
-        """Returns `folder`, relative to the root, after checking for links that are not followed.
+        """Checks that the path of a folder contains no links that must not be followed, and returns the path.
 
         Raises:
             UserError: The folder, or a folder in its path, is a link that is not followed.
@@ -236,7 +237,7 @@ class FileListing:
         return UserError(f"--input={self._root.path}: {path!r} is {problem}. Replace it with {expected}{leave}.")
 
     def _direct_files(self, folder: str) -> Iterator[ListedFile | DeadLetter]:
-        """Yields the direct files of a folder, in any order, without links to folders."""
+        """Yields the files directly in a folder, in any order, without links to folders."""
         if self.is_remote:
             yield from (ListedFile(join(folder, name), 0) for name in self.top_level(folder)[1])
         else:
@@ -267,7 +268,7 @@ class FileListing:
                 yield rejected or ListedFile(path, entry.stat().st_size if self._with_sizes else 0)
 
     def _reject(self, entry: os.DirEntry, path: str) -> DeadLetter | None:
-        """Returns the dead letter of a folder entry; None if the entry is a link to a file that may be read."""
+        """Returns the dead letter of a folder entry, or None for a link to a file that may be read."""
         kind = None
         if not is_utf8(path):
             rejection = "not_utf8", "a file name that is not valid UTF-8"
@@ -284,7 +285,7 @@ class FileListing:
         return None if kind == "file" else DeadLetter(printable(path), "list", *rejection)
 
     def _is_followed(self, path: str) -> bool:
-        """Returns whether a path is a link to a folder that is followed."""
+        """Returns whether a path refers to a linked folder that must be listed, because links are followed."""
         return self._root.follows_links and kind_of(f"{self._root.path}/{path}") == "folder" and not self._root.is_loop(path)
 
     def _names_between(self, first: str, end: str) -> Iterator[tuple[str, int]]:
@@ -324,7 +325,7 @@ class FileListing:
             raise listing_error(error, join(self._root.path, folder), message) from error
 
     def _is_entry_ignored(self, entry: os.DirEntry, path: str) -> bool:
-        """Returns whether a disk entry is ignored. A folder with a name such as README is not ignored."""
+        """Returns whether a disk entry is ignored."""
         if is_ignored(entry.name) and (is_ignored(entry.name, is_folder=True) or kind_of(entry.path) != "folder"):
             return True
         return bool(self._ignore) and matches(path, self._ignore)
@@ -334,14 +335,13 @@ class FileListing:
 
 
 def name_first(dead_letters: Iterable[DeadLetter]) -> str:
-    """Returns a message about the first dead letter, if any, for a listing without a valid file."""
+    """Returns a message about the first dead letter of a listing that contains no valid file."""
     first = min(dead_letters, default=None)
     return f" ({first.path!r} is {first.message})" if first else ""
 
 
 def _is_odd(parts: Sequence[str]) -> bool:
-    """Returns whether an object store or its client might change a name, because a part of its path is empty, "." or
-    ".."."""
+    """Returns whether a component of a path is empty, "." or "..", which object stores might change."""
     return "" in parts or "." in parts or ".." in parts
 
 
@@ -351,7 +351,7 @@ def join(folder: str, name: str) -> str:
 
 
 def matches(path: str, patterns: tuple[str, ...]) -> bool:
-    """Returns whether a path or its last part matches one of the patterns."""
+    """Returns whether a path or its last component matches one of the patterns."""
     name = path.rpartition("/")[2]
     return any(fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(path, pattern) for pattern in patterns)
 

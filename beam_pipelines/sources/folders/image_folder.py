@@ -95,7 +95,7 @@ class ImageFolder:
         self.unexpected_files = UnexpectedFiles()
 
     def parts(self) -> list[str]:
-        """Returns one JSON string per group of class folders, or of top-level folders without labels.
+        """Returns one JSON string for each group of class folders or, without labels, of top-level folders.
 
         Raises:
             UserError: The top-level folders are not valid class or split folders.
@@ -112,7 +112,8 @@ class ImageFolder:
         return [json.dumps([has_splits, part]) for part in listing.cut(folders, above)]
 
     def choose_class_folders(self) -> Reading | None:
-        """Chooses the level of nested folders that determines the class; returns None if class folders are not nested.
+        """Determines which level of nested folders corresponds to classes, or returns None if class folders are not
+        nested.
 
         Raises:
             UserError: The folders are, or may be, splits, copies or folder roles instead of classes.
@@ -129,7 +130,7 @@ class ImageFolder:
         return reading
 
     def _reject_label_files(self, folder: str, names: list[str]) -> None:
-        """Raises UserError if one of the first files of a folder contains labels in a recognised format."""
+        """Raises `UserError` if one of a folder's first files contains labels in another format."""
         for name in [name for name in names if not self.unexpected_files.is_image(name)][:_MAX_LABEL_FILES]:
             path = join(folder, name)
             if known := recognise(f"{self.root}/{path}"):
@@ -143,13 +144,13 @@ class ImageFolder:
         return top, any(self._find_splits(top).values()) or bool(self._config.split_folders and self.has_labels)
 
     def label_names(self) -> dict[str, set[str]]:
-        """Returns the class names, including the classes whose images are all dead letters."""
+        """Returns all class names, including classes whose images were all rejected."""
         return {LABEL: self.unexpected_files.labels} if self.has_labels else {}
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the inputs of a part, in the order of the file system.
+        """Yields the images of one part of the listing, in the order of the file system.
 
-        Problems with the layout are collected in `unexpected_files`, and reported for all parts together.
+        Problems with the folder layout are collected, and reported together after all parts have been listed.
         """
         has_splits, where = json.loads(part)
         listing = FileListing(self._root, self._config.ignore, self._with_sizes)
@@ -193,7 +194,7 @@ class ImageFolder:
             unexpected_files.without_files[empty[folder]] = folder
 
     def _find_splits(self, top: Level) -> dict[str, str | None]:
-        """Returns folder -> its split, or None. Without labels, files beside split folders are an error."""
+        """Returns folder -> its split, or None. If there are no labels, files beside split folders are an error."""
         folders = sorted([*top.folders, *top.links])
         if top.has_files and not self.has_labels:
             if self._config.split_folders:
@@ -217,8 +218,8 @@ class ImageFolder:
         return splits
 
     def _list_loose_files(self, files: Iterable[ListedFile | DeadLetter]) -> Iterator[DeadLetter]:
-        """Yields dead letters for links and invalid names that are in the same folder as class folders. Adds images
-        there to `unexpected_files`."""
+        """Yields dead letters for links and invalid names beside the class folders. Adds images there to
+        `unexpected_files`."""
         for file in files:
             if isinstance(file, DeadLetter) and file.reason == "odd_name":
                 yield file

@@ -1,7 +1,6 @@
-"""Recognises files that a source does not read, and returns the command or conversion to use instead.
+"""Recognises label files that a source does not read, and returns the command or conversion to use instead.
 
-Formats are recognised by the first bytes of a file and by its extension. The advice is never to ignore a file with
-labels.
+A format is recognised by the first bytes and the extension of a file.
 """
 
 import csv
@@ -92,7 +91,7 @@ class Format(NamedTuple):
 
 
 def recognise(path: str) -> Format | None:
-    """Returns the format of a file; None if it is unknown, or the file cannot be read."""
+    """Returns the format of a file, or None if the format is unknown or the file cannot be read."""
     try:
         head = files_at(path).read_range(path, 0, _HEAD_BYTES) if is_remote(path) or os.path.isfile(path) else b""
     except OSError:
@@ -161,7 +160,7 @@ def _coco_options(path: str) -> str:
 
 
 def _table_advice(path: str, head: bytes) -> str:
-    """Returns the command that reads a table, with its image column and image folder if they can be found."""
+    """Returns a command that reads a table, including options for the image column and the image folder."""
     try:
         images = _find_images(path, head.decode())
     except (OSError, ValueError, StopIteration, csv.Error):  # another kind of table, or text cut within a character

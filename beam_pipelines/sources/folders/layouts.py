@@ -11,7 +11,7 @@ IMAGE_FOLDERS = ("jpegimages", "images", "image", "imgs", "img")
 
 
 def find_folder(names: Sequence[str], usual: Sequence[str]) -> str | None:
-    """Returns the folder with the first matching usual name, ignoring case; None if there is none."""
+    """Returns the first folder that has one of the usual names, ignoring case, or None."""
     by_name = {name.lower(): name for name in reversed(names)}
     return next((by_name[name] for name in usual if name in by_name), None)
 
@@ -20,7 +20,7 @@ CHOOSE_SPLIT_FOLDERS = "Use --split_folders=yes if all of them are splits, or --
 
 
 def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, advice: str = CHOOSE_SPLIT_FOLDERS) -> dict[str, str | None]:
-    """Returns a mapping from folder to split. If the folders are not splits, all values are None.
+    """Returns a mapping from folder to split. If the folders are not splits, the mapping has only None values.
 
     Args:
         root: The root of the source, for messages.
@@ -48,19 +48,19 @@ def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, a
 
 
 def split_of(folder: str) -> str:
-    """Returns the name of the split that a folder's name refers to."""
+    """Returns the split to which the name of a folder refers."""
     return SPLIT_FOLDERS.get(folder.lower(), folder)
 
 
 def no_split_folders(path: str, contents: str) -> UserError:
-    """Returns the error for an input without split folders if `--split_folders=yes` is given."""
+    """Returns the error to raise if `--split_folders=yes` is given but the input has no split folders."""
     return UserError(
         f"--split_folders=yes: {printable(path)} {contents}, and has no split folders. Omit --split_folders."
     )
 
 
 def given_already(config: PrepareConfig, where: str, leave: str, splits: Iterable[str] = ()) -> UserError:
-    """Returns the error for `--splits` or `--folds` on inputs that already have splits.
+    """Returns the error to raise if `--splits` or `--folds` is given but the input already has splits.
 
     Args:
         config: The options of the run.
@@ -85,7 +85,7 @@ _WITH_LABEL_NAMES = ("label_names_of", "first_label_names")
 
 
 def reject_options(source: SourceConfig, used: Sequence[str]) -> None:
-    """Rejects options that a source does not use, instead of silently ignoring them.
+    """Raises an error for options that a source does not support.
 
     Raises:
         UserError: An unused option is set.

@@ -1,4 +1,4 @@
-"""Handles files that are not inputs: files that are always ignored, and files that have to be reported."""
+"""Decides which files that are not inputs are ignored, and which have to be reported."""
 
 import dataclasses
 import glob
@@ -38,9 +38,9 @@ _MAX_KINDS = 1000
 
 
 def is_ignored(name: str, is_folder: bool = False) -> bool:
-    """Returns whether every source ignores a file or folder of this name: hidden, system, notes or checksums.
+    """Returns whether all sources ignore a file or folder of this name, such as a hidden file or a README.
 
-    A folder with a name for notes is kept, because it may be a class, such as "notice".
+    A folder with a name such as "notice" is not ignored, because it may be a class.
     """
     if name[0] == "." or name.lower() in _SYSTEM_FILES or name.lower().endswith(_SYSTEM_END):
         return True
@@ -51,7 +51,7 @@ def is_ignored(name: str, is_folder: bool = False) -> bool:
 
 @dataclasses.dataclass
 class UnexpectedFiles:
-    """Collects the unexpected files in a folder of images, to report them together.
+    """Collects the unexpected files in a folder of images, and reports them together.
 
     Attributes:
         layout: The expected layout of image paths; empty if images may be in any folder.
@@ -84,8 +84,8 @@ class UnexpectedFiles:
     rejection: tuple[str, str] | None = None
 
     def is_image(self, path: str) -> bool:
-        """Returns whether a file has the extension of an image format. Files with another extension are added to the
-        unexpected files."""
+        """Returns whether a file has the extension of an image format. Any other file is recorded as an unexpected
+        file."""
         if path.endswith(_IMAGE_ENDS) or path.lower().endswith(_IMAGE_ENDS):  # fast path: most are in lower case
             if path.endswith(_ARRAY_ENDS):
                 self.arrays = min(path, self.arrays or path)
@@ -102,14 +102,14 @@ class UnexpectedFiles:
         return False
 
     def add_loose_image(self, path: str) -> None:
-        """Adds an unexpected image that is beside the class folders instead of inside a class folder."""
+        """Records an image that is beside the class folders instead of inside a class folder."""
         self.num_loose += 1
         self.loose_images = sorted([*self.loose_images, path])[:_NUM_SHOWN]
 
     def add_rejection(self, folder: str, message: str) -> None:
-        """Adds a message about a folder that makes the listing fail.
+        """Records a problem with a folder because of which the listing will fail.
 
-        Keeps only the message about the first folder in sorted order, so that the error is reproducible.
+        Only the problem of the folder that sorts first is kept, so that the error message is the same in every run.
         """
         self.rejection = min((folder, message), self.rejection or (folder, message))
 
@@ -139,7 +139,7 @@ class UnexpectedFiles:
             self.has_more_kinds = True
 
     def reject(self, root: str) -> None:
-        """Raises an error if there are unexpected files or missing images, with advice on how to handle them.
+        """Raises an error with advice if there are unexpected files, or if there are no images.
 
         Args:
             root: The root of the source. All parts must be merged before the call.

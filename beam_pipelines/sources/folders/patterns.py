@@ -1,4 +1,4 @@
-"""Expands file name patterns of an input, such as `train-*.tfrecord`, `shard-{000..010}.tar` and `**/*.csv`."""
+"""Expands file name patterns in `--input`, such as `train-*.tfrecord` and `shard-{000..010}.tar`."""
 
 import itertools
 import math
@@ -19,7 +19,8 @@ _GLOB = re.compile(r"(\*\*/|\*|\?|\[!?[^\]/]+\])")
 
 
 class InputNames(NamedTuple):
-    """The folder and the file names or patterns of an input. Without names and patterns, the input is the whole folder.
+    """An input path, divided into a folder and optional file names or patterns. If there are no names or patterns, the
+    whole folder is the input.
 
     Attributes:
         folder: The folder that names and patterns are relative to.
@@ -33,7 +34,7 @@ class InputNames(NamedTuple):
 
     @property
     def is_deep(self) -> bool:
-        """Whether a pattern can match files in subfolders, of which there may be millions."""
+        """Whether a pattern can match files in subfolders."""
         return any("/" in pattern for pattern in self.patterns)
 
     def fitting(self, names: Collection[str]) -> list[str]:
@@ -42,7 +43,7 @@ class InputNames(NamedTuple):
         return [name for name in names if any(glob.fullmatch(name) for glob in globs)]
 
     def may_fit_below(self, folder: str) -> bool:
-        """Returns whether a pattern can match names in a folder."""
+        """Returns whether a pattern can match any file in the given folder."""
         parts = folder.split("/")
         for pattern in self.patterns:
             *above, _ = pattern.split("/")
@@ -81,7 +82,8 @@ def _choices(text: str) -> list[str]:
 
 
 def split_input(path: str) -> InputNames:
-    """Splits an input into a folder and names or patterns. An existing file or folder is never treated as a pattern."""
+    """Splits an input path into a folder and optional file names or patterns. An existing file or folder is never
+    treated as a pattern."""
     if is_remote(path):
         if not path.endswith("/") and not _MAGIC.search(path) and files_at(path).exists(path):
             folder, _, name = path.rpartition("/")
@@ -102,7 +104,8 @@ def split_input(path: str) -> InputNames:
 
 
 def _as_regex(pattern: str) -> re.Pattern[str]:
-    """Compiles a glob pattern. `*` and `?` match within one part of a path, and `**/` matches any number of parts."""
+    """Compiles a glob pattern. The wildcards `*` and `?` match within one path component, and `**/` matches any number
+    of components."""
     try:
         return re.compile("".join(map(_segment_as_regex, _GLOB.split(pattern))))
     except re.error as error:

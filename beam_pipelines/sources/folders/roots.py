@@ -1,4 +1,4 @@
-"""Resolves the paths that a source states, and checks that they are below the source's root."""
+"""Resolves the file paths in tables and annotations, and checks that the files are below the root folder."""
 
 import os
 import posixpath
@@ -10,7 +10,7 @@ _MAX_FOLDERS = 1 << 16
 
 
 class OutsideError(ValueError):
-    """Raised if a path is invalid or leads outside the source's root."""
+    """Raised if a path is invalid or leads outside the root folder of the source."""
 
 
 class Root:
@@ -33,9 +33,9 @@ class Root:
         self._folders: dict[str, bool] = {}
 
     def relative(self, path: str) -> str:
-        """Returns a path from a table or an annotation, relative to the root.
+        """Converts a path from a table or an annotation to a path relative to the root.
 
-        The file is not read and need not exist. Links must not lead outside the root, unless links are followed.
+        The file does not have to exist. Links to files outside the root are invalid, unless links are followed.
 
         Args:
             path: A path relative to the root, or an absolute path below it. Both "/" and Windows' "\\" are separators.
@@ -68,14 +68,14 @@ class Root:
         return name
 
     def is_loop(self, path: str) -> bool:
-        """Returns whether a path on a disk, relative to the root, is a link to a folder that contains the link."""
+        """Returns whether a path is a link to a folder that contains the link itself."""
         target = os.path.realpath(f"{self.path}/{path}").rstrip("/")
         folders = path.split("/")[:-1]
         above = ("/".join([self.path, *folders[:depth]]) for depth in range(len(folders) + 1))
         return any(f"{os.path.realpath(folder)}/".startswith(f"{target}/") for folder in above)
 
     def holds(self, path: str) -> bool:
-        """Returns whether a resolved path on a disk is the root or below it."""
+        """Returns whether a resolved path is the root or a path below the root."""
         return path == self.path or path.startswith(f"{self.path.rstrip('/')}/")
 
     def _outside(self, path: str) -> OutsideError:
@@ -94,8 +94,8 @@ class Root:
 
 
 def _is_text(name: str) -> bool:
-    """Returns whether a name is valid text. Surrogate characters are valid only if they represent undecodable bytes of
-    a file name."""
+    """Returns whether a name is valid text. In paths, surrogate characters are valid only if they represent undecodable
+    bytes of a file name."""
     try:
         os.fsencode(name)
     except UnicodeEncodeError:

@@ -1,10 +1,10 @@
-"""Finds the sizes of the files that a table or an annotation names.
+"""Finds the sizes of the files that are named in a table or an annotation.
 
-On a disk, each file takes one system call. A store returns a thousand names and sizes per request, in the order of the
-names. Therefore the requested names are sorted, and each listing request starts at the next requested name. The number
-of requests is at most the number of names, and about the number of pages below the prefix. Several ranges of names are
-listed in parallel, which adds one request per thousand names. Only requested names are kept in memory. If a table is in
-random order, the same pages are requested again for each batch of rows.
+On a disk, one system call returns the size of a file. An object store returns a thousand names and sizes per request,
+sorted by name. The wanted names are therefore sorted, and each listing request starts at the next wanted name. The
+number of requests is at most the number of wanted names. Several ranges of names are listed in parallel. Only requested
+names are kept in memory. If the rows of a table are in random order, the same names are listed again for each batch of
+rows.
 """
 
 import bisect
@@ -25,8 +25,8 @@ _BATCH = 16_384
 
 
 def find_sizes(root: str, paths: Iterable[str]) -> dict[str, int]:
-    """Returns a mapping from path to size in bytes, for all paths that are files. If the files are in an object store,
-    each path takes about 200 bytes of memory.
+    """Returns a mapping from each path that is a file to its size in bytes. For files in an object store, each path
+    takes about 200 bytes of memory.
 
     Args:
         root: The root that the paths are relative to.
@@ -50,7 +50,8 @@ def find_sizes(root: str, paths: Iterable[str]) -> dict[str, int]:
 def add_sizes(
     listed: Iterable[InputRecord | DeadLetter], root: str, others: Sequence[str] = ()
 ) -> Iterator[InputRecord | DeadLetter]:
-    """Yields the listed inputs with the size of each file. A missing file keeps the size 0 and fails when it is read.
+    """Adds the size of each file to the listed inputs, and yields the inputs. A missing file has the size 0, and is
+    reported as an error when it is read.
 
     Args:
         listed: The images that are files, and dead letters.
@@ -76,7 +77,7 @@ def _with_sizes(image: InputRecord, sizes: Mapping[str, int], others: Sequence[s
 
 
 def _sizes_of_range(root: str, wanted: Sequence[str]) -> dict[str, int]:
-    """Returns the sizes of the files in one range of the sorted paths."""
+    """Returns the sizes of all files in a range of sorted paths."""
     store, names = files_at(root), frozenset(wanted)
     found_sizes: dict[str, int] = {}
     position = 0

@@ -1,6 +1,6 @@
-"""Sources for files with many examples each, written by other tools: `tfrecord` and `webdataset`.
+"""Sources for record files that other tools wrote: `tfrecord` and `webdataset`.
 
-The input is TFRecord, ArrayRecord or tar files. The output is references with the position of each image in its file,
-and the values of the other fields. Images in compressed files are copied to the spool, because compressed files cannot
-be read by offset.
+Supported files are TFRecord, ArrayRecord and tar files. Each source yields references that contain the position of an
+image in its file and the values of all other fields. Images in compressed files are copied to temporary files, because
+compressed files cannot be read by offset.
 """

@@ -7,8 +7,7 @@
     a folder                     the files with a suitable extension, in the folder and below
 
 A file has the name of a split if `train`, `val`, `test` or a similar word is in its name, or in its folder's name. With
-`--split_folders=yes`, shards such as `fold0-000000.tar` belong to the split `fold0`. Without this option, such shards
-beside files of known splits are an error.
+`--split_folders=yes`, shards such as `fold0-000000.tar` belong to the split `fold0`.
 """
 
 import re
@@ -62,12 +61,12 @@ class Containers:
             )
 
     def describe_ignored(self, part: str) -> tuple[int, list[DeadLetter]]:
-        """Returns the number of ignored files and the dead letters if `part` is the first file; otherwise zero and an
-        empty list."""
+        """Returns the number of ignored files and the dead letters for the first file, or zero and an empty list for
+        other files."""
         return (self._num_ignored, self.dead_letters) if part == self.names[0] else (0, [])
 
     def splits(self) -> dict[str, str]:
-        """Returns the split of each file according to its name; empty if the names do not define splits.
+        """Returns the split of each file according to the file names, or an empty mapping if no name contains a split.
 
         Raises:
             UserError: With `--split_folders=yes`, a file is not named like a split; without the option, only some
@@ -124,7 +123,7 @@ class Containers:
 
 
 def reject_outside(root: Root, name: str) -> DeadLetter | None:
-    """Returns the dead letter of an invalid name or of a link outside the root; None for all other files."""
+    """Returns a dead letter for a file with an invalid name or for a link outside the root, or None for other files."""
     try:
         root.relative(name)
     except OutsideError as error:
@@ -133,9 +132,9 @@ def reject_outside(root: Root, name: str) -> DeadLetter | None:
 
 
 def split_in_name(path: str) -> str | None:
-    """Returns the last split in a path such as `flowers-train.tfrecord-00000-of-00016` or `val/7.tar`. Otherwise None.
+    """Returns the split in a path such as `flowers-train.tfrecord-00000-of-00016` or `val/7.tar`. Otherwise None.
 
-    A split in the file name takes precedence over a split in a folder name.
+    The split in a file name takes precedence over the split in a folder name.
     """
     for part in reversed(path.split("/")):
         named = [SPLIT_FOLDERS[word.lower()] for word in _WORD.findall(part) if word.lower() in SPLIT_FOLDERS]

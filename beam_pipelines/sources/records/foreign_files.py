@@ -1,4 +1,4 @@
-"""Reads record files that other tools wrote, for commands that inspect them: the files, first examples, and label."""
+"""Reads record files that other tools wrote, for commands that inspect such files."""
 
 import contextlib
 import itertools
@@ -22,7 +22,7 @@ from tf_input.first_records import MAX_RECORDS
 
 
 class ForeignFiles:
-    """The record files at a path, which is a file, a folder, a pattern, or a dataset with metadata.
+    """The record files at a path, which can be a file, a folder, a pattern, or a dataset with metadata.
 
     Args:
         path: A path or a URL.
@@ -83,7 +83,7 @@ class ForeignFiles:
         return list(itertools.islice(self._examples(), MAX_RECORDS))
 
     def find_label(self, first: list[ExampleReader]) -> LabelFeature:
-        """Returns the label of a known layout, or its objects' classes; an empty label for unknown layouts."""
+        """Returns the class feature of records with a known layout, or an empty label for unknown layouts."""
         try:
             layout = self._layout or find_layout(iter(first), SourceConfig(), next(iter(self.splits)))
         except (UserError, BadExampleError):
@@ -101,7 +101,7 @@ class ForeignFiles:
 
 
 def _warn(path: str, dead_letters: Sequence[DeadLetter]) -> None:
-    """Logs a warning about files and folders that are not read."""
+    """Logs a warning about files and folders that will not be read."""
     if dead_letters:
         count = "1 file or folder is" if len(dead_letters) == 1 else f"{len(dead_letters):,} files or folders are"
         first = min(dead_letters)

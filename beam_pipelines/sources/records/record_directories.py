@@ -1,4 +1,4 @@
-"""Reads record files that have metadata: datasets of TensorFlow Datasets and of Recordmill.
+"""Reads the metadata of record datasets that TensorFlow Datasets or Recordmill prepared.
 
 If no labels and no features are requested, these features are kept:
 
@@ -7,7 +7,7 @@ If no labels and no features are requested, these features are kept:
                            of objects (boxes with classes), one class, or several classes. Other features are kept
                            on request.
 
-The names of nested features have "/" between their parts, as in the records (`objects/bbox`).
+Names of nested features contain slashes, as in the records (`objects/bbox`).
 """
 
 import json
@@ -55,8 +55,7 @@ class RecordDirectory(NamedTuple):
 
 
 def read_directory(folder: str, layout: str | None) -> RecordDirectory | None:
-    """Reads the metadata of a folder. Returns None if the folder has no metadata, or if its metadata is not of the
-    requested `layout`.
+    """Reads the metadata of a folder. Returns None if the folder contains no metadata of the requested layout.
 
     Raises:
         UserError: The metadata is invalid, or the metadata that `layout` requires is missing.

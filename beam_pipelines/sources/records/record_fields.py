@@ -1,4 +1,4 @@
-"""Reads the image position, objects and values of a record according to its layout."""
+"""Reads the image position, the objects and other values from a record, according to the layout of the records."""
 
 import dataclasses
 import math
@@ -22,7 +22,7 @@ from tf_input.record_layouts import DTYPES
 
 
 class ImageSpan(NamedTuple):
-    """The position of an image in a record.
+    """The position of an image in a record file.
 
     Attributes:
         offset: The offset of the image from the start of the record's data, in bytes.
@@ -36,8 +36,8 @@ class ImageSpan(NamedTuple):
 
 
 def find_image(example: ExampleReader, layout: Layout) -> ImageSpan | None:
-    """Finds the position of a record's image, and the image layout that the record states. Returns None if the layout
-    has no image.
+    """Finds the position of the image in a record, and reads the layout of a raw image. Returns None for records
+    without an image.
 
     Raises:
         BadExampleError: There is not exactly one image, or its size differs from the size that the record states.
@@ -71,7 +71,7 @@ def _read_raw(example: ExampleReader, layout: Layout, num_bytes: int) -> RawImag
 
 
 def read_shape(example: ExampleReader, layout: Layout, name: str, num_values: int) -> tuple[int, ...]:
-    """Returns the shape of a feature that stores numbers as bytes. The layout or the record states this shape.
+    """Returns the shape of a feature whose numbers are stored as bytes.
 
     Raises:
         ValueError: The record states no valid shape.
@@ -137,7 +137,7 @@ class ObjectsReader:
 
 
 def read_cell(name: str, values: list[bytes] | list[float] | list[int], is_list: bool = False) -> Any:
-    """Returns the value of a feature if there is only one, otherwise a list of its values. An empty list becomes None.
+    """Returns the only value of a feature, or a list if there are several values. An empty list becomes None.
 
     Args:
         name: The name of the feature.
@@ -173,7 +173,7 @@ def read_key(example: ExampleReader, name: str) -> str:
 
 
 def read_array_start(example: ExampleReader, name: str) -> bytes:
-    """Returns the `.npy` file in a bytes feature.
+    """Returns the contents of a `.npy` file that is stored in a bytes feature.
 
     Raises:
         InvalidInput: The feature does not have exactly one value, or has numbers.
@@ -187,8 +187,8 @@ def read_array_start(example: ExampleReader, name: str) -> bytes:
 
 
 def read_part(path: str, start: int, example: ExampleReader, name: str, layout: Layout) -> FilePart | ArrayPart | list | None:
-    """Returns the position of a mask, image or array in the file, or its numbers as a list. Returns None if the feature
-    is missing.
+    """Returns the position of a mask, image or array in the record file, or its numbers as a list. Returns None if the
+    feature is missing.
 
     Args:
         path: The path of the file.
@@ -233,7 +233,7 @@ def has_numbers(example: ExampleReader, name: str) -> bool:
 def resolve_shapes(
     columns: tuple[Column, ...], example: ExampleReader, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[Column, ...]:
-    """Returns the columns after adding the shapes from the dataset's metadata.
+    """Completes columns with the shapes that the dataset's metadata contains.
 
     Raises:
         UserError: A column expects one number, but the first record has several.

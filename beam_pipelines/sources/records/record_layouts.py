@@ -1,7 +1,7 @@
-"""Applies a layout to records of other tools, to find the image, the labels and the other stored features.
+"""Finds the image, the labels and the other features in records that other tools wrote.
 
-The known layouts and the syntax of `--layout` are in `tf_input.record_layouts`. `tf_input.open_tfrecords` uses them
-too.
+The module `tf_input.record_layouts` defines the known layouts and the syntax of `--layout`. `tf_input.open_tfrecords`
+uses them too.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ class ObjectsLayout(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The names of the features that are used, such as the image, the label and the key.
+    """The names of the record features that contain the image, the label, the key and so on.
 
     Attributes:
         name: The name of the layout.
@@ -79,7 +79,7 @@ class Layout(NamedTuple):
 
 
 def find_layout(examples: Iterable[ExampleReader], source: SourceConfig, path: str) -> Layout:
-    """Returns the layout of records: the requested layout, or a layout detected from the first records.
+    """Returns the requested layout, or detects a layout from the first records.
 
     Args:
         examples: The first records.
@@ -162,7 +162,7 @@ def _layout_of(
 
 
 def _are_values(seen: Mapping[str, FieldValues], source: SourceConfig) -> bool:
-    """Returns whether the records have no image: every bytes feature is a key or a requested feature."""
+    """Returns whether the records have no image, because every bytes feature is a key or a requested feature."""
     columns = (*(source.labels or ()), *source.features)
     named = {LABEL, source.key_column, source.group, source.split_column, *(name for column in columns for name in column.names)}
     return source.image_column is None and not any("bytes" in item.storages and name not in named for name, item in seen.items())
@@ -182,7 +182,7 @@ def _objects_of(stated: record_layouts.Layout, seen: Mapping[str, FieldValues], 
 
 
 def _column_of(name: str, item: Item, seen: FieldValues, find_shape: Callable[[Item], tuple[int | None, ...]]) -> Column:
-    """Returns the column of a feature, derived from its values in the first records."""
+    """Derives the column of a feature from the feature's values in the first records."""
     if name == MASK:
         return Column(MASK, (item.name,), "mask")
     if item.default:
@@ -200,7 +200,7 @@ def _column_of(name: str, item: Item, seen: FieldValues, find_shape: Callable[[I
 
 
 def replace_image(layout: Layout, image: str, examples: Iterable[ExampleReader]) -> Layout:
-    """Returns the layout with the image feature that `--image_column` names.
+    """Replaces the image feature of a layout by the feature in `--image_column`.
 
     Raises:
         UserError: The first records do not have such a feature.
@@ -213,7 +213,7 @@ def replace_image(layout: Layout, image: str, examples: Iterable[ExampleReader])
 
 
 def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
-    """Returns the label columns and feature columns: the requested columns, or those of the layout.
+    """Returns the columns for labels and other features, as requested or as defined by the layout.
 
     Raises:
         UserError: No label was requested, and the dataset has no label, or several.
@@ -234,9 +234,9 @@ def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, .
 
 
 def _resolve_list(column: Column, counts: Collection[int], source: SourceConfig) -> Column:
-    """Returns the column, as a list of any length if an example's number of values differs from the number of classes.
+    """Changes a column to a list of any length if an example has more or fewer values than there are classes.
 
-    With two classes, for example, 0 and 1 are class indexes in such a list. Otherwise they are one flag per class.
+    Otherwise they are one flag per class.
     """
     is_list = column.kind == "multi_label" and bool(set(counts) - {0, len(source.names_of(column.name))})
     return dataclasses.replace(column, shape=(None,)) if is_list else column

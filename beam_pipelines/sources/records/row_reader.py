@@ -1,4 +1,4 @@
-"""Reads the fields of a record or a sample: label, features, key, split, group and weight."""
+"""Reads labels and other values from the fields of a record or of a WebDataset sample."""
 
 import itertools
 from typing import Any, Callable, Collection, Iterable, Mapping
@@ -20,7 +20,7 @@ _ROLES = ("key", "split", "group", "weight")
 
 
 class FieldReader:
-    """Reads the labels and values that belong to an image from the fields of its record.
+    """Reads the labels and other values of an example from the fields of its record.
 
     Args:
         config: The options that name the key, split, group and weight fields.
@@ -90,7 +90,7 @@ class FieldReader:
         } | {column.name: column.positions(config.names_of(column.name)) for column in labels if column.kind == "multi_hot"}
 
     def read(self, row: Mapping[str, Any], image: InputRecord) -> InputRecord:
-        """Returns the image after adding the label, values, key, split, group and weight of its record.
+        """Adds the label, key, split and other values of a record to an image reference.
 
         Raises:
             InvalidInput: A field is invalid.
@@ -104,8 +104,8 @@ class FieldReader:
         return self._roles.read(row, image._replace(label=label, values=values))
 
     def _find(self, role: str, given: str | None, taken: set[str]) -> str | None:
-        """Returns the name of the requested field for the key, split, group or weight. Without a request, returns the
-        field of the usual name, or None if there is no such field."""
+        """Returns the name of the field that contains the key, split, group or weight, as requested by an option.
+        By default, the field with the usual name is used, if it exists."""
         if given is None:
             return role if role != "key" and role in self._found_names and role not in taken else None
         if given:
@@ -118,7 +118,7 @@ class FieldReader:
 
 
 def wanted_names(config: SourceConfig, *columns: Column) -> set[str]:
-    """Returns the names of the fields to read: the columns, the key, the split, the group and the weight."""
+    """Returns the names of all fields that are read from each record."""
     usual = ((config.split_column, "split"), (config.group, "group"), (config.weight_column, "weight"))
     roles = (config.key_column, *(name if given is None else given for given, name in usual))
     return {name for column in columns for name in column.names}.union(name for name in roles if name)
@@ -129,7 +129,7 @@ _MAX_SEARCHED = 1_000
 
 
 def search_names(names_of_records: Iterable[Collection[str]], wanted: Collection[str]) -> tuple[set[str], int]:
-    """Returns the names of the fields in the first records, and the number of these records.
+    """Returns the names of the fields that occur in the first records, and the number of these records.
 
     Stops when all wanted names are found.
     """
@@ -144,7 +144,7 @@ def search_names(names_of_records: Iterable[Collection[str]], wanted: Collection
 
 
 def unknown_name(option: str, name: str, found_names: Collection[str], shown_source: str) -> UserError:
-    """Returns the error for an option with the name of a missing field."""
+    """Returns the error to raise if an option names a field that does not exist."""
     nearest = did_you_mean(name, found_names)
     return UserError(
         f"{option}: no {printable(name)!r} in {shown_source}{nearest or '.'} Choose one of {describe_names(found_names)}."
@@ -152,7 +152,7 @@ def unknown_name(option: str, name: str, found_names: Collection[str], shown_sou
 
 
 def describe_names(names: Collection[str]) -> str:
-    """Returns text for a message with the first 20 names in ascending order."""
+    """Returns up to 20 names in ascending order, as text for a message."""
     shown = ", ".join(printable(name)[:64] for name in sorted(names)[:20])
     return f"{shown} and {len(names) - 20} more" if len(names) > 20 else shown or "nothing"
 

@@ -1,12 +1,11 @@
-"""Reads the members of a tar file without unpacking it: their names and positions.
+"""Reads the names and positions of the members of a tar file.
 
-Supported headers are POSIX's (ustar, pax) and GNU's long names. Python's `tarfile` is used only to parse single
-headers. Iterating with `tarfile` is unsafe for untrusted files, because `tarfile` allocates the size that a header
-states, keeps all members in memory, and seeks backwards at negative sizes.
+Supported header formats are POSIX (ustar and pax) and GNU. The standard library's `tarfile` is used only to parse
+single headers. Iteration with `tarfile` is not safe for untrusted files: for example, it keeps all members in memory.
 
-Sparse files, links and devices are treated as members without data. After the first corrupt header, the rest of the
-file is unreadable. After the block of zeros at the end of a tar file, only zeros may follow as padding. If a second tar
-file follows the block of zeros, it is not read and is reported as lost.
+Sparse files, links and devices are read as members without data. A tar file cannot be read beyond a corrupt header.
+A tar file ends with a block of zeros, after which only padding with zeros may follow. If another tar file has been
+appended after the zeros, its data is reported as lost.
 """
 
 import os
@@ -46,7 +45,7 @@ class BadTarError(ValueError):
 
 
 class NoTarError(BadTarError):
-    """Raised if the start of a file is not a tar header."""
+    """Raised if a file does not start with a tar header."""
 
 
 class Member(NamedTuple):
@@ -66,7 +65,7 @@ class Member(NamedTuple):
 
 
 class TarReader:
-    """Reads a tar file once, from start to end.
+    """Reads a tar file sequentially from start to end.
 
     Args:
         file: The file, open at its start.
@@ -83,7 +82,7 @@ class TarReader:
             file.seek(0)
 
     def read(self, member: Member) -> bytes:
-        """Returns the data of the tar member that was yielded last.
+        """Reads the data of the tar member that was yielded last.
 
         Raises:
             BadTarError: The data is truncated.
@@ -182,10 +181,7 @@ def _parse_header(header: bytes, offset: int, extended_fields: dict[str, str]) -
 
 
 def _parse_pax(data: bytes, offset: int) -> dict[str, str]:
-    """Parses pax records of the form `LENGTH KEY=VALUE` and a newline.
-
-    LENGTH is the number of bytes of the whole record.
-    """
+    """Parses the records of a pax header, which have the form `LENGTH KEY=VALUE` and end with a newline."""
     extended_fields: dict[str, str] = {}
     position = 0
     while position < len(data) and data[position]:

@@ -1,4 +1,4 @@
-"""Groups consecutive members of a tar file into samples, by their names up to the first dot."""
+"""Groups consecutive members of a tar file into samples, which have equal names up to the first dot."""
 
 import re
 from typing import Any, Collection, Iterator
@@ -43,7 +43,7 @@ class TarSample:
         self.rejection = self.rejection or (reason, message)
 
     def fields(self) -> dict[str, Any]:
-        """Returns the fields of the sample's JSON; empty if no JSON was read.
+        """Returns the fields of the sample's JSON member, or an empty mapping if there is no JSON.
 
         Raises:
             InvalidInput: The JSON is not a valid object.
@@ -59,7 +59,7 @@ class TarSample:
         return fields
 
     def text(self, extension: str) -> str:
-        """Returns the text of a sample's member, without leading and trailing line ends.
+        """Returns the text of a member of the sample, without leading and trailing line ends.
 
         Raises:
             InvalidInput: The member is not UTF-8.
@@ -70,7 +70,7 @@ class TarSample:
             raise InvalidInput("bad_value", f".{extension} is not valid UTF-8") from None
 
     def is_readable(self) -> bool:
-        """Returns whether the sample is accepted and its JSON is valid."""
+        """Returns whether the sample and its JSON are valid."""
         try:
             self.fields()
         except InvalidInput:
@@ -171,8 +171,7 @@ class SampleReader:
 
 
 def _check_name(name: str) -> tuple[str, str] | None:
-    """Returns the reason and the message of the dead letter if a member's name is invalid; None if the name is
-    valid."""
+    """Returns the reason and the message of a dead letter for an invalid member name, or None for a valid name."""
     if not is_utf8(name):
         return "not_utf8", "the member's name is not valid UTF-8"
     if CONTROL.search(name) or len(name) > _MAX_NAME:

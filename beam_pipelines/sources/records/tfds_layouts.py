@@ -13,7 +13,7 @@ _MAX_DEPTH = 20
 
 
 def flatten(feature: dict[str, Any], name: str = "", depth: int = 0) -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
-    """Yields (name, (kind, description)) of each feature. The name of a sequence's kind ends with "*"."""
+    """Yields (name, (kind, description)) of each feature. Kinds of sequences have names that end with "*"."""
     if depth > _MAX_DEPTH:
         raise ValueError(f"more than {_MAX_DEPTH} levels of nested features")
     kind = feature["pythonClassName"].rpartition(".")[2]
@@ -75,7 +75,7 @@ def _only(tfds_features: Mapping[str, tuple[str, dict[str, Any]]], wanted: str, 
 
 
 def _objects_of(tfds_features: Mapping[str, tuple[str, dict[str, Any]]]) -> ObjectsLayout | None:
-    """Returns the first sequence of boxes that have classes; None if there is none."""
+    """Returns the first sequence of objects with boxes and classes, or None if no feature is such a sequence."""
     for boxes, (kind, described) in tfds_features.items():
         parent = boxes.rpartition("/")[0]
         if kind != "BBoxFeature*" or (described.get("boundingBox") or {}).get("bboxFormat", "REL_YXYX") != "REL_YXYX":

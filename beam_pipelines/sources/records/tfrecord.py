@@ -1,4 +1,4 @@
-"""Source `tfrecord`: records of `tf.train.Example`, written by Recordmill or by other tools.
+"""Implements the source `tfrecord` for records of `tf.train.Example` that Recordmill or another tool wrote.
 
 Files are TFRecord or ArrayRecord files. Their first bytes determine the format.
 
@@ -126,14 +126,14 @@ class TfRecord:
         self.targets = tuple(OBJECTS if column in objects else column.name for column in labels)
 
     def _used_features(self, layout: Layout) -> frozenset[str]:
-        """Returns the names of the features that are read from records, or that the reader computes."""
+        """Returns the names of the features that are read from records or computed by the reader."""
         sides = [layout.stated.items[side].names for side in layout.sides] if layout.stated else [("height", "width")]
         objects = (*layout.objects.boxes, layout.objects.label, *layout.objects.flags.values()) if layout.objects and self._objects else ()
         named = (layout.image, layout.key, *self._rows.value_names, *self._rows.part_names)
         return frozenset((*named, *objects, *(name for names in sides for name in names)))
 
     def _open_input(self, config: PrepareConfig) -> None:
-        """Finds the files, their splits, and the dataset's metadata, if any."""
+        """Finds the record files with their splits and, if available, the dataset's metadata."""
         folder = config.input.rstrip("/") or "/"
         directory = read_directory(folder, config.source.layout)
         self._known_layout = directory.layout if directory else None
@@ -195,7 +195,7 @@ class TfRecord:
             raise UserError(f"{printable(name)}: {error} (--ignore={printable(name)!r} leaves it out)") from None
 
     def label_names(self) -> Mapping[str, Collection[str]]:
-        """Returns a mapping from feature to class names, from the dataset's metadata or `--label_names`."""
+        """Returns the class names of each feature, which come from the dataset's metadata or from `--label_names`."""
         names: dict[str, Collection[str]] = dict(self._rows.label_names)
         if self._objects and self._objects.class_names:
             names[f"{OBJECTS}/label"] = self._objects.class_names
@@ -260,7 +260,7 @@ class TfRecord:
 
 
 def _spool(image: InputRecord, record: Record, spool: SpoolWriter | ObjectSpoolWriter) -> InputRecord:
-    """Copies the data of an image into the spool, and returns the image with its new offsets."""
+    """Copies the data of an image to a temporary file, and returns the image reference with the new offset."""
     start = record.offset + HEADER_BYTES
 
     def move(part: _Part) -> _Part:
@@ -273,5 +273,5 @@ def _spool(image: InputRecord, record: Record, spool: SpoolWriter | ObjectSpoolW
 
 
 def is_record_file(name: str) -> bool:
-    """Returns whether a file has a name for TFRecord or ArrayRecord files."""
+    """Returns whether the name of a file is typical for TFRecord or ArrayRecord files."""
     return bool(_NAME.fullmatch(name))

@@ -21,7 +21,7 @@
 | the rest of a corrupt or truncated file | one dead letter `FILE@OFFSET` |
 | a compressed file | its images, masks and arrays are spooled |
 
-Files are not unpacked. Only one sample with its text members is in memory at a time.
+Files are not unpacked. Only a single sample is in memory at a time.
 """
 
 import contextlib
@@ -139,7 +139,7 @@ class WebDataset:
         self._texts = frozenset({*self._rows.value_names, *(["json"] if self._uses_json else [])})
 
     def _take_arrays(self, config: PrepareConfig, wanted: Collection[str]) -> None:
-        """Uses `.npy` members as images if no sample has an image file or another possible image.
+        """Uses `.npy` members as images if none of the first samples contains an image file.
 
         Raises:
             UserError: Samples also have unrequested members of unknown types, so that the image is ambiguous.
@@ -211,7 +211,7 @@ class WebDataset:
 
     @contextlib.contextmanager
     def _open(self, name: str) -> Iterator[tuple[TarReader, bool]]:
-        """Opens a tar file. Yields a reader, and whether the file is compressed."""
+        """Opens a tar file. Context manager that yields a tar reader, and whether the file is compressed."""
         path = f"{self.root}/{self._root.relative(name)}"
         try:
             with open_file(path) as file:
@@ -247,7 +247,7 @@ class WebDataset:
     def _image_of(self, sample: TarSample) -> str:
         """Returns the extension of a sample's image.
 
-        Raises InvalidInput if the sample has no image or several possible images.
+        Raises `InvalidInput` if a sample contains no image, or several possible images.
         """
         extension = next((extension for extension in self._images if extension in sample.members), None)
         if extension is None:
@@ -270,8 +270,8 @@ class WebDataset:
 
 
 def _find_member(part: str, sample: TarSample, extension: str, spool: SpoolWriter | ObjectSpoolWriter | None) -> FilePart:
-    """Returns the position of a member's data in the tar file or in the spool. Raises InvalidInput if the data is too
-    large."""
+    """Returns the position of a member's data in the tar file or in a temporary file. Raises `InvalidInput` if a member
+    is too large."""
     member = sample.members[extension]
     if member.num_bytes > MAX_FILE_BYTES:
         raise InvalidInput("too_large", f".{extension} has {member.num_bytes} bytes; the limit is {MAX_FILE_BYTES}")
@@ -302,6 +302,6 @@ def _means_objects(column: Column, first: TarSample) -> bool:
 
 
 def _object_fields(first: TarSample) -> set[str]:
-    """Returns the fields of the objects in a sample; empty if there are none."""
+    """Returns the fields that describe the objects in a sample, or an empty mapping for samples without objects."""
     objects = first.fields().get(OBJECTS)
     return {field for item in (objects if isinstance(objects, list) else [objects]) if isinstance(item, dict) for field in item}

@@ -1,4 +1,4 @@
-"""Reads the lines of text files with a limit on their length."""
+"""Reads the lines of text files, and limits their length to protect the memory."""
 
 import contextlib
 import gzip
@@ -20,9 +20,9 @@ class LongLineError(ValueError):
 
 
 class Lines:
-    """An iterator over the lines of a text file, including line ends.
+    """An iterator over the lines of a text file, which include their line ends.
 
-    A line that is too long raises LongLineError. The next call continues after this line.
+    The iterator raises `LongLineError` for a line that is too long. The next call continues after this line.
 
     Args:
         file: The text file.
@@ -75,7 +75,8 @@ class Lines:
 
 @contextlib.contextmanager
 def open_lines(path: str, name: str, config: SourceConfig) -> Iterator[Lines]:
-    """Opens the lines of a UTF-8 file, with or without a byte order mark. Other bytes become lone surrogates.
+    """Opens a UTF-8 text file, with or without a byte order mark, for reading lines. Other bytes become lone
+    surrogates.
 
     Raises:
         UserError: The file cannot be read, or is not compressed although its name says so.
@@ -95,8 +96,8 @@ def read_lines(path: str, name: str, config: SourceConfig) -> Iterator[tuple[int
 
 
 def full_lines(lines: Lines) -> Iterator[tuple[int, str | InvalidInput]]:
-    """Yields (line number, line) of non-blank lines. For a line that is too long or not UTF-8, an InvalidInput is
-    yielded instead."""
+    """Yields (line number, line) of non-blank lines. Instead of a line that is too long or not UTF-8, an `InvalidInput`
+    is yielded."""
     while True:
         lines.is_row_start = True
         try:

@@ -1,4 +1,4 @@
-"""Reads the rows of a Parquet file in batches that fit in memory, with one page of each column at a time."""
+"""Reads the rows of a Parquet file in batches that fit in memory."""
 
 import contextlib
 import itertools
@@ -43,28 +43,28 @@ def is_list(column: pa.DataType) -> bool:
 
 
 def is_struct(column: pa.DataType) -> bool:
-    """Returns whether a column contains objects, or lists of objects."""
+    """Returns whether a column contains structs, or lists of structs."""
     return pa.types.is_struct(column) or (is_list(column) and pa.types.is_struct(column.value_type))
 
 
 def struct_fields(schema: pa.Schema, name: str) -> frozenset[str]:
-    """Returns the fields of the objects in a column; empty if it does not contain objects."""
+    """Returns the field names of the structs in a column, or an empty collection for other columns."""
     types = [field.type for field in schema if field.name == name and is_struct(field.type)]
     structs = [item.value_type if is_list(item) else item for item in types]
     return frozenset(field.name for struct in structs for field in struct)
 
 
 def has_bytes(column: pa.DataType) -> bool:
-    """Returns whether a column contains bytes, or objects with bytes."""
+    """Returns whether a column contains bytes, or structs with bytes."""
     if pa.types.is_struct(column):
         return any(has_bytes(field.type) for field in column)
     return pa.types.is_binary(column) or pa.types.is_large_binary(column) or pa.types.is_fixed_size_binary(column)
 
 
 def class_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
-    """Returns a mapping from integer column to class names, read from the metadata of Hugging Face's libraries.
+    """Returns the class names of integer columns, read from the metadata that Hugging Face's libraries write.
 
-    A field of objects has a name such as `objects/category`.
+    The name of a field inside a struct column contains a slash, such as `objects/category`.
     """
     try:
         features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
@@ -78,21 +78,21 @@ def class_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
 
 
 def _names(feature: Any) -> Any:
-    """Returns the class names of a feature of integers or lists of integers; None if the feature has no class names."""
+    """Returns the class names of a feature with integers or lists of integers, or None if class names are unknown."""
     feature = _without_lists(feature)
     return feature.get("names") if feature.get("_type") == "ClassLabel" else None
 
 
 def _without_lists(feature: Any) -> Any:
-    """Returns the element type of a feature that is a list, in all formats that the library has used."""
+    """Returns the element type of a list feature, for all metadata formats that the library has used."""
     while isinstance(feature, list) or feature.get("_type") in ("List", "LargeList", "Sequence"):
         feature = feature[0] if isinstance(feature, list) else feature["feature"]
     return feature
 
 
 def parquet_rows(parquet: pa.parquet.ParquetFile, path: str, columns: list[str]) -> Iterator[Mapping[str, Any] | InvalidInput]:
-    """Yields the rows of a file. For a row that is too large or whose text is not UTF-8, an InvalidInput is yielded
-    instead."""
+    """Yields the rows of a file. Instead of a row that is too large or contains invalid UTF-8, an `InvalidInput` is
+    yielded."""
     fields = [parquet.schema_arrow.field(name) for name in columns]
     most = _BATCH_IMAGES if any(has_bytes(field.type) for field in fields) else _BATCH_ROWS
     lists = [field.name for field in fields if is_list(field.type)]
@@ -108,7 +108,7 @@ def parquet_rows(parquet: pa.parquet.ParquetFile, path: str, columns: list[str])
 
 
 def _read_in_chunks(batch: pa.RecordBatch, lists: list[str]) -> Iterator[Mapping[str, Any] | InvalidInput]:
-    """Splits a batch in halves until each half fits in memory as Python objects, or has only one row."""
+    """Splits a batch into halves until each half fits in memory as Python objects or has a single row."""
     if batch.nbytes > _READ_BYTES and batch.num_rows > 1:
         middle = batch.num_rows // 2
         for half in (batch.slice(0, middle), batch.slice(middle)):

@@ -1,6 +1,6 @@
-"""Estimates the decoded size of a Parquet file's rows before they are decoded.
+"""Estimates how much memory the rows of a Parquet file take after decoding.
 
-With a dictionary, or with runs of equal values, a column can decode to a million times its bytes in the file.
+A column with many equal values can be a million times as large after decoding as in the file.
 """
 
 import re
@@ -21,7 +21,7 @@ MAX_LIST_BYTES = 32 << 20
 
 
 class RowSizes:
-    """Estimates the decoded size of the rows of each row group.
+    """Estimates the size of the rows of each row group after decoding.
 
     Args:
         parquet: The open file.
@@ -36,7 +36,7 @@ class RowSizes:
         self._stored = [at for at, path in paths if any(f"{path}.".startswith(f"{name}.") for name in columns)]
 
     def batch_rows(self, group: int, most: int) -> int:
-        """Returns the number of rows of a row group to decode at a time, between 1 and `most`."""
+        """Returns how many rows of a row group to decode at a time, between 1 and `most`."""
         row_bytes = sum(self._mean_bytes(group, at) for at in self._stored)
         return max(1, min(most, _BATCH_BYTES // max(row_bytes, 1)))
 
@@ -60,7 +60,7 @@ class RowSizes:
         return (width * chunk.num_values + chunk.total_uncompressed_size) // max(rows.num_rows, 1)
 
     def _dictionary_bytes(self, chunk: pa.parquet.ColumnChunkMetaData) -> int:
-        """Returns the size of a column's dictionary, which is an upper bound for the size of each value."""
+        """Returns the size of a column's dictionary in bytes, which is an upper bound for the size of each value."""
         with open_file(self._path) as file:
             file.seek(chunk.dictionary_page_offset or chunk.data_page_offset)
             header = _PAGE_HEADER.match(file.read(16))
@@ -68,5 +68,5 @@ class RowSizes:
 
 
 def _varint(data: bytes) -> int:
-    """Decodes a positive integer in Thrift's compact protocol."""
+    """Decodes a positive integer from Thrift's compact protocol."""
     return sum((byte & 0x7F) << 7 * index for index, byte in enumerate(data)) >> 1

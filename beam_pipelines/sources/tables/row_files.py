@@ -1,4 +1,5 @@
-"""Base class of sources whose files contain rows. Finds the files, and converts rows to inputs or dead letters."""
+"""Defines the base class of sources whose files contain rows. Finds the files of a source, and converts their rows to
+inputs or dead letters."""
 
 from typing import Any, Callable, Iterable, Iterator, Mapping, TypeVar
 
@@ -47,7 +48,7 @@ class RowFiles:
     def _read_rows(
         self, file: TableFile, rows: Iterable[tuple[int, Any]], read: Callable[[int, Any], Input]
     ) -> Iterator[Input | DeadLetter]:
-        """Yields the inputs and dead letters of a file.
+        """Yields the inputs and dead letters for the rows of one file.
 
         Args:
             file: The file with the rows.

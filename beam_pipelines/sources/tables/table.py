@@ -17,7 +17,7 @@
 | a path that leads outside the root, directly or by a link | dead letter; never opened |
 | an image that matches `--ignore` | ignored, and counted |
 
-Images are checked later, when they are read. Memory use is constant, because rows are listed while they are read.
+Images are checked later, when they are read. The memory use does not depend on the number of rows.
 """
 
 import dataclasses
@@ -152,8 +152,7 @@ class Table(RowFiles):
         return add_sizes(listed, self.root, other_images(self)) if self._with_sizes and self.has_images else listed
 
     def label_names(self) -> Mapping[str, Collection[str]]:
-        """Returns a mapping from feature to class names, from the table's metadata and from columns that together form
-        a class feature."""
+        """Returns the class names of each feature that are known from the table's metadata or columns."""
         columns = (*self._labels, *self._features)
         texts = {column.name for column in columns if column.kind == "text"}
         of_objects = {OBJECT_LABEL: self._objects.class_names} if self._objects and self._objects.class_names else {}
@@ -161,8 +160,7 @@ class Table(RowFiles):
         return {**{name: names for name, names in self._names.items() if name not in texts}, **of_objects, **of_columns}
 
     def _has_embedded(self, file: TableFile) -> bool:
-        """Returns whether a file may contain image bytes. Other files of the same table may contain image paths
-        instead."""
+        """Returns whether a table file may contain image bytes."""
         if file.format != "parquet":
             return False
         head = self._table_heads.get(file.name) or read_head(file, self._config.source)
@@ -176,7 +174,7 @@ class Table(RowFiles):
         return ColumnReader(self._labels, self._features, root, self._names_of, source.separator, source.image_suffix)
 
     def _choose_split(self, column: str | None, files: Iterable[TableFile]) -> str | None:
-        """Returns the split column; None if folders or files define the splits and no option names the column."""
+        """Returns the column that contains splits, or None if folders or file names define the splits."""
         if column is None or (self._config.source.split_column is None and any(file.split for file in files)):
             return None
         if self._config.asks_for_shares and not self._config.source.divide:
@@ -261,14 +259,14 @@ class _RowImages:
 
 
 def _first_with_rows(files: list[TableFile], source: SourceConfig) -> tuple[TableFile, TableHead]:
-    """Returns the first file that has columns, and the `TableHead` of this file. JSON Lines files without lines have no
-    columns."""
+    """Returns the first file that has columns, and the `TableHead` of this file. JSON Lines files without lines are
+    skipped, because they have no columns."""
     heads = ((file, read_head(file, source)) for file in files)
     return next(((file, head) for file, head in heads if head.columns), (files[0], TableHead(())))
 
 
 def _check_no_images(row: Mapping[str, Any], file: TableFile) -> None:
-    """Raises UserError if a column of the first row seems to contain images under an unusual name."""
+    """Raises `UserError` if a column seems to contain images, but does not have a usual name."""
     for name, cell in row.items():
         cell_value = cell.get("path") or cell.get("bytes") if isinstance(cell, dict) else cell
         if isinstance(cell_value, bytes) or isinstance(cell_value, str) and cell_value.lower().endswith(tuple(IMAGE_EXTENSIONS)):
@@ -278,7 +276,7 @@ def _check_no_images(row: Mapping[str, Any], file: TableFile) -> None:
 
 
 def _spool(listed: Iterator[Listed | _Embedded], directory: str | None) -> Iterator[Listed]:
-    """Yields the inputs after their embedded images are written to a spool file, so that every image can be read."""
+    """Copies images that are stored in the table to a temporary file, and yields the inputs with the new locations."""
     if directory is None:
         yield from (item.image if isinstance(item, _Embedded) else item for item in listed)
         return

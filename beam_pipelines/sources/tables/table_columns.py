@@ -1,4 +1,4 @@
-"""Finds the columns of a table for the image, the labels, the key and so on, by options or by common names."""
+"""Finds the table columns that contain the image, the labels, the key and so on, by options or by common names."""
 
 import dataclasses
 import re
@@ -40,8 +40,8 @@ _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE)
 
 @dataclasses.dataclass(frozen=True)
 class TableColumns:
-    """The columns of a table that contain the image, the labels, the key and so on. An attribute is None if there is no
-    such column.
+    """The columns of a table that contain the image, the labels, the key and so on. An attribute is None if the table
+    has no column for it.
 
     Attributes:
         image: The column with image paths, or with image bytes in Parquet; None if examples have no image.
@@ -63,7 +63,7 @@ class TableColumns:
 
 
 def choose_columns(head: TableHead, config: SourceConfig, file: TableFile) -> TableColumns:
-    """Finds the columns for the image, the labels, the key and so on from the start of a table.
+    """Determines the columns with the image, the labels, the key and so on from the first rows of a table.
 
     Args:
         head: The existing columns.
@@ -120,9 +120,9 @@ def _usual_labels(head: TableHead, chooser: "_Chooser") -> tuple[Column, ...]:
 
 
 def find_box_columns(columns: Sequence[str]) -> tuple[list[str], str]:
-    """Returns the columns whose names show that they form one box, in order, and their `--box_format`.
+    """Returns the columns that together form a box according to their names, and the corresponding `--box_format`.
 
-    Without such columns, both are empty. If one column contains the box, the format is empty.
+    Without such columns, both are empty. If a single column contains boxes, the format is empty.
     """
     plain = {_BOX_PREFIX.sub("", re.sub(r"[^a-z0-9]", "", name.lower())): name for name in reversed(columns)}
     several = ((names, form) for form, known in _BOX_COLUMNS.items() for names in known if set(names) <= plain.keys())
@@ -131,7 +131,7 @@ def find_box_columns(columns: Sequence[str]) -> tuple[list[str], str]:
 
 
 def _refuse_boxes(head: TableHead, config: SourceConfig, file: TableFile, image: str | None, label: str | None) -> None:
-    """Rejects tables that have one box in each row, because only the classes would be kept.
+    """Raises an error for tables with one box per row, because the boxes would be lost.
 
     Raises:
         UserError: There are columns of a box.
@@ -157,12 +157,12 @@ def _means_objects(column: Column, head: TableHead) -> bool:
 
 
 def names_of_integers(columns: Iterable[Column], class_names: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Returns feature -> class names. The integers in the column of the feature are indexes into these names."""
+    """Returns feature -> class names. The integers in the feature's column are indices into the class names."""
     return {column.name: class_names[column.names[0]] for column in columns if has_names(column) and class_names.get(column.names[0])}
 
 
 def has_names(column: Column) -> bool:
-    """Returns whether a column of this kind can have class names, or integers for class names."""
+    """Returns whether a column of this kind can contain class names or class indices."""
     return len(column.names) == 1 and column.kind in ("class", "multi_label", "text")
 
 
@@ -172,7 +172,7 @@ class _Chooser:
         self._table = table
 
     def choose(self, option: str, given: str | None, usual: Sequence[str]) -> str | None:
-        """Returns the requested column, or the first column with a usual name, ignoring case; None if there is none."""
+        """Returns the requested column, or the first column that has a usual name (ignoring case), or None."""
         if given is not None:
             if given and given not in self._columns:
                 nearest = did_you_mean(given, self._columns)
@@ -182,7 +182,8 @@ class _Chooser:
         return next((name if name in self._columns else by_name[name] for name in usual if name in by_name), None)
 
     def choose_key(self, given: str | None) -> tuple[str, ...]:
-        """Returns the columns of the key. Several columns, separated by commas, form the key together."""
+        """Returns the columns of the key. A key can consist of several columns, which are separated by commas in the
+        option."""
         names = [given] if given is None or given in self._columns else given.split(",")
         chosen = (self.choose("--key_column", name and name.strip(), ("key",)) for name in names)
         return tuple(name for name in chosen if name)

@@ -8,8 +8,8 @@
 | a folder of such folders | all of their files; splits, if the folders are named `train`, … |
 | a pattern, `data/*.csv`, `data/**/*.parquet`, `part-{0..9}.csv` | the matching files; splits, if all are named so |
 
-Paths in a file are relative to its folder. Hidden files and `--ignore` patterns are skipped. If a table or its folder
-is a link that is not followed, the run fails.
+Paths in a file are relative to its folder. Hidden files and `--ignore` patterns are skipped. The run fails if a table
+or its folder is a link that must not be followed.
 """
 
 import os
@@ -48,7 +48,7 @@ class TableFile(NamedTuple):
 
 
 def open_root(path: str, folder: str, follows_links: bool = False) -> Root:
-    """Returns a root for paths that are relative to `folder`. The folder is "" or has a trailing "/"."""
+    """Returns the root folder for paths that are relative to `folder`. The folder is "" or has a trailing "/"."""
     return _FolderRoot(path, folder, follows_links) if folder else Root(path, follows_links)
 
 
@@ -80,7 +80,7 @@ def find_table_files(
 
 
 def format_of(name: str, formats: Mapping[str, str]) -> str | None:
-    """Returns the format of a file's extension, ignoring `.gz`; None for other extensions."""
+    """Returns the table format for a file's extension, ignoring `.gz`, or None for unknown extensions."""
     return formats.get(os.path.splitext(name.lower().removesuffix(".gz"))[1])
 
 
@@ -153,7 +153,8 @@ class _Finder:
         return TableFile(f"{self._input}/{name}", name, format_of(name, self._formats) or self._formats.get("", ""), folder, split)
 
     def _tables_in(self, folder: str) -> list[str]:
-        """Returns paths of tables directly in a folder. Metadata files are found without listing the folder."""
+        """Returns the paths of the table files directly in a folder. Metadata files with usual names are found without
+        listing the folder."""
         path = f"{self._input}/{folder}".rstrip("/")
         table_names = [name for name in self._metadata if self._files.exists(f"{path}/{name}")]
         if not table_names:

@@ -1,12 +1,12 @@
-"""Reads the rows of a table's file in CSV, JSON Lines or Parquet.
+"""Reads the rows of a table file in CSV, JSON Lines or Parquet format.
 
-Memory use is constant for all files: a line has at most `MAX_LINE` characters, and Parquet is read page by page.
+The memory use is constant, because the length of lines is limited, and Parquet files are read page by page.
 
-CSV has the format of RFC 4180, in UTF-8, with a header or with `--column_names` instead. Commas separate cells. If the
-first line has no commas, tabs or semicolons separate cells. In a `.tsv` file, tabs separate cells. With
-`--column_names`, the separator is the only candidate for which the number of cells equals the number of names. A row
-with quotes may span several lines. If such a row is malformed, a quote is probably missing, and an unknown number of
-rows is lost. Therefore the run fails.
+CSV files must be encoded in UTF-8, have the format of RFC 4180, and start with a header unless `--column_names` is
+given. Commas separate cells. If the first line contains no commas, cells can be separated by tabs or semicolons. In a
+`.tsv` file, tabs separate cells. With `--column_names`, the separator is chosen so that the number of cells equals the
+number of names. A row that contains quotes can span several lines. If a row with quotes is malformed, a quote is
+probably missing, and an unknown number of rows is lost. Therefore the run fails.
 """
 
 import collections
@@ -62,7 +62,7 @@ class TableHead(NamedTuple):
 
 
 def read_head(file: TableFile, config: SourceConfig) -> TableHead:
-    """Reads the columns from the start of a file.
+    """Determines the columns of a file from its first rows.
 
     Raises:
         UserError: The file cannot be read, or has another format.
@@ -120,13 +120,13 @@ _NUM_REPEAT_ROWS = 10_000
 
 
 def read_first_row(file: TableFile, config: SourceConfig, columns: tuple[str, ...]) -> Mapping[str, Any]:
-    """Returns the first valid row; an empty row if no row is valid."""
+    """Returns the first valid row, or an empty row if no row is valid."""
     with contextlib.closing(read_rows(file, config, columns)) as rows:
         return next((row for _, row in rows if not isinstance(row, InvalidInput)), {})
 
 
 def find_repeated(file: TableFile, config: SourceConfig, column: str) -> str | None:
-    """Returns the first text that the first rows contain more than once in a column; None if no text repeats."""
+    """Returns the first text that occurs more than once in a column of the first rows, or None."""
     seen: set[str] = set()
     with contextlib.closing(read_rows(file, config, (column,))) as rows:
         for _, row in itertools.islice(rows, _NUM_REPEAT_ROWS):
@@ -220,9 +220,9 @@ _DELIMITERS = ",\t;"
 
 
 def _read_header(file: TableFile, lines: Lines, config: SourceConfig) -> tuple[Iterator[list[str]], list[str]]:
-    """Returns the rows below the header of a CSV file, and the column names.
+    """Returns the column names of a CSV file, and its rows below the header.
 
-    Without a header, returns all rows and the given names.
+    If the file has no header, the given names and all rows are returned.
     """
     csv.field_size_limit(MAX_LINE)  # a limit of this process; the default is 131,072 characters
     try:
@@ -245,7 +245,8 @@ def _read_header(file: TableFile, lines: Lines, config: SourceConfig) -> tuple[I
 
 
 def _find_delimiter(file: TableFile, first: str, config: SourceConfig) -> str:
-    """Returns the delimiter of cells, from the file's name, the number of column names, or the first line."""
+    """Returns the delimiter of a CSV file, according to the file name, the number of column names, or the first
+    line."""
     if format_of(file.name, {".tsv": "tabs"}):
         return "\t"
     num_cells = {mark: len(next(csv.reader([first], delimiter=mark), [])) for mark in _DELIMITERS}
@@ -254,7 +255,7 @@ def _find_delimiter(file: TableFile, first: str, config: SourceConfig) -> str:
 
 
 def _again(first: str, lines: Lines) -> Iterator[str]:
-    """Yields the first line again. Later lines may continue a row with quotes."""
+    """Yields the first line again."""
     lines.is_row_start = False
     yield first
 
@@ -276,7 +277,8 @@ def _first_of_rows(lines: Lines) -> Iterator[str]:
 def _checked_json_rows(
     file: TableFile, lines: Lines, columns: tuple[str, ...] | None, unused_fields: UnusedFields | None
 ) -> Iterator[Row]:
-    """Yields the rows. Raises UserError at the end if a column is in no row. Single objects may lack columns."""
+    """Yields the rows. After the last row, `UserError` is raised if no row contained a requested column. Single objects
+    may lack columns."""
     needed = frozenset(columns or ())
     missing = set(columns or ())
     found_columns: dict[str, None] = {}  # a dict, to keep their order
@@ -320,6 +322,6 @@ def _check_columns(
 
 
 def show_columns(columns: Sequence[str]) -> str:
-    """Returns the names of columns as text for a message."""
+    """Formats column names for a message."""
     shown = [printable(name.encode("utf-8", "replace").decode()[:80]) for name in columns[:50]]
     return (", ".join(shown) or "no names") + (f" and {len(columns) - 50} more" if len(columns) > 50 else "")

@@ -15,7 +15,7 @@
 | a path that leads outside the root, directly or by a link | dead letter; never opened |
 | an image that matches `--ignore` | ignored, and counted |
 
-Images are checked later, when they are read. Memory use is constant, because lines are listed while they are read.
+Images are checked later, when they are read. The memory use does not depend on the number of lines.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ class TextList(RowFiles):
         self.targets = reader.targets
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the images that the lines of one file name, with their file sizes if requested."""
+        """Yields the images that the lines of a file refer to and, if requested, the sizes of the image files."""
         file = self._files[part]
         root = self._root_of(file)
         read = functools.partial(self._read, file, root, self._make_reader(root))
@@ -102,7 +102,7 @@ class TextList(RowFiles):
 
 
 class _Fields:
-    """Splits each line into the fields of its columns.
+    """Splits lines of text into fields.
 
     Args:
         columns: The columns in the order of their fields, which follow the path.
@@ -123,7 +123,8 @@ class _Fields:
         self._between = " " if last is not None and last.kind in ("float", "integer") else separator
 
     def split(self, line: str) -> Mapping[str, str]:
-        """Returns the cells of a line. Raises InvalidInput for a NUL byte, or for too many or too few fields."""
+        """Returns the cells of a line. Raises `InvalidInput` if a line has too many fields, too few fields, or a NUL
+        byte."""
         if "\0" in line:
             raise InvalidInput("bad_row", "the line has a NUL byte")
         if "\t" in line:
