@@ -1,7 +1,7 @@
 """Reads local files with direct I/O, which bypasses the page cache.
 
-A check of a file should read the bytes on the disk, not the bytes in the page cache. Direct I/O is also faster and does
-not evict other files from the page cache.
+Direct I/O is useful to verify files, because it reads the bytes on the disk instead of cached bytes. Direct I/O is also
+faster for large files, and does not evict other files from the page cache.
 """
 
 import errno
@@ -44,7 +44,7 @@ def open_direct(path: str) -> BinaryIO:
 
 
 class _DirectFile(io.RawIOBase):
-    """Reads a file in blocks, with the next blocks read ahead in a thread.
+    """Reads a file in blocks, while a thread reads the next blocks ahead.
 
     Args:
         descriptor: The descriptor of the open file. It is closed together with this object.
@@ -113,13 +113,13 @@ class _DirectFile(io.RawIOBase):
             self._following.append(self._reader.submit(self._read_block, number))
 
     def _drop_block(self) -> None:
-        """Drops the current block and cancels the reads of the next blocks."""
+        """Discards the current block, and cancels reading ahead."""
         self._number = -2
         while self._following:
             self._following.popleft().cancel()
 
     def _read_block(self, number: int) -> memoryview:
-        """Reads a block into its buffer, which is reused after the read-ahead blocks."""
+        """Reads a block into one of several buffers, which are reused in turn."""
         start, num_bytes = number * _BLOCK_BYTES, 0
         size = max(0, min(_BLOCK_BYTES, self._size - start))
         buffer = self._buffers[number % len(self._buffers)]

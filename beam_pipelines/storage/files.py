@@ -1,6 +1,6 @@
-"""Functions to read and write local files and objects in `gs://` and `s3://` (see `object_store`).
+"""Functions to read and write local files, and objects in `gs://` and `s3://`.
 
-Paths are strings with `/` as the separator. All failures raise an `OSError`.
+Paths are strings with `/` as the separator on all systems. All failures raise an `OSError`.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ class Files(Protocol):
         """Reads a whole file. Raises `OSError` if the file has more than `MAX_FILE_BYTES` bytes."""
 
     def read_range(self, path: str, offset: int, num_bytes: int, version: str | None = None) -> bytes:
-        """Reads a part of a file. Returns fewer bytes if the file ends before the end of the part.
+        """Reads a part of a file. The result has fewer bytes if the file ends earlier.
 
         Raises:
             DataError: The file does not have the given version.
@@ -42,10 +42,11 @@ class Files(Protocol):
         """Returns whether a file exists."""
 
     def write(self, path: str, data: bytes) -> None:
-        """Writes a file atomically. After a failure, the file is missing or has its old content."""
+        """Writes a file atomically. After a failure, the file does not exist or has its old contents."""
 
     def create(self, path: str) -> ContextManager[BinaryIO]:
-        """Context manager for writing a file in pieces. The file appears atomically at the end of the block."""
+        """Context manager for writing a file in pieces. The complete file is created atomically at the end of the
+        block."""
 
 
 _LOCAL = LocalFiles()
@@ -57,12 +58,12 @@ def is_remote(path: str) -> bool:
 
 
 def any_remote(*paths: str | None) -> bool:
-    """Returns whether any of the paths begins with a scheme. None is ignored."""
+    """Returns whether any of the paths begins with a scheme, such as `gs://`. None is ignored."""
     return any(is_remote(path) for path in paths if path)
 
 
 def files_at(path: str) -> Files:
-    """Returns the `Files` object that reads and writes files at a path.
+    """Returns the `Files` object for a path, which reads and writes local files or objects in a store.
 
     Raises:
         UserError: The scheme of the path is unknown, or a package for the scheme is not installed.
@@ -111,7 +112,7 @@ class _Stream(io.RawIOBase):
 
 
 def open_file(path: str) -> BinaryIO:
-    """Opens a seekable, buffered file for reading. Reads of an object fail if the object changes after it was opened.
+    """Opens a seekable, buffered file for reading. Reading fails if the object has changed since the stream was opened.
 
     Raises:
         OSError: The file cannot be opened, or is not a regular file.
@@ -124,14 +125,15 @@ def open_file(path: str) -> BinaryIO:
 
 
 def input_size(path: str) -> int:
-    """Returns the size of an input file in bytes, and records the file's version for later reads of the file."""
+    """Returns the size of an input file in bytes, and records the file's version so that later changes are detected."""
     size, version = files_at(path).stat(path)
     note_version(path, version)
     return size
 
 
 def read_in_any_form(read: Callable[[str], bytes], root: str, name: str) -> bytes:
-    """Reads a file in a folder by its name. If no such file exists, tries the other Unicode normal form of the name.
+    """Reads a file in a folder by its name. If no file has this name, the other Unicode normal form of the name is
+    tried.
 
     Raises:
         OSError: The file cannot be read.
@@ -147,21 +149,22 @@ def read_in_any_form(read: Callable[[str], bytes], root: str, name: str) -> byte
 
 
 def read_start(root: str, name: str, num_bytes: int) -> bytes:
-    """Reads the first bytes of a file in a folder, by its name in any Unicode normal form."""
+    """Reads the first bytes of a file in a folder. The name can be in any Unicode normal form."""
     return read_in_any_form(lambda path: files_at(path).read_range(path, 0, num_bytes), root, name)
 
 
 def make_folder(path: str) -> None:
-    """Creates a folder, but not its parents. In an object store, which has no folders, the function does nothing."""
+    """Creates a folder, but not its parents. The function does nothing in an object store, because object stores have
+    no folders."""
     if not is_remote(path):
         with contextlib.suppress(FileExistsError):
             os.mkdir(path)
 
 
 def make_parent_folders(directory: str, name: str) -> str:
-    """Returns the path of a file in a directory and creates the folders in between.
+    """Returns the path of a file in a directory, and creates missing subfolders.
 
-    The directory itself is not created, because it may have been removed at the end of its run.
+    The directory itself is not created, because a run removes its directory at the end.
     """
     for end, character in enumerate(name):
         if character == "/":
@@ -180,7 +183,7 @@ def write_file(path: str, data: bytes) -> None:
 
 
 def write_chunks(path: str, chunks: Iterable[bytes]) -> int:
-    """Writes a file atomically from pieces and returns its size in bytes. Only a few pieces are in memory at a time.
+    """Writes a file atomically from pieces and returns its size in bytes.
 
     Raises:
         StorageError: The file could not be written.

@@ -1,8 +1,8 @@
-"""Distinguishes permanent errors of an input from temporary errors of a disk or object store.
+"""Distinguishes invalid inputs from temporary errors of a disk or an object store.
 
-If an error is permanent (in the code, a "fact"), the input becomes a dead letter. A temporary error must not cause dead
-letters, because the input may be readable in another run. Instead, the bundle fails, and the runner may retry it before
-the run fails.
+An input with a permanent error (called a "fact" in the code) becomes a dead letter. Temporary errors must not create
+dead letters, because the input may be readable in another run. After a temporary error, the bundle of inputs fails, and
+the Beam runner may retry the bundle.
 """
 
 import errno
@@ -29,7 +29,7 @@ _FACTS_ON_A_DISK = frozenset((errno.EACCES, errno.EPERM))
 
 
 def is_fact(error: OSError, path: str) -> bool:
-    """Returns whether an error is a permanent property of the file at a path."""
+    """Returns whether an error is permanent, such as a missing file."""
     return error.errno in _FACTS or (error.errno in _FACTS_ON_A_DISK and not is_remote(path))
 
 

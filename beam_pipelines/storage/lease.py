@@ -1,12 +1,12 @@
-"""The lease of a working directory, which identifies the command that uses the directory until the lease expires.
+"""Implements the lease of a working directory, which identifies the command that currently uses the directory.
 
     OUT.incomplete/LEASE    {"run_id": …, "holder": …, "host": …, "boot": …, "process": …, "renewed": …, "job": …}
 
 The command renews its lease periodically. On a local disk, the command also locks the directory, so that no other
-command on the same machine uses it. Commands on other machines check the lease, because locks on a network file system
-may be invisible to them. Object stores have no locks, so a command takes over a lease with a conditional write, which
-only one of two commands can win. Before a worker publishes files, it checks that the lease still belongs to its
-command. Therefore, a job that a killed command left behind ends without any changes.
+command on the same machine uses it. Commands on other machines check the lease, because locks may be invisible on a
+network file system. In object stores, which have no locks, a lease is taken over with a conditional write. Before
+workers publish files, they check that their command still holds the lease. A job that a killed command left behind
+therefore ends without any changes.
 """
 
 import contextlib
@@ -65,7 +65,7 @@ class Lease:
 
     @property
     def is_live(self) -> bool:
-        """Whether the holder of the lease may still be running, according to the lease and this machine's processes."""
+        """Whether the process that holds the lease may still be running."""
         if self.is_detached or not self.renewed:
             return self.is_detached
         if self.can_see_holder:
@@ -74,28 +74,29 @@ class Lease:
 
     @property
     def can_see_holder(self) -> bool:
-        """Whether this process can see the holder's process, because their boot IDs and PID namespaces are the same."""
+        """Whether the holder is in the same PID namespace, so that this process can see whether it is running."""
         return (self.boot, self.namespace) == (boot_id(), _namespace())
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the holder may still run on another machine, whose locks on a shared disk may be invisible."""
+        """Whether the holder may still be running on another machine."""
         return not self.is_detached and self.boot != boot_id() and bool(self.renewed) and self.seconds_left > 0
 
     @property
     def seconds_left(self) -> float:
-        """The time in seconds until the lease expires without a renewal."""
+        """The time in seconds after which the lease expires if it is not renewed."""
         return self.renewed + LIFE_SECONDS - time.time()
 
     def describe(self) -> str:
-        """Returns a description of the holder for messages."""
+        """Returns a description of the process that holds the lease, for messages."""
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
         who = f"job {self.job} on {self.engine}" if self.is_detached else f"process {self.process_id} on {self.host}"
         return f"{who}, since {since}"
 
 
 def boot_id() -> str:
-    """Returns the boot ID of this machine, which all its containers share. Without Linux, returns the host name."""
+    """Returns the boot ID of this machine, which is the same in all containers. Without Linux, returns the host
+    name."""
     try:
         return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -110,7 +111,8 @@ def _namespace() -> str:
 
 
 def describe_process(number: int) -> str:
-    """Returns the start time of a process and the machine's boot ID as a text, or "" if the process does not exist."""
+    """Returns a text that identifies a process by its start time and the boot ID, or "" if the process does not
+    exist."""
     if not os.path.exists("/proc/self/stat"):  # not Linux, so only the process ID is known
         try:
             os.kill(number, 0)
@@ -127,7 +129,7 @@ def describe_process(number: int) -> str:
 
 
 def make_lease(run_id: str, holder: str, engine: str = "", job: str = "", command: str = "prepare") -> Lease:
-    """Creates a lease with this process as its holder."""
+    """Creates a lease that this process holds."""
     now = time.time()
     process = {"host": platform.node(), "process_id": os.getpid(), "process": describe_process(os.getpid())}
     machine = {"boot": boot_id(), "namespace": _namespace()}
@@ -155,7 +157,7 @@ def _encode(lease: Lease) -> bytes:
 
 
 def check_lease(directory: str, holder: str) -> None:
-    """Checks that the command still holds the lease. Workers call this function before they publish files.
+    """Checks that the command still holds the lease. Workers must call this function before they publish files.
 
     Args:
         directory: The directory with the lease.
@@ -180,7 +182,7 @@ def check_lease(directory: str, holder: str) -> None:
 def check_elsewhere(directory: str, message_start: str) -> None:
     """Checks that no command on another machine uses a directory on a shared disk.
 
-    This machine's lock on the directory is not sufficient, because other machines may not see the lock.
+    The local lock on the directory is not sufficient, because it may be invisible to other machines.
 
     Raises:
         BusyError: The lease belongs to another machine and has not expired.
@@ -197,9 +199,9 @@ def write_lease(directory: str, lease: Lease) -> None:
 
 @contextlib.contextmanager
 def disk_lease(directory: str, lease: Lease) -> Iterator[None]:
-    """Context manager that writes and renews the lease of a local directory, which this process must have locked.
+    """Context manager that writes and renews the lease of a local directory that this process has locked.
 
-    On exit, the lease is released, unless the job continues or another command has taken over the directory.
+    On exit, the lease is released unless the job continues or another command has taken over the directory.
     """
     write_lease(directory, lease)
     end = threading.Event()
@@ -224,7 +226,8 @@ def _keep_on_disk(directory: str, lease: Lease, end: threading.Event) -> None:
 
 
 def _renew_on_disk(directory: str, lease: Lease, renewed: float) -> bool:
-    """Renews a lease and returns False if another command holds it. Ignores disk errors, which must not end the run."""
+    """Renews a lease and returns False if another command holds it. Disk errors are ignored, because they must not end
+    the run."""
     with contextlib.suppress(OSError, StorageError):
         current = read_lease(directory)
         if current is None or current.holder != lease.holder:
@@ -234,7 +237,7 @@ def _renew_on_disk(directory: str, lease: Lease, renewed: float) -> bool:
 
 
 class StoreLease:
-    """A lease of this process in an object store. A thread renews the lease until it is released.
+    """A lease of this process in an object store. A thread renews the lease until the lease is released.
 
     Args:
         directory: The URL of the directory that contains the lease.
@@ -249,12 +252,12 @@ class StoreLease:
         threading.Thread(target=self._keep, name="lease", daemon=True).start()
 
     def detach(self) -> None:
-        """Marks the lease as detached, because the job continues without this process."""
+        """Marks the lease as detached, so that it stays valid for a job that continues without this process."""
         self._end.set()
         self._write(is_detached=True)
 
     def is_owned(self) -> bool:
-        """Returns whether this process still holds the lease. Returns False if the store does not respond."""
+        """Returns whether this process still holds the lease."""
         try:
             lease = read_lease(self._directory)
         except OSError:
@@ -262,7 +265,7 @@ class StoreLease:
         return lease is not None and lease.holder == self._lease.holder
 
     def release(self) -> None:
-        """Releases the lease, unless it was detached or removed, or another command holds it."""
+        """Releases the lease if this process still holds it and the lease is not detached."""
         self._end.set()
         if not self._lease.is_detached:
             with contextlib.suppress(OSError):  # without a response of the store, the lease expires later
@@ -325,7 +328,7 @@ def _acquire(directory: str, lease: Lease, message_start: str, is_at_work: Calla
 
 
 def wait_for_lease(directory: str, message_start: str) -> None:
-    """Waits until the lease of a directory in an object store has expired, if its command may have been killed.
+    """Waits for the lease of a directory in an object store to expire, in case its holder was killed.
 
     Raises:
         BusyError: The lease was renewed, so its command is still running.

@@ -65,7 +65,7 @@ class LocalFiles:
     def create(self, path: str) -> Iterator[BinaryIO]:
         """Context manager that writes a file under a unique temporary name and renames it at the end.
 
-        The name is unique because a retried bundle may run at the same time as the failed attempt.
+        The temporary name is unique, because two attempts to process the same bundle may run at the same time.
         """
         folder, name = os.path.split(path)
         temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}{TEMPORARY}")

@@ -1,4 +1,5 @@
-"""Local working directories that belong to a single run. A directory is emptied only if it contains a marker file."""
+"""Manages local working directories, each of which belongs to a single run. For safety, a directory is emptied only if
+it contains a marker file that recordmill created."""
 
 import contextlib
 import errno
@@ -26,7 +27,7 @@ CLAIMS = (MANIFEST, LEASE)
 
 
 def is_owned(directory: str) -> bool:
-    """Returns whether a directory may be emptied, because it is empty or has the marker of a run."""
+    """Returns whether a directory may be emptied, which requires that it is empty or contains a marker file."""
     names = os.listdir(directory)
     mark = f"{directory}/{MARKER}"
     if os.path.islink(directory) or not os.path.isfile(mark):
@@ -37,7 +38,7 @@ def is_owned(directory: str) -> bool:
 
 
 def check_is_owned(directory: str, message_start: str) -> None:
-    """Checks that a directory may be emptied or does not exist.
+    """Raises an error if a directory exists and must not be emptied.
 
     Args:
         directory: The path of the directory.
@@ -56,7 +57,8 @@ def check_is_owned(directory: str, message_start: str) -> None:
 
 
 def make_marked(directory: str) -> None:
-    """Creates a directory with a marker, but not its parents. An existing directory stays unchanged."""
+    """Creates a directory that contains a marker file, in an existing parent directory. An existing directory stays
+    unchanged."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(directory)
         _mark(directory)
@@ -71,11 +73,11 @@ def exclusive_directory(
     resumes: bool = False,
     stays: Callable[[BaseException], bool] = lambda error: False,
 ) -> Iterator[int]:
-    """Context manager for the exclusive use of a working directory, which is removed on exit.
+    """Context manager that locks a working directory for this process, and removes the directory on exit.
 
-    The directory is created, or taken over from a killed run and emptied except for the marker. The directory is
-    locked. When the process ends, the system releases the lock, so the directory of a killed run is unlocked. The
-    directory is not removed if it was renamed inside the block, or after a `StillRunningError`.
+    The directory is created, or taken over from a killed run and emptied. The directory is locked. The operating system
+    releases the lock when the process ends, even if it is killed. The directory is not removed if it has been renamed,
+    or if a `StillRunningError` is raised.
 
     Args:
         directory: The path of the directory.
@@ -140,7 +142,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def is_in_use(directory: str) -> bool:
-    """Returns whether a run uses a directory, by its lock on this machine or by its lease on another machine."""
+    """Returns whether a run uses a directory, according to its lock or its lease."""
     lease = read_lease(directory)
     if lease is not None and lease.is_elsewhere:
         return True
@@ -158,13 +160,13 @@ def is_in_use(directory: str) -> bool:
 
 
 def remove_temporary_files(directory: str) -> None:
-    """Removes the temporary files of killed attempts. The caller must own the directory and have no active attempts."""
+    """Removes the temporary files of killed attempts."""
     for left in pathlib.Path(directory).rglob(f".*{TEMPORARY}"):
         left.unlink(missing_ok=True)
 
 
 def is_same(descriptor: int, path: str) -> bool:
-    """Returns whether a path refers to the same directory as an open descriptor."""
+    """Returns whether a path still refers to the directory of an open file descriptor."""
     return os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path))
 
 
@@ -180,7 +182,7 @@ def _mark(directory: str) -> None:
 
 
 def _empty(directory: str, ignore_errors: bool = False) -> None:
-    """Removes all files in a directory except the marker, so that an interrupted removal leaves it marked."""
+    """Removes all files in a directory except the marker file."""
     for name in CLAIMS:
         with contextlib.suppress(OSError if ignore_errors else (FileNotFoundError, NotADirectoryError)):
             os.unlink(f"{directory}/{name}")
@@ -199,7 +201,7 @@ _MAX_EMPTYING_S = 30.0
 
 
 def _empty_with_retries(directory: str) -> None:
-    """Empties a directory with retries, because workers may still write or remove files for a while."""
+    """Empties a directory, and retries if workers are still writing or removing files."""
     deadline = time.monotonic() + _MAX_EMPTYING_S
     while True:
         try:
@@ -215,7 +217,8 @@ _MAX_REMOVALS = 20
 
 
 def remove_directory(directory: str) -> None:
-    """Removes a directory with retries, the marker last. The marker stays if any other file cannot be removed."""
+    """Removes a directory with retries. The marker file is removed last. The marker file remains if any other file
+    cannot be removed."""
     for _ in range(_MAX_REMOVALS):
         with contextlib.suppress(OSError):
             _empty(directory, ignore_errors=True)

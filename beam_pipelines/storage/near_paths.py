@@ -1,4 +1,4 @@
-"""Finds the path that a user probably meant, if a path on a disk does not exist."""
+"""Suggests an existing path if a path that the user has given does not exist."""
 
 import itertools
 import os
@@ -12,8 +12,8 @@ _MAX_NAMES = 10_000
 def did_you_mean_path(path: str) -> str:
     """Returns "; did you mean ...?" with the most similar existing path, or "" if no path is similar.
 
-    Each part of the path that does not exist is replaced by the most similar name in the same folder. The path ends
-    before the first part without a similar name. Stores are not searched.
+    Each missing component of the path is replaced by the most similar name in the same folder. The suggestion ends
+    before the first component for which no name is similar. Stores are not searched.
     """
     near = "" if is_remote(path) else _nearest_path(path)
     return f"; did you mean {printable(near)!r}?" if near else ""

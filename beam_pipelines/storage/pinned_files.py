@@ -1,4 +1,4 @@
-"""Checks that input files still have the versions that the listing recorded (see `versions`)."""
+"""Checks that input files have not changed since they were listed."""
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,8 @@ _NUM_THREADS = 32
 
 
 class PinnedFiles:
-    """Reads byte ranges of files and raises an error if a file has changed since it was listed. It implements `Files`.
+    """Reads byte ranges of input files, and raises an error if a file has changed since it was listed. It implements
+    `Files`.
 
     Args:
         files: The underlying `Files`.
@@ -36,7 +37,8 @@ class PinnedFiles:
 
 
 def check_versions(versions: Mapping[str, str]) -> None:
-    """Checks that files still have their listed versions. In an object store, each file needs one request.
+    """Checks that the versions of files are the same as during the listing. In an object store, the check takes one
+    request for each file.
 
     Args:
         versions: The listed versions by path.

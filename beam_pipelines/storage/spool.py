@@ -1,4 +1,4 @@
-"""Reads and writes spool files, which store data on disk while the runner shuffles only references to the data."""
+"""Reads and writes spool files, which are temporary files for data that is too large for Beam's shuffle."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ MAX_OPEN = 256
 
 
 class SpoolWriter:
-    """Appends to a new spool file, to which no other process and no other attempt writes.
+    """Writes a new spool file, to which no other process or attempt writes.
 
     Attributes:
         spool: The random ID of the file, never 0 or 1. It is not part of the output, so it may differ between runs.
@@ -37,9 +37,9 @@ class SpoolWriter:
         return offset
 
     def flush(self) -> None:
-        """Makes the appended data readable for other processes.
+        """Writes buffered data to the file, so that other processes can read it.
 
-        Call `flush` before references to the data are emitted.
+        Call `flush` before you pass references to the data to other processes.
         """
         try:
             self._file.flush()
@@ -49,7 +49,7 @@ class SpoolWriter:
     def close(self) -> None:
         """Closes the file.
 
-        Raises `RunError` if data could not be written. A network disk may report the failure only when the data is
+        Raises `RunError` if data cannot be written. On a network disk, a failure may be reported only when the data is
         flushed.
         """
         try:
@@ -61,7 +61,7 @@ class SpoolWriter:
 class ObjectSpoolWriter:
     """Writes a spool to an object store.
 
-    In an object store, the spool object exists only after the writer is closed, because objects are immutable.
+    In an object store, a spool object exists only after its writer has been closed.
 
     Attributes:
         spool: The random ID of the object, never 0 or 1.
@@ -84,7 +84,7 @@ class ObjectSpoolWriter:
             raise _write_error(write_error) from write_error
 
     def append(self, data: bytes) -> int:
-        """Appends `data` and returns its offset. Raises `RunError` if the data could not be written."""
+        """Appends `data` and returns its offset. Raises `RunError` if the data cannot be written."""
         offset = self._offset
         try:
             if self._object is None:
@@ -116,9 +116,9 @@ def _write_error(error: OSError) -> RunError:
 
 
 class SpoolReader:
-    """Reads data from spools in any number of threads.
+    """Reads data from spool files, and can be used by several threads.
 
-    Close the reader after use, because open files take disk space even after the spool is deleted.
+    The reader must be closed, because open files take disk space even after they are deleted.
     """
 
     def __init__(self, directory: str) -> None:
@@ -128,7 +128,7 @@ class SpoolReader:
         self._lock = threading.Lock()
 
     def read(self, spool: int, offset: int, num_bytes: int) -> bytes:
-        """Reads bytes of a spool. Returns fewer bytes if the spool ends earlier.
+        """Reads bytes of a spool. The result has fewer bytes if the spool file ends earlier.
 
         Raises:
             OSError: The spool cannot be read.
@@ -151,17 +151,14 @@ class SpoolReader:
             return file
 
     def close(self) -> None:
-        """Closes the reader. Files that other threads are still reading are closed after the reads.
-
-        If a file were closed during a read, the system could reuse its descriptor for another file.
-        """
+        """Closes the reader. Files that other threads are reading are closed afterwards."""
         with self._lock:
             self._is_closed = True
             self._open.clear()
 
 
 def read_exactly(reader: SpoolReader, spool: int, offset: int, num_bytes: int) -> bytes:
-    """Reads bytes of a spool. Raises `RunError` if bytes are missing, because an invalid input cannot cause this."""
+    """Reads bytes of a spool. Raises `RunError` if the spool file has too few bytes."""
     try:
         data = reader.read(spool, offset, num_bytes)
     except OSError as error:
@@ -172,7 +169,7 @@ def read_exactly(reader: SpoolReader, spool: int, offset: int, num_bytes: int) -
 
 
 class _OpenFile:
-    """An open file descriptor, which is closed with the last reference to this object."""
+    """An open file descriptor, which is closed when this object is garbage-collected."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -182,7 +179,7 @@ class _OpenFile:
 
 
 def _new_id() -> int:
-    """Returns a random spool ID above 1, because the IDs 0 and 1 refer to the source (see `references`)."""
+    """Returns a random ID for a spool file, except the IDs 0 and 1, which refer to source files."""
     return int.from_bytes(os.urandom(8), "little") | 2
 
 

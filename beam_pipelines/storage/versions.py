@@ -1,7 +1,9 @@
-"""Determines versions of input files. By its version, a run detects that a file has changed since it was listed.
+"""Determines versions of input files. Determines the versions of files, by which a run detects files that have changed
+since they were listed.
 
-A version is a text. The version of a local file contains the size and the modification time. The version of an object
-contains the ETag or the generation. Versions are part of the plan of a run and are not published.
+A version is a text. The version of a local file consists of its size and its modification time. The version of an
+object in a store is its ETag or its generation. Versions are stored in the plan of a run, but not in the published
+dataset.
 """
 
 import contextlib
@@ -23,7 +25,7 @@ _noted_versions: contextvars.ContextVar[dict[str, str] | None] = contextvars.Con
 
 @contextlib.contextmanager
 def noting_versions(versions: dict[str, str]) -> Iterator[None]:
-    """Context manager that adds the version of each file that this thread opens to `versions`, by path."""
+    """Context manager that records the version of each file that this thread opens in `versions`."""
     token = _noted_versions.set(versions)
     try:
         yield
@@ -32,7 +34,7 @@ def noting_versions(versions: dict[str, str]) -> Iterator[None]:
 
 
 def note_version(path: str, version: str) -> None:
-    """Records the version of a file that is opened inside a `noting_versions` block.
+    """Records the version of a file if it is opened inside a `noting_versions` block.
 
     Raises:
         DataError: The file was noted before and has changed since.
@@ -43,7 +45,7 @@ def note_version(path: str, version: str) -> None:
 
 
 def add_version(versions: dict[str, str], path: str, version: str) -> None:
-    """Adds the version of a file to `versions`.
+    """Adds the current version of a file to `versions`.
 
     Raises:
         DataError: `versions` contains another version of the file.

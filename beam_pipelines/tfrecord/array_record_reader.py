@@ -38,7 +38,7 @@ def is_array_record(file: BinaryIO) -> bool:
 
 
 def check_array_record(message_start: str) -> None:
-    """Raises UserError, prefixed with `message_start`, if the library `array_record` is not installed."""
+    """Raises `UserError` if the library `array_record` is not installed."""
     if importlib.util.find_spec("array_record") is None:
         raise UserError(f"{message_start}: array_record is not installed. Install it with `pip install 'recordmill[export]'`.")
 
@@ -46,9 +46,8 @@ def check_array_record(message_start: str) -> None:
 class RecordFileReader:
     """Reads TFRecord and ArrayRecord files from disks and object stores.
 
-    The ArrayRecord library cannot read from object stores. A remote ArrayRecord file is therefore first copied to an
-    unnamed temporary file, which the system deletes when the process ends. The reader keeps the latest copy open,
-    because a source opens its first file several times.
+    The ArrayRecord library cannot read from object stores. ArrayRecord files in an object store are therefore copied to
+    a temporary file. The reader keeps the latest copy open, because the same file may be opened several times.
     """
 
     def __init__(self) -> None:
@@ -72,7 +71,7 @@ class RecordFileReader:
 
 
 class _Copy:
-    """Temporary copy of a file. The copy is closed, and therefore deleted, when the last reader releases it."""
+    """Temporary copy of a file. A copy is deleted when no reader uses the copy any more."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -146,7 +145,7 @@ def _opened(path: str, number: int = 0) -> Iterator[Any]:
 
 
 def _problem(reader: Any) -> str:
-    """Closes a reader that found no records, and returns the reason."""
+    """Closes a reader that found no records, and returns the cause."""
     try:
         reader.close()
     except RuntimeError as error:
@@ -155,8 +154,8 @@ def _problem(reader: Any) -> str:
 
 
 def _read_through(path: str) -> None:
-    """Reads the whole file, so that a disk failure raises OSError. The library would report a disk failure as a corrupt
-    file."""
+    """Reads the whole file once, so that a disk failure raises `OSError`. The library `array_record` would report a
+    disk failure as a corrupt file."""
     with open_file(path) as file:
         while file.read(_READ_BYTES):
             pass

@@ -1,8 +1,8 @@
 """Serializes examples of a schema without TensorFlow.
 
-A serialized example is a `tf.train.Example` (tensorflow/core/example/example.proto): a map from feature name to a list
-of bytes, floats or int64 values. Protocol buffers do not define the order of a map, and TensorFlow's order changes from
-run to run. This encoder sorts features by name, so that equal examples have equal bytes.
+Serializes `tf.train.Example`s, which map feature names to lists of bytes, floats or int64 values. Protocol buffers do
+not define the order of map entries, and TensorFlow's order differs between runs. This encoder sorts features by name,
+so that equal examples have equal bytes.
 """
 
 import functools
@@ -46,8 +46,8 @@ Value = int | float | bytes | Sequence[int] | Sequence[float]
 
 
 def is_core(feature: Feature, has_image: bool = True) -> bool:
-    """Returns whether the value of a feature comes from the reference or the image itself. The values of all other
-    features are in the spool."""
+    """Returns whether the value of a feature is derived from the image or from its reference, such as the key. The
+    values of all other features are encoded separately."""
     is_known = (feature.name, feature.kind) in (*_CORE, *(_OF_IMAGE if has_image else ()))
     return is_known and (not feature.shape or feature.name in _IMAGE_NAMES)
 
@@ -59,7 +59,7 @@ def stored_image(schema: Sequence[Feature]) -> str | None:
 
 
 def extra_features(schema: Sequence[Feature]) -> tuple[Feature, ...]:
-    """Returns the stored features of a schema whose values are in the spool. See `is_core`."""
+    """Returns the features of a schema whose values are encoded separately from the image. See `is_core`."""
     has_image = any(feature.name == IMAGE for feature in schema)
     return tuple(feature for feature in stored_features(schema) if not is_core(feature, has_image))
 
@@ -80,13 +80,13 @@ class ExampleEncoder:
         self._after = [(feature.name, self._encoder_of(feature)) for feature in stored[position + 1 :]]
 
     def _encoder_of(self, feature: Feature) -> Callable[[str, Value], bytes]:
-        """Returns a function that encodes a feature's name and value as an entry of `Features.feature`."""
+        """Returns a function that encodes the values of a feature as an entry of `Features.feature`."""
         if feature in self._extras:
             return lambda name, entry: entry  # The value is already encoded.
         return _bytes_entry if FEATURE_KINDS[feature.kind] == "bytes" else _int64_entry
 
     def encode_around(self, num_image_bytes: int, values: Mapping[str, Value], extras: bytes = b"") -> tuple[bytes, bytes]:
-        """Returns the bytes before and after the image bytes of a serialized example, to avoid copying the image.
+        """Returns the bytes of a serialized example before and after the image bytes, so that the image is not copied.
 
         Args:
             num_image_bytes: The length of the encoded image, in bytes.
@@ -102,7 +102,7 @@ class ExampleEncoder:
         return b"".join((_example_header(total), before, image_header)), after
 
     def encode_all(self, values: Mapping[str, Value], extras: bytes = b"") -> bytes:
-        """Returns the serialized example for a schema without an image. For the arguments, see `encode_around`."""
+        """Serializes an example of a schema without an image. For the arguments, see `encode_around`."""
         values = self._with_extras(values, extras)
         return _delimited(_LENGTH_DELIMITED_1, b"".join([encode(name, values[name]) for name, encode in self._before]))
 
@@ -113,7 +113,7 @@ class ExampleEncoder:
         return {**values, **{feature.name: entry for feature, entry in entries}}
 
     def encode(self, image: bytes, values: Mapping[str, Value]) -> bytes:
-        """Returns the complete serialized example for a schema with an image."""
+        """Serializes an example of a schema with an image."""
         before, after = self.encode_around(len(image), values, encode_extras(self._extras, values))
         return before + image + after
 
@@ -137,14 +137,14 @@ def encode_chunks(schema: Sequence[Feature], values: Mapping[str, Value | Sequen
 
 
 def value_chunk(schema: Sequence[Feature], name: str) -> int:
-    """Returns the index in the result of `encode_chunks` of the byte string with the values of a feature."""
+    """Returns the index of the byte string that contains a feature's values in the result of `encode_chunks`."""
     position = [feature.name for feature in schema].index(name)
     num_of_example, num_of_entry = 1, 2  # The example has one header. Each feature has a header and a value.
     return num_of_example + num_of_entry * position + 1  # Skip the feature's own header.
 
 
 def encode_extras(features: Sequence[Feature], values: Mapping[str, Value]) -> bytes:
-    """Returns the serialized entries of several features, concatenated.
+    """Serializes several features, and returns their concatenated entries.
 
     Args:
         features: The features, from `extra_features`.
@@ -155,7 +155,7 @@ def encode_extras(features: Sequence[Feature], values: Mapping[str, Value]) -> b
 
 
 def split_entries(entries: bytes) -> Iterator[bytes]:
-    """Yields the concatenated entries separately. The length of an entry follows its first byte."""
+    """Yields the concatenated entries separately."""
     position = 0
     while position < len(entries):
         start = position
@@ -165,7 +165,7 @@ def split_entries(entries: bytes) -> Iterator[bytes]:
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Decodes an integer, and returns the integer and the position after it."""
+    """Decodes a varint, and returns the integer and the position after the varint."""
     value, shift = 0, 0
     while True:
         byte = data[position]
@@ -177,14 +177,14 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _encode_entry(feature: Feature, value: Value | Sequence[bytes]) -> tuple[bytes, bytes]:
-    """Returns the header and the encoded values of a feature's entry."""
+    """Serializes a feature, and returns the header of its entry and the encoded values separately."""
     payload = _encode_values(feature, value)
     is_list = feature.kind == "text" and bool(feature.shape)
     return _entry_header(feature.name, FEATURE_KINDS[feature.kind], len(payload), is_list), payload
 
 
 def _encode_values(feature: Feature, value: Value | Sequence[bytes]) -> bytes:
-    """Encodes the values of a feature as one string, as packed numbers, or as several strings with length prefixes."""
+    """Encodes the values of a feature as a byte string, as packed numbers, or as several byte strings."""
     stored = FEATURE_KINDS[feature.kind]
     if stored == "float":
         return np.asarray(value, "<f4").tobytes()
@@ -229,7 +229,7 @@ def _delimited(tag: bytes, value: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _entry_header(name: str, stored: str, num_bytes: int, is_list: bool = False) -> bytes:
-    """Returns the header of a feature's entry: all bytes before the content of the list of values.
+    """Returns the header of a feature's entry, which consists of all bytes before the values.
 
     Args:
         name: The name of the feature.

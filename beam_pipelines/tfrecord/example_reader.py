@@ -7,9 +7,8 @@ The messages (tensorflow/core/example/example.proto, feature.proto) have the wir
     Feature    1: BytesList, 2: FloatList or 3: Int64List; the last one wins
     a list     1: values; numbers can be packed into one or more fields
 
-Other fields are skipped. The nesting depth is fixed, so malicious input cannot cause recursion. Values are decoded only
-on request, so small inputs cannot expand to large outputs. Nearly all examples use the shortest encoding, in which the
-fields are contiguous. A fast path reads examples in the shortest encoding without a full parse.
+Other fields are skipped. The reader is not recursive, so deeply nested malicious input is harmless. Values are decoded
+only on request. Most writers use the shortest possible encoding, for which a fast path avoids a full parse.
 """
 
 import struct
@@ -30,7 +29,7 @@ class BadExampleError(ValueError):
 
 
 class FeatureLists(NamedTuple):
-    """The byte ranges of one feature's values in a serialized example.
+    """The byte ranges that contain the values of one feature in a serialized example.
 
     Attributes:
         kind: The kind of the list: `bytes`, `float`, `int64`, or an empty string without a list.
@@ -153,7 +152,7 @@ class ExampleReader:
         return FeatureLists(kind, lists)
 
     def _first_fields(self, messages: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int]]:
-        """Yields the wire type, start and end of each field in the messages that has the number 1."""
+        """Yields the wire type, start and end of all fields with the number 1 in the given messages."""
         for start, end in messages:
             while field := _field_at(self._data, start, end, 1):
                 yield _DELIMITED, *field
@@ -163,10 +162,9 @@ class ExampleReader:
 
 
 def _field_at(data: bytes, position: int, end: int, number: int) -> tuple[int, int] | None:
-    """Returns the start and end of a length-delimited field, if the field at `position` has the given number (below
-    16).
+    """Returns the start and end of the length-delimited field at `position` if it has the given number (below 16).
 
-    Returns None if there is a different field at `position`.
+    Returns None if a different field is at `position`.
     """
     if position + 1 >= end or data[position] != number << 3 | _DELIMITED:
         return None
@@ -180,7 +178,7 @@ def _field_at(data: bytes, position: int, end: int, number: int) -> tuple[int, i
 
 
 def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yields the number, wire type, start and end of each field of a message."""
+    """Parses a message, and yields the number, wire type, start and end of each field."""
     while position < end:
         tag = data[position]
         if tag < 128:
@@ -211,7 +209,7 @@ def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, in
 
 
 def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """Returns a 64-bit varint and the position after it."""
+    """Decodes a 64-bit varint, and returns the integer and the position after the varint."""
     value = 0
     for shift in range(0, 70, 7):
         if position >= end:

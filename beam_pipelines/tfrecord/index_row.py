@@ -1,4 +1,4 @@
-"""Computes a record's row in the index of its shard."""
+"""Computes the row for a record in the index file of its shard."""
 
 from typing import Sequence
 
@@ -20,7 +20,7 @@ class IndexRows:
         self._has_labels = any(item.name == LABEL and is_core(item) for item in schema)
 
     def of(self, record: Record, example: ExampleReader) -> tuple[int, int, int, int]:
-        """Returns the fields of `dataset_format.IndexRow` for a record.
+        """Returns the values of a record's index row (see `dataset_format.IndexRow`).
 
         Raises:
             BadExampleError: The record does not have exactly one image or one label, and the schema requires it.

@@ -19,7 +19,7 @@ _PERIOD = 2**31 - 1
 
 
 def moved(crcs: np.ndarray, num_bytes: np.ndarray | int) -> np.ndarray:
-    """Returns the contribution of each CRC to the CRC of longer data, in which other bytes follow.
+    """Returns the contribution of each part's CRC to the CRC of the whole data, in which other bytes follow the part.
 
     Args:
         crcs: The CRC-32Cs, uint32 [n].
@@ -38,13 +38,13 @@ def moved(crcs: np.ndarray, num_bytes: np.ndarray | int) -> np.ndarray:
 
 
 def joined_crc(crcs: np.ndarray, num_bytes: np.ndarray) -> int:
-    """Returns the CRC of concatenated parts from the CRCs of the parts, uint32 [n], and their sizes, int64 [n]."""
+    """Returns the CRC of concatenated parts, given the CRC (uint32 [n]) and the size (int64 [n]) of each part."""
     num_behind = num_bytes[::-1].cumsum()[::-1] - num_bytes
     return int(np.bitwise_xor.reduce(moved(crcs, num_behind), initial=0))
 
 
 def inner_crcs(crcs: np.ndarray, before: np.ndarray, num_inner: np.ndarray, behind: np.ndarray, num_behind: np.ndarray) -> np.ndarray:
-    """Returns the CRC of the middle of each byte range, given the CRCs of the whole range, of its start and of its end.
+    """Returns the CRC of the middle of each byte range, given the CRCs of the whole range, its start and its end.
 
     Args:
         crcs, before, behind: The CRCs of the whole ranges, and of their first and last parts, uint32 [n].
@@ -57,13 +57,13 @@ def inner_crcs(crcs: np.ndarray, before: np.ndarray, num_inner: np.ndarray, behi
 
 
 def _look_up(tables: np.ndarray, crcs: np.ndarray) -> np.ndarray:
-    """Applies a linear function to CRCs. The function is given as one lookup table for each byte."""
+    """Applies a linear function to CRCs. The linear function is given as one lookup table for each byte."""
     return tables[0, crcs & 255] ^ tables[1, crcs >> 8 & 255] ^ tables[2, crcs >> 16 & 255] ^ tables[3, crcs >> 24]
 
 
 @functools.cache
 def _tables() -> list[np.ndarray]:
-    """Returns the lookup tables that shift CRCs by 1, 2, 4, ... bytes. Each table is uint32 [4, 256]."""
+    """Returns lookup tables for the functions that shift CRCs by 1, 2, 4, ... bytes. Each table is uint32 [4, 256]."""
     of_zero = google_crc32c.value(b"\0")
     tables = [
         np.array([[google_crc32c.extend(value << 8 * index, b"\0") ^ of_zero for value in range(256)] for index in range(4)], np.uint32)

@@ -1,6 +1,6 @@
 """Reads TFRecord files record by record, even if they are corrupt.
 
-A record is its length (uint64), the masked CRC-32C of the length, the data, and the masked CRC-32C of the data. All
+A TFRecord consists of the length (uint64), its masked CRC-32C, the data, and the masked CRC-32C of the data. All
 numbers are little-endian (tensorflow/core/lib/io/record_writer.h). A whole file can be compressed with GZIP or ZLIB.
 
     corrupt part           effect
@@ -32,7 +32,7 @@ _READ_BYTES = 1 << 20
 
 
 class Record(NamedTuple):
-    """One record of a TFRecord or ArrayRecord file.
+    """A valid record of a TFRecord or ArrayRecord file.
 
     Attributes:
         offset: The offset of the record's header in the decompressed file, in bytes. For ArrayRecord, the record
@@ -47,7 +47,7 @@ class Record(NamedTuple):
     footer: bytes
 
     def data_crc32c(self) -> int:
-        """Returns the CRC-32C of a record's data, as stored in the TFRecord."""
+        """Returns the CRC-32C of the record's data that is stored in the TFRecord file."""
         return unmasked(_CRC.unpack(self.footer)[0])
 
 
@@ -66,11 +66,11 @@ class BadRecord(NamedTuple):
 
 
 class NoRecordsError(ValueError):
-    """Raised if a file has bytes but contains no record, and is therefore not a TFRecord file."""
+    """Raised if a file that is not empty contains no record, because the file has another format."""
 
 
 def read_records(file: BinaryIO) -> Iterator[Record | BadRecord]:
-    """Returns an iterator over the records of a file that is open at its start. Only one record is in memory at a time.
+    """Returns an iterator over the records of an open file. Only one record is in memory at a time.
 
     Raises:
         NoRecordsError: The file is not a TFRecord file.
@@ -132,7 +132,7 @@ def _read_compressed(stream: BinaryIO) -> Iterator[Record | BadRecord]:
 
 
 def _length(header: bytes) -> int | None:
-    """Returns the record length from a record header, or None if the checksum of the header is wrong."""
+    """Returns the length in a record header, or None if the checksum of the header is wrong."""
     if len(header) < HEADER_BYTES:
         return None
     if _CRC.unpack_from(header, _LENGTH.size)[0] != masked(google_crc32c.value(header[: _LENGTH.size])):
@@ -161,7 +161,7 @@ def _describe_size(length: int) -> str:
 
 
 def read_up_to(stream: BinaryIO, length: int) -> bytes:
-    """Reads up to `length` bytes in chunks, so that a wrong length in a header cannot allocate too much memory."""
+    """Reads up to `length` bytes in chunks, so that a corrupt length does not allocate too much memory."""
     if length <= _READ_BYTES:
         return stream.read(length)
     chunks = []
@@ -188,8 +188,7 @@ def _find_header(file: BinaryIO, offset: int, size: int) -> int:
 
 
 def _sound_headers(block: bytes) -> list[int]:
-    """Returns the positions in a block at which a length is followed by the checksum of this length. Vectorized for
-    large files."""
+    """Returns the positions in a block at which a valid record header starts. Vectorized for large files."""
     data = np.frombuffer(block, np.uint8)
     num_positions = len(data) - HEADER_BYTES + 1
     zeros, tables = _crc_tables()
@@ -205,8 +204,8 @@ def _sound_headers(block: bytes) -> list[int]:
 
 @functools.cache
 def _crc_tables() -> tuple[int, list[np.ndarray]]:
-    """Returns tables to compute the CRC of eight bytes: the CRC of eight zeros, and for each byte a table of the
-    changes to this CRC."""
+    """Returns the CRC of eight zero bytes, and a lookup table for each byte that shows how the byte changes this
+    CRC."""
     zeros = google_crc32c.value(bytes(_LENGTH.size))
     tables = [
         np.array([google_crc32c.value(_LENGTH.pack(value << 8 * index)) ^ zeros for value in range(256)], np.uint32)
@@ -216,7 +215,7 @@ def _crc_tables() -> tuple[int, list[np.ndarray]]:
 
 
 class _Inflated(io.RawIOBase):
-    """The decompressed content of a ZLIB file, or of a GZIP file, which may have several members and zero padding."""
+    """A stream that decompresses a ZLIB file, or a GZIP file with any number of members."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

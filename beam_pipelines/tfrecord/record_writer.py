@@ -12,9 +12,9 @@ _CRC = struct.Struct("<I")
 
 
 class RecordWriter:
-    """Frames records as TFRecords and writes them in large blocks.
+    """Writes TFRecord files in large blocks.
 
-    A record is its length (uint64), the masked CRC-32C of the length, the data, and the masked CRC-32C of the data. All
+    A TFRecord consists of the length (uint64), its masked CRC-32C, the data, and the masked CRC-32C of the data. All
     numbers are little-endian.
 
     Attributes:
@@ -34,7 +34,7 @@ class RecordWriter:
 
     @property
     def fingerprint(self) -> tuple[int, int]:
-        """The stored data checksums of the first and the last record, or (0, 0) if no record has been written."""
+        """The data checksums of the first and the last record, or (0, 0) if no record has been written."""
         return _CRC.unpack(self._first)[0], _CRC.unpack(self._last)[0]
 
     def write(self, *data: bytes) -> int:
@@ -64,8 +64,7 @@ class RecordWriter:
 
 
 def frame(*data: bytes) -> tuple[bytes, ...]:
-    """Adds TFRecord's header and footer to data that is given as one or several byte strings, and returns all byte
-    strings."""
+    """Adds TFRecord's header and footer to the byte strings of a record, and returns all byte strings."""
     num_bytes = crc = 0
     for chunk in data:
         num_bytes += len(chunk)
@@ -80,7 +79,7 @@ def _header(num_bytes: int) -> bytes:
 
 
 def masked(crc: int) -> int:
-    """Applies TFRecord's CRC mask. A masked CRC avoids problems if CRCs are computed over data that contains CRCs."""
+    """Applies TFRecord's CRC mask. Masks a CRC, which avoids problems with CRCs of data that contains CRCs."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 

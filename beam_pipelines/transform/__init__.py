@@ -1,6 +1,7 @@
 """`recordmill analyze` and `recordmill transform`: TensorFlow Transform for prepared datasets.
 
-`analyze` reads shards, and writes a transform graph that contains the computed statistics. `transform` reads shards,
-and writes the transformed examples in the same order to the same number of shards. No other package of `beam_pipelines`
-imports TensorFlow and the reader. Analysis, training and serving therefore decode images in the same way.
+The command `analyze` computes statistics of a dataset, and writes a transform graph with these statistics. The command
+`transform` applies the graph, and writes transformed examples to the same number of shards. Only this package of
+`beam_pipelines` imports TensorFlow and the reader. Images are therefore decoded in the same way during analysis,
+training and serving.
 """

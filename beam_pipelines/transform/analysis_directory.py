@@ -1,4 +1,4 @@
-"""Manages the directory of an analysis: a hidden folder in the dataset until the analysis is complete."""
+"""Manages the directory of an analysis, which is a hidden folder in the dataset until the analysis is complete."""
 
 import contextlib
 import dataclasses
@@ -48,7 +48,7 @@ def _is_utf8(path: str) -> bool:
 
 
 def image_sides(directory: str, manifest: Manifest) -> list[dict[str, Any] | None]:
-    """Returns the facts of `statistics.json` about image heights and widths. Unknown facts are None.
+    """Returns the statistics about image heights and widths from `statistics.json`. Unknown facts are None.
 
     Raises:
         UserError: The file cannot be read, or differs from the manifest.
@@ -104,11 +104,11 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
 
 @contextlib.contextmanager
 def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs = Jobs()) -> Iterator[str]:
-    """Context manager for an empty working directory in the dataset that belongs to this run only. See `exclusive_directory`.
+    """Context manager that creates an empty working directory for an analysis inside the dataset. See
+    `exclusive_directory`.
 
-    The context manager first ends the jobs of killed commands that analyze the same dataset. A job that cannot be found
-    does no harm, because it writes to a folder of its own. The context manager also restores an earlier analysis that a
-    killed run had moved.
+    First, jobs of killed commands that analyze the same dataset are cancelled. If a killed run had moved an earlier
+    analysis, this analysis is restored.
 
     Args:
         directory: The directory of the dataset.
@@ -147,7 +147,7 @@ def _check_may_replace(directory: str, overwrite: bool) -> None:
 
 
 def analysis_path(directory: str) -> str:
-    """Returns the path of the transform graph, which is the last part of an analysis to be published.
+    """Returns the path of the transform graph, which is published last.
 
     Job names are derived from this path.
     """
@@ -160,7 +160,7 @@ def _working_directory(directory: str) -> str:
 
 
 def _moves(new_analysis: str, directory: str) -> list[tuple[str, str]]:
-    """Returns the (path, new path) pairs of the renames that publish an analysis.
+    """Returns the old and the new path for each rename that publishes an analysis.
 
     The rename to `transform_fn` is the last.
     """
@@ -170,7 +170,7 @@ def _moves(new_analysis: str, directory: str) -> list[tuple[str, str]]:
 
 
 def _move_back(moves: list[tuple[str, str]]) -> None:
-    """Undoes completed moves in reverse order. If the function is interrupted, it can be called again."""
+    """Undoes completed moves in reverse order. After an interruption, the function can be called again."""
     for path, new_path in reversed(moves):
         if os.path.lexists(new_path) and not os.path.lexists(path):
             os.rename(new_path, path)
@@ -194,9 +194,8 @@ def _bring_back(directory: str) -> None:
 def publish_analysis(working: str, directory: str, run_id: str) -> None:
     """Moves a complete analysis from `working/complete` to its final path.
 
-    If the process is killed during the move, the dataset has the old analysis, the new analysis, or neither. If the
-    dataset has neither analysis, the next run restores the old analysis. After an interruption or an error, the old
-    analysis is unchanged.
+    If the process is killed during the move, the dataset may contain no analysis. In this case, the next run restores
+    the old analysis. After an error, the old analysis is unchanged.
 
     Args:
         working: The directory from `analysis_directory`.

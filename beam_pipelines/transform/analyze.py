@@ -75,7 +75,7 @@ def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
 
 
 def _warn_of_crop(config: AnalyzeConfig, image_size: tuple[int, int]) -> None:
-    """Makes the reader log the boxes, masks and dense targets that are lost because an image is cropped."""
+    """Logs warnings about boxes, masks and dense targets that are lost because images are cropped."""
     data = open_dataset(config.directory)
     for split in config.splits:
         data.split_reader(split).plan(ReadConfig(1, image_size=image_size, fit=config.fit, shuffle=False, memory_budget=0))
@@ -83,7 +83,7 @@ def _warn_of_crop(config: AnalyzeConfig, image_size: tuple[int, int]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-    """The inputs of an analysis after all options are resolved.
+    """The complete parameters of an analysis, without unset options.
 
     Attributes:
         config: The user's options, with an absolute path.
@@ -133,7 +133,7 @@ class Analysis:
         return sum(map(self.manifest.num_examples, self.config.splits))
 
     def trace(self, temporary_directory: str) -> Traced:
-        """Calls the preprocessing function once before the analysis starts, to find invalid outputs early.
+        """Calls the preprocessing function once before the analysis, so that invalid outputs are reported early.
 
         Raises UserError for failures and invalid outputs.
         """
@@ -169,7 +169,7 @@ class Analysis:
 
     @contextlib.contextmanager
     def explained(self, traced: Traced) -> Iterator[None]:
-        """Context manager that converts failures of the graph on the data to one-line errors.
+        """Context manager that converts failures of the preprocessing graph to one-line errors.
 
         Raises:
             UserError: The failure is in a graph of the user's module.
@@ -186,9 +186,9 @@ class Analysis:
             raise self._failure(failure, traced) from None
 
     def check(self, graph: TransformGraph, traced: Traced) -> None:
-        """Runs the written graph on a few records.
+        """Tests the written graph with a few records.
 
-        Raises the same errors as `explained`, and an error if an output has too few rows.
+        Raises an error if the graph fails, or if an output does not have one row per example.
         """
         try:
             try_graph(graph, self._reader(), [feature.name for feature in traced.schema])
@@ -212,7 +212,7 @@ class Analysis:
         return RunError(reason) if isinstance(self.preprocessing, DefaultPreprocessing) else self._error(reason, line)
 
     def describe(self, graph: TransformGraph, traced: Traced) -> TransformInfo:
-        """Returns the description that is stored in the directory of the analysis."""
+        """Returns the description of an analysis that is stored in its directory."""
         schema, channels = traced.schema, None
         if isinstance(self.preprocessing, DefaultPreprocessing):
             if self.preprocessing.has_images:
@@ -222,7 +222,8 @@ class Analysis:
         return TransformInfo(digest, self.config.splits, self.num_examples, schema, traced.targets, channels)
 
     def publish(self, info: TransformInfo, working: str, run_id: str) -> None:
-        """Publishes the complete analysis. Raises RunError if the dataset has changed or another run has taken over."""
+        """Publishes the complete analysis. Raises `RunError` if the dataset has changed, or if another run has taken
+        over the analysis."""
         with open(f"{working}/complete/{TRANSFORM}", "w", encoding="utf-8") as file:
             file.write(info.to_json())
         if manifest_digest(read_manifest(self.config.directory)) != info.manifest_sha256:

@@ -1,4 +1,4 @@
-"""Finds out, from the errors of an engine, why a preprocessing graph failed."""
+"""Finds out why a preprocessing graph failed, from the error messages of an engine."""
 
 import contextlib
 import errno
@@ -36,7 +36,7 @@ class GraphFailure(NamedTuple):
 
 
 def find_graph_failure(error: BaseException) -> GraphFailure | None:
-    """Returns the failure of the graph that caused an engine's error.
+    """Returns the failure of the preprocessing graph that caused an error of the engine.
 
     Returns None if the graph did not cause the error.
     """
@@ -57,13 +57,13 @@ def read_graph_failure(message: str) -> GraphFailure:
 
 
 def find_not_writable(message: str) -> str | None:
-    """Returns the reason if an error message says that the disk is full or not writable. Otherwise, returns None."""
+    """Returns the reason if the disk is full or not writable according to an error message. Otherwise, returns None."""
     return next((reason for reason in _NOT_WRITABLE if reason in message), None)
 
 
 @contextlib.contextmanager
 def quiet_graph_failures() -> Iterator[None]:
-    """Suppresses irrelevant logs, and logs that print batches of images for a failure that is reported in one line."""
+    """Suppresses log messages that are irrelevant or contain whole batches of images."""
     with filtered_logs(_is_other, *_LOGGERS):
         yield
 

@@ -1,8 +1,8 @@
-"""The default preprocessing of `recordmill analyze`, for users without a module of their own.
+"""Defines the default preprocessing function of `recordmill analyze`.
 
-Images are decoded and cropped exactly as in the reader. They are then normalized by the mean and variance of each
-channel over all pixels. Class labels are unchanged, and the occurrences of each class are counted. Examples without
-images pass unchanged.
+Images are decoded and cropped in the same way as in the reader. Each channel of the images is normalized by its mean
+and variance over all pixels. Class labels are not changed, but the number of examples of each class is computed.
+Examples without images pass unchanged.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ _MAX_BATCH = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class DefaultPreprocessing:
-    """The preprocessing function that is used if the user has no module.
+    """The preprocessing function that is used if the user has not specified a module.
 
     Attributes:
         schema: The features of an example.
@@ -91,7 +91,7 @@ class DefaultPreprocessing:
     def describe(self, output: Feature) -> Feature:
         """Returns the feature of an output.
 
-        Object features are unchanged, because boxes are cropped together with their image.
+        The features of objects are not changed, except that boxes are cropped together with their image.
         """
         known = {feature.name: feature for feature in self.schema}
         return known[output.name] if output.name.startswith(f"{OBJECTS}/") else output
@@ -105,7 +105,8 @@ class DefaultPreprocessing:
         return {side for name in self._images for side in sides_of(name)}
 
     def _decoder(self) -> ExampleDecoder:
-        """Returns the reader's decoder without the stored image sizes, because serving only has image bytes."""
+        """Returns a decoder that does not need stored image sizes, because only image bytes are available in
+        serving."""
         features = {feature.name: feature for feature in self.schema if feature.name not in self._sides}
         objects = set(object_features(features).values())
         names = [name for name, feature in features.items() if depends_on_crop(feature) and name not in objects]
@@ -124,7 +125,7 @@ class DefaultPreprocessing:
         )
 
     def _crop_dependent_features(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the features that depend on the crop: images, masks, dense targets and objects."""
+        """Returns the features that change if the image is cropped: images, masks, dense targets and objects."""
         decoder = self._decoder()
         outputs = decoder.outputs(dict(inputs))
         seen = dict(outputs) if len(decoder.config.input_names) > 1 else {IMAGE: outputs}
@@ -137,7 +138,7 @@ class DefaultPreprocessing:
 
 @functools.lru_cache(maxsize=1)
 def _traced_preprocessing(preprocessing: DefaultPreprocessing) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Returns `_crop_dependent_features` as a TensorFlow function that is traced only once.
+    """
 
     TensorFlow Transform traces a preprocessing many times.
     """
@@ -145,7 +146,7 @@ def _traced_preprocessing(preprocessing: DefaultPreprocessing) -> Callable[[Mapp
 
 
 def _cast_for_output(value: Any) -> Any:
-    """Casts a value to a type that TensorFlow Transform supports for outputs."""
+    """Casts a value to a dtype that TensorFlow Transform supports for outputs."""
     if value.dtype.is_floating:
         return tf.cast(value, tf.float32)
     return tf.cast(value, tf.int64) if value.dtype.is_integer or value.dtype.is_bool else value
@@ -159,8 +160,8 @@ def _ragged(padded: tf.Tensor, counts: tf.Tensor) -> tf.RaggedTensor:
 def _normalise(name: str, images: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
     """Normalizes uint8 images [batch, height, width, channels] to float32.
 
-    Each channel of a feature gets mean 0 and variance 1 over all examples. The sums are integers, so the order of the
-    additions does not matter.
+    Each channel of a feature gets mean 0 and variance 1 over all examples. Sums are computed with integers, so the
+    result does not depend on the order of the examples.
     """
     values = tf.cast(images, tf.int32) - _CENTRE
     num_pixels = tft.sum(tf.fill(tf.shape(images)[:1], tf.constant(math.prod(image_size), tf.int64)))
@@ -175,23 +176,20 @@ def _normalise(name: str, images: tf.Tensor, image_size: tuple[int, int]) -> tf.
 
 
 def _sum_pixels(values: tf.Tensor) -> tf.Tensor:
-    """Sums int32 [batch, height, width, channels] to int64 [batch, channels].
-
-    The sum of each image row fits into int32.
-    """
+    """Computes the sum over all pixels of each image and channel, int64 [batch, channels]."""
     return tf.reduce_sum(tf.cast(tf.reduce_sum(values, axis=2), tf.int64), axis=1)
 
 
 def _count_classes(feature: Feature, labels: tf.Tensor | tf.RaggedTensor) -> None:
-    """Writes an asset file with the number of occurrences of each class name."""
+    """Writes an asset file that contains the number of examples of each class."""
     values = labels.flat_values if isinstance(labels, tf.RaggedTensor) else tf.reshape(labels, [-1])
     names = tf.gather(tf.constant(feature.label_names), values)
     tft.vocabulary(names, vocab_filename=vocabulary_name(feature.name), store_frequency=True)
 
 
 def vocabulary_name(feature: str) -> str:
-    """Returns the name of the class file in `transform_fn/assets`.
+    """Returns the name of the asset file with class names.
 
-    Each line has a count and a class name, most frequent first.
+    Each line of the file contains a count and a class name, with the most frequent class first.
     """
     return feature.replace("/", "-")

@@ -1,8 +1,8 @@
-"""Beam transform that reads shards, and emits parsed examples in record order as Arrow record batches.
+"""A Beam transform that reads shards, and returns parsed examples as Arrow record batches in record order.
 
-TensorFlow Transform reads its input once for each phase of an analysis. Engines cache values that several steps read.
-Therefore, only a pointer to the records of a batch is cached, and the records are read again. The engine never keeps
-image bytes in memory.
+TensorFlow Transform reads its input several times, once for each phase of an analysis. Engines cache values that
+several steps read. To save memory, Beam caches only the location of each batch, and the records are read again in each
+phase.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ class BatchPointer(NamedTuple):
 
 
 class PointedRecordBatch(pa.RecordBatch):
-    """The element type of `ReadRecordBatches`, by which Beam selects the coder. It is never instantiated."""
+    """The element type of the transform's output, by which Beam selects the coder. It is never instantiated."""
 
 
 class RecordBatchCoder(beam.coders.Coder):
@@ -113,7 +113,7 @@ def batch_extents(
 ) -> Iterator[tuple[int, int, int]]:
     """Divides a shard into batches.
 
-    Yields (index of the first record, offset of the first record, end offset of the last record) for each batch.
+    Yields the index of the first record, and the start and end offset, of each batch.
 
     Raises:
         RunError: The index is missing or corrupt.
@@ -168,14 +168,14 @@ _of_thread = threading.local()
 
 
 def _parser(schema: bytes) -> ExamplesToRecordBatchDecoder:
-    """Returns the parser of this thread. Parsers are not thread-safe, because they store their input."""
+    """Returns the parser of this thread. Parsers are not thread-safe, so each thread has its own parser."""
     if getattr(_of_thread, "schema", None) != schema:
         _of_thread.schema, _of_thread.parser = schema, ExamplesToRecordBatchDecoder(schema)
     return _of_thread.parser
 
 
 def metadata_schema(schema: Sequence[Feature]) -> schema_pb2.Schema:
-    """Returns a TensorFlow Metadata schema that gives the same tensors as `tf_input.decoding.schema.parse_examples`."""
+    """Returns a TensorFlow Metadata schema that leads to the same tensors as the reader's parser."""
     manifest = Manifest("", 0, tuple(schema), {}, 0, 0)
     proto = text_format.Parse(schema_pbtxt(manifest), schema_pb2.Schema())
     representations = proto.tensor_representation_group[""].tensor_representation
@@ -198,7 +198,7 @@ def metadata_schema(schema: Sequence[Feature]) -> schema_pb2.Schema:
 
 
 def tensor_adapter_config(schema: Sequence[Feature]) -> TensorAdapterConfig:
-    """Returns the configuration from which TensorFlow Transform reads the record batches."""
+    """Returns the configuration by which TensorFlow Transform interprets the record batches."""
     proto = metadata_schema(schema)
     representations = dict(proto.tensor_representation_group[""].tensor_representation)
     return TensorAdapterConfig(_parser(proto.SerializeToString()).ArrowSchema(), representations)

@@ -21,7 +21,7 @@ from beam_pipelines.transform.transform_metadata import publish_transformed
 
 
 def run_transform(config: TransformConfig, options: PipelineOptions) -> str:
-    """Writes the transformed dataset. The dataset is published only if it is complete.
+    """Writes the transformed dataset. The transformed dataset is published only if it is complete.
 
     Args:
         config: The options of the command.

@@ -1,4 +1,4 @@
-"""Imports TensorFlow Transform, and undoes its change of an environment variable that would make `tf.keras` Keras 2."""
+"""Imports TensorFlow Transform without its change of an environment variable that replaces `tf.keras` by Keras 2."""
 
 import os
 

@@ -1,7 +1,7 @@
-"""Traces a preprocessing function once, before any data is read, to find its outputs.
+"""Traces a preprocessing function before any data is read, to determine its outputs.
 
-The trace also records the line of the user's module that created each operation. Errors that only occur on the data are
-reported with this line.
+For each operation, the trace also records the line of the user's module that created the operation. If an operation
+fails later, the error message contains this line.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ class Traced:
 
 
 class BadOutputsError(ValueError):
-    """Raised if the outputs of a preprocessing function are invalid as features.
+    """Raised if the outputs of a preprocessing function cannot be stored as features.
 
     Attributes:
         line: The line of the user's module with the problem, or None if it is unknown.
@@ -121,7 +121,7 @@ def _describe(name: str, value: Any, inputs: Mapping[str, Any], schema: Sequence
 
 
 def _example_shape(name: str, value: tf.Tensor | tf.RaggedTensor) -> tuple[int | None, ...]:
-    """Returns the shape of one example's values. The first dimension is None if it differs between examples."""
+    """Returns the shape of one example's values."""
     shape = value.shape
     if shape.rank is None:
         raise BadOutputsError(f"output {name!r} has unknown dimensions. Set its shape with tf.ensure_shape.")
@@ -139,7 +139,7 @@ def _example_shape(name: str, value: tf.Tensor | tf.RaggedTensor) -> tuple[int |
 
 
 def _targets(targets: Sequence[str], outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the dataset's targets that the preprocessing function returns, by their names after the transform."""
+    """Yields the names of those targets of the dataset that the preprocessing function also returns."""
     for target in targets:
         if target in outputs or target == OBJECTS and any(name.startswith(f"{OBJECTS}/") for name in outputs):
             yield target
@@ -155,7 +155,7 @@ def _operations(graph: tf.Graph) -> Iterator[tf.Operation]:
 
 
 def _line(operation: tf.Operation, file: str | None) -> int | None:
-    """Returns the line of the module that created an operation, or None."""
+    """Returns the line of the user's module that created an operation, or None if the line is unknown."""
     if file is None:
         return None  # Return early, because reading the traceback of an operation is slow.
     lines = [frame.lineno for frame in operation.traceback or () if frame.filename == file]
@@ -163,7 +163,7 @@ def _line(operation: tf.Operation, file: str | None) -> int | None:
 
 
 def _check_operations(operations: Sequence[tf.Operation], file: str | None) -> None:
-    """Checks that a saved graph gives the same results in training and serving, in every process."""
+    """Checks that a saved graph does not depend on the process in which it was created."""
     for operation in operations:
         if operation.type in _IN_PYTHON:
             reason = "Python functions (tf.py_function, tf.numpy_function) can't be saved. Use TensorFlow operations."
@@ -174,10 +174,10 @@ def _check_operations(operations: Sequence[tf.Operation], file: str | None) -> N
 
 
 def find_line(operation: str, lines: Mapping[str, int]) -> int | None:
-    """Returns the line that created an operation, from `Traced.lines`, or None if it is unknown.
+    """Returns the line of the user's module that created an operation, or None if the line is unknown.
 
-    An operation of an inlined function has a name such as `map/while/body/_20/map/while/Decode`. The longest known
-    suffix of the name is used.
+    An operation of an inlined function has a name such as `map/while/body/_20/map/while/Decode`. For such operations,
+    the longest known suffix of the name is used.
     """
     parts = operation.split("/")
     return next((result for start in range(len(parts)) if (result := lines.get("/".join(parts[start:])))), None)
@@ -187,10 +187,10 @@ _ONE_BY_ONE = 1 << 62  # Assumed bytes of an example. They exceed the batch size
 
 
 def try_graph(graph: TransformGraph, reader: ReadRecordBatches, names: Collection[str]) -> None:
-    """Applies a graph to the first batch, and to the first record alone, to check the number of output rows.
+    """Checks the number of output rows of a graph for the first batch and for the first record alone.
 
-    A test with one batch is not enough, because a wrong number of rows can match the batch size by chance. The test is
-    needed because many errors only occur at run time, and no engine has run the operations after the last analyzer.
+    A test with a single batch is not sufficient, because a wrong number of rows can equal the batch size by chance. The
+    test is necessary because no engine has executed the operations after the last analyzer.
 
     Args:
         graph: The graph that was written.

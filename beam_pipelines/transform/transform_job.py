@@ -1,4 +1,4 @@
-"""The job of `recordmill transform`, and the results that its workers return."""
+"""Defines the parameters of `recordmill transform` and the results that workers return."""
 
 import dataclasses
 import hashlib
@@ -28,7 +28,7 @@ BYTES_OF_IMAGES = ("image", "pixels", "tensor")  # Kinds of features that are st
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TransformJob(OutputPaths):
-    """The parameters of a `recordmill transform` run after all options are resolved.
+    """The complete parameters of a `recordmill transform` run, without unset options.
 
     Attributes:
         directory: The directory of the dataset, which has an analysis.
@@ -62,7 +62,8 @@ class TransformJob(OutputPaths):
 
     @property
     def image_chunk(self) -> int | None:
-        """The index of the image among the pieces of a serialized example, or None if it is not stored as bytes."""
+        """The index of the image in the list of byte strings of an example, or None if the image is not stored as
+        bytes."""
         is_stored = any(item.name == IMAGE and item.kind in BYTES_OF_IMAGES for item in self.schema)
         return value_chunk(self.schema, IMAGE) if is_stored else None
 
@@ -84,7 +85,7 @@ class TransformedShard(NamedTuple):
 
 
 def make_job(config: TransformConfig) -> TransformJob:
-    """Checks the dataset, its transform and the output path, and returns the job.
+    """Checks the dataset, its transform graph and the output path, and returns the parameters of the run.
 
     Raises:
         UserError: A check failed.
@@ -113,7 +114,7 @@ def make_job(config: TransformConfig) -> TransformJob:
 
 
 def _read_transform(directory: str, manifest: Manifest) -> tuple[TransformInfo, str]:
-    """Returns the description and the digest of a transform, as in `tf_input.transform.transforms.Transform`."""
+    """Returns the description and the digest of a transform graph."""
     path = f"{directory}/{TRANSFORM}"
     try:
         data = read_regular(path)

@@ -1,4 +1,4 @@
-"""Creates and publishes the metadata of a dataset of transformed examples."""
+"""Creates the metadata of a transformed dataset, and publishes the dataset."""
 
 from collections import Counter
 from typing import Any, Mapping, Sequence
@@ -15,7 +15,7 @@ from tf_input.dataset_format import DEAD_LETTERS, IMAGE, MANIFEST, OBJECTS, STAT
 
 
 def publish_transformed(job: TransformJob, run_info: Mapping[str, Any], shards: Sequence[TransformedShard]) -> str:
-    """Writes the metadata of a dataset whose shards are complete, publishes the dataset, and returns its name.
+    """Writes the metadata of a dataset whose shards are complete, and publishes the dataset.
 
     Raises:
         RunError: The source dataset has changed during the run.
@@ -35,10 +35,7 @@ def publish_transformed(job: TransformJob, run_info: Mapping[str, Any], shards: 
 
 
 def make_manifest(job: TransformJob, shards: Mapping[str, Sequence[TransformedShard]]) -> Manifest:
-    """Returns the manifest of the transformed dataset.
-
-    The inputs of the transformed dataset are the examples of the source dataset.
-    """
+    """Returns the manifest of the transformed dataset."""
     return Manifest(
         name=job.name,
         seed=job.manifest.seed,
@@ -59,8 +56,8 @@ def transformed_statistics(
 ) -> dict[str, Any]:
     """Returns the contents of `statistics.json`.
 
-    The statistics of unchanged images, masks and boxes are copied from the source dataset. Facts about changed features
-    are unknown.
+    For images, masks and boxes that were not changed, the statistics are copied from the source dataset. Facts about
+    changed features are unknown.
 
     Args:
         manifest: The manifest of the transformed dataset.

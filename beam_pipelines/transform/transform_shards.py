@@ -45,7 +45,7 @@ class _Batch(NamedTuple):
 
 
 class _Transformed(NamedTuple):
-    """A transformed batch of examples that is ready to be written.
+    """A batch of transformed examples that is ready to be written.
 
     Attributes:
         examples: The serialized examples, each in the pieces of `encode_chunks`.
@@ -108,7 +108,7 @@ def _write(job: TransformJob, batch: _Transformed, writer: RecordWriter) -> Iter
 
 
 def _batches(job: TransformJob, shard: ShardInfo) -> Iterator[_Batch]:
-    """Yields the records of a shard in batches that fit into memory, independent of the number of workers.
+    """Yields the records of a shard in batches that do not depend on the number of workers.
 
     Raises:
         RunError: A record is corrupt, or the number of records differs from the manifest.
@@ -132,7 +132,7 @@ _loaded: dict[tuple[str, str], "_Transformer"] = {}
 
 
 def _load(job: TransformJob) -> "_Transformer":
-    """Loads the graph once per process. Only the graph of one run is cached, because a graph needs much memory.
+    """Loads the graph once per process. Only the graph of one run is cached, because graphs take much memory.
 
     Raises:
         RunError: The graph has changed or is corrupt.
@@ -156,7 +156,7 @@ def _load(job: TransformJob) -> "_Transformer":
 
 
 class _Transformer:
-    """Thread-safe function that converts a batch of records to serialized examples.
+    """A thread-safe function that converts a batch of records to serialized examples.
 
     Args:
         transform: The transform to apply.
@@ -203,7 +203,7 @@ class _Transformer:
         return _Transformed([encode_chunks(self._schema, dict(zip(columns, row))) for row in rows], labels, sequences)
 
     def _explain(self, batch: _Batch, error: tf.errors.OpError) -> str:
-        """Applies the graph to one record at a time, to name the record on which it fails."""
+        """Applies the graph to single records, to find the record for which the graph fails."""
         records_text = f"records {batch.first} to {batch.first + len(batch.records) - 1}"
         for position, record in enumerate(batch.records):
             try:
@@ -216,7 +216,7 @@ class _Transformer:
 
 
 def _rows(value: tf.Tensor | tf.RaggedTensor, feature: Feature) -> Sequence[Any]:
-    """Returns the values of each example in a batch, in the format of `encode_chunks`."""
+    """Returns the feature values of each example in a batch, in the format of `encode_chunks`."""
     if isinstance(value, tf.RaggedTensor):
         splits, *inner = (nested_row_split.numpy() for nested_row_split in value.nested_row_splits)
         for splits_of_level in inner:  # Convert the row splits into splits of the flat values.

@@ -1,4 +1,4 @@
-"""Loads a user's module with `preprocessing_fn` in any process, and reports its errors by file, line and reason."""
+"""Loads the user's module that defines `preprocessing_fn`, and reports errors by file, line and reason."""
 
 import contextlib
 import dataclasses
@@ -20,9 +20,9 @@ _FUNCTION = "preprocessing_fn"
 class UserPreprocessing:
     """The preprocessing function of a user's module.
 
-    The module is sent to workers as source text, so the workers do not need an installed copy. Modules in the same
-    folder can be imported if the folder exists. On a cluster, all modules that the preprocessing module imports must be
-    installed on the workers.
+    The module is sent to workers as source text, so it does not have to be installed on the workers. The module can
+    import other modules from its folder if the folder exists on the worker. On a cluster, all modules that it imports
+    must be installed on the workers.
 
     Attributes:
         path: The path of the module, as the user gave it.
@@ -78,7 +78,7 @@ class UserPreprocessing:
 
     @contextlib.contextmanager
     def explained(self, *others: type[Exception]) -> Iterator[None]:
-        """Context manager that turns any exception of the module into a one-line error.
+        """Context manager that converts any exception of the user's module to a one-line error.
 
         Args:
             *others: Exception classes that are not caused by the module.
@@ -94,14 +94,15 @@ class UserPreprocessing:
             raise self.error(_reason(error), self._line_of(error)) from None
 
     def error(self, reason: str, line: int | None = None) -> UserError:
-        """Returns the error for a reason. If `line` is None, the error names the line of the function definition."""
+        """Returns the error for a reason. If `line` is None, the error message contains the line of the function
+        definition."""
         if line is None:
             line = self._first_line()
         line_text = f"{printable(self.path)}, line {line}" if line else printable(self.path)
         return UserError(f"{_OPTION}={line_text}: {reason}")
 
     def _line_of(self, error: BaseException) -> int | None:
-        """Returns the line of the module that raised the error, or that called the code that raised it."""
+        """Returns the line of the user's module that raised an error, directly or in other code that it called."""
         if isinstance(error, SyntaxError) and error.filename == self.file:
             return error.lineno
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self.file]
@@ -115,7 +116,7 @@ class UserPreprocessing:
 
 @functools.lru_cache(maxsize=2)
 def _load(file: str, source: str) -> types.ModuleType:
-    """Runs the source text of a module once in each process."""
+    """Executes the source text of the user's module, once in each process."""
     name = f"recordmill_{os.path.splitext(os.path.basename(file))[0]}"
     module = types.ModuleType(name)
     module.__file__ = file
@@ -128,7 +129,7 @@ def _load(file: str, source: str) -> types.ModuleType:
 
 
 def _reason(error: BaseException) -> str:
-    """Formats an error as one line: its class and the start of its message."""
+    """Formats an error as a single line with its class and the start of its message."""
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     words = " ".join(message.split())
     return f"{type(error).__name__}: {words[:500]}" if words else type(error).__name__

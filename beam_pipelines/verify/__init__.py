@@ -1,6 +1,5 @@
-"""Implements `recordmill verify`, which compares a dataset with its manifest, down to each record.
+"""Implements `recordmill verify`, which checks all files and records of a dataset.
 
-The input is a local or remote dataset. Its sources are not needed. The output is a report that lists each error with
-its file, record, byte offset and reason. A Beam pipeline reads each shard once, together with its index and its
-catalog.
+The input is a local or remote dataset. Its sources are not needed. The command reports each error with the file, the
+record, the byte offset and the reason. A Beam pipeline reads each shard with its index and its catalog once.
 """

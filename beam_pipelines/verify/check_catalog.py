@@ -1,4 +1,4 @@
-"""Compares the catalog of a shard with its records."""
+"""Compares the catalog of a shard with the records of the shard."""
 
 from typing import TYPE_CHECKING, Any, Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -30,7 +30,7 @@ def open_catalog(data: bytes, info: ShardInfo) -> tuple["pa.Table | None", list[
 
 
 def groups_of(table: "pa.Table") -> list[str]:
-    """Returns the distinct groups of a catalog in ascending order."""
+    """Returns the distinct groups in a catalog in ascending order."""
     groups = table.column("group").to_pylist() if "group" in table.column_names else []
     return sorted({group for group in groups if group})
 
@@ -38,7 +38,7 @@ def groups_of(table: "pa.Table") -> list[str]:
 def check_formats(
     columns: Mapping[str, Sequence[str | None]], records: ValidRecords, images: Sequence[OtherImage], info: ShardInfo
 ) -> Iterator[Corruption]:
-    """Checks that an image that was not re-encoded has the format that the catalog states."""
+    """Checks that images that were not re-encoded have the format that the catalog states."""
     formats, reencoded = (columns.get(name, ()) for name in FORMATS)
     for index, image in zip(records.indices, images):
         is_kept = index < len(reencoded) and not reencoded[index]
@@ -48,7 +48,7 @@ def check_formats(
 
 
 def check_catalog(table: "pa.Table", records: ValidRecords, info: ShardInfo, schema: Sequence[Feature]) -> Iterator[Corruption]:
-    """Compares the rows of a catalog with the records."""
+    """Compares the rows of a catalog with the records of its shard."""
     for name, expected in _catalog_columns(records, info, schema, table.column_names):
         if name not in table.column_names:
             yield Corruption(info.catalog, f"column {name!r} is missing", can_repair=True)
@@ -60,7 +60,7 @@ def check_catalog(table: "pa.Table", records: ValidRecords, info: ShardInfo, sch
 
 
 def stored_sides(schema: Sequence[Feature]) -> list[str]:
-    """Returns the names of the features with the size of the image, which are also catalog columns."""
+    """Returns the names of the features that contain image sizes, which are also catalog columns."""
     has_image = any(feature.name == IMAGE for feature in schema)
     sides = [feature for feature in schema if feature.name in ("height", "width")]
     return [side.name for side in sides if has_image and is_core(side)]

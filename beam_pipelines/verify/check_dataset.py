@@ -1,4 +1,4 @@
-"""Checks the metadata files, and properties of the dataset that depend on all shards."""
+"""Checks the metadata files, and properties that depend on all shards of a dataset."""
 
 import functools
 import itertools
@@ -33,7 +33,7 @@ _EDITED = "the contents do not match their checksum: the file is corrupt or was 
 
 
 def read_manifest(directory: str) -> tuple[Manifest, list[Corruption]]:
-    """Returns the manifest of a dataset, and an error if the manifest's text was changed.
+    """Returns the manifest of a dataset, with an error if the manifest file has been changed.
 
     Raises:
         UserError: There is no manifest, or it is invalid.
@@ -68,10 +68,7 @@ def check_sizes(directory: str, manifest: Manifest) -> Iterator[Corruption]:
 
 
 def _find_other(path: str, name: str, info: ShardInfo) -> str:
-    """Describes how a shard or an index differs from the file that the manifest describes.
-
-    The result is empty for a correct file and for a catalog.
-    """
+    """Describes how a shard or index file differs from its entry in the manifest."""
     read = functools.partial(files_at(path).read_range, path)
     if name == info.name:
         actual = read_fingerprint(read, info.num_bytes)
@@ -90,7 +87,7 @@ def _find_other(path: str, name: str, info: ShardInfo) -> str:
 
 
 def check_metadata(directory: str, manifest: Manifest) -> Iterator[Corruption]:
-    """Compares the metadata files with their checksums, with the manifest and with each other."""
+    """Checks that the metadata files match their checksums, the manifest and each other."""
     changed = {corruption.file: corruption for corruption in _check_sums(directory, manifest)}
     yield from changed.values()
     run = _read_object(directory, RUN)
@@ -141,7 +138,7 @@ def _check_contents(directory: str, manifest: Manifest) -> Iterator[Corruption]:
 
 
 def _check_inputs(manifest: Manifest) -> Iterator[Corruption]:
-    """Checks that each input is an example, a dead letter or a dropped near-duplicate."""
+    """Checks that each input of the run has become an example, a dead letter or a dropped near-duplicate."""
     num_examples = sum(map(manifest.num_examples, manifest.splits))
     total = num_examples + manifest.num_dead_letters + manifest.num_dropped
     if total != manifest.num_inputs:
@@ -159,7 +156,7 @@ def _check_counts(statistics: Mapping[str, Any], manifest: Manifest) -> Iterator
 
 
 def _check_derived(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Corruption]:
-    """Yields an error for each file for other programs that contradicts the manifest or the statistics."""
+    """Yields an error for each metadata file of other programs that contradicts the manifest or the statistics."""
     for name, text in derived_files(manifest, statistics).items():
         data = _read(directory, name)
         if isinstance(data, Corruption):
@@ -191,7 +188,7 @@ def _check_near_duplicates(directory: str, manifest: Manifest, statistics: Mappi
 
 
 def _check_lines(directory: str, name: str, check: Callable[[BinaryIO], Iterator[Corruption]]) -> Iterator[Corruption]:
-    """Checks a JSON lines file, which may not fit into memory."""
+    """Checks a JSON lines file without loading it into memory."""
     path = f"{directory}/{name}"
     try:
         with open_file(path) as file:
@@ -221,7 +218,7 @@ def _read(directory: str, name: str) -> bytes | Corruption:
 
 
 def _unreadable(path: str, name: str, error: OSError) -> Corruption:
-    """Returns an error for an unreadable file. Raises the exception if its cause is not the content of the file."""
+    """Returns an error for an unreadable file. A temporary error, such as a busy store, is raised again instead."""
     if isinstance(error, FileNotFoundError):
         return Corruption(name, "the file is missing")
     if is_unrelated_error(error, path):
@@ -230,7 +227,7 @@ def _unreadable(path: str, name: str, error: OSError) -> Corruption:
 
 
 class Hashes(NamedTuple):
-    """The hashes of the keys or of the groups in one shard.
+    """The hashes of all keys, or of all groups, in one shard.
 
     Attributes:
         shard: The index of the shard among all shards of the dataset.

@@ -63,7 +63,7 @@ class ExampleCheck:
             )
 
     def _check(self, feature: Feature, stored: str, expected: int, is_multiple: bool, example: ExampleReader) -> int:
-        """Checks the values of a feature, and returns their number."""
+        """Checks the values of a feature, and returns the number of values."""
         count, kind = example.count(feature.name), example.features[feature.name].kind
         if count and kind != stored:
             raise BadExampleError(f"a list of {kind} instead of {stored}")
@@ -85,10 +85,9 @@ class ExampleCheck:
         return count
 
     def _check_image(self, feature: Feature, example: ExampleReader, full_scale: bool) -> None:
-        """Checks an image, and compares its size with the size in the record.
+        """Checks an image, and compares its height and width with the stated values in the record.
 
-        The size in the record is 0 or missing if `prepare` did not check the image. Such an image is checked only if it
-        is decoded.
+        If `prepare` did not check the image, the stated size is 0 or missing.
         """
         prefix = "" if feature.name == IMAGE else f"{feature.name}/"
         size = tuple(value for side in ("height", "width") for value in _integers(example, f"{prefix}{side}"))
@@ -108,14 +107,14 @@ def _integers(example: ExampleReader, name: str) -> list[int]:
 
 
 def _expected_count(feature: Feature) -> tuple[int, bool]:
-    """Returns the expected number of values, and whether multiples of this number are also valid."""
+    """Returns the expected number of values of a feature, and whether multiples of this number are also valid."""
     if FEATURE_KINDS[feature.kind] == "bytes" and feature.kind != "text":
         return 1, False
     return math.prod(feature.shape[1:] if feature.is_ragged else feature.shape), feature.is_ragged
 
 
 def _check_tensor(feature: Feature, example: ExampleReader) -> None:
-    """Checks that the size of a tensor's bytes matches its shape in the schema or in the record."""
+    """Checks that the number of bytes of a tensor matches its shape."""
     ((_, num_bytes),) = example.spans(feature.name)
     shape, sides = feature.shape, f"{feature.name.removesuffix('/value')}/shape"
     if shape.count(None) > 1 and sides in example.features:

@@ -1,6 +1,6 @@
-"""Checks the JSON lines files: dead letters, their thumbnails, and near-duplicates.
+"""Checks the JSON lines files that list dead letters, thumbnails and near-duplicates.
 
-`recordmill report` and `recordmill repair` read the JSON lines files.
+These JSON lines files are read by `recordmill report` and `recordmill repair`.
 """
 
 import base64
@@ -23,7 +23,7 @@ _GROUPED = {"group": _TEXT, "original_group": _TEXT_OR_NULL}
 
 
 class _Line(NamedTuple):
-    """A line of a file, with its number (from 1), its byte offset and its fields."""
+    """A parsed line of a file, with its line number (from 1), its byte offset and its fields."""
 
     file: str
     number: int
@@ -34,12 +34,12 @@ class _Line(NamedTuple):
         return Corruption(self.file, f"line {self.number}: {reason}", offset=self.offset)
 
     def name(self) -> tuple[str, ...]:
-        """Returns the fields that identify a dead letter."""
+        """Returns the fields by which a dead letter is identified."""
         return tuple(self.fields[name] for name in _DEAD_LETTER)
 
 
 def check_dead_letters(dead_letters: BinaryIO, thumbnails: bytes, num_dead_letters: int) -> Iterator[Corruption]:
-    """Checks the number of dead letters in a file, and checks their thumbnails.
+    """Checks the number of dead letters, and the file with their thumbnails.
 
     Each thumbnail must be a valid image and belong to a dead letter.
     """
@@ -66,7 +66,7 @@ def check_dead_letters(dead_letters: BinaryIO, thumbnails: bytes, num_dead_lette
 
 
 def check_near_duplicates(near_duplicates: BinaryIO, num_dropped: int) -> Iterator[Corruption]:
-    """Checks the file that lists near-duplicates, and the number of dropped duplicates in the file."""
+    """Checks the file that lists near-duplicates, including the number of dropped images."""
     num_found = 0
     for line in _read_lines(NEAR_DUPLICATES, near_duplicates, _NEAR_DUPLICATE):
         if isinstance(line, Corruption):
@@ -80,7 +80,7 @@ def check_near_duplicates(near_duplicates: BinaryIO, num_dropped: int) -> Iterat
 
 
 def _read_lines(name: str, file: BinaryIO, expected: Mapping[str, tuple[type, ...]]) -> Iterator[_Line | Corruption]:
-    """Yields the parsed lines of a file, and a `Corruption` for each invalid line. Only one line at a time is in memory."""
+    """Yields the parsed lines of a file, or a `Corruption` instead of an invalid line."""
     offset = 0
     for number in itertools.count(1):
         text = rest = file.readline(_READ_BYTES)

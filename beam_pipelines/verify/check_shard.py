@@ -1,4 +1,4 @@
-"""Checks a shard with its index and its catalog, and collects the hashes that are compared across shards."""
+"""Checks a shard with its index and its catalog, and collects hashes for the comparison with other shards."""
 
 import array
 import dataclasses
@@ -31,7 +31,7 @@ _COUNTED_RECORDS = 1024
 
 @dataclasses.dataclass(frozen=True)
 class VerifyContext:
-    """The parameters of the check that are the same for all shards of a dataset.
+    """The parameters that are the same for the checks of all shards of a dataset.
 
     Attributes:
         directory: The directory of the dataset.
@@ -112,9 +112,9 @@ def _check(context: VerifyContext, info: ShardInfo, counter: RecordCounter) -> C
 
 
 def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tuple[bytes | None, list[Corruption]]:
-    """Reads an index or a catalog, and returns its bytes with the errors in its size or checksum.
+    """Reads an index or catalog file, and returns its bytes, with errors if its size or checksum is wrong.
 
-    The bytes are None if the file can't be read.
+    The bytes are None if the file cannot be read.
     """
     path = f"{context.directory}/{name}"
     try:
@@ -144,7 +144,7 @@ class _Records:
         self._in_catalog = [*stored_sides(schema), *(feature.name for feature in catalog_features(schema).values())]
 
     def problems(self) -> Iterator[Corruption]:
-        """Reads all records of a shard, yields the errors, and adds the valid records to `found`."""
+        """Reads all records of a shard, yields an error for each corrupt record, and adds valid records to `found`."""
         info, index, is_complete = self._info, 0, True
         parts = array.array("q")  # CRC-32Cs and sizes of consecutive byte ranges.
         try:
@@ -200,7 +200,7 @@ class _Records:
 
 
 def _check_index(data: bytes, valid_records: ValidRecords, info: ShardInfo) -> Iterator[Corruption]:
-    """Compares the rows of an index with the records."""
+    """Compares the rows of an index with the records of its shard."""
     try:
         rows = [tuple(row) for row in decode_index(data)]
     except ValueError as error:

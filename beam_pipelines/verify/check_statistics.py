@@ -1,4 +1,4 @@
-"""Compares `statistics.json` and the manifest with the statistics that were recomputed from the records."""
+"""Compares `statistics.json` and the manifest with statistics that are recomputed from the records."""
 
 import json
 import math
@@ -16,7 +16,7 @@ _REENCODED_MEAN, _REENCODED_MEAN_OF_ONE_IMAGE = 16.0, 48.0
 
 
 def check_statistics(stored: Mapping[str, Any], recounted: Mapping[str, Any]) -> Iterator[Corruption]:
-    """Yields an error for each value of `statistics.json` that differs from the records.
+    """Yields an error for each value in `statistics.json` that differs from the recomputed value.
 
     Args:
         stored: The contents of `statistics.json`.
@@ -36,7 +36,7 @@ def check_statistics(stored: Mapping[str, Any], recounted: Mapping[str, Any]) ->
 
 
 def _accept_rounding(stored: Mapping[str, Any], counted: dict[str, Any], precision: int) -> None:
-    """Replaces recomputed means and variances by the stored values if these are within the tolerance."""
+    """Replaces recomputed means and variances by stored values that are equal within the tolerance."""
     if precision == EXACT:
         return
     more = (_REENCODED_MEAN_OF_ONE_IMAGE - _REENCODED_MEAN) / math.sqrt(counted["num_images"])
@@ -53,7 +53,7 @@ def _accept_rounding(stored: Mapping[str, Any], counted: dict[str, Any], precisi
 
 
 def _differences(stored: Any, counted: Any, key: str) -> Iterator[tuple[str, str, str]]:
-    """Yields the key, the stored value and the recomputed value of each difference, as text."""
+    """Yields the key, the stored value and the recomputed value of each differing statistic, as text."""
     if isinstance(counted, dict) and isinstance(stored, dict):
         names = list(counted)
         # Objects that contain only counts are compared completely. Other objects have keys that are not recomputed.

@@ -27,7 +27,7 @@ _STORAGE_ERRORS = frozenset(
 
 
 class Corruption(NamedTuple):
-    """An error in a file of a dataset, which differs from the file that Recordmill wrote.
+    """A difference between a file of a dataset and the file that Recordmill wrote.
 
     Attributes:
         file: The path of the file within the dataset.
@@ -50,11 +50,11 @@ class Corruption(NamedTuple):
         return f"{printable(self.file)}{record}{offset}: {printable(self.reason)}"
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the attributes whose values are known as a dictionary."""
+        """Returns a dictionary of all attributes with known values."""
         fields = {name: value for name, value in self._asdict().items() if value != -1}
         return {**fields, "file": printable(self.file), "reason": printable(self.reason)}
 
 
 def is_unrelated_error(error: OSError, path: str) -> bool:
-    """Returns whether a read error has a cause other than the file's bytes, such as a busy store or denied access."""
+    """Returns whether the cause of a read error is not the file itself, but for example a busy store."""
     return is_remote(path) or error.errno in _STORAGE_ERRORS

@@ -1,4 +1,4 @@
-"""Recomputes the statistics of a dataset from its records and catalogs, with the classes that `prepare` uses."""
+"""Recomputes the statistics of a dataset from its records and catalogs with the code of `prepare`."""
 
 import dataclasses
 from collections import Counter, defaultdict
@@ -61,7 +61,7 @@ class RecordCounter:
         self.images: list[OtherImage] = []
 
     def is_sampled(self, example: ExampleReader) -> bool:
-        """Returns whether the pixels and tensors of an example are part of the statistics."""
+        """Returns whether the pixels and tensors of an example are included in the statistics."""
         keys = example.values(KEY) if KEY in example.features else []
         return bool(is_sampled(shuffle_orders(self._manifest.seed, keys), self._manifest.num_inputs).any())
 
@@ -127,7 +127,7 @@ class RecordCounter:
 
 
 def _image_facts(feature: Feature, example: ExampleReader, checked: CheckedImage | None) -> OtherImage:
-    """Returns the facts about a stored image. Its format is empty if the image was not checked."""
+    """Returns the facts about a stored image."""
     num_bytes = len(_data(feature, example))
     if checked is not None:
         # `prepare` counts the channels before encoding, but a WebP is never grey.
@@ -143,7 +143,7 @@ def _image_facts(feature: Feature, example: ExampleReader, checked: CheckedImage
 
 
 def _pixels(feature: Feature, example: ExampleReader, checked: CheckedImage | None) -> np.ndarray | None:
-    """Returns the RGB pixels of a stored image, or None if they are not known without the options of `prepare`."""
+    """Returns the RGB pixels of a stored image, or None if the options of `prepare` are needed to compute them."""
     if feature.kind == "image":
         return None if checked is None else checked.pixels
     if feature.shape[-1] == 4:  # The background under transparent pixels is an option of `prepare`.
@@ -157,7 +157,7 @@ def _data(feature: Feature, example: ExampleReader) -> bytes:
 
 
 def count_all(manifest: Manifest, shards: Iterable[tuple[int, str, ShardCounts]], decodes: bool) -> dict[str, Any]:
-    """Returns the recomputed part of `statistics.json`, and the precision of its pixel statistics, as JSON values.
+    """Returns the recomputed fields of `statistics.json`, and the precision of the pixel statistics, as JSON values.
 
     Args:
         manifest: The manifest of the dataset.
@@ -200,9 +200,9 @@ def _drop_unknown(facts: dict[str, Any], manifest: Manifest, decodes: bool, has_
 
 
 class _Qualities:
-    """The shuffle qualities of all splits, for shards that arrive in any order.
+    """Computes the shuffle quality of each split from shards that arrive in any order.
 
-    The counts of labels are summed at once, because each shard may have a million of them.
+    To save memory, label counts are added immediately, because a shard may contain a million classes.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Collects the valid records of a shard, which its index and its catalog are compared with."""
+"""Collects the valid records of a shard, for the comparison with its index and its catalog."""
 
 import array
 from typing import Any, Sequence

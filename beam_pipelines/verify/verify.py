@@ -1,4 +1,4 @@
-"""Runs `recordmill verify`, and defines its Beam pipeline and its report.
+"""Runs `recordmill verify`: creates the Beam pipeline and formats the report.
 
 The graph checks each shard, and then finds keys and groups that occur in several shards by comparing their hashes:
 
@@ -71,13 +71,13 @@ class Report:
     num_verified: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the report as plain values for JSON."""
+        """Returns the report as plain values that can be encoded as JSON."""
         fields = {"shards": self.num_shards, "examples": self.num_examples, "examples_verified": self.num_verified}
         problems = [damage.to_json() for damage in self.problems]
         return {"dataset": printable(self.directory), "ok": not self.problems, **fields, "problems": problems}
 
     def describe(self) -> str:
-        """Returns one line for each error, or one line that reports success."""
+        """Returns the report as text, with one line for each error or a single line that reports success."""
         if self.problems:
             return "\n".join(corruption.describe() for corruption in self.problems)
         examples = f"examples: {self.num_examples:,}, shards: {self.num_shards:,}"
@@ -87,7 +87,7 @@ class Report:
         return f"{examples}: {looked}"
 
     def failure(self) -> ProblemsFound:
-        """Returns the error that the command raises if files are corrupt."""
+        """Returns the error to raise if files are corrupt."""
         files = len({corruption.file for corruption in self.problems})
         message = f"{printable(self.directory)}: corrupt or missing files: {files:,}"
         if any(corruption.can_repair for corruption in self.problems) and not is_remote(self.directory):
@@ -136,7 +136,7 @@ def _read_records(
 ) -> tuple[list[Corruption], int, dict[str, Any] | None]:
     """Runs the Beam job, and returns the errors, the number of valid records and the recomputed statistics.
 
-    The statistics are None if a shard is corrupt.
+    If a shard is corrupt, the statistics are None.
     """
     quiet_engines()
     engine = choose_engine(options, "verify")
@@ -168,7 +168,7 @@ def _read_records(
 def _num_processes(engine: Engine, directory: str) -> int:
     """Returns the number of worker processes.
 
-    The number is 0 for object stores, which worker processes cannot access.
+    For object stores, the number of worker processes is 0.
     """
     return 0 if is_remote(directory) else engine.num_processes
 
@@ -219,12 +219,13 @@ class _CheckShard(ParallelMap):
         yield from self.run(check_shard, self._shared, split, index)
 
     def take(self, result: CheckedShard) -> Iterator[tuple[int, CheckedShard]]:
-        """Returns a pair of the index of a shard and the result of its check. Results arrive in order."""
+        """Returns the index of a shard and the result of its check. Results arrive in order."""
         yield self._shard_numbers.pop(0), result
 
 
 def route(checked: tuple[int, CheckedShard], splits: list[str], num_buckets: int) -> Iterator[tuple[tuple[str, int], Hashes]]:
-    """Yields the hashes of a shard by bucket. Equal hashes from different shards have the same bucket."""
+    """Divides the hashes of a shard into buckets that are compared separately. Equal hashes from different shards are
+    in the same bucket."""
     number, shard = checked
     split = sorted(set(splits)).index(splits[number])
     for which, data in (("keys", shard.keys), ("groups", shard.groups)):

@@ -52,7 +52,7 @@ _BROKEN_OFF = (
 
 
 class GcsStore(ObjectStore):
-    """Google Cloud Storage with the user's credentials, or the emulator at `STORAGE_EMULATOR_HOST`."""
+    """Accesses Google Cloud Storage, or the emulator at `STORAGE_EMULATOR_HOST`."""
 
     library_errors = (
         GoogleAPICallError,
@@ -79,7 +79,7 @@ class GcsStore(ObjectStore):
                 session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=2 * NUM_THREADS))
 
     def blob(self, bucket: str, key: str) -> storage.Blob:
-        """Returns the client library's handle of an object, which need not exist."""
+        """Returns the client library's handle of an object, which does not have to exist."""
         return self._client.bucket(bucket).blob(key)
 
     def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> tuple[bytes, str]:
@@ -142,7 +142,7 @@ class GcsStore(ObjectStore):
                 pass
 
     def _abandon_uploads(self, folder: str) -> None:
-        """Does nothing. GCS does not list or bill resumable uploads, and deletes them after a week."""
+        """Does nothing. GCS does not list or bill unfinished uploads, and deletes unfinished uploads after a week."""
 
     def _copy(self, source: str, target: str, num_bytes: int) -> None:
         blob = self.blob(*split_path(source))
@@ -173,7 +173,7 @@ class GcsStore(ObjectStore):
 
 
 def _has_credentials(options: PipelineOptions) -> bool:
-    """Returns whether Google credentials exist. If no credentials exist, Beam's own check for them takes 20 seconds."""
+    """Returns whether Google credentials exist. If there are no credentials, Beam's own check takes 20 seconds."""
     chosen = options.view_as(GoogleCloudOptions)
     if chosen.no_auth:
         return False
@@ -187,7 +187,8 @@ def _has_credentials(options: PipelineOptions) -> bool:
 
 
 def _version(blob: storage.Blob) -> str:
-    """Returns the version of an object from a response. Raises `Transient` if a proxy or a login page has responded."""
+    """Returns the version of an object from a response. Raises `Transient` if the response comes from a proxy or a
+    login page."""
     if blob.generation is None:
         raise foreign_answer("an object without a generation", blob.content_type)
     return f"generation {blob.generation}"
@@ -199,7 +200,7 @@ def _reason(error: Exception) -> str:
 
 
 class _Bounded(io.BytesIO):
-    """A memory buffer that raises `OSError` if it grows larger than the maximum file size."""
+    """A memory buffer that raises `OSError` if more bytes are written than the maximum file size."""
 
     def write(self, data: bytes) -> int:
         if self.tell() + len(data) > MAX_FILE_BYTES:
@@ -208,7 +209,7 @@ class _Bounded(io.BytesIO):
 
 
 class _GcsUpload(Upload):
-    """A resumable upload, which becomes an object after its last chunk (see `Upload`)."""
+    """A resumable upload, which creates an object after its last chunk."""
 
     def __init__(self, store: GcsStore, path: str):
         super().__init__(lambda data: store.write(path, data))
@@ -246,7 +247,7 @@ class _GcsUpload(Upload):
     def _send_rest(self, bucket: str, key: str, chunk: bytes, end: int, is_last: bool) -> None:
         """Sends the missing part of a chunk.
 
-        If the result of the last attempt is unknown, first asks the store which bytes it has received.
+        After an attempt with an unknown result, the store is first asked which bytes it has received.
         """
         if not self._is_known:
             self._note(self._put(b"", "bytes */*"), end)

@@ -1,7 +1,7 @@
-"""The interface of the object stores gs:// and s3://, with the options and credentials of Beam's filesystems.
+"""Defines the interface of object stores, which use the same options and credentials as Beam.
 
-Beam itself opens a new connection for each file and reads files one after the other. In contrast, all threads of a
-process share one client and its connections in this module.
+Beam's own implementation opens a new connection for each file, and reads files one after the other. In this module, all
+threads of a process share the connections of one client.
 """
 
 import abc
@@ -22,7 +22,7 @@ Sizes = list[tuple[str, int]]
 
 
 class Page(NamedTuple):
-    """A page of a listing, in key order.
+    """A page of a listing of objects, in the order of the keys.
 
     Attributes:
         objects: The full keys of the objects, with their sizes in bytes.
@@ -38,8 +38,8 @@ class Page(NamedTuple):
 class ObjectStore(abc.ABC):
     """An object store, which all threads of a process share. All failures raise an `OSError`.
 
-    Subclasses implement single requests in methods that begin with an underscore, and do not catch the errors of their
-    client libraries. The base class handles retries, paths and operations that need several requests.
+    Subclasses implement single requests in private methods, and do not catch the errors of their client libraries. The
+    base class implements retries, paths and operations that consist of several requests.
     """
 
     library_errors: tuple[type[Exception], ...]
@@ -50,7 +50,7 @@ class ObjectStore(abc.ABC):
         return self.call(path, self._get, 0, None)[0]
 
     def read_range(self, path: str, offset: int, num_bytes: int, version: str | None = None) -> bytes:
-        """Reads a part of an object. Returns fewer bytes if the object ends before the end of the part.
+        """Reads a part of an object. The result has fewer bytes if the object ends earlier.
 
         Raises:
             DataError: The object does not have the given version.
@@ -83,7 +83,7 @@ class ObjectStore(abc.ABC):
         self.call(path, self._put, data)
 
     def read_versioned(self, path: str) -> tuple[bytes, str]:
-        """Reads a whole object, and returns its bytes with the version to pass to `write_if`.
+        """Reads a whole object, and returns its bytes and its version, which can be passed to `write_if`.
 
         Raises:
             FileNotFoundError: The object does not exist.
@@ -118,7 +118,7 @@ class ObjectStore(abc.ABC):
     def create(self, path: str) -> Iterator[Upload]:
         """Context manager for uploading a large object in chunks.
 
-        The object exists after the block, but not if the block raises an exception.
+        The object is created at the end of the block, unless the block raises an exception.
         """
         upload = self._make_upload(path)
         try:
@@ -132,8 +132,7 @@ class ObjectStore(abc.ABC):
     def top_level(self, folder: str, is_short: bool = False) -> tuple[Names, Names]:
         """Returns the sorted names of the folders and of the objects directly in a folder.
 
-        With `is_short`, returns only the first page. Objects in folders with an empty name ("//") are not included, but
-        `list` yields them.
+        With `is_short`, returns only the first page. Folders with an empty name ("//") are omitted, unlike in `list`.
         """
         start = len(split_path(_as_folder(folder))[1])
         folders: Names = []
@@ -144,18 +143,19 @@ class ObjectStore(abc.ABC):
         return sorted(folders), sorted(objects)
 
     def list(self, folder: str) -> Iterator[tuple[str, int]]:
-        """Yields (relative path, size in bytes) of all objects below a folder, in key order."""
+        """Yields the relative path and the size in bytes of each object below a folder, in the order of the keys."""
         for page in self.pages_from(folder):
             yield from page
 
     def pages_from(self, folder: str, first: str = "") -> Iterator[Sizes]:
-        """Yields the pages of `list` from the relative path `first` on. The first page may begin before `first`."""
+        """Yields the pages of a listing, starting at the relative path `first`. The first page may begin before
+        `first`."""
         start = len(split_path(_as_folder(folder))[1])
         for page in self._pages(folder, first=first):
             yield [(key[start:], size) for key, size in page.objects if not _is_marker(key)]
 
     def is_one_page(self, folder: str) -> bool:
-        """Lists a folder with a single request, and returns whether the response contains all of its objects."""
+        """Lists a folder with a single request, and returns whether the response is complete."""
         return next(self._pages(folder)).next_token is None
 
     def remove(self, path: str) -> None:
@@ -164,7 +164,7 @@ class ObjectStore(abc.ABC):
         self._remove(bucket, [key])
 
     def remove_all(self, folder: str, but: Sequence[str] = ()) -> None:
-        """Removes all objects below a folder except the objects with the relative paths in `but`."""
+        """Removes all objects below a folder, except those whose relative paths are in `but`."""
         bucket, prefix = split_path(_as_folder(folder))
         kept = {prefix + name for name in but}
         for page in self._pages(folder):
@@ -172,7 +172,8 @@ class ObjectStore(abc.ABC):
                 self._remove(bucket, keys)
 
     def abandon_uploads(self, folder: str) -> None:
-        """Aborts all unfinished uploads that killed runs left below a folder. Uploads in progress fail, too."""
+        """Aborts all unfinished uploads below a folder that killed runs have left behind. Uploads in progress fail,
+        too."""
         self._abandon_uploads(_as_folder(folder))
 
     def copy_all(self, source: str, target: str, last: str) -> None:
@@ -194,7 +195,7 @@ class ObjectStore(abc.ABC):
         copy((last, last_size))
 
     def check_access(self, path: str) -> None:
-        """Checks that the objects below a path can be listed, with few retries.
+        """Checks, with few retries, that the objects below a path can be listed.
 
         Raises:
             UserError: The bucket, the credentials or the permissions are missing.
@@ -208,9 +209,9 @@ class ObjectStore(abc.ABC):
             raise kind(f"{printable(path)}: {' '.join(str(error.strerror or error).split())}", path) from None
 
     def call(self, path: str, request: Callable, *arguments: Any, **how_often: Any) -> Any:
-        """Sends a request for an object, and retries it like `persist`.
+        """Sends a request for an object with retries (see `persist`).
 
-        The path is converted to the bucket and the key.
+        The path of the object is converted to a bucket and a key.
         """
         bucket, key = split_path(path)
         explain = lambda error: self._os_error(path, error)
@@ -229,7 +230,7 @@ class ObjectStore(abc.ABC):
     def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> tuple[bytes, str]:
         """Returns the bytes and the version of an object.
 
-        The bytes and the version are empty if the range begins after the object's end.
+        Both are empty if the byte range begins after the end of the object.
         """
 
     @abc.abstractmethod
@@ -243,11 +244,12 @@ class ObjectStore(abc.ABC):
 
     @abc.abstractmethod
     def _put_if(self, bucket: str, key: str, data: bytes, version: str | None) -> str | None:
-        """Returns the new version, or None if the store rejected the write because the current version differs."""
+        """Returns the object's new version, or None if the current version is not the expected version."""
 
     @abc.abstractmethod
     def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
-        """Returns a page of keys with a prefix. Keys that sort before `prefix + first` may be missing from the page."""
+        """Returns a page of the keys that begin with a prefix. The page may omit keys that sort before `prefix +
+        first`."""
 
     @abc.abstractmethod
     def _probe(self, bucket: str, prefix: str) -> None:
@@ -277,5 +279,5 @@ def _as_folder(path: str) -> str:
 
 
 def _is_marker(key: str) -> bool:
-    """Returns whether an object is a folder marker of other tools."""
+    """Returns whether an object is only a folder marker, as created by other tools."""
     return key.endswith("/")

@@ -30,11 +30,11 @@ _PATH = re.compile(r"\w+://([^/]+)(?:/(.*))?", re.DOTALL)
 
 
 class Transient(OSError):
-    """A temporary error, such as a busy store or a lost connection, after which the request is retried."""
+    """Raised for a temporary error, such as a lost connection, after which the request is retried."""
 
 
 def foreign_answer(description: str, content_type: str | None) -> Transient:
-    """Returns the error for a response that has a successful status, but does not come from an object store."""
+    """Returns the error to raise for a successful response that does not come from an object store."""
     kind = f" ({printable(content_type)})" if content_type else ""
     origin = "It may come from a proxy or the login page of a network instead of the store"
     return Transient(errno.EIO, f"the response is {description}{kind}. {origin}")
@@ -43,7 +43,7 @@ def foreign_answer(description: str, content_type: str | None) -> Transient:
 class Breaker:
     """A circuit breaker for requests to a store, which all threads of a process share.
 
-    The circuit breaker stops retries if the store is unavailable for too long.
+    If the store is unavailable for too long, the circuit breaker stops all retries.
 
     Args:
         endpoint: The name of the store in messages.
@@ -74,7 +74,7 @@ class Breaker:
             self._silent_since, self._is_open = None, False
 
     def note_failure(self, began: float, reason: str) -> None:
-        """Call this after a failed attempt, with the monotonic time at which the attempt began."""
+        """Call this method after a failed attempt, with the monotonic time at which the attempt began."""
         with self._lock:
             has_paused = began - self._last_failure > 2 * _LONGEST_DELAY and not self._is_open  # no requests
             if self._silent_since is None or has_paused:
@@ -82,7 +82,7 @@ class Breaker:
             self._last_failure, self._reason = time.monotonic(), reason
 
     def give_up(self, path: str, delay: float) -> None:
-        """Call this before a retry, with the delay until the retry in seconds.
+        """Call this method before a retry, with the delay until the retry in seconds.
 
         Raises:
             SilentStoreError: At the time of the retry, the store would exceed the timeout.
@@ -107,12 +107,12 @@ def check_timeout(seconds: float) -> None:
 
 
 def end_waiting(is_ending: bool = True) -> None:
-    """Stops all retries and waits in this process, or allows them again with `is_ending=False`."""
+    """Stops all retries in this process, or allows retries again with `is_ending=False`."""
     _is_ending.set() if is_ending else _is_ending.clear()
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """Splits the URL of an object into its bucket and its key. Raises `UserError` if the URL is invalid."""
+    """Splits the URL of an object into the bucket and the key. Raises `UserError` if the URL is invalid."""
     match = _PATH.fullmatch(path)
     if not match:
         raise UserError(f"{printable(path)} is not a valid URL. Give gs://BUCKET/NAME or s3://BUCKET/NAME.")
@@ -128,7 +128,7 @@ def persist(
     patience: float | None = None,
     min_attempts: int = 1,
 ) -> Any:
-    """Sends a request, and retries it after `Transient` errors.
+    """Sends a request, and repeats the request after `Transient` errors.
 
     The delays between retries grow exponentially with random jitter, so that workers do not retry at the same time.
 
@@ -186,10 +186,7 @@ def _pause(seconds: float) -> None:
 
 
 def status_error(path: str, status: int, reason: str, *, no_bucket: bool = False) -> OSError:
-    """Returns the error for an HTTP status.
-
-    If the path is a folder, status 404 means that the bucket does not exist.
-    """
+    """Returns the error for an HTTP status."""
     bucket, key = split_path(path)
     if status == 404:
         is_bucket = no_bucket or not key or key.endswith("/")

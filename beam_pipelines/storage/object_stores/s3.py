@@ -58,12 +58,12 @@ _NO_CREDENTIALS = (exceptions.NoCredentialsError, exceptions.PartialCredentialsE
 
 @functools.cache
 def _loader() -> loaders.Loader:
-    """Returns a loader that caches botocore's service descriptions, which are megabytes of JSON."""
+    """Returns a loader that caches botocore's service descriptions, because they are megabytes of JSON."""
     return loaders.create_loader()
 
 
 class S3Store(ObjectStore):
-    """Amazon S3 or a compatible store, as configured by Beam's `--s3_…` options."""
+    """Accesses Amazon S3 or a compatible store, as specified by Beam's `--s3_…` options."""
 
     library_errors = (exceptions.BotoCoreError, exceptions.ClientError, parsers.ResponseParserError)
 
@@ -136,7 +136,7 @@ class S3Store(ObjectStore):
         return etag
 
     def _put_on(self, bucket: str, key: str, data: bytes, condition: dict[str, str]) -> str | None:
-        """Writes an object and returns its ETag, or returns None if the condition is not met."""
+        """Writes an object under a condition, and returns its ETag, or None if the condition is not met."""
         try:
             return self._client.put_object(Bucket=bucket, Key=key, Body=data, **condition)["ETag"]
         except exceptions.ClientError as error:
@@ -228,14 +228,15 @@ def _status(error: exceptions.ClientError) -> int:
 
 
 def _version(response: Mapping[str, Any]) -> str:
-    """Returns the version of an object from a response. Raises `Transient` if a proxy or a login page has responded."""
+    """Returns the version of an object from a response. Raises `Transient` if the response comes from a proxy or a
+    login page."""
     if not response.get("ETag"):
         raise foreign_answer("an object without an ETag", response.get("ContentType"))
     return f"ETag {response['ETag']}"
 
 
 def _check_page(response: Mapping[str, Any], num_results: int) -> None:
-    """Raises `Transient` if a page of a listing is invalid or incomplete, because inputs would be lost silently."""
+    """Raises `Transient` if a page of a listing is invalid or incomplete, so that no inputs are lost silently."""
     if "IsTruncated" not in response:
         raise foreign_answer("a listing without the field IsTruncated", None)
     if num_results < response.get("KeyCount", 0):  # some stores do not count folders
@@ -252,7 +253,7 @@ def _just_before(key: str) -> str:
 
 
 class _Multipart:
-    """A multipart upload, whose parts become an object when it is completed."""
+    """A multipart upload, which creates an object from its parts when the upload is completed."""
 
     def __init__(self, store: S3Store, path: str):
         self._store, self._path = store, path

@@ -1,4 +1,4 @@
-"""Monitors the object stores that a job uses, in the command that waits for the job."""
+"""Monitors the object stores of a job while a command waits for the job."""
 
 import contextlib
 import threading
@@ -12,10 +12,9 @@ _POLL_SECONDS = 10.0
 
 @contextlib.contextmanager
 def watched_stores(paths: Collection[str], give_up: Callable[[SilentStoreError], None]) -> Iterator[None]:
-    """Context manager that polls object stores during a remote job and reports a store that becomes unavailable.
+    """Context manager that polls object stores during a remote job, and reports stores that become unavailable.
 
-    The workers also detect an unavailable store, but an engine may retry their bundles many times, with the full
-    timeout each time.
+    Workers also detect unavailable stores, but the engine may retry their work many times with the full timeout.
 
     Args:
         paths: The URLs of folders in the stores, `gs://…` or `s3://…`.

@@ -1,4 +1,4 @@
-"""The base class for uploads of large objects to an object store."""
+"""Defines the base class for uploads of large objects."""
 
 import abc
 from typing import Callable
@@ -10,7 +10,7 @@ CHUNK_BYTES = 16 << 20
 class Upload(abc.ABC):
     """An upload of a large object in chunks.
 
-    An object that fits into a single chunk is written when the upload is closed.
+    Objects that fit into a single chunk are written when the upload is closed.
     """
 
     def __init__(self, write_entire: Callable[[bytes], None]):
@@ -19,7 +19,7 @@ class Upload(abc.ABC):
         self._buffer = bytearray()
 
     def write(self, data: bytes) -> int:
-        """Buffers bytes of the object and sends full chunks. Returns the number of bytes in `data`."""
+        """Adds bytes to a buffer, and sends full chunks to the store. Returns the number of bytes in `data`."""
         view = memoryview(data)
         for start in range(0, len(view), CHUNK_BYTES):
             self._buffer += view[start : start + CHUNK_BYTES]
