@@ -14,7 +14,7 @@ The benchmark computes the fraction of time in which the GPU is idle in two ways
     1 - (time of a step with a batch that is already on the device) / (time of a step with input)
     1 - (GPU utilization from nvidia-smi)
 
-The benchmark also prints the speed of reading without training. Without a GPU, the idle fraction is omitted.
+The benchmark also prints the speed of reading without training. The idle fraction is omitted if the machine has no GPU.
 
 Usage: python -m tests.benchmarks.gpu_benchmark DATASET [--backend jax] [--model resnet50] [--batch_size 256]
     [--steps 50]

@@ -1,6 +1,6 @@
 """Compares reading small files from object stores one by one with Beam, and in 32 threads with `recordmill`.
 
-Each object store is a server in a separate process on this machine, and both readers use the same server. A bare HTTP
+Each object store is a server in a separate process on this machine. Both readers use the same server. A bare HTTP
 client without signatures, checks and retries shows the maximum speed of the server. Beam reads only a part of the
 files, because reading all files would take minutes. At the end, the benchmark compares the memory for listing a folder
 of many objects with the memory for listing ten objects.

@@ -1,8 +1,8 @@
 """Compares `recordmill prepare` with a hand-written loop and with TensorFlow Datasets.
 
-The input folders contain photographs and tiny JPEGs. The images are repeated as hard links until each case has enough
-images. Each contestant is a separate process. The contestants take turns, so that other load on the machine affects all
-of them.
+The input folders contain photographs and tiny JPEGs. The images are repeated as hard links, so that each case has
+enough images. Each contestant is a separate process. The contestants take turns, so that other load on the machine
+affects all of them.
 
     whole          speed of the whole process, including imports and start
     steady state   images/s without the start: the additional images of a longer run over its additional time
@@ -71,7 +71,7 @@ CASES = {
 
 def contestants(case: Case) -> dict[str, Callable[[str, str], list[str]]]:
     """Returns a dictionary from contestant names to functions. Each function returns the command line for an input
-    folder and an output path. If images are resized, TensorFlow Datasets is omitted."""
+    folder and an output path. The contestant TensorFlow Datasets is omitted if images are resized."""
     rivals = [PYTHON, "-m", "tests.benchmarks.rivals"]
     loop = ["--check", case.check, "--short", str(case.short)]
     smaller = [f"--image_size=short={case.short}", "--image_format=jpeg:90"] if case.short else []

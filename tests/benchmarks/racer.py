@@ -1,6 +1,7 @@
 """Runs one reader of a benchmark in its own process, which is stopped during the turn of the other reader.
 
-The process prints the shape of its images. For each line of its input, the process then prints its speed in one turn.
+The reader process first prints the shape of its images. For each line of its standard input, the process then prints
+its speed in one turn.
 
 Usage: python -m tests.benchmarks.racer CASE SIDE SECONDS BATCHES INPUTS
 """

@@ -12,7 +12,7 @@ ratio of all runs.
 
 Ratios of CPU time are reliable on a busy machine, but favor a reader that leaves cores idle. The measured turns of
 `tf_input` include the ends and starts of epochs. The exit code is 1 if a package is not installed. If a goal is missed,
-the benchmark reports it but does not fail, because other load on the machine can be the cause.
+the benchmark reports the miss but does not fail, because other load on the machine can cause it.
 
 Usage: python -m tests.benchmarks.read_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--runs 3] [--turns 5]
     [--keep FOLDER]

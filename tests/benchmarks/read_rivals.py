@@ -64,8 +64,7 @@ def plain(directory: str, batch_size: int) -> Batches:
 
 
 def tensorflow_datasets(directory: str, batch_size: int) -> Batches:
-    """Reads with TensorFlow Datasets as its performance guide recommends. Files are shuffled, and images are decoded
-    after shuffling."""
+    """Reads with TensorFlow Datasets as its performance guide recommends. Images are decoded after the shuffle."""
     import tensorflow_datasets as tfds
 
     data = tfds.builder_from_directory(directory).as_dataset(

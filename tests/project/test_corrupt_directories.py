@@ -94,7 +94,7 @@ def truncate(name: str) -> Callable[[pathlib.Path], None]:
 
 
 def replace_by_pipes(*names: str) -> Callable[[pathlib.Path], None]:
-    """Returns a function that replaces all files that match any of the patterns by named pipes."""
+    """Returns a function that replaces each file that matches a pattern by a named pipe."""
 
     def change(out: pathlib.Path) -> None:
         for path in [path for name in names for path in out.glob(name) if path.is_file()]:
@@ -212,7 +212,7 @@ def copy_dataset(folder: pathlib.Path, change: Callable[[pathlib.Path], None]) -
 def test_command_rejects_an_invalid_dataset_with_one_line(
     case: str, folder: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the manifest is unreadable, the test runs all commands. In other cases, it runs a third of the commands."""
+    """If the manifest is unreadable, the test runs all commands. Otherwise, the test runs a third of all commands."""
     change, codes = INVALID_DATASETS[case]
     out = copy_dataset(folder, change)
     start = [*INVALID_DATASETS].index(case) % 3

@@ -1,4 +1,4 @@
-"""Tests of the demo that `make demo` runs."""
+"""Tests the demo that `make demo` runs."""
 
 import os
 import pathlib

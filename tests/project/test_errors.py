@@ -1,5 +1,4 @@
-"""Tests that user errors are found inside the exceptions of every runner, and that other errors are not reported as
-user errors."""
+"""Tests that user errors are found inside the exceptions of every runner, unlike other errors."""
 
 import contextlib
 import errno
@@ -76,13 +75,13 @@ def wrap_error(error: BaseException, *, by_cause: bool) -> BaseException:
 
 
 def as_worker_process(error: BaseException) -> RuntimeError:
-    """Returns an exception like a runner with worker processes, which contains the traceback only as text."""
+    """Returns an exception of a runner with worker processes. The exception contains the traceback only as text."""
     text = "".join(traceback.format_exception(with_traceback(error)))
     return RuntimeError(f"Pipeline job-001 failed in state FAILED: bundle inst003 {text}\n")
 
 
 def as_prefixed(error: BaseException) -> RuntimeError:
-    """Returns an exception like a runner that adds text before and after the traceback."""
+    """Returns an exception of a runner that adds text before and after the traceback."""
     text = "".join(traceback.format_exception(with_traceback(error)))
     return RuntimeError(f"Error received from SDK harness for instruction 5: {text}\n\tat org.apache.beam.Sdk.run(Sdk.java)")
 
@@ -153,6 +152,6 @@ def test_error_that_is_its_own_cause_ends_the_search():
 
 @pytest.mark.parametrize("error", [UserError("x"), InvalidInput("bad_row", "x")])
 def test_except_value_error_does_not_catch_user_errors(error):
-    """If code catches `ValueError` while it parses an input, it must not hide user errors."""
+    """Code that parses an input and catches `ValueError` must not hide user errors."""
     assert not isinstance(error, ValueError)
     assert pickle.loads(pickle.dumps(with_traceback(error) if isinstance(error, UserError) else UserError("x"))).args == ("x",)

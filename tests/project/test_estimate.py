@@ -1,4 +1,4 @@
-"""Tests that an estimate from the listing of the input agrees with the following run."""
+"""Tests that `prepare --estimate`, which only lists the input, predicts the results of the run."""
 
 import dataclasses
 import json

@@ -85,7 +85,7 @@ def records(directory: pathlib.Path, split: str) -> list[bytes]:
 
 
 def values_by_key(parsed: Mapping[str, Any]) -> dict[bytes, dict[str, list]]:
-    """Returns a dictionary from the key of each example in a parsed batch to the flat values of its features."""
+    """Returns the flat feature values of each example in a parsed batch, in a dictionary with example keys."""
     rows = {}
     for name, value in parsed.items():
         ragged = tf.RaggedTensor.from_sparse(value) if isinstance(value, tf.SparseTensor) else value

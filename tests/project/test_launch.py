@@ -1,4 +1,4 @@
-"""Tests the runner, the pipeline options and the file run.json of a run."""
+"""Tests the choice of the runner, the pipeline options, and the file run.json."""
 
 import dataclasses
 import json
@@ -19,7 +19,7 @@ from made_images import write_class_folders
 
 @pytest.mark.parametrize("flags", [[], ["--runner=DirectRunner"], ["--runner=FnApiRunner"]])
 def test_local_runner_is_fixed_and_passes_options_to_workers(flags):
-    """`DirectRunner` would try to download an engine. A runner that is given by name would not pass options to
+    """`DirectRunner` would try to download an engine. A runner that Beam creates by its name would not pass options to
     workers."""
     processes = ["--direct_num_workers=3", "--direct_running_mode=multi_processing"]
     options = parse_pipeline_options([*flags, *processes, "--temp_location=scratch"])

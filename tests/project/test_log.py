@@ -116,7 +116,7 @@ def test_progress_does_not_decrease_if_its_directory_is_removed(tmp_path, monkey
 
 
 def test_output_during_an_import_is_shown_only_if_the_import_fails(tmp_path, monkeypatch, capfd):
-    """The test includes messages of C++ code, which writes directly to the file descriptor."""
+    """The test includes messages of C++ code, which writes directly to a file descriptor."""
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "")
     monkeypatch.syspath_prepend(tmp_path)
     writes_to_stderr = b"import os\nos.write(2, b'an old driver\\n')\n"

@@ -69,7 +69,7 @@ PROGRAMS = {"read.py": READ, "train.py": TRAIN, "loaders.py": LOADERS, "torch_lo
 
 
 class Use(NamedTuple):
-    """Commands that use the packages of one extra.
+    """Commands that use the packages of one extra of pyproject.toml.
 
     Attributes:
         commands: Shell commands, run in a folder with the dataset `out`, images in `images` and the files of PROGRAMS.
@@ -175,7 +175,7 @@ def store_variables(scheme: str, dataset: pathlib.Path) -> Iterator[dict[str, st
 
 
 def run(*command: str | os.PathLike, folder: pathlib.Path, **variables: str) -> str:
-    """Runs a command, which must succeed, and returns its standard output."""
+    """Runs a command, asserts that it succeeds, and returns its standard output."""
     done = subprocess.run(command, cwd=folder, env=os.environ | variables, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stderr[-4000:]}"
     return done.stdout

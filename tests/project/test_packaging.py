@@ -43,7 +43,7 @@ class Distributions(NamedTuple):
 
 
 class Environment(NamedTuple):
-    """A virtual environment. The method `run` runs a program of the environment outside of the checkout."""
+    """A virtual environment. The method `run` runs a program of the environment in a folder outside of the checkout."""
 
     root: pathlib.Path
     folder: pathlib.Path
@@ -283,7 +283,7 @@ def sdist_names(sdist: pathlib.Path) -> set[str]:
 
 
 def run(*command: str | os.PathLike, folder: pathlib.Path) -> str:
-    """Runs a command, which must succeed, and returns its standard output."""
+    """Runs a command, asserts that it succeeds, and returns its standard output."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
     return done.stdout

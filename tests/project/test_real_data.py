@@ -183,7 +183,7 @@ def test_digits_are_read_back_from_each_array_format(tmp_path, kind, encoding):
 
 
 def crop_border(image: Image.Image, fraction: float) -> Image.Image:
-    """Crops the same fraction of the height and of the width from an image. Opposite sides lose equal amounts."""
+    """Crops a fraction of the height and of the width, equally on opposite sides of the image."""
     dx, dy = (round(side * fraction / 2) for side in image.size)
     return image.crop((dx, dy, image.width - dx, image.height - dy))
 

@@ -42,7 +42,7 @@ def write_table(root: pathlib.Path, rows: list[dict[str, Any]], files: Mapping[s
 
 
 def right_files() -> list[bytes]:
-    """Returns JPEG, rotated JPEG, PNG and BMP files. Each right image is a smaller copy of its left image."""
+    """Returns the right images as JPEG, PNG and BMP files. Each image is a smaller copy of the left image."""
     rotated = Image.Exif()
     rotated[0x0112] = 6
     files = []
@@ -248,7 +248,7 @@ def test_image_can_be_the_label(tmp_path):
 
 
 def write_copies(root: pathlib.Path, sizes: Callable[[int], tuple[int, int]]) -> pathlib.Path:
-    """Writes a table with three copies of an image per example, which differ only after augmentation."""
+    """Writes a table of examples with three copies of an image. The copies differ only after augmentation."""
     files = {f"{index}.png": encode(picture(index, sizes(index)), "PNG") for index in range(NUM)}
     return write_table(root, [{"file_name": name, "label": "a"} for name in files], files)
 

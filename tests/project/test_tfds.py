@@ -96,7 +96,7 @@ def test_patterns_in_the_docs_match_the_shards_of_one_split(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["flat", "tfx"])
 def test_tensorflow_datasets_reads_several_targets_as_supervised_pairs(layout, tmp_path):
-    """The targets are a dictionary with classes, multiple labels, numbers and objects, as in `batches`."""
+    """As in `batches`, the targets are a dictionary of class labels, multiple labels, numbers and objects."""
     lines = []
     for index in range(12):
         row = {"weather": ["sun", "rain"][index % 2], "tags": ["wet", "dark"][: index % 3], "age": index / 4}
@@ -123,7 +123,7 @@ def test_tensorflow_datasets_reads_several_targets_as_supervised_pairs(layout, t
 
 @pytest.mark.slow
 def test_tensorflow_datasets_opens_unchecked_images(tmp_path):
-    """Unchecked images have no features `height` and `width`."""
+    """Examples have no features `height` and `width` if their images were not checked."""
     output = prepare_images(tmp_path, "--check", "none", num_images={"ant": 20, "bee": 20})
     builder = tfds.builder_from_directory(str(output))
     assert sum(len(list(builder.as_dataset(split=split))) for split in SPLITS) == 40

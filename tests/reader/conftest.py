@@ -10,7 +10,7 @@ from prepared import mixed_images, uniform_images
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Dataset of images of different sizes, with 93 training and 17 validation examples. It is never cached."""
+    """Dataset of 93 training images and 17 validation images of different sizes. It is never cached."""
     return tf_input.open(mixed_images(tmp_path_factory))
 
 
@@ -22,7 +22,7 @@ def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
 
 @pytest.fixture
 def reset_tensorflow_seed() -> Iterator[None]:
-    """Resets the global seed of TensorFlow after a test, because `keras.utils.set_random_seed` sets this seed."""
+    """Resets TensorFlow's global seed after a test, because `keras.utils.set_random_seed` sets the global seed."""
     yield
     import tensorflow as tf  # not needed by tests without TensorFlow
 

@@ -41,7 +41,7 @@ def test_each_fold_is_the_validation_split_of_the_other_folds(directory):
 
 
 def test_rejects_folds_of_batches_if_the_dataset_has_folds(directory):
-    """The argument `fold` of `batches` and the option `--folds` assign examples to folds with different hashes."""
+    """The argument `fold` of `batches` and the option `--folds` use different hashes to assign examples to folds."""
     for data, split in ((tf_input.open(directory), "fold0"), (tf_input.open(directory, fold=(3, 1)), "train")):
         with pytest.raises(ValueError, match=r"--folds.*open\(.*fold=\(5, 0\)\)"):
             data.batches(split, batch_size=5, fold=(3, (1, 2)))

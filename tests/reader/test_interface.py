@@ -1,4 +1,4 @@
-"""Tests public names, signatures, error messages, the mapping of splits, and the `repr` of public objects."""
+"""Tests the names, signatures, error messages and printed forms of the public interface."""
 
 import ast
 import dataclasses

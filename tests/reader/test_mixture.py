@@ -1,4 +1,4 @@
-"""Tests the proportions, epochs, classes, hosts and resumed training of mixtures of datasets."""
+"""Tests mixtures of datasets: proportions, epochs, classes, several hosts and resumed training."""
 
 import collections
 import pathlib
@@ -332,7 +332,7 @@ def test_example_weights_and_class_weights_of_a_mixture(datasets, two_components
 
 @pytest.mark.slow(1.2)
 def test_mixes_datasets_with_different_features(tmp_path):
-    """The mixed datasets have different image encodings, classes, bit depths of masks, and features of objects."""
+    """The mixed datasets differ in image encodings, classes, bit depths of masks and object features."""
     several, boxes = Feature("tags", "class_label", (None,), ("x", "y")), Feature("objects/bbox", "bbox", (None, 4))
     object_labels = lambda names: Feature("objects/label", "class_label", (None,), names)
     box = [0.25, 0.25, 0.75, 0.75]

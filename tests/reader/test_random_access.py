@@ -1,4 +1,4 @@
-"""Tests that examples accessed by index equal the records that TensorFlow reads from the shards."""
+"""Tests that examples that are accessed by index equal the records that TensorFlow reads from the shards."""
 
 import pathlib
 import shutil

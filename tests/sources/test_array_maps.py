@@ -21,12 +21,12 @@ NUM, SIDE = 12, 8
 
 @functools.cache
 def pictures() -> np.ndarray:
-    """Returns uint8 images [NUM, SIDE, SIDE, 3] of random noise, which are changed by flipping."""
+    """Returns uint8 images [NUM, SIDE, SIDE, 3] of random noise, because noise always changes if it is flipped."""
     return np.random.default_rng(0).integers(0, 256, (NUM, SIDE, SIDE, 3), dtype=np.uint8)
 
 
 def targets_of(images: np.ndarray) -> np.ndarray:
-    """Returns float32 dense targets with two channels, computed from the pixels of the images."""
+    """Returns float32 dense targets with two channels, which are computed from the pixels of the images."""
     return (images[..., :2].astype(np.float32) - 100) / 8
 
 

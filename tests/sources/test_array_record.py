@@ -1,4 +1,4 @@
-"""Tests that the source `tfrecord` reads ArrayRecord files and rejects corrupt ones."""
+"""Tests that the source `tfrecord` reads valid ArrayRecord files and rejects corrupt ArrayRecord files."""
 
 import io
 import pathlib

@@ -48,7 +48,7 @@ def shards_of(directory: pathlib.Path) -> list[pathlib.Path]:
 
 
 def offsets_of(directory: pathlib.Path, shard: int) -> list[int]:
-    """Returns the offset of each record of a shard, and the length of the shard."""
+    """Returns the offsets of all records of a shard, and the length of the shard."""
     info = read_manifest(directory).splits["train"][shard]
     return [*(row.record_offset for row in decode_index((directory / info.index).read_bytes())), info.num_bytes]
 
@@ -166,7 +166,7 @@ def test_hosts_share_the_remaining_records(copy, keys):
 @pytest.mark.slow(0.5)
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 def test_shard_replaced_by_another_shard_raises(copy, on_error):
-    """The other shard has the same size and only intact records, so only its checksum is wrong."""
+    """The other shard has intact records and the same size as the replaced shard, so only its checksum is wrong."""
     item, other = shards_of(copy)[:2]
     size = item.stat().st_size
     item.write_bytes((other.read_bytes() * 2)[:size])
@@ -226,7 +226,7 @@ INDEXES = {
 @pytest.mark.slow(0.6)
 @pytest.mark.parametrize("case", INDEXES)
 def test_unusable_index_fails_only_exact_shuffling(copy, keys, case):
-    """Other orders read whole shards, so they need no index."""
+    """All orders except the exact order read whole shards, so they need no index."""
     corruption, expected = INDEXES[case]
     corruption(copy)
     for on_error in ("raise", "skip"):

@@ -1,4 +1,4 @@
-"""Tests of the warnings about labels that are probably not classes."""
+"""Tests the warnings about labels that are probably not classes."""
 
 import json
 import pathlib

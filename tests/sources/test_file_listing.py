@@ -129,7 +129,7 @@ def test_link_with_a_backslash_in_its_name_is_followed(tmp_path):
 
 
 def test_links_are_followed_except_loops(tmp_path):
-    """If a link leads to a folder that contains the link, following the link would never end."""
+    """If links to a parent folder were followed, the listing would never end."""
     outside = write_files(tmp_path / "outside", {"x/1.jpg": b"x", "y/2.jpg": b"x"})
     root = write_files(tmp_path / "in", {"a/3.jpg": b"x", "b/4.jpg": b"x"})
     links = {

@@ -1,4 +1,4 @@
-"""Tests which options for splits can be combined, and that the options that error messages suggest work."""
+"""Tests which split options can be combined, and that the options in error messages work."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Tests the classes, splits, names, links and ignored files of the source `image_folder`, and its errors."""
+"""Tests how the source `image_folder` reads classes and splits, ignores files, follows links and reports errors."""
 
 import os
 import pathlib

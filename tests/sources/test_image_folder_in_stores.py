@@ -210,7 +210,7 @@ def test_unusual_object_names_are_read_unless_they_are_invalid_paths(server):
 
 
 def test_nested_class_folders_are_chosen_as_on_disk(server, tmp_path, monkeypatch):
-    """The listing chooses the class folders after one page of names per folder."""
+    """The source needs only one page of names per folder to choose the class folders."""
     monkeypatch.setattr(object_store, "PAGE_OBJECTS", 3)
     cases = [
         [f"{label}/session{number}/{index}.jpg" for label in ("cat", "dog") for number in range(2) for index in range(7)],

@@ -1,4 +1,4 @@
-"""Tests that `ListImages` writes sorted runs of limited size, counts and dead letters on the local runner."""
+"""Tests that `ListImages` writes sorted files of limited size, and counts inputs and dead letters."""
 
 import contextlib
 import json

@@ -25,7 +25,7 @@ OBJECTS = (Feature("objects/bbox", "bbox", (None, 4)), Feature("objects/label", 
 
 
 class MadeSource:
-    """Fake source that lists the given inputs in the given parts."""
+    """Fake source that lists the inputs of the given parts."""
 
     root = "in"
     num_ignored = 0
@@ -215,7 +215,7 @@ def test_group_counts_do_not_depend_on_the_order(monkeypatch):
 
 
 def test_pickled_group_counts_are_small():
-    """If a slice of an Arrow table were pickled, the whole table would be pickled."""
+    """Pickling a slice of an Arrow table would pickle the whole table."""
     complete, part = group_counts.GroupCounts(), group_counts.GroupCounts()
     complete.add([b"group %06d" % number for number in range(100_000)], ["train"] * 100_000)
     complete.sizes()

@@ -37,7 +37,7 @@ def prepare(root: pathlib.Path, name: str, *options: str) -> int:
 
 
 def numbered_records(root: pathlib.Path) -> dict[int, dict[str, Any]]:
-    """Returns a dictionary that contains the features of each record, with the index of its picture as the key."""
+    """Returns a dictionary from the index of each picture to the features of its record."""
     return {int(item["key"][0].split(b".")[0].split(b"/")[-1]): item for item in read_records(root)}
 
 

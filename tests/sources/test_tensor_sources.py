@@ -64,7 +64,7 @@ def write_npz(save: Callable) -> Callable[[pathlib.Path], list[str]]:
 
 
 def write_fixed(name: str, pack: Callable[[bytes], bytes]) -> Callable[[pathlib.Path], list[str]]:
-    """Writes records of fixed length with tensors of all dtypes that the format supports, which are all except bool."""
+    """Writes records of fixed length with tensors of all dtypes except bool, which the format does not support."""
 
     def write(root: pathlib.Path) -> list[str]:
         types = [dtype for dtype in TENSOR_DTYPES if dtype != "bool"]
@@ -271,7 +271,7 @@ def test_image_arrays_of_any_type_are_tensors(tmp_path, case):
 
 @pytest.mark.slow(3)
 def test_npy_files_in_class_folders_are_tensors_or_images(tmp_path):
-    """Arrays of uint8 become images. Arrays become dead letters if their dtype differs from the first array."""
+    """Arrays of uint8 become images. Other arrays become dead letters if they differ in dtype from the first array."""
     floats, bytes_ = tmp_path / "floats", tmp_path / "bytes"
     for index in range(20):
         label = ("rose", "tulip")[index % 2]

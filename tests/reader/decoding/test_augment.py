@@ -1,4 +1,4 @@
-"""Tests of random crops and color changes: bounds, distributions, equality with Pillow, and reproducibility."""
+"""Tests the bounds, the distribution and the reproducibility of random crops and random color changes."""
 
 import colorsys
 
@@ -156,7 +156,7 @@ def test_nothing_is_computed_without_color_changes():
 
 @pytest.mark.parametrize("kind", ["brightness", "contrast", "saturation", "hue"])
 def test_gray_images_stay_gray(kind):
-    """Saturation and hue do not change gray images. One gray channel changes like three equal channels."""
+    """Saturation and hue do not change gray images. One gray channel changes like three equal color channels."""
     gray = pictures()[..., :1]
     augmentation = Augmentation(**{kind: 0.5})
     changed = jitter_colors(tf.constant(np.repeat(gray, 3, axis=-1)), augmentation, make_seed(2)).numpy()
@@ -191,7 +191,7 @@ def test_color_changes_depend_only_on_seed_and_index():
 
 
 def split_by_hosts(drawn, count: int, part: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the values of `drawn` for the whole batch, and its joined values for groups of `part` rows."""
+    """Calls `drawn` once for the whole batch and once per `part` rows, and returns both results."""
     complete = drawn(slice(0, count), BatchSlots(tf.range(count, dtype=tf.int64), count))
     parts = [slice(first, first + part) for first in range(0, count, part)]
     return complete.numpy(), np.concatenate(

@@ -1,4 +1,4 @@
-"""Tests class weights for one target, for several targets and for masks, also in combination with stored weights."""
+"""Tests class weights for one target, several targets and masks, with and without stored weights."""
 
 import json
 
@@ -124,7 +124,8 @@ def test_balanced_weights_give_equal_sums_per_class(class_targets):
 
 @pytest.fixture(scope="module")
 def masks(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Returns a dataset with masks, classes, numbers and stored weights. Each mask pixel is the class or 255."""
+    """Returns a dataset with masks, classes, numbers and stored weights. Each mask pixel is the class of the image or
+    255."""
     return prepare(tmp_path_factory, "--label=mask_path:mask", "--label=class", "--label=age:float")
 
 

@@ -1,4 +1,4 @@
-"""Tests that boxes, masks, dense targets and pixels follow the crop, the flip and the padding of their image."""
+"""Tests that boxes, masks and dense targets are cropped, flipped and padded like their image."""
 
 import numpy as np
 import pytest

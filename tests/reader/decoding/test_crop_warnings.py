@@ -1,4 +1,4 @@
-"""Tests that evaluation pads images with objects or masks by default, and that a crop which loses them warns."""
+"""Tests that evaluation pads images with objects or masks by default, and warns if a crop removes objects or masks."""
 
 import json
 import logging

@@ -101,7 +101,7 @@ def test_box_can_be_padded_with_black():
 
 
 def detailed_picture(size: tuple[int, int]) -> np.ndarray:
-    """Returns uint8 [height, width, 3] with details of several sizes, as in a photograph."""
+    """Returns a uint8 image [height, width, 3] with details of several sizes, as in a photograph."""
     random, layers = np.random.default_rng(0), np.zeros((*size, 3))
     for cell in (3, 6, 12, 48):
         noise = random.integers(0, 256, (-(-size[0] // cell), -(-size[1] // cell), 3), dtype=np.uint8)

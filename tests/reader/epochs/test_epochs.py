@@ -283,7 +283,7 @@ def test_rejects_start_step_beyond_the_epoch(mixed):
 
 
 def test_unused_selections_are_evicted_if_memory_is_needed(uniform, caplog):
-    """Selections stay cached for reuse as long as they fit in the memory budget."""
+    """Selected examples stay cached for reuse if they fit in the memory budget."""
     caplog.set_level(logging.INFO, "tf_input")
     uniform = tf_input.open(uniform.directory)
 

@@ -1,4 +1,4 @@
-"""Tests the selection of records, and of exactly equal numbers of examples for each class."""
+"""Tests the selection of records, and balanced classes with exactly equal numbers of examples."""
 
 import collections
 

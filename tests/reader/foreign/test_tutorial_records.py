@@ -86,7 +86,7 @@ def matrix(index: int) -> np.ndarray:
 
 
 def image_and_matrix(index: int) -> dict:
-    """Writes an image and an array that is not an image."""
+    """Returns the features of an image and of an array that is not an image."""
     array = matrix(index)
     return {
         "feature": _bytes_feature(array.tobytes()),

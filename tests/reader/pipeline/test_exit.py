@@ -45,7 +45,7 @@ print("exits")
 
 @pytest.mark.slow(11)
 def test_program_with_an_unfinished_iterator_exits(tmp_path):
-    """The test runs three programs because the failure occurs in half of the runs. These programs run all exit
+    """The test runs three programs because the failure occurs only in half of all runs. These programs run all exit
     handlers, unlike programs of `forked_python`."""
     images = np.random.default_rng(0).integers(0, 256, (20_000, 8, 8), np.uint8)
     np.savez(tmp_path / "images.npz", images=images, labels=np.arange(20_000) % 3)

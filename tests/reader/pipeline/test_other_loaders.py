@@ -1,4 +1,4 @@
-"""Tests random access to examples of a pickled dataset, in spawned processes, in Grain and in PyTorch."""
+"""Tests random access to examples after pickling, in spawned processes, and with Grain and PyTorch."""
 
 import concurrent.futures
 import copy

@@ -1,4 +1,4 @@
-"""Tests that user functions are called like the function of `Dataset.map`."""
+"""Tests that user functions are called as by `Dataset.map`."""
 
 import functools
 import json
@@ -225,7 +225,7 @@ def test_function_seeds_depend_on_seed_epoch_and_step(flowers):
 
 @pytest.mark.slow
 def test_hosts_share_example_seeds_but_not_batch_seeds(flowers):
-    """On each host, `map_batch` draws different random numbers."""
+    """The function `map_batch` draws different random numbers on each host."""
 
     def draw_rows(x, y, seed):
         return x, tf.random.stateless_uniform(tf.shape(y), seed)
@@ -242,7 +242,7 @@ def test_hosts_share_example_seeds_but_not_batch_seeds(flowers):
 @pytest.mark.slow
 @pytest.mark.parametrize("growth, max_batches", [(1, 1 + 4 + 2), (8, 1 + 1 + 2)])
 def test_read_buffer_limits_batches_computed_ahead(flowers, monkeypatch, growth, max_batches):
-    """The limit in batches is the number of parallel calls plus three. Larger outputs reduce the limit."""
+    """The limit is three batches more than the number of parallel calls. Larger outputs reduce the limit."""
     monkeypatch.setattr(input_pipeline, "num_cores", lambda: 4)
     batch_bytes, calls = 4 * SIZE * SIZE * 3, []
 

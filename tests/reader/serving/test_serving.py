@@ -79,7 +79,7 @@ def exported_model(flowers, tmp_path_factory) -> pathlib.Path:
 
 
 def stored_images(data: tf_input.PreparedDataset, split: str) -> tf.Tensor:
-    """Returns the encoded images of a split as strings [n] in shard order."""
+    """Returns the encoded images of a split in shard order, as a string tensor [n]."""
     files = [str(data.directory / shard.name) for shard in data.manifest.splits[split]]
     spec = {"image": tf.io.FixedLenFeature((), tf.string)}
     return tf.io.parse_example(next(iter(tf.data.TFRecordDataset(files).batch(1000))), spec)["image"]
@@ -289,7 +289,7 @@ class CallCounter(keras.layers.Layer):
 
 @pytest.mark.parametrize("layer", [RandomNoise, CallCounter])
 def test_rejects_models_with_non_deterministic_predictions(layer, flowers, tmp_path):
-    """Each of these layers returns different values in each call."""
+    """The tested layers return different values in each call."""
     model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3), layer()])
     with pytest.raises(RuntimeError, match="predictions of 'label' differ"):
         export_serving(model, flowers, tmp_path / "1", transform=True, from_logits=True)

@@ -64,7 +64,7 @@ def trained_model(flowers) -> keras.Model:
 @pytest.mark.slow(2)
 @pytest.mark.parametrize("case", READ_OPTIONS)
 def test_exported_model_predicts_the_same_labels_as_the_model(case, flowers, trained_model, tmp_path):
-    """The test compares the labels that both models predict for all stored images."""
+    """The test compares the labels that the trained model and the exported model predict for all images."""
     options, source = READ_OPTIONS[case], TRAIN_ARGUMENTS[case]
     reader = tf_input.Sequence if source == "Sequence" else tf_input.PreparedDataset.batches
     train = reader(flowers, "train", batch_size=16, seed=0, **options)
@@ -141,7 +141,7 @@ def test_rejects_ambiguous_or_conflicting_training_inputs(flowers, tmp_path):
 
 
 def test_rejects_models_that_were_trained_on_other_inputs(flowers, tmp_path):
-    """Each exported model would receive inputs that differ from the inputs of training."""
+    """Each exported model would receive inputs that differ from its inputs during training."""
     plain = {"transform": False, "image_size": SIZE, "fit": "crop"}
     inner = make_model([flowers.normalization_layer()])
     cases = {

@@ -96,7 +96,7 @@ def test_dataset_replaced_while_reading_raises_an_error(folder_and_manifest, tmp
 @pytest.mark.parametrize("record", [0, 7, COUNT - 1])
 @pytest.mark.parametrize("byte", [0, 8, 12, -1], ids=["length", "length checksum", "data", "data checksum"])
 def test_corrupt_record_is_not_mistaken_for_another_shard(folder_and_manifest, record, byte):
-    """A corrupt first or last record can be skipped, although both records are compared with the manifest."""
+    """A corrupt first or last record can be skipped, although these records are compared with the manifest."""
     folder, manifest = folder_and_manifest
     size = 16 + len(records(b"a")[0])
     flip(folder / "train-0", 8 * (record * size + (byte if byte >= 0 else size - 1)))

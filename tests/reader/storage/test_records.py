@@ -201,7 +201,7 @@ def test_error_for_missing_shard_recommends_repair(writable_shards):
 
 
 def column_of(byte: int) -> int:
-    """Returns the column of an index file to which a byte offset belongs. Column 0 is the offset of the record."""
+    """Returns the column to which a byte of an index file belongs. Column 0 contains the offsets of records."""
     return (byte - INDEX_HEADER.size) % INDEX_ROW.size // 8
 
 

@@ -1,4 +1,4 @@
-"""Tests that Keras trains on the same batches with each backend, in a separate process per backend."""
+"""Tests that Keras trains on the same batches with every backend. Each backend runs in a separate process."""
 
 import importlib.util
 import os

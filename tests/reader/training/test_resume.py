@@ -74,7 +74,7 @@ def read_lines(path: pathlib.Path) -> list[str]:
 
 
 def kill_during_an_epoch(dataset: tf_input.PreparedDataset, folder: pathlib.Path) -> None:
-    """Trains in a new process and kills it in the middle of the second epoch."""
+    """Trains in a new process, and kills the process in the middle of the second epoch."""
     num_steps = NUM_BATCHES + SAVE_FREQ + 2
     with ForkedPython(resumable_training.__file__, dataset.directory, folder, ORDER, num_steps) as running:
         try:
@@ -397,7 +397,7 @@ def test_rejects_checkpoint_of_another_training(dataset, resumable):
 
 
 def make_two_layer_model(first: str | None, second: str | None, *between: str) -> keras.Model:
-    """Returns a model with two layers of equal shape. Other layers are created first for each item of `between`."""
+    """Returns a model with two equal layers. Before the model, other layers are created for each item of `between`."""
     for _ in between:
         keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dropout(0.1)])
     image = keras.Input((*SIZE, 3))
@@ -410,7 +410,7 @@ def make_two_layer_model(first: str | None, second: str | None, *between: str) -
 
 
 def test_variables_are_restored_by_name(dataset, tmp_path):
-    """Variables are restored in any order. Automatic layer names match even if their numbers differ."""
+    """Variables are restored in any order. Automatic layer names match even if the numbers in the names differ."""
     data = first_epoch_batches(dataset)
 
     def kernels(model):

@@ -239,7 +239,7 @@ TWO_EPOCHS = (*FLAGS, "--epochs", "2", "--save_steps", "4")
 
 @pytest.fixture(scope="module")
 def complete(data, tmp_path_factory) -> pathlib.Path:
-    """Returns the folder of an uninterrupted training run of two epochs."""
+    """Returns the output folder of an uninterrupted training run of two epochs."""
     folder, handler = tmp_path_factory.mktemp("whole"), signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "make_model", make_small_model)
@@ -419,7 +419,7 @@ def test_trainer_uses_class_weights_of_the_library(data, monkeypatch):
 
 
 def test_unavailable_store_gives_exit_code_1(data, tmp_path, monkeypatch, capfd):
-    """Kubernetes retries exit code 1. Exit code 2 is for errors that a retry cannot fix."""
+    """Kubernetes retries exit code 1. The exit code is 2 for errors that a retry cannot fix."""
 
     def fail(*unused: object, **options: object) -> None:
         raise TimeoutError("the store does not answer")

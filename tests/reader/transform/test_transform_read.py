@@ -54,7 +54,7 @@ def directory(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def custom_dataset(directory, tmp_path_factory) -> pathlib.Path:
-    """Dataset with a user-defined preprocessing function that returns no images."""
+    """Dataset whose preprocessing function is defined by the user and returns no images."""
     folder = tmp_path_factory.mktemp("custom_dataset")
     (folder / "my.py").write_text(CUSTOM_PREPROCESSING)
     dataset_copy = shutil.copytree(directory, folder / "copy")
@@ -194,7 +194,7 @@ def test_images_are_not_parsed_for_numeric_outputs(custom_dataset):
 
 @pytest.mark.slow(1)
 def test_assertions_are_evaluated_only_for_needed_inputs(custom_dataset):
-    """An assertion of the preprocessing function is evaluated only if its inputs are needed."""
+    """An assertion of the preprocessing function is evaluated only if the inputs of the assertion are needed."""
     graph = tf_input.open(custom_dataset).files.transform.graph
 
     @tf.function(autograph=False)
