@@ -48,7 +48,7 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: list) -> None:
         for spec in specs:
             spec.python = forked_python.command_line(preloaded=("collected",))
     address, process = forked_python.start()
-    config.add_cleanup(process.stdin.close)  # closing its standard input ends the forker
+    config.add_cleanup(process.stdin.close)  # closing its standard input ends the fork server
     os.environ[forked_python.SHARED] = address.hex()
     for names in (forked_python.TENSORFLOW, forked_python.BEAM):
         forked_python.forker(*names)  # starts while the other process imports the tests

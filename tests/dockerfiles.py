@@ -27,8 +27,8 @@ def parse(path: pathlib.Path) -> list[Instruction]:
 
 
 def stages(path: pathlib.Path) -> dict[str, list[Instruction]]:
-    """Returns the instructions of each build stage by stage name, starting with FROM. An unnamed last stage is named
-    ""."""
+    """Returns a mapping from the name of each build stage to its instructions, of which the first is FROM. An unnamed
+    last stage is named ""."""
     actual: dict[str, list[Instruction]] = {}
     for instruction in parse(path):
         if instruction.name == "FROM":

@@ -66,8 +66,8 @@ def start_prepare(source: pathlib.Path, output: pathlib.Path, *options: str, **h
 def start_recordmill(*arguments: str, gates: pathlib.Path | None = None, before: str = "") -> ForkedPython:
     """Starts `recordmill` as the leader of a new process session.
 
-    If `gates` is given, workers pause at the lock files in this directory. The Python code `before` runs before the
-    command.
+    If the directory `gates` is given, workers pause at the lock files in this directory. The Python code `before` runs
+    before the command.
     """
     program = "paused_stages" if gates else "beam_pipelines"
     return ForkedPython(

@@ -31,7 +31,7 @@ from typing import Iterable, Iterator, Mapping, Sequence
 TENSORFLOW = ("keras", "tensorflow")
 BEAM = ("beam_pipelines.launch", "pyarrow.parquet")
 
-# Environment variable with the address of the forker that all test processes share.
+# Environment variable with the address of the fork server that all test processes share.
 SHARED = "RECORDMILL_FORKER"
 
 # Length of the placeholder argument that reserves space for the command line of a program.

@@ -96,7 +96,7 @@ def plan_without_beam(
     change_shard: Callable[[tuple[str, int], list], list] = reverse,
     block_references: int = 1 << 19,
 ) -> tuple[list[PlannedShard], Collisions, ShufflePlan]:
-    """Plans shards like `GlobalShuffle`. `change_block` and `change_shard` reorder values, as Beam runners may do."""
+    """Plans shards without Beam. The functions `change_block` and `change_shard` imitate reordering by a runner."""
     with mock.patch("beam_pipelines.shuffle.ranks.BLOCK_REFERENCES", block_references):
         plan = plan_shuffle(count_keys(batches), num_shards)
     blocks, shards, collisions = defaultdict(list), defaultdict(list), []

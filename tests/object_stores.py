@@ -112,7 +112,7 @@ def _set_beam_options(flags: list[str]) -> None:
 
 
 def upload_files(server: StoreServer, files: Mapping[str, bytes], folder: str = "/some/folder") -> str:
-    """Uploads files to a directory in a new bucket, and returns the URL of the bucket."""
+    """Uploads files to a directory in a new bucket, and returns the URL of the directory."""
     from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 
     _set_beam_options(server.flags)  # a command without these options has reset them
@@ -320,7 +320,7 @@ def _copy_of(fake_key: object, name: str) -> object:
 
 
 def _serve_gcs() -> None:
-    """Runs the emulator of Google Cloud Storage, and changes its behaviour to be closer to that of the real service."""
+    """Runs an emulator of Google Cloud Storage, which is patched to behave more like the real service."""
     from gcp_storage_emulator import server as emulator
     from gcp_storage_emulator.exceptions import NotFound
     from gcp_storage_emulator.handlers import objects

@@ -26,10 +26,9 @@ STAGES = (*progress.Counts._fields, "planned", "finished")
 
 
 class Gate:
-    """A locked file at which processes pause until it is unlocked. Use `Gate` as a context manager to unlock and remove
-    the file.
+    """A locked file that pauses processes until it is unlocked. At the end of the context, `Gate` unlocks the file.
     Args:
-        folder: Directory of the gates, which is in the environment of the paused processes.
+        folder: Directory of the lock files, which is in the environment of the paused processes.
         stage: One of `STAGES`, at which processes are paused.
     """
 
@@ -97,7 +96,7 @@ def _wait_at(path: pathlib.Path) -> None:
 
 
 def install() -> None:
-    """Enables pausing in this process if the environment contains the directory of the locked files."""
+    """Enables pausing in this process if the environment variable for the lock directory is set."""
     if GATES in os.environ and progress.count.__name__ == "count":
         progress.count = _pause_after_count(progress.count)
         worker_process._PRELOADED += ("paused_stages",)  # also for worker processes that this process starts
@@ -116,5 +115,5 @@ if __name__ == "__main__":
 
     install()
     run_command()
-else:  # in a worker of a cluster, in a worker process, or in a test without gates
+else:  # in a worker of a cluster, in a worker process, or in a test without lock files
     install()

@@ -21,7 +21,7 @@ def prepare_images(
     num_images: Mapping[str, int] = CLASSES,
     image_size: tuple[int, int] | None = None,
 ) -> pathlib.Path:
-    """Prepares a dataset from class folders of colour and grey JPEG and PNG images, and returns its path.
+    """Prepares a dataset from class folders of colour and grey images, and returns the path of the dataset.
     Args:
         folder: New directory for the images and the dataset.
         *options: Options of `recordmill prepare`.
@@ -42,7 +42,8 @@ def prepare_images(
 
 
 def make_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[pathlib.Path], pathlib.Path]) -> pathlib.Path:
-    """Creates files once for all processes of a test run, and returns their path. Tests must not change the files.
+    """Creates files once for all processes of a test run, and returns the path of the files. Tests must not change the
+    files.
     Args:
         tmp_path_factory: Provides the directory of the test run.
         name: Name of the new directory.
@@ -60,17 +61,18 @@ def make_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callabl
 
 
 def mixed_images(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Returns a dataset of images of many sizes: 93 in four shards of `train`, 17 in one shard of `validation`."""
+    """Returns a dataset with 93 training images in four shards and 17 validation images in one shard."""
     return make_once(tmp_path_factory, "mixed", lambda folder: prepare_images(folder, "--num_shards", "train=4,validation=1"))
 
 
 def uniform_images(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Returns a dataset of images of 24 x 32 pixels, which readers cache in memory."""
+    """Returns a dataset of images of 24 x 32 pixels, which is small enough to be cached in memory."""
     return make_once(tmp_path_factory, "uniform", lambda folder: prepare_images(folder, image_size=(24, 32)))
 
 
 def picture(seed: int, image_size: tuple[int, int] | None = None) -> np.ndarray:
-    """Returns soft random pixels, uint8 [height, width, 3], which hardly change when stored as JPEG."""
+    """Returns a smooth random image as a uint8 array of shape [height, width, 3], which JPEG compression hardly
+    changes."""
     random = np.random.default_rng(seed)
     height, width = image_size or random.integers(20, 61, 2)
     blotches = Image.fromarray(random.integers(0, 256, (4, 4, 3), dtype=np.uint8))

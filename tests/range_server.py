@@ -1,7 +1,7 @@
-"""Serves a directory on loopback as objects of gs://, s3:// and az://, and by http://, for tests of reading.
+"""Serves the files of a directory on localhost with the protocols gs://, s3://, az:// and http://.
 
-The server supports GET and HEAD with ranges, and listing a prefix with the APIs of S3, Google (XML) and Azure. It
-counts requests and bytes, and can delay its responses.
+The server supports GET and HEAD requests with byte ranges, and lists objects with the APIs of S3, Google (XML) and
+Azure. The server counts requests and bytes, and can delay its responses.
 """
 
 import collections
@@ -28,9 +28,11 @@ _COUNTS = "counts"
 
 
 class RangeServer:
-    """Serves the files of a directory from threads of this process until it is closed.
-    The files are objects in `BUCKET`: `SCHEME://bucket/NAME` in the environment of `environment(SCHEME)`, and
-    `URL/bucket/NAME` by http. `root(SCHEME)` returns the prefix of the names.
+    """Serves the files of a directory from threads of this process until the server is closed.
+
+    Processes with the environment `environment(SCHEME)` read the files as `SCHEME://bucket/NAME`. HTTP clients read
+    `URL/bucket/NAME`.
+
     Args:
         directory: Directory of the files.
         delay_s: Delay of each response in seconds.
@@ -61,7 +63,7 @@ class RangeServer:
         self.num_bytes = self.num_lists = self.most_at_once = 0
 
     def environment(self, scheme: str) -> dict[str, str]:
-        """Returns the environment in which a process uses this server for a scheme."""
+        """Returns the environment variables with which a process uses this server for URLs of the given scheme."""
         if scheme == "gs":
             return {"STORAGE_EMULATOR_HOST": self.url}
         if scheme == "s3":
@@ -73,11 +75,11 @@ class RangeServer:
         return {}
 
     def root(self, scheme: str) -> str:
-        """Returns the URL of the directory for a scheme."""
+        """Returns the URL of the served directory with the given scheme."""
         return f"{self.url}/{BUCKET}" if scheme == "http" else f"{scheme}://{BUCKET}"
 
     def count(self, part: str = "") -> int:
-        """Returns the number of requests for paths that contain `part`."""
+        """Returns the number of requests whose path contains `part`."""
         return sum(part in path for _, path, _ in self.requests)
 
     def counts(self) -> dict[str, int]:
@@ -97,7 +99,7 @@ class RangeServer:
 
     @contextlib.contextmanager
     def answering(self, method: str, path: str, first: int | None) -> Iterator[None]:
-        """Context manager that counts a request and delays its response."""
+        """Context manager that counts a request and delays the response."""
         with self._lock:
             self.requests.append((method, path, first))
             self.num_lists += path.rstrip("/") == BUCKET
@@ -116,7 +118,7 @@ class RangeServer:
             self.num_bytes += num_bytes
 
     def fault(self, path: str) -> int | str | None:
-        """Returns the next fault for a path, or None."""
+        """Returns the next fault to inject for a path, or None."""
         with self._lock:
             return self.faults[path].pop(0) if self.faults.get(path) else None
 

@@ -1,7 +1,7 @@
 """Builds container images from Debian packages to replace the base images in deploy/ if no image registry can be
 reached.
 
-The images also contain Debian and Python. buildah stores the images in the user's cache directory and needs no daemon.
+The program buildah stores the images in the user's cache directory and needs no daemon.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
-"""Runs a TFX pipeline on a dataset. Use a separate environment, because TFX needs other versions than Recordmill.
+"""Runs a TFX pipeline on a dataset.
 
-The pipeline reads the examples, computes statistics and validates the statistics against `schema.pbtxt`. For each
-split, the script prints the number of examples, the anomalies and the example keys as JSON. Start it like this:
+Use a separate Python environment, because TFX and Recordmill need different package versions. The pipeline reads the
+examples, computes statistics and validates the statistics against `schema.pbtxt`. For each split, the script prints the
+number of examples, the anomalies and the example keys as JSON. Start it like this:
 
     python tests/tfx_components.py DATASET import_example_gen|importer
 """
@@ -52,7 +53,7 @@ def make_components(directory: str, manifest: dict, reader: str) -> list:
 
 
 def pattern_of(manifest: dict, split: str) -> str:
-    """Returns the file pattern of a split that the documentation gives."""
+    """Returns the file pattern of a split in the same form as the documentation."""
     is_tfx = "/" in manifest["splits"][split]["shards"][0]["name"]
     return f"Split-{split}/*" if is_tfx else f"{manifest['name']}-{split}.tfrecord-*"
 

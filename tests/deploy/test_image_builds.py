@@ -1,4 +1,4 @@
-"""Builds each container image of deploy/ on replacements for the base images, and runs its programs."""
+"""Builds each container image of deploy/ with replacements for the base images, and runs the programs in the image."""
 
 import contextlib
 import json

@@ -31,7 +31,7 @@ def make_config(output: pathlib.Path, run_id: str = "run", **top: Any) -> Prepar
 
 
 def publish_run(config: PrepareJob, manifest: bytes = b"{}") -> None:
-    """Publishes the output of a run as the last step of the pipeline does."""
+    """Publishes the output of a run in the same way as the last step of the pipeline."""
     write_files(pathlib.Path(config.working_directory), {"run.json": json.dumps({"run_id": config.run_id}).encode()})
     publish.publish(config, manifest)
 

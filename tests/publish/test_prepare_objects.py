@@ -68,7 +68,7 @@ def prepared(source, tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def old(source, tmp_path_factory) -> dict[str, bytes]:
-    """Returns the files of an older dataset with one shard that the tests replace."""
+    """Returns the files of an older dataset, which the tests replace."""
     output = tmp_path_factory.mktemp("old") / "out"
     assert prepare(str(source), str(output), *ONE_SHARD, "--seed=5") == 0
     return {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}
@@ -191,7 +191,7 @@ def test_failed_run_leaves_no_dataset_and_can_be_resumed(server, bucket, prepare
 
 
 def write_foreign_lease(directory: str, holder: str = "its") -> None:
-    """Writes a lease as a command on another machine would write the lease."""
+    """Writes a lease that looks like the lease of a command on another machine."""
     write_lease(directory, dataclasses.replace(make_lease("run", holder), host="elsewhere", boot="another"))
 
 
@@ -392,7 +392,7 @@ def test_second_attempt_completes_publishing_that_failed_at_any_step(server, las
 
 
 def fail_at_step(function: Callable[..., Any], calls: Iterator[int], step: int) -> Callable[..., Any]:
-    """Returns a wrapper of `function`. In total, call number `step` of all wrapped functions raises `WorkerKilled`."""
+    """Returns a wrapper of `function` that raises `WorkerKilled` if its next number from `calls` equals `step`."""
 
     def call(*arguments: Any, **options: Any) -> Any:
         if next(calls) == step:

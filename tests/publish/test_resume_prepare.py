@@ -81,7 +81,7 @@ def killed_run(source, tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture
 def interrupted(killed_run, tmp_path) -> pathlib.Path:
-    """Returns the output path of a copy of the interrupted run, so that a test can resume it."""
+    """Returns the output path of a copy of the interrupted run, which a test can resume."""
     shutil.copytree(killed_run, tmp_path, dirs_exist_ok=True)
     return tmp_path / "out"
 
@@ -508,7 +508,7 @@ def server(request) -> Iterator[StoreServer]:
 
 @pytest.fixture(scope="module")
 def old(source, tmp_path_factory) -> dict[str, bytes]:
-    """Returns the files of an older dataset that the tests replace."""
+    """Returns the files of an older dataset, which the tests replace."""
     output = tmp_path_factory.mktemp("old") / "out"
     assert main(command_few(source, output, "--seed=5")) == 0
     return {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}

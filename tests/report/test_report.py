@@ -108,7 +108,7 @@ def prepare(folder: pathlib.Path, source: str, *options: str) -> pathlib.Path:
 
 
 def write_table(folder: pathlib.Path, num: int, row, files=lambda index: {}) -> str:
-    """Writes a table of `num` images. For each index, `row` returns the other fields and `files` the other files."""
+    """Writes a table of `num` images, with additional fields from `row` and additional files from `files`."""
     for index in range(num):
         write_files(folder, {f"{index}.jpg": jpeg(index, 24, 20 + index % 9), **files(index)})
     (folder / "rows.jsonl").write_text("".join(json.dumps({"file_name": f"{index}.jpg", **row(index)}) + "\n" for index in range(num)))
@@ -354,7 +354,7 @@ def test_report_size_is_bounded(tmp_path):
 
 
 def change_file(path: pathlib.Path, name: str, change) -> None:
-    """Changes a metadata file. Also updates its checksum in the manifest, unless the file is the manifest."""
+    """Changes a file of a dataset, and updates the checksum of the file in the manifest (except for the manifest)."""
     (path / name).write_text(change((path / name).read_text()))
     if name != MANIFEST:
         update_checksums(path)
@@ -518,7 +518,7 @@ def test_missing_near_duplicates_and_cut_pairs_are_reported(near_duplicates, tmp
 @hypothesis.settings(max_examples=15, deadline=None)
 @hypothesis.given(seed=st.integers(0, 9), sizes=st.lists(st.sampled_from([0, 0, 1, 2, 5, 60]), min_size=1, max_size=40))
 def test_keys_are_found_in_shards_of_any_size(tmp_path_factory, seed, sizes):
-    """The shard sizes include datasets with many empty shards or with a few large shards."""
+    """The generated lists of sizes include many empty shards and a few large shards."""
     folder = tmp_path_factory.mktemp("catalogs")
     keys = [f"k{index}" for index in range(sum(sizes))]
     ordered = [keys[location] for location in np.argsort(shuffle_orders(seed, [key.encode() for key in keys]))] if keys else []

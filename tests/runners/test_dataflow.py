@@ -272,7 +272,7 @@ def test_staged_package_writes_the_same_bytes_as_local_runner(cloud, staged, wor
 
 
 class Graph(NamedTuple):
-    """A pipeline graph: the names of all transforms, the consumers of each main output, and the shuffles."""
+    """A pipeline graph with the names of all transforms and shuffles, and the consumers of each main output."""
 
     names: list[str]
     readers: dict[str, list[str]]
@@ -307,7 +307,7 @@ def parse_graph(data: bytes) -> Graph:
     ],
 )
 def test_expensive_steps_are_not_fused_with_earlier_steps(cloud, staged, first, last):
-    """Steps that Beam fuses run on one worker, which would be slow if the first step has only one element."""
+    """Beam runs fused steps on one worker, which would be slow after a step with only one element."""
     graph = parse_graph(cloud.staged(staged)["pipeline.pb"])
     fused, waiting = set(), [step for step in graph.readers if step.startswith(first)]
     while waiting:

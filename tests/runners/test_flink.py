@@ -166,7 +166,7 @@ def test_flink_writes_the_same_bytes_and_exports_counters_to_prometheus(cluster,
 
 
 def counters(cluster: Cluster, job: dict[str, Any]) -> dict[str, int]:
-    """Returns the counters in Beam's metrics of a job."""
+    """Returns the counters of a job, which are read from Beam's metrics."""
     return engines.flink_exporter().read_counters(cluster.ask(f"jobs/{job['jid']}/accumulators"))
 
 
@@ -364,7 +364,7 @@ def test_rejects_second_cluster_in_same_folder_or_on_same_port(cluster, tmp_path
 @pytest.mark.slow(20)
 @needs_flink
 def test_next_command_cancels_orphaned_job(cluster, job_endpoint, start, source, tmp_path):
-    """The workers of the next run are also killed while they write shards, and the result must not change."""
+    """The result must not change if the workers of the next run are killed while they write shards."""
     near_duplicates = write_files(shutil.copytree(source, tmp_path / "in"), {"bee/same.jpg": (source / "ant/000.jpg").read_bytes()})
     split_options = ("--duplicates=group", "--stratify", "--splits=train=0.6,test=0.4")
     prepare_here(near_duplicates, tmp_path / "local", *split_options)

@@ -24,7 +24,7 @@ from made_images import write_class_folders
 
 
 class Job:
-    """A fake pipeline that is also its own result, with the given job states and the given end."""
+    """A fake pipeline, which is also its own result object, with a predefined sequence of job states."""
 
     def __init__(self, ending: object, *states: str, cancel_fails: bool = False) -> None:
         self._ending, self._states, self._cancel_fails = ending, list(states), cancel_fails

@@ -85,7 +85,7 @@ def global_shuffle(batches: list[list[InputRecord]], num_shards: dict[str, int],
 
 
 def keys_of(plan: Plan) -> dict[tuple[str, int], list[str]]:
-    """Returns a mapping from the split and the index of each planned shard to its keys."""
+    """Returns a mapping from the split and the index of each planned shard to the keys of its examples."""
     return {
         (shard.address.split, shard.address.shard_index): [key.decode() for key in read_planned_shard(plan.config, shard).keys]
         for shard in plan.shards()

@@ -52,7 +52,7 @@ def hold(directory: str, lease: Lease, is_at_work=NEVER, lost=lambda: None):
 
 
 def put(directory: str, lease: Lease) -> None:
-    """Writes a lease as a command on another machine would write it."""
+    """Writes a lease that looks like the lease of a command on another machine."""
     write_lease(directory, lease)
 
 

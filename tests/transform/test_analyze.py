@@ -536,7 +536,7 @@ def kill_publishing(directory: pathlib.Path, num_renames: int) -> None:
 
 @pytest.mark.parametrize("killed_after", [(1,), (2,), (3,), (4,), (2, 1), (3, 1), (3, 2), (3, 3), (3, 2, 1, 1)])
 def test_run_killed_while_replacing_an_analysis_loses_none(tmp_path, capsys, killed_after):
-    """Runs are killed after one of their renames, either while they publish or while they restore an analysis."""
+    """Runs are killed after each of the renames with which they replace or restore an analysis."""
     names = ("transform_fn", "transformed_metadata")
     for name in names:
         write_files(tmp_path / name, {"file": b"old"})

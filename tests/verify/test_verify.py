@@ -274,7 +274,7 @@ def _offsets(shard: pathlib.Path) -> list[int]:
 
 @pytest.mark.slow(6)
 def test_every_bit_flip_is_detected(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each bit of one record and of the index is flipped. In all other bytes, one bit is flipped."""
+    """Each bit of one record and of the index is flipped, and one bit of each remaining byte."""
     monkeypatch.setattr(check_shard_module, "open_direct", open_file)  # O_DIRECT would write all files to the disk
     source = write_files(tmp_path / "in", {"ant/0.png": png(0, 1, 1), "bee/1.png": png(1, 1, 1)})
     out = tmp_path / "out"
