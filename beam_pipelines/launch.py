@@ -253,7 +253,8 @@ def _absolute(path: str, make: Any) -> str:
 
 @contextlib.contextmanager
 def _progress_directory(job: PrepareJob, engine: Engine, is_submitted: bool) -> Iterator[str]:
-    """Context manager for a directory in which workers store their progress counts. It is empty for a submitted job."""
+    """Context manager for a directory in which workers store their progress counts. The path is empty for a submitted
+    job."""
     if is_submitted:
         yield ""
     elif is_remote(job.output) and engine.is_local:

@@ -47,7 +47,7 @@ class OutputPaths:
 
     @property
     def run_directory(self) -> str:
-        """The subdirectory of the scratch directory that belongs to this run. Other runs do not use it."""
+        """The subdirectory of the scratch directory that belongs to this run."""
         return f"{self.scratch_directory}/{self.run_id}" if self.run_id else self.scratch_directory
 
     @property

@@ -162,7 +162,7 @@ class SourceConfig:
             reject_repeated_names("--label_names", given)
 
     def names_of(self, feature: str) -> tuple[str, ...]:
-        """Returns the class names of a label if an option lists all of them, or an empty tuple."""
+        """Returns the class names of a label if an option specifies all of its classes, or an empty tuple."""
         return self.label_names_of.get(feature, self.label_names if feature in (LABEL, OBJECT_LABEL) else ())
 
     @property

@@ -11,7 +11,7 @@ _NUM_SHOWN = 3
 
 @dataclasses.dataclass
 class FirstKeys:
-    """A number of inputs to report in a message, and the names of the first few of them.
+    """The number of inputs to report in a message, and the names of the first few inputs.
 
     Attributes:
         num: The number of inputs.

@@ -67,7 +67,7 @@ class Listing:
 
     @property
     def has_images(self) -> bool:
-        """Whether examples have an image. Otherwise, they have only values."""
+        """Whether examples have an image. Examples without images have only values."""
         return any(feature.name == IMAGE for feature in self.schema)
 
     @property

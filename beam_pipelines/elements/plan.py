@@ -86,7 +86,7 @@ class Plan:
 
 
 def recordmill_version() -> str:
-    """"""
+    """Returns the version of recordmill and of its data format, which together determine the bytes of a dataset."""
     import importlib.metadata  # Imported here, because it is slow and the shard writers do not need it.
 
     try:

@@ -98,7 +98,7 @@ class ShuffleQualities:
         self._features: dict[str, _Joined] = {}
 
     def add(self, labels: Mapping[str, LabelSequence]) -> None:
-        """"""
+        """Adds the labels of the next shard, for each class feature."""
         for name, sequence in labels.items():
             self._features.setdefault(name, _Joined()).add(sequence)
 

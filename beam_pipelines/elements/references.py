@@ -158,8 +158,7 @@ def unpack_chunks(data: bytes) -> References:
 
 
 def unpack_some(data: bytes, start: int, stop: int | None, total: int | None = None) -> References:
-    """Decompresses concatenated chunks, and returns the references from index `start` to `stop`. Other chunks are not
-    unpacked.
+    """Decompresses concatenated chunks, and returns the references from index `start` to `stop`.
 
     Args:
         data: The concatenated chunks.

@@ -1,7 +1,6 @@
 """Publishes a dataset: writes the metadata files, and renames the complete directory to the output path.
 
-All functions can be called again after they have succeeded, because a Beam runner may retry the publication. The
-repetition changes nothing.
+All functions can be called again after they have succeeded, because a Beam runner may retry the publication.
 """
 
 import dataclasses
@@ -86,7 +85,7 @@ def _summed(name: str, chunks: Iterable[bytes], sums: dict[str, FileSum]) -> Ite
 def _write_report(directory: str, manifest: Manifest, sums: dict[str, FileSum]) -> None:
     """Writes the HTML report of a dataset, and adds the report's checksum to `sums`.
 
-    UserError and RunError are raised.
+    If the report fails with an unexpected exception, a warning is logged and the dataset has no report.
     """
     try:
         sums[REPORT] = FileSum().extended(write_report(directory, manifest))
@@ -185,8 +184,7 @@ def _check_metadata(directory: str, manifest: Manifest) -> None:
 
 
 def _finish_folder(config: OutputPaths) -> None:
-    """Moves a complete local dataset to the output path after removing intermediate files.
-    """
+    """Moves a complete local dataset to the output path after removing intermediate files."""
     for scratch in (config.spool_directory, config.plan_directory, config.done_directory, f"{config.run_directory}/{PROGRESS}"):
         shutil.rmtree(scratch, ignore_errors=True)
     publish_directory(pathlib.Path(config.working_directory), pathlib.Path(config.output))

@@ -126,7 +126,7 @@ class _LabelCollector:
         return label_of_set([self._values.of(value) for value in label.classes(values)])
 
     def to_labels(self, split: str, label: str, notes: tuple[str, ...]) -> SplitLabels:
-        """"""
+        """Returns the labels of all records, or quantiles of the record sizes if no record has a label."""
         labels, sizes, labels_are = np.array(self._labels), np.array(self.sizes), label
         if not label or self._num_unlabelled == len(sizes):
             notes += (f"no record has {label!r}: {_LENGTHS}",) if label else ()

@@ -2,7 +2,7 @@
 
 The test compares the order of the records with random orders from a seeded generator. Each measure is computed for the
 actual order and for `NUM_PERMUTATIONS` random orders. The p-value is the fraction of all orders that look at least as
-unshuffled as the actual order. This p-value is valid for any number of classes and examples (Phipson and Smyth 2010,
+unshuffled as the actual order. The p-value is valid for any number of classes and examples (Phipson and Smyth 2010,
 https://doi.org/10.2202/1544-6115.1585). The verdict combines all measures. Each order is represented by the measure
 that deviates most, in standard deviations (Westfall and Young 1993, max T). For very large splits, fewer permutations
 are used, and Cantelli's inequality gives an upper bound of the p-value.

@@ -53,8 +53,7 @@ class RunOptions(PipelineOptions):
         return views[cls]
 
     def get_all_options(self, *args: Any, display_warnings: bool = False, **options: Any) -> dict[str, Any]:
-        """
-        """
+        """Returns all options, or an empty dictionary if Beam calls the method only to print warnings."""
         return {} if display_warnings else super().get_all_options(*args, **options)
 
     def __getstate__(self) -> dict[str, Any]:

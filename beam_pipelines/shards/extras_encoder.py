@@ -1,6 +1,6 @@
 """Encodes the features of an example other than its image, key, size and class.
 
-These features are encoded after the image, because some of their values depend on the size of the stored image.
+Additional features are encoded after the image, because some of their values depend on the size of the stored image.
 """
 
 import contextlib

@@ -79,7 +79,8 @@ class ImageDigests(NamedTuple):
 
 
 class InputReader:
-    """Reads inputs, and converts each input to an image or example to store, or to a dead letter. It is thread-safe."""
+    """Reads inputs, and converts each input to an image or example to store, or to a dead letter. The reader is
+    thread-safe."""
 
     def __init__(self, context: WriteContext, files: Files, spool: SpoolReader) -> None:
         self._context = context

@@ -7,8 +7,8 @@ The messages (tensorflow/core/example/example.proto, feature.proto) have the wir
     Feature    1: BytesList, 2: FloatList or 3: Int64List; the last one wins
     a list     1: values; numbers can be packed into one or more fields
 
-Other fields are skipped. The reader is not recursive, so deeply nested malicious input is harmless. Values are decoded
-only on request. Most writers use the shortest possible encoding, for which a fast path avoids a full parse.
+Unknown fields are skipped. The reader is not recursive, so deeply nested malicious input is harmless. Values are
+decoded only on request. Most writers use the shortest possible encoding, for which a fast path avoids a full parse.
 """
 
 import struct

@@ -42,7 +42,8 @@ _DEFAULT_SIZE = (224, 224)
 
 
 def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
-    """Analyzes a dataset. The new analysis is published only if it is complete. Otherwise, the old one stays.
+    """Analyzes a dataset. The new analysis is published only if it is complete. If the analysis fails, the old analysis
+    is kept.
 
     Args:
         config: The options of the command.

@@ -1,6 +1,6 @@
 """Checks the JSON lines files that list dead letters, thumbnails and near-duplicates.
 
-These JSON lines files are read by `recordmill report` and `recordmill repair`.
+The commands `recordmill report` and `recordmill repair` read these files.
 """
 
 import base64

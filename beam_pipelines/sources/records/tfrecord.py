@@ -1,6 +1,6 @@
 """Implements the source `tfrecord` for records of `tf.train.Example` that Recordmill or another tool wrote.
 
-Files are TFRecord or ArrayRecord files. Their first bytes determine the format.
+Files are TFRecord or ArrayRecord files. The first bytes of a file determine its format.
 
 | input | result |
 | --- | --- |
