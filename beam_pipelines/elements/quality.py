@@ -146,6 +146,6 @@ class _Joined:
 def is_inconclusive(quality: Mapping[str, Any]) -> bool:
     """Returns whether sorted records would also have short runs, so that run lengths cannot detect unshuffled records.
 
-    For example, this is the case if each class has only one example.
+    For example, sorted records have short runs if each class has only one example.
     """
     return quality["sorted_mean_run_length"] < _MIN_INFORMATIVE_RATIO * quality["expected_mean_run_length"]

@@ -124,8 +124,8 @@ def _in_blocks(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple
 
 
 def hash_distance(differing: np.ndarray) -> np.ndarray:
-    """Returns the number of bits that differ between two hashes, uint8 [...]. If the hash of the flipped second image
-    is more similar, this hash is compared instead.
+    """Returns the number of bits that differ between two hashes, uint8 [...]. The second hash is replaced by the hash
+    of the mirror image if this hash is more similar.
 
     Args:
         differing: The exclusive or of the two hashes, uint64 [...].

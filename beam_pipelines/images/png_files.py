@@ -1,8 +1,8 @@
 """Reads PNG files as strictly as libpng, which TensorFlow uses.
 
 Pillow is more lenient than libpng. Pillow is less strict: for example, it decodes PNGs with missing pixel rows, two
-headers or two palettes. This module rejects each PNG that libpng rejects. Like libpng, this module ignores some invalid
-chunks, such as a transparency chunk (`tRNS`) with a wrong length.
+headers or two palettes. In contrast to Pillow, this module rejects every PNG that libpng rejects. Like libpng, this
+module ignores some invalid chunks, such as a transparency chunk (`tRNS`) with a wrong length.
 """
 
 import struct

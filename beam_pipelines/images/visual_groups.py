@@ -221,8 +221,8 @@ def components(num: int, edges: np.ndarray) -> np.ndarray:
 
 
 def num_differing_bits(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns the number of low-frequency bits that differ between two hashes. If the hash of the flipped second image
-    is more similar, this hash is compared instead.
+    """Returns the number of low-frequency bits that differ between two hashes. The second hash is replaced by the hash
+    of the mirror image if this hash is more similar.
 
     Args:
         ones: The hashes of some looks, uint64 [n, HASH_WORDS].

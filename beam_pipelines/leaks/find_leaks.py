@@ -94,7 +94,8 @@ class _Counts:
         return part_pairs
 
     def _near_cells(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields pairs of cells whose hashes are equal or similar. Each pair is yielded in both orders."""
+        """Yields pairs of cells (sets of images with equal hashes) whose hashes are equal or similar. Each pair is
+        yielded in both orders."""
         nums = np.diff(self._first_cells)
         ends = np.cumsum(nums[self._edges].prod(axis=1))
         starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1:].sum(), _BLOCK_CELLS), side="right"))

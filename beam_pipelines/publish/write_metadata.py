@@ -128,7 +128,7 @@ def _read_all(config: PrepareJob, shards: list[ShardAddress]) -> Iterator[Writte
 
 
 def _read_range(spool_range: SpoolRange, spool: SpoolReader, block_bytes: int = 1 << 20) -> Iterator[bytes]:
-    """Yields the lines of a byte range of a spool file."""
+    """Yields the lines in a byte range of a temporary file."""
     return read_lines(lambda offset, num: spool.read(spool_range.spool, spool_range.offset + offset, num), spool_range.num_bytes, block_bytes)
 
 

@@ -51,7 +51,7 @@ class NearDuplicateGroups:
 
 
 def hash_again(context: WriteContext, references: References) -> tuple[References, list[str]]:
-    """Hashes the images of a shard again, and returns a message for each image that has become invalid."""
+    """Adds image hashes to the references of a shard, and returns a message for each image that has become invalid."""
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
         rows, rejected, dead_letters = hash_references(context, references, spool)
     if rejected:

@@ -72,7 +72,7 @@ def make_histogram(title: str, values: np.ndarray, splits: np.ndarray, names: Se
 
 
 class ClassRun(NamedTuple):
-    """A run of consecutive examples with the same class.
+    """A sequence of consecutive examples with the same class.
 
     Attributes:
         start, num: The index of the first example, and the number of examples.
@@ -87,7 +87,7 @@ class ClassRun(NamedTuple):
 
 
 def make_strip(codes: Sequence[int], names: Sequence[str]) -> list[ClassRun]:
-    """Returns the runs of consecutive examples with the same class."""
+    """Divides the examples of a split into sequences of consecutive examples with the same class."""
     codes = np.asarray(codes)
     starts = np.concatenate([[0], np.flatnonzero(np.diff(codes)) + 1]) if len(codes) else np.zeros(0, np.int64)
     ends = np.append(starts[1:], len(codes))

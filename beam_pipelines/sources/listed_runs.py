@@ -58,7 +58,7 @@ class ListedRuns:
             self.facts.merge(listed)
 
     def merge(self, other: "ListedRuns") -> None:
-        """Adds the references and facts of another part."""
+        """Adds the references and facts of another part of the source."""
         self.runs += other.runs
         self.dead_letter_runs += other.dead_letter_runs
         self.counts.merge(other.counts)

@@ -26,7 +26,7 @@ class Files(Protocol):
         """Reads a whole file. Raises `OSError` if the file has more than `MAX_FILE_BYTES` bytes."""
 
     def read_range(self, path: str, offset: int, num_bytes: int, version: str | None = None) -> bytes:
-        """Reads a part of a file. The result has fewer bytes if the file ends earlier.
+        """Reads a part of a file. Fewer bytes are returned if the file ends within the requested range.
 
         Raises:
             DataError: The file does not have the given version.

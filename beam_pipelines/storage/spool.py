@@ -37,7 +37,7 @@ class SpoolWriter:
         return offset
 
     def flush(self) -> None:
-        """Writes buffered data to the file, so that other processes can read it.
+        """Writes buffered data to the file, so that other processes can read the data.
 
         Call `flush` before you pass references to the data to other processes.
         """
@@ -128,7 +128,7 @@ class SpoolReader:
         self._lock = threading.Lock()
 
     def read(self, spool: int, offset: int, num_bytes: int) -> bytes:
-        """Reads bytes of a spool. The result has fewer bytes if the spool file ends earlier.
+        """Reads bytes of a spool. Fewer bytes are returned if the spool file ends within the requested range.
 
         Raises:
             OSError: The spool cannot be read.

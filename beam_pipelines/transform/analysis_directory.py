@@ -194,7 +194,8 @@ def _bring_back(directory: str) -> None:
 def publish_analysis(working: str, directory: str, run_id: str) -> None:
     """Moves a complete analysis from `working/complete` to its final path.
 
-    If the process is killed during the move, the dataset may contain no analysis. The next run then restores the old analysis. After an error, the old analysis is unchanged.
+    If the process is killed during the move, the dataset may contain no analysis until the next run restores the old
+    one. After an error, the old analysis is unchanged.
 
     Args:
         working: The directory from `analysis_directory`.

@@ -50,7 +50,7 @@ class ObjectStore(abc.ABC):
         return self.call(path, self._get, 0, None)[0]
 
     def read_range(self, path: str, offset: int, num_bytes: int, version: str | None = None) -> bytes:
-        """Reads a part of an object. The result has fewer bytes if the object ends earlier.
+        """Reads a part of an object. Fewer bytes are returned if the object ends within the requested range.
 
         Raises:
             DataError: The object does not have the given version.
@@ -230,7 +230,7 @@ class ObjectStore(abc.ABC):
     def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> tuple[bytes, str]:
         """Returns the bytes and the version of an object.
 
-        Both are empty if the byte range begins after the end of the object.
+        The bytes and the version are empty if the byte range begins after the end of the object.
         """
 
     @abc.abstractmethod
