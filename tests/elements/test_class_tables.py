@@ -39,8 +39,8 @@ PLANET = ["haze primary", "clear primary", "clear primary water", "cloudy", "haz
 @pytest.mark.parametrize(
     "kind, cells, message",
     [
-        ("class", ["[1, 0]", "[0, 1]"], "look like lists, such as '[0, 1]'"),
-        ("class", ["[1 0 0 0]", "cat"], "look like lists, such as '[1 0 0 0]'"),
+        ("class", ["[1, 0]", "[0, 1]"], "'[0, 1]'"),
+        ("class", ["[1 0 0 0]", "cat"], "'[1 0 0 0]'"),
         ("class", ["['a', 'b']"] * 3, "the kind multi_label"),
         ("multi_label", ["[1, 0]", "[0, 1]"], "multi_hot"),
         ("multi_label", ["[1, 0, 0, 0]", "[0, 0, 1, 0]"], "multi_hot"),
@@ -99,8 +99,8 @@ def test_multi_hot_cells_are_read_back_unchanged(tmp_path):
 @pytest.mark.parametrize(
     "cells, message",
     [
-        (["7", "100000"], "label is 100000, but only 2 labels"),
-        (["7", "8", "10", "none"], "not 'none', so the number of class 10 "),
+        (["7", "100000"], "label is 100000"),
+        (["7", "8", "10", "none"], "not 'none'"),
         (["0.0", "2.0", "4.0", "5.0", "1.5"], "'1.5'"),
         (["", ""], "column 'x' is empty"),
     ],
@@ -143,7 +143,8 @@ def test_too_many_splits_are_rejected(tmp_path, capsys):
     assert "at least 300 splits (s0, s1, s10, …)" in capsys.readouterr().err
     splits = ",".join(f"s{index}=1/300" for index in range(300))
     assert main(["prepare", "--input", str(tmp_path / "in/rows.csv"), "--output", str(tmp_path / "o"), f"--splits={splits}"]) == 2
-    assert "--splits: 300 splits, but at most 256" in capsys.readouterr().err
+    reported = capsys.readouterr().err
+    assert "--splits: 300 " in reported and " 256" in reported
 
 
 @pytest.mark.parametrize("num_shards", [1, 16, 99_999, 100_000, 1_234_567])

@@ -99,7 +99,7 @@ def test_numbered_lines_of_a_names_file_set_the_order(tmp_path, capsys):
     capsys.readouterr()
     write_names(named, "0:daisy", "0:rose")
     assert prepare(source, tmp_path / "other", f"--label_names={named}") == 2
-    assert "labels.txt: no line has number 1" in capsys.readouterr().err
+    assert "labels.txt: no line" in capsys.readouterr().err
 
 
 @pytest.mark.slow

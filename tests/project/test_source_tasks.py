@@ -174,7 +174,7 @@ def test_prepared_dataset_is_a_source(prepared, tmp_path, name):
     "options, message",
     [
         (["--label=weather", "--label=ground"], "--label_names=FILE"),
-        (["--label=age:float"], "Labels with class names: none."),
+        (["--label=age:float"], "Omit --label_names"),
         (["--label=class", "--key_column=patient", "--splits=train=1"], "'patient'"),
     ],
 )

@@ -99,7 +99,7 @@ def test_rejects_unexpected_files_and_keeps_them(tmp_path, capsys, monkeypatch, 
 def test_rejects_symbolic_link_as_working_directory(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "out.incomplete").symlink_to(tmp_path / "mine")
-    with pytest.raises(UserError, match="has files from elsewhere"), working_directory(make_config(tmp_path / "out")):
+    with pytest.raises(UserError, match="out.incomplete, "), working_directory(make_config(tmp_path / "out")):
         pass
     assert list_names(tmp_path) == ["mine", "out.incomplete"]
 
@@ -134,7 +134,7 @@ def test_orphaned_job_publishes_nothing_after_another_run_takes_over(tmp_path):
         assert list_names(tmp_path / "out.incomplete") == [MARKER, LEASE, "other"]
         with pytest.raises(OSError):  # The directory that the orphaned job writes to was removed.
             (pathlib.Path(orphan.working_directory) / "made-1").write_bytes(b"its own")
-        with pytest.raises(RunError, match="another run has taken over"):
+        with pytest.raises(RunError, match="another run .*taken over"):
             publish.publish(orphan, b"{}")
         publish_run(other, b"[]")
     assert (tmp_path / "out" / "manifest.json").read_bytes() == b"[]"
@@ -152,7 +152,7 @@ def test_orphaned_job_publishes_if_no_other_run_took_over(tmp_path):
 def test_second_run_to_the_same_output_is_rejected(tmp_path, capsys):
     with working_directory(make_config(tmp_path / "out")):
         (tmp_path / "out.incomplete" / "half").write_text("")
-        with pytest.raises(BusyError, match="another run is writing"), working_directory(make_config(tmp_path / "out")):
+        with pytest.raises(BusyError, match="--output=.*out"), working_directory(make_config(tmp_path / "out")):
             pass
         assert list_names(tmp_path / "out.incomplete") == [MARKER, LEASE, "half", "run"]
         assert main(["status", str(tmp_path / "out")]) == 0
@@ -200,7 +200,7 @@ def test_reports_folder_that_cannot_be_emptied(tmp_path, monkeypatch):
     directory = str(tmp_path / "out.incomplete")
     make_marked(directory)
     (tmp_path / "out.incomplete" / "left").mkdir()
-    reported = pytest.raises(StorageError, match="out.incomplete could not be emptied: Directory not empty$")
+    reported = pytest.raises(StorageError, match="out.incomplete .*: Directory not empty")
     monkeypatch.setattr(marked_directory, "_MAX_EMPTYING_S", 0.2)
     monkeypatch.setattr(os, "rmdir", lambda *unused, **options: (_ for _ in ()).throw(OSError(errno.ENOTEMPTY, "Directory not empty")))
     with reported, exclusive_directory(directory, "--output", "busy"):

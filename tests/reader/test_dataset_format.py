@@ -99,7 +99,7 @@ def test_path_of_manifest_file_is_rejected(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         read_manifest(tmp_path / "manifest.json")
     path = tmp_path / "manifest.json"
-    assert str(caught.value).startswith(f"{path} is a file of a dataset. ")
+    assert str(caught.value).startswith(f"{path} is a file ")
 
 
 def test_error_names_field_of_wrong_type(tmp_path):

@@ -170,7 +170,7 @@ def test_fails_if_worker_process_repeatedly_dies_at_start(cluster, watch):
     cluster.failures.insert(0, {**WORKER_DIED, "timestamp": 6})
     assert watch() == []
     (error,) = watch.interrupted
-    expected = "the cluster: .*Process died with exit code 3, 3 times.* the pool's log"
+    expected = "the cluster: .*exit code 3, 3 times.* log"
     assert isinstance(error, EngineError) and matches([error], expected)
 
 

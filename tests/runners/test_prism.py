@@ -71,7 +71,7 @@ def test_input_error_is_one_message_and_run_can_be_resumed(source, expected, opt
     run = start_prepare(source, tmp_path / "out", *options, "--max_bad_fraction=0")
     printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 2, printed[-3000:]
-    assert "recordmill: 2 of 342 inputs are dead letters, more than --max_bad_fraction=0 allows" in printed
+    assert "recordmill: 2 of 342 inputs" in printed and "--max_bad_fraction=0" in printed
     assert "Traceback" not in printed and printed.count("\n") <= 6, printed
     assert os.listdir(tmp_path) == ["out.incomplete"]
     finish(start_prepare(source, tmp_path / "out", *options, "--resume"))

@@ -204,7 +204,7 @@ def test_spool_error_fails_the_run(tmp_path):
     with open_spool(inputs.context.config.spool_directory) as spool:
         spool.append(jpeg(1))
     where = {"spool": spool.spool, "offset": 0}
-    with pytest.raises(RunError, match=f"cat/x.tar.gz: the spool has only {len(jpeg(1))} of "):
+    with pytest.raises(RunError, match=f"cat/x.tar.gz: the spool .*{len(jpeg(1))} of "):
         inputs.read("cat/x.tar.gz", num_bytes=len(jpeg(1)) + 1, **where)
     with pytest.raises(RunError, match="cat/x.tar.gz: .*No such file"):
         inputs.read("cat/x.tar.gz", num_bytes=1, spool=spool.spool + 1, offset=0)

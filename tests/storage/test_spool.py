@@ -162,7 +162,7 @@ def test_read_exactly_fails_on_short_read_or_missing_file(tmp_path):
         assert read_exactly(reader, writer.spool, 2, 3) == b"234"
         with pytest.raises(RunError, match="2 of 5 bytes at offset 8"):
             read_exactly(reader, writer.spool, 8, 5)
-        with pytest.raises(RunError, match="the spool could not be read: No such file or directory"):
+        with pytest.raises(RunError, match="the spool .*: No such file"):
             read_exactly(reader, writer.spool ^ 2, 0, 1)
 
 

@@ -209,7 +209,7 @@ def test_benchmark_reads_transformed_dataset(transformed, capsys):
 
 def test_prepare_rejects_transformed_dataset(transformed, tmp_path, capsys):
     assert main(["prepare", "--input", str(transformed), "--output", str(tmp_path / "out")]) == 2
-    assert "feature 'image' is a list of float" in capsys.readouterr().err
+    assert "feature 'image'" in capsys.readouterr().err
     assert not os.listdir(tmp_path)
 
 
@@ -438,9 +438,9 @@ def test_replaced_input_or_failed_write_publishes_nothing(copied, tmp_path):
     with pytest.raises(RunError, match="copied was replaced "):
         publish_transformed(job, {}, [])
     (copied / "manifest.json").write_text(manifest)
-    with pytest.raises(RunError, match="the transform of .*copied was replaced while it was applied"):
+    with pytest.raises(RunError, match="copied was replaced "):
         transform_shard(dataclasses.replace(job, transform_digest="another digest"), "train", 0)
-    with pytest.raises(StorageError, match="made-train.tfrecord-00000-of-00003 could not be written: No such file or directory"):
+    with pytest.raises(StorageError, match="made-train.tfrecord-00000-of-00003 .*: No such file"):
         transform_shard(job, "train", 0)
     assert os.listdir(tmp_path) == ["copied"]
 

@@ -114,7 +114,7 @@ def test_dataset_of_gray_images_has_one_channel(tmp_path, capsys, caplog):
     augment = tf_input.Augmentation(brightness=0.5, contrast=0.5, saturation=0.5, hue=0.1)
     with caplog.at_level(logging.WARNING, "tf_input"):
         images, _ = next(iter(digits.batches("train", batch_size=5, image_size=8, augment=augment, seed=0)))
-    assert images.shape == (5, 8, 8, 1) and "1 channel, so saturation and hue" in caplog.text
+    assert images.shape == (5, 8, 8, 1) and "saturation and hue" in caplog.text
     model = keras.Sequential([keras.Input((SIDE, SIDE, 1)), digits.normalization_layer(), keras.layers.Flatten(), keras.layers.Dense(2)])
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     model.optimizer.build(model.trainable_variables)  # Otherwise the first step would be traced twice.
@@ -163,7 +163,7 @@ def test_rejects_invalid_channels(mixed, tmp_path):
     np.savez(tmp_path / "a.npz", images=np.zeros((4, 5, 5, 2), np.float32))
     assert main(["prepare", "--input", str(tmp_path / "a.npz"), "--output", str(tmp_path / "out"), "--label=none", "--splits=train=1"]) == 0
     floats = tf_input.open(tmp_path / "out")
-    with pytest.raises(ValueError, match="channels=1 .*'image' is a tensor of shape"):
+    with pytest.raises(ValueError, match="channels=1 .*'image' is a tensor"):
         floats.batches("train", batch_size=2, channels=1)
     with pytest.raises(ValueError, match="'image' is a tensor of float32"):
         floats.batches("train", batch_size=2, augment=tf_input.Augmentation(brightness=0.1))

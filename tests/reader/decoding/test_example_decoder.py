@@ -78,7 +78,7 @@ def test_decoding_in_advance_gives_the_same_results(size):
 
 def test_images_of_different_sizes_cannot_be_decoded_in_advance():
     decoder = make_decoder(image_size=32)
-    with pytest.raises(ValueError, match="image: images differ in size"):
+    with pytest.raises(ValueError, match="image: .* size"):
         decoder.decode_stored(decoder.parse_batch(make_records(1, (40, 60))))
 
 

@@ -138,7 +138,7 @@ def test_model_with_lists_can_be_served(data, tmp_path):
     padded = np.array([row + [0] * (6 - len(row)) for row in rows])
     scores = serve(ids=tf.constant(padded), ids_length=tf.constant([6, 0, 1], tf.int64))["scores"].numpy()
     np.testing.assert_allclose(scores, model({"ids": padded, "ids_mask": np.arange(6) < np.array([[6], [0], [1]])}), rtol=1e-5)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="lengths must be from 0 to"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="lengths .* 0 to"):
         serve(ids=tf.constant(padded), ids_length=tf.constant([7, 0, 1], tf.int64))
     with pytest.raises(ValueError, match="max_batch_size=8: lists"):
         tf_input.export_serving(model, train, tmp_path / "2", max_batch_size=8)

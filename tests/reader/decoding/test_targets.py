@@ -293,7 +293,7 @@ def test_masks_with_many_classes_are_int32(rich, tmp_path):
 def test_mask_with_another_size_than_its_image_raises(tmp_path):
     values = {**make_values(1), "mask": encode_mask(np.zeros((13, 16), np.uint8))}
     dataset = write_dataset(tmp_path, SCHEMA, {"train": [values]}, ("mask",))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="a mask differs in size from its image"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a mask .* size"):
         list(dataset.batches("train", batch_size=1, image_size=8))
 
 
@@ -308,7 +308,7 @@ def test_class_weight_requires_one_target_with_classes(rich, tmp_path):
     assert rich.class_weight() == {0: 7 / 8, 1: 7 / 6}
     for targets in (("tags",), ("label", "weather"), ("objects",), ()):
         dataset = write_dataset(tmp_path / "-".join(targets), SCHEMA, {"train": [make_values(1)]}, targets)
-        with pytest.raises(ValueError, match=f"target with one class.*{targets[0] if targets else 'no target'}"):
+        with pytest.raises(ValueError, match=f"one class.*{targets[0] if targets else 'no target'}"):
             dataset.class_weight()
 
 

@@ -199,7 +199,7 @@ def test_class_weight_and_one_hot_need_class_names(tmp_path):
         ({"class_weight": {"label": {0: 2.0}}}, "class_weight={'label': {0: 2.0}}: "),
         ({"one_hot": True}, "one_hot=True: "),
     ]
-    with pytest.raises(ValueError, match="class_weight has the key 'lable'"):
+    with pytest.raises(ValueError, match="class_weight .*'lable'"):
         tf_input.open_tfrecords(path).batches(batch_size=COUNT, class_weight={"lable": {0: 2.0}})
     for options, message in cases:
         with pytest.raises(ValueError) as caught:

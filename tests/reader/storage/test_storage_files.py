@@ -250,7 +250,7 @@ def test_public_data_need_no_credentials_and_private_data_report_them(scheme, na
     assert run.returncode == 0, run.stderr[-2000:]
     public, private = run.stdout.splitlines()
     assert public == "b'hello'"
-    assert private.startswith(f"{scheme}://bucket/private: 403 Forbidden; no credentials were found. ")
+    assert private.startswith(f"{scheme}://bucket/private: 403 Forbidden; no credentials")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("boto3") is None, reason="needs boto3")

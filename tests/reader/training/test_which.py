@@ -241,12 +241,12 @@ def test_which_without_pyarrow_gives_only_keys(uniform, monkeypatch, caplog):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     actual = uniform.which("train", epoch=0, step=0, batch_size=4, seed=0)
     assert [*actual] == ["key"] and len(actual["key"]) == 4
-    assert "paths and class names are left out: reading catalogs needs the package pyarrow: pip install pyarrow" in caplog.text
+    assert "pip install pyarrow" in caplog.text
 
 
 def test_names_corrupt_catalog(uniform, tmp_path):
     copy = pathlib.Path(shutil.copytree(uniform.directory, tmp_path / "copy"))
     for path in (copy / "catalog").iterdir():
         path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=r"copy/catalog/.*parquet: the catalog is corrupt: .*`recordmill repair`"):
+    with pytest.raises(ValueError, match=r"copy/catalog/.*parquet: .*`recordmill repair`"):
         tf_input.open(copy).which("train", epoch=0, step=0, batch_size=4, seed=0)
