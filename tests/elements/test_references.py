@@ -199,7 +199,7 @@ def test_chunk_with_a_too_large_count_is_rejected():
 @given(references().filter(len), st.data())
 def test_truncated_chunk_is_rejected(some, data):
     chunks = b"".join(some.chunks())
-    with pytest.raises(ValueError, match=r"\d+ references in a piece|references end at byte \d+"):
+    with pytest.raises(ValueError, match=r"\d+ references|byte \d+"):
         unpack_chunks(chunks[: data.draw(st.integers(1, len(chunks) - 1))])
 
 

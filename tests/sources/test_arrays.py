@@ -278,11 +278,11 @@ def test_rejects_arrays_that_are_not_images(tmp_path: pathlib.Path) -> None:
         "uint32": ({"x": images.astype(np.uint32)}, "images of uint32"),
         "flat": ({"x": images.reshape(2, 16)}, "[N,HEIGHT,WIDTH]"),
         "five dimensions": ({"x": make_pixels(2, 2, 4, 4, 3)}, "[N,HEIGHT,WIDTH]"),
-        "no images": ({"x": images[:0]}, "one or more values"),
-        "no pixels": ({"x": images[:, :0]}, "one or more values"),
+        "no images": ({"x": images[:0]}, "one or more"),
+        "no pixels": ({"x": images[:, :0]}, "one or more"),
         "Fortran order": ({"x": np.asfortranarray(images)}, "numpy.ascontiguousarray"),
         "unknown name": ({"faces": images}, "a.npz/faces, a.npz/y"),
-        "a scalar": ({"x": np.uint8(3)}, "one or more values"),
+        "a scalar": ({"x": np.uint8(3)}, "one or more"),
     }
     for case, (arrays, expected) in cases.items():
         path = save_npz(tmp_path / "a.npz", **arrays, y=[0, 1])
@@ -491,10 +491,10 @@ def test_pickles_are_never_opened(tmp_path: pathlib.Path) -> None:
         ("too many images", npy_of("(1000000000000, 8, 8)"), "64000000000083"),
         ("huge images", npy_of("(1, 1000000, 1000000)"), "at most"),
         ("size over 64 bits", npy_of(f"({10**30}, 8, 8)"), "states"),
-        ("negative count", npy_of("(-1, 8, 8)"), "one or more values"),
-        ("negative sides", npy_of("(1, -8, -8)"), "one or more values"),
+        ("negative count", npy_of("(-1, 8, 8)"), "one or more"),
+        ("negative sides", npy_of("(1, -8, -8)"), "one or more"),
         ("shape not a tuple", npy_of("64"), "not a NumPy array"),
-        ("bool in shape", npy_of("(True, 8, 8)"), "one or more values"),
+        ("bool in shape", npy_of("(True, 8, 8)"), "one or more"),
         ("float in shape", npy_of("(1.0, 8, 8)"), "not a NumPy array"),
         ("call in shape", npy_of("(__import__('os').getpid(), 8, 8)"), "not a NumPy array"),
         ("structured type", npy_of("(1,)", "[('a', '|u1', (8, 8))]"), "numbers"),
@@ -612,7 +612,7 @@ def test_decompression_stops_at_the_stated_size(tmp_path: pathlib.Path) -> None:
     [
         ("huge counts", struct.pack(">HBB3I", 0, 8, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1), None, "states"),
         ("huge counts in gzip", gzipped(struct.pack(">HBB3I", 0, 8, 3, 2**32 - 1, 28, 28)), None, "at most"),
-        ("no images", struct.pack(">HBB3I", 0, 8, 3, 0, 28, 28), None, "one or more values"),
+        ("no images", struct.pack(">HBB3I", 0, 8, 3, 0, 28, 28), None, "one or more"),
         ("no dimensions", struct.pack(">HBB", 0, 8, 0), None, "not an IDX file"),
         ("255 dimensions", struct.pack(">HBB", 0, 8, 255) + bytes(1020), None, "not an IDX file"),
         ("other magic bytes", b"\x89PNG" + bytes(100), None, "not an IDX file"),

@@ -557,7 +557,7 @@ def test_unreadable_files_are_reported_one_by_one(copied: pathlib.Path, capfd: p
         (copied / name).mkdir()
     report = verify(capfd, copied)[1]
     assert {corruption["file"]: corruption["can_repair"] for corruption in report["problems"]} == can_repair
-    assert {corruption["reason"] for corruption in report["problems"]} == {"the file cannot be read: Is a directory"}
+    assert all(corruption["reason"].endswith(": Is a directory") for corruption in report["problems"])
     assert {corruption.file for corruption in check_changed_shard(copied)} == {item.index, item.catalog}
     assert check_changed_shard(copied, 1)[0].file == other.name
     (copied / DEAD_LETTER_THUMBNAILS).touch()

@@ -309,7 +309,7 @@ def test_completed_training_is_reported_with_advice(dataset, tmp_path, capsys):
 @pytest.mark.slow(2)
 def test_rejects_checkpoint_or_data_that_cannot_be_resumed(dataset, tmp_path):
     fit(dataset, tmp_path, None, 2, callbacks=[Interrupt(1, 8)], save_freq=4)
-    with pytest.raises(ValueError, match=r"-00000001-00000008.npz was saved in the middle"):
+    with pytest.raises(ValueError, match=r"-00000001-00000008.npz .*middle"):
         fit(dataset, tmp_path, tf_input.Sequence(dataset, "train", **OPTIONS), 2)
     train, model = first_epoch_batches(dataset), untrained_model(tmp_path / "log")
     checkpoint = tf_input.BackupAndRestore(tmp_path / "others", train)
