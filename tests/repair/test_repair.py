@@ -472,7 +472,7 @@ def test_lost_shard_is_reported_with_advice(prepared_folder, tmp_path, capsys):
     before = contents(output)
     assert repair(output) == 1
     reported = capsys.readouterr().err
-    assert shard.name in reported and " again" in reported
+    assert shard.name in reported and "Prepare " in reported
     assert {name for name, item in contents(output).items() if item != before.get(name)} == {other.name}
     check_repair_fails(output, capsys, shard.name, "Prepare the dataset again")  # also if this is the only corrupt shard
 
