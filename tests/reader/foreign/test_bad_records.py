@@ -21,6 +21,9 @@ BAD_IMAGES = {  # (file, record): image bytes, and a part of the error message
     (2, 7): (b"<html>not found</html>", "format"),
 }
 
+# A random crop can miss the missing rows of a truncated JPEG, and then the crop is decoded without an error.
+NO_CROP = tf_input.Augmentation(crop=False)
+
 
 def write_files(
     folder: pathlib.Path, compression: str = "", with_keys: bool = True, bad=BAD_IMAGES
@@ -41,7 +44,7 @@ def labels_of(batches: tf.data.Dataset) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-@pytest.mark.parametrize("options", [{"shuffle": False}, {"seed": 1}, {"augment": True}, {"drop_remainder": True}])
+@pytest.mark.parametrize("options", [{"shuffle": False}, {"seed": 1}, {"augment": NO_CROP}, {"drop_remainder": True}])
 def test_error_for_undecodable_record_has_file_number_and_key(tmp_path, compression, options):
     for (file, number), (image, reason) in BAD_IMAGES.items():
         files = write_files(tmp_path, compression, bad={(file, number): (image, reason)})
@@ -54,7 +57,7 @@ def test_error_for_undecodable_record_has_file_number_and_key(tmp_path, compress
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-@pytest.mark.parametrize("options", [{"shuffle": False}, {}, {"augment": True}, {"map_batch": lambda x, y: (x + 1, y)}])
+@pytest.mark.parametrize("options", [{"shuffle": False}, {}, {"augment": NO_CROP}, {"map_batch": lambda x, y: (x + 1, y)}])
 def test_undecodable_records_are_skipped_every_epoch_and_counted_once(tmp_path, compression, options):
     files = write_files(tmp_path, compression, with_keys=False)
     batches = files.batches(batch_size=4, image_size=8, on_error="skip", seed=1, **options)
@@ -71,7 +74,7 @@ def test_identical_undecodable_records_are_counted_separately(tmp_path):
     write_records(tmp_path / "a", [example({"image/encoded": bad.get((0, number), [IMAGE])[0]}) for number in range(8)])
     files = tf_input.open_tfrecords(tmp_path / "a")
     assert sum(len(x) for x in files.batches(batch_size=8, image_size=8, on_error="skip")) == 6
-    assert [item.record for item in files.skipped] == [2, 5]
+    assert sorted(item.record for item in files.skipped) == [2, 5]  # records are decoded in parallel
 
 
 @pytest.mark.slow
