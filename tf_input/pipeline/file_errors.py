@@ -34,12 +34,12 @@ class FileErrors(DecodeErrors):
         records, positions, seed, slots = inputs
         are_good = [
             self.is_good(
-                iterator_state,
+                position,
                 decodes_each,
                 functools.partial(self._find_fault, record, seed, slot),
-                functools.partial(self._reject, iterator_state),
+                functools.partial(self._reject, position),
             )
-            for record, iterator_state, slot in zip(records.numpy(), positions.numpy().tolist(), slots.numpy().tolist())
+            for record, position, slot in zip(records.numpy(), positions.numpy().tolist(), slots.numpy().tolist())
         ]
         check_not_empty(sum(are_good))
         indices = np.flatnonzero(are_good)
@@ -49,8 +49,8 @@ class FileErrors(DecodeErrors):
         slots, seed = tf.constant([slot], tf.int64), seed if self._decoder.config.augment else None
         return find_fault(self._decoder, record, lambda records: self._decoder.decode(records, seed, slots))
 
-    def _reject(self, iterator_state: int, fault: str) -> None:
-        file, record = divmod(iterator_state, RECORDS_PER_FILE)
+    def _reject(self, position: int, fault: str) -> None:
+        file, record = divmod(position, RECORDS_PER_FILE)
         corrupt = CorruptRecord(self._paths[file], record, None, fault)
         if self._decoder.config.on_error == "raise":
             raise ValueError(f"{corrupt}; {SKIP}")

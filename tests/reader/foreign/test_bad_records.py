@@ -49,7 +49,7 @@ def test_error_for_undecodable_record_has_file_number_and_key(tmp_path, compress
     for (file, number), (image, reason) in BAD_IMAGES.items():
         files = write_files(tmp_path, compression, bad={(file, number): (image, reason)})
         with pytest.raises(tf.errors.InvalidArgumentError) as error:
-            list(files.batches(batch_size=4, image_size=8, **options))
+            list(files.batches(batch_size=3, image_size=8, **options))
         message = str(error.value)
         assert f"{file}.tfrecord: record {number}: " in message and f"{file}/{number}.png" in message
         assert reason in message and "on_error=" in message and "Traceback" not in message
