@@ -293,8 +293,8 @@ class PreparedDataset(Mapping[str, Examples]):
         the epoch.
 
         The cardinality is known, so `fit` needs no `steps_per_epoch`. With `start_step`, each iteration has as many
-        batches as the rest of the first epoch, and starts at the end of the previous iteration. To train for whole
-        epochs after a partial epoch, create another dataset, or use `BackupAndRestore` from the first epoch.
+        batches as remain in the first epoch, and starts where the previous iteration ended. To train for whole epochs
+        after a partial epoch, create a new dataset, or use `BackupAndRestore` from the first epoch.
 
         The returned dataset has two additional attributes. `iterator_state` is the iterator state that `BackupAndRestore`
         saves. `reading` contains the dataset, the split and the options, for `export_serving`.

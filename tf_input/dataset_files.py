@@ -96,7 +96,7 @@ class DatasetFiles:
         return Transform(self.directory, source, self.cache, self.manifest)
 
     def check_cache_space(self, split: str, has_catalog: bool) -> None:
-        """Checks that the files of a split are on a local disk or fit into the cache, which makes random access fast.
+        """Checks that random access is fast: the files of a split must be on a local disk or fit into the cache.
 
         Args:
             split: The name of the split.

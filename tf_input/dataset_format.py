@@ -313,7 +313,7 @@ class ShardInfo:
 
 @dataclasses.dataclass(frozen=True)
 class FileSum:
-    """The size and the zlib CRC-32 of a metadata file, which the manifest stores."""
+    """The size and the zlib CRC-32 that the manifest stores for a metadata file."""
 
     num_bytes: int = 0
     crc32: int = 0

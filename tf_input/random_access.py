@@ -21,9 +21,9 @@ class Examples:
     """A sequence of the examples of a split, in shard order. `PreparedDataset.__getitem__` returns it.
 
     Each access to an example reads one record. A key, as in `train["ant/17.jpg"]`, is first looked up in the catalog
-    (`pip install pyarrow`). Threads may share the object. An example is a dictionary of features. The values of an
-    example are the same as in batches without cropping and resizing, but have no batch dimension. Scalars are Python
-    values. Features have these types:
+    (`pip install pyarrow`). Threads may share the object. An example is a dictionary of features. An example contains
+    the same values as a batch, but has no batch dimension, and its images are not cropped or resized. Scalars are
+    Python values. Features have these types:
 
     image         uint8 [height, width, 3] in RGB; one channel if all images are grayscale; uint16 with `--keep_depth`
     tensor        its own dtype and shape

@@ -55,8 +55,8 @@ class SplitReader:
         return self._files.catalog(self.split)
 
     def resolve(self, config: ReadConfig) -> ReadConfig:
-        """Returns `config`, in which default values replace missing values of `hosts` and `shuffle`. Detected hosts are
-        logged.
+        """Returns `config` with default values for `hosts` and `shuffle` if these options are not set. Detected hosts
+        are logged.
 
         Raises:
             ValueError: The index of this host can't be detected.
@@ -180,7 +180,7 @@ class SplitReader:
         return find_examples(plan.decoder.parse_keys, self.open_records(plan.config), self.catalog, numbers)
 
     def read_served(self, config: ReadConfig) -> tuple[tf.data.Dataset, int]:
-        """Returns batches from a tf.data service, and their number of examples; see `distribute.service_batches`."""
+        """Returns batches from a tf.data service, and the number of examples; see `distribute.service_batches`."""
         counts, times = [shard.num_examples for shard in self.shards], None
         if (selection := self.select(config)) is not None:
             times = selection.times(config.start_epoch, counts)
@@ -221,7 +221,7 @@ class SplitReader:
         """Returns all or the selected examples, decoded. All readers of the same features share the cached examples,
         also across threads.
 
-        The most recently used examples of all splits stay cached for later readers if the memory budget allows this.
+        The most recently used examples of all splits stay cached for later readers if the memory budget is sufficient.
         """
         cache = self._files.memory_cache
         wanted = (self.split, config.on_error, config.transform, config.keys, config.channels, *decoder.wanted())

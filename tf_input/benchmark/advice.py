@@ -159,7 +159,7 @@ class Findings:
         return ""
 
     def _smaller_images(self, side: int) -> Iterator[str]:
-        """Yields advice for images that are larger than needed, such as storing all images in a smaller size."""
+        """Yields advice for images that are larger than needed, for example to store all images in a smaller size."""
         augmentation = self.config.augmentation
         margin = _MARGIN if augmentation is not None and augmentation.crop else 1
         height, width = (math.ceil(item * margin) for item in self.config.height_and_width)

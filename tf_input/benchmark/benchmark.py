@@ -75,7 +75,7 @@ def table(stages: list[Stage]) -> str:
 
 
 def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
-    """Yields endless input pipelines with an increasing number of stages, and the names of their last stages."""
+    """Yields each stage name with an endless input pipeline that ends with this stage, in the order of the stages."""
     from tf_input.epochs.iterator_state import IteratorState
     from tf_input.pipeline import input_pipeline
 

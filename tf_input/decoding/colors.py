@@ -18,7 +18,7 @@ _YIQ = np.array([[0.299, 0.587, 0.114], [0.595716, -0.274453, -0.321263], [0.211
 
 
 def _in_rgb(yiq_matrix: list[list[int]]) -> np.ndarray:
-    """Converts a matrix for (Y, I, Q) columns to a matrix for (R, G, B) rows, float32 [3, 3]."""
+    """Converts a matrix for (Y, I, Q) column vectors to a matrix for (R, G, B) row vectors, float32 [3, 3]."""
     return (np.linalg.inv(_YIQ) @ np.array(yiq_matrix) @ _YIQ).T.astype(np.float32)
 
 

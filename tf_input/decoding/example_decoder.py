@@ -280,7 +280,7 @@ class ExampleDecoder:
 
     @property
     def growth(self) -> int:
-        """The largest ratio between the size of lists and strings in memory and in records; 0 without lists and
+        """The largest ratio of the size in memory to the size in records, for lists and strings; 0 without lists and
         strings."""
         features = [self.features[name] for name in self.feature_names]
         if any(feature.is_ragged and FEATURE_KINDS[feature.kind] != "float" for feature in features):

@@ -1,5 +1,5 @@
-"""Decodes whole images of one size. Unrolling the loop over small images reduces the overhead of ops, which takes as
-long as decoding the images."""
+"""Decodes whole images of one size. For a small image, the overhead of an op is as large as the time for decoding.
+Unrolling the loop over the images reduces this overhead."""
 
 import tensorflow as tf
 

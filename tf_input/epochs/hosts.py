@@ -16,7 +16,7 @@ _logger = logging.getLogger("tf_input")
 def find_hosts(strategy: tf.distribute.Strategy | tf.distribute.InputContext | None = None) -> tuple[int, int]:
     """Returns (number of hosts, index of this host), for the option `hosts` of `batches`.
 
-    A host is a process, which reads the batches for all of its devices. By default, `batches` detects hosts
+    A host is a process that reads the batches for all of its devices. By default, `batches` detects hosts
     automatically.
 
     Examples:

@@ -60,7 +60,7 @@ def count_components(weights: Sequence[int], indices: np.ndarray) -> np.ndarray:
 
 
 def find_indices(weights: Sequence[int], component: int, numbers: np.ndarray) -> np.ndarray:
-    """Returns the index in the mixture's epoch of each given example of a component. The function is the inverse of
+    """Converts the indices of a component's examples to indices in the mixture's epoch. The function is the inverse of
     `count_components`.
 
     Args:
@@ -162,10 +162,10 @@ def _spread(ranks: np.ndarray, steps: np.ndarray | int, sizes: np.ndarray | int,
     """Assigns the examples of a batch to slots, so that the examples of each component are spread evenly.
 
     The distance between the slots of consecutive examples is a stride that is coprime to the batch size. If n hosts
-    divide the batch, any n consecutive examples are therefore on different hosts. In every range of slots, the
-    components have nearly the proportions of the batch if the continued fraction of stride / batch size has small
-    quotients, as for the golden ratio. See Niederreiter, Random Number Generation and Quasi-Monte Carlo Methods,
-    chapter 5, https://doi.org/10.1137/1.9781611970081.
+    divide the batch, any n consecutive examples are therefore on different hosts. The continued fraction of stride /
+    batch size should have small quotients, like the golden ratio. Every range of slots then has nearly the same
+    proportions of components as the whole batch. See Niederreiter, Random Number Generation and Quasi-Monte Carlo
+    Methods, chapter 5, https://doi.org/10.1137/1.9781611970081.
     """
     return (ranks * strides + steps) % sizes
 

@@ -108,7 +108,7 @@ class Selection:
         return self.keep(is_kept, self.numbers - (np.cumsum(lost) - lost)[shards])
 
     def of_epoch(self, epoch: int) -> np.ndarray:
-        """Returns the indices of an epoch's records in the split before shuffling, int64 [num_examples]."""
+        """Returns the records of an epoch before shuffling, as indices in the split, int64 [num_examples]."""
         if self._balance is None:
             return self.numbers if self._order is None else self.numbers[self._order]
         drawn = self._drawn  # a single assignment of a tuple is thread-safe

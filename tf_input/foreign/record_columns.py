@@ -55,7 +55,7 @@ def class_indices(flags: tf.Tensor) -> tf.RaggedTensor:
 
 
 def stack_sides(*sides: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Stacks the four sides of boxes, each [batch, None], to boxes [batch, None, 4]."""
+    """Stacks the four sides of boxes, four tensors [batch, None], into one tensor [batch, None, 4]."""
     message = "a record has different numbers of values for the four sides of boxes"
     checks = [tf.debugging.assert_equal(side.row_splits, sides[0].row_splits, message) for side in sides[1:]]
     with tf.control_dependencies(checks):
@@ -63,7 +63,7 @@ def stack_sides(*sides: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 def look_up(names: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Returns a function from class names to their indices in `names`."""
+    """Returns a function that converts class names to indices in `names`."""
     pairs = tf.lookup.KeyValueTensorInitializer(tf.constant(names), tf.range(len(names), dtype=tf.int64))
     table = tf.lookup.StaticHashTable(pairs, -1)
 

@@ -68,10 +68,10 @@ class NumberReader:
         return Column(feature, parts, lambda data, *others: {name: data, f"{name}/shape": stated.shapes(data, *others)})
 
     def _stated(self, item: Item, num_sides: int) -> tuple[tuple[int | str, ...], tuple[Feature, ...]]:
-        """Returns the source of each dimension of the shape, and the features to parse.
+        """Returns a number or a dtype for each dimension of the array, and the features to parse.
 
-        The source of a dimension is either the dimension itself, or the integer dtype of a stored feature that contains
-        the dimension.
+        A known dimension is returned as a number. For any other dimension, the integer dtype of the stored feature that
+        contains the dimension is returned.
         """
         if item.shape:
             return item.shape, ()
@@ -96,7 +96,7 @@ class _Stated:
         dtype: The dtype of a number.
         shape: The shape that all records share; None for sides that differ.
         num_stated: The number of leading sides that records define.
-        numbers, parts: The sources of the sides, and the features from which they are read; see `NumberReader._stated`.
+        numbers, parts: A number or a dtype for each side, and the features to parse; see `NumberReader._stated`.
     """
 
     name: str

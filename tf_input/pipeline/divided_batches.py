@@ -1,4 +1,4 @@
-"""Prevents `tf.data` and `tf.distribute` from dividing batches again that are already divided among hosts."""
+"""Prevents `tf.data` and `tf.distribute` from dividing batches that are already divided among hosts."""
 
 import functools
 from typing import Any, Callable
@@ -23,7 +23,7 @@ def sharding_policy(num_hosts: int) -> _AutoShardPolicy:
 
 
 def source_name(hosts: tuple[int, int]) -> str | None:
-    """Returns a dataset name that explains the problem in TensorFlow's error when divided batches are divided again.
+    """Returns a dataset name by which TensorFlow's error message explains that the batches are already divided.
 
     TensorFlow allows only identifiers as names of datasets.
     """

@@ -119,7 +119,7 @@ def _bytes_of_one(spec: Any) -> int:
 def _count_iterations(data: tf.data.Dataset, iterator_state: IteratorState, share: Share, count: int, num_iterations: int | None) -> tf.data.Dataset:
     """Returns a dataset that updates the iterator state when the second batch of an iteration is requested.
 
-    This step is applied after all prefetching in this module. Each batch is accompanied by a number. Python is called
+    Call this function after all prefetching in this module. Each batch is accompanied by a number. Python is called
     only once per iteration, because each call takes as long as reading fifty tiny records.
 
     Args:

@@ -243,7 +243,7 @@ class Catalog(Mapping[str, Column]):
 
 
 def _shard_name(metadata: Any) -> str:
-    """Returns the name of a catalog's shard, which is read from Parquet statistics; "" without statistics."""
+    """Reads the name of a catalog's shard from the Parquet statistics; returns "" without statistics."""
     for group in range(metadata.num_row_groups):
         columns = (metadata.row_group(group).column(column) for column in range(metadata.num_columns))
         for column in columns:

@@ -125,10 +125,10 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
 
     The SavedModel is loaded again and compared with `batches` without augmentation, on examples of the dataset. The
     preprocessed images must be bit-identical to the images from `batches`. Pixel values from 0 to 255 may differ by 1
-    if all stored images have the same size, and are cached before resizing or have at most 96 x 96 pixels. Predictions
-    may have rounding differences of up to 1e-4 of the largest prediction, if the model computes in float32. Models that
-    obviously were not trained on such inputs are rejected. For example, a model is rejected if the inputs have the
-    wrong shape or range, or are normalized although the model normalizes its inputs.
+    if all stored images have the same size and are either cached before resizing or not larger than 96 x 96 pixels.
+    Predictions may have rounding differences of up to 1e-4 of the largest prediction, if the model computes in float32.
+    Models that obviously were not trained on such inputs are rejected. For example, a model is rejected if the inputs
+    have the wrong shape or range, or are normalized although the model normalizes its inputs.
 
     Examples:
         ```python

@@ -25,7 +25,7 @@ class CachedFiles:
 
     Each block is a separate file, which is written under a temporary name and then renamed. If several processes or
     threads need the same block, the first one downloads the block and the others wait. A single request downloads
-    adjacent blocks. Each process verifies the checksum of a block before the process uses the block for the first time.
+    adjacent blocks. Each process verifies the checksum of a block before the first use of the block.
     Corrupt or missing blocks are downloaded again. If the cache is full or its disk fails, files are read without the
     cache.
 

@@ -1,8 +1,8 @@
 """Checks that shard files match the fingerprints in the manifest.
 
 A local shard is checked when its file is opened. A remote shard is checked when its first or last bytes are read. The
-fingerprint check detects swapped shards and shards of another dataset. Record checksums can't detect swapped shards,
-because each record in such a shard is intact.
+fingerprint check detects files that contain a wrong shard of the same dataset, or a shard of another dataset. Record
+checksums can't detect such files, because all records in the wrong shard are intact.
 """
 
 import os

@@ -71,7 +71,7 @@ def run(
 
 
 def _read_fingerprint(path: pathlib.Path) -> tuple[pathlib.Path, dict[str, Any]]:
-    """Returns the path of the newest checkpoint, and the fingerprint of the training batches that it contains."""
+    """Returns the path of the newest checkpoint, and the stored fingerprint of the training batches."""
     if path.is_dir():
         checkpoints = find_checkpoints(path)
         if not checkpoints:

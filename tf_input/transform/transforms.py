@@ -77,8 +77,8 @@ class Transform:
         return os.fspath(kept)
 
     def parse(self, serialized: tf.Tensor, schema: Iterable[Feature], names: Collection[str]) -> dict[str, Any]:
-        """Parses records to transformed features. Only stored features from which the requested features are computed
-        are parsed.
+        """Parses records to transformed features. The method parses only the stored features that are needed to compute
+        the requested features.
 
         Args:
             serialized: The serialized records, string [batch].
