@@ -2,8 +2,8 @@
 
 The module `class_masks` transforms masks, and `array_values` transforms arrays.
 
-Annotators draw boxes either on the image before EXIF rotation, or on the upright image. `SourceConfig.drawn_on`
-decides. Without this option, the image size that the source states decides:
+Annotation tools show the image either before or after its EXIF rotation, so boxes can refer to either orientation.
+`SourceConfig.drawn_on` decides. Without this option, the image size that the source states decides:
 
     stated size                            boxes
     the size of the upright image only     are not changed
@@ -43,7 +43,7 @@ class Objects(NamedTuple):
 
 
 class Regions(NamedTuple):
-    """A mask that is not drawn yet, as polygons or run-length encodings in COCO's format.
+    """A mask that is given as polygons or run-length encodings in COCO's format.
 
     Attributes:
         labels: The class name of each region. Later regions are drawn over earlier regions.
@@ -108,7 +108,7 @@ def transform_boxes(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_
 
 
 def is_turn_guessed(size: tuple[int, int] | None, geometry: Geometry) -> bool:
-    """Returns whether it is unclear if annotations apply to the image before or after its EXIF rotation.
+    """Returns whether annotations may refer to the image either before or after its EXIF rotation.
 
     Args:
         size: The stated (height, width) of the image that the annotations were drawn on; None if not stated.

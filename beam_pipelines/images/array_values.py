@@ -22,8 +22,8 @@ def array_shape(data: bytes) -> tuple[int, ...]:
 
 
 def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.ndarray:
-    """Reads an array of the given shape from a `.npy` file, and converts it to float32 in C order. Pickles are never
-    loaded.
+    """Reads an array of the given shape from a `.npy` file and converts the array to float32 in C order. Pickles are
+    never loaded.
 
     The format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 
@@ -73,7 +73,7 @@ def _holds(converted: np.ndarray, integers: np.ndarray) -> bool:
 
 
 def nested_shape(cell: list) -> tuple[int, ...]:
-    """Returns the shape of the array that nested lists of numbers form.
+    """Returns the shape of nested lists of numbers.
 
     Raises:
         InvalidInput: `bad_array`: the cell has no numbers, or its inner lists differ in length.

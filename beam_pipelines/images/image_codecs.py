@@ -113,7 +113,7 @@ def _decode_leniently(data: bytes, header: JpegHeader, colorspace: str, reductio
 
 
 def _advise_corrupt_pixels(data: bytes, header: JpegHeader, reduction: int) -> str:
-    """Returns the advice to use `--check decode` if this option accepts a JPEG with corrupt pixels."""
+    """Returns a hint to use `--check decode` if this option accepts a JPEG with corrupt pixels."""
     try:
         _decode_leniently(data, header, "GRAY", max(8, reduction))
     except InvalidInput:
@@ -122,7 +122,7 @@ def _advise_corrupt_pixels(data: bytes, header: JpegHeader, reduction: int) -> s
 
 
 def decode_with_pillow(image_format: str, data: bytes, reduction: int = 1) -> "Image.Image":
-    """Decodes an image with Pillow, and keeps the image mode that Pillow chooses. `reduction` applies only to JPEGs."""
+    """Decodes an image with Pillow and keeps the image mode that Pillow chooses. `reduction` applies only to JPEGs."""
     image = open_with_pillow(image_format, data)
     load(image_format, image, reduction)
     return image
@@ -158,7 +158,7 @@ def load(image_format: str, image: "ImageFile.ImageFile", reduction: int = 1) ->
 
 @contextlib.contextmanager
 def bad_data_refused(image_format: str) -> Iterator[None]:
-    """Context manager that converts image library errors about corrupt bytes to `InvalidInput`."""
+    """Context manager that converts image library errors about corrupt bytes into `InvalidInput`."""
     try:
         yield
     except (OSError, SyntaxError, ValueError, LookupError, ArithmeticError, EOFError, struct.error) as error:

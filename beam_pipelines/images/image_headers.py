@@ -107,7 +107,7 @@ def read_jpeg_header(data: bytes) -> JpegHeader:
 
 
 def _skip_gap(data: bytes, position: int) -> int:
-    """Skips bytes between JPEG segments, and returns the position of the next marker."""
+    """Skips bytes between JPEG segments and returns the position of the next marker."""
     match = _NEXT_MARKER.search(data, position)
     return match.start() if match else len(data)
 
@@ -149,7 +149,7 @@ def check_gif_header(data: bytes) -> None:
 
 
 def check_gif_size(data: bytes) -> int:
-    """Checks the size of a GIF, and returns the number of frames."""
+    """Checks the size of a GIF and returns the number of frames."""
     num_frames, position = 0, 13
     try:
         width, height, flags = struct.unpack_from("<HHB", data, 6)

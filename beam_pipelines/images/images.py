@@ -19,10 +19,10 @@ Images are stored as JPEG or PNG, unless WebP is requested. All readers (tf.io, 
 
 Images that already match the options are copied byte for byte. This includes WebP, if WebP is requested.
 
-A re-encoded JPEG has full chroma resolution (4:4:4) at a quality of 95 or higher. The default quality is 95. At lower
+At a quality of 95 or higher, re-encoded JPEGs have full chroma resolution (4:4:4). The default quality is 95. At lower
 qualities, re-encoded JPEGs have reduced chroma resolution (4:2:0), as in most software. JPEGs with reduced chroma
-resolution are a fifth smaller and faster to decode. A re-encoded WebP is lossy. A re-encoded PNG is lossless, except
-that rotated 16-bit colour becomes 8-bit. Grey images and alpha channels are kept, and an image with a GIF or BMP
+resolution are a fifth smaller, and are faster to decode. A re-encoded WebP is lossy. A re-encoded PNG is lossless,
+except that rotated 16-bit colour becomes 8-bit. Grey images and alpha channels are kept, and an image with a GIF or BMP
 palette becomes RGB. Resized or converted images have 8 bits and no palette. If the result is a JPEG or raw pixels,
 alpha is dropped. Metadata is removed. If a JPEG file contains several images (MPO), only the first image is used.
 
@@ -120,7 +120,7 @@ class CheckedImage(NamedTuple):
 def check_image(
     data: bytes, check: str, *, full_scale: bool = False, images: ImageConfig = ImageConfig(), is_checked: bool = False
 ) -> CheckedImage:
-    """Checks an image, and re-encodes the image if the options do not allow to store its original bytes.
+    """Checks an image, and re-encodes it if the options do not allow its original bytes to be stored.
 
     Args:
         data: The bytes of an image file.
@@ -152,7 +152,8 @@ def check_pixels(
     """Checks an image of raw pixels in the same way as `check_image` checks an image file.
 
     Grey and alpha are kept. If the encoding is `raw`, images from arrays are stored with shape [height, width, 1 or 4].
-    Images from `.npy` files are stored with shape [height, width, 3], because their numbers of channels may differ.
+    Images from `.npy` files are stored with shape [height, width, 3], because each file may have a different number of
+    channels.
 
     Raises:
         InvalidInput: The number of bytes differs from the layout, or there are too many pixels.
@@ -237,7 +238,7 @@ def _check_png(data: bytes, check: str, decodes: bool, full_scale: bool, images:
 
 
 def _convert_png(png: PngFile, kept: CheckedImage, fits: bool, images: ImageConfig, wants_pixels: bool) -> CheckedImage:
-    """Decodes a PNG, and returns its pixels or a re-encoded image."""
+    """Decodes a PNG and returns its pixels or a re-encoded image."""
     geometry, is_deep = kept.geometry, kept.is_deep
     image = decode_with_pillow("png", png.to_stored())
     if fits:

@@ -149,7 +149,7 @@ def _segments(data: bytes, header: JpegHeader) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_tables(body: bytes) -> dict[int, dict[str, int]]:
-    """Reads the Huffman tables in a segment, and returns them by table class and number."""
+    """Reads the Huffman tables in a segment and returns them by table class and number."""
     tables, position = {}, 0
     while position + 17 <= len(body):
         counts, symbols = body[position + 1 : position + 17], iter(body[position + 17 :])

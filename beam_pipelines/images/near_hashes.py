@@ -1,9 +1,9 @@
-"""Finds pairs of similar 64-bit image hashes without comparing all pairs, even if one of the images is flipped.
+"""Finds pairs of similar 64-bit image hashes, even if one image is flipped, without comparing all pairs.
 
 Uses multi-index hashing (Norouzi, Punjani, Fleet, https://doi.org/10.1109/TPAMI.2013.231). Each hash is divided into
-three bands of bits. If two hashes differ in at most 8 bits, one band differs in at most two. Hashes are therefore
-sorted by each band, and compared only if this band differs in at most two bits. Each pair is found once. To find
-flipped images, each band is normalized to a value that is the same for an image and its mirror image.
+three bands of bits. If two hashes differ in at most 8 bits, at least one band differs in at most two bits. Hashes are
+therefore sorted by each band, and compared only if this band differs in at most two bits. Each pair is found once. To
+find flipped images, each band is normalized to a value that is the same for an image and its mirror image.
 
 The comparisons of up to a few million hashes take less time than all other steps together.
 """
@@ -30,7 +30,7 @@ _FEW_HASHES = 1 << 12
 
 
 class SearchPart(NamedTuple):
-    """One part of the search for similar hashes, which a single process performs.
+    """One part of the search for similar hashes. A single process performs the part.
 
     Attributes:
         band: The index of the band.
@@ -124,8 +124,8 @@ def _in_blocks(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple
 
 
 def hash_distance(differing: np.ndarray) -> np.ndarray:
-    """Returns the number of bits that differ between two hashes, uint8 [...]. The second hash is replaced by the hash
-    of the mirror image if this hash is more similar.
+    """Returns the number of bits that differ between two hashes, uint8 [...]. If the hash of the second image's mirror
+    image is more similar, that hash is compared instead.
 
     Args:
         differing: The exclusive or of the two hashes, uint64 [...].
@@ -135,7 +135,7 @@ def hash_distance(differing: np.ndarray) -> np.ndarray:
 
 
 def _find_candidates(band: Band, hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields pairs of indexes of hashes that may be similar. `hashes` has the order of the band."""
+    """Yields the indexes of two hashes that may be similar. `hashes` has the order of the band."""
     keys, flip_key, may_be_near = _make_keys(band, hashes, distance)
     values = band.values
     starts = np.zeros((1 << part.bits) + 1, np.intp)
@@ -160,7 +160,7 @@ def _find_candidates(band: Band, hashes: np.ndarray, distance: int, part: Search
 def _find_existing_values(
     block: np.ndarray, values: np.ndarray, is_there: np.ndarray, bits: int, flip: int
 ) -> Iterator[tuple[bool, np.ndarray, np.ndarray]]:
-    """Finds pairs of band values that differ in one or two bits.
+    """Finds pairs of hashes of which one band differs in one or two bits.
 
     Yields:
         (whether one of the two is flipped, indexes in the block, existing values that they match).
@@ -186,7 +186,7 @@ def _find_existing_values(
 
 
 def _masks(bits: int, flip: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
-    """Yields each XOR by which the band values of similar hashes can differ, grouped by highest bit."""
+    """Yields all bit masks in which the same band of two similar hashes can differ, grouped by highest bit."""
     flips = [1 << bit for bit in range(bits)]
     flips[-1] ^= flip  # the highest bit is always 0, so that its flip stands for a flipped value
     of_highest: dict[int, list[tuple[int, bool]]] = {}
@@ -197,7 +197,8 @@ def _masks(bits: int, flip: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]
 
 
 def _make_keys(band: Band, hashes: np.ndarray, distance: int) -> tuple[np.ndarray, np.unsignedinteger, Callable[[np.ndarray], np.ndarray]]:
-    """Returns a sort key for each hash, the key bits that flipping inverts, and a test for the XOR of two keys."""
+    """Returns a sort key for each hash, the key bits that flipping inverts, and a function that tests the XOR of two
+    keys."""
     if not band.flip:  # flips are unknown: in the upper half, few bits differ or nearly all
         step = np.uint8(distance)
         return (
@@ -220,7 +221,7 @@ def _compare(
     keys: np.ndarray,
     may_be_near: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Compares each hash in `ones` with the hashes from index `others` to `ends`, and yields pairs that may be
+    """Compares each hash in `ones` with the hashes from index `others` to `ends` and yields pairs that may be
     similar."""
     while len(ones) > _FEW_HASHES:  # vectorized: all with their first entry, then all with their next
         is_resumable = others < ends

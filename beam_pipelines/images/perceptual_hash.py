@@ -42,7 +42,8 @@ _ENOUGH_PIXELS = 128
 
 
 class _DisplayOptions(ImageConfig):
-    """Options to decode images as uint8 pixels and to composite images with alpha over a plain background."""
+    """Options to decode images to uint8 pixels, and to composite images that have an alpha channel over a plain
+    background."""
 
     backdrop = _BACKDROP
 
@@ -160,8 +161,8 @@ def _cosines() -> np.ndarray:
 def _order() -> np.ndarray:
     """Returns the order in which the DCT frequencies are assigned to the bits of a hash.
 
-    The lowest frequencies come first. Frequencies with left-right symmetry come first, separately among the low and the
-    high frequencies.
+    The lowest frequencies come first. Among both the low and the high frequencies, frequencies with left-right symmetry
+    come first.
     """
     rows, columns = np.divmod(np.arange(_LOW * _LOW), _LOW)
     return np.lexsort((columns % 2, np.maximum(rows, columns) >= _LOWEST))

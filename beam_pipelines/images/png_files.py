@@ -66,7 +66,7 @@ class PngFile(NamedTuple):
             pass
 
     def to_stored(self) -> bytes:
-        """Checks the pixel rows, and returns an equivalent PNG. The pixels of small images are stored uncompressed, so
+        """Checks the pixel rows and returns an equivalent PNG. The pixels of small images are stored uncompressed, so
         that decoding is faster.
 
         Raises:
@@ -79,7 +79,7 @@ class PngFile(NamedTuple):
         return b"".join([self.head, *(_make_chunk(b"IDAT", rows), _make_chunk(b"IEND", b""))])
 
     def _inflate(self) -> Iterator[bytes]:
-        """Yields the pixel rows with their filter bytes in chunks, and checks that no row is missing."""
+        """Yields the pixel rows with their filter bytes in chunks and checks that no row is missing."""
         inflated = _inflate(self.pixels)
         chunks, rest = inflated, b""
         for row_bytes, num_rows in self._passes():
@@ -175,7 +175,7 @@ def _is_used(kind: bytes, num_bytes: int, color_type: int, head: Mapping[bytes, 
 
 
 def _inflate(parts: tuple[memoryview, ...]) -> Iterator[bytes]:
-    """Decompresses bytes in chunks of at most 1 MiB, and verifies the checksum."""
+    """Decompresses bytes in chunks of at most 1 MiB and verifies the checksum."""
     inflater = zlib.decompressobj()
     try:
         for part in (*parts, b""):

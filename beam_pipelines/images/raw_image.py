@@ -48,8 +48,8 @@ def layout_of(shape: tuple[int, ...], dtype: str) -> RawImage | None:
     """Returns the image layout of an array, or None if its shape or dtype is not suitable for an image.
 
     `[HEIGHT,WIDTH]` has one channel. In arrays with three dimensions, the last dimension contains the channels. In
-    uint8 arrays, a first dimension of size 1, 3 or 4 contains the channels if the last dimension has another size.
-    Tensors are never planar.
+    uint8 arrays, the first dimension contains the channels if its size, but not the size of the last dimension, is 1, 3
+    or 4. Tensors are never planar.
     """
     if len(shape) not in (2, 3) or not math.prod(shape):
         return None

@@ -1,7 +1,7 @@
 """Computes the size of resized images and the scale at which JPEGs are decoded, and resizes images.
 
-Images are resized with Pillow's antialiased Lanczos filter, because quality matters more than speed. If a JPEG is
-reduced a lot, it is decoded at 1/2, 1/4 or 1/8 scale, but at no less than twice the requested size. The table shows how
+Images are resized with Pillow's antialiased Lanczos filter, because quality matters more than speed. A JPEG that is
+made much smaller is decoded at 1/2, 1/4 or 1/8 scale, but at no less than twice the requested size. The table shows how
 many photographs of 500 x 375 pixels one thread decodes and resizes per second, and their PSNR compared with full scale
 and the same filter:
 

@@ -150,7 +150,7 @@ def npy_image(data: bytes) -> tuple[RawImage, bytes]:
 
 
 def npy_layout(data: bytes) -> tuple[RawImage, NpyHeader]:
-    """Reads the header of a `.npy` file, and returns the header and the layout of the image.
+    """Reads the header of a `.npy` file and returns the header and the layout of the image.
 
     Raises:
         InvalidInput: `bad_image`: the array is not valid, or does not have two or three dimensions.

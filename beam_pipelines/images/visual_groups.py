@@ -3,9 +3,9 @@
 The perceptual hashes of near-duplicates are similar both in the bits of low and in the bits of high frequencies.
 The comparison of high frequencies distinguishes small pictures of similar objects on a plain background.
 
-First, images with equal hashes are grouped. In this module, such a set of images is called a *look*. Images without a
-perceptual hash, such as blank images, are grouped if they have equal bytes. Then the hashes of different sets are
-compared to find near-duplicates. For example, a million identical blank pages form a single set.
+First, images with equal hashes are grouped. In this module, a set of images with equal hashes is called a *look*.
+Images without a perceptual hash, such as blank images, are grouped if they have equal bytes. Then the hashes of
+different sets are compared to find near-duplicates. For example, a million identical blank pages form a single set.
 """
 
 import hashlib
@@ -156,7 +156,7 @@ def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
 
 
 def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Reduces each large set of similar hashes to a single representative hash.
+    """Replaces each large set of similar hashes by one representative hash.
 
     Returns:
         Whether each look is left, bool [num_looks]; and packed edges of the removed looks that belong to this part.
@@ -221,8 +221,8 @@ def components(num: int, edges: np.ndarray) -> np.ndarray:
 
 
 def num_differing_bits(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns the number of low-frequency bits that differ between two hashes. The second hash is replaced by the hash
-    of the mirror image if this hash is more similar.
+    """Returns the number of low-frequency bits that differ between two hashes. If the hash of the second image's mirror
+    image is more similar, that hash is compared instead.
 
     Args:
         ones: The hashes of some looks, uint64 [n, HASH_WORDS].

@@ -1,4 +1,4 @@
-"""Assigns splits to inputs in runs in which a hash of the group is not sufficient.
+"""Assigns splits to inputs if a hash of the group is not sufficient.
 
 This package is used for stratified splits, for splits from an earlier dataset, and for near-duplicates. The input
 consists of sorted references with groups, strata and predefined splits. The output consists of the same references with

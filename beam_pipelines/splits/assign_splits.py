@@ -23,10 +23,7 @@ from beam_pipelines.splits.split_plan import SplitPlan, check_names, plan_splits
 
 
 class Assigned(NamedTuple):
-    """The outputs of `AssignSplits`, with final splits.
-
-    Each field replaces the field of the same name in `Listed`.
-    """
+    """The outputs of `AssignSplits`, with final splits."""
 
     runs: beam.PCollection
     counts: beam.PCollection
@@ -35,7 +32,7 @@ class Assigned(NamedTuple):
 
 @dataclasses.dataclass
 class AssignSplits(beam.PTransform):
-    """Assigns a split to each reference, and returns `Assigned`.
+    """Assigns a split to each reference and returns `Assigned`.
 
     Attributes:
         config: The job of the run.

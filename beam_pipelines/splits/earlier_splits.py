@@ -68,7 +68,7 @@ def read_earlier_splits(path: str, with_keys: bool = True) -> Iterator[tuple[pa.
 
 
 def load_earlier_splits(path: str | None) -> list[tuple[pa.Array, pa.Array]]:
-    """Loads all earlier splits into memory as digests of keys and dictionary-encoded splits (20 bytes per key).
+    """Loads the digest of each key and its earlier split into memory, which takes 20 bytes per key.
 
     Returns an empty list if `path` is None.
 

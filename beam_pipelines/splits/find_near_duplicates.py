@@ -1,4 +1,4 @@
-"""A Beam stage that finds near-duplicates, and then either groups all of them or drops all but one.
+"""A Beam stage that finds near-duplicates. It either groups near-duplicate images or keeps only one of them.
 
 Beam transfers only pointers to temporary files and descriptions of search tasks. For each search task, a worker reads
 the hashes of all images (33 bytes per image) from a temporary file. One worker merges the results. Each worker needs
@@ -48,7 +48,7 @@ class WrittenHashes(NamedTuple):
 
 
 class WrittenEdges(NamedTuple):
-    """The pairs of similar hashes that a search task found, as a byte range of a temporary file.
+    """The byte range of a temporary file that contains the pairs of similar hashes from one search task.
 
     Attributes:
         spool_range: The byte range of the spool that contains `Edges.pairs`, uint64 [num_edges].
@@ -60,7 +60,7 @@ class WrittenEdges(NamedTuple):
 
 
 class ChangedRun(NamedTuple):
-    """Sorted references, and the changes to the groups of these references."""
+    """Sorted references, together with changes to the groups of these references."""
 
     run: Run
     changes: Changes
@@ -68,7 +68,7 @@ class ChangedRun(NamedTuple):
 
 @dataclasses.dataclass
 class FindNearDuplicates(beam.PTransform):
-    """Finds near-duplicates among hashed images, and returns the remaining references as `Listed`.
+    """Finds near-duplicates among hashed images and returns the remaining references as `Listed`.
 
     Attributes:
         config: The job of the run.
@@ -128,13 +128,13 @@ def write_hashes(unused: bytes, runs: Iterable[HashedRun], config: PrepareJob) -
 
 
 def cut_search(visual_hashes: WrittenHashes) -> Iterator[tuple[tuple[int, int], tuple[SearchPart, WrittenHashes]]]:
-    """Divides the search for similar hashes into tasks, and yields the tasks."""
+    """Divides the search for similar hashes into tasks and yields the tasks."""
     for part in search_parts(visual_hashes.num) if visual_hashes.num else ():
         yield (part.band, part.part), (part, visual_hashes)
 
 
 def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenHashes]]], config: PrepareJob) -> WrittenEdges:
-    """Runs a search task, and writes the pairs of similar hashes to a temporary file."""
+    """Runs a search task and writes the pairs of similar hashes to a temporary file."""
     _, ((part, visual_hashes),) = element
     stopwatch = Stopwatch("near_duplicates")
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
@@ -223,7 +223,7 @@ def _changes_of(resolved: ResolvedNearDuplicates, members: np.ndarray, start: in
 
 
 def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, bytes], config: PrepareJob) -> Iterator[Any]:
-    """Applies changes to references, and yields the changed references and the histogram of their shuffle keys."""
+    """Applies changes to references and yields the changed references and the histogram of their shuffle keys."""
     _, (changed,) = element
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = read_references(changed.run.smallest(changed.run.num_references), spool)

@@ -1,9 +1,9 @@
 """Assigns whole groups to splits so that each split gets nearly the requested fraction of each stratum.
 
 Groups are assigned from largest to smallest, as in scikit-learn's `StratifiedGroupKFold`. Each group is assigned to the
-split for which the squared deviations from the requested sizes decrease most. The deviation of each stratum is divided
-by the size of the stratum. Because the method is greedy, split sizes can differ from the requested sizes if there are
-few or large groups. All arithmetic uses integers, so the result is the same on every machine.
+split that brings the split sizes closest to the requested sizes (by squared difference). The difference for each
+stratum is divided by the size of the stratum. The method is greedy, so split sizes can differ from the requested sizes
+if groups are few or large. All arithmetic uses integers, so the result is the same on every machine.
 """
 
 from typing import Iterable, NamedTuple, Sequence
@@ -49,12 +49,12 @@ class Needs:
         self._weight_of_all = _WEIGHT // max(sum(totals), 1) ** 2
 
     def take(self, stratum: int, split: int, num: int) -> None:
-        """Subtracts inputs with a known split from the number of inputs that this split needs."""
+        """Subtracts inputs whose split is known from the number of inputs that the split still needs."""
         self.of_strata[stratum][split] -= num * self._scale
         self._of_all[split] -= num * self._scale
 
     def assign(self, group: WaitingGroup) -> int:
-        """Assigns a group to the split for which the deviations decrease most, and returns this split.
+        """Assigns a group to the split that most needs its inputs, and returns this split.
 
         Ties go to the smallest share.
         """

@@ -1,4 +1,4 @@
-"""Determines, for each near-duplicate image, its group or whether it is dropped."""
+"""Determines the group of each near-duplicate image, or that the image is dropped."""
 
 import contextlib
 import dataclasses
@@ -54,9 +54,9 @@ class _Split(NamedTuple):
 
 
 def apply_changes(references: References, changes: Changes, renames: Mapping[bytes, bytes]) -> References:
-    """Applies the changes of groups and the drops to references.
+    """Changes the groups of references and drops references to duplicates.
 
-    Groups that are merged get the name of one of the groups.
+    If several groups are merged, the merged group gets the name of one of these groups.
     """
     # Without earlier groups, only the changed references have a group.
     if not references.groups.blob and len(changes.grouped):
@@ -137,7 +137,7 @@ class ResolvedNearDuplicates:
         return [united.get(label, name) for label, name in zip(labels[:num].tolist(), self._names)], renamed
 
     def _find_moved(self, names: Sequence[bytes], listing: Listing) -> frozenset[bytes]:
-        """Returns the groups whose images belong to different splits, at least one of which is predefined."""
+        """Returns the groups whose images belong to several splits, if at least one of these splits is predefined."""
         config = self._config
         if config.move_to is not None:
             known = sorted({*listing.splits, *config.source.divide} - {REST})
@@ -191,7 +191,7 @@ class ResolvedNearDuplicates:
         )
 
     def describe(self, visual_hashes: SpoolRange, edges: SpoolRange, counts_all_pairs: bool) -> NearDuplicates:
-        """Writes a line for each near-duplicate image to a temporary file, and returns a summary.
+        """Writes a line for each near-duplicate image to a temporary file and returns a summary.
 
         For the arguments, see `NearDuplicates`.
         """

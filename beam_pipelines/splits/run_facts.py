@@ -125,7 +125,7 @@ def mark_run(
 
 
 def read_marked(run: MarkedRun, config: PrepareJob) -> Marked:
-    """Reads references and their predefined or earlier splits again from a temporary file."""
+    """Reads references, and their predefined or earlier splits, from a temporary file a second time."""
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references, marks = _read_all(run.run, spool), np.frombuffer(read_range(run.marks, spool), _MARK)
     return Marked(references, marks["hash"], marks["split"], run.splits)
@@ -217,7 +217,7 @@ def bucket_of(hashes: np.ndarray, bits: int) -> np.ndarray:
 
 
 def count_rows(columns: Sequence[np.ndarray], nums: np.ndarray | None = None) -> np.ndarray:
-    """Counts how often each combination of values occurs, or sums the numbers in the rows of each combination.
+    """Counts the rows for each combination of values, or sums a number over these rows.
 
     The last column is the count.
 
@@ -276,7 +276,8 @@ def _sum_up(table: np.ndarray) -> np.ndarray:
 
 
 def _merge_names(parts: Sequence[Sequence[Any]]) -> tuple[list[Any], list[np.ndarray]]:
-    """Returns the sorted union of several lists of names, and the position of each list's names in the union."""
+    """Returns the sorted union of several lists of names and, for each list, the positions of the names in the
+    union."""
     names = sorted({name for part in parts for name in part})
     indices = {name: number for number, name in enumerate(names)}
     return names, [np.array([indices[name] for name in part], np.int64) for part in parts]

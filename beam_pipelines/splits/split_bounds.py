@@ -17,7 +17,7 @@ _BEHIND_ALL = (2**64 - 1, b"\xff")
 
 
 class Candidates(NamedTuple):
-    """The inputs in hash buckets that contain the boundary between two splits.
+    """The inputs in those hash buckets that contain a boundary between two splits.
 
     Attributes:
         cells: The stratum and the bucket of each input, combined into one number, int64 [num_inputs].

@@ -96,7 +96,7 @@ def check_names(plan: SplitPlan, listing: Listing, config: PrepareJob) -> None:
 
 
 def resolved_listing(listing: Listing, plan: SplitPlan) -> Listing:
-    """Adds the numbers of divided and moved inputs to the listing."""
+    """Adds the number of inputs that were divided among splits, and the number of moved inputs, to the listing."""
     near_duplicates = listing.near_duplicates and dataclasses.replace(listing.near_duplicates, num_moved=plan.num_moved)
     return dataclasses.replace(listing, division=plan.division, near_duplicates=near_duplicates)
 
@@ -206,7 +206,7 @@ class _Planner:
         return followers
 
     def _placed(self) -> Iterator[tuple[int, int, int]]:
-        """Yields the number of inputs with a known split (or in a group with a known split), by stratum and split."""
+        """Yields the number of inputs in each stratum and split whose split, or whose group's split, is known."""
         facts = self._facts
         for stratum, split_number, num in facts.resolved.tolist():
             yield stratum, self.names.index(facts.splits[split_number]), num
@@ -215,7 +215,8 @@ class _Planner:
                 yield stratum, self.followers[group], num
 
     def _open_groups(self) -> tuple[list[int], Iterator[WaitingGroup]]:
-        """Returns the groups without a known split and their indices, from the largest group to the smallest."""
+        """Returns the indices of all groups that have no known split, and the groups themselves, from largest to
+        smallest."""
         numbers, starts = np.unique(self._open[:, 0], return_index=True)
         stops = np.append(starts[1:], len(self._open))
         names = self._facts.groups.take(pa.array(numbers, pa.int64())).to_pylist()
