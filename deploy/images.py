@@ -78,7 +78,7 @@ def call(command: Sequence[str], **options: Any) -> bytes:
 
 
 def record_digests() -> None:
-    """Records the current digest of each tag in base_images.json.
+    """Looks up the current digest of each base image and writes it to base_images.json.
 
     The digest of an image is the SHA-256 of its manifest, or of its list of platform manifests.
     """
@@ -155,7 +155,7 @@ def lock(file: str, extras: Sequence[str], packages: Sequence[str]) -> None:
 
 
 def requirements(project: dict[str, list[str]], extra: str) -> list[str]:
-    """Returns the requirements of one of the package's extras, including extras to which this extra refers."""
+    """Returns the requirements of an extra and of the extras that it includes."""
     all_requirements: list[str] = []
     for requirement in project[extra]:
         named = re.fullmatch(r"recordmill\[(.*)\]", requirement)

@@ -1,4 +1,4 @@
-"""Classifies images with the REST API of a TensorFlow Serving server, and prints one name per line.
+"""Classifies images with the REST API of a TensorFlow Serving server and prints one class name per line.
 
 It uses only the standard library.
 """

@@ -10,7 +10,7 @@ from typing import Any, Mapping, Sequence
 
 
 def make(images: Sequence[bytes]) -> dict[str, Any]:
-    """Returns a request for the classification of image files."""
+    """Returns a predict request that classifies image files."""
     return {"instances": [{"image": {"b64": base64.b64encode(image).decode()}} for image in images]}
 
 
@@ -63,7 +63,7 @@ def _named(value: Any, only: str | None) -> Any:
 
 
 def _decoded(value: Any) -> Any:
-    """Replaces each {"b64": ...} in a JSON value by the decoded bytes."""
+    """Replaces each {"b64": ...} in a JSON value with the decoded bytes."""
     if isinstance(value, list):
         return [_decoded(item) for item in value]
     if not isinstance(value, dict):

@@ -141,7 +141,7 @@ def _described(specs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the line of a TensorFlow error message that states the reason of the error."""
+    """Returns the line of a TensorFlow error message that describes the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     plain = [line for line in lines if not line.startswith(("Graph execution error", "Detected at node", "<stack traces", "[["))]
     return (plain or lines or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""Creates the batches of a worker, which contain the worker's part of each global batch."""
+"""Creates the batches that a worker reads, with the worker's part of each global batch."""
 
 import dataclasses
 import functools

@@ -62,7 +62,7 @@ class Loop:
             yield done
 
     def evaluate(self, iterator: Iterator, num_steps: int) -> dict[str, float]:
-        """Returns the metrics over all examples, and the number of examples."""
+        """Returns the metrics over all examples and the number of examples."""
         self._reset()
         self._evaluate(iterator, tf.constant(num_steps))
         return {**self.results(), "examples": int(self._num_examples.result())}

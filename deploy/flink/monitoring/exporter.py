@@ -1,4 +1,4 @@
-"""Exports Recordmill's counters of a Flink cluster to Prometheus: `http://HOST:9260/metrics`.
+"""Exports Recordmill's counters from a Flink cluster to Prometheus: `http://HOST:9260/metrics`.
 
     python deploy/flink/monitoring/exporter.py --flink_master localhost:8081
 
