@@ -86,7 +86,7 @@ class Case(NamedTuple):
 
 
 class MadeCase(NamedTuple):
-    """The directory of a test case with the paths of its source and its dataset. Tests must not change the files."""
+    """The paths of the folder, the source and the dataset of a test case. Tests must not change the files."""
 
     folder: pathlib.Path
     source: pathlib.Path

@@ -3,16 +3,16 @@
 The input folders contain class folders of photographs and of tiny JPEGs. The photographs are repeated as hard links to
 make epochs longer. `recordmill prepare` writes each dataset with 16 shards and with all images in `train`.
 
-The two readers of a case return equal batches of uint8 images and their labels. Photographs are cropped at random (8
-to 100 % of the area), resized to 224 and flipped. Each reader is a separate process. During the turn of one reader, the
-process of the other reader is stopped, so that it cannot read ahead. Each turn starts with a warm-up that consumes
-prefetched batches. The reader is then measured for some seconds in wall time and CPU time. The printed ratios are
-medians over consecutive turns, with their range. Each run starts both readers again. The last line shows the lowest
-ratio of all runs.
+The two readers of a case return equal batches of uint8 images and their labels. Photographs are cropped at random (8 to
+100 % of the area), resized to 224 and flipped. Each reader is a separate process. The two readers are measured
+alternately. While one reader is measured, the process of the other reader is stopped. Each measurement starts with a
+warm-up that consumes prefetched batches. The wall time and the CPU time are then measured for some seconds. The
+benchmark prints the median, the minimum and the maximum of the speed ratios. Each run starts both readers again. The
+last line shows the lowest ratio of all runs.
 
-Ratios of CPU time are reliable on a busy machine, but favor a reader that leaves cores idle. The measured turns of
-`tf_input` include the ends and starts of epochs. The exit code is 1 if a package is not installed. If a goal is missed,
-the benchmark reports the miss but does not fail, because other load on the machine can cause it.
+Ratios of CPU time are reliable on a busy machine, but favor a reader that leaves cores idle. The measured time of
+`tf_input` includes the ends and starts of epochs. The exit code is 1 if a package is not installed. If a goal is
+missed, the benchmark reports the miss but does not fail, because other load on the machine can cause it.
 
 Usage: python -m tests.benchmarks.read_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--runs 3] [--turns 5]
     [--keep FOLDER]

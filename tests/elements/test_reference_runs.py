@@ -1,4 +1,4 @@
-"""Tests that each block of the shuffle reads exactly the references in its key range from sorted runs."""
+"""Tests that reading a range of shuffle keys from sorted files returns exactly the references in this range."""
 
 import contextlib
 import os

@@ -51,7 +51,7 @@ def as_rows(some: References) -> list[tuple]:
 
 
 def make_references(num: int) -> References:
-    """Returns references to photographs in class folders, which differ mainly in their shuffle keys."""
+    """Returns references to photographs in class folders, with random shuffle keys."""
     rows = np.zeros(num, ROW)
     rows["order"] = np.random.default_rng(0).integers(0, 2**64, num, np.uint64)
     rows["offset"] = -1

@@ -82,7 +82,7 @@ def images(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory) -> pathlib.Path:
-    """Returns a command that acts like `python`, but starts faster because it has imported the benchmarks' modules."""
+    """Returns a replacement for `python` that starts faster, because the benchmarks' modules are already imported."""
     return forked_python.write_command(tmp_path_factory.mktemp("commands") / "python", preloaded=PRELOADED)
 
 

@@ -84,7 +84,7 @@ def change_shards(**changes: object) -> Callable[[pathlib.Path], None]:
 
 
 def truncate(name: str) -> Callable[[pathlib.Path], None]:
-    """Returns a function that truncates all files that match a pattern to half of their size."""
+    """Returns a function that cuts off the second half of each file that matches a pattern."""
 
     def change(out: pathlib.Path) -> None:
         for path in out.glob(name):
@@ -195,7 +195,7 @@ def run(command: str, out: pathlib.Path, capfd: pytest.CaptureFixture, monkeypat
 
 
 def list_other_paths(out: pathlib.Path) -> set[str]:
-    """Returns all paths in the folder around a dataset, except the dataset and the output of the command."""
+    """Returns all paths in the parent folder of a dataset, except the dataset and the output of the command."""
     return {str(path) for path in out.parent.parent.rglob("*") if {out, out.parent / "new"}.isdisjoint((path, *path.parents))}
 
 

@@ -1,4 +1,4 @@
-"""Tests that user errors are found inside the exceptions of every runner, unlike other errors."""
+"""Tests that user errors, and no other errors, are found inside the exceptions of every runner."""
 
 import contextlib
 import errno

@@ -85,7 +85,7 @@ def records(directory: pathlib.Path, split: str) -> list[bytes]:
 
 
 def values_by_key(parsed: Mapping[str, Any]) -> dict[bytes, dict[str, list]]:
-    """Returns the flat feature values of each example in a parsed batch, in a dictionary with example keys."""
+    """Returns a dictionary from each example key in a parsed batch to the flat feature values of the example."""
     rows = {}
     for name, value in parsed.items():
         ragged = tf.RaggedTensor.from_sparse(value) if isinstance(value, tf.SparseTensor) else value

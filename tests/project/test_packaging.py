@@ -91,7 +91,7 @@ def make_environment(wheel: pathlib.Path, tmp_path_factory: pytest.TempPathFacto
 
 
 def link_requirements(folder: pathlib.Path, names: Iterable[str]) -> None:
-    """Creates links in a folder to installed distributions and all their requirements."""
+    """Links installed distributions and all their requirements into a folder."""
     waiting, seen = [Requirement(name) for name in names], set()
     while waiting:
         requirement = waiting.pop()

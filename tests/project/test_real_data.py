@@ -47,7 +47,8 @@ def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> tf_inp
 
 @pytest.fixture(scope="module")
 def raccoons(tmp_path_factory) -> pathlib.Path:
-    """Returns photographs with boxes. The photographs have all eight EXIF orientations, which the boxes must follow."""
+    """Returns photographs with boxes. The photographs have all eight EXIF orientations, and the boxes must fit the
+    rotated images."""
     folder = unpack("raccoon-voc.tar.xz", tmp_path_factory.mktemp("raccoons"))
     removed = {path.name for index, path in enumerate(sorted((folder / "images").iterdir())) if index % 2}  # for speed
     for path in [*(folder / "annotations").iterdir()]:
@@ -208,7 +209,7 @@ NEAR_DUPLICATES = {
 
 
 def find_near_duplicates(photographs: list[bytes]) -> tuple[dict[str, float], int]:
-    """Returns the fraction of near-duplicates of each kind that are found at 8 bits, and the number of false pairs."""
+    """Returns the fraction of near-duplicates that are found for each kind of copy, and the number of false pairs."""
     images, num = [Image.open(io.BytesIO(data)).convert("RGB") for data in photographs], len(photographs)
     encoded = [*photographs, *(make(image) for make, _ in NEAR_DUPLICATES.values() for image in images)]
     hashes, _ = perceptual_hashes([load_for_hash(data, "strict") for data in encoded])

@@ -42,7 +42,8 @@ def write_table(root: pathlib.Path, rows: list[dict[str, Any]], files: Mapping[s
 
 
 def right_files() -> list[bytes]:
-    """Returns the right images as JPEG, PNG and BMP files. Each image is a smaller copy of the left image."""
+    """Returns the right-hand images of the pairs as JPEG, PNG and BMP files. Each right-hand image is a smaller copy of
+    the left-hand image."""
     rotated = Image.Exif()
     rotated[0x0112] = 6
     files = []
@@ -74,7 +75,7 @@ def pairs(tmp_path_factory) -> tf_input.PreparedDataset:
 
 
 def stored_values(data: tf_input.PreparedDataset) -> dict[str, dict[str, Any]]:
-    """Reads all examples without `tf_input`, and returns a dictionary from keys to the single value of each feature."""
+    """Returns the feature values of each example by example key, read without `tf_input`."""
     actual = {}
     for record in tf.data.TFRecordDataset(sorted(map(str, pathlib.Path(data.directory).glob("*.tfrecord-*")))).as_numpy_iterator():
         features = tf.train.Example.FromString(record).features.feature
@@ -360,7 +361,7 @@ def test_invalid_prepare_options_are_rejected(tmp_path, capsys, options, message
 
 @pytest.mark.slow(4)
 def test_stereo_model_is_trained_and_served(tmp_path):
-    """In examples of the class `near`, the right image is shifted. Only equal crops of both images preserve the
+    """In examples of the class `near`, the right-hand image is shifted. Only equal crops of both images preserve the
     shift."""
     keras.utils.set_random_seed(1)
     files, rows = {}, []

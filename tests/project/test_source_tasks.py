@@ -50,7 +50,7 @@ def rgb(pixels: np.ndarray) -> np.ndarray:
 
 
 def read_back(output: pathlib.Path, manifest: Manifest) -> dict[bytes, dict[str, Any]]:
-    """Reads examples without `tf_input`, and returns a dictionary from the pixels to the values of each example."""
+    """Returns the values of each example in a dictionary whose keys are the pixels, read without `tf_input`."""
     actual = {}
     for record in records_of(output.glob("*.tfrecord-*")):
         stored = tf.train.Example.FromString(record).features.feature

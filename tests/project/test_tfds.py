@@ -82,7 +82,7 @@ def test_tensorflow_datasets_reads_a_slice_as_supervised_pairs(prepared):
 
 
 def test_patterns_in_the_docs_match_the_shards_of_one_split(tmp_path):
-    """A program that reads files with a pattern from the documentation must not train on test examples."""
+    """A program that uses a file pattern from the documentation must not train on test examples."""
     root = pathlib.Path(__file__).resolve().parents[2]
     pages = "".join(path.read_text() for path in [root / "README.md", *root.glob("docs/**/*.md")])
     patterns = {item for item in re.findall(r"""["']out/flowers/([^"']*)["']""", pages) if "*" in item and not item.startswith("catalog/")}

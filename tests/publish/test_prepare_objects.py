@@ -368,7 +368,7 @@ def prepared_one_shard(source, tmp_path_factory) -> dict[str, str]:
 @pytest.mark.slow(6)
 @pytest.mark.parametrize("server, replaces", [("s3", False), ("gs", True)], indirect=["server"], ids=["s3-new", "gs-overwrite"])
 def test_second_attempt_completes_publishing_that_failed_at_any_step(server, last_step, prepared_one_shard, monkeypatch):
-    """If publishing fails at any call to the object store, the next attempt completes the publishing."""
+    """If any request to the object store fails during publishing, the next attempt succeeds."""
     bucket, before, arguments = last_step
     store = open_store(server, bucket)
     for step in itertools.count():

@@ -16,7 +16,7 @@ def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
 
 @pytest.fixture(scope="module")
 def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Dataset of images of 24 x 32 pixels, which are cached in memory by default."""
+    """A dataset whose 24 x 32 pixel images are cached in memory by default."""
     return tf_input.open(uniform_images(tmp_path_factory))
 
 

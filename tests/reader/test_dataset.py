@@ -1,4 +1,4 @@
-"""Tests that prepared datasets are read as in training."""
+"""Tests reading prepared datasets in the same way as training does."""
 
 import hashlib
 import json

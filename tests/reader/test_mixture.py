@@ -62,7 +62,7 @@ def two_components(datasets) -> dict[str, tuple]:
 
 
 def iterations(data: tf.data.Dataset, count: int = 1) -> Iterator[list[tuple]]:
-    """Yields the batches of each iteration as NumPy arrays."""
+    """Reads the dataset `count` times, and yields the batches of each iteration as NumPy arrays."""
     for _ in range(count):
         yield list(data.as_numpy_iterator())
 
@@ -254,7 +254,7 @@ def test_training_killed_on_two_hosts_resumes_on_both(tmp_path_factory, tmp_path
 
 @pytest.mark.slow(3.5)
 def test_which_returns_the_examples_of_a_batch(two_components, tmp_path_factory):
-    """One dataset of the mixture has a catalog, and another has no catalog."""
+    """Only one of the two datasets in the mixture has a catalog."""
     dataset = tf_input.open(mixed_images(tmp_path_factory))
     mixture = tf_input.Mixture({**two_components, "mixed": (dataset, "train", 0.5)}, stop="all")
     for options in ({}, {**READ, "shuffle": "exact", "inputs": "key"}, {**READ, "hosts": (4, 3), "inputs": "key"}):

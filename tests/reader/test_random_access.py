@@ -1,4 +1,4 @@
-"""Tests that examples that are accessed by index equal the records that TensorFlow reads from the shards."""
+"""Tests that access by index returns the same examples as reading the shards with TensorFlow."""
 
 import pathlib
 import shutil

@@ -1,4 +1,4 @@
-"""Tests that reading a corrupt dataset raises an error that names the file, or yields each intact record once."""
+"""Tests that reading a corrupt dataset either raises an error with the file name or returns each intact record once."""
 
 import json
 import pathlib
@@ -59,7 +59,7 @@ def batches(flowers: tf_input.PreparedDataset, **options: Any) -> tf.data.Datase
 
 
 def batches_of_keys(flowers: tf_input.PreparedDataset, order: str, **options: Any) -> tf.data.Dataset:
-    """Returns batches of keys in the given order. The batches have images only if the order caches images in memory."""
+    """Returns batches of keys in the given order."""
     return batches(flowers, **({} if order == "in memory" else {"inputs": "key"}), **ORDERS[order], **options)
 
 
@@ -166,7 +166,7 @@ def test_hosts_share_the_remaining_records(copy, keys):
 @pytest.mark.slow(0.5)
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 def test_shard_replaced_by_another_shard_raises(copy, on_error):
-    """The other shard has intact records and the same size as the replaced shard, so only its checksum is wrong."""
+    """The replacement has intact records and the same size as the original shard, but a different checksum."""
     item, other = shards_of(copy)[:2]
     size = item.stat().st_size
     item.write_bytes((other.read_bytes() * 2)[:size])
@@ -226,7 +226,7 @@ INDEXES = {
 @pytest.mark.slow(0.6)
 @pytest.mark.parametrize("case", INDEXES)
 def test_unusable_index_fails_only_exact_shuffling(copy, keys, case):
-    """All orders except the exact order read whole shards, so they need no index."""
+    """Every reading order except the exact order reads whole shards and needs no index."""
     corruption, expected = INDEXES[case]
     corruption(copy)
     for on_error in ("raise", "skip"):

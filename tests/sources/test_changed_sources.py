@@ -58,7 +58,7 @@ def touch(path: pathlib.Path) -> None:
 
 
 def call_after_listing(monkeypatch, change) -> None:
-    """Makes each run call `change` after the run has listed its source."""
+    """Makes each run call `change` after listing the source."""
     original = list_images.join_listings
 
     def join_listings(*arguments):

@@ -57,7 +57,7 @@ def instances(
 
 
 class Listing:
-    """Lists all parts of an input. A new source object lists each part, as on workers."""
+    """Lists all parts of an input. Uses a new source object for each part of the listing, as Beam workers do."""
 
     def __init__(
         self, path: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any
@@ -151,7 +151,7 @@ def test_sections_may_have_any_order(tmp_path):
 
 
 def test_section_may_be_an_object(tmp_path):
-    """LIVECell stores its annotations in a JSON object whose names are the ids."""
+    """LIVECell stores its annotations in a JSON object whose keys are the annotation ids."""
     content = instances([image(), image(2, "b.jpg")], [annotation(), annotation(2), annotation(2, [0, 0, 1, 1])])
     expected = list_json(tmp_path, content).images
     named = {

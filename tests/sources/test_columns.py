@@ -25,7 +25,7 @@ from tf_input.dataset_format import Feature
 
 
 def read(root: pathlib.Path, column: str, row: dict[str, Any], **options: Any) -> Any:
-    """Returns the value that a row has for a feature column."""
+    """Returns the value of a feature column in a row."""
     parsed = dataclasses.replace(parse_column("--feature", column, "class"), name="value")
     label, values = ColumnReader((), (parsed,), Root(os.fspath(root)), **options).read(row)
     assert label == "" and list(values) == ["value"]

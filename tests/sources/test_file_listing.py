@@ -1,4 +1,4 @@
-"""Tests that folder sources list the same files on disk and in an object store, and which links are followed."""
+"""Tests which links folder sources follow, and that the listing is the same on disk and in an object store."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Tests that the source `fixed_length` reads records, labels and splits, and rejects files with another layout."""
+"""Tests that the source `fixed_length` reads records, labels and splits, and rejects unexpected layouts."""
 
 import pathlib
 from typing import Any

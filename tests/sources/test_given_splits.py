@@ -1,4 +1,4 @@
-"""Tests which split options can be combined, and that the options in error messages work."""
+"""Tests which split options can be combined, and that the options suggested in error messages work."""
 
 import io
 import json

@@ -25,7 +25,7 @@ OBJECTS = (Feature("objects/bbox", "bbox", (None, 4)), Feature("objects/label", 
 
 
 class MadeSource:
-    """Fake source that lists the inputs of the given parts."""
+    """A fake source whose listing consists of the given parts."""
 
     root = "in"
     num_ignored = 0

@@ -271,7 +271,8 @@ def test_image_arrays_of_any_type_are_tensors(tmp_path, case):
 
 @pytest.mark.slow(3)
 def test_npy_files_in_class_folders_are_tensors_or_images(tmp_path):
-    """Arrays of uint8 become images. Other arrays become dead letters if they differ in dtype from the first array."""
+    """Arrays of uint8 become images. Arrays whose dtype differs from the dtype of the first array become dead
+    letters."""
     floats, bytes_ = tmp_path / "floats", tmp_path / "bytes"
     for index in range(20):
         label = ("rose", "tulip")[index % 2]
@@ -386,7 +387,7 @@ def test_uint8_npy_members_are_images_unless_an_image_file_exists(tmp_path):
 
 @pytest.mark.slow
 def test_statistics_of_tensors(tmp_path, capsys):
-    """Folds, the normalization layer and `inspect` use the statistics of tensors."""
+    """The normalization layer uses the stored statistics of tensors, and `inspect` prints these statistics."""
     rng = np.random.default_rng(0)
     images, vectors = rng.normal(3, 2, (30, 6, 5, 4)).astype(np.float32), rng.integers(-9, 99, (30, 3), np.int16)
     images[0, 0, 0, 0] = np.nan

@@ -1,4 +1,4 @@
-"""Tests that the source `tfrecord` reads known layouts, described datasets and splits, and rejects corrupt files."""
+"""Tests that the source `tfrecord` reads known layouts, TensorFlow Datasets and splits, and rejects corrupt files."""
 
 import functools
 import io

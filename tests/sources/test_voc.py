@@ -34,7 +34,7 @@ def xml(*objects: str, filename: str = "", size: str = "<size><width>60</width><
 
 
 class Listing:
-    """Lists all parts of an input. A new source object lists each part, as on workers."""
+    """Lists all parts of an input. Uses a new source object for each part of the listing, as Beam workers do."""
 
     def __init__(
         self, root: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any

@@ -463,7 +463,7 @@ def test_data_after_the_end_of_a_tar_file_is_a_dead_letter(tmp_path, name):
 
 
 class CountingFile(io.BytesIO):
-    """In-memory file that counts the bytes that are read."""
+    """An in-memory file that counts the bytes that are read from it."""
 
     num_read = 0
 

@@ -191,7 +191,7 @@ def test_color_changes_depend_only_on_seed_and_index():
 
 
 def split_by_hosts(drawn, count: int, part: int) -> tuple[np.ndarray, np.ndarray]:
-    """Calls `drawn` once for the whole batch and once per `part` rows, and returns both results."""
+    """Calls `drawn` for the whole batch and for slices of `part` rows, and returns both results."""
     complete = drawn(slice(0, count), BatchSlots(tf.range(count, dtype=tf.int64), count))
     parts = [slice(first, first + part) for first in range(0, count, part)]
     return complete.numpy(), np.concatenate(

@@ -79,7 +79,7 @@ def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
 @pytest.mark.slow(1.2)
 @pytest.mark.parametrize("channels", [None, 1, 4])
 def test_batches_have_the_requested_channels(mixed, channels):
-    """Images have the same pixels if they are cached in memory, read from disk, or read by a `Sequence`."""
+    """Images have the same pixels whether they are cached in memory, read from disk, or read by a `Sequence`."""
     names = [pathlib.PurePath(entry["key"]).name for entry in mixed["train"]]
     wanted = [decode_with_pillow(FILES[name], channels or 3).astype(int) for name in names]
     cached, read = {}, {"memory_budget": 0, "batch_size": len(names) + 1}

@@ -1,4 +1,4 @@
-"""Tests that evaluation pads images with objects or masks by default, and warns if a crop removes objects or masks."""
+"""Tests that evaluation pads images that have objects or masks, and warns if a crop removes any of these."""
 
 import json
 import logging

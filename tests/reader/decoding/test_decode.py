@@ -1,5 +1,4 @@
-"""Tests that JPEGs and PNGs are decoded to 8-bit RGB, that masks keep their values, and that a decoded box equals a
-crop."""
+"""Tests the decoding of JPEGs and PNGs to 8-bit RGB, the decoding of masks, and the decoding of a part of an image."""
 
 import io
 

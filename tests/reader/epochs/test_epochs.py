@@ -22,12 +22,12 @@ OPTIONS = {"batch_size": 8, "image_size": SIZE}
 
 
 def batch_bytes(data: tf.data.Dataset) -> list[bytes]:
-    """Returns the bytes of each batch of one iteration."""
+    """Reads all batches once and returns the bytes of each batch."""
     return [b"".join(part.tobytes() for part in batch) for batch in data.as_numpy_iterator()]
 
 
 def examples(data: tf.data.Dataset) -> list[bytes]:
-    """Returns the bytes of each example of one iteration."""
+    """Reads all examples once and returns the bytes of each example."""
     return [image.tobytes() + bytes([label]) for batch in data.as_numpy_iterator() for image, label in zip(*batch)]
 
 
@@ -123,7 +123,7 @@ def test_repeat_multiplies_the_number_of_batches(uniform):
 
 @pytest.mark.slow
 def test_numpy_iterations_end_with_the_epoch(mixed):
-    """If the first epoch starts in the middle, the second epoch is complete."""
+    """If reading starts in the middle of the first epoch, the second epoch is still complete."""
     iterations = mixed.batches("train", **OPTIONS, seed=4, start_epoch=2)
     epochs = [batch_bytes(iterations) for _ in range(2)]
     loops = mixed.as_numpy("train", **OPTIONS, seed=4, start_epoch=2, start_step=9)
@@ -136,7 +136,7 @@ def test_numpy_iterations_end_with_the_epoch(mixed):
 
 
 def test_iteration_counts_after_its_second_batch_is_requested(mixed):
-    """Reading only the first batch does not change the order of training."""
+    """If an iteration reads only the first batch, the next iteration still reads the first epoch."""
     data = mixed.batches("train", **OPTIONS, seed=3)
     iterations = mixed.batches("train", **OPTIONS, seed=3)
     epochs = [batch_bytes(iterations) for _ in range(4)]

@@ -19,8 +19,7 @@ WEIGHTS = st.lists(st.one_of(st.integers(1, 20), st.integers(1, 10**8)), min_siz
 @settings(max_examples=100)
 @given(WEIGHTS, st.one_of(st.integers(0, 300), st.integers(0, 2**50)))
 def test_component_counts_are_proportional_to_weights_at_every_index(weights, start):
-    """For two datasets, counts differ from the exact proportions by at most half an example. For three or four
-    datasets, counts differ by at most one example."""
+    """The number of examples from each of two datasets differs from the exact proportion by at most 0.5."""
     indices = np.arange(start, start + 200)
     counts = count_components(weights, indices)
     assert (counts.sum(axis=0) == indices).all() and set(np.diff(counts).ravel().tolist()) <= {0, 1}

@@ -1,4 +1,4 @@
-"""Tests the selection of records, and balanced classes with exactly equal numbers of examples."""
+"""Tests the selection of records, and that balanced classes have exactly equal numbers of examples."""
 
 import collections
 

@@ -1,4 +1,4 @@
-"""Tests that undecodable TFRecords are reported with their file and record number, or are skipped and counted."""
+"""Tests that undecodable records are skipped and counted, or cause an error with the file and the record number."""
 
 import pathlib
 from collections import Counter

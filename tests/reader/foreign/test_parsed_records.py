@@ -147,7 +147,7 @@ def test_rejects_invalid_parse_functions_and_options(tmp_path):
 
 @pytest.mark.parametrize("options", [{"parse": parser}, {"layout": "label=y,size=shape"}], ids=["parse function", "layout"])
 def test_logs_that_each_host_reads_all_records(tmp_path, monkeypatch, caplog, options):
-    """The message is not logged if there is only one host, or if a distribution strategy divides the data."""
+    """Logs no message about hosts if there is only one host or if a distribution strategy divides the data."""
     path = write(tmp_path / "made.tfrecord")
     task = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
 

@@ -122,7 +122,7 @@ def test_reads_objects_of_detection_layout(tmp_path):
 
 def text_boxes(index: int) -> dict:
     """Returns the features of a PixelLink record. All boxes have the same class. The image is not stored as raw pixels,
-    although the record has the feature `image/shape`."""
+    even though the record has the feature `image/shape`."""
     other_features = {name: value for name, value in detection(index).items() if "class" not in name}
     return {**other_features, f"{OBJECT}/bbox/label": [1] * (index % 3), "image/shape": [*SIZE, 3]}
 

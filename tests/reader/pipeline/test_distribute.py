@@ -326,7 +326,7 @@ print(json.dumps({
 
 @pytest.mark.slow
 def test_hosts_are_detected_from_tf_config(dataset):
-    """Two processes with a TF_CONFIG together read each example of the split once, and both log the detected hosts."""
+    """Two processes with TF_CONFIG read each example once in total, and both log the detected hosts."""
     cluster = {"worker": ["localhost:1", "localhost:2"]}
     processes = [
         start(DETECT_HOSTS, dataset.directory, TF_CONFIG=tf_config("worker", index, cluster)) for index in range(2)

@@ -45,8 +45,8 @@ print("exits")
 
 @pytest.mark.slow(11)
 def test_program_with_an_unfinished_iterator_exits(tmp_path):
-    """The test runs three programs because the failure occurs only in half of all runs. These programs run all exit
-    handlers, unlike programs of `forked_python`."""
+    """The test runs three programs because the failure would occur in only half of all runs. These programs run all
+    exit handlers, unlike programs of `forked_python`."""
     images = np.random.default_rng(0).integers(0, 256, (20_000, 8, 8), np.uint8)
     np.savez(tmp_path / "images.npz", images=images, labels=np.arange(20_000) % 3)
     assert main(["prepare", "--input", str(tmp_path / "images.npz"), "--output", str(tmp_path / "out"), "--splits", "train=1", "--no_report"]) == 0

@@ -1,4 +1,4 @@
-"""Tests that user functions are called as by `Dataset.map`."""
+"""Tests that user functions are called in the same way as by `Dataset.map`."""
 
 import functools
 import json
@@ -242,7 +242,7 @@ def test_hosts_share_example_seeds_but_not_batch_seeds(flowers):
 @pytest.mark.slow
 @pytest.mark.parametrize("growth, max_batches", [(1, 1 + 4 + 2), (8, 1 + 1 + 2)])
 def test_read_buffer_limits_batches_computed_ahead(flowers, monkeypatch, growth, max_batches):
-    """The limit is three batches more than the number of parallel calls. Larger outputs reduce the limit."""
+    """Fewer batches are computed in advance if the user's function returns larger batches."""
     monkeypatch.setattr(input_pipeline, "num_cores", lambda: 4)
     batch_bytes, calls = 4 * SIZE * SIZE * 3, []
 
@@ -268,7 +268,7 @@ def test_bound_seed_is_not_replaced(flowers):
 
 
 def test_numpy_function_with_seed_resumes_exactly(flowers):
-    """A function that draws random numbers with NumPy returns the same results after reading resumes."""
+    """A function that uses NumPy's random numbers returns the same results in resumed and in uninterrupted epochs."""
 
     def shift(x, y, seed):
         def add_noise(x, seed):

@@ -67,12 +67,12 @@ def dataset(directory) -> tf_input.PreparedDataset:
 
 @pytest.fixture(scope="module")
 def catalog(directory) -> list[dict[str, Any]]:
-    """Rows of the catalog for all examples, in the order of the split."""
+    """The catalog rows of all examples, in the order of the split."""
     return [row for path in sorted((directory / "catalog").glob("*")) for row in pq.read_table(path).to_pylist()]
 
 
 def read(dataset: tf_input.PreparedDataset, **options: Any) -> list[list[str]]:
-    """Returns the keys of one iteration, batch by batch."""
+    """Reads all batches once and returns the keys of each batch."""
     data = dataset.batches("train", **{"batch_size": 8, "inputs": "key", "seed": 3, **options})
     return keys_of(data.as_numpy_iterator())
 

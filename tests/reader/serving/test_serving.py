@@ -188,7 +188,7 @@ def _nodes(path: pathlib.Path) -> list:
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes, fit", [(None, "pad"), ((40, 32), "crop")], ids=str)
 def test_preprocesses_images_without_a_transform(sizes, fit, tmp_path, tmp_path_factory):
-    """For small images of one size, training uses a different decoder, so pixels may differ by 1."""
+    """For small images of one size, training and serving use different decoders, so pixels may differ by 1."""
     few = {"ant": 6, "bee": 6, "cow": 6}
     dataset = tf_input.open(mixed_images(tmp_path_factory) if sizes is None else prepare_images(tmp_path, num_images=few, image_size=sizes))
     options = {"image_size": SIZE, "fit": fit}

@@ -141,7 +141,7 @@ def test_rejects_ambiguous_or_conflicting_training_inputs(flowers, tmp_path):
 
 
 def test_rejects_models_that_were_trained_on_other_inputs(flowers, tmp_path):
-    """Each exported model would receive inputs that differ from its inputs during training."""
+    """Each model would receive different inputs in serving than in training."""
     plain = {"transform": False, "image_size": SIZE, "fit": "crop"}
     inner = make_model([flowers.normalization_layer()])
     cases = {
@@ -225,7 +225,7 @@ def test_model_trained_on_rescaled_batches_is_exported_as_advised(two_classes, t
 
 
 def test_is_other_scale_detects_rescaled_values():
-    """Changes of brightness or contrast are augmentations, so they need no preprocessing in serving."""
+    """`is_other_scale` ignores changes of brightness and contrast, because these changes are augmentations."""
     image = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), np.uint8)
     values, mean = image.astype(np.float32), np.float32([123.68, 116.779, 103.939])
     others = {

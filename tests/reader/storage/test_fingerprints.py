@@ -1,4 +1,4 @@
-"""Tests that valid shards are rejected if they do not match the manifest because they were swapped or replaced."""
+"""Tests that intact shards are rejected if their contents do not match the manifest."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""Tests that index files, which contain the offsets of records, are read, and that corrupt index files are rejected."""
+"""Tests that index files with record offsets can be read, and that corrupt index files are rejected."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Tests the number of bytes and requests that an epoch needs from an object store, and tests reading ahead."""
+"""Tests read-ahead, and the number of requests and bytes that reading an epoch from an object store needs."""
 
 import functools
 import pathlib

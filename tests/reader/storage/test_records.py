@@ -1,4 +1,4 @@
-"""Tests that records are read by number, in chunks or individually, with checksums and in several threads."""
+"""Tests reading records by number: in chunks or individually, with checksums, and in several threads."""
 
 import contextlib
 import functools
@@ -55,7 +55,7 @@ def read(
     numbers: Any = None,
     corrupt: CorruptRecords | None = None,
 ) -> list[bytes]:
-    """Returns all records or the records with the given numbers, except corrupt records that are skipped."""
+    """Returns all records, or the records with the given numbers, and skips corrupt records."""
     reader = make_reader(
         *dataset_shards, corrupt, READ_MODES[mode], Selection(np.arange(len(RECORDS))) if mode == "selection" else None
     )

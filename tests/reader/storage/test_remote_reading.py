@@ -56,7 +56,7 @@ def served(directory, tmp_path) -> Iterator[RangeServer]:
 
 @pytest.fixture(params=["gs", "s3", "az", "http", "memory"])
 def url(request, served, monkeypatch) -> Iterator[str]:
-    """Returns the URL of the dataset for one scheme."""
+    """Returns the URL of the dataset with the given scheme."""
     if request.param == "memory":
         fsspec = pytest.importorskip("fsspec")
         memory = fsspec.filesystem("memory")

@@ -273,7 +273,7 @@ def test_threads_can_share_an_epoch_of_numpy_batches(flowers):
 
 
 def test_keras_fits_generator_over_numpy_batches(flowers):
-    """Keras accepts generators but no other Python iterables, and these generators must be infinite."""
+    """Keras accepts no Python iterables except infinite generators."""
     train = flowers.as_numpy("train", **ONE_TARGET)
 
     def forever():

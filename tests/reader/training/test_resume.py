@@ -35,7 +35,7 @@ def dataset(tmp_path_factory) -> tf_input.PreparedDataset:
 
 @pytest.fixture(scope="module")
 def trained(dataset, tmp_path_factory) -> pathlib.Path:
-    """Returns the folder of a training run of one epoch with its checkpoint."""
+    """Trains for one epoch and returns the folder that contains the checkpoint."""
     folder = tmp_path_factory.mktemp("trained")
     fit(dataset, folder, epochs=1, delete_checkpoint=False)
     return folder
@@ -191,7 +191,7 @@ def test_fingerprint_is_equal_for_options_that_change_no_batch(dataset):
     here = dataset.batches("train", **options).iterator_state.fingerprint
 
     def is_same(more: dict) -> bool:
-        """Returns whether the changed options give the same fingerprint."""
+        """Returns whether the changed options give the same fingerprint as the original options."""
         return tf_input.Sequence(dataset, "train", **{**options, **more}).iterator_state.fingerprint == here
 
     actual = {case: is_same(more) for case, more in same.items()}
@@ -397,7 +397,8 @@ def test_rejects_checkpoint_of_another_training(dataset, resumable):
 
 
 def make_two_layer_model(first: str | None, second: str | None, *between: str) -> keras.Model:
-    """Returns a model with two equal layers. Before the model, other layers are created for each item of `between`."""
+    """Returns a model with two equal layers. Layers that are not in the model are created first, to change the
+    automatic layer names."""
     for _ in between:
         keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dropout(0.1)])
     image = keras.Input((*SIZE, 3))
@@ -449,7 +450,7 @@ def test_variables_are_restored_by_name(dataset, tmp_path):
 
 def test_rejects_model_or_optimizer_that_is_not_from_keras(dataset, tmp_path):
     class TrainState:
-        """Replaces the class `TrainState` of Flax, which is not a Keras model."""
+        """A fake of Flax's class `TrainState`, which is not a Keras model."""
 
     TrainState.__module__ = "flax.training.train_state"
     model = make_two_layer_model("a", "b")

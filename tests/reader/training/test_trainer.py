@@ -75,7 +75,7 @@ def read_results(folder: pathlib.Path) -> dict:
 
 
 def start(code: str, *arguments: object) -> ForkedPython:
-    """Starts the trainer in a new process after running `code`."""
+    """Starts a new process that runs `code` and then the trainer."""
     program = f"import sys; sys.path[:0] = [{str(FOLDER)!r}, {str(ROOT)!r}]\n{code}\nimport train; sys.exit(train.main())"
     environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
     return ForkedPython("-c", program, *arguments, env=environment, merged=True)

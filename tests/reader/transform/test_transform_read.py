@@ -68,7 +68,7 @@ def flowers(directory) -> tf_input.PreparedDataset:
 
 
 def transform_split(data: tf_input.PreparedDataset, split: str) -> dict:
-    """Calls the SavedModel as in TensorFlow Transform, and returns all outputs for a split."""
+    """Applies the SavedModel to a split in the same way as TensorFlow Transform, and returns all outputs."""
     files = [str(data.directory / shard.name) for shard in data.manifest.splits[split]]
     batch = next(iter(tf.data.TFRecordDataset(files).batch(1000)))
     return tf.saved_model.load(str(data.directory / "transform_fn")).transform_fn(parse_examples(batch, data.manifest.schema))
@@ -301,7 +301,7 @@ def test_mixture_components_are_transformed(flowers):
 
 @pytest.mark.slow
 def test_tf_data_service_reads_with_lookup_tables(custom_dataset):
-    """The service sends the vocabulary of the graph to the workers."""
+    """The tf.data service sends the vocabulary of the transform graph to its workers."""
     from tensorflow.data.experimental import service
 
     dispatcher = service.DispatchServer(service.DispatcherConfig(port=0))
