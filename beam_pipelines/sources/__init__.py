@@ -1,8 +1,8 @@
 """Input sources, which list inputs with their labels, and define how each input is read later.
 
 A source can be a folder, a table, a set of annotation files, or record files of other tools. The Beam transform
-`ListImages` outputs references to all inputs, and one `Listing` with facts about the inputs. During listing, only those
-images are read that cannot be read by byte offset later. These images are copied to temporary files.
+`ListImages` outputs references to all inputs, and one `Listing` with facts about the inputs. During listing, images are
+read only if they cannot be read by byte offset later. These images are copied to temporary files.
 
     folders      files and class folders
     tables       rows with image paths

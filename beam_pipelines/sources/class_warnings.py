@@ -1,4 +1,4 @@
-"""Warnings about class labels that are probably not classes: numbers, a class for each example, or only one class."""
+"""Warns about labels that are probably not classes, for example if each example has its own class."""
 
 import os
 import re
@@ -37,7 +37,7 @@ def _one_class(config: PrepareConfig, feature: str, name: str) -> str:
 
 
 def _no_classes(config: PrepareConfig, feature: str, names: Collection[str], num_examples: int) -> Iterator[str]:
-    """Yields a warning if most class names are numbers and some have a fractional part, or if most examples have their
+    """Yields a warning if most class names are numbers, some of them with a fraction, or if most examples have their
     own class."""
     numbers = [name for name in names if _NUMBER.fullmatch(name)]
     are_numbers = 2 * len(numbers) > len(names)

@@ -13,8 +13,8 @@ _NUM_WAITING = 1 << 16
 
 
 class GroupCounts:
-    """A mergeable table with the number of inputs of each group in each split. Inputs without a split are counted in
-    the split ""."""
+    """A mergeable table that contains the number of inputs for each pair of a group and a split. Inputs without a split
+    are counted in the split ""."""
 
     def __init__(self) -> None:
         self._tables: list["pa.Table"] = []
@@ -47,7 +47,8 @@ class GroupCounts:
         return of_groups["group"].to_pylist(), of_groups["num_sum"].to_numpy()
 
     def spanning(self) -> tuple[int, bytes, set[str]]:
-        """Returns the number of groups with inputs in several predefined splits, and one such group with its splits."""
+        """Returns the number of groups whose inputs have different predefined splits, and the name and splits of one of
+        these groups."""
         import pyarrow.compute as pc
 
         if not self._tables:
@@ -64,7 +65,7 @@ class GroupCounts:
         )
 
     def __getstate__(self) -> bytes:
-        """Serializes the counts as an Arrow stream, because a pickled slice of a column would include the whole
+        """Serializes the counts as an Arrow stream, because pickling a slice of a column would store the whole
         column."""
         if not self._tables:
             return b""

@@ -69,7 +69,7 @@ def guess_source(path: str) -> str:
 
 
 def _describes_tars(names: list[str]) -> bool:
-    """Returns whether each Parquet file has a tar file of the same name beside it, as in the output of img2dataset."""
+    """Returns whether there is a tar file of the same name for each Parquet file, as in the output of img2dataset."""
     tables = [name for name in names if _any_match([name], _FOLDERS["table"])]
     return all(name.endswith(".parquet") and f"{name.removesuffix('.parquet')}.tar" in names for name in tables)
 
@@ -88,7 +88,7 @@ def _guess_file(path: str) -> str:
 
 
 def _check_format(path: str, kind: str) -> str:
-    """Returns `kind`, or raises `UserError` if the first bytes of a file show another format.
+    """Returns `kind`, or raises `UserError` if the first bytes of a file contradict this kind.
 
     Raises:
         UserError: The file has another format.

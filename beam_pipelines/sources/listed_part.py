@@ -1,4 +1,4 @@
-"""Collects facts about the inputs during listing, and derives the dataset's schema from these facts."""
+"""Collects facts about the inputs during listing and derives the dataset's schema from these facts."""
 
 import collections
 import dataclasses

@@ -1,4 +1,4 @@
-"""Lists one part of a source, and converts its inputs to references in batches."""
+"""Lists one part of a source and converts its inputs to references in batches."""
 
 import dataclasses
 import functools
@@ -43,7 +43,7 @@ def open_to_list(config: PrepareJob) -> Source:
 
 
 class ReferenceMaker:
-    """Converts listed inputs to references, and computes their shuffle keys and splits.
+    """Converts listed inputs to references and computes the shuffle key and the split of each input.
 
     Args:
         config: The job of the run.
@@ -121,7 +121,7 @@ def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[R
 
 
 def _with_named_errors(listed: Iterator[_Listed], path: str) -> Iterator[_Listed]:
-    """Yields the items of `listed`, and adds the path to the message of each `OSError`."""
+    """Yields the items of `listed` and adds the path to the message of each `OSError`."""
     try:
         yield from listed
     except OSError as error:
@@ -150,7 +150,7 @@ def list_shared_part(context: bytes, part: str) -> ListedRuns:
 
 
 def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[ListedRuns]:
-    """Lists several parts of the source in parallel threads, and yields each result when it is available. If one part
+    """Lists several parts of the source in parallel threads and yields each result when it is available. If one part
     fails, the others stop."""
     is_over, pool = threading.Event(), ThreadPoolExecutor(_NUM_THREADS)
     try:  # one source per thread, because a source lists one part at a time
@@ -162,7 +162,7 @@ def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[List
 
 
 def list_entire_part(context: PartContext, part: str, is_over: threading.Event | None = None) -> ListedRuns:
-    """Lists one part of the source, and writes sorted files of references. The returned value contains the remaining
+    """Lists one part of the source and writes sorted files of references. The returned value contains the remaining
     references, which are too few for another file.
 
     Args:

@@ -28,7 +28,7 @@ class Source(Protocol):
     """Lists the inputs of one kind of source.
 
     The constructor should be fast, and read only the data that determines the features and the list of parts. The
-    constructor must raise `UserError` if the input has another kind. The inputs of a source are listed in parts.
+    constructor must raise `UserError` if the input is not of this kind.
 
     Attributes:
         root: The folder that paths are relative to, with its links resolved, or the URL, without a trailing "/".
@@ -49,7 +49,7 @@ class Source(Protocol):
         """Returns the parts that workers can list independently, such as file names. There is at least one part."""
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Lists one part, and yields its inputs in any order.
+        """Lists one part and yields its inputs in any order.
 
         Raises:
             UserError: The whole part is invalid. A single invalid input becomes a dead letter instead.

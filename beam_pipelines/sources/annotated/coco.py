@@ -24,8 +24,8 @@ Small regions are drawn over large regions.
 
 Each COCO file is read once, as a stream. The annotations of a file are stored in columns (see `coco_annotations`). To
 limit the memory, each machine reads only one large file at a time. Each image takes about 300 bytes of memory, or 500
-bytes if its size is requested from an object store. Half of COCO's `train2017` (59,000 images, 430,000 annotations)
-takes 70 MB of memory. Requested outlines take as much memory as their JSON text.
+bytes if an object store is asked for the size of the image. Half of COCO's `train2017` (59,000 images, 430,000
+annotations) takes 70 MB of memory. If outlines are requested, they take as much memory as their JSON text.
 """
 
 import contextlib
@@ -115,7 +115,7 @@ class Coco:
         return {_LABEL: self._config.source.names_of(_LABEL) or self._category_names} if self.features else {}
 
     def parts(self) -> list[str]:
-        """Returns one JSON string for each COCO file, with its path and its split.
+        """Returns one JSON string for each COCO file, which contains the path and the split of the file.
 
         Raises:
             UserError: There are no files, or only some of them are splits.
@@ -281,8 +281,8 @@ def _name_of(file: str) -> tuple[str, str]:
 
 
 def _absolute(path: str) -> str:
-    """Returns the absolute path of a file. Links in the path of the parent folder are resolved, but not the file if it
-    is a link itself."""
+    """Returns the absolute path of a file. Links in the path of the parent folder are resolved. If the file itself is a
+    link, it is not resolved."""
     if is_remote(path):
         return path
     folder, name = os.path.split(os.path.abspath(path))
@@ -290,7 +290,7 @@ def _absolute(path: str) -> str:
 
 
 def _folder_of(path: str) -> str:
-    """Returns the folder that contains a file or, for a folder named `annotations`, the parent of this folder."""
+    """Returns the folder that contains a file or, if this folder is named `annotations`, the parent of the folder."""
     folder = posixpath.dirname(_absolute(path))
     return posixpath.dirname(folder) if posixpath.basename(folder) == _ANNOTATIONS else folder
 

@@ -1,7 +1,7 @@
 """Stores the annotations of a COCO file in columns and groups them by image.
 
 A COCO file lists annotations in any order, before or after the images. Columns need less memory than Python objects.
-Each annotation takes about 60 bytes in columns. Requested outlines take as much memory as their JSON text.
+Each annotation takes about 60 bytes in columns. If outlines are requested, they take as much memory as their JSON text.
 """
 
 import array
@@ -164,8 +164,8 @@ class Annotations:
         return json.loads(self._outlines[start : self._outline_ends[row]])
 
     def of_unknown_images(self, image_ids: Container[int | str]) -> Iterator[tuple[int, InvalidInput]]:
-        """Yields an error for each annotated image that is not in `image_ids`, with the position of its first
-        annotation."""
+        """Yields an error for each image id that annotations use but `image_ids` lacks, and the position of the first
+        such annotation."""
         for image_id, index in self._images.items():
             if image_id not in image_ids:
                 message = f"'image_id' is {shown(image_id)}, which is not the id of any entry in 'images'"
@@ -173,7 +173,7 @@ class Annotations:
 
 
 def read_id(value: Any) -> int | str | None:
-    """Converts the id of an image or a category to an integer or a text. Returns None if the id is invalid.
+    """Converts the id of an image or a category to an integer or a string. Returns None if the id is invalid.
 
     The integer 7 may also be written as 7.0 or "7".
     """

@@ -43,7 +43,7 @@ class ImageSets(NamedTuple):
     dead_letters: list[DeadLetter]
 
     def missing(self, found_names: Container[str], expected: str) -> Iterator[DeadLetter]:
-        """Yields a dead letter for each image in a list whose file was not found."""
+        """Yields a dead letter for each image that a list names but whose file was not found."""
         for name, member in self.members.items():
             if name not in found_names:
                 yield DeadLetter(

@@ -1,4 +1,4 @@
-"""Reads a large JSON object that contains lists as a stream, with one list entry in memory at a time."""
+"""Streams the lists of a large JSON object and keeps only one list entry in memory at a time."""
 
 import itertools
 from typing import Any, BinaryIO, Container, Iterator, Mapping, Sequence

@@ -117,7 +117,7 @@ class Masks:
         ]
 
     def _check_masks(self, folder: str, folders: list[str], names: list[str]) -> None:
-        """Raises `UserError` if a mask folder, or its first subfolder, contains labels in another format."""
+        """Raises `UserError` if a mask folder or its first subfolder contains label files instead of mask images."""
         if folders and not names:
             folder = join(folder, folders[0])
             _, names = self._files.top_level(folder)
@@ -130,7 +130,7 @@ class Masks:
                 )
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the images in a pair of an image folder and a mask folder, with their masks.
+        """Yields the images of an image folder together with the masks from the corresponding mask folder.
 
         Raises:
             UserError: A folder or a list cannot be read.

@@ -117,8 +117,8 @@ class Voc:
     def _list_pairs(self, pairs: Sequence[Pair]) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs for given pairs of an annotation file and an image file of the same name.
 
-        An annotation whose `<filename>` names a different existing image is ambiguous, and becomes a dead letter. All
-        stated names are looked up together.
+        If the `<filename>` of an annotation names an existing image other than the paired image, the annotation becomes
+        a dead letter. All stated names are looked up together.
         """
         read: list[tuple[Pair, VocAnnotation, str | None] | DeadLetter] = []
         for pair, data in zip(pairs, self._read_all([pair.annotation for pair in pairs])):
@@ -183,8 +183,8 @@ class Voc:
         raise InvalidInput("missing", f"no image has the same name, or is called {name!r} as in <filename>")
 
     def _stated_other(self, annotation: VocAnnotation, pair: Pair) -> str | None:
-        """Returns the image path in an annotation, or None if the annotation names the image with which it is
-        paired."""
+        """Returns the image path in an annotation, or None if this path refers to the image that is paired with the
+        annotation."""
         stated = self._stated(annotation, posixpath.dirname(pair.image))
         if not stated or posixpath.basename(stem(stated)) == posixpath.basename(stem(pair.image)):
             return None
@@ -209,7 +209,7 @@ class Voc:
         return InputRecord(nfc(pair.image), pair.image, "", pair.split, num_bytes, values=values)
 
     def _read_all(self, paths: Sequence[str]) -> Iterator[bytes | InvalidInput]:
-        """Reads XML files, and yields their contents in order. Files in an object store are requested in parallel."""
+        """Reads XML files and yields their contents in order. Files in an object store are requested in parallel."""
         if is_remote(self.root):
             return read_ahead(
                 self._read, ((path, 0) for path in paths), lambda data: len(data) if isinstance(data, bytes) else 0

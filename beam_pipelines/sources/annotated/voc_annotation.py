@@ -119,7 +119,7 @@ def _read_flag(element: Any, tag: str, name: str) -> int:
 
 
 def _read_size(element: Any) -> tuple[int, int] | None:
-    """Returns the height and width, or None if the element is missing or a side is empty or 0."""
+    """Returns the height and width. The result is None if the element is missing, or if a side is empty or 0."""
     if element is None:
         return None
     height, width = (

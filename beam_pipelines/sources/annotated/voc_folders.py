@@ -176,6 +176,6 @@ def _inner_stem(path: str, folder: str) -> str:
 
 
 def stem(path: str) -> str:
-    """Returns a path without its extension in NFC, which is equal for an image and its annotation."""
+    """Returns a path in NFC without its extension, so that an image and its annotation have equal paths."""
     base, extension = posixpath.splitext(path)
     return nfc(base if extension.lower() in IMAGE_EXTENSIONS or extension.lower() == ".xml" else path)

@@ -186,7 +186,7 @@ class ArrayColumns:
 
 
 def find_name(names: Collection[str], usual: tuple[str, ...]) -> str | None:
-    """Returns the first of the `usual` names that is the name of a field, ignoring case. Returns None if no field has
+    """Returns the first name in `usual` that is also a field name, ignoring case. Returns None if no field has
     any of these names."""
     names_by_lower_case = {name.lower(): name for name in sorted(names, reverse=True)}
     return next((names_by_lower_case[name] for name in usual if name in names_by_lower_case), None)
@@ -240,7 +240,7 @@ def _check_other_image(name: str, field: Field) -> None:
 
 def _as_list(column: Column, field: Field) -> Column:
     """Returns the column for a field that contains a list of integers or texts in each record. Raises UserError if the
-    field has another dtype or shape."""
+    dtype or the shape of the field is not suitable."""
     name, fits = printable(column.names[0]), column.shape in ((None,), field.shape)
     if field.dtype.kind not in _FITTING[column.kind] or len(field.shape) > 1 or not fits:
         size = "" if column.shape == (None,) else column.shape[0]
@@ -336,7 +336,8 @@ def _is_mask(field: Field) -> bool:
 
 
 def _sides(field: Field) -> tuple[int, ...]:
-    """Returns the shape of a field's values in the dataset. Labels of shape [N,1] and [N] are treated as equal."""
+    """Returns the shape of a field's values in the dataset. Labels of shape [N, 1] are treated like labels of shape
+    [N]."""
     return field.shape if _is_array(field) else (_num_values(field),)
 
 

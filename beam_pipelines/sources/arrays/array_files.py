@@ -189,7 +189,7 @@ class Arrays:
 def _find_containers(names: list[str], only: str) -> list[list[str]]:
     """Returns groups of files to read together.
 
-    Each archive is a group. All other array files of a folder belong together.
+    Each archive is a group. All array files of a folder that are not archives form one group.
     """
     folders: dict[str, list[str]] = {}
     for name in names:

@@ -23,7 +23,7 @@ _PART_BYTES = 1 << 30
 
 
 class ImageSet(NamedTuple):
-    """A set of examples whose images are in one array, or a set of examples without images.
+    """A set of examples that have no images, or whose images are stored in one array.
 
     Attributes:
         name: The prefix of the keys.
@@ -43,8 +43,8 @@ class ImageSet(NamedTuple):
 def list_images(
     root: Root, images: ImageSet, columns: ArrayColumns, bounds: range, spools: Mapping[Stream, int]
 ) -> Iterator[InputRecord | DeadLetter]:
-    """Yields the images at the given indexes with the values of their columns. Memory does not grow with the number of
-    images.
+    """Yields the images at the given indexes, together with the values of all columns for each image. The memory use
+    does not depend on the number of images.
 
     Args:
         root: The root of the source.
@@ -74,7 +74,7 @@ def list_images(
 
 
 def _offset(field: Field, index: int) -> int:
-    """Returns the byte offset at which a record's value of a field starts in the stream."""
+    """Returns the stream offset of a field's value in a given record, in bytes."""
     records = field.records
     return records.offset + field.offset + index * records.dtype.itemsize
 
@@ -109,7 +109,7 @@ def pointed_at(images: ImageSet, columns: ArrayColumns) -> list[Field]:
 
 
 def spool_packed(root: Root, fields: Iterable[Field], spool_directory: str | None) -> dict[Stream, int]:
-    """Decompresses compressed streams into temporary files, and returns these files.
+    """Decompresses compressed streams into temporary files and returns these files.
 
     Returns {} without a spool directory.
     """
@@ -190,8 +190,8 @@ _SPLIT_LAST = re.compile(rf"(.+)[-_. ]({_SPLIT})", re.IGNORECASE)
 
 
 def take_split(name: str) -> tuple[str | None, str]:
-    """Separates the split from the name of an array: `x_train` becomes (`train`, `x`). The split is None for other
-    names."""
+    """Separates the name of an array into its split and the remaining name. For example, `x_train` becomes (`train`,
+    `x`). The split is None for other names."""
     if match := _SPLIT_FIRST.fullmatch(name):
         return SPLIT_FOLDERS[match[1].lower()], match[2]
     if match := _SPLIT_LAST.fullmatch(name):
@@ -200,7 +200,7 @@ def take_split(name: str) -> tuple[str | None, str]:
 
 
 def split_of_file(path: str) -> str | None:
-    """Returns the split that is named by a file or a folder in its path, or None."""
+    """Returns the split that the name of a file or the name of a parent folder indicates, or None."""
     *folders, name = path.split("/")
     named = take_split(name.partition(".")[0])[0]
     return named or next(

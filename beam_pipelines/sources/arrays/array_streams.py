@@ -97,7 +97,7 @@ def open_stream(root: str, stream: Stream) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def unpacking(stream: Stream) -> Iterator[None]:
-    """Context manager that converts errors about corrupt compressed data to `UserError`."""
+    """Context manager that converts errors about corrupt compressed data into `UserError`."""
     try:
         yield
     except (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError) as error:
@@ -121,8 +121,8 @@ def read_exactly(file: BinaryIO, stream: Stream, num_bytes: int) -> bytes:
 
 
 def read_rows(root: str, fields: Mapping[str, Field], start: int, stop: int) -> Iterator[dict[str, Any]]:
-    """Yields one row per record, with the values of several fields as plain Python values. All fields must have the
-    same number of records.
+    """Yields one row per record, which contains the values of several fields as plain Python values. All fields must
+    have the same number of records.
     """
     sources = {field.records: None for field in fields.values()}  # unique records in a fixed order
     record_bytes = max((records.dtype.itemsize for records in sources), default=1)

@@ -1,4 +1,4 @@
-"""Reads IDX files, which is the format of MNIST (yann.lecun.com/exdb/mnist).
+"""Reads IDX files, such as the files of MNIST (yann.lecun.com/exdb/mnist).
 
 The header contains two zero bytes, the dtype, the number of dimensions, and each dimension as a big-endian uint32.
 """

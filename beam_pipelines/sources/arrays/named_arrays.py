@@ -1,4 +1,4 @@
-"""Groups arrays that belong together according to their names, such as `x_train` and `y_train`."""
+"""Groups arrays of the same examples by their names, such as `x_train` and `y_train`."""
 
 from typing import Callable, Collection, Mapping, NamedTuple, Sequence
 
@@ -55,7 +55,7 @@ def make_sets(arrays: Sequence[NamedArray], image_column: str | None, taken: Col
 
 
 def find_features(arrays: Sequence[NamedArray]) -> Column | None:
-    """Returns a column for the array `features`, or None if there is no numeric array of this name."""
+    """Returns a column for the array `features`, or None if no numeric array has this name."""
     by_name = {array.name: array for array in arrays}
     name = find_name(by_name, (FEATURES_NAME,))
     if name is None or (field := by_name[name].open()).dtype.kind not in "fiu":
@@ -83,7 +83,7 @@ def _group(arrays: Sequence[NamedArray]) -> dict[tuple[str, str | None], dict[st
 
 
 def _find_given(group: Mapping[str, NamedArray], image_column: str) -> str | None:
-    """Returns the name of the array to which `image_column` refers, or None if there is no such array."""
+    """Returns the name of the array to which `image_column` refers, or None if the array does not exist."""
     paths = {array.path.rpartition("/")[2].removesuffix(".npy"): name for name, array in group.items()}
     return image_column if image_column in group else paths.get(image_column)
 

@@ -1,4 +1,4 @@
-"""Reads arrays and tensors from cells that contain lists of numbers, bytes, or the name of a file."""
+"""Reads arrays and tensors from cells, which can contain nested lists, bytes or a file name."""
 
 import dataclasses
 from typing import Any
@@ -61,7 +61,7 @@ def read_tensor_list(cell: list, feature: Feature) -> np.ndarray:
 
 
 def resolve_array(column: Column, start: bytes | list) -> Column:
-    """Completes a column that has no shape or dtype with the shape and dtype of its first value.
+    """Sets an unknown shape or dtype of a column according to the first value of the column.
 
     Args:
         column: The array or tensor column.
@@ -79,7 +79,8 @@ def resolve_array(column: Column, start: bytes | list) -> Column:
 
 
 def describe_resolved(column: Column) -> str:
-    """Returns, for messages, the option value that specifies an array or tensor column with its shape and dtype."""
+    """Returns the option value that specifies an array or tensor column, including its shape and dtype, for a
+    message."""
     return f"{printable(column.names[0])}:{'tensor[float32,' if column.kind == 'tensor' else 'array['}HEIGHT,WIDTH,…]"
 
 

@@ -29,7 +29,7 @@ def box_sides(box: Box, box_format: str) -> Box:
 
 @dataclasses.dataclass
 class BoxForms:
-    """Counts boxes that seem to have another format or unit than the options specify.
+    """Counts boxes that do not seem to have the format or unit that the options specify.
 
     Attributes:
         num: The number of boxes.
@@ -78,7 +78,7 @@ class BoxForms:
             raise UserError(f"--box_unit=relative: {problem}. Pass --box_unit pixels.")
 
     def warnings(self, source: SourceConfig) -> Iterator[str]:
-        """Yields warnings if the boxes seem to have another format or unit than the options specify."""
+        """Yields warnings if the boxes do not seem to have the format or unit that the options specify."""
         if source.box_format is None and self.num >= _MIN_BOXES and self.num_corners == self.num:
             yield (
                 f"All {self.num:,} boxes could be corners, {NUMBERS['xyxy']}, but are read as {NUMBERS['xywh']}. Pass "

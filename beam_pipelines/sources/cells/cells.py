@@ -1,7 +1,7 @@
 """Converts table cells and record fields to feature values, according to the kind of the column.
 
-A cell is a str in CSV files, and can be a number, a list, None, bytes or a NumPy value in other formats. A list with a
-single value is treated like the value.
+In CSV files, each cell is a string. In other formats, a cell can also be a number, a list, None, bytes or a NumPy
+value. A list that contains a single value is treated like this value.
 """
 
 import decimal
@@ -22,7 +22,7 @@ from beam_pipelines.storage.files import is_remote
 
 
 def in_column(name: str, convert: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns the result of `convert`. Calls `convert`, and adds the column name to the message of `InvalidInput`
+    """Returns the result of `convert`. Calls `convert` and adds the column name to the message of `InvalidInput`
     errors."""
     try:
         return convert(*arguments)
@@ -152,7 +152,7 @@ def read_text(cell: Any) -> str:
 
 
 def read_name(reason: str, cell: Any) -> str:
-    """Reads a key or a group name, and normalizes the text to NFC. A number becomes its digits.
+    """Reads a key or a group name and normalizes the text to NFC. A number becomes its digits.
 
     Raises:
         InvalidInput: With the given reason: the name is empty, too long, or has control characters.
@@ -164,7 +164,7 @@ def read_name(reason: str, cell: Any) -> str:
 
 
 def read_path(cell: Any, root: Root) -> str:
-    """Reads the path of a file, and returns the path relative to the root.
+    """Reads the path of a file and returns the path relative to the root.
 
     Raises:
         InvalidInput: The cell is not a path, or leads outside the root.
@@ -182,7 +182,7 @@ def read_path(cell: Any, root: Root) -> str:
 
 
 def read_image_path(cell: Any, root: Root, suffix: str) -> str:
-    """Reads the path of an image, and returns the path relative to the root.
+    """Reads the path of an image and returns the path relative to the root.
 
     Args:
         cell: The path, or a dictionary with the path, as Hugging Face's libraries write it.
@@ -207,7 +207,7 @@ def embedded_bytes(cell: Any) -> bytes | None:
 
 
 def read_other_file(cell: Any, root: Root, suffix: str) -> FilePart | bytes:
-    """Returns the bytes of an image or mask in a cell, or its path if the cell contains only a path."""
+    """Returns the bytes of the image or mask that a cell contains, or the path if the cell contains only a path."""
     return embedded_bytes(cell) or FilePart(read_image_path(cell, root, suffix))
 
 

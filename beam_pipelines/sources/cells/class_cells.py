@@ -35,8 +35,8 @@ def class_name(text: str) -> str:
 
 
 def read_class(cell: Any) -> str:
-    """Returns the class name in a cell. The class name of an integer consists of its digits, and booleans are read as 0
-    or 1.
+    """Returns the class name in a cell. Integers become class names that consist of their digits, and booleans are read
+    as 0 or 1.
 
     Raises:
         InvalidInput: The cell does not contain a class name.
@@ -101,7 +101,7 @@ def read_one_class(column: str, cell: Any, label_names: Collection[str]) -> str:
 
 
 def _fitting_kinds(column: str, cell: Any) -> str:
-    """Returns advice that names the column kinds that can read a cell, or an empty text if no kind can."""
+    """Returns advice on which column kinds can read a cell, or an empty string if no kind can read the cell."""
     column, values = printable(column), cell.tolist() if isinstance(cell, np.ndarray) else cell
     if isinstance(values, float) and math.isfinite(values):
         return f"use {column}:float to read a number"

@@ -72,7 +72,8 @@ class ColumnReader:
         self._readers = tuple(readers.items())
 
     def read(self, row: Mapping[str, Any]) -> tuple[str, dict[str, Any] | None]:
-        """Returns the class name of the feature `label` (or "") and the values of all other features (or None).
+        """Returns the class name of the feature `label` (or ""), and the values of all features except `label` (or
+        None).
 
         The module `source` describes the types of the feature values. Images and masks that are stored in a cell are
         returned as bytes.

@@ -1,4 +1,4 @@
-"""Parses JSON texts, and raises an error for repeated keys."""
+"""Parses JSON texts and raises an error for repeated keys."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ from beam_pipelines.errors import printable
 
 
 def read_json(text: str | bytes) -> Any:
-    """Parses JSON, and raises an error for repeated keys, whose meaning differs between programs.
+    """Parses JSON, and raises an error for repeated keys, because programs interpret repeated keys differently.
 
     Raises:
         ValueError: The text is not JSON, or an object in it has a key twice.

@@ -79,7 +79,7 @@ def label_of(folders: Sequence[str], depth: str | None) -> str | None:
 
 
 def find_class_folders(listing: FileListing, splits: Collection[str]) -> dict[str, set[str]]:
-    """Returns a mapping from each split folder to those of its subfolders that contain files. If there are no split
+    """Returns a mapping from each split folder to the subfolders that contain files. If there are no split
     folders, the mapping contains only the key "".
 
     To limit the time, only some of the folders are read. After the complete listing, `read_class_folders` is called
@@ -211,7 +211,7 @@ def _reject_splits(root: str, split: str, paths: Collection[str], children: Mapp
 
 
 def _splits_in(name: str) -> Iterator[str]:
-    """Yields the split in the name of a folder, such as `train` for `seg_train` or `TrainSet`."""
+    """Yields the split that the name of a folder indicates, such as `train` for `seg_train` or `TrainSet`."""
     splits = {SPLIT_FOLDERS[word] for word in words_of(name) if word in SPLIT_FOLDERS}
     if len(splits) == 1:
         yield from splits
@@ -268,7 +268,7 @@ def _masks_of(root: str, images: str, masks: str) -> UserError:
 
 
 def reject_mask_folders(listing: FileListing, root: str, folders: Sequence[str]) -> None:
-    """Raises `UserError` if a class folder seems to contain masks for the images in another folder.
+    """Raises `UserError` if one class folder seems to contain masks for the images in a second class folder.
 
     Args:
         listing: The listing of the source.

@@ -2,8 +2,8 @@
 
 Hidden files, system files such as `Thumbs.db`, notes such as README, checksums, and files that match `--ignore` are
 ignored and counted. Links to files below the source's root are followed. With `--follow_links`, all links are followed,
-except those to a folder that contains the link itself. Dead letters are created for other links, devices, and names
-that are not valid UTF-8.
+except links to a folder that contains the link itself. Dead letters are created for links that are not followed, for
+devices, and for names that are not valid UTF-8.
 """
 
 import fnmatch
@@ -190,8 +190,8 @@ class FileListing:
         )
 
     def fitting(self, wanted: InputNames) -> tuple[list[str], list[DeadLetter]]:
-        """Returns the paths that match patterns. Dead letters that match the patterns, or that may hide matching files,
-        are also returned.
+        """Returns the paths that match patterns. The result also includes dead letters that match the patterns or may
+        hide matching files.
 
         Raises:
             UserError: A folder cannot be read.
@@ -237,7 +237,7 @@ class FileListing:
         return UserError(f"--input={self._root.path}: {path!r} is {problem}. Replace it with {expected}{leave}.")
 
     def _direct_files(self, folder: str) -> Iterator[ListedFile | DeadLetter]:
-        """Yields the files directly in a folder, in any order, without links to folders."""
+        """Yields the files directly in a folder, in any order. Links to folders are omitted."""
         if self.is_remote:
             yield from (ListedFile(join(folder, name), 0) for name in self.top_level(folder)[1])
         else:
@@ -351,7 +351,7 @@ def join(folder: str, name: str) -> str:
 
 
 def matches(path: str, patterns: tuple[str, ...]) -> bool:
-    """Returns whether a path or its last component matches one of the patterns."""
+    """Returns whether the whole path, or only the last component of the path, matches one of the patterns."""
     name = path.rpartition("/")[2]
     return any(fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(path, pattern) for pattern in patterns)
 

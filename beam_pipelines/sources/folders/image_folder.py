@@ -130,7 +130,7 @@ class ImageFolder:
         return reading
 
     def _reject_label_files(self, folder: str, names: list[str]) -> None:
-        """Raises `UserError` if one of a folder's first files contains labels in another format."""
+        """Raises `UserError` if one of the first files in a folder is a label file of a known format."""
         for name in [name for name in names if not self.unexpected_files.is_image(name)][:_MAX_LABEL_FILES]:
             path = join(folder, name)
             if known := recognise(f"{self.root}/{path}"):
@@ -194,7 +194,7 @@ class ImageFolder:
             unexpected_files.without_files[empty[folder]] = folder
 
     def _find_splits(self, top: Level) -> dict[str, str | None]:
-        """Returns folder -> its split, or None. If there are no labels, files beside split folders are an error."""
+        """Returns folder -> its split, or None. Without labels, files next to split folders raise an error."""
         folders = sorted([*top.folders, *top.links])
         if top.has_files and not self.has_labels:
             if self._config.split_folders:
@@ -218,7 +218,7 @@ class ImageFolder:
         return splits
 
     def _list_loose_files(self, files: Iterable[ListedFile | DeadLetter]) -> Iterator[DeadLetter]:
-        """Yields dead letters for links and invalid names beside the class folders. Adds images there to
+        """Yields dead letters for links and invalid names that are next to the class folders. Adds images there to
         `unexpected_files`."""
         for file in files:
             if isinstance(file, DeadLetter) and file.reason == "odd_name":

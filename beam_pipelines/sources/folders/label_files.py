@@ -1,4 +1,4 @@
-"""Recognises label files that a source does not read, and returns the command or conversion to use instead.
+"""Recognises label files that a source does not read, and suggests how to read or convert these files.
 
 A format is recognised by the first bytes and the extension of a file.
 """
@@ -149,7 +149,8 @@ def _text_format(text: str) -> tuple[str, str] | None:
 
 
 def _coco_options(path: str) -> str:
-    """Returns the options that read a COCO file: the folder of all splits, if the path is usual for such a folder."""
+    """Returns the options for reading a COCO file. If the path has a usual form, the options select the folder of all
+    splits."""
     folder, _, name = path.rpartition("/")
     above, _, own = folder.rpartition("/")
     is_instances = re.fullmatch(r"instances_.+\.json", name)

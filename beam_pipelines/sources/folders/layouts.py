@@ -48,7 +48,7 @@ def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, a
 
 
 def split_of(folder: str) -> str:
-    """Returns the split to which the name of a folder refers."""
+    """Returns the split that the name of a folder indicates."""
     return SPLIT_FOLDERS.get(folder.lower(), folder)
 
 

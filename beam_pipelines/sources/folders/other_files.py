@@ -1,4 +1,4 @@
-"""Decides which files that are not inputs are ignored, and which have to be reported."""
+"""Decides whether a file that is not an input is ignored or reported."""
 
 import dataclasses
 import glob
@@ -51,7 +51,7 @@ def is_ignored(name: str, is_folder: bool = False) -> bool:
 
 @dataclasses.dataclass
 class UnexpectedFiles:
-    """Collects the unexpected files in a folder of images, and reports them together.
+    """Collects the unexpected files in a folder of images and reports them together.
 
     Attributes:
         layout: The expected layout of image paths; empty if images may be in any folder.
@@ -102,14 +102,15 @@ class UnexpectedFiles:
         return False
 
     def add_loose_image(self, path: str) -> None:
-        """Records an image that is beside the class folders instead of inside a class folder."""
+        """Records an image that is not in a class folder."""
         self.num_loose += 1
         self.loose_images = sorted([*self.loose_images, path])[:_NUM_SHOWN]
 
     def add_rejection(self, folder: str, message: str) -> None:
-        """Records a problem with a folder because of which the listing will fail.
+        """Records a problem with a folder that will make the listing fail.
 
-        Only the problem of the folder that sorts first is kept, so that the error message is the same in every run.
+        Of several problems, only the problem with the first folder in sorted order is kept, so that messages are
+        reproducible.
         """
         self.rejection = min((folder, message), self.rejection or (folder, message))
 

@@ -1,6 +1,6 @@
-"""Finds the sizes of the files that are named in a table or an annotation.
+"""Finds the sizes of the files that a table or an annotation names.
 
-On a disk, one system call returns the size of a file. An object store returns a thousand names and sizes per request,
+On a disk, each file size takes one system call. An object store returns a thousand names and sizes per request,
 sorted by name. The wanted names are therefore sorted, and each listing request starts at the next wanted name. The
 number of requests is at most the number of wanted names. Several ranges of names are listed in parallel. Only requested
 names are kept in memory. If the rows of a table are in random order, the same names are listed again for each batch of
@@ -50,7 +50,7 @@ def find_sizes(root: str, paths: Iterable[str]) -> dict[str, int]:
 def add_sizes(
     listed: Iterable[InputRecord | DeadLetter], root: str, others: Sequence[str] = ()
 ) -> Iterator[InputRecord | DeadLetter]:
-    """Adds the size of each file to the listed inputs, and yields the inputs. A missing file has the size 0, and is
+    """Adds the size of each file to the listed inputs and yields the inputs. A missing file has the size 0, and is
     reported as an error when it is read.
 
     Args:

@@ -61,8 +61,8 @@ class Containers:
             )
 
     def describe_ignored(self, part: str) -> tuple[int, list[DeadLetter]]:
-        """Returns the number of ignored files and the dead letters for the first file, or zero and an empty list for
-        other files."""
+        """Returns the number of ignored files and the dead letters for the first file. For later files, returns zero
+        and an empty list."""
         return (self._num_ignored, self.dead_letters) if part == self.names[0] else (0, [])
 
     def splits(self) -> dict[str, str]:
@@ -123,7 +123,8 @@ class Containers:
 
 
 def reject_outside(root: Root, name: str) -> DeadLetter | None:
-    """Returns a dead letter for a file with an invalid name or for a link outside the root, or None for other files."""
+    """Returns a dead letter if a file has an invalid name or is a link to a file outside the root. Otherwise, returns
+    None."""
     try:
         root.relative(name)
     except OutsideError as error:

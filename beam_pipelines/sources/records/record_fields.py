@@ -36,7 +36,7 @@ class ImageSpan(NamedTuple):
 
 
 def find_image(example: ExampleReader, layout: Layout) -> ImageSpan | None:
-    """Finds the position of the image in a record, and reads the layout of a raw image. Returns None for records
+    """Finds the position of the image in a record and reads the layout of a raw image. Returns None for records
     without an image.
 
     Raises:
@@ -187,8 +187,8 @@ def read_array_start(example: ExampleReader, name: str) -> bytes:
 
 
 def read_part(path: str, start: int, example: ExampleReader, name: str, layout: Layout) -> FilePart | ArrayPart | list | None:
-    """Returns the position of a mask, image or array in the record file, or its numbers as a list. Returns None if the
-    feature is missing.
+    """Returns the position of a mask, image or array in the record file, or the numbers of an array as a list. Returns
+    None if the feature is missing.
 
     Args:
         path: The path of the file.
@@ -233,7 +233,7 @@ def has_numbers(example: ExampleReader, name: str) -> bool:
 def resolve_shapes(
     columns: tuple[Column, ...], example: ExampleReader, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[Column, ...]:
-    """Completes columns with the shapes that the dataset's metadata contains.
+    """Adds shapes from the metadata of the dataset to the columns.
 
     Raises:
         UserError: A column expects one number, but the first record has several.

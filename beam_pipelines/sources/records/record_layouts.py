@@ -234,7 +234,8 @@ def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, .
 
 
 def _resolve_list(column: Column, counts: Collection[int], source: SourceConfig) -> Column:
-    """Changes a column to a list of any length if an example has more or fewer values than there are classes.
+    """Changes a column to a list of any length if the number of values in an example differs from the number of
+    classes.
 
     Otherwise they are one flag per class.
     """

@@ -90,7 +90,7 @@ class FieldReader:
         } | {column.name: column.positions(config.names_of(column.name)) for column in labels if column.kind == "multi_hot"}
 
     def read(self, row: Mapping[str, Any], image: InputRecord) -> InputRecord:
-        """Adds the label, key, split and other values of a record to an image reference.
+        """Adds the values of a record, such as the label, the key and the split, to an image reference.
 
         Raises:
             InvalidInput: A field is invalid.
@@ -129,7 +129,7 @@ _MAX_SEARCHED = 1_000
 
 
 def search_names(names_of_records: Iterable[Collection[str]], wanted: Collection[str]) -> tuple[set[str], int]:
-    """Returns the names of the fields that occur in the first records, and the number of these records.
+    """Returns the field names in the first records, and the number of records that were read.
 
     Stops when all wanted names are found.
     """

@@ -3,9 +3,9 @@
 Supported header formats are POSIX (ustar and pax) and GNU. The standard library's `tarfile` is used only to parse
 single headers. Iteration with `tarfile` is not safe for untrusted files: for example, it keeps all members in memory.
 
-Sparse files, links and devices are read as members without data. A tar file cannot be read beyond a corrupt header.
-A tar file ends with a block of zeros, after which only padding with zeros may follow. If another tar file has been
-appended after the zeros, its data is reported as lost.
+The reader treats sparse files, links and devices as members without data. A tar file cannot be read beyond a corrupt
+header. A tar file ends with a block of zeros, after which only padding with zeros may follow. If a second tar file was
+appended after the zeros, the data of the second file is reported as lost.
 """
 
 import os

@@ -1,4 +1,5 @@
-"""Groups consecutive members of a tar file into samples, which have equal names up to the first dot."""
+"""Groups consecutive members of a tar file into samples. The names of a sample's members are equal up to the first
+dot."""
 
 import re
 from typing import Any, Collection, Iterator

@@ -260,7 +260,7 @@ class TfRecord:
 
 
 def _spool(image: InputRecord, record: Record, spool: SpoolWriter | ObjectSpoolWriter) -> InputRecord:
-    """Copies the data of an image to a temporary file, and returns the image reference with the new offset."""
+    """Copies the data of an image to a temporary file and returns the image reference with the new offset."""
     start = record.offset + HEADER_BYTES
 
     def move(part: _Part) -> _Part:

@@ -211,7 +211,8 @@ class WebDataset:
 
     @contextlib.contextmanager
     def _open(self, name: str) -> Iterator[tuple[TarReader, bool]]:
-        """Opens a tar file. Context manager that yields a tar reader, and whether the file is compressed."""
+        """Opens a tar file. Context manager that yields a tar reader and a bool that tells whether the file is
+        compressed."""
         path = f"{self.root}/{self._root.relative(name)}"
         try:
             with open_file(path) as file:
@@ -270,8 +271,8 @@ class WebDataset:
 
 
 def _find_member(part: str, sample: TarSample, extension: str, spool: SpoolWriter | ObjectSpoolWriter | None) -> FilePart:
-    """Returns the position of a member's data in the tar file or in a temporary file. Raises `InvalidInput` if a member
-    is too large."""
+    """Returns the position of a member's data, which is stored in the tar file or in a temporary file. Raises
+    `InvalidInput` if a member is too large."""
     member = sample.members[extension]
     if member.num_bytes > MAX_FILE_BYTES:
         raise InvalidInput("too_large", f".{extension} has {member.num_bytes} bytes; the limit is {MAX_FILE_BYTES}")
@@ -281,7 +282,7 @@ def _find_member(part: str, sample: TarSample, extension: str, spool: SpoolWrite
 
 
 def is_tar_file(name: str) -> bool:
-    """Returns whether a file has an extension of tar files."""
+    """Returns whether the extension of a file is usual for tar files."""
     return name.lower().endswith((".tar", ".tar.gz", ".tgz"))
 
 

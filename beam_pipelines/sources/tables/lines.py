@@ -1,4 +1,4 @@
-"""Reads the lines of text files, and limits their length to protect the memory."""
+"""Reads the lines of text files and limits the length of a line to protect the memory."""
 
 import contextlib
 import gzip
@@ -20,7 +20,7 @@ class LongLineError(ValueError):
 
 
 class Lines:
-    """An iterator over the lines of a text file, which include their line ends.
+    """An iterator over the lines of a text file, including line ends.
 
     The iterator raises `LongLineError` for a line that is too long. The next call continues after this line.
 

@@ -48,7 +48,7 @@ def is_struct(column: pa.DataType) -> bool:
 
 
 def struct_fields(schema: pa.Schema, name: str) -> frozenset[str]:
-    """Returns the field names of the structs in a column, or an empty collection for other columns."""
+    """Returns the field names of the structs in a column, or an empty collection if the column has no structs."""
     types = [field.type for field in schema if field.name == name and is_struct(field.type)]
     structs = [item.value_type if is_list(item) else item for item in types]
     return frozenset(field.name for struct in structs for field in struct)
@@ -78,7 +78,7 @@ def class_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
 
 
 def _names(feature: Any) -> Any:
-    """Returns the class names of a feature with integers or lists of integers, or None if class names are unknown."""
+    """Returns the class names of an integer or integer-list feature, or None if class names are unknown."""
     feature = _without_lists(feature)
     return feature.get("names") if feature.get("_type") == "ClassLabel" else None
 
@@ -108,7 +108,7 @@ def parquet_rows(parquet: pa.parquet.ParquetFile, path: str, columns: list[str])
 
 
 def _read_in_chunks(batch: pa.RecordBatch, lists: list[str]) -> Iterator[Mapping[str, Any] | InvalidInput]:
-    """Splits a batch into halves until each half fits in memory as Python objects or has a single row."""
+    """Splits a batch in half repeatedly until each piece has a single row or fits in memory as Python objects."""
     if batch.nbytes > _READ_BYTES and batch.num_rows > 1:
         middle = batch.num_rows // 2
         for half in (batch.slice(0, middle), batch.slice(middle)):

@@ -1,4 +1,4 @@
-"""Defines the base class of sources whose files contain rows. Finds the files of a source, and converts their rows to
+"""Defines the base class of sources whose files contain rows. Finds the files of a source and converts their rows to
 inputs or dead letters."""
 
 from typing import Any, Callable, Iterable, Iterator, Mapping, TypeVar

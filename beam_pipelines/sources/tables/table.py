@@ -152,7 +152,7 @@ class Table(RowFiles):
         return add_sizes(listed, self.root, other_images(self)) if self._with_sizes and self.has_images else listed
 
     def label_names(self) -> Mapping[str, Collection[str]]:
-        """Returns the class names of each feature that are known from the table's metadata or columns."""
+        """Returns, for each feature, the class names that the table's metadata or columns contain."""
         columns = (*self._labels, *self._features)
         texts = {column.name for column in columns if column.kind == "text"}
         of_objects = {OBJECT_LABEL: self._objects.class_names} if self._objects and self._objects.class_names else {}
@@ -259,8 +259,8 @@ class _RowImages:
 
 
 def _first_with_rows(files: list[TableFile], source: SourceConfig) -> tuple[TableFile, TableHead]:
-    """Returns the first file that has columns, and the `TableHead` of this file. JSON Lines files without lines are
-    skipped, because they have no columns."""
+    """Returns the first file that has columns, together with the `TableHead` of this file. JSON Lines files without
+    lines are skipped, because they have no columns."""
     heads = ((file, read_head(file, source)) for file in files)
     return next(((file, head) for file, head in heads if head.columns), (files[0], TableHead(())))
 
@@ -276,7 +276,7 @@ def _check_no_images(row: Mapping[str, Any], file: TableFile) -> None:
 
 
 def _spool(listed: Iterator[Listed | _Embedded], directory: str | None) -> Iterator[Listed]:
-    """Copies images that are stored in the table to a temporary file, and yields the inputs with the new locations."""
+    """Copies the images in the table to a temporary file and yields the inputs with the new image locations."""
     if directory is None:
         yield from (item.image if isinstance(item, _Embedded) else item for item in listed)
         return

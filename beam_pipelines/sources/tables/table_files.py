@@ -65,7 +65,7 @@ class _FolderRoot(Root):
 def find_table_files(
     config: PrepareConfig, formats: Mapping[str, str], metadata: tuple[str, ...]
 ) -> tuple[str, list[TableFile]]:
-    """Returns a folder, and its files in ascending order of their names.
+    """Returns a folder together with the files in this folder, sorted by name.
 
     Args:
         config: The options of the source.

@@ -5,7 +5,7 @@ The memory use is constant, because the length of lines is limited, and Parquet 
 CSV files must be encoded in UTF-8, have the format of RFC 4180, and start with a header unless `--column_names` is
 given. Commas separate cells. If the first line contains no commas, cells can be separated by tabs or semicolons. In a
 `.tsv` file, tabs separate cells. With `--column_names`, the separator is chosen so that the number of cells equals the
-number of names. A row that contains quotes can span several lines. If a row with quotes is malformed, a quote is
+number of names. A row can span several lines if it contains quotes. If a row with quotes is malformed, a quote is
 probably missing, and an unknown number of rows is lost. Therefore the run fails.
 """
 
@@ -41,7 +41,7 @@ Row = tuple[int, Mapping[str, Any] | InvalidInput]
 
 
 class TableHead(NamedTuple):
-    """The columns of a file, found from the start of the file.
+    """The columns of a file, as determined from its first rows.
 
     Attributes:
         columns: The names of the columns: from a CSV header, a Parquet schema, or the first objects of JSON Lines.
@@ -126,7 +126,7 @@ def read_first_row(file: TableFile, config: SourceConfig, columns: tuple[str, ..
 
 
 def find_repeated(file: TableFile, config: SourceConfig, column: str) -> str | None:
-    """Returns the first text that occurs more than once in a column of the first rows, or None."""
+    """Returns the first text that occurs at least twice in a column of the first rows, or None."""
     seen: set[str] = set()
     with contextlib.closing(read_rows(file, config, (column,))) as rows:
         for _, row in itertools.islice(rows, _NUM_REPEAT_ROWS):
@@ -310,8 +310,8 @@ def _parse_object(line: str) -> Mapping[str, Any] | InvalidInput:
 def _check_columns(
     file: TableFile, found_columns: Sequence[str], columns: tuple[str, ...] | None, unused_fields: UnusedFields | None
 ) -> tuple[str, ...]:
-    """Returns the columns to read, and adds all other columns to `unused_fields`. Raises UserError if a column is
-    missing."""
+    """Returns the columns to read. Adds all columns that are not read to `unused_fields`. Raises UserError if a
+    column is missing."""
     if unused_fields is not None and columns is not None:
         unused_fields.add(name for name in found_columns if name not in columns)
     for name in columns or ():

@@ -75,7 +75,7 @@ class TextList(RowFiles):
         self.targets = reader.targets
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the images that the lines of a file refer to and, if requested, the sizes of the image files."""
+        """Yields the images to which the lines of a file refer and, if requested, the sizes of the image files."""
         file = self._files[part]
         root = self._root_of(file)
         read = functools.partial(self._read, file, root, self._make_reader(root))
