@@ -21,7 +21,7 @@ _NUM_INPUTS_SHOWN = 2
 
 
 class NamedInput(NamedTuple):
-    """An input that has the same key as another input.
+    """An input whose key is not unique.
 
     Attributes:
         path: The file that contains the input.
@@ -123,7 +123,7 @@ def reject_collisions(collisions: Collisions, config: PrepareJob, listing: Listi
 
 
 def _other_columns(source: SourceConfig) -> str:
-    """Returns the names of the image columns other than `image`, each preceded by a comma."""
+    """Returns the names of all image columns except `image`, each preceded by a comma."""
     return "".join(f",{printable(column.names[0])}" for column in (*(source.labels or ()), *source.features) if column.kind == "image")
 
 

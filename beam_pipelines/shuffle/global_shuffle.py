@@ -3,8 +3,8 @@ shard.
 
 On the local runner, Beam's `Reshuffle` and a `GroupByKey` with random keys do not shuffle elements. The order therefore
 depends only on the shuffle keys (see `ranks`). Beam transfers only pointers to sorted references in temporary files.
-Each block of shuffle keys is merged by one worker. Another step joins the references of each shard into one file of the
-plan.
+For each range of shuffle keys, one worker merges the references. A later step joins the references of each shard into
+one file of the plan.
 """
 
 import dataclasses
@@ -86,7 +86,7 @@ def make_plan(
     config: PrepareJob,
     measure: Measure,
 ) -> ShufflePlan:
-    """Determines the number of shards and the blocks of shuffle keys.
+    """Determines the number of shards, and the ranges of shuffle keys that workers sort.
 
     If most inputs are invalid, an error is raised before any shard is written.
     """
@@ -99,12 +99,13 @@ def make_plan(
 
 
 def route_to_blocks(run: Run, plan: ShufflePlan) -> Iterator[tuple[int, SpoolRange]]:
-    """Yields each block of shuffle keys with the byte range of its references in a sorted file."""
+    """Yields each range of shuffle keys, and the byte range of a sorted file that contains the references in this
+    range."""
     return run.cut(plan.order_bounds())
 
 
 def cut_shards(element: tuple[int, Iterable[SpoolRange]], plan: ShufflePlan, config: PrepareJob) -> Iterator[Any]:
-    """Sorts the references of one block by shuffle key, and yields the references that belong to each shard.
+    """Sorts the references in one range of shuffle keys and yields the references that belong to each shard.
 
     Raises:
         RunError: The runner lost or repeated references.
@@ -150,7 +151,7 @@ def _read_all(chunks: list[SpoolRange], spool: SpoolReader, config: PrepareJob) 
 def join_shard(
     element: tuple[tuple[str, int], Iterable[tuple[int, int, SpoolRange]]], plan: ShufflePlan, config: PrepareJob
 ) -> PlannedShard:
-    """Joins the references of a shard from all blocks, and writes the file of this shard in the plan.
+    """Joins the sorted references of a shard and writes them to the shard's file of the plan.
 
     Raises:
         RunError: The runner lost or repeated references.

@@ -1,4 +1,4 @@
-"""Computes the position of each example in the shuffled order, and divides examples among shards.
+"""Computes the position of each example in the shuffled order and divides examples among shards.
 
 The rank of an example is its index in the shuffled order of its split (see `shuffle_keys`). The rank decides the shard.
 No worker needs all keys in memory. A histogram of the first bits of the shuffle keys gives the rank of the first
@@ -64,7 +64,7 @@ class SplitRanks:
 
 @dataclasses.dataclass(frozen=True)
 class ShufflePlan:
-    """Describes the shards of each split, and the blocks of shuffle keys that workers sort.
+    """Describes the shards of each split, and the ranges of shuffle keys that workers sort.
 
     Attributes:
         splits: A mapping from split name to the ranks and shards of the split.
@@ -80,7 +80,7 @@ class ShufflePlan:
 
 
 def plan_shuffle(counts: Mapping[str, np.ndarray], num_shards: Mapping[str, int], reference_bytes: int = 0) -> ShufflePlan:
-    """Computes blocks and ranks from the histogram of shuffle keys in each split.
+    """Computes ranges of shuffle keys, and ranks, from the histogram of shuffle keys in each split.
 
     Args:
         counts: A mapping from split to the histogram of its keys, int64 [NUM_BUCKETS].

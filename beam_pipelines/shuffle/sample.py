@@ -115,5 +115,6 @@ def _check_bad_fraction(bad: DeadLetterCount, num: int, listing: Listing, config
 
 
 def _tail(bad: int, num: int, fraction: float) -> float:
-    """Returns the probability of at least `bad` invalid inputs among `num` if `fraction` of all inputs is invalid."""
+    """Returns the probability that at least `bad` of `num` inputs are invalid if `fraction` of all inputs is
+    invalid."""
     return sum(math.comb(num, count) * fraction**count * (1 - fraction) ** (num - count) for count in range(bad, num + 1))
