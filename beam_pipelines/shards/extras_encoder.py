@@ -1,4 +1,4 @@
-"""Encodes the features of an example other than its image, key, size and class.
+"""Encodes all features of an example except its image, key, size and class.
 
 Additional features are encoded after the image, because some of their values depend on the size of the stored image.
 """
@@ -76,7 +76,7 @@ class ExtrasEncoder:
 
     @property
     def image_names(self) -> tuple[str, ...]:
-        """The names of the image features other than `image`."""
+        """The names of all image features except `image`."""
         return tuple(feature.name for feature in self.features if feature.kind in IMAGE_KINDS)
 
     def encode(
@@ -183,14 +183,13 @@ class ExtrasEncoder:
             self._note_rotation(value.image_size, geometry, facts)
 
     def _form_of_boxes(self, error: InvalidInput) -> str:
-        """Returns the box format to mention in an error about an invalid box, if the source supports several
-        formats."""
+        """Returns the box format for an error message about an invalid box, if the source supports several formats."""
         if error.reason != "bad_box" or self._source.kind is None or not self._source.can.has_box_forms:
             return ""
         return f" (boxes are read as --box_format {self._source.box_format or 'xywh'} --box_unit {self._source.box_unit or 'pixels'})"
 
     def _note_rotation(self, size: tuple[int, int] | None, geometry: Geometry, facts: dict[str, Any]) -> None:
-        """Records whether the image size in the annotations decided if the annotations had to be rotated."""
+        """Records whether the image size in the annotations showed if the annotations had to be rotated."""
         if self._source.drawn_on is None and is_turn_guessed(size, geometry):
             facts["is_turn_guessed"] = True
 
@@ -207,7 +206,7 @@ class ExtrasEncoder:
         return read_mask(self._read(value, files, spool))
 
     def _make_image(self, part: FilePart | ArrayPart, files: Files, spool: SpoolReader) -> tuple[bytes, OtherImage]:
-        """Encodes an additional image, and returns the bytes to store and the properties of the image.
+        """Encodes an additional image and returns the bytes to store and the properties of the image.
 
         Additional images are checked, rotated and resized in the same way as the main image.
         """

@@ -1,4 +1,4 @@
-"""Reads inputs, and converts each input to an image or example to store, or to a dead letter."""
+"""Reads inputs, and converts each input into a dead letter, or into an image or example to store."""
 
 import base64
 import bisect
@@ -67,7 +67,7 @@ class ReadImage(NamedTuple):
 
 
 class ImageDigests(NamedTuple):
-    """The content digest and the small grey version of an image from which its hashes are computed.
+    """The content digest and the small grey version of an image. The hashes of the image are computed from both.
 
     Attributes:
         content: A digest of the image's bytes, 16 bytes long.
@@ -79,7 +79,7 @@ class ImageDigests(NamedTuple):
 
 
 class InputReader:
-    """Reads inputs, and converts each input to an image or example to store, or to a dead letter. The reader is
+    """Reads inputs, and converts each input into a dead letter, or into an image or example to store. The reader is
     thread-safe."""
 
     def __init__(self, context: WriteContext, files: Files, spool: SpoolReader) -> None:
@@ -212,7 +212,7 @@ class InputReader:
         return self._reject_content(image, data, error)
 
     def _reject_file(self, image: InputRecord, error: OSError) -> DeadLetter:
-        """Returns a dead letter for an unreadable file of an input.
+        """Returns a dead letter for an input whose file cannot be read.
 
         Raises `RunError` for an error that the file did not cause.
         """
@@ -275,6 +275,7 @@ class _UnreadableError(InvalidInput):
 
 
 def _name_of(image: InputRecord) -> str:
-    """Returns a readable name of an input, which is its path or, for files with several images, its path and key."""
+    """Returns a readable name of an input. The name is the path or, for files with several images, the path and the
+    key."""
     is_file = image.offset == ENTIRE_FILE and not image.spool
     return image.path if is_file else image.key if image.key.startswith(image.path) else f"{image.path}/{image.key}"

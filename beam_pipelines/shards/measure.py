@@ -1,4 +1,4 @@
-"""Measures how many bytes inputs take in a dataset, and which inputs would be rejected."""
+"""Measures the size of inputs in a dataset, and finds inputs that would be rejected."""
 
 import contextlib
 import itertools
@@ -36,7 +36,7 @@ def measure_inputs(references: References, listing: Listing, config: PrepareJob)
 
 
 def measure_batch(shared_context: bytes, chunks: bytes) -> list[int | DeadLetter]:
-    """Measures inputs in a worker process, and returns a size in bytes or a dead letter for each input.
+    """Measures inputs in a worker process and returns a size in bytes or a dead letter for each input.
 
     Args:
         shared_context: A `WriteContext`, as returned by `share`.

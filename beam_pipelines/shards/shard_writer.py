@@ -48,7 +48,7 @@ _MANY = 1000
 
 
 class ShardPart(NamedTuple):
-    """One of `num_parts` parts of about equal size into which the inputs of a shard are divided."""
+    """One part of the inputs of a shard, which are divided into `num_parts` parts of about equal size."""
 
     number: int = 0
     num_parts: int = 1
@@ -128,7 +128,7 @@ def part_path(context: WriteContext, address: ShardAddress, part: ShardPart) -> 
     """Returns the path of a part's file.
 
     If a shard has only one part, the records are written to the shard's final path. If a shard has several parts, each
-    part is written to a temporary file beside that path.
+    part is written to a temporary file in the same folder.
     """
     config = context.config
     name = shard_name(config.name, *address, config.output_layout)
@@ -285,7 +285,7 @@ class _Part:
 
 
 def list_again(references: References, spool: SpoolReader) -> Iterator[InputRecord]:
-    """Yields each input in the form in which its source listed it, without split and group."""
+    """Yields each input as the source listed it, but without its split and group."""
     raws = (None, *references.raws)
     rows = references.rows[["num_bytes", "offset", "raw", "spool"]]
     columns = itertools.chain.from_iterable(
