@@ -74,7 +74,7 @@ def are_integers(names: Iterable[str]) -> bool:
 
 
 def _given_names(source: SourceConfig, feature: str) -> tuple[str, ...]:
-    """Returns the class names of a feature if they are given as an option. Otherwise, returns an empty tuple."""
+    """Returns the class names of a feature if an option specifies them. Otherwise, returns an empty tuple."""
     columns = [column for column in (*(source.labels or ()), *source.features) if column.name == feature]
     given = source.names_of(feature)
     return columns[0].positions(given) if columns and columns[0].kind == "multi_hot" else given
@@ -140,9 +140,9 @@ def _integer_table(feature: str, names: set[str]) -> tuple[str, ...]:
 
 
 def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str, ...]:
-    """Returns the class table for class names of which only some are integers, such as hexadecimal numbers.
+    """Returns the class table if only some class names are integers, as for hexadecimal numbers.
 
-    Raises `UserError` if most class names are integers, but a few other names prevent their use as labels.
+    Raises `UserError` if most class names are integers, but cannot be labels because a few names are not integers.
     """
     table = tuple(sort_class_names(names))
     if len(set(map(len, names))) == 1 and all(map(str.isdecimal, names)):
@@ -204,7 +204,7 @@ def read_class_tables(directory: str) -> dict[str, tuple[str, ...]]:
 
 
 def describe_changes(old: Mapping[str, tuple[str, ...]], new: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Returns one line for each feature whose labels differ from those in the dataset that is replaced."""
+    """Returns one line for each feature whose labels differ from the labels in the replaced dataset."""
     lines = []
     for feature in sorted(old.keys() & new.keys()):
         numbers = {name: number for number, name in enumerate(new[feature])}

@@ -1,4 +1,4 @@
-"""Detects features that may contain image coordinates although their images were rotated or resized."""
+"""Detects features that may contain coordinates of images that were rotated or resized."""
 
 import dataclasses
 from typing import Any

@@ -85,7 +85,7 @@ class DeadLetterCount:
 
 
 def sufficient_fraction(num_dead_letters: int, num_inputs: int) -> str:
-    """Returns a short value of `--max_bad_fraction` that allows this number of dead letters."""
+    """Returns a value of `--max_bad_fraction` that allows this number of dead letters, with few digits."""
     return f"{decimal.Context(prec=2, rounding=decimal.ROUND_UP).divide(num_dead_letters, num_inputs):f}"
 
 

@@ -28,7 +28,7 @@ def show_stratum(stratum: str) -> str:
 def largest_groups(
     splits: Sequence[str], groups: Sequence[bytes], nums: np.ndarray, split_indices: np.ndarray
 ) -> dict[str, tuple[str, int]]:
-    """Returns the name and size of each split's largest group, for splits with groups.
+    """Returns the name and size of the largest group in each split that has groups.
 
     Args:
         splits: The names of the splits.
@@ -46,7 +46,7 @@ def largest_groups(
 
 @dataclasses.dataclass(frozen=True)
 class Excess:
-    """The split that exceeds its requested size most within a stratum, and the group that caused the excess.
+    """The split that exceeds its requested size in a stratum by most inputs, and the group that caused the excess.
 
     Attributes:
         stratum: The stratum, from `join_stratum`. Empty if splits are not stratified.
@@ -101,7 +101,7 @@ class Division:
         """Returns a copy that also contains the number of inputs in each split, if splits are chosen by hash.
 
         If there are many small groups, a hash divides the inputs almost in the requested proportions. A group is
-        reported if its split exceeds the requested size by at least 1 % of all inputs, but not without the group.
+        reported if it makes its split exceed the requested size by at least 1 % of all inputs.
 
         Args:
             num_listed: A mapping from split name to its number of inputs.
@@ -119,7 +119,8 @@ class Division:
         return dataclasses.replace(self, num_inputs=num_inputs, excess=excess)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the numbers of divided inputs and groups in the format of `statistics.json`."""
+        """Returns, in the format of `statistics.json`, the numbers of inputs and groups that were divided among
+        splits."""
         facts: dict[str, Any] = {
             "stratified_by": list(self.by),
             "shares": {split: float(share) for split, share in self.shares.items()},

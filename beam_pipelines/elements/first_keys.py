@@ -1,4 +1,4 @@
-"""Counts inputs for a warning or an error, and keeps the names of the first few for the message."""
+"""Counts inputs for a warning or an error, and keeps the names of the first few inputs for the message."""
 
 import dataclasses
 import heapq

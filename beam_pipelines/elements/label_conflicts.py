@@ -86,7 +86,7 @@ def find_conflicts(clusters: np.ndarray, key_of: Callable[[int], str], labels: M
 
 
 def order_clusters(clusters: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the images that share a cluster with other images, in a reproducible order.
+    """Returns the images of all clusters with at least two images, in a reproducible order.
 
     Args:
         clusters: The cluster number of each image, int64 [num_images].

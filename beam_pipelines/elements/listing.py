@@ -87,7 +87,8 @@ class Listing:
 
     @property
     def num_moved(self) -> int:
-        """The number of images that were moved to another split so that near-duplicates or groups stay together."""
+        """The number of images that were moved to a new split so that all images of a group or cluster are in one
+        split."""
         return self.near_duplicates.num_moved if self.near_duplicates else 0
 
     @property

@@ -49,8 +49,8 @@ Value = TypeVar("Value")
 
 
 def dumps(value: Any) -> bytes:
-    """Encodes a value as JSON in UTF-8. Supported values are numbers, texts and None, and sequences, mappings and
-    dataclasses of supported values."""
+    """Encodes a value as JSON in UTF-8. Supported values are numbers, texts, None, and sequences, mappings or
+    dataclasses that contain supported values."""
     return json.dumps(_encode(value), allow_nan=False).encode()
 
 

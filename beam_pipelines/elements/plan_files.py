@@ -1,4 +1,4 @@
-"""Stores the plan and the list of completed shards on disk, so that `--resume` can continue a run.
+"""Stores the plan and the list of completed shards on disk, so that `--resume` can continue an interrupted run.
 
 The files end with a checksum line, so that corrupt files are detected when a run resumes.
 
@@ -112,8 +112,8 @@ def with_checksum(data: bytes, others: bytes = b"") -> bytes:
 
 
 def check_and_strip_checksum(data: bytes, others: bytes = b"") -> bytes:
-    """Checks the checksum line of a file, and returns the contents before this line. Raises ValueError if the checksum
-    is wrong."""
+    """Checks the last line of a file, which is a checksum, and returns the preceding contents. Raises ValueError if the
+    checksum is wrong."""
     contents, _, _ = data.rpartition(b"\n")
     if data != with_checksum(contents, others):
         raise ValueError("its checksum does not match")

@@ -53,7 +53,7 @@ class LabelSequence:
 
     @classmethod
     def of_examples(cls, values: Sequence[Any]) -> "LabelSequence":
-        """Summarizes the label, or the list of labels, of each example. See `one_label`."""
+        """Represents the label, or the list of labels, of each example by one number. See `one_label`."""
         is_list = bool(values) and isinstance(values[0], list)
         return cls.of(np.array(list(map(one_label, values)) if is_list else values, np.int64))
 

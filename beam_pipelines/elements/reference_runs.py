@@ -19,7 +19,7 @@ RUN_BYTES = 96 << 20
 
 
 class SpoolRange(NamedTuple):
-    """A byte range of a temporary (spool) file, which contains for example packed references.
+    """A byte range of a temporary file (spool file). The range contains, for example, packed references.
 
     Attributes:
         spool: The number of the spool file.
@@ -54,15 +54,15 @@ class Run(NamedTuple):
         return SpoolRange(self.spool, 0, int(offsets[last]))
 
     def chunks(self) -> Iterator[tuple[int, int, SpoolRange]]:
-        """Yields the index of the first reference, the number of references and the byte range of each chunk."""
+        """Yields, for each chunk, the index of its first reference, its number of references and its byte range."""
         offsets = np.frombuffer(self.offsets, np.uint64).tolist()
         for number, (offset, end) in enumerate(zip(offsets, offsets[1:])):
             first = number * CHUNK_REFERENCES
             yield first, min(CHUNK_REFERENCES, self.num_references - first), SpoolRange(self.spool, offset, end - offset)
 
     def cut(self, bounds: np.ndarray) -> Iterator[tuple[int, SpoolRange]]:
-        """Divides sorted references into blocks, given the smallest shuffle key of each block. Yields each block with
-        the byte range in which its references are stored.
+        """Divides sorted references into ranges of shuffle keys, given the smallest key of each range. Yields each
+        range of shuffle keys, and the byte range that contains its references.
 
         `bounds` is uint64 [num_blocks].
         """
@@ -75,7 +75,7 @@ class Run(NamedTuple):
 
 
 def write_run(batches: list[References], spool_directory: str) -> Run:
-    """Sorts references by shuffle key, and writes them to a temporary file."""
+    """Sorts references by shuffle key and writes them to a temporary file."""
     references = References.concatenate(batches)
     orders = references.rows["order"]
     if (orders[1:] < orders[:-1]).any():  # A run that is written again is already sorted.
@@ -89,7 +89,8 @@ def write_run(batches: list[References], spool_directory: str) -> Run:
 
 
 def write_chunks(references: References, ranges: Iterable[tuple[int, int]], spool_directory: str) -> list[SpoolRange]:
-    """Writes several index ranges of references to a temporary file, and returns the byte range of each index range."""
+    """Writes references from several index ranges to a temporary file and returns the byte range for each index
+    range."""
     chunks = []
     with open_spool(spool_directory) as spool:
         for start, stop in ranges:

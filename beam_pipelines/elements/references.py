@@ -2,8 +2,8 @@
 references.
 
 A reference contains the key, split, class and other values of an example, and the location of its image bytes.
-To save memory, references are stored in columns: numbers in a NumPy array, and texts in a single byte string.
-References are packed in compressed chunks of bytes, which can be concatenated and split without decompression.
+To save memory, references are stored in columns. A NumPy array holds the numbers, and a single byte string holds the
+texts. References are packed in compressed chunks of bytes, which can be concatenated and split without decompression.
 """
 
 import dataclasses
@@ -83,7 +83,7 @@ class References:
 
     @classmethod
     def concatenate(cls, batches: Sequence["References"]) -> "References":
-        """Concatenates several batches of references, and merges their lists of splits and layouts."""
+        """Concatenates several batches of references and merges their lists of splits and layouts."""
         if not batches:
             return cls(np.zeros(0, ROW), (), (), *(BinaryColumn.of([]) for _ in _TEXTS))
         if len(batches) == 1:
@@ -149,7 +149,7 @@ _FRAME = struct.Struct("<II")
 
 
 def unpack_chunks(data: bytes) -> References:
-    """Decompresses concatenated chunks from `chunks`, and returns the references in all chunks.
+    """Decompresses concatenated chunks from `chunks` and returns the references in all chunks.
 
     Raises:
         ValueError: A chunk is corrupt.
@@ -158,7 +158,7 @@ def unpack_chunks(data: bytes) -> References:
 
 
 def unpack_some(data: bytes, start: int, stop: int | None, total: int | None = None) -> References:
-    """Decompresses concatenated chunks, and returns the references from index `start` to `stop`.
+    """Decompresses concatenated chunks and returns the references from index `start` to `stop`.
 
     Args:
         data: The concatenated chunks.
