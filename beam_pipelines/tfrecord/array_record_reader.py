@@ -71,7 +71,7 @@ class RecordFileReader:
 
 
 class _Copy:
-    """Temporary copy of a file. A copy is deleted when no reader uses the copy any more."""
+    """Temporary copy of a file. A copy is deleted when no reader uses it any more."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -145,7 +145,7 @@ def _opened(path: str, number: int = 0) -> Iterator[Any]:
 
 
 def _problem(reader: Any) -> str:
-    """Closes a reader that found no records, and returns the cause."""
+    """Closes a reader that found no records, and returns the reason why there are none."""
     try:
         reader.close()
     except RuntimeError as error:

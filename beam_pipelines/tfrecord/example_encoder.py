@@ -144,7 +144,7 @@ def value_chunk(schema: Sequence[Feature], name: str) -> int:
 
 
 def encode_extras(features: Sequence[Feature], values: Mapping[str, Value]) -> bytes:
-    """Serializes several features, and returns their concatenated entries.
+    """Serializes several features and returns their concatenated entries.
 
     Args:
         features: The features, from `extra_features`.
@@ -165,7 +165,7 @@ def split_entries(entries: bytes) -> Iterator[bytes]:
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Decodes a varint, and returns the integer and the position after the varint."""
+    """Decodes a varint and returns the integer and the position after the varint."""
     value, shift = 0, 0
     while True:
         byte = data[position]
@@ -177,7 +177,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _encode_entry(feature: Feature, value: Value | Sequence[bytes]) -> tuple[bytes, bytes]:
-    """Serializes a feature, and returns the header of its entry and the encoded values separately."""
+    """Serializes a feature and returns the header of its entry and the encoded values separately."""
     payload = _encode_values(feature, value)
     is_list = feature.kind == "text" and bool(feature.shape)
     return _entry_header(feature.name, FEATURE_KINDS[feature.kind], len(payload), is_list), payload

@@ -1,4 +1,4 @@
-"""Reads serialized `tf.train.Example`s without TensorFlow, and locates each value in the bytes.
+"""Reads serialized `tf.train.Example`s without TensorFlow and locates each value in the bytes.
 
 The messages (tensorflow/core/example/example.proto, feature.proto) have the wire format of protocol buffers:
 
@@ -162,9 +162,9 @@ class ExampleReader:
 
 
 def _field_at(data: bytes, position: int, end: int, number: int) -> tuple[int, int] | None:
-    """Returns the start and end of the length-delimited field at `position` if it has the given number (below 16).
+    """Returns the start and end of the length-delimited field at `position` if the field number is `number` (below 16).
 
-    Returns None if a different field is at `position`.
+    Returns None if the field at `position` does not match.
     """
     if position + 1 >= end or data[position] != number << 3 | _DELIMITED:
         return None
@@ -209,7 +209,7 @@ def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, in
 
 
 def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """Decodes a 64-bit varint, and returns the integer and the position after the varint."""
+    """Decodes a 64-bit varint and returns the integer and the position after the varint."""
     value = 0
     for shift in range(0, 70, 7):
         if position >= end:

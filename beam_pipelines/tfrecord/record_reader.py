@@ -47,7 +47,7 @@ class Record(NamedTuple):
     footer: bytes
 
     def data_crc32c(self) -> int:
-        """Returns the CRC-32C of the record's data that is stored in the TFRecord file."""
+        """Returns the stored CRC-32C of the record data."""
         return unmasked(_CRC.unpack(self.footer)[0])
 
 

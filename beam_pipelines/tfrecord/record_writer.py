@@ -79,7 +79,8 @@ def _header(num_bytes: int) -> bytes:
 
 
 def masked(crc: int) -> int:
-    """Applies TFRecord's CRC mask. Masks a CRC, which avoids problems with CRCs of data that contains CRCs."""
+    """Applies TFRecord's CRC mask. Masks a CRC, because the CRC of data that itself contains CRCs can be a weak
+    checksum."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 

@@ -1,4 +1,4 @@
-"""Reads the records of a shard, and raises an error if any record is corrupt or missing."""
+"""Reads the records of a shard and raises an error if any record is corrupt or missing."""
 
 from typing import Iterator
 
