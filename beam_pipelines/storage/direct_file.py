@@ -113,7 +113,7 @@ class _DirectFile(io.RawIOBase):
             self._following.append(self._reader.submit(self._read_block, number))
 
     def _drop_block(self) -> None:
-        """Discards the current block, and cancels reading ahead."""
+        """Discards the current block and cancels reading ahead."""
         self._number = -2
         while self._following:
             self._following.popleft().cancel()

@@ -26,7 +26,7 @@ class Files(Protocol):
         """Reads a whole file. Raises `OSError` if the file has more than `MAX_FILE_BYTES` bytes."""
 
     def read_range(self, path: str, offset: int, num_bytes: int, version: str | None = None) -> bytes:
-        """Reads a part of a file. Fewer bytes are returned if the file ends within the requested range.
+        """Reads a part of a file. If the file ends within the requested range, fewer bytes are returned.
 
         Raises:
             DataError: The file does not have the given version.
@@ -42,7 +42,7 @@ class Files(Protocol):
         """Returns whether a file exists."""
 
     def write(self, path: str, data: bytes) -> None:
-        """Writes a file atomically. After a failure, the file does not exist or has its old contents."""
+        """Writes a file atomically. If writing fails, a file that existed before keeps its old contents."""
 
     def create(self, path: str) -> ContextManager[BinaryIO]:
         """Context manager for writing a file in pieces. The complete file is created atomically at the end of the
@@ -125,7 +125,8 @@ def open_file(path: str) -> BinaryIO:
 
 
 def input_size(path: str) -> int:
-    """Returns the size of an input file in bytes, and records the file's version so that later changes are detected."""
+    """Returns the size of an input file in bytes. Records the version of the file, so that later changes are
+    detected."""
     size, version = files_at(path).stat(path)
     note_version(path, version)
     return size
@@ -164,7 +165,7 @@ def make_folder(path: str) -> None:
 def make_parent_folders(directory: str, name: str) -> str:
     """Returns the path of a file in a directory, and creates missing subfolders.
 
-    The directory itself is not created, because a run removes its directory at the end.
+    If the directory does not exist, it is not created, because the run may have ended and removed it.
     """
     for end, character in enumerate(name):
         if character == "/":

@@ -5,8 +5,8 @@
 The command renews its lease periodically. On a local disk, the command also locks the directory, so that no other
 command on the same machine uses it. Commands on other machines check the lease, because locks may be invisible on a
 network file system. In object stores, which have no locks, a lease is taken over with a conditional write. Before
-workers publish files, they check that their command still holds the lease. A job that a killed command left behind
-therefore ends without any changes.
+workers publish files, they check that their command still holds the lease. If a command is killed, its job therefore
+ends without publishing any files.
 """
 
 import contextlib
@@ -74,7 +74,8 @@ class Lease:
 
     @property
     def can_see_holder(self) -> bool:
-        """Whether the holder is in the same PID namespace, so that this process can see whether it is running."""
+        """Whether this process and the holder share a PID namespace, so that this process can see if the holder is
+        running."""
         return (self.boot, self.namespace) == (boot_id(), _namespace())
 
     @property

@@ -201,7 +201,7 @@ _MAX_EMPTYING_S = 30.0
 
 
 def _empty_with_retries(directory: str) -> None:
-    """Empties a directory, and retries if workers are still writing or removing files."""
+    """Empties a directory and retries if workers are still writing or removing files."""
     deadline = time.monotonic() + _MAX_EMPTYING_S
     while True:
         try:

@@ -14,7 +14,7 @@ MAX_OPEN = 256
 
 
 class SpoolWriter:
-    """Writes a new spool file, to which no other process or attempt writes.
+    """Writes a new spool file. Each process and each attempt writes a file of its own.
 
     Attributes:
         spool: The random ID of the file, never 0 or 1. It is not part of the output, so it may differ between runs.
@@ -128,7 +128,7 @@ class SpoolReader:
         self._lock = threading.Lock()
 
     def read(self, spool: int, offset: int, num_bytes: int) -> bytes:
-        """Reads bytes of a spool. Fewer bytes are returned if the spool file ends within the requested range.
+        """Reads bytes of a spool. If the spool file ends within the requested range, fewer bytes are returned.
 
         Raises:
             OSError: The spool cannot be read.
@@ -151,7 +151,7 @@ class SpoolReader:
             return file
 
     def close(self) -> None:
-        """Closes the reader. Files that other threads are reading are closed afterwards."""
+        """Closes the reader. If a thread is still reading a file, the file is closed after the read."""
         with self._lock:
             self._is_closed = True
             self._open.clear()

@@ -1,5 +1,5 @@
-"""Determines versions of input files. Determines the versions of files, by which a run detects files that have changed
-since they were listed.
+"""Determines the versions of input files. A run uses these versions to detect files that
+have changed since they were listed.
 
 A version is a text. The version of a local file consists of its size and its modification time. The version of an
 object in a store is its ETag or its generation. Versions are stored in the plan of a run, but not in the published

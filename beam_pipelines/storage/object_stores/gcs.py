@@ -79,7 +79,7 @@ class GcsStore(ObjectStore):
                 session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=2 * NUM_THREADS))
 
     def blob(self, bucket: str, key: str) -> storage.Blob:
-        """Returns the client library's handle of an object, which does not have to exist."""
+        """Returns the client library's handle for an object. The object does not have to exist."""
         return self._client.bucket(bucket).blob(key)
 
     def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> tuple[bytes, str]:
@@ -247,7 +247,7 @@ class _GcsUpload(Upload):
     def _send_rest(self, bucket: str, key: str, chunk: bytes, end: int, is_last: bool) -> None:
         """Sends the missing part of a chunk.
 
-        After an attempt with an unknown result, the store is first asked which bytes it has received.
+        If the result of an attempt is unknown, the store is first asked which bytes it has received.
         """
         if not self._is_known:
             self._note(self._put(b"", "bytes */*"), end)

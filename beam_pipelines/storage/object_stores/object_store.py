@@ -50,7 +50,7 @@ class ObjectStore(abc.ABC):
         return self.call(path, self._get, 0, None)[0]
 
     def read_range(self, path: str, offset: int, num_bytes: int, version: str | None = None) -> bytes:
-        """Reads a part of an object. Fewer bytes are returned if the object ends within the requested range.
+        """Reads a part of an object. If the object ends within the requested range, fewer bytes are returned.
 
         Raises:
             DataError: The object does not have the given version.
@@ -155,7 +155,7 @@ class ObjectStore(abc.ABC):
             yield [(key[start:], size) for key, size in page.objects if not _is_marker(key)]
 
     def is_one_page(self, folder: str) -> bool:
-        """Lists a folder with a single request, and returns whether the response is complete."""
+        """Lists a folder with a single request and returns whether the response is complete."""
         return next(self._pages(folder)).next_token is None
 
     def remove(self, path: str) -> None:
@@ -172,14 +172,14 @@ class ObjectStore(abc.ABC):
                 self._remove(bucket, keys)
 
     def abandon_uploads(self, folder: str) -> None:
-        """Aborts all unfinished uploads below a folder that killed runs have left behind. Uploads in progress fail,
+        """Aborts all unfinished uploads that killed runs have left in a folder. Uploads in progress fail,
         too."""
         self._abandon_uploads(_as_folder(folder))
 
     def copy_all(self, source: str, target: str, last: str) -> None:
         """Copies all objects below `source` to `target` inside the store.
 
-        The object `last` is copied after all others.
+        The object `last` is copied after all other objects.
         """
         source, target = _as_folder(source), _as_folder(target)
         last_size = self.size(source + last)  # fails before any copy if the object is missing
@@ -195,7 +195,7 @@ class ObjectStore(abc.ABC):
         copy((last, last_size))
 
     def check_access(self, path: str) -> None:
-        """Checks, with few retries, that the objects below a path can be listed.
+        """Checks that the objects with a given path prefix can be listed, and gives up after a few retries.
 
         Raises:
             UserError: The bucket, the credentials or the permissions are missing.
@@ -244,7 +244,8 @@ class ObjectStore(abc.ABC):
 
     @abc.abstractmethod
     def _put_if(self, bucket: str, key: str, data: bytes, version: str | None) -> str | None:
-        """Returns the object's new version, or None if the current version is not the expected version."""
+        """Returns the new version of the object, or None if the version before the request was not the expected
+        version."""
 
     @abc.abstractmethod
     def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:

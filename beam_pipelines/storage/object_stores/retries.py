@@ -1,4 +1,4 @@
-"""Sends requests to object stores with retries, and converts failures to errors."""
+"""Sends requests to object stores with retries and converts failures to errors."""
 
 import errno
 import itertools
@@ -128,7 +128,7 @@ def persist(
     patience: float | None = None,
     min_attempts: int = 1,
 ) -> Any:
-    """Sends a request, and repeats the request after `Transient` errors.
+    """Sends a request and retries it after `Transient` errors.
 
     The delays between retries grow exponentially with random jitter, so that workers do not retry at the same time.
 

@@ -136,7 +136,7 @@ class S3Store(ObjectStore):
         return etag
 
     def _put_on(self, bucket: str, key: str, data: bytes, condition: dict[str, str]) -> str | None:
-        """Writes an object under a condition, and returns its ETag, or None if the condition is not met."""
+        """Writes an object if a condition is met, and returns the new ETag. Otherwise, returns None."""
         try:
             return self._client.put_object(Bucket=bucket, Key=key, Body=data, **condition)["ETag"]
         except exceptions.ClientError as error:
@@ -283,7 +283,7 @@ class _Multipart:
 
 
 class _S3Upload(Upload):
-    """The upload of a large object to S3 in parts."""
+    """Uploads a large object to S3 in parts."""
 
     def __init__(self, store: S3Store, path: str):
         super().__init__(lambda data: store.write(path, data))

@@ -19,7 +19,7 @@ class Upload(abc.ABC):
         self._buffer = bytearray()
 
     def write(self, data: bytes) -> int:
-        """Adds bytes to a buffer, and sends full chunks to the store. Returns the number of bytes in `data`."""
+        """Adds bytes to a buffer and sends full chunks to the store. Returns the number of bytes in `data`."""
         view = memoryview(data)
         for start in range(0, len(view), CHUNK_BYTES):
             self._buffer += view[start : start + CHUNK_BYTES]
