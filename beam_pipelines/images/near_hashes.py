@@ -221,7 +221,7 @@ def _compare(
     keys: np.ndarray,
     may_be_near: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Compares each hash in `ones` with the hashes from index `others` to `ends` and yields pairs that may be
+    """Compares each hash in `ones` with the hashes from index `others` to `ends`, and yields pairs that may be
     similar."""
     while len(ones) > _FEW_HASHES:  # vectorized: all with their first entry, then all with their next
         is_resumable = others < ends

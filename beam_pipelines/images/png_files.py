@@ -79,7 +79,7 @@ class PngFile(NamedTuple):
         return b"".join([self.head, *(_make_chunk(b"IDAT", rows), _make_chunk(b"IEND", b""))])
 
     def _inflate(self) -> Iterator[bytes]:
-        """Yields the pixel rows with their filter bytes in chunks and checks that no row is missing."""
+        """Yields chunks of pixel rows, including filter bytes, and checks that no row is missing."""
         inflated = _inflate(self.pixels)
         chunks, rest = inflated, b""
         for row_bytes, num_rows in self._passes():
