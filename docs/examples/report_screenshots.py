@@ -2,7 +2,7 @@
 
     python docs/examples/report_screenshots.py docs/pictures
 
-The datasets show scikit-learn's handwritten digits, directly and in the scenes of make_scenes.py. Run the script in a
+The datasets contain scikit-learn's handwritten digits, either directly or in the scenes that make_scenes.py draws. Run the script in a
 checkout of the repository. The script does not access the network. The script requires Chromium on the PATH and `pip
 install playwright scikit-learn`.
 """
