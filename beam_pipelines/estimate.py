@@ -109,7 +109,7 @@ class Estimate:
 
     @property
     def num_workers(self) -> int:
-        """The number of workers that complete the run in 15 minutes after their start."""
+        """The number of workers with which the run takes 15 minutes, not counting the start of the workers."""
         return min(_MAX_WORKERS, math.ceil(self.core_seconds / CORES_PER_WORKER / (60 * _MINUTES_WANTED)))
 
 

@@ -247,7 +247,7 @@ def resolve_job(config: PrepareConfig, engine: Engine) -> PrepareJob:
 
 
 def _absolute(path: str, make: Any) -> str:
-    """Converts a local path to an absolute path, because workers may have other working directories."""
+    """Converts a local path to an absolute path, because workers may run in a different directory."""
     return path.rstrip("/") if is_remote(path) else make(path)
 
 

@@ -338,7 +338,7 @@ class PrepareConfig:
 
 
 def check_of_duplicates(duplicates: str | None, given: Mapping[str, Any]) -> None:
-    """Raises `UserError` if an option that needs `--duplicates` is given without it.
+    """Raises `UserError` if an option that needs `--duplicates` is given without `--duplicates`.
 
     Args:
         duplicates: The value of `--duplicates`, or None.

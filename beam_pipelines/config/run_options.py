@@ -58,7 +58,7 @@ def plain(value: Any) -> Any:
 
 
 def find_differences(earlier: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """Returns one text with the name and both values of each option that differs between two runs.
+    """Returns a text that describes each option whose values differ between two runs.
 
     Args:
         earlier: The options of the run to resume, as JSON values.

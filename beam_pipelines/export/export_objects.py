@@ -87,7 +87,7 @@ def _in_pixels(sides: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _shortest(sides: np.ndarray, size: int) -> np.ndarray:
-    """Converts relative box coordinates to pixels, with as few decimals as can be converted back without loss."""
+    """Converts relative box coordinates to pixels, rounded as far as possible without losing the exact coordinates."""
     pixels = exact = sides.astype(np.float64) * size
     for num_decimals in reversed(range(_MAX_DECIMALS + 1)):
         rounded = np.round(exact, num_decimals)

@@ -95,7 +95,7 @@ def make_analyze_config(arguments: argparse.Namespace) -> AnalyzeConfig:
 
 
 def _parse_size(text: str) -> tuple[int, int]:
-    """Parses `--image_size` to (height, width) in pixels: `224` becomes (224, 224), `240x320` becomes (240, 320)."""
+    """Parses `--image_size` into (height, width) in pixels: `224` becomes (224, 224), `240x320` becomes (240, 320)."""
     if not re.fullmatch(r"[1-9][0-9]{0,3}(x[1-9][0-9]{0,3})?", text):
         raise UserError(f"--image_size={text}: invalid value. Give PIXELS or HEIGHTxWIDTH, such as 224.")
     height, _, width = text.partition("x")

@@ -83,7 +83,7 @@ def parse_order(text: str) -> str | bool:
 
 
 def parse_num_bytes(text: str) -> int:
-    """Parses a size such as the value of `--memory_budget` to bytes: `512MiB` becomes 536870912."""
+    """Converts a size, such as the value of `--memory_budget`, to bytes: `512MiB` becomes 536870912."""
     try:
         return parse_size(text)
     except UserError:

@@ -21,7 +21,7 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "M
 
 
 def parse_splits(text: str) -> dict[str, Fraction]:
-    """Parses `--splits`, such as `train=0.9,validation=0.1`, to a mapping from split names to exact fractions."""
+    """Parses `--splits`, such as `train=0.9,validation=0.1`, into a mapping from split names to exact fractions."""
     expected = "NAME=FRACTION[,NAME=FRACTION…], such as train=0.9,validation=0.1"
     return _parse_pairs("--splits", text, Fraction, expected)
 
@@ -69,7 +69,7 @@ def parse_image_size(text: str) -> tuple[str, int] | tuple[str, int, int]:
 
 
 def parse_image_format(text: str) -> tuple[str, int]:
-    """Parses `--image_format` to (format, quality): `jpeg:90` becomes ("jpeg", 90), and `jpeg` becomes ("jpeg", 95)."""
+    """Parses `--image_format` into (format, quality): `jpeg:90` becomes ("jpeg", 90); `jpeg` becomes ("jpeg", 95)."""
     name, colon, quality = text.partition(":")
     if colon and (name not in ("jpeg", "webp") or not re.fullmatch(r"\d{1,3}", quality)):
         raise UserError(
@@ -80,7 +80,7 @@ def parse_image_format(text: str) -> tuple[str, int]:
 
 
 def parse_size(text: str) -> int:
-    """Parses a size with an optional unit (B, KB, MB, GB, KiB, MiB or GiB) to bytes: `128MiB` becomes 134217728."""
+    """Converts a size with an optional unit (B, KB, MB, GB, KiB, MiB or GiB) to bytes: `128MiB` becomes 134217728."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if not match or match[2].upper() not in _UNITS:
         raise UserError(
@@ -121,7 +121,7 @@ def parse_defaults(texts: list[str]) -> dict[str, str]:
 
 
 def parse_descriptions(texts: Sequence[str]) -> dict[str, str]:
-    """Parses the values of `--describe` to a mapping from feature names to descriptions.
+    """Parses the values of `--describe` into a mapping from feature names to descriptions.
 
     Raises:
         UserError: A value has no text, or a feature is described twice.
@@ -130,7 +130,7 @@ def parse_descriptions(texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_about(texts: Sequence[str]) -> dict[str, str]:
-    """Parses the values of `--about` to a mapping from topics to texts, in the order of the dataset card.
+    """Parses the values of `--about` into a mapping from topics to texts, in the order of the dataset card.
 
     Raises:
         UserError: A name is unknown or occurs twice, or a value has no text.

@@ -67,7 +67,7 @@ def exit_code() -> int:
 
 
 def note(find: Callable[[], str]) -> None:
-    """Sets a function that describes, after an interruption, which output of the run is already complete.
+    """Sets the function that is called after an interruption to describe the completed output of the run.
 
     The function must return an empty string if no output is complete.
     """

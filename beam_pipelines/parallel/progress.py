@@ -1,9 +1,9 @@
 """Collects the progress counts of all processes of a run in small files, and shows the progress on a terminal.
 
 Beam's metrics are not sufficient, because the local runner and Flink report them only at the end of a stage. Each
-worker process writes its progress counts to its own file. In an object store, each process rewrites its object with
-progress counts every few seconds. In a Beam step, the progress counts are also added to Beam's metrics, which engines
-display.
+worker process writes its progress counts to its own file. If these files are in an object store, each process
+overwrites its file every few seconds. In a Beam step, the progress counts are also added to Beam's metrics, which
+engines display.
 """
 
 import contextlib
@@ -129,8 +129,7 @@ class Stopwatch:
         self._name, self._since = f"{stage}_msecs", time.monotonic()
 
     def lap(self) -> dict[str, int]:
-        """Returns the milliseconds since the last call, as a dictionary whose only key is the name of the progress
-        count."""
+        """Returns a dictionary from the name of the progress count to the milliseconds since the last call."""
         msecs = int(1000 * (time.monotonic() - self._since))
         self._since += msecs / 1000  # Carry the remainder over to the next call.
         return {self._name: msecs}

@@ -96,7 +96,7 @@ def _image_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:
 
 
 def _coordinate_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:
-    """Yields warnings about features that look like coordinates although their images were resized or rotated."""
+    """Yields warnings about features that look like coordinates if images were resized or rotated."""
     rotated, resized = {}, {}
     for feature in listing.schema:
         if (facts := images.coordinates.get(feature.name)) is None:

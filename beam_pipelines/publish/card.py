@@ -77,7 +77,7 @@ def _front_matter(manifest: Manifest, tags: Sequence[str] = ()) -> Iterator[str]
 
 
 def _tasks(manifest: Manifest) -> list[str]:
-    """Returns the tasks for which the dataset is suitable, by their names on the Hugging Face Hub."""
+    """Returns the Hugging Face names of the tasks for which the dataset is suitable."""
     features = manifest.features
     if "image" not in features:
         return []
@@ -151,7 +151,7 @@ def _how_made(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
 
 
 def _other_files(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the section of the card that describes the files beside the shards."""
+    """Yields the section of the dataset card that describes additional files, such as the catalog."""
     if manifest.num_dead_letters:
         yield f"- `{DEAD_LETTERS}` lists the rejected inputs with the reasons."
     if any(info.catalog for infos in manifest.splits.values() for info in infos):

@@ -219,7 +219,7 @@ def wait_for_others(config: OutputPaths) -> None:
 
 
 def remove_leftovers(config: OutputPaths) -> None:
-    """Removes the scratch directory that a run left behind because it was killed after publication."""
+    """Removes the scratch directory of a run that was killed after it had published its dataset."""
     scratch, message_start = config.scratch_directory, f"{config.output_option}={printable(config.output)}"
     if not _exists(scratch):
         return

@@ -33,7 +33,7 @@ def describe_dataset(directory: str) -> str:
 def read_warnings(directory: str, *, has_report: bool) -> list[str]:
     """Reads the warnings about a finished dataset, one per line.
 
-    If the requested HTML report could not be written, this is also a warning.
+    One of the warnings may be that the requested HTML report is missing.
     """
     all_warnings = json.loads(files_at(directory).read(f"{directory}/{dataset_format.STATISTICS}"))["warnings"]
     if has_report and not files_at(directory).exists(f"{directory}/{dataset_format.REPORT}"):
@@ -157,7 +157,7 @@ def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
 def describe_shares(classes: Mapping[str, Mapping[str, Mapping[str, float]]], splits: Sequence[str]) -> Iterator[str]:
     """Yields one line for each feature.
 
-    Each line names the classes with the smallest and the largest fraction of their examples in the split.
+    For each split, the line names the classes with the smallest and the largest fraction of examples in this split.
     """
     for feature, shares in classes.items():
         if shares and len(splits) > 1:

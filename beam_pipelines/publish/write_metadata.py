@@ -36,7 +36,7 @@ _MERGE_BYTES = 64 << 20
 
 @dataclasses.dataclass
 class WriteMetadata(beam.PTransform):
-    """A Beam transform that converts the addresses of written shards to the name of the published dataset.
+    """A Beam transform that publishes a dataset after its shards are written, and emits the dataset's name.
 
     One worker publishes the dataset. The facts about each shard are read from the files that shard writers created.
 

@@ -139,7 +139,7 @@ class _LabelCollector:
         return SplitLabels(split, labels_are, LabelOrder(labels, shards_of([*self._counts.values()])), names, notes)
 
     def _numbers(self, labels: np.ndarray) -> np.ndarray | None:
-        """Returns numeric labels for a feature with too many different values for class labels."""
+        """Returns numeric labels if a feature has too many distinct values to be a class label."""
         values = self._values.values
         is_numeric = all(isinstance(value, (int, float)) and math.isfinite(value) for value in values)
         if not is_numeric or labels.min() < 0 or len(values) * _RECORDS_OF_CLASS <= len(labels):

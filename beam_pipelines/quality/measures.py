@@ -3,9 +3,9 @@
 The test compares the order of the records with random orders from a seeded generator. Each measure is computed for the
 actual order and for `NUM_PERMUTATIONS` random orders. The p-value is the fraction of all orders that look at least as
 unshuffled as the actual order. The p-value is valid for any number of classes and examples (Phipson and Smyth 2010,
-https://doi.org/10.2202/1544-6115.1585). The verdict combines all measures. Each order is represented by the measure
-that deviates most, in standard deviations (Westfall and Young 1993, max T). For very large splits, fewer permutations
-are used, and Cantelli's inequality gives an upper bound of the p-value.
+https://doi.org/10.2202/1544-6115.1585). The verdict combines all measures. For each order, the test uses only the
+measure that deviates most, in standard deviations (Westfall and Young 1993, max T). For very large splits, fewer
+permutations are used, and Cantelli's inequality gives an upper bound of the p-value.
 
 The probability that a shuffled dataset is reported as not shuffled is at most `SIGNIFICANCE`.
 """
@@ -153,8 +153,8 @@ def run_lengths(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shard_distances(labels: np.ndarray, shards: np.ndarray) -> np.ndarray:
-    """Returns the total variation distance between the labels of each shard and all labels, float [num_rows,
-    num_shards]."""
+    """Returns the total variation distance between the label distributions of each shard and of all records, float
+    [num_rows, num_shards]."""
     num_rows, num_shards, num_labels = len(labels), int(shards[-1]) + 1, int(labels.max()) + 1
     cells = np.sort(shards.astype(np.int64) * num_labels + labels, axis=1)
     begins = np.ones(cells.shape, bool)
@@ -216,7 +216,7 @@ def _p_value(bad: float, others: np.ndarray) -> float:
 
 
 def _joint_p_value(measures: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> float:
-    """Returns the combined p-value of several measures. Each order is represented by the measure that deviates most."""
+    """Returns the combined p-value of several measures. For each order, only the measure that deviates most is used."""
     badness = [_badness(name, np.concatenate(both)) for name, both in measures.items()]
     largest = np.max([(bad - bad.mean()) / max(bad.std(), _ROUNDING) for bad in badness], axis=0)
     return _p_value(largest[0], largest[1:])

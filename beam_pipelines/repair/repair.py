@@ -1,7 +1,7 @@
 """Runs `recordmill repair`, which rebuilds corrupt or missing shards, indexes and catalogs with the same bytes.
 
-A rebuilt file replaces the old file only if its size and checksum match the manifest. Either all corrupt files of a
-shard are replaced, or none.
+A rebuilt file replaces the old file only if its size and checksum match the manifest. If a corrupt file of a shard
+cannot be rebuilt, no file of this shard is replaced.
 """
 
 import contextlib

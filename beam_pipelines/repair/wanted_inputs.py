@@ -47,7 +47,7 @@ class WantedInputs(NamedTuple):
 
 
 class Wanted:
-    """The inputs that belong to the examples of several corrupt shards.
+    """Finds the inputs of the examples in each corrupt shard, after the sources have been listed.
 
     Args:
         config: The job of the run.
@@ -64,7 +64,7 @@ class Wanted:
         self._config, self._listed = config, listed
 
     def of(self, names: Sequence[ExampleName]) -> WantedInputs:
-        """Returns the inputs that belong to the examples of a corrupt shard.
+        """Returns the inputs of the examples in a corrupt shard.
 
         Args:
             names: The names of the shard's examples, in record order.
@@ -79,9 +79,9 @@ class Wanted:
         return WantedInputs(references.take(order), [names[record] for record in missing], [names[record].key for record in repeated])
 
     def _read(self, orders: np.ndarray) -> References:
-        """Returns the references in the range from the smallest to the largest given shuffle key.
+        """Returns the references with shuffle keys from the smallest to the largest given key.
 
-        References of other splits in the same range are included.
+        References of all splits are included.
         """
         if not len(orders):
             return References.concatenate([])

@@ -1,8 +1,8 @@
 """Monitors a Flink job through the REST interface, because Beam does not report problems of a running job.
 
-The monitor logs restarts of the job, the loss of the cluster, and waits for free slots or workers. If a job restarts
-because of invalid input, the monitor ends the job, because the same error would occur again. If a Python worker cannot
-start, its job hangs forever. The monitor detects such a job by the thread stacks of the TaskManagers.
+The monitor logs when the job restarts, when the cluster is lost, and when the job waits for free slots or workers. If a
+job restarts because of invalid input, the monitor ends the job, because the same error would occur again. If a Python
+worker cannot start, its job hangs forever. The monitor detects such a job by the thread stacks of the TaskManagers.
 """
 
 import contextlib

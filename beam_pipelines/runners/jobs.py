@@ -41,7 +41,7 @@ ENGINES: Mapping[str, tuple[str, str]] = {
 
 
 class RunOptions(PipelineOptions):
-    """Beam pipeline options that are faster because each result of `view_as` is cached.
+    """Beam pipeline options with a cache for the results of `view_as`.
 
     Beam calls `view_as` about a hundred times in a small run, and parses all flags in each call.
     """

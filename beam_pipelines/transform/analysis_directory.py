@@ -108,7 +108,7 @@ def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs 
     `exclusive_directory`.
 
     First, jobs of killed commands that analyze the same dataset are cancelled. If a killed run had moved an earlier
-    analysis, this analysis is restored.
+    analysis, the earlier analysis is restored.
 
     Args:
         directory: The directory of the dataset.
@@ -177,7 +177,7 @@ def _move_back(moves: list[tuple[str, str]]) -> None:
 
 
 def _bring_back(directory: str) -> None:
-    """Restores the earlier analysis if a run was killed during its publication."""
+    """Restores the earlier analysis if a run was killed while it published a new analysis."""
     working = _working_directory(directory)
     was_moved = any(os.path.lexists(f"{working}/old_{name}") for name in (TRANSFORM_FN, TRANSFORMED_METADATA))
     if not was_moved or os.path.lexists(analysis_path(directory)):

@@ -213,7 +213,7 @@ class Analysis:
         return RunError(reason) if isinstance(self.preprocessing, DefaultPreprocessing) else self._error(reason, line)
 
     def describe(self, graph: TransformGraph, traced: Traced) -> TransformInfo:
-        """Returns the description of an analysis that is stored in its directory."""
+        """Returns the contents of `transform.json`, which describes the analysis."""
         schema, channels = traced.schema, None
         if isinstance(self.preprocessing, DefaultPreprocessing):
             if self.preprocessing.has_images:

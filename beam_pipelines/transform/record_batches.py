@@ -113,7 +113,7 @@ def batch_extents(
 ) -> Iterator[tuple[int, int, int]]:
     """Divides a shard into batches.
 
-    Yields the index of the first record, and the start and end offset, of each batch.
+    Yields, for each batch, the index of its first record and its start and end offsets in the shard.
 
     Raises:
         RunError: The index is missing or corrupt.

@@ -50,7 +50,7 @@ def run_transform(config: TransformConfig, options: PipelineOptions) -> str:
 
 
 def transform(root: beam.Pipeline, job: TransformJob, run_info: Mapping[str, Any]) -> beam.PCollection:
-    """Adds the graph of the command to a pipeline.
+    """Adds the steps of `recordmill transform` to a Beam pipeline.
 
     Args:
         root: The pipeline.
@@ -76,7 +76,7 @@ class _TransformShard(beam.DoFn):
         self._job = job
 
     def setup(self) -> None:
-        """Imports TensorFlow only in workers, so that invalid options are reported without it."""
+        """Imports TensorFlow only in workers, so that invalid options are reported before the import."""
         self._transform_shard = import_quietly("beam_pipelines.transform.transform_shards", "tensorflow").transform_shard
 
     def process(self, address: tuple[str, int]) -> Iterator[TransformedShard]:

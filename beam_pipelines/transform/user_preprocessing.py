@@ -21,8 +21,8 @@ class UserPreprocessing:
     """The preprocessing function of a user's module.
 
     The module is sent to workers as source text, so it does not have to be installed on the workers. The module can
-    import other modules from its folder if the folder exists on the worker. On a cluster, all modules that it imports
-    must be installed on the workers.
+    import other modules from its folder if the folder exists on the worker. On a cluster, all modules that the user's
+    module imports must be installed on the workers.
 
     Attributes:
         path: The path of the module, as the user gave it.
@@ -102,7 +102,7 @@ class UserPreprocessing:
         return UserError(f"{_OPTION}={line_text}: {reason}")
 
     def _line_of(self, error: BaseException) -> int | None:
-        """Returns the line of the user's module that raised an error, directly or in other code that it called."""
+        """Returns the line of the user's module that raised an error or called the code that raised the error."""
         if isinstance(error, SyntaxError) and error.filename == self.file:
             return error.lineno
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self.file]

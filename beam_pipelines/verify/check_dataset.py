@@ -218,7 +218,7 @@ def _read(directory: str, name: str) -> bytes | Corruption:
 
 
 def _unreadable(path: str, name: str, error: OSError) -> Corruption:
-    """Returns an error for an unreadable file. A temporary error, such as a busy store, is raised again instead."""
+    """Returns an error for an unreadable file. Temporary errors, such as a busy store, are raised instead."""
     if isinstance(error, FileNotFoundError):
         return Corruption(name, "the file is missing")
     if is_unrelated_error(error, path):

@@ -39,7 +39,7 @@ class _Line(NamedTuple):
 
 
 def check_dead_letters(dead_letters: BinaryIO, thumbnails: bytes, num_dead_letters: int) -> Iterator[Corruption]:
-    """Checks the number of dead letters, and the file with their thumbnails.
+    """Checks the number of dead letters and the thumbnails of rejected images.
 
     Each thumbnail must be a valid image and belong to a dead letter.
     """

@@ -31,7 +31,7 @@ _COUNTED_RECORDS = 1024
 
 @dataclasses.dataclass(frozen=True)
 class VerifyContext:
-    """The parameters that are the same for the checks of all shards of a dataset.
+    """The parameters with which all shards of a dataset are checked.
 
     Attributes:
         directory: The directory of the dataset.
@@ -47,7 +47,7 @@ class VerifyContext:
 
 
 class CheckedShard(NamedTuple):
-    """The result of the check of one shard.
+    """The result of checking one shard.
 
     Attributes:
         problems: The errors, in the order of the files and of the records in them.

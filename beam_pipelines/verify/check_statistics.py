@@ -36,7 +36,7 @@ def check_statistics(stored: Mapping[str, Any], recounted: Mapping[str, Any]) ->
 
 
 def _accept_rounding(stored: Mapping[str, Any], counted: dict[str, Any], precision: int) -> None:
-    """Replaces recomputed means and variances by stored values that are equal within the tolerance."""
+    """Replaces each recomputed mean and variance with the stored value if both are equal within the tolerance."""
     if precision == EXACT:
         return
     more = (_REENCODED_MEAN_OF_ONE_IMAGE - _REENCODED_MEAN) / math.sqrt(counted["num_images"])

@@ -219,7 +219,7 @@ class _CheckShard(ParallelMap):
         yield from self.run(check_shard, self._shared, split, index)
 
     def take(self, result: CheckedShard) -> Iterator[tuple[int, CheckedShard]]:
-        """Returns the index of a shard and the result of its check. Results arrive in order."""
+        """Returns the index of a shard and the result of checking the shard. Results arrive in order."""
         yield self._shard_numbers.pop(0), result
 
 
