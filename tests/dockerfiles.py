@@ -27,8 +27,7 @@ def parse(path: pathlib.Path) -> list[Instruction]:
 
 
 def stages(path: pathlib.Path) -> dict[str, list[Instruction]]:
-    """Returns a mapping from the name of each build stage to its instructions, of which the first is FROM. An unnamed
-    last stage is named ""."""
+    """Returns a dictionary from the name of each build stage to its instructions. An unnamed last stage is named ""."""
     actual: dict[str, list[Instruction]] = {}
     for instruction in parse(path):
         if instruction.name == "FROM":
@@ -50,7 +49,7 @@ def sources(instructions: list[Instruction], given: dict[str, str]) -> list[str]
 
 
 def context(path: pathlib.Path) -> set[str]:
-    """Returns the files in the build context, which are the files that neither git nor .dockerignore ignores."""
+    """Returns the files in the build context: all files that neither git nor .dockerignore ignores."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     files = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
     lines = pathlib.Path(f"{path}.dockerignore").read_text().splitlines()

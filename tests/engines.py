@@ -123,7 +123,7 @@ def flink_exporter() -> ModuleType:
 
 
 def gates_of(folder: pathlib.Path) -> pathlib.Path:
-    """Returns the directory of the lock files at which workers with `--beam_plugin=paused_stages` pause."""
+    """Returns the directory with the lock files that pause workers with `--beam_plugin=paused_stages`."""
     return folder / "gates"
 
 

@@ -1,7 +1,7 @@
 """Runs Python programs in forks of a server process that has already imported slow modules, by default TensorFlow.
 
-A program behaves as if `python` had started the program with the same arguments. It can also import test modules.
-Environment variables that are read during the import of TensorFlow or Keras have no effect on these programs.
+Each program behaves as if it had been started by `python` with the same arguments. Each program can also import test
+modules. Environment variables that are read during the import of TensorFlow or Keras have no effect on these programs.
 """
 
 import array
@@ -130,10 +130,10 @@ def run(*arguments: object, timeout: float = 240.0, **options) -> subprocess.Com
 
 def write_command(path: pathlib.Path, *arguments: object, preloaded: tuple[str, ...] = TENSORFLOW) -> pathlib.Path:
     """Writes an executable file that runs a program in a forked process. The arguments of the command follow
-    `arguments`. The program inherits the open files, the working directory and the environment of the command, which
-    returns the exit code of the program. The command works while this process lives. If other options of `python` than
-    -c and -m are given, such as -I, the command starts a new interpreter. `multiprocessing.set_executable` accepts the
-    path.
+    `arguments`. The program inherits the open files, the working directory and the environment of the command. The
+    command returns the exit code of the program. The command works while this process lives. If other options of
+    `python` than -c and -m are given, such as -I, the command starts a new interpreter.
+    `multiprocessing.set_executable` accepts the path.
     """
     path.write_text(f"#!{sys.executable} -IS\n{_code_of(arguments, preloaded)}\n")
     path.chmod(0o755)

@@ -11,7 +11,8 @@ from forked_python import BEAM, ForkedPython
 
 
 class ForkedRun(ForkedPython):
-    """A run of `recordmill`, whose process leads a session that includes its worker processes.
+    """A run of `recordmill` as the leader of a process session, which includes the worker processes.
+
     Args:
         *arguments: Arguments of the command line.
         signalled: NUMBER:MODULE:FUNCTION:CALL. The run sends itself the signal NUMBER in call number CALL of the function.

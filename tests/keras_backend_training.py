@@ -121,7 +121,7 @@ def check_mix(flowers: tf_input.PreparedDataset) -> None:
 
 
 def loop_in_jax(flowers: tf_input.PreparedDataset, folder: pathlib.Path, stop_at: tuple[int, int] | None = None) -> list[np.ndarray]:
-    """Trains a model in a custom JAX loop, which ends early if `stop_at` is given, and returns the weights."""
+    """Trains a model in a custom JAX loop until the end or until `stop_at`, and returns the weights."""
     import jax
 
     model, optimizer = make_model(flowers), keras.optimizers.Adam()

@@ -100,7 +100,7 @@ def write_dataset(
 
 
 def _serialize(features: Sequence[Feature], values: Values) -> bytes:
-    """Serializes an example, in which the schema determines the type of each feature."""
+    """Serializes an example. The schema determines the type of each feature."""
     convert = {"bytes": lambda value: value, "int64": _integers, "float": _floats}
     return example({feature.name: convert[FEATURE_KINDS[feature.kind]](values[feature.name]) for feature in features})
 

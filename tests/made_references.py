@@ -54,7 +54,7 @@ def list_parts(source: Source, parts: Iterable[str]) -> tuple[list[InputRecord |
 
 
 def list_input(config: PrepareJob) -> tuple[list[References], list[DeadLetter], Listing]:
-    """Lists the input of a run without Beam, as the workers would list it."""
+    """Lists the input of a run in the same way as workers, but without Beam."""
     batches, dead_letters, merged = [], [], ListedPart()
     source = open_to_list(config)
     for part in source.parts():

@@ -5,7 +5,7 @@ and waits for the lock. At this point, the worker has not yet committed its resu
 test ends.
 
 Workers of a cluster import this module with Beam's option `--beam_plugin=paused_stages`. Local runs are started with
-`python -m paused_stages prepare`. An environment variable contains the directory of the locked files.
+`python -m paused_stages prepare`. An environment variable names the directory of the locked files.
 """
 
 import fcntl

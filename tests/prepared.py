@@ -66,7 +66,7 @@ def mixed_images(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def uniform_images(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Returns a dataset of images of 24 x 32 pixels, which is small enough to be cached in memory."""
+    """Returns a dataset with 24 x 32 pixel images that is small enough to be cached in memory."""
     return make_once(tmp_path_factory, "uniform", lambda folder: prepare_images(folder, image_size=(24, 32)))
 
 

@@ -239,7 +239,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class RangeProcess(RangeServer):
-    """Runs the server in a separate process, because the server must not share CPU time with the measured program.
+    """Runs the server in a separate process, so that the measured program does not share its process with the server.
+
     Args:
         directory: Directory of the files.
         delay_s: Delay of each response in seconds.

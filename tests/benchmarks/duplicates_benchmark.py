@@ -1,8 +1,9 @@
 """Measures the cost of `--duplicates group` and of reading each file twice, relative to `--check strict`.
 
-The benchmark generates tiny JPEGs of 32 by 32 pixels without duplicates. The photographs of a folder are repeated under
-other names. The three contestants take turns. The result of a run is the median of its rounds. The last line shows the
-lowest increase of all runs. Times are those of the whole process.
+The benchmark generates tiny JPEGs of 32 by 32 pixels without duplicates. The benchmark creates copies of the
+photographs under additional names. The three contestants run alternately. The result of a run is the median over
+several rounds of measurements. The last line shows the lowest increase of all runs. All times are times of whole
+processes.
 
     strict          the baseline
     group           with --duplicates group

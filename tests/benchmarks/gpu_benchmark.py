@@ -66,7 +66,7 @@ class Utilisation:
                 self._samples.append((time.perf_counter(), int(line) / 100))
 
     def stop(self, start: float, end: float) -> float | None:
-        """Returns the mean GPU utilization between two times, or None if the GPU was not measured in between."""
+        """Returns the mean GPU utilization between two times, or None if there is no measurement in this interval."""
         if self._process is None:
             return None
         self._process.terminate()

@@ -1,8 +1,9 @@
 """Measures the time and the peak memory of the search for near-duplicates among millions of perceptual hashes.
 
-The hashes are random. One hash in twenty is a near-duplicate of another hash: three bits differ in the first word and
-ten bits in the other words. Every second near-duplicate is flipped. The search must find all near-duplicates. The
-search uses one core. The measured time starts with the hashes, ends with the clusters and excludes imports.
+The hashes are random. One hash in twenty is a near-duplicate: it differs from an earlier hash in three bits of the
+first word and in ten bits of the remaining words. Every second near-duplicate is flipped. The search must find all
+near-duplicates. The search uses one core. The measured time is the time from the hashes to the clusters, without
+imports.
 
 Usage: python -m tests.benchmarks.near_duplicates_benchmark [--hashes 60000 1000000 10000000]
 """

@@ -1,4 +1,4 @@
-"""Compares reading small files from object stores one by one with Beam, and in 32 threads with `recordmill`.
+"""Compares two ways to read small files from object stores: one by one with Beam, and in 32 threads with `recordmill`.
 
 Each object store is a server in a separate process on this machine. Both readers use the same server. A bare HTTP
 client without signatures, checks and retries shows the maximum speed of the server. Beam reads only a part of the

@@ -7,10 +7,11 @@ affects all of them.
     whole          speed of the whole process, including imports and start
     steady state   images/s without the start: the additional images of a longer run over its additional time
 
-Both speeds are measured in wall time and in the CPU time of the process tree. Ratios of medians over the rounds are
-more portable than absolute numbers. On a busy machine, ratios of CPU time are more reliable than ratios of wall time.
-The steady state is the difference of two runs, so it is sensitive to load. The benchmark prints each ratio with its
-range over the rounds. Memory is measured in the warm-up round.
+Both speeds are measured in wall time and in the CPU time of the process tree. The ratio of two median times depends
+less on the machine than the times themselves. On a busy machine, ratios of CPU time are more reliable than ratios of
+wall time. The speed without start-up time is computed from the difference of two runs, so it is sensitive to load. For
+each ratio, the benchmark also prints the minimum and the maximum over all rounds. Memory is measured in the warm-up
+round.
 
 Usage: python -m tests.benchmarks.prepare_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--rounds 5]
 """
@@ -146,7 +147,7 @@ def print_table(case: Case, runs: dict[tuple[str, int], list[Measured]], peaks: 
 
 
 def _print_ratio(title: str, seconds: dict[tuple[str, str], list[float]], rival: str) -> None:
-    """Prints how many times slower the other contestant is, as the ratio of median times and the range of ratios."""
+    """Prints the ratio of the median times of a contestant and `recordmill`, and the range of the ratios."""
     reported = []
     for kind, measure_of in zip(KINDS, ("by wall time", "by CPU time")):
         theirs, ours = seconds[rival, kind], seconds[OURS, kind]

@@ -1,7 +1,7 @@
-"""Runs one reader of a benchmark in its own process, which is stopped during the turn of the other reader.
+"""Runs one reader of a benchmark in its own process, which is stopped while the other reader is measured.
 
-The reader process first prints the shape of its images. For each line of its standard input, the process then prints
-its speed in one turn.
+The reader process first prints the shape of its images. For each line of its standard input, the process then measures
+and prints its speed.
 
 Usage: python -m tests.benchmarks.racer CASE SIDE SECONDS BATCHES INPUTS
 """
@@ -49,7 +49,7 @@ class Racer:
         os.kill(self._id, signal.SIGSTOP)
 
     def rates(self) -> tuple[float, float]:
-        """Runs the reader for one more turn, and returns images per second of wall time and of CPU time."""
+        """Measures the reader once more, and returns images per second of wall time and of CPU time."""
         os.kill(self._id, signal.SIGCONT)
         print(file=self._process.stdin, flush=True)
         rates = self._answer()

@@ -19,8 +19,8 @@ _LARGE_SIDE = 2000
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """The inputs of the benchmark. Each dataset is prepared at its first use, and is reused if the scratch folder is
-    kept.
+    """The inputs of the benchmark. Each dataset is prepared when it is first used. If the scratch folder is kept, later
+    runs reuse the datasets.
 
     Attributes:
         scratch: The folder for the inputs.

@@ -1,7 +1,7 @@
 """Reads with hand-written tf.data, TensorFlow Datasets and Keras for the comparison with `tf_input`.
 
 Each function returns an infinite iterator over `(images, labels)`. The hand-written pipelines repeat the dataset before
-they shuffle it, which is faster because the shuffle buffer is filled only once. Images are uint8, except for Keras.
+the shuffle, so that the shuffle buffer is filled only once. Images are uint8, except for Keras.
 """
 
 import functools
@@ -98,7 +98,7 @@ def _random_crop(encoded: tf.Tensor) -> tf.Tensor:
     area.
 
     The area of the crop has a uniform distribution, as in `tf_input`. TensorFlow's `sample_distorted_bounding_box`
-    draws the height, so its crops have one sixth fewer pixels to decode.
+    draws a random height instead, so its crops have one sixth fewer pixels.
     """
     size = tf.cast(tf.io.extract_jpeg_shape(encoded)[:2], tf.float32)
     areas = tf.reduce_prod(size) * tf.random.uniform((_NUM_ATTEMPTS,), _MIN_AREA, 1)

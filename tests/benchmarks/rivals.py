@@ -15,7 +15,7 @@ NUM_SHARDS = 16
 
 
 def list_class_folders(folder: str) -> tuple[list[tuple[str, int]], list[str]]:
-    """Returns a pair (path, label) for every file, and the class names."""
+    """Returns the class names, and a pair (path, label) for every file."""
     names = sorted(os.listdir(folder))
     files = [
         (os.path.join(folder, name, file), label)

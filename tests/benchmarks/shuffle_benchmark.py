@@ -1,8 +1,8 @@
 """Measures the wall time, the CPU time and the peak memory of the global shuffle of millions of synthetic records.
 
-The measured time starts with the listing and ends with the written plan. No image is read: the source is synthetic, and
-all images have the same assumed size, which determines the number of shards. Everything else runs the same code as
-`recordmill prepare`. After the measurement, the benchmark reads the plan and checks the position of each reference.
+The measured time includes the listing and the writing of the plan. The benchmark reads no images. All images have the
+same assumed size, which determines the number of shards. All remaining steps run the same code as `recordmill prepare`.
+After the measurement, the benchmark reads the plan and checks the position of each reference.
 
 Usage: python -m tests.benchmarks.shuffle_benchmark [--references 1000000 10000000]
 """

@@ -1,8 +1,8 @@
 """Measures how `tf_input` reads from a slow mount, from an object store, from many small shards, and without decoding.
 
 The input folders contain class folders of photographs and of tiny JPEGs. The photographs are repeated as hard links.
-The two readers of a case take turns in this process. Each turn is measured in wall time and CPU time. The ratio of a
-run is the median over its turns. The last line shows the lowest ratio of all runs. The baseline is a warm local disk.
+The two readers of a case run alternately in this process. The speed ratio of a run is the median over all measurements.
+The last line shows the lowest ratio of all runs. The baseline is a warm local disk.
 
     mount           photographs at size 224 from a disk with 50 ms per read / from the local disk
     object-store    the same in the first epoch, from a server on loopback that answers after 30 ms / from the local
@@ -157,8 +157,7 @@ def make_readers(
 
 
 def measure(reader: Iterator[Any], seconds: float) -> tuple[float, float]:
-    """Waits until the other reader has stopped prefetching, and returns examples per second of wall time and of CPU
-    time."""
+    """Waits until no reader prefetches, and returns examples per second of wall time and of CPU time."""
     import tensorflow as tf
 
     rest()

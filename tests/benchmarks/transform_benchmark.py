@@ -1,11 +1,11 @@
-"""Compares `recordmill analyze` with TensorFlow Transform, and reading through a transform with reading pixels.
+"""Compares `recordmill analyze` with TensorFlow Transform, and reading transformed features with reading pixels.
 
-The input folder contains class folders of photographs. Each image is repeated as hard links under several names. In the
-first table, both contestants analyze the same dataset with the same preprocessing on the same local runner. Each
-contestant is measured as a whole process. `recordmill` reads pointers to records. TensorFlow Transform reads the
-records with `tfxio.TFExampleRecord`, as its guide recommends. One pass is the default preprocessing. With two passes,
-scaled pixels are scaled again. In the second table, the readers take turns in this process. The normalization layer
-runs on the CPU.
+The input folder contains class folders of photographs. The benchmark creates several hard links to each image. In the
+first table, both contestants analyze the same dataset with the same preprocessing on the same local runner. The
+measured time of each contestant is the time of a whole process. `recordmill` reads pointers to records. TensorFlow
+Transform reads the records with `tfxio.TFExampleRecord`, as its guide recommends. One pass is the default
+preprocessing. With two passes, scaled pixels are scaled again. In the second table, the readers run alternately in this
+process. The normalization layer runs on the CPU.
 
 Usage: python -m tests.benchmarks.transform_benchmark --input PHOTOGRAPHS [--copies 20] [--repeats 3] [--image_size 224]
 """

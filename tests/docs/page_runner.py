@@ -117,7 +117,7 @@ def run_page(
 
 
 def run_here(page: pathlib.Path) -> list[str | None]:
-    """Runs the code blocks of a page in this process, with the files that `make demo` writes."""
+    """Runs the code blocks of a page in this process, in a folder with the files that `make demo` writes."""
     sys.path.insert(0, str(ROOT / "deploy/demo"))
     import digits
 

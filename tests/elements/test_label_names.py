@@ -20,7 +20,7 @@ def class_tables(output: pathlib.Path) -> dict[str, tuple[str, ...]]:
 
 
 def write_names(path: pathlib.Path, *names: str) -> pathlib.Path:
-    """Writes class names to a text file that starts with a byte order mark, like files of some Windows editors."""
+    """Writes class names to a text file with a byte order mark at the start, as some Windows editors do."""
     path.write_text("".join(f"{name}\n" for name in names), encoding="utf-8-sig")
     return path
 

@@ -23,7 +23,7 @@ def num_runs(labels: list[int]) -> int:
 
 
 def quality(shards: list[list[int]]) -> dict[str, float | None]:
-    """Returns the shuffle quality of a label feature, given the labels in each shard."""
+    """Returns the shuffle quality of a label feature from the labels in each shard."""
     qualities = ShuffleQualities()
     for shard in shards:
         qualities.add({"label": LabelSequence.of(np.array(shard))})

@@ -317,7 +317,7 @@ BOXES = (Feature("objects/bbox", "bbox", (None, 4)),)
 
 
 def test_boxes_are_exported_in_pixels() -> None:
-    """The size of the image is read from the encoded image or from the shape of raw pixels."""
+    """The size of an image is taken from the encoded image or from the shape of the raw pixels."""
     boxes = {"objects/bbox": [0.25, 0.5, 0.75, 1.0]}
     for image, value in ((Feature("image", "image"), png(0, 8, 16)), (Feature("image", "pixels", (8, 16, 3)), bytes(8 * 16 * 3))):
         data = example({**boxes, "image": value})

@@ -53,7 +53,7 @@ def test_hash_of_a_file_depends_on_its_upright_pixels() -> None:
 
 
 def draw_shape(colour: int, *, ground: int | None = None) -> np.ndarray:
-    """Returns an image of a shape in one colour. Without `ground`, the background is transparent."""
+    """Returns an image in which a shape is drawn in one colour. Without `ground`, the background is transparent."""
     covered = np.zeros((70, 90), np.uint8)
     covered[10:40, 15:30] = covered[30:60, 40:80] = covered[5:20, 60:70] = 255
     if ground is None:

@@ -65,7 +65,7 @@ def raise_package_error(name):
 
 @pytest.fixture
 def tasks(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Yields a new module with the code in `TASKS`, which this process and its later child processes can import."""
+    """Yields a new module with the code in `TASKS`, which this process and future child processes can import."""
     write_files(tmp_path / "modules", {"some_tasks.py": TASKS.encode()})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
     monkeypatch.syspath_prepend(tmp_path / "modules")
@@ -387,7 +387,7 @@ def test_pool_is_shared_by_size_until_it_is_closed():
 
 
 class ManualPool:
-    """A process pool whose tasks run no code, because the test sets their results."""
+    """A fake process pool that runs no code: the test sets the results of the tasks."""
 
     def __init__(self) -> None:
         self.futures: dict[Any, Future] = {}

@@ -404,7 +404,7 @@ def fail_at_step(function: Callable[..., Any], calls: Iterator[int], step: int) 
 
 @GS_ONLY
 def test_prepares_and_repairs_dataset_on_disk_from_images_in_store(server, bucket, prepared, tmp_path, capsys):
-    """`repair` uses the options of the object store, and reports inputs that have changed or are missing."""
+    """`repair` uses the options of the object store, and reports changed or missing inputs."""
     output = tmp_path / "out"
     assert prepare(f"{bucket}/in", str(output), *server.flags) == 0
     files = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}

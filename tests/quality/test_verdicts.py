@@ -1,4 +1,4 @@
-"""Tests that `recordmill quality` detects records that are sorted or shuffled only within a small buffer."""
+"""Tests that `recordmill quality` detects sorted records, and records that were shuffled with a small buffer."""
 
 import io
 import json

@@ -354,7 +354,7 @@ def test_report_size_is_bounded(tmp_path):
 
 
 def change_file(path: pathlib.Path, name: str, change) -> None:
-    """Changes a file of a dataset, and updates the checksum of the file in the manifest (except for the manifest)."""
+    """Changes a file of a dataset. If the file is not the manifest, updates its checksum in the manifest."""
     (path / name).write_text(change((path / name).read_text()))
     if name != MANIFEST:
         update_checksums(path)

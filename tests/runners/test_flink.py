@@ -219,7 +219,7 @@ def read_until(run: ForkedPython, text: str) -> str:
 @pytest.mark.slow(35)
 @needs_flink
 def test_killed_task_managers_lose_no_finished_shard(cluster, job_endpoint, start, expected, tmp_path):
-    """One TaskManager is killed at each stage. The job lacks a task slot until a new TaskManager starts."""
+    """One TaskManager is killed at each stage. The job waits for a task slot until a new TaskManager starts."""
     printed, slots_message = "", f"--flink_master=localhost:{cluster.rest_port} (TaskManagers: 1, slots: 1, free slots: 0)"
     with paused_run(cluster, start, "listed", job_endpoint, before=SHORT_WAITS) as (run, listed, _), contextlib.ExitStack() as later:
         gates = [listed, *(later.enter_context(Gate(gates_of(cluster.folder), stage)) for stage in ("planned", "written", "finished"))]

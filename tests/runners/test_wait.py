@@ -1,4 +1,4 @@
-"""Tests that a job that the command no longer waits for is stopped before its output is removed. Otherwise the output
+"""Tests that a job that the command abandons is stopped before the output of the job is removed. Otherwise the output
 stays."""
 
 import concurrent.futures
@@ -24,7 +24,7 @@ from made_images import write_class_folders
 
 
 class Job:
-    """A fake pipeline, which is also its own result object, with a predefined sequence of job states."""
+    """A fake pipeline with a predefined sequence of job states, which is also the fake result of the pipeline."""
 
     def __init__(self, ending: object, *states: str, cancel_fails: bool = False) -> None:
         self._ending, self._states, self._cancel_fails = ending, list(states), cancel_fails
@@ -164,7 +164,7 @@ class Timer:
 
 
 def test_job_timeout_stops_local_runner_which_can_be_resumed(tmp_path, monkeypatch, capsys):
-    """When the timeout fires, the plan is complete and the shards are not."""
+    """When the timeout fires, the plan is complete but the shards are not complete."""
 
     def write(*unused: object) -> None:
         Timer.fire()

@@ -1,4 +1,4 @@
-"""Tests that TensorFlow can read the encoded features of an example besides its image."""
+"""Tests that TensorFlow can read the encoded features of an example, except the image."""
 
 import io
 import pathlib

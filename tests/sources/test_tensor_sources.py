@@ -271,8 +271,7 @@ def test_image_arrays_of_any_type_are_tensors(tmp_path, case):
 
 @pytest.mark.slow(3)
 def test_npy_files_in_class_folders_are_tensors_or_images(tmp_path):
-    """Arrays of uint8 become images. Arrays whose dtype differs from the dtype of the first array become dead
-    letters."""
+    """Arrays of uint8 become images. Arrays with a different dtype than the first array become dead letters."""
     floats, bytes_ = tmp_path / "floats", tmp_path / "bytes"
     for index in range(20):
         label = ("rose", "tulip")[index % 2]

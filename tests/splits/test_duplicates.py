@@ -375,7 +375,7 @@ def test_leaks_compares_texts_sets_and_integer_labels(labels, others, expected, 
 
 
 def test_images_compared_by_bytes_are_found_in_another_dataset(source, tmp_path, capfd):
-    """Some of the compared catalogs contain no perceptual hashes."""
+    """Datasets are compared by image bytes if one of the catalogs contains no perceptual hashes."""
     source = write_files(shutil.copytree(source, tmp_path / "in"), {"bee/page.gif": encode(np.full((30, 40), 255, np.uint8), "GIF")})
     visual_hashes = prepare(source, tmp_path / "looks", "--duplicates=keep")
     exact = prepare(source, tmp_path / "exact", "--duplicates=keep", "--exact_only")

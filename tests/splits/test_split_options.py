@@ -123,7 +123,7 @@ def test_options_that_conflict_with_the_inputs_are_rejected_in_one_line(options,
     [(earlier_splits, "--splits_from=old.csv"), (option_values, "--label_names=names.txt"), (class_tables, "--label_names_from=old")],
 )
 def test_storage_error_is_not_a_usage_error(module, option, inputs, monkeypatch, capsys):
-    """The exit code for storage errors tells a scheduler that a retry may succeed."""
+    """Storage errors have their own exit code, so that schedulers can retry the command."""
 
     class FailingFiles:
         def exists(self, path):

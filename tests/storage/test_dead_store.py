@@ -56,7 +56,7 @@ def bucket(server, source) -> str:
 
 
 def check_resumed(server: StoreServer, bucket: str, uninterrupted: dict[str, str]) -> None:
-    """Checks that a resumed run writes the same bytes and leaves no other objects."""
+    """Checks that a resumed run writes the same bytes as an uninterrupted run, and no additional objects."""
     assert main(["prepare", *OPTIONS, f"--input={bucket}/in", f"--output={bucket}/out", *server.flags, "--resume"]) == 0
     assert object_digests(server, f"{bucket}/out") == uninterrupted and not object_digests(server, f"{bucket}/out.incomplete")
 

@@ -106,7 +106,7 @@ def test_disk_error_is_raised_and_file_is_closed(files, monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="this system has no O_DIRECT")
 def test_other_blocks_can_be_read_after_disk_error(files, monkeypatch):
-    """After an error, blocks that were read in advance must not be returned in place of other blocks."""
+    """After an error, a block that was read in advance must not be returned in place of the requested block."""
     preadv, path, is_failing = os.preadv, files[3 * MIB + 5000], True
     block = 1 << 16
 

@@ -322,7 +322,7 @@ def test_upload_is_complete_if_its_last_answer_is_lost(faulty_store, bucket, fau
 
 
 def every(nth: int, *faults: int | str) -> Callable[[str, str, int], int | str | None]:
-    """Returns a function that makes every n-th request fail, and that cycles through the given faults."""
+    """Returns a function that makes every n-th request fail with the next of the given faults, in a cycle."""
     return lambda method, path, number: faults[number // nth % len(faults)] if number % nth == 0 else None
 
 
@@ -486,7 +486,7 @@ def test_silent_store_fails_all_requests_until_it_answers(faulty_store, bucket, 
 
 
 def test_gives_up_on_failing_request_but_not_on_the_store(faulty_store, bucket, faults, waited, monkeypatch):
-    """During each waiting time, another request succeeds or is answered with 404."""
+    """While the failed request waits, a second request succeeds or is answered with 404."""
     faulty_store.write(f"{bucket}/a", b"a")
     faults.choose = lambda method, path, number: 503 if "/hard" in path.replace("%2F", "/") else None
 

@@ -70,7 +70,7 @@ def read_images(directory: pathlib.Path, image_size: tuple[int, int], fit: str =
 
 @pytest.fixture(scope="module", autouse=True)
 def initialized_tensorflow() -> None:
-    """Initializes TensorFlow before the tests, so that no test captures the log messages of the initialization."""
+    """Initializes TensorFlow before the tests, so that no test captures TensorFlow's initial log messages."""
     tf.constant(0)
 
 
@@ -465,7 +465,7 @@ def test_failed_publishing_keeps_the_old_analysis(tmp_path, complete):
 
 
 def test_old_analysis_that_cannot_be_restored_is_not_changed(tmp_path):
-    """A part of the new analysis, which a killed run left behind, has been removed."""
+    """A folder of the analysis that a killed run left behind has been removed."""
     write_files(tmp_path, {"transformed_metadata/file": b"new"})
     write_files(tmp_path / ".transform_fn.incomplete", {MARKER: MARKER_TEXT, "old_transform_fn/file": b"old"})
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -536,7 +536,7 @@ def kill_publishing(directory: pathlib.Path, num_renames: int) -> None:
 
 @pytest.mark.parametrize("killed_after", [(1,), (2,), (3,), (4,), (2, 1), (3, 1), (3, 2), (3, 3), (3, 2, 1, 1)])
 def test_run_killed_while_replacing_an_analysis_loses_none(tmp_path, capsys, killed_after):
-    """Runs are killed after each of the renames with which they replace or restore an analysis."""
+    """Runs are killed after each rename that replaces or restores an analysis."""
     names = ("transform_fn", "transformed_metadata")
     for name in names:
         write_files(tmp_path / name, {"file": b"old"})

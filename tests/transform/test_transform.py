@@ -309,7 +309,7 @@ def test_transformed_targets_of_every_kind(tmp_path_factory, tmp_path):
 
 
 def test_output_that_drops_examples_fails(tmp_path, capsys):
-    """The transform drops examples only in other splits than the analyzed split."""
+    """The transform drops examples in all splits except the analyzed split."""
     files = {f"{split}/{label}/{index}.png": encode(picture(index, (4, 4)), "PNG") for split, label, index in FILTERED}
     write_files(tmp_path / "in", files)
     (tmp_path / "my.py").write_text(

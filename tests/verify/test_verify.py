@@ -274,7 +274,7 @@ def _offsets(shard: pathlib.Path) -> list[int]:
 
 @pytest.mark.slow(6)
 def test_every_bit_flip_is_detected(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each bit of one record and of the index is flipped, and one bit of each remaining byte."""
+    """The test flips each bit of one record and of the index, and one bit of each remaining byte."""
     monkeypatch.setattr(check_shard_module, "open_direct", open_file)  # O_DIRECT would write all files to the disk
     source = write_files(tmp_path / "in", {"ant/0.png": png(0, 1, 1), "bee/1.png": png(1, 1, 1)})
     out = tmp_path / "out"
@@ -425,7 +425,7 @@ def test_manifest_with_invalid_name_is_a_one_line_error(value: object, copied: p
 
 
 def test_examples_that_do_not_match_the_schema_are_named(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
-    """One record is not an example, and another record has a wrong feature name, but all record checksums are valid."""
+    """One record is not an example, and one record has a wrong feature name, but all record checksums are valid."""
     shard = shards(copied)[0]
     data, offsets = shard.read_bytes(), _offsets(shard)
     records = [data[start + 12 : stop - 4] for start, stop in zip(offsets, [*offsets[1:], len(data)])]

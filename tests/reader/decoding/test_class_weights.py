@@ -124,7 +124,7 @@ def test_balanced_weights_give_equal_sums_per_class(class_targets):
 
 @pytest.fixture(scope="module")
 def masks(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Returns a dataset with masks, classes, numbers and stored weights. Each mask contains its image index and 255."""
+    """Returns a dataset with masks, classes, numbers and stored weights. Mask pixels are the image index or 255."""
     return prepare(tmp_path_factory, "--label=mask_path:mask", "--label=class", "--label=age:float")
 
 

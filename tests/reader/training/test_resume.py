@@ -397,8 +397,7 @@ def test_rejects_checkpoint_of_another_training(dataset, resumable):
 
 
 def make_two_layer_model(first: str | None, second: str | None, *between: str) -> keras.Model:
-    """Returns a model with two equal layers. Layers that are not in the model are created first, to change the
-    automatic layer names."""
+    """Returns a model with two equal layers. Unused layers are created first, to change the automatic layer names."""
     for _ in between:
         keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dropout(0.1)])
     image = keras.Input((*SIZE, 3))
