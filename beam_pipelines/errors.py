@@ -1,6 +1,6 @@
 """Defines the errors that commands report to the user in a single line.
 
-Any other exception is a bug, so its traceback is printed.
+An exception that is not defined in this module is a bug, so a traceback is printed.
 """
 
 import collections
@@ -204,7 +204,7 @@ _STEP = " [while running "  # Beam appends this and the name of the step to mess
 def find_user_facing(error: BaseException) -> UserError | RunError | None:
     """Returns the `UserError` or `RunError` that caused an exception of a Beam runner.
 
-    Returns None if the exception has any other cause.
+    Returns None if neither of these errors caused the exception.
     """
     for cause in _chain(error):
         user_facing = cause if isinstance(cause, (UserError, RunError)) else _find_in_text(str(cause))

@@ -26,7 +26,7 @@ _find_stage: Callable[[], str] = lambda: "start"
 
 
 def set_format(name: str | None, *, quiet: bool = False) -> None:
-    """Sets the format of all further log lines, and resets the run ID.
+    """Sets the format of all further log lines and resets the run ID.
 
     Args:
         name: The format of the lines, one of `FORMATS`. None means plain lines, without messages that only a log needs.

@@ -105,7 +105,7 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
             return f"<{self.title}, element_spec={self.element_spec}>"
 
         def map(self, map_func: Callable[..., Any], *arguments: Any, **options: Any) -> tf.data.Dataset:
-            """Applies `tf.data.Dataset.map`, and records the function for `export_serving` and `predict`."""
+            """Applies `tf.data.Dataset.map` and records the function for `export_serving` and `predict`."""
             if hasattr(self, "reading"):
                 note_function("map", map_func, self)
             return super().map(map_func, *arguments, **options)
@@ -128,7 +128,7 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
 
 
 def _read_again(reading: Reading, epoch_and_step: tuple[int, int]) -> tf.data.Dataset:
-    """Recreates the batches of an unpickled `Batches` object, and sets the epoch and step of its next iteration."""
+    """Recreates the batches of an unpickled `Batches` object and sets the epoch and step of the next iteration."""
     dataset, split, config = reading
     data = dataset.batches(config) if split is None else dataset.batches(split, config)
     data.iterator_state.go_to(*epoch_and_step)

@@ -1,4 +1,4 @@
-"""Opens the metadata of a dataset, and determines the properties of features without reading records."""
+"""Opens the metadata of a dataset and determines the properties of features without reading records."""
 
 import functools
 import json

@@ -11,7 +11,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY | os.O_CLOEXEC) -> tuple[int, os.stat_result]:
-    """Opens a regular file for reading, and returns its descriptor and the result of `os.fstat`.
+    """Opens a regular file for reading and returns its descriptor and the result of `os.fstat`.
 
     Raises:
         OSError: The file does not exist, or is not a regular file.

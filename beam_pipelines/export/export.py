@@ -168,7 +168,7 @@ def publish_export(
 
 
 def _check_distinct(job: ExportJob, shards: list[ExportedShard]) -> None:
-    """Checks that each example has a different file name if the format stores one file per example."""
+    """Checks that each example has a unique file name if the format stores one file per example."""
     hashes = np.frombuffer(b"".join(shard.names for shard in shards), _HASH)
     values, counts = np.unique(hashes, return_counts=True)
     if len(values) == len(hashes):

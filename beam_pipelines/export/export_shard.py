@@ -17,7 +17,7 @@ _COUNTED_EXAMPLES = 256
 
 
 def export_shard(shared_job: bytes, split: str, shard_index: int) -> ExportedShard:
-    """Reads a shard, and writes its examples in the export format.
+    """Reads a shard and writes its examples in the export format.
 
     Args:
         shared_job: The `ExportJob`, pickled by `share`.

@@ -42,7 +42,7 @@ def shard_file(split: str, shard_index: int, num_shards: int) -> str:
 
 
 def parquet_chunks(manifest: Manifest, examples: Iterable[ExportedExample]) -> Iterator[bytes]:
-    """Converts examples to a Parquet file, and yields its bytes in chunks.
+    """Converts examples to a Parquet file and yields its bytes in chunks.
 
     Args:
         manifest: The manifest of the dataset.

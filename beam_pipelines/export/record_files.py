@@ -23,7 +23,7 @@ def gzip_file(split: str, shard_index: int, num_shards: int) -> str:
 
 
 def gzip_chunks(examples: Iterable[ExportedExample]) -> Iterator[bytes]:
-    """Writes records as a GZIP-compressed TFRecord file, and yields its bytes in chunks. Its header has no
+    """Writes records as a GZIP-compressed TFRecord file and yields its bytes in chunks. Its header has no
     timestamp."""
     compressor = zlib.compressobj(wbits=_GZIP)
     for example in examples:
@@ -38,7 +38,7 @@ def array_record_file(name: str, split: str, shard_index: int, num_shards: int) 
 
 
 def array_record_chunks(examples: Iterable[ExportedExample]) -> Iterator[bytes]:
-    """Writes records as an ArrayRecord file, and yields its bytes in chunks. The library `array_record` requires a
+    """Writes records as an ArrayRecord file and yields its bytes in chunks. The library `array_record` requires a
     temporary file."""
     check_array_record(f"--to={ARRAY_RECORD}")
     from array_record.python.array_record_module import ArrayRecordWriter

@@ -30,7 +30,7 @@ def shard_file(split: str, shard_index: int) -> str:
 
 
 def tar_chunks(manifest: Manifest, examples: Iterable[ExportedExample]) -> Iterator[bytes]:
-    """Converts examples to a tar file, and yields its bytes in chunks.
+    """Converts examples to a tar file and yields its bytes in chunks.
 
     Args:
         manifest: The manifest of the dataset.

@@ -83,7 +83,7 @@ def _search(visual_hashes: VisualHashes, distance: int, num_processes: int) -> t
 
 
 def _read(directory: str, read: Callable[..., ImageTable | None], *arguments: Any) -> Any:
-    """Calls a function with a dataset directory, and adds the directory to the messages of errors."""
+    """Calls a function with a dataset directory and adds the directory to the messages of errors."""
     try:
         return read(directory, *arguments)
     except OSError as error:
@@ -167,7 +167,7 @@ def _reject_prepared(root: str, names: Iterable[str]) -> None:
 
 
 def _hash_all(tasks: Sequence[tuple[Any, ...]], num_processes: int) -> Iterator[HashedRecords]:
-    """Computes the image hashes of several files, and returns them in the order of the files."""
+    """Computes the image hashes of several files and returns them in the order of the files."""
     window = TaskWindow(num_processes)
 
     def results(scratch: str) -> Iterator[HashedRecords]:

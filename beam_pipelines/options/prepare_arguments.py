@@ -1,4 +1,4 @@
-"""Defines the options of `recordmill prepare`, and converts the options to a configuration."""
+"""Defines the options of `recordmill prepare` and converts them to a configuration."""
 
 import argparse
 

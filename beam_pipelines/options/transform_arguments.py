@@ -1,4 +1,4 @@
-"""Defines the options of `recordmill transform`, and converts the options to a configuration."""
+"""Defines the options of `recordmill transform` and converts them to a configuration."""
 
 import argparse
 

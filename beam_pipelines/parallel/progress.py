@@ -87,7 +87,7 @@ def set_display(name: str) -> None:
 
 
 def count_restart() -> int:
-    """Increments the number of times that the engine has restarted the job, and returns this number."""
+    """Increments and returns the number of times that the engine has restarted the job."""
     global _num_restarts
     _num_restarts += 1
     return _num_restarts

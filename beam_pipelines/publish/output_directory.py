@@ -323,7 +323,7 @@ def _working_objects(config: OutputPaths, resume_policy: ResumePolicy, jobs: Job
 
 
 def _stop_after_lost_lease() -> None:
-    """Ends this command with SIGTERM because another command has taken over its output."""
+    """Ends this command with SIGTERM because another command has taken over the output."""
     print_message("another run has taken over the output, so this run stops")
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -74,7 +74,7 @@ def publish_files(
 
 
 def _summed(name: str, chunks: Iterable[bytes], sums: dict[str, FileSum]) -> Iterator[bytes]:
-    """Yields chunks of a file unchanged, and adds the file's checksum to `sums` after the last chunk."""
+    """Yields chunks of a file unchanged and adds the file's checksum to `sums` after the last chunk."""
     file_sum = FileSum()
     for chunk in chunks:
         file_sum = file_sum.extended(chunk)
@@ -83,7 +83,7 @@ def _summed(name: str, chunks: Iterable[bytes], sums: dict[str, FileSum]) -> Ite
 
 
 def _write_report(directory: str, manifest: Manifest, sums: dict[str, FileSum]) -> None:
-    """Writes the HTML report of a dataset, and adds the report's checksum to `sums`.
+    """Writes the HTML report of a dataset and adds the report's checksum to `sums`.
 
     If the report fails with an unexpected exception, a warning is logged and the dataset has no report.
     """

@@ -111,7 +111,7 @@ def check_names(directory: str, manifest: Manifest) -> None:
 
 
 def read_how_made(directory: str, manifest: Manifest) -> RecordedRun:
-    """Reads `run.json` of a dataset, and checks that it belongs to the manifest.
+    """Reads `run.json` of a dataset and checks that it belongs to the manifest.
 
     Raises:
         UserError: `run.json` can't be read, or belongs to another dataset.

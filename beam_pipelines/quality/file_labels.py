@@ -65,7 +65,7 @@ def read_file_labels(
 
 
 def _choose_label(files: ForeignFiles, label: str | None) -> tuple[LabelFeature, tuple[str, ...]]:
-    """Chooses the feature whose values are tested, and returns the feature with messages about the choice."""
+    """Chooses the feature to test, and returns the feature with messages about the choice."""
     first = files.first_examples()
     if label is None:
         chosen = files.find_label(first)

@@ -1,4 +1,4 @@
-"""Runs the shuffle test of `recordmill quality`, and formats the result."""
+"""Runs the shuffle test of `recordmill quality` and formats the result."""
 
 import dataclasses
 import os

@@ -67,7 +67,7 @@ def _repair(
     corrupt: list[CorruptShard],
     progress_directory: str,
 ) -> Iterator[str]:
-    """Repairs a dataset, and appends each corrupt shard to `corrupt`."""
+    """Repairs a dataset and appends each corrupt shard to `corrupt`."""
     for shard in find_corrupt(config.directory, shards, progress_directory):
         corrupt.append(shard)
         yield from (f"{printable(name)} {how}" for name, how in shard.corruption.items())

@@ -156,7 +156,7 @@ def _show_value(value: Any) -> str:
 
 
 def _read_lines(directory: str, name: str, fields: tuple[str, ...], most: int) -> Iterator[tuple[str, ...]]:
-    """Reads the first lines of a JSON lines file, and yields the values of the given fields as text. Null becomes an
+    """Reads the first lines of a JSON lines file and yields the values of the given fields as text. Null becomes an
     empty string."""
     path = f"{directory}/{name}"
     with open_file(path) as file:

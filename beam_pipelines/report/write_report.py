@@ -13,7 +13,7 @@ _MARK, _MARK_WITHIN = b'<meta name="generator" content="recordmill">', 512
 
 
 def write_report(directory: str, manifest: Manifest) -> bytes:
-    """Writes `report.html` of a dataset, and returns the bytes of the report.
+    """Writes `report.html` of a dataset and returns the bytes of the report.
 
     All files of the dataset except the manifest must already exist.
 
@@ -46,7 +46,7 @@ def make_report(directory: str, manifest: Manifest) -> bytes:
 
 
 def run_report(directory: str, manifest: Manifest, output: str | None = None) -> str:
-    """Writes the report of a published dataset, and returns the path of the report.
+    """Writes the report of a published dataset and returns the path of the report.
 
     Args:
         directory: The path or URL of the dataset.

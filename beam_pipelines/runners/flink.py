@@ -166,7 +166,7 @@ class Flink(Engine):
         return FlinkRunner.add_http_scheme(self._master)
 
     def _ask(self, path: str, method: str = "GET") -> Any:
-        """Sends a request to the cluster's REST interface, and returns the JSON response.
+        """Sends a request to the cluster's REST interface and returns the JSON response.
 
         Raises:
             EngineError: The cluster does not respond.

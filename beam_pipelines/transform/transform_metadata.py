@@ -1,4 +1,4 @@
-"""Creates the metadata of a transformed dataset, and publishes the dataset."""
+"""Creates the metadata of a transformed dataset and publishes the dataset."""
 
 from collections import Counter
 from typing import Any, Mapping, Sequence
@@ -15,7 +15,7 @@ from tf_input.dataset_format import DEAD_LETTERS, IMAGE, MANIFEST, OBJECTS, STAT
 
 
 def publish_transformed(job: TransformJob, run_info: Mapping[str, Any], shards: Sequence[TransformedShard]) -> str:
-    """Writes the metadata of a dataset whose shards are complete, and publishes the dataset.
+    """Writes the metadata of a dataset after all shards are complete, and publishes the dataset.
 
     Raises:
         RunError: The source dataset has changed during the run.

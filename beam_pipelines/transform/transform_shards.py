@@ -59,7 +59,7 @@ class _Transformed(NamedTuple):
 
 
 def transform_shard(job: TransformJob, split: str, shard_index: int) -> TransformedShard:
-    """Reads a shard, and writes its transformed records in the same order.
+    """Reads a shard and writes its transformed records in the same order.
 
     Raises:
         RunError: A record is corrupt, the transform fails on it, or the transform has changed.

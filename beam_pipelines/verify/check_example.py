@@ -63,7 +63,7 @@ class ExampleCheck:
             )
 
     def _check(self, feature: Feature, stored: str, expected: int, is_multiple: bool, example: ExampleReader) -> int:
-        """Checks the values of a feature, and returns the number of values."""
+        """Checks the values of a feature and returns the number of values."""
         count, kind = example.count(feature.name), example.features[feature.name].kind
         if count and kind != stored:
             raise BadExampleError(f"a list of {kind} instead of {stored}")
@@ -85,7 +85,7 @@ class ExampleCheck:
         return count
 
     def _check_image(self, feature: Feature, example: ExampleReader, full_scale: bool) -> None:
-        """Checks an image, and compares its height and width with the stated values in the record.
+        """Checks an image and compares its height and width with the stated values in the record.
 
         If `prepare` did not check the image, the stated size is 0 or missing.
         """

@@ -1,4 +1,4 @@
-"""Checks a shard with its index and its catalog, and collects hashes for the comparison with other shards."""
+"""Checks a shard with its index and its catalog and collects hashes for the comparison with other shards."""
 
 import array
 import dataclasses

@@ -134,7 +134,7 @@ def write_report(report: Report, path: str) -> None:
 def _read_records(
     config: VerifyConfig, options: PipelineOptions, directory: str, manifest: Manifest
 ) -> tuple[list[Corruption], int, dict[str, Any] | None]:
-    """Runs the Beam job, and returns the errors, the number of valid records and the recomputed statistics.
+    """Runs the Beam job and returns the errors, the number of valid records and the recomputed statistics.
 
     If a shard is corrupt, the statistics are None.
     """

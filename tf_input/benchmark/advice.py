@@ -1,4 +1,4 @@
-"""Finds the bottleneck in the measurements of a benchmark, and suggests changes."""
+"""Finds the bottleneck in the measurements of a benchmark and suggests changes."""
 
 import dataclasses
 import json

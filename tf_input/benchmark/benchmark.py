@@ -24,7 +24,7 @@ _HEADINGS = ("stage", "images/s", "CPU µs/image", "share of time")
 
 
 def run(directory: str, split: str | None, config: ReadConfig, seconds: float) -> None:
-    """Benchmarks input pipelines with an increasing number of stages, and prints their throughput and advice.
+    """Benchmarks input pipelines with an increasing number of stages and prints their throughput and advice.
 
     Args:
         directory: The directory of a dataset, or its URL.
@@ -106,7 +106,7 @@ def _measure(name: str, data: "tf.data.Dataset", seconds: float, interrupted: th
 
 
 def _read_for(batches: Iterator[Any], seconds: float, interrupted: threading.Event) -> int:
-    """Reads batches for some seconds, and returns the number of images that were read."""
+    """Reads batches for some seconds and returns the number of images that were read."""
     import tensorflow as tf
 
     end, num_batches, num_images = time.perf_counter() + seconds, 0, 0

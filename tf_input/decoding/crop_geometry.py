@@ -1,4 +1,4 @@
-"""Crops images, and applies the same crops to masks, dense targets and boxes."""
+"""Crops images and applies the same crops to masks, dense targets and boxes."""
 
 from typing import NamedTuple
 

@@ -501,7 +501,7 @@ class ExampleDecoder:
         return feature.kind == "integer" and image is not None and is_dense_target(image) and feature.shape == (*image.shape[:2], 1)
 
     def _crop_and_decode(self, name: str, value: tf.Tensor, crops: CropGeometry | None) -> tf.Tensor:
-        """Crops images or masks to their visible parts, and decodes them if necessary."""
+        """Crops images or masks to their visible parts and decodes them if necessary."""
         kind, stored = self.features[name].kind, self.sizes_of(name).stored
         if kind == "pixels" or crops is None or kind == "image" and stored and uncropped_images.is_small(stored):
             num_hosts, _ = self.config.hosts or (1, 0)

@@ -20,7 +20,7 @@ _REASONS = (
 
 
 def find_fault(decoder: ExampleDecoder, record: bytes, decode: Callable[[tf.Tensor], Any]) -> str:
-    """Decodes a single record, and returns a description of the error if decoding fails.
+    """Decodes a single record and returns a description of the error if decoding fails.
 
     Args:
         decoder: The decoder of the record, which can parse its key.

@@ -10,7 +10,7 @@ _MAX_BATCH = 1 << 20
 
 
 def decode_images(images: tf.Tensor, image_size: int | tuple[int, int], fit: str = "crop", channels: int = 3, antialias: bool = False) -> tf.Tensor:
-    """Decodes images, and crops or resizes them like `batches(image_size=..., fit=...)` without augmentation.
+    """Decodes images and crops or resizes them like `batches(image_size=..., fit=...)` without augmentation.
 
     Args:
         images: The encoded images of any sizes, string [batch]: JPEG, PNG or another format that `tf.io.decode_image`

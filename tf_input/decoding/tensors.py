@@ -1,4 +1,4 @@
-"""Decodes tensors from little-endian bytes, and applies the crops of images to dense targets."""
+"""Decodes tensors from little-endian bytes and applies the crops of images to dense targets."""
 
 import math
 from typing import Any, Mapping

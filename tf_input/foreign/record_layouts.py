@@ -162,7 +162,7 @@ class _FirstRecords:
     def _counted(self, feature: Feature, item: Item, kind: str, convert: Callable[[Any], Any] = lambda values: values) -> Column:
         """Returns the column of a feature with a fixed or variable number of values.
 
-        If the number of values is wrong, an error message suggests another layout.
+        If the number of values is wrong, an error message suggests how to change the layout.
         """
         parts = (Feature(item.name, kind, (None,)),)
         if feature.is_ragged:

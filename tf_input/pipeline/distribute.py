@@ -82,7 +82,7 @@ def service_batches(
     the missing examples, so that the number and size of batches stay the same.
 
     The order of the examples depends on the seed and on the speed of the workers. All iterations use the same random
-    crops and flips, so create a dataset with another `start_epoch` for each epoch. The dataset has no attribute
+    crops and flips, so create a dataset with a new `start_epoch` for each epoch. The dataset has no attribute
     `iterator_state`, and can't resume in the middle of an epoch.
 
     With several `hosts`, each host reads different shards, so the split should have many shards per host.

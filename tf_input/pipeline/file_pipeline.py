@@ -83,7 +83,7 @@ def read_shards(
 
 
 def _batch_with_seeds(data: tf.data.Dataset, config: ReadConfig) -> tf.data.Dataset:
-    """Returns batches, each with random numbers for augmentation. The random numbers are different in each epoch."""
+    """Returns batches, each with random numbers for augmentation. The random numbers differ between epochs."""
     data = data.batch(config.batch_size, drop_remainder=config.drop_remainder)
     seeds = tf.data.Dataset.random(config.seed, rerandomize_each_iteration=True).batch(2, drop_remainder=True)
     return tf.data.Dataset.zip(data, seeds)

@@ -108,7 +108,7 @@ def _fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
 
 
 def _call_each(call: Callable[[Any, tf.Tensor], Any], outputs: Any, seed: tf.Tensor, slots: tf.Tensor) -> Any:
-    """Calls a function with each example of a batch, and batches the results.
+    """Calls a function with each example of a batch and batches the results.
 
     The examples of the batch are converted to a nested `tf.data.Dataset`. Therefore nested structures, lists and
     unknown shapes are supported as in `Dataset.map`, in contrast to `tf.map_fn`. The function does not unbatch the

@@ -206,7 +206,7 @@ class Catalog(Mapping[str, Column]):
             return list(file.schema_arrow.names)
 
     def _each(self, read: Callable[[Any], Any]) -> Iterator[Any]:
-        """Applies a function to the catalog of each shard, and yields the results in shard order."""
+        """Applies a function to the catalog of each shard and yields the results in shard order."""
         if not all(shard.catalog for shard in self._shards):
             raise ValueError(f"keys and groups are only in the catalog, and {self.described()}")
 
@@ -221,7 +221,7 @@ class Catalog(Mapping[str, Column]):
             yield from threads.map(read_one, self._shards)
 
     def _open(self, shard: ShardInfo) -> Any:
-        """Opens the catalog of a shard, and reads only the Parquet footer."""
+        """Opens the catalog of a shard and reads only the Parquet footer."""
         parquet = _parquet()
         path = join(self._directory, shard.catalog)
         try:

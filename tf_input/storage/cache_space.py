@@ -49,7 +49,7 @@ class CacheSpace:
         os.utime(folder / _MARK)
 
     def take(self, num_bytes: int, unfinished: int) -> bool:
-        """Allocates cache space for a temporary file, and removes old blocks if the cache is full.
+        """Allocates cache space for a temporary file and removes old blocks if the cache is full.
 
         Args:
             num_bytes: The size of the file in bytes, to which the file is extended.

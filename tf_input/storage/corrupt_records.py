@@ -1,4 +1,4 @@
-"""Describes corrupt records, and collects the corrupt records that are skipped."""
+"""Describes corrupt records and collects the corrupt records that are skipped."""
 
 import logging
 import threading

@@ -27,7 +27,7 @@ class Files(Protocol):
         """Reads a part of a file. If the file ends before the end of the byte range, fewer bytes are returned."""
 
     def read_into(self, path: str, begin: int, buffer: memoryview) -> int:
-        """Reads a byte range of a file into a buffer, and returns the number of bytes that were read."""
+        """Reads a byte range of a file into a buffer and returns the number of bytes that were read."""
 
     def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
         """Returns the sizes of files in a directory in bytes, with None for each missing file.

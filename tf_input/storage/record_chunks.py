@@ -1,4 +1,4 @@
-"""Finds records in a memory buffer by their TFRecord frames, and checks the records when they are copied.
+"""Finds records in a memory buffer by their TFRecord frames and checks the records when they are copied.
 
 The frame of a record consists of the length of its data (uint64), the checksum of the length (uint32), the data, and
 the checksum of the data (uint32).
@@ -129,7 +129,7 @@ def _read_frames(memory: mmap.mmap | bytes, begins: np.ndarray, ends: np.ndarray
 
 
 def _integers(memory: mmap.mmap | bytes, dtype: str, begins: np.ndarray) -> np.ndarray:
-    """Reads numbers at the given byte offsets of a memory buffer, and returns the numbers as an array [n]. Offsets need
+    """Reads numbers at the given byte offsets of a memory buffer and returns the numbers as an array [n]. Offsets need
     not be aligned."""
     return np.ndarray(len(memory) - np.dtype(dtype).itemsize + 1, dtype, memory, strides=1)[begins]
 

@@ -1,4 +1,4 @@
-"""Reads records in the order of an epoch, and prefetches the next windows."""
+"""Reads records in the order of an epoch and prefetches the next windows."""
 
 import functools
 import threading
@@ -105,7 +105,7 @@ class WindowReader:
         return self._order
 
     def _cache(self, order: WindowOrder, index: int) -> "_Loading":
-        """Returns a window. Releases the windows before the given window, and starts to read the windows after it."""
+        """Returns a window. Releases the windows before the given window and starts to read the following windows."""
         if next(iter(self._cached), None) == index:
             return self._cached[index]
         loading = self._cached.get(index) or self._load(order, index)

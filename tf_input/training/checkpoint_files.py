@@ -55,7 +55,7 @@ def read_checkpoint(path: pathlib.Path, with_arrays: bool = True) -> tuple[dict[
 
 
 def check_fingerprint(path: pathlib.Path, stored: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Raises ValueError if a checkpoint was saved with different batches than those of `train`."""
+    """Raises ValueError if a checkpoint was saved with batches that differ from the batches of `train`."""
     if stored.get("manifest") != here["manifest"]:
         before, now = stored.get("dataset") or {}, here["dataset"]
         changes = [f"{name} was {before.get(name)!r} and is {value!r}" for name, value in now.items() if before.get(name) != value]

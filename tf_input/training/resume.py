@@ -19,9 +19,9 @@ _EPOCH_IS_OVER = "the epoch is over"
 class BackupAndRestore(keras.callbacks.Callback):
     """Keras callback that saves checkpoints. When the script restarts, `fit` resumes with the same batches and weights.
 
-    Keras' own callback repeats the interrupted epoch. This callback resumes in the middle of the epoch, and reads only
-    the remaining batches. The documentation of `Checkpoint` describes the contents of a checkpoint. Use `Checkpoint` for
-    training loops without `fit`. The model must be built. The state of other callbacks, such as the patience of
+    Keras' own callback repeats the interrupted epoch. This callback resumes in the middle of the epoch and reads only
+    the remaining batches. The documentation of `Checkpoint` describes the contents of a checkpoint. Use `Checkpoint`
+    for training loops without `fit`. The model must be built. The state of other callbacks, such as the patience of
     EarlyStopping, is not saved. Metrics are not saved either, so the logs of a resumed epoch cover only the remaining
     batches. If the callback TerminateOnNaN stops training, the previous checkpoint is kept.
 

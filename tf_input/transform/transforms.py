@@ -1,4 +1,4 @@
-"""Reads the transform of a dataset, and applies its graph to parsed records."""
+"""Reads the transform of a dataset and applies its graph to parsed records."""
 
 import functools
 import hashlib
