@@ -1,8 +1,8 @@
-"""Input sources, which list inputs with their labels, and define how each input is read later.
+"""Sources list inputs with their labels, and define how the inputs are read.
 
-A source can be a folder, a table, a set of annotation files, or record files of other tools. The Beam transform
-`ListImages` outputs references to all inputs, and one `Listing` with facts about the inputs. During listing, images are
-read only if they cannot be read by byte offset later. These images are copied to temporary files.
+A source can be a folder, a table, a set of annotation files, or a set of record files that third-party tools wrote. The
+Beam transform `ListImages` outputs references to all inputs, and one `Listing` with facts about the inputs. During
+listing, images are read only if they cannot be read by byte offset later. These images are copied to temporary files.
 
     folders      files and class folders
     tables       rows with image paths

@@ -47,8 +47,8 @@ class GroupCounts:
         return of_groups["group"].to_pylist(), of_groups["num_sum"].to_numpy()
 
     def spanning(self) -> tuple[int, bytes, set[str]]:
-        """Returns the number of groups whose inputs have different predefined splits, and the name and splits of one of
-        these groups."""
+        """Returns the number of groups that have inputs in several predefined splits, and an example of such a
+        group."""
         import pyarrow.compute as pc
 
         if not self._tables:

@@ -115,7 +115,8 @@ def _check_annotations(folder: str, entry_names: "_Names", end: str = ".xml", ki
 def _guess_split_folders(path: str, folders: list[str]) -> str | None:
     """Guesses the source kind from the contents of split folders, or returns None if the kind is unclear.
 
-    In other folders, the search stops at the first image, because folders with images are class folders.
+    If a folder does not have the name of a split, the search stops at the first image, because the folder must be a
+    class folder.
     """
     num_tables = 0
     for folder in folders:

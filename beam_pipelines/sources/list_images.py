@@ -99,7 +99,7 @@ def _freeze_imported_objects() -> None:
 class _List(ParallelMap):
     """Lists parts. Yields sorted files of references and of dead letters.
 
-    At the end of a bundle, statistics about all its parts are also yielded.
+    At the end of a bundle, statistics about all parts in the bundle are also yielded.
     """
 
     def __init__(self, config: PrepareJob) -> None:

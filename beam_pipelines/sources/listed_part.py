@@ -510,7 +510,7 @@ def _make_schema(config: PrepareJob, source: Source, facts: ListedPart) -> tuple
 
 
 def _check_follows(config: PrepareJob, source: Source, facts: ListedPart) -> None:
-    """Raises `UserError` if `--check=none` is given, but image headers must be read for other options."""
+    """Raises `UserError` if `--check=none` is combined with options that require image headers."""
     if config.check != "none":
         return
     following = [f.name for f in source.features if f.kind in ("mask", "bbox") or (f.kind in ("float", "tensor") and len(f.shape) > 1)]
@@ -561,8 +561,8 @@ def _other_image(config: PrepareJob, name: str) -> Feature:
 
 
 def _image_tensor(config: PrepareJob, raws: set[RawImage], is_of_files: bool) -> Feature:
-    """Returns the feature for images that are stored as tensors in arrays. Raises `UserError` if the arrays have
-    different dtypes or different numbers of channels."""
+    """Returns the feature for images that are stored as tensors in arrays. Raises `UserError` unless all arrays have
+    the same dtype and the same number of channels."""
     kinds = sorted({(np.dtype(raw.dtype).name, raw.num_channels) for raw in raws})
     (dtype, num_channels), *others = kinds
     if others:

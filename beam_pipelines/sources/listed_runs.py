@@ -58,7 +58,7 @@ class ListedRuns:
             self.facts.merge(listed)
 
     def merge(self, other: "ListedRuns") -> None:
-        """Adds the references and facts of another part of the source."""
+        """Adds the references and facts of one more part of the source."""
         self.runs += other.runs
         self.dead_letter_runs += other.dead_letter_runs
         self.counts.merge(other.counts)
@@ -66,7 +66,7 @@ class ListedRuns:
             self.add(listed)
 
     def write(self, share: float = _MIN_SHARE) -> None:
-        """Writes the references in memory to a sorted file if there are enough of them."""
+        """Writes the references in memory to a sorted file if enough references are in memory."""
         if self._num_waiting >= share * RUN_REFERENCES or self._num_bytes >= share * RUN_BYTES:
             self.counts.add_references(self._waiting)
             self.runs.append(write_run(self._waiting, self._spool_directory))

@@ -109,7 +109,7 @@ def _encode_names(names: Sequence[str]) -> BinaryColumn:
 
 
 def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[References | DeadLetter | ListedPart]:
-    """Lists a part of the source, and yields its references, its dead letters and, at the end, facts about the part."""
+    """Lists a part of the source, and yields references, dead letters and, at the end, facts about the part."""
     facts = ListedPart()
     maker = ReferenceMaker(config, source.features)
     with value_writer(config.spool_directory) as values:
@@ -150,7 +150,7 @@ def list_shared_part(context: bytes, part: str) -> ListedRuns:
 
 
 def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[ListedRuns]:
-    """Lists several parts of the source in parallel threads and yields each result when it is available. If one part
+    """Lists several parts of the source in parallel threads. Yields each result when it is available. If one part
     fails, the others stop."""
     is_over, pool = threading.Event(), ThreadPoolExecutor(_NUM_THREADS)
     try:  # one source per thread, because a source lists one part at a time
@@ -163,7 +163,7 @@ def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[List
 
 def list_entire_part(context: PartContext, part: str, is_over: threading.Event | None = None) -> ListedRuns:
     """Lists one part of the source and writes sorted files of references. The returned value contains the remaining
-    references, which are too few for another file.
+    references, which are too few for a file.
 
     Args:
         context: The context of the part's bundle.

@@ -193,7 +193,8 @@ class Coco:
                 yield listed._replace(num_bytes=sizes.get(listed.path, 0))
 
     def _image_folder(self, path: str, file: CocoFile) -> str:
-        """Returns the first candidate folder that contains at least one of the first five images in the file.
+        """Returns the first of several possible folders that contains at least one of the first five images in the
+        file.
 
         Raises:
             UserError: No candidate contains an image, and the entries have links, which are not downloaded.
@@ -225,7 +226,7 @@ class Coco:
     def _list_image(
         self, image: CocoImage, objects: ImageObjects, folder: str, split: str | None
     ) -> InputRecord | DeadLetter | None:
-        """Returns a reference to an image, its dead letter, or None if the image is ignored."""
+        """Returns a reference to an image, a dead letter if the image is rejected, or None if the image is ignored."""
         try:
             path = self._path(image, folder)
             if matches(path, self._config.ignore):

@@ -79,7 +79,7 @@ class CocoFile:
     def category_names(self) -> tuple[str, ...]:
         """Returns the distinct category names, in the order of the category ids.
 
-        If a supercategory and a class have the same name, the id of the class determines its position.
+        If a supercategory and a class have the same name, the id of the class determines the position of the name.
         """
         ids = sorted(self._categories, key=lambda category_id: (isinstance(category_id, str), category_id))
         groups = self.group_names()
@@ -90,7 +90,7 @@ class CocoFile:
         )
 
     def group_names(self) -> frozenset[str]:
-        """Returns the names of categories that are only supercategories of other categories.
+        """Returns the names of categories that are supercategories but not classes.
 
         In COCO's own files, some categories such as `person` are their own supercategory. Categories that are their own
         supercategory are classes.
@@ -119,7 +119,7 @@ class CocoFile:
         return (image for image in self._images.values() if image)
 
     def inputs(self) -> Iterator[tuple[CocoImage, ImageObjects] | DeadLetter]:
-        """Yields each valid image with its objects, or its dead letter if an annotation is invalid."""
+        """Yields each valid image with its objects, or a dead letter if an annotation of the image is invalid."""
         for image_id, image in self._images.items():
             if image is None:
                 continue

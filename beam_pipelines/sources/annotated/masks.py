@@ -10,8 +10,9 @@
 | a mask without an image | dead letter |
 | a file that is not an image | ignored, and counted |
 
-The pixel values of a mask are class ids. Mask files are checked when they are read, not during listing. A part is a
-pair of folders. While a pair of folders is listed, the names of all its masks are kept in memory.
+The pixel values of a mask are class ids. Mask files are not checked during listing, but only when they are read. A part
+is a pair of folders. While an image folder is listed, the names of all masks in the corresponding mask folder are kept
+in memory.
 """
 
 import json

@@ -165,8 +165,8 @@ class Voc:
     def _find_image(
         self, annotation: VocAnnotation, path: str, group: VocFolders, by_stem: Mapping[str, Sequence[str]]
     ) -> str:
-        """Returns the path of the image that belongs to an annotation, by its `<filename>` or by the name of the
-        annotation file."""
+        """Finds the image that belongs to an annotation, by `<filename>` or by the name of the annotation file, and
+        returns its path."""
         inner = path[len(group.annotations) :].lstrip("/")
         folders = [posixpath.join(group.images, posixpath.dirname(inner)), group.images]
         stated = [name for folder in folders if (name := self._stated(annotation, folder))]

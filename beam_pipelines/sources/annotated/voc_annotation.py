@@ -1,4 +1,4 @@
-"""Parses one Pascal VOC XML file, without DTDs, entities or other external content.
+"""Parses one Pascal VOC XML file, and rejects DTDs, entities and external content.
 
 The format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. Coordinates are returned unchanged,
 as in TensorFlow Datasets, including fractions.
@@ -38,7 +38,7 @@ class VocAnnotation(NamedTuple):
 
 
 def parse_annotation(data: bytes, label_names: Collection[str] = ()) -> VocAnnotation:
-    """Parses the XML of an annotation into the name of an image and its objects.
+    """Parses the XML of an annotation into the name of an image and the objects in this image.
 
     Args:
         data: The whole XML file.

@@ -134,7 +134,7 @@ class ArrayColumns:
             )
 
     def read(self, row: Mapping[str, Any], image: InputRecord) -> InputRecord:
-        """Returns the image after adding the labels and feature values of its row.
+        """Adds the labels and feature values of a row to an image, and returns the image.
 
         Raises:
             InvalidInput: The row has an invalid label, value, key, split, group or weight.
@@ -145,7 +145,7 @@ class ArrayColumns:
         return self._reader.read(row, image)
 
     def _typed(self, column: Column) -> Column:
-        """Returns the column with the shape of its field.
+        """Returns the column after setting its shape to the shape of the field.
 
         Raises UserError if the kind does not fit the field.
         """
@@ -193,7 +193,7 @@ def find_name(names: Collection[str], usual: tuple[str, ...]) -> str | None:
 
 
 def _with_key(config: SourceConfig, columns: Collection[str]) -> SourceConfig:
-    """Returns the options with `key_column="key"` if the column `key` exists and no other key column is set."""
+    """Returns the options with `key_column="key"` if the column `key` exists and `key_column` is not set."""
     return dataclasses.replace(config, key_column="key") if config.key_column is None and "key" in columns else config
 
 

@@ -119,7 +119,7 @@ class Arrays:
         yield from list_images(self._root, images, self._columns, range(start, stop), spools)
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
-        """Returns the class names from CIFAR's text files, and the class names of multi-label columns."""
+        """Returns the class names that CIFAR's text files contain, and the class names of multi-label columns."""
         return self._columns.label_names
 
     def _find_sets(self, paths: Sequence[str]) -> Sequence[ImageSet]:

@@ -120,7 +120,7 @@ def spool_packed(root: Root, fields: Iterable[Field], spool_directory: str | Non
 
 
 def ranges(num: int, record_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yields the start and stop index of each range of records that a task lists."""
+    """Divides the records into ranges, one for each task, and yields the start and stop index of each range."""
     step = max(min(_PART_RECORDS, _PART_BYTES // record_bytes), 1)
     yield from ((start, min(start + step, num)) for start in range(0, num, step))
 

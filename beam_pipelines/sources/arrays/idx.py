@@ -54,7 +54,7 @@ def idx_arrays(root: Root, paths: list[str]) -> list[NamedArray]:
 
 
 def check_one_dataset(arrays: Sequence[NamedArray]) -> None:
-    """Raises an error if a folder contains several datasets with different classes, such as the parts of EMNIST.
+    """Raises an error if a folder contains several datasets whose classes differ, such as the parts of EMNIST.
 
     Raises:
         UserError: The arrays belong to more than one dataset.

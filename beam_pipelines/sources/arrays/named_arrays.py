@@ -65,7 +65,7 @@ def find_features(arrays: Sequence[NamedArray]) -> Column | None:
 
 
 def make_sets_without_images(arrays: Sequence[NamedArray], feature: str) -> list[ImageSet]:
-    """Returns a set of examples without images for each group of arrays that includes the array `feature`."""
+    """For each group of arrays that includes the array `feature`, returns a set of examples without images."""
     sets = []
     for (set_name, split), group in _group(arrays).items():
         if feature in group:

@@ -79,8 +79,7 @@ def resolve_array(column: Column, start: bytes | list) -> Column:
 
 
 def describe_resolved(column: Column) -> str:
-    """Returns the option value that specifies an array or tensor column, including its shape and dtype, for a
-    message."""
+    """Formats an array or tensor column, including its shape and dtype, as an option value for a message."""
     return f"{printable(column.names[0])}:{'tensor[float32,' if column.kind == 'tensor' else 'array['}HEIGHT,WIDTH,…]"
 
 

@@ -8,7 +8,7 @@ from beam_pipelines.errors import UserError, did_you_mean, printable
 
 
 def fill_row(row: Mapping[str, Any], defaults: Mapping[str, str]) -> Mapping[str, Any]:
-    """Replaces the missing cells of a row by the default values of their columns."""
+    """Replaces missing cells in a row by the default values of the columns."""
     missing = {name: value for name, value in defaults.items() if _is_missing(row.get(name))}
     return {**row, **missing} if missing else row
 

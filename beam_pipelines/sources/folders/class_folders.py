@@ -293,7 +293,7 @@ def _stem(name: str) -> str:
 
 
 def _has_few_values(path: str) -> bool:
-    """Returns whether an image may be a mask, because it has only a few different pixel values."""
+    """Returns whether an image has so few distinct pixel values that it may be a mask."""
     try:
         return len(np.unique(read_mask(files_at(path).read(path)))) <= _MAX_VALUES
     except (InvalidInput, OSError):

@@ -55,7 +55,7 @@ class Level(NamedTuple):
 
 
 class FolderPart(NamedTuple):
-    """One part of a listing, which consists of folders on a disk or of a range of names in an object store.
+    """One part of a listing. A part consists of folders on a disk, or of a range of names in an object store.
 
     Attributes:
         folders: Folders of a disk to list recursively.
@@ -104,7 +104,8 @@ class FileListing:
             yield from files if self.is_remote else sorted(files, key=operator.itemgetter(0))
 
     def walk_folders(self, folder: str = "") -> Iterator[tuple[str, Iterator[ListedFile | DeadLetter]]]:
-        """Yields a folder and all folders below it, each with the files directly in the folder.
+        """Yields a folder and all folders below it. Each folder is yielded with the files that are directly in the
+        folder.
 
         The caller must consume the files of a folder before it requests the next folder. In an object store, the same
         folder can be yielded more than once. Dead letters for invalid names are yielded together with the first folder.
@@ -117,7 +118,7 @@ class FileListing:
         return self._walk_disk([folder])
 
     def walk_part(self, part: FolderPart) -> Iterator[tuple[str, Iterator[ListedFile | DeadLetter]]]:
-        """Yields the folders and files of one part of the listing in the form of `walk_folders`."""
+        """Yields the folders and files of one part of the listing in the same form as `walk_folders`."""
         if self.is_remote:
             return self._walk_store(self._names_between(part.first, part.end))
         return itertools.chain(((folder, self._files_in(folder, [])) for folder in part.alone), self._walk_disk([*part.folders]))

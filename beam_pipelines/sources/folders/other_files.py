@@ -84,8 +84,8 @@ class UnexpectedFiles:
     rejection: tuple[str, str] | None = None
 
     def is_image(self, path: str) -> bool:
-        """Returns whether a file has the extension of an image format. Any other file is recorded as an unexpected
-        file."""
+        """Returns whether a file has the extension of an image format. If the file is not an image, it is recorded as
+        an unexpected file."""
         if path.endswith(_IMAGE_ENDS) or path.lower().endswith(_IMAGE_ENDS):  # fast path: most are in lower case
             if path.endswith(_ARRAY_ENDS):
                 self.arrays = min(path, self.arrays or path)

@@ -25,8 +25,8 @@ _BATCH = 16_384
 
 
 def find_sizes(root: str, paths: Iterable[str]) -> dict[str, int]:
-    """Returns a mapping from each path that is a file to its size in bytes. For files in an object store, each path
-    takes about 200 bytes of memory.
+    """Returns a mapping from the path of each existing file to the size of the file in bytes. For files in an object
+    store, each path takes about 200 bytes of memory.
 
     Args:
         root: The root that the paths are relative to.

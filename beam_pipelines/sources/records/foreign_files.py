@@ -1,4 +1,4 @@
-"""Reads record files that other tools wrote, for commands that inspect such files."""
+"""Reads record files that third-party tools wrote, for commands that inspect such files."""
 
 import contextlib
 import itertools

@@ -1,4 +1,4 @@
-"""Reads the image position, the objects and other values from a record, according to the layout of the records."""
+"""Reads values such as the image position and the objects from a record, according to the layout of the records."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Finds the image, the labels and the other features in records that other tools wrote.
+"""Finds the image, the labels and all remaining features in records that third-party tools wrote.
 
 The module `tf_input.record_layouts` defines the known layouts and the syntax of `--layout`. `tf_input.open_tfrecords`
 uses them too.
@@ -213,7 +213,7 @@ def replace_image(layout: Layout, image: str, examples: Iterable[ExampleReader])
 
 
 def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
-    """Returns the columns for labels and other features, as requested or as defined by the layout.
+    """Returns the columns for labels and further features, as requested by options or as defined by the layout.
 
     Raises:
         UserError: No label was requested, and the dataset has no label, or several.

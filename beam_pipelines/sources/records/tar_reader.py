@@ -1,7 +1,8 @@
 """Reads the names and positions of the members of a tar file.
 
 Supported header formats are POSIX (ustar and pax) and GNU. The standard library's `tarfile` is used only to parse
-single headers. Iteration with `tarfile` is not safe for untrusted files: for example, it keeps all members in memory.
+single headers. Iteration with `tarfile` is not safe for untrusted files. For example, `tarfile` keeps all members in
+memory.
 
 The reader treats sparse files, links and devices as members without data. A tar file cannot be read beyond a corrupt
 header. A tar file ends with a block of zeros, after which only padding with zeros may follow. If a second tar file was

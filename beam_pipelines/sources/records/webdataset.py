@@ -158,7 +158,7 @@ class WebDataset:
         self.guess = f"--image_column={_ARRAY} ({shown_source} have no image file and no other possible image)"
 
     def _first_sample(self, config: PrepareConfig) -> tuple[TarSample, Callable[[str], bytes]]:
-        """Returns the first readable sample, and a function that reads its arrays."""
+        """Returns the first readable sample, and a function that reads the arrays in this sample."""
         for name, sample in self._first_samples(config):
             return sample, functools.partial(self._read_start, name, sample)
         raise UserError(

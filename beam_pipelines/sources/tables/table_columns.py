@@ -120,7 +120,7 @@ def _usual_labels(head: TableHead, chooser: "_Chooser") -> tuple[Column, ...]:
 
 
 def find_box_columns(columns: Sequence[str]) -> tuple[list[str], str]:
-    """Returns the columns that together form a box according to their names, and the corresponding `--box_format`.
+    """Returns the columns whose names show that they form a box together, and the corresponding `--box_format`.
 
     Without such columns, both are empty. If a single column contains boxes, the format is empty.
     """

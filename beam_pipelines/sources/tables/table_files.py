@@ -8,8 +8,8 @@
 | a folder of such folders | all of their files; splits, if the folders are named `train`, … |
 | a pattern, `data/*.csv`, `data/**/*.parquet`, `part-{0..9}.csv` | the matching files; splits, if all are named so |
 
-Paths in a file are relative to its folder. Hidden files and `--ignore` patterns are skipped. The run fails if a table
-or its folder is a link that must not be followed.
+Paths in a file are relative to its folder. Hidden files and `--ignore` patterns are skipped. The run fails if a table,
+or the folder that contains the table, is a link that must not be followed.
 """
 
 import os

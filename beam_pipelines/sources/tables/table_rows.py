@@ -220,7 +220,7 @@ _DELIMITERS = ",\t;"
 
 
 def _read_header(file: TableFile, lines: Lines, config: SourceConfig) -> tuple[Iterator[list[str]], list[str]]:
-    """Returns the column names of a CSV file, and its rows below the header.
+    """Returns the column names of a CSV file, and all rows below the header.
 
     If the file has no header, the given names and all rows are returned.
     """
