@@ -1,11 +1,11 @@
 """Computes the number of inputs that each split gets from each stratum. The results are integers close to the requested
 fractions.
 
-Each result, and the total of each split over all strata, differs from its exact fraction by less than one. A controlled
-rounding of the cells, rows and columns of a table always exists (Bacharach, Matrix Rounding Problems, 1966). The
-algorithm rounds the cells of a table by searching for cycles of cells with fractional values. An amount is alternately
-added to and subtracted from the cells of a cycle, so that one cell becomes a whole number. When no cycle is left, all
-cells contain whole numbers.
+Each result differs from the exact fraction by less than one, and so does the total of each split over all strata. A
+controlled rounding of the cells, rows and columns of a table always exists (Bacharach, Matrix Rounding Problems, 1966).
+The algorithm rounds the cells of a table by searching for cycles of cells with fractional values. An amount is
+alternately added to and subtracted from the cells of a cycle, so that one cell becomes a whole number. When no cycle is
+left, all cells contain whole numbers.
 """
 
 from typing import Sequence

@@ -102,7 +102,7 @@ def resolve_all_bounds(unused: bytes, parts: Iterable[Candidates], plan: SplitPl
 
 
 def assign(run: MarkedRun, plan: SplitPlan, bounds: ResolvedBounds, config: PrepareJob) -> Iterator[Any]:
-    """Yields sorted references with their final splits, and the histogram of their shuffle keys."""
+    """Yields sorted references with their final splits, and the histogram of the shuffle keys."""
     stopwatch = Stopwatch("split")
     references = assign_split(read_marked(run, config), plan, bounds)
     counts = KeyCounts()

@@ -46,7 +46,7 @@ def check_earlier_splits(config: PrepareConfig) -> None:
 
 
 def read_earlier_splits(path: str, with_keys: bool = True) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Yields batches of keys (large_binary) and of their splits (strings).
+    """Yields batches of keys (large_binary) and the splits of these keys (strings).
 
     Args:
         path: A prepared dataset, or a CSV or Parquet file with the columns `key` and `split`.
@@ -68,7 +68,7 @@ def read_earlier_splits(path: str, with_keys: bool = True) -> Iterator[tuple[pa.
 
 
 def load_earlier_splits(path: str | None) -> list[tuple[pa.Array, pa.Array]]:
-    """Loads the digest of each key and its earlier split into memory, which takes 20 bytes per key.
+    """Loads the digest and the earlier split of each key into memory, which takes 20 bytes per key.
 
     Returns an empty list if `path` is None.
 

@@ -1,4 +1,5 @@
-"""A Beam stage that finds near-duplicates. It either groups near-duplicate images or keeps only one of them.
+"""A Beam stage that finds near-duplicates. The stage either groups near-duplicate images, or keeps only one image of
+each set of near-duplicates.
 
 Beam transfers only pointers to temporary files and descriptions of search tasks. For each search task, a worker reads
 the hashes of all images (33 bytes per image) from a temporary file. One worker merges the results. Each worker needs
@@ -223,7 +224,7 @@ def _changes_of(resolved: ResolvedNearDuplicates, members: np.ndarray, start: in
 
 
 def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, bytes], config: PrepareJob) -> Iterator[Any]:
-    """Applies changes to references and yields the changed references and the histogram of their shuffle keys."""
+    """Applies changes to references. Yields the changed references, and the histogram of the shuffle keys."""
     _, (changed,) = element
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = read_references(changed.run.smallest(changed.run.num_references), spool)
@@ -239,7 +240,7 @@ def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, byt
 
 
 def take_near_duplicates(listing: Listing, results: tuple[NearDuplicates, DeadLetterCount]) -> Listing:
-    """Adds near-duplicates, and the dead letters of the hashing stage, to the listing."""
+    """Adds facts about near-duplicates, and the dead letters of the hashing stage, to the listing."""
     near_duplicates, rejected = results
     dead_letters = DeadLetterCount()
     dead_letters.merge(listing.dead_letters)

@@ -54,7 +54,7 @@ class Needs:
         self._of_all[split] -= num * self._scale
 
     def assign(self, group: WaitingGroup) -> int:
-        """Assigns a group to the split that most needs its inputs, and returns this split.
+        """Assigns a group to the split that most needs the inputs of this group, and returns the split.
 
         Ties go to the smallest share.
         """

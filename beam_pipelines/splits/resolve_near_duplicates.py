@@ -165,7 +165,7 @@ class ResolvedNearDuplicates:
         return frozenset(names[number] for number in spanning)
 
     def _splits(self) -> tuple[list[_Split], np.ndarray]:
-        """Returns the predefined splits, and the index of each image's split, int64."""
+        """Returns the names of the predefined splits, and the index of the split of each image, int64."""
         earlier = sorted({*self._earlier} - {""})
         of_source = [_Split(name, bool(name) and name not in self._config.source.divide, False) for name in self._candidates.splits]
         indices = self._candidates.rows["split"][self.members].astype(np.int64)
@@ -175,7 +175,7 @@ class ResolvedNearDuplicates:
         return [*of_source, *(_Split(name, True, True) for name in earlier)], indices
 
     def _describe_spanning(self, spanning: Sequence[int], splits: Sequence[_Split]) -> str:
-        """Formats an error message about near-duplicates that belong to different splits."""
+        """Formats an error message about near-duplicates that are not all in the same split."""
         of_splits: dict[str, str] = {}
         for split, index in zip(splits, np.flatnonzero(self._numbers == spanning[0]).tolist()):
             if split.name:

@@ -125,7 +125,7 @@ def mark_run(
 
 
 def read_marked(run: MarkedRun, config: PrepareJob) -> Marked:
-    """Reads references, and their predefined or earlier splits, from a temporary file a second time."""
+    """Reads references, including predefined or earlier splits, from a temporary file a second time."""
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references, marks = _read_all(run.run, spool), np.frombuffer(read_range(run.marks, spool), _MARK)
     return Marked(references, marks["hash"], marks["split"], run.splits)

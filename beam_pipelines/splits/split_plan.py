@@ -1,6 +1,6 @@
 """Plans how groups and ungrouped inputs are divided among the splits.
 
-Inputs without a group are sorted by a hash of their keys, which does not depend on the seed. Each split gets a
+Inputs without a group are sorted by a hash of the key. This hash does not depend on the seed. Each split gets a
 contiguous range of the sorted inputs of each stratum. Counts determine the length of each range. The first input of
 each range is determined among the few inputs of one hash bucket (see `split_bounds`).
 """
