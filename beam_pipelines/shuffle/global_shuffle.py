@@ -1,5 +1,5 @@
-"""Computes the position of every input in the shuffled order of its split, as a Beam transform. The rank determines the
-shard.
+"""Defines a Beam transform that computes the position of every input in the shuffled order of its split. The rank
+determines the shard.
 
 On the local runner, Beam's `Reshuffle` and a `GroupByKey` with random keys do not shuffle elements. The order therefore
 depends only on the shuffle keys (see `ranks`). Beam transfers only pointers to sorted references in temporary files.
@@ -151,7 +151,7 @@ def _read_all(chunks: list[SpoolRange], spool: SpoolReader, config: PrepareJob) 
 def join_shard(
     element: tuple[tuple[str, int], Iterable[tuple[int, int, SpoolRange]]], plan: ShufflePlan, config: PrepareJob
 ) -> PlannedShard:
-    """Joins the sorted references of a shard and writes them to the shard's file of the plan.
+    """Joins the sorted references of a shard and writes these references to one file of the plan.
 
     Raises:
         RunError: The runner lost or repeated references.

@@ -2,8 +2,8 @@
 
 The rank of an example is its index in the shuffled order of its split (see `shuffle_keys`). The rank decides the shard.
 No worker needs all keys in memory. A histogram of the first bits of the shuffle keys gives the rank of the first
-example in each bucket. A block is a range of histogram buckets that one worker sorts, which gives the exact rank of
-each example.
+example in each bucket. A block is a range of histogram buckets. One worker sorts each block, and thereby computes the
+exact rank of each example.
 """
 
 import dataclasses
@@ -54,7 +54,8 @@ class SplitRanks:
         return shard_index * self.num_inputs // self.num_shards
 
     def cut(self, first: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yields the index and the range of ranks of each shard that overlaps the ranks from `first` to `stop`."""
+        """For each shard that overlaps the ranks from `first` to `stop`, yields the index of the shard and its range of
+        ranks."""
         shard = ((first + 1) * self.num_shards - 1) // self.num_inputs
         while first < stop:
             end = min(stop, self.first_rank(shard + 1))
