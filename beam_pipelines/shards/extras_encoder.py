@@ -1,6 +1,6 @@
 """Encodes all features of an example except its image, key, size and class.
 
-Additional features are encoded after the image, because some of their values depend on the size of the stored image.
+Additional features are encoded after the image, because some feature values depend on the size of the stored image.
 """
 
 import contextlib
@@ -251,7 +251,7 @@ class ExtrasEncoder:
 
 @contextlib.contextmanager
 def _file_named(name: str, value: Any) -> Iterator[None]:
-    """Adds the feature's name and the path of its file to `InvalidInput` errors of additional features."""
+    """If an additional feature raises `InvalidInput`, adds the feature's name and the path of the file to the error."""
     try:
         yield
     except InvalidInput as error:

@@ -34,7 +34,7 @@ _SECONDS_OF_A_BYTE = 1e-9
 
 
 class ReadImage(NamedTuple):
-    """A checked input in the form in which it is stored, with its properties.
+    """A checked input, with the bytes to store and its properties.
 
     Attributes:
         data: The bytes of the image to store. Without an image, the whole serialized example.
@@ -166,14 +166,15 @@ class InputReader:
         return ImageDigests(digest_content(data), descriptor)
 
     def _describe_pixels(self, image: InputRecord, data: bytes) -> np.ndarray | None:
-        """Returns the small grey version of an image for its perceptual hash, or None for a tensor."""
+        """Returns the small grey image from which the perceptual hash is computed, or None for a tensor."""
         if self._context.tensor is not None:
             return None
         raw, pixels = (image.raw, data) if image.raw or not data.startswith(NPY_MAGIC) else npy_image(data)
         return load_for_hash(data, self._context.config.check) if raw is None else grey_pixels(pixels, raw)
 
     def _read_bytes(self, image: InputRecord) -> bytes:
-        """Returns the bytes of an image. For `.npy` files inside another file, the header is removed."""
+        """Returns the bytes of an image. If a `.npy` file is stored inside an archive or a record, the header is
+        removed."""
         data = self._read_part(image)
         is_npy = image.raw is not None and data.startswith(NPY_MAGIC)
         return npy_image(data)[1] if is_npy else data

@@ -1,4 +1,4 @@
-"""Completes a shard: joins the parts of its TFRecord file, and writes its index, its catalog and its completion
+"""Completes a shard: joins the parts of the TFRecord file, and writes the index, the catalog and the completion
 record."""
 
 import os

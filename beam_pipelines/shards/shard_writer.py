@@ -1,4 +1,4 @@
-"""Reads the inputs of a shard, or of a part of a shard, and writes their records in shuffled order.
+"""Reads the inputs of a shard, or of a part of a shard, and writes the records in shuffled order.
 
 Each input is checked, re-encoded if necessary, and written as a record. Invalid inputs become dead letters.
 """
@@ -102,7 +102,7 @@ class WrittenPart:
 
 
 def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> WrittenPart:
-    """Reads the inputs of a shard, or of a part of it, and writes their records.
+    """Reads the inputs of a shard, or of a part of a shard, and writes the records.
 
     Raises:
         RunError: A disk or a store failed, or a file could not be written.
