@@ -1,4 +1,4 @@
-"""Creates the class table of a feature, which is the list of its class names in label order."""
+"""Creates the class table of a feature, which lists the class names in label order."""
 
 import decimal
 import re
@@ -114,7 +114,7 @@ def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_scal
 
 
 def _continued_table(feature: str, first: tuple[str, ...], names: set[str], integers: set[str]) -> tuple[str, ...]:
-    """Appends new class names to the class table of an earlier dataset, so that the earlier labels stay the same."""
+    """Appends new class names to the class table of an earlier dataset, so that existing labels do not change."""
     new = names - set(first)
     if first == tuple(map(str, range(len(first)))) and integers == names:
         return max(first, _integer_table(feature, names | set(first)), key=len)

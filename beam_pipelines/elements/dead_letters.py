@@ -22,7 +22,7 @@ BAD_LABEL = "bad_label"
 
 
 class DeadLetter(NamedTuple):
-    """A rejected input, with the pipeline stage that rejected it and the reason.
+    """A rejected input, with the reason and the pipeline stage that rejected the input.
 
     Attributes:
         path: The path of the input, relative to the source's root. Undecodable bytes of a file name are written as
@@ -41,7 +41,7 @@ class DeadLetter(NamedTuple):
 
     @classmethod
     def of(cls, path: str, rejection: InvalidInput, stage: str = "list") -> "DeadLetter":
-        """Creates the dead letter of a rejected input from its error."""
+        """Creates the dead letter of a rejected input from the error."""
         return cls(path, stage, rejection.reason, printable(str(rejection)))
 
 

@@ -46,7 +46,7 @@ def largest_groups(
 
 @dataclasses.dataclass(frozen=True)
 class Excess:
-    """The split that exceeds its requested size in a stratum by most inputs, and the group that caused the excess.
+    """The split that most exceeds its requested size in a stratum, and the group that caused the excess.
 
     Attributes:
         stratum: The stratum, from `join_stratum`. Empty if splits are not stratified.

@@ -33,7 +33,7 @@ class OtherImage(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """The encoded features of an example except its image and label, with statistics of their values.
+    """The encoded features of an example except its image and label, and statistics about the feature values.
 
     Attributes:
         entries: The encoded features, from `tfrecord.example_encoder.encode_extras`.

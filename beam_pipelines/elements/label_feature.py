@@ -1,4 +1,4 @@
-"""Describes the class feature in records that other tools wrote."""
+"""Describes the class feature in records that third-party tools wrote."""
 
 from typing import Any, NamedTuple, Sequence
 

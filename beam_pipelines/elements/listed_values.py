@@ -1,7 +1,8 @@
 """Encodes all feature values of an example except its image and label, for storage in the plan.
 
 Small values are part of the reference. Large values, such as long texts, are stored in temporary files, and the plan
-contains their location. Values are pickled. For safety, only the classes listed in this module can be unpickled.
+contains the positions in these files. Values are pickled. For safety, only the classes listed in this module can be
+unpickled.
 """
 
 import contextlib

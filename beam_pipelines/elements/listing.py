@@ -87,8 +87,7 @@ class Listing:
 
     @property
     def num_moved(self) -> int:
-        """The number of images that were moved to a new split so that all images of a group or cluster are in one
-        split."""
+        """The number of images that were moved to keep groups and clusters of near-duplicates in one split."""
         return self.near_duplicates.num_moved if self.near_duplicates else 0
 
     @property

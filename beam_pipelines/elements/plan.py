@@ -1,4 +1,4 @@
-"""Defines the plan of a run, which lists the shards to write and their inputs."""
+"""Defines the plan of a run, which lists the shards to write and the inputs of each shard."""
 
 import dataclasses
 from typing import Iterator, Mapping, NamedTuple
@@ -86,7 +86,7 @@ class Plan:
 
 
 def recordmill_version() -> str:
-    """Returns the version of recordmill and of its data format, which together determine the bytes of a dataset."""
+    """Returns the versions of recordmill and of the data format, which together determine the bytes of a dataset."""
     import importlib.metadata  # Imported here, because it is slow and the shard writers do not need it.
 
     try:

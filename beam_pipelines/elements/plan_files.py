@@ -131,8 +131,8 @@ def num_done(config: OutputPaths) -> int:
 
 
 def find_problems(directory: str, info: ShardInfo) -> dict[str, str]:
-    """Returns a mapping from the name of each missing or corrupt file of a shard to its problem. Files in an object
-    store are checked only by their size."""
+    """Maps the name of each missing or corrupt file of a shard to a description of the problem. If a file is in an
+    object store, only the file size is checked."""
     problems = {}
     for name, num_bytes, crc32c in info.files():
         path = f"{directory}/{name}"

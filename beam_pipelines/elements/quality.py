@@ -1,8 +1,8 @@
 """Measures how well a sequence of labels is shuffled, compared with random permutations of the same labels.
 
 In this module, a run is a sequence of consecutive records with equal labels. If records are sorted by class, the runs
-are long, and a model is trained on one class at a time. A shuffle buffer helps only if it is larger than these runs. An
-example with several labels or objects is represented by its set of classes (see `one_label`).
+are long, and a model is trained on one class at a time. A shuffle buffer helps only if the buffer is larger than a run.
+An example with several labels or objects is represented by its set of classes (see `one_label`).
 """
 
 import dataclasses

@@ -62,7 +62,7 @@ class Run(NamedTuple):
 
     def cut(self, bounds: np.ndarray) -> Iterator[tuple[int, SpoolRange]]:
         """Divides sorted references into ranges of shuffle keys, given the smallest key of each range. Yields each
-        range of shuffle keys, and the byte range that contains its references.
+        range of shuffle keys, and the byte range that contains the references in this range.
 
         `bounds` is uint64 [num_blocks].
         """

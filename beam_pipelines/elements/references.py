@@ -1,7 +1,7 @@
 """References to images. The pipeline processes references to images instead of image bytes. A chunk packs 1024
 references.
 
-A reference contains the key, split, class and other values of an example, and the location of its image bytes.
+A reference contains the values of an example, such as the key, split and class, and the location of the image bytes.
 To save memory, references are stored in columns. A NumPy array holds the numbers, and a single byte string holds the
 texts. References are packed in compressed chunks of bytes, which can be concatenated and split without decompression.
 """
@@ -83,7 +83,7 @@ class References:
 
     @classmethod
     def concatenate(cls, batches: Sequence["References"]) -> "References":
-        """Concatenates several batches of references and merges their lists of splits and layouts."""
+        """Concatenates several batches of references, and merges the lists of splits and layouts."""
         if not batches:
             return cls(np.zeros(0, ROW), (), (), *(BinaryColumn.of([]) for _ in _TEXTS))
         if len(batches) == 1:
@@ -104,7 +104,7 @@ class References:
         return cls(rows, splits, raws, *(BinaryColumn.concatenate(parts) for parts in columns))
 
     def pack(self) -> bytes:
-        """Packs references and the image layouts that they use into bytes."""
+        """Packs references, and the image layouts of these references, into bytes."""
         rows, raws = self.rows, self.raws
         if len(raws) > 1:
             used, numbers = np.unique(np.append(rows["raw"], 0), return_inverse=True)  # 0 means no layout.
