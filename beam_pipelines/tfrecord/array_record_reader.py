@@ -1,4 +1,4 @@
-"""Reads ArrayRecord files record by record with the library `array_record`, even if they are corrupt.
+"""Reads ArrayRecord files record by record with the library `array_record`, even if a file is corrupt.
 
 An ArrayRecord file consists of chunks of records, which can be compressed, and a footer with the chunk offsets
 (https://github.com/google/array_record).
@@ -54,7 +54,7 @@ class RecordFileReader:
         self._copy = functools.lru_cache(maxsize=1)(_copy_to_disk)
 
     def read(self, path: str, file: BinaryIO) -> Iterator[Record | BadRecord]:
-        """Yields the records of a file that is open at its start.
+        """Yields the records of an open file, beginning at the start of the file.
 
         Raises:
             NoRecordsError: The file has neither format, or its ArrayRecord footer is missing or corrupt.

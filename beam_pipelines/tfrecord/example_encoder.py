@@ -46,8 +46,8 @@ Value = int | float | bytes | Sequence[int] | Sequence[float]
 
 
 def is_core(feature: Feature, has_image: bool = True) -> bool:
-    """Returns whether the value of a feature is derived from the image or from its reference, such as the key. The
-    values of all other features are encoded separately."""
+    """Returns whether a feature, such as the key, is derived from the image or from the reference to the image. The
+    values of all features that are not derived are encoded separately."""
     is_known = (feature.name, feature.kind) in (*_CORE, *(_OF_IMAGE if has_image else ()))
     return is_known and (not feature.shape or feature.name in _IMAGE_NAMES)
 
@@ -177,7 +177,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _encode_entry(feature: Feature, value: Value | Sequence[bytes]) -> tuple[bytes, bytes]:
-    """Serializes a feature and returns the header of its entry and the encoded values separately."""
+    """Serializes a feature, and returns the entry's header and the encoded values separately."""
     payload = _encode_values(feature, value)
     is_list = feature.kind == "text" and bool(feature.shape)
     return _entry_header(feature.name, FEATURE_KINDS[feature.kind], len(payload), is_list), payload

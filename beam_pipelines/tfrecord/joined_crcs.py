@@ -19,7 +19,8 @@ _PERIOD = 2**31 - 1
 
 
 def moved(crcs: np.ndarray, num_bytes: np.ndarray | int) -> np.ndarray:
-    """Returns the contribution of each part's CRC to the CRC of the whole data, in which other bytes follow the part.
+    """Returns how much the CRC of each part contributes to the CRC of the whole data, given the number of bytes after
+    the part.
 
     Args:
         crcs: The CRC-32Cs, uint32 [n].
@@ -44,7 +45,7 @@ def joined_crc(crcs: np.ndarray, num_bytes: np.ndarray) -> int:
 
 
 def inner_crcs(crcs: np.ndarray, before: np.ndarray, num_inner: np.ndarray, behind: np.ndarray, num_behind: np.ndarray) -> np.ndarray:
-    """Returns the CRC of the middle of each byte range, given the CRCs of the whole range, its start and its end.
+    """Returns the CRC of the middle of each byte range, given the CRCs of the whole range, of the start and of the end.
 
     Args:
         crcs, before, behind: The CRCs of the whole ranges, and of their first and last parts, uint32 [n].

@@ -1,4 +1,4 @@
-"""Reads TFRecord files record by record, even if they are corrupt.
+"""Reads TFRecord files record by record, even if a file is corrupt.
 
 A TFRecord consists of the length (uint64), its masked CRC-32C, the data, and the masked CRC-32C of the data. All
 numbers are little-endian (tensorflow/core/lib/io/record_writer.h). A whole file can be compressed with GZIP or ZLIB.
@@ -66,7 +66,7 @@ class BadRecord(NamedTuple):
 
 
 class NoRecordsError(ValueError):
-    """Raised if a file that is not empty contains no record, because the file has another format."""
+    """Raised if a file that is not empty contains no record, probably because the file has an unexpected format."""
 
 
 def read_records(file: BinaryIO) -> Iterator[Record | BadRecord]:
@@ -204,8 +204,7 @@ def _sound_headers(block: bytes) -> list[int]:
 
 @functools.cache
 def _crc_tables() -> tuple[int, list[np.ndarray]]:
-    """Returns the CRC of eight zero bytes, and a lookup table for each byte that shows how the byte changes this
-    CRC."""
+    """Returns the CRC of eight zero bytes and, for each byte, a lookup table of the effect on this CRC."""
     zeros = google_crc32c.value(bytes(_LENGTH.size))
     tables = [
         np.array([google_crc32c.value(_LENGTH.pack(value << 8 * index)) ^ zeros for value in range(256)], np.uint32)
