@@ -1,7 +1,7 @@
 """Reads local files with direct I/O, which bypasses the page cache.
 
-Direct I/O is useful to verify files, because it reads the bytes on the disk instead of cached bytes. Direct I/O is also
-faster for large files, and does not evict other files from the page cache.
+Direct I/O is useful for verifying files, because it reads the bytes on the disk instead of cached bytes. For large
+files, direct I/O is also faster than buffered reads, and it does not evict pages from the page cache.
 """
 
 import errno

@@ -133,8 +133,7 @@ def input_size(path: str) -> int:
 
 
 def read_in_any_form(read: Callable[[str], bytes], root: str, name: str) -> bytes:
-    """Reads a file in a folder by its name. If no file has this name, the other Unicode normal form of the name is
-    tried.
+    """Reads a file in a folder by its name. If no file has this name, the NFC and NFD forms of the name are tried.
 
     Raises:
         OSError: The file cannot be read.

@@ -76,7 +76,7 @@ def size_on_disk(path: str) -> int | None:
 
 
 def kind_of(path: str) -> str | None:
-    """Returns the kind of a local path, following links: "file", "folder", "other", or None if it does not exist.
+    """Follows links, and returns the kind of a local path: "file", "folder", "other", or None for a missing path.
 
     Raises:
         StorageError: A temporary error occurred.

@@ -202,7 +202,7 @@ def write_lease(directory: str, lease: Lease) -> None:
 def disk_lease(directory: str, lease: Lease) -> Iterator[None]:
     """Context manager that writes and renews the lease of a local directory that this process has locked.
 
-    On exit, the lease is released unless the job continues or another command has taken over the directory.
+    On exit, the lease is released unless the job continues or a second command has taken over the directory.
     """
     write_lease(directory, lease)
     end = threading.Event()
@@ -227,8 +227,8 @@ def _keep_on_disk(directory: str, lease: Lease, end: threading.Event) -> None:
 
 
 def _renew_on_disk(directory: str, lease: Lease, renewed: float) -> bool:
-    """Renews a lease and returns False if another command holds it. Disk errors are ignored, because they must not end
-    the run."""
+    """Renews a lease. Returns False if a second command has taken over the lease. Disk errors are ignored,
+    because they must not end the run."""
     with contextlib.suppress(OSError, StorageError):
         current = read_lease(directory)
         if current is None or current.holder != lease.holder:

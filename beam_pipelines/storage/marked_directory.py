@@ -27,7 +27,7 @@ CLAIMS = (MANIFEST, LEASE)
 
 
 def is_owned(directory: str) -> bool:
-    """Returns whether a directory may be emptied, which requires that it is empty or contains a marker file."""
+    """Returns whether a directory may be emptied. The directory must be empty already, or contain a marker file."""
     names = os.listdir(directory)
     mark = f"{directory}/{MARKER}"
     if os.path.islink(directory) or not os.path.isfile(mark):

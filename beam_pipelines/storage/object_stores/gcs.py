@@ -209,7 +209,7 @@ class _Bounded(io.BytesIO):
 
 
 class _GcsUpload(Upload):
-    """A resumable upload, which creates an object after its last chunk."""
+    """A resumable upload, which creates an object after the last chunk has been sent."""
 
     def __init__(self, store: GcsStore, path: str):
         super().__init__(lambda data: store.write(path, data))

@@ -1,6 +1,6 @@
 """Defines the interface of object stores, which use the same options and credentials as Beam.
 
-Beam's own implementation opens a new connection for each file, and reads files one after the other. In this module, all
+Beam's own implementation opens a new connection for each file, and reads one file at a time. In this module, all
 threads of a process share the connections of one client.
 """
 
@@ -38,7 +38,7 @@ class Page(NamedTuple):
 class ObjectStore(abc.ABC):
     """An object store, which all threads of a process share. All failures raise an `OSError`.
 
-    Subclasses implement single requests in private methods, and do not catch the errors of their client libraries. The
+    Subclasses implement single requests in private methods, and do not catch the errors of client libraries. The
     base class implements retries, paths and operations that consist of several requests.
     """
 
@@ -83,7 +83,7 @@ class ObjectStore(abc.ABC):
         self.call(path, self._put, data)
 
     def read_versioned(self, path: str) -> tuple[bytes, str]:
-        """Reads a whole object, and returns its bytes and its version, which can be passed to `write_if`.
+        """Reads a whole object, and returns the bytes and the version. The version can be passed to `write_if`.
 
         Raises:
             FileNotFoundError: The object does not exist.
@@ -280,5 +280,5 @@ def _as_folder(path: str) -> str:
 
 
 def _is_marker(key: str) -> bool:
-    """Returns whether an object is only a folder marker, as created by other tools."""
+    """Returns whether an object is only a folder marker. Some third-party tools create such objects."""
     return key.endswith("/")

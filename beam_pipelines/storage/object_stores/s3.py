@@ -253,7 +253,7 @@ def _just_before(key: str) -> str:
 
 
 class _Multipart:
-    """A multipart upload, which creates an object from its parts when the upload is completed."""
+    """A multipart upload, which creates an object when the upload is completed."""
 
     def __init__(self, store: S3Store, path: str):
         self._store, self._path = store, path

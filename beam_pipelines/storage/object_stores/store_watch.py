@@ -14,7 +14,8 @@ _POLL_SECONDS = 10.0
 def watched_stores(paths: Collection[str], give_up: Callable[[SilentStoreError], None]) -> Iterator[None]:
     """Context manager that polls object stores during a remote job, and reports stores that become unavailable.
 
-    Workers also detect unavailable stores, but the engine may retry their work many times with the full timeout.
+    Workers also detect unavailable stores, but the engine may retry the work many times, each time with the full
+    timeout.
 
     Args:
         paths: The URLs of folders in the stores, `gs://…` or `s3://…`.

@@ -44,4 +44,4 @@ class Upload(abc.ABC):
 
     @abc.abstractmethod
     def abandon(self) -> None:
-        """Aborts the upload and removes its chunks from the store."""
+        """Aborts the upload, and removes chunks that the store has received."""
