@@ -1,4 +1,4 @@
-"""Applies the EXIF rotation and the resizing of an image to its boxes.
+"""Rotates and resizes boxes in the same way as the image.
 
 The module `class_masks` transforms masks, and `array_values` transforms arrays.
 

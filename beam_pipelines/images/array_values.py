@@ -42,7 +42,7 @@ def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.nd
 
 
 def check_upright(shape: tuple[int, ...], geometry: Geometry) -> None:
-    """Checks that the image of an array is not rotated by its EXIF orientation.
+    """Raises an error if EXIF data rotates an image that has an additional array.
 
     Raises:
         InvalidInput: `size_mismatch`: the image is rotated, and it is unknown whether to rotate the array too.

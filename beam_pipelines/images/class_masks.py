@@ -104,7 +104,7 @@ def has_classes(mask: np.ndarray) -> bool | None:
 
 
 def transform_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = None) -> np.ndarray:
-    """Rotates and resizes a mask in the same way as its image and returns the mask of the stored image.
+    """Rotates and resizes a mask in the same way as its image, and returns the result.
 
     Args:
         mask: The class ids, [height, width].

@@ -8,7 +8,7 @@
 
 The last row is the most important. After a corrupt byte in a JPEG, the decoder usually loses synchronization, and some
 compressed bytes remain unused. Unused bytes that contain pixels can be decoded as blocks of 8 x 8 coefficients, up to
-the last bit. Padding and data that cameras append cannot be decoded as such blocks.
+the last bit. Padding, and data that cameras append, cannot be decoded as blocks of coefficients.
 """
 
 import itertools
@@ -49,8 +49,8 @@ def tidy_header(data: bytes, header: JpegHeader) -> bytes:
 
 
 def cut_trailing_bytes(data: bytes, header: JpegHeader, warning: str) -> bytes | None:
-    """Removes the bytes after the last pixel of a JPEG. Returns None if the bytes may be compressed pixels, or if the
-    decoder's warning has another cause.
+    """Removes the bytes after the last pixel of a JPEG. Returns None if the bytes may be compressed pixels, or if they
+    did not cause the decoder's warning.
 
     Args:
         data: The bytes of the JPEG after `tidy_header`.

@@ -160,7 +160,7 @@ def _find_candidates(band: Band, hashes: np.ndarray, distance: int, part: Search
 def _find_existing_values(
     block: np.ndarray, values: np.ndarray, is_there: np.ndarray, bits: int, flip: int
 ) -> Iterator[tuple[bool, np.ndarray, np.ndarray]]:
-    """Finds pairs of hashes of which one band differs in one or two bits.
+    """Finds pairs of hashes in which the same band of bits differs in one or two positions.
 
     Yields:
         (whether one of the two is flipped, indexes in the block, existing values that they match).

@@ -1,10 +1,11 @@
 """Computes perceptual hashes, which differ in few bits if two images look similar.
 
-The hash is similar to pHash (https://www.phash.org/docs/design.html). Each bit of a hash is the sign of a low-frequency
-DCT coefficient of a small grey version of the image. Recompression, resizing, and changes of brightness or colour alter
-few bits. A horizontal flip inverts exactly those bits whose frequencies are antisymmetric from left to right. Images
-with alpha are composited over middle grey, so that black shapes are as visible as white shapes. Hashes are computed
-with integers, so that an image has the same hash on every machine. Matrix products use floating-point numbers.
+The hash is similar to pHash (https://www.phash.org/docs/design.html). The image is reduced to a small grey image, and
+each bit of the hash is the sign of a low-frequency DCT coefficient. Recompression, resizing, and changes of brightness
+or colour alter few bits. A horizontal flip inverts exactly those bits whose frequencies are antisymmetric from left to
+right. Images with alpha are composited over middle grey, so that black shapes are as visible as white shapes. Hashes
+are computed with integers, so that an image has the same hash on every machine. Matrix products use floating-point
+numbers.
 """
 
 import functools

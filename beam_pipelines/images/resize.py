@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 class Geometry(NamedTuple):
-    """Describes how an image was rotated and resized, so that its boxes, masks and arrays can be transformed too.
+    """Describes how an image was rotated and resized, so that boxes, masks and arrays can be transformed in the same
+    way.
 
     Attributes:
         source_size: (height, width) in pixels of the source's image, before rotation.

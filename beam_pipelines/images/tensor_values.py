@@ -134,7 +134,7 @@ def describe_tensor(dtype: str, shape: Sequence[int | None]) -> str:
 
 
 def npy_image(data: bytes) -> tuple[RawImage, bytes]:
-    """Returns the layout of an image in a `.npy` file, and the bytes of its pixels in C order.
+    """Returns the layout of an image in a `.npy` file, and the pixel bytes in C order.
 
     Raises:
         InvalidInput: `bad_image`: the array does not have two or three dimensions, or the number of bytes does not match.

@@ -1,6 +1,6 @@
 """Finds near-duplicate images, which have equal bytes or similar perceptual hashes, even if one image is flipped.
 
-The perceptual hashes of near-duplicates are similar both in the bits of low and in the bits of high frequencies.
+If two images are near-duplicates, their hashes are similar in both the low-frequency bits and the high-frequency bits.
 The comparison of high frequencies distinguishes small pictures of similar objects on a plain background.
 
 First, images with equal hashes are grouped. In this module, a set of images with equal hashes is called a *look*.
@@ -100,8 +100,8 @@ def group_by_hash(rows: np.ndarray) -> VisualHashes:
 
 
 def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the distinct rows in ascending order, uint64 [num, num_words], and the index of each input row among
-    them."""
+    """Returns the distinct rows in ascending order, uint64 [num, num_words], and the index of each input row in this
+    list."""
     order = np.argsort(rows[:, 0])
     first = rows[order, 0]
     is_tied = np.zeros(len(rows) + 1, bool)
