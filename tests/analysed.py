@@ -1,4 +1,4 @@
-"""Provides an analyzed dataset that is created once and shared by all tests that only read it."""
+"""Creates an analyzed dataset once for all tests that do not change the dataset."""
 
 import importlib.util
 import pathlib

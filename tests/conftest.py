@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_teardown() -> None:
-    """Restores the log settings after each test, because commands change them with options such as `--quiet`."""
+    """Restores the log settings after each test, because options such as `--quiet` change the log settings."""
     vars(log).update(_LOG_STATE)
 
 

@@ -1,4 +1,4 @@
-"""Parses the Dockerfiles in deploy/, and lists the files in their build contexts."""
+"""Parses the Dockerfiles in deploy/ and lists the files in their build contexts."""
 
 import fnmatch
 import pathlib

@@ -199,7 +199,7 @@ def has_go() -> bool:
 
 
 def fetch_all() -> None:
-    """Fetches Flink and builds Prism. Errors are only printed, because the tests report these errors later."""
+    """Fetches Flink and builds Prism. Errors are only printed, because the tests report the same errors later."""
     packages = _load(FLINK / "flink_packages.py", "flink_packages")
     missing = {"Flink": packages.missing_tools(), "Prism": [] if has_go() else ["go"]}
     start = time.monotonic()

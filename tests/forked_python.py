@@ -84,7 +84,7 @@ class ForkedPython:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits at most `timeout` seconds for the end of the program, and returns the exit code."""
+        """Waits at most `timeout` seconds for the end of the program and returns the exit code."""
         if self.returncode is None:
             self._state.settimeout(timeout)
             self.returncode = _receive(self._state)
@@ -115,7 +115,7 @@ class ForkedPython:
         return self
 
     def __exit__(self, *unused: object) -> None:
-        """Closes standard input, and waits for the end of the program."""
+        """Closes standard input and waits for the end of the program."""
         self.stdin.close()
         self.wait()
         self.stdout.close()
@@ -151,7 +151,7 @@ def _code_of(arguments: Iterable[object], preloaded: tuple[str, ...]) -> str:
 
 
 def run_in_fork(address: bytes, arguments: list[str]) -> None:
-    """Runs a program in a forked process, and ends this process with the exit code or signal of the program."""
+    """Runs a program in a forked process and ends this process with the exit code or signal of the program."""
     while arguments[0] in ("-B", "-u"):  # options that `multiprocessing` and execnet pass
         arguments = arguments[1:]
     if arguments[0].startswith("-") and arguments[0] not in ("-c", "-m"):
@@ -196,7 +196,7 @@ def _receive(state: socket.socket) -> int:
 
 
 def start() -> tuple[bytes, subprocess.Popen]:
-    """Starts a fork server, and returns its address and process. Closing its standard input ends the server."""
+    """Starts a fork server and returns its address and process. Closing its standard input ends the server."""
     paths = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), str(pathlib.Path(__file__).parent)])
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen([sys.executable, __file__, _COMMAND_LINE_BYTES * " "], env={**os.environ, "PYTHONPATH": paths}, **pipes)

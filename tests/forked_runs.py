@@ -33,7 +33,7 @@ class ForkedRun(ForkedPython):
             super().kill()
 
     def reported(self) -> str:
-        """Waits for the end of the run, and returns its standard output and standard error."""
+        """Waits for the end of the run and returns its standard output and standard error."""
         if self._told is None:
             _, self._told = self.communicate()
         return self._told

@@ -45,7 +45,7 @@ class Forked:
         return self._wait(os.WNOHANG)
 
     def wait(self) -> int:
-        """Waits for the end of the process, and returns the exit code."""
+        """Waits for the end of the process and returns the exit code."""
         return self._wait(0)
 
     def kill(self) -> None:

@@ -153,7 +153,7 @@ def loop_in_jax(flowers: tf_input.PreparedDataset, folder: pathlib.Path, stop_at
 
 
 def export_transformed(directory: str, path: pathlib.Path) -> None:
-    """Trains a model on transformed features, and exports the model for serving without TensorFlow Transform."""
+    """Trains a model on transformed features and exports the model for serving without TensorFlow Transform."""
     flowers = tf_input.open(directory)
     train = flowers.batches("train", batch_size=16, transform=True, seed=0)
     layers = [keras.Input(train.element_spec[0].shape[1:]), keras.layers.Flatten(), keras.layers.Dense(3)]

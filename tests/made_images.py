@@ -1,4 +1,4 @@
-"""Creates small images, and directories of images, for tests."""
+"""Creates small images and directories of images for tests."""
 
 import io
 import pathlib

@@ -1,4 +1,4 @@
-"""Writes datasets with any schema record by record with TensorFlow, to test how they are read."""
+"""Writes datasets with any schema record by record with TensorFlow, for tests of the reader."""
 
 import io
 import pathlib

@@ -1,4 +1,4 @@
-"""Creates references to inputs as the listing stage does, and plans shards without Beam."""
+"""Creates references to inputs as the listing stage does and plans shards without Beam."""
 
 import pathlib
 from collections import defaultdict
@@ -29,7 +29,7 @@ from tf_input.dataset_format import Feature
 
 
 def make_config(directory: pathlib.Path, **options: Any) -> PrepareJob:
-    """Returns the configuration of a run in the given directory, and creates the scratch directory of the run."""
+    """Returns the configuration of a run in the given directory and creates the scratch directory of the run."""
     defaults = {"input": "in", "output": str(directory / "out"), "name": "made", "source": SourceConfig("image_folder")}
     config = PrepareJob(**{**defaults, **options})
     pathlib.Path(config.scratch_directory).mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def counts_of_parts(batches: Iterable[References]) -> list[dict[str, bytes]]:
 
 
 def reverse(address: Any, arrived: list) -> list:
-    """Returns grouped values in reverse order, because a Beam runner may also change their order."""
+    """Returns grouped values in reverse order, because a Beam runner may also change the order of the values."""
     return arrived[::-1]
 
 

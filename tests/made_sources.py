@@ -94,7 +94,7 @@ class MadeCase(NamedTuple):
 
 
 def made_case(tmp_path_factory: pytest.TempPathFactory, name: str) -> MadeCase:
-    """Prepares the dataset of a test case once for all worker processes of a test run, and returns the case."""
+    """Prepares the dataset of a test case once for all worker processes of a test run and returns the case."""
 
     def make(root: pathlib.Path) -> pathlib.Path:
         source = root / "in" / CASES[name].write(root / "in")

@@ -71,7 +71,7 @@ def request(url: str, method: str, path: str, body: bytes = b"") -> bytes:
 
 @contextlib.contextmanager
 def store_server(scheme: str, num_objects: int = 0) -> Iterator[StoreServer]:
-    """Starts a server, and ends it. An S3 server initially contains `num_objects` objects in s3://many/folder/."""
+    """Starts a server and ends it. An S3 server initially contains `num_objects` objects in s3://many/folder/."""
     command = [sys.executable, "-m", "tests.object_stores", scheme, str(num_objects)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, cwd=ROOT, text=True, **pipes)
@@ -112,7 +112,7 @@ def _set_beam_options(flags: list[str]) -> None:
 
 
 def upload_files(server: StoreServer, files: Mapping[str, bytes], folder: str = "/some/folder") -> str:
-    """Uploads files to a directory in a new bucket, and returns the URL of the directory."""
+    """Uploads files to a directory in a new bucket and returns the URL of the directory."""
     from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 
     _set_beam_options(server.flags)  # a command without these options has reset them
@@ -400,7 +400,7 @@ def _serve_gcs() -> None:
 
 
 def _announce(port: int) -> None:
-    """Prints the URL of the server, and ends this process when its standard input is closed."""
+    """Prints the URL of the server and ends this process when its standard input is closed."""
     print(f"http://127.0.0.1:{port}", flush=True)
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
 

@@ -1,6 +1,6 @@
 """Pauses a real run in one of its stages, so that a test can kill a process at a defined point.
 
-A test creates and locks a file for one stage. A worker that has processed elements in this stage creates another file
+A test creates and locks a file for one stage. A worker that has processed elements in this stage creates a second file
 and waits for the lock. At this point, the worker has not yet committed its results. The kernel releases the lock if the
 test ends.
 

@@ -42,7 +42,7 @@ def prepare_images(
 
 
 def make_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[pathlib.Path], pathlib.Path]) -> pathlib.Path:
-    """Creates files once for all processes of a test run, and returns the path of the files. Tests must not change the
+    """Creates files once for all processes of a test run and returns the path of the files. Tests must not change the
     files.
     Args:
         tmp_path_factory: Provides the directory of the test run.

@@ -78,7 +78,7 @@ def build(dockerfile: pathlib.Path, context: pathlib.Path, tag: str, *options: s
 
 @functools.cache
 def base(name: str) -> str:
-    """Builds a replacement for a base image such as `PYTHON_IMAGE`, and returns the name of the new image."""
+    """Builds a replacement for a base image such as `PYTHON_IMAGE` and returns the name of the new image."""
     stage = name.removesuffix("_IMAGE").lower()
     STORE.mkdir(parents=True, exist_ok=True)
     if "localhost/debian" not in buildah("images", "--format={{.Name}}"):

@@ -34,7 +34,7 @@ _SIDE = 32
 
 
 def make_tiny(folder: pathlib.Path, num_images: int) -> str:
-    """Writes JPEGs of about a kilobyte into 20 class folders, and returns the folder. Each image is different soft
+    """Writes JPEGs of about a kilobyte into 20 class folders and returns the folder. Each image is different soft
     noise."""
     random = np.random.default_rng(0)
     for index in range(num_images):
@@ -50,7 +50,7 @@ def make_tiny(folder: pathlib.Path, num_images: int) -> str:
 
 
 def read_files(paths: list[str]) -> float:
-    """Reads the given files, and returns the CPU time in seconds."""
+    """Reads the given files and returns the CPU time in seconds."""
     start = time.process_time()
     for path in paths:
         file = os.open(path, os.O_RDONLY)
@@ -61,7 +61,7 @@ def read_files(paths: list[str]) -> float:
 
 
 def read_again(folder: str) -> tuple[float, float]:
-    """Reads all files of a folder on all cores, and returns the wall time and the CPU time in seconds."""
+    """Reads all files of a folder on all cores and returns the wall time and the CPU time in seconds."""
     paths = sorted(str(path) for path in pathlib.Path(folder).rglob("*.jpg"))
     num = cores()
     with multiprocessing.get_context("fork").Pool(num) as pool:

@@ -1,4 +1,4 @@
-"""Runs `recordmill prepare` on every engine, and compares the output bytes, the time and the memory.
+"""Runs `recordmill prepare` on every engine and compares the output bytes, the time and the memory.
 
 Flink runs as a real cluster on this machine (deploy/flink). For Dataflow, the benchmark submits a job and executes the
 staged graph of the job on this machine, with an emulator as the object store. The output of each row of the table is
@@ -107,7 +107,7 @@ def prepare(
     others: Callable[[], list[int]] = list,
     disturb: Callable[[subprocess.Popen], None] = lambda process: None,
 ) -> tuple[float, Peaks]:
-    """Runs `recordmill prepare`, and calls the function `disturb` during the run."""
+    """Runs `recordmill prepare` and calls the function `disturb` during the run."""
     command = ["prepare", f"--input={source}", f"--output={output}", "--name=made", "--max_bad_fraction=0.1", *options]
     start = time.perf_counter()
     process = subprocess.Popen(

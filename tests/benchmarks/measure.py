@@ -1,4 +1,4 @@
-"""Runs a command, and measures its wall time, its CPU time and the peak memory of its process tree."""
+"""Runs a command and measures its wall time, its CPU time and the peak memory of its process tree."""
 
 import dataclasses
 import os

@@ -36,7 +36,7 @@ def make_hashes(num: int) -> np.ndarray:
 
 
 def search(num: int) -> None:
-    """Searches for near-duplicates in this process, and prints the number of pairs and the time in seconds."""
+    """Searches for near-duplicates in this process and prints the number of pairs and the time in seconds."""
     from beam_pipelines.images.visual_groups import HASH_ROW, components, find_edges, group_by_hash, join_edges
     from beam_pipelines.images.near_hashes import search_parts
 

@@ -101,7 +101,7 @@ def bare_reader(server: StoreServer) -> Callable[[str], bytes]:
 
 
 def list_objects(flags: list[str]) -> None:
-    """Lists objects in this process, and prints the number of objects and the time in seconds."""
+    """Lists objects in this process and prints the number of objects and the time in seconds."""
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
 

@@ -49,7 +49,7 @@ class Racer:
         os.kill(self._id, signal.SIGSTOP)
 
     def rates(self) -> tuple[float, float]:
-        """Measures the reader once more, and returns images per second of wall time and of CPU time."""
+        """Measures the reader once more and returns images per second of wall time and of CPU time."""
         os.kill(self._id, signal.SIGCONT)
         print(file=self._process.stdin, flush=True)
         rates = self._answer()

@@ -11,8 +11,8 @@ benchmark prints the median, the minimum and the maximum of the speed ratios. Ea
 last line shows the lowest ratio of all runs.
 
 Ratios of CPU time are reliable on a busy machine, but favor a reader that leaves cores idle. The measured time of
-`tf_input` includes the ends and starts of epochs. The exit code is 1 if a package is not installed. If a goal is
-missed, the benchmark reports the miss but does not fail, because other load on the machine can cause it.
+`tf_input` includes the ends and starts of epochs. The exit code is 1 if a package is not installed. The benchmark
+reports missed goals but does not fail, because a busy machine can cause a miss.
 
 Usage: python -m tests.benchmarks.read_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--runs 3] [--turns 5]
     [--keep FOLDER]

@@ -1,4 +1,4 @@
-"""Prepares the inputs of the read benchmark as `recordmill` datasets and in the formats of the other libraries."""
+"""Prepares the inputs of the read benchmark as `recordmill` datasets and in the formats of the compared libraries."""
 
 import dataclasses
 import functools

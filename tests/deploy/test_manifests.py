@@ -84,7 +84,7 @@ def test_manifests_match_the_kubernetes_schemas(folder, version):
 
 @for_every_folder
 def test_pods_run_without_privileges(folder):
-    """The `restricted` Pod Security Standard of Kubernetes requires these settings."""
+    """Containers need the settings that the `restricted` Pod Security Standard of Kubernetes requires."""
     for pod in pods(folder):
         context = pod.spec["securityContext"]
         assert context["runAsNonRoot"] is True and context["runAsUser"] > 0, pod.name

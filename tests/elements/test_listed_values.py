@@ -87,7 +87,7 @@ def test_values_up_to_the_limit_are_inline(spool):
 
 
 class _Command:
-    """An object that runs a command when it is unpickled. An attacker could insert such an object into a plan file."""
+    """An object that runs a command when it is unpickled. An attacker could insert this object into a plan file."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -12,7 +12,7 @@ from tf_input.dataset_format import CARD, read_manifest
 
 
 def run_readme_code(directory: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs the Python code in the README of an export, and returns the value of its variable `data`."""
+    """Runs the Python code in the README of an export and returns the value of its variable `data`."""
     monkeypatch.chdir(directory)
     (block,) = re.findall(r"```python\n(.*?)```", (directory / CARD).read_text(), re.DOTALL)
     exec(block, names := {})

@@ -102,7 +102,7 @@ def unchanged(height: int, width: int) -> Geometry:
 
 
 def num_channels(data: bytes) -> int:
-    """Returns the number of channels: 1 for grey images and 3 for other images, plus 1 for an alpha channel."""
+    """Returns the number of channels: 1 for grey images and 3 for color images, plus 1 for an alpha channel."""
     mode = decode(data).mode
     return (1 if mode[0] in "1LI" else 3) + mode.endswith("A")
 

@@ -125,7 +125,7 @@ def remove_all_files(out: pathlib.Path) -> None:
 
 
 def leave_incomplete_run(out: pathlib.Path) -> None:
-    """Removes the dataset, and creates the working directory of a failed run beside the path of the dataset."""
+    """Removes the dataset and creates the working directory of a failed run beside the path of the dataset."""
     shutil.rmtree(out)
     shutil.copytree(out.parent.parent / "half.incomplete", f"{out}.incomplete")
 

@@ -1,7 +1,7 @@
 """Tests that each extra works with the lowest versions that pyproject.toml declares.
 
-`make test-lowest` runs these tests once for each release. Packages that are not listed in pyproject.toml are installed
-in their newest versions.
+For each release, these tests are run once with `make test-lowest`. Packages that are not listed in pyproject.toml are
+installed in their newest versions.
 """
 
 import contextlib

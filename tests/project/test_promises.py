@@ -55,7 +55,7 @@ def rotated_jpeg() -> bytes:
 
 
 def records(directory: pathlib.Path, split: str) -> list[dict]:
-    """Reads a split with TensorFlow instead of `tf_input`, and returns its examples in shard order."""
+    """Reads a split with TensorFlow instead of `tf_input` and returns its examples in shard order."""
     import tensorflow as tf
 
     files = sorted(str(path) for path in directory.glob(f"*-{split}.tfrecord-*"))

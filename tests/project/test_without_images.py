@@ -63,7 +63,7 @@ def file_digests(directory: pathlib.Path) -> dict[str, str]:
 
 
 def stored_examples(directory: pathlib.Path, split: str) -> list[dict[str, list[Any]]]:
-    """Reads a split with TensorFlow instead of `tf_input`, and returns its examples in shard order."""
+    """Reads a split with TensorFlow instead of `tf_input` and returns its examples in shard order."""
     actual = []
     for record in tf.data.TFRecordDataset(sorted(map(str, directory.glob(f"*-{split}.tfrecord-*")))).as_numpy_iterator():
         features = tf.train.Example.FromString(record).features.feature

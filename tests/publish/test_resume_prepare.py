@@ -116,7 +116,7 @@ def run_directory(output: pathlib.Path) -> pathlib.Path:
 
 
 def check_resumed(output: pathlib.Path, uninterrupted: dict[str, str], kept: dict[str, tuple[int, int]]) -> None:
-    """Checks that a resumed run wrote the expected bytes, kept all finished files and left no other files."""
+    """Checks that a resumed run wrote the expected bytes, kept all finished files and left no additional files."""
     assert digest(output) == uninterrupted
     now = {name: os.stat(output / name) for name in kept}
     assert {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in now.items()} == kept

@@ -29,7 +29,7 @@ RESHUFFLED = 2_000
 
 
 def quality(capfd: pytest.CaptureFixture, *arguments: object) -> tuple[int, list[dict], str]:
-    """Runs `recordmill quality`, and returns the exit code, the report for each path and the standard error."""
+    """Runs `recordmill quality` and returns the exit code, the report for each path and the standard error."""
     capfd.readouterr()
     code = main(["quality", *map(str, arguments), "--json"])
     out, err = capfd.readouterr()

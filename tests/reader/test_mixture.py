@@ -62,7 +62,7 @@ def two_components(datasets) -> dict[str, tuple]:
 
 
 def iterations(data: tf.data.Dataset, count: int = 1) -> Iterator[list[tuple]]:
-    """Reads the dataset `count` times, and yields the batches of each iteration as NumPy arrays."""
+    """Reads the dataset `count` times and yields the batches of each iteration as NumPy arrays."""
     for _ in range(count):
         yield list(data.as_numpy_iterator())
 

@@ -29,7 +29,7 @@ from tf_input.dataset_format import read_manifest
 
 
 def take_from_runs(batches: list[References], listing: Listing, config: PrepareJob) -> References:
-    """Writes each batch to a sorted file, and returns the sample of inputs that is selected from these files."""
+    """Writes each batch to a sorted file and returns the sample of inputs that is selected from these files."""
     parts = [part for batch in batches for part in smallest_of_run(write_run([batch], config.spool_directory), listing, config)]
     random.Random(len(parts)).shuffle(parts)
     return take_sample(parts).slice(0, sample_size(listing, config))

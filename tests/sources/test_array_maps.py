@@ -135,7 +135,7 @@ def write_tfds(root: pathlib.Path) -> list[str]:
 
 
 def write_prepared(root: pathlib.Path) -> list[str]:
-    """Prepares a dataset, and returns arguments of `prepare` that use this dataset as the input."""
+    """Prepares a dataset and returns arguments of `prepare` that use this dataset as the input."""
     assert main(["prepare", *write_npz(np.savez)(root), "--output", str(root / "first"), "--label=maps:array"]) == 0
     return ["--input", str(root / "first"), "--label=label:array", "--split_folders=no"]
 

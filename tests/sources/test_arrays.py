@@ -61,7 +61,7 @@ def npy_of(shape: str, descr: str = "'|u1'", order: str = "False", data: bytes =
 
 
 def write_digits(kind: str, folder: pathlib.Path, x: np.ndarray, y: np.ndarray) -> pathlib.Path:
-    """Writes digits in the format `kind`, and returns the path. The first 1,500 digits are the training split."""
+    """Writes digits in the format `kind` and returns the path. The first 1,500 digits are the training split."""
     folder.mkdir()
     parts = {"train": (x[:1500], y[:1500]), "test": (x[1500:], y[1500:])}
     if kind.startswith("npz"):

@@ -64,7 +64,7 @@ def batches_of_keys(flowers: tf_input.PreparedDataset, order: str, **options: An
 
 
 def keys_of(data: tf.data.Dataset) -> list[bytes]:
-    """Returns the keys of an epoch, and asserts that the cardinality is correct and that no batch is empty."""
+    """Returns the keys of an epoch and asserts that the cardinality is correct and that no batch is empty."""
     actual = [(batch["key"] if isinstance(batch, dict) else batch).numpy().tolist() for batch in data]
     assert len(actual) == data.cardinality() and all(actual)
     return sum(actual, [])

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow(3)
 
 
 def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> dict[str, tuple[str, str, str]]:
-    """Prepares a dataset, and returns the split, the label and the group of each example key."""
+    """Prepares a dataset and returns the split, the label and the group of each example key."""
     assert main(["prepare", "--input", str(source), "--output", str(output), "--check=header", *options]) == 0
     actual = {}
     for split, shards in dataset_format.read_manifest(output).splits.items():

@@ -10,7 +10,7 @@ SIZES = st.lists(st.integers(1, 30), min_size=1, max_size=40)
 
 
 def assign(sizes: list[int], shares: list[int]) -> list[int]:
-    """Assigns the groups of one stratum to splits, and returns the number of inputs in each split."""
+    """Assigns the groups of one stratum to splits and returns the number of inputs in each split."""
     needs = Needs([sum(sizes)], shares, sum(shares))
     placed = assign_groups((WaitingGroup(b"%d" % index, [(0, size)]) for index, size in enumerate(sorted(sizes, reverse=True))), needs)
     pairs = list(zip(sorted(sizes, reverse=True), placed))

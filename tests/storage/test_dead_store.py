@@ -80,7 +80,7 @@ def paused_run(folder: pathlib.Path, stage: str, *options: str, before: str = ""
 
 
 def read_message(run: ForkedPython) -> str:
-    """Returns the output of a run, and checks that the output is a single line."""
+    """Returns the output of a run and checks that the output is a single line."""
     printed, _ = run.communicate(timeout=SECONDS)
     assert printed.count("\n") == 1, printed
     return printed

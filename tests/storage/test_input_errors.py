@@ -30,7 +30,7 @@ from tf_input.dataset_format import Feature
 
 
 def read(root: str, path: str, **options) -> object:
-    """Reads one input below `root`, and returns the image or the dead letter."""
+    """Reads one input below `root` and returns the image or the dead letter."""
     schema = (Feature("image", "image"),)
     listing = make_listing(root=root, schema=schema, targets=(), listed_labels={}, num_inputs=1)
     context = WriteContext(PrepareJob(root, f"{root}/out", "made"), listing)

@@ -327,7 +327,7 @@ def every(nth: int, *faults: int | str) -> Callable[[str, str, int], int | str |
 
 
 def use_all(store: ObjectStore, bucket: str) -> None:
-    """Runs each operation of the object store, and checks that the result is correct."""
+    """Runs each operation of the object store and checks that the result is correct."""
     data = os.urandom(CHUNK_BYTES + 17)
     for index in range(10):
         store.write(f"{bucket}/new/{index:02d}", b"%d" % index)

@@ -69,7 +69,7 @@ def copied(dataset: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def verify(capfd: pytest.CaptureFixture, directory: pathlib.Path, *options: str) -> tuple[int, dict, str]:
-    """Runs `recordmill verify`, and returns the exit code, the report and the standard error."""
+    """Runs `recordmill verify` and returns the exit code, the report and the standard error."""
     capfd.readouterr()
     code = main(["verify", str(directory), "--json", *options])
     out, err = capfd.readouterr()
@@ -476,7 +476,7 @@ def test_features_with_different_numbers_of_objects_are_reported() -> None:
 
 
 def check_changed_shard(directory: pathlib.Path, num: int = 0, **changes: object) -> list[Corruption]:
-    """Changes the manifest entry of a shard, and returns the errors that are found in the shard."""
+    """Changes the manifest entry of a shard and returns the errors that are found in the shard."""
     manifest, _ = read_manifest(str(directory))
     shards = list(manifest.splits["train"])
     shards[num] = dataclasses.replace(shards[num], **changes)

@@ -404,7 +404,7 @@ def test_example_server_answers_requests_of_the_client(flowers, exported_model, 
 
 
 def check_rest_api(url: str, images, labels: list[str], scores: np.ndarray) -> None:
-    """Sends requests like a client of TensorFlow Serving, and checks the answers."""
+    """Sends requests like a client of TensorFlow Serving and checks the answers."""
 
     def send(path: str, body=None) -> tuple[int, dict]:
         data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -207,7 +207,7 @@ def test_missing_remote_file_raises_an_error_and_is_not_cached(server, tmp_path)
 
 
 def test_full_cache_reads_other_blocks_without_caching_them(server, tmp_path, caplog):
-    """If the cache replaced old blocks during an epoch, the next epoch would not find the blocks that it needs."""
+    """If the cache replaced old blocks during an epoch, the next epoch would have to read these blocks again."""
     limit = int(2.5 * BLOCK_BYTES)
     files = open_cached(server, tmp_path, limit)
     with caplog.at_level(logging.WARNING, "tf_input"):

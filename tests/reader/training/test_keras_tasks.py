@@ -69,7 +69,7 @@ def extract_features(pixels: keras.KerasTensor) -> keras.KerasTensor:
 
 
 def fit(model: keras.Model, dataset: tf_input.PreparedDataset, loss, epochs: int = 4, **options) -> keras.callbacks.History:
-    """Fits the model for a few steps, and asserts that the loss is finite and decreases."""
+    """Fits the model for a few steps and asserts that the loss is finite and decreases."""
     keras.utils.set_random_seed(0)
     train = dataset.batches("train", batch_size=16, image_size=SIZE, seed=0, **options)
     for layer in model.layers:  # The weights are initialized again with the seed that was just set.

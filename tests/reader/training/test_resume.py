@@ -74,7 +74,7 @@ def read_lines(path: pathlib.Path) -> list[str]:
 
 
 def kill_during_an_epoch(dataset: tf_input.PreparedDataset, folder: pathlib.Path) -> None:
-    """Trains in a new process, and kills the process in the middle of the second epoch."""
+    """Trains in a new process and kills the process in the middle of the second epoch."""
     num_steps = NUM_BATCHES + SAVE_FREQ + 2
     with ForkedPython(resumable_training.__file__, dataset.directory, folder, ORDER, num_steps) as running:
         try:
@@ -201,7 +201,7 @@ def test_fingerprint_is_equal_for_options_that_change_no_batch(dataset):
 
 
 def test_fingerprint_is_equal_for_numpy_and_python_numbers(dataset):
-    """If numbers below 1 were truncated to integers, different options would have equal fingerprints."""
+    """If fingerprints truncated numbers below 1 to integers, unequal options would have equal fingerprints."""
     cases = {
         "augment": lambda number: tf_input.Augmentation(hue=number),
         "class_weight": lambda number: {0: number},
@@ -334,8 +334,7 @@ def test_training_with_nan_loss_keeps_the_earlier_checkpoint(dataset, tmp_path):
 
 
 def test_training_begins_with_the_start_epoch(dataset, tmp_path):
-    """A training loop uses the start epoch automatically. Keras needs the argument `initial_epoch`, and must not read
-    other epochs."""
+    """A training loop uses the start epoch automatically, but Keras needs the argument `initial_epoch`."""
     data, actual = dataset.batches("train", **OPTIONS, start_epoch=1), []
     checkpoint = tf_input.Checkpoint(tmp_path / "loop", untrained_model(tmp_path / "log"), data)
     for epoch in checkpoint.epochs(2):

@@ -82,7 +82,7 @@ def start(code: str, *arguments: object) -> ForkedPython:
 
 
 def finish(*processes: ForkedPython) -> list[str]:
-    """Returns the output of the processes, and asserts that each process ended successfully."""
+    """Returns the output of the processes and asserts that each process ended successfully."""
     try:
         outputs = [process.communicate(timeout=240)[0] for process in processes]
     finally:
@@ -294,7 +294,7 @@ def make_batches(data: pathlib.Path) -> inputs.Batches:
 
 
 def train_small_model(data: pathlib.Path, **settings) -> tuple[list[np.ndarray], dict[str, float]]:
-    """Trains a small model for five steps, and returns its weights and its metrics."""
+    """Trains a small model for five steps and returns its weights and its metrics."""
     keras.utils.set_random_seed(0)
     layers = [keras.layers.Rescaling(1 / 255), keras.layers.Conv2D(4, 3), keras.layers.GlobalAveragePooling2D()]
     model = keras.Sequential([keras.Input((32, 32, 3), dtype="uint8"), *layers, keras.layers.Dense(3, dtype="float32")])

@@ -68,7 +68,7 @@ def flowers(directory) -> tf_input.PreparedDataset:
 
 
 def transform_split(data: tf_input.PreparedDataset, split: str) -> dict:
-    """Applies the SavedModel to a split in the same way as TensorFlow Transform, and returns all outputs."""
+    """Applies the SavedModel to a split in the same way as TensorFlow Transform and returns all outputs."""
     files = [str(data.directory / shard.name) for shard in data.manifest.splits[split]]
     batch = next(iter(tf.data.TFRecordDataset(files).batch(1000)))
     return tf.saved_model.load(str(data.directory / "transform_fn")).transform_fn(parse_examples(batch, data.manifest.schema))
