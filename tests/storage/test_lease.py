@@ -140,8 +140,11 @@ def test_lease_of_another_machine_locks_directory_on_disk(tmp_path, monkeypatch)
     with exclusive_directory(directory, "--output=out", "busy"), disk_lease(directory, mine):
         while read_lease(directory).renewed == mine.renewed:
             time.sleep(0.01)
+        # On a disk, a renewal reads the lease and then writes it, so the lease is replaced between two renewals.
+        monkeypatch.setattr(leases, "RENEW_SECONDS", 0.5)
+        time.sleep(0.2)
         write_lease(directory, foreign_lease("its"))
-        time.sleep(0.1)
+        time.sleep(0.6)
         assert read_lease(directory).holder == "its", "renewing must not overwrite the lease of another command"
     assert not os.path.exists(directory)
 
