@@ -35,7 +35,7 @@ class GroupCounts:
         self._take([pa.table(columns, [*_KEYS, "num"])])
 
     def merge(self, other: "GroupCounts") -> None:
-        """Adds the counts of another part."""
+        """Adds the counts of one more part."""
         self._take(other._tables)
 
     def sizes(self) -> tuple[list[bytes], np.ndarray]:

@@ -160,7 +160,7 @@ class _Names(NamedTuple):
 
     @property
     def are_tables(self) -> bool:
-        """Whether the folder contains table files, but no images or arrays. Tables beside images may be notes."""
+        """Whether the folder contains table files, but no images or arrays. Tables next to images may be notes."""
         return not self.has_images and not _any_match(self.files, ("*.npy",)) and _any_match(self.files, _FILES["table"])
 
     @property

@@ -108,7 +108,7 @@ class ListedPart:
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def merge(self, other: "ListedPart") -> None:
-        """Adds the facts about another part.
+        """Adds the facts about one more part.
 
         Raises:
             UserError: The inputs name too many splits (see `add_splits`).

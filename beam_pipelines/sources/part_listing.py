@@ -151,7 +151,7 @@ def list_shared_part(context: bytes, part: str) -> ListedRuns:
 
 def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[ListedRuns]:
     """Lists several parts of the source in parallel threads. Yields each result when it is available. If one part
-    fails, the others stop."""
+    fails, all other parts are stopped."""
     is_over, pool = threading.Event(), ThreadPoolExecutor(_NUM_THREADS)
     try:  # one source per thread, because a source lists one part at a time
         for done in as_completed([pool.submit(list_entire_part, PartContext(config), part, is_over) for part in parts]):

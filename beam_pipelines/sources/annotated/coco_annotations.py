@@ -66,7 +66,7 @@ class Annotations:
         self._outline_ends = array.array("q")
 
     def add(self, position: int, entry: Mapping[str, Any]) -> None:
-        """Adds an entry of `annotations`. An invalid entry rejects its image.
+        """Adds an entry of `annotations`. If an entry is invalid, its image is rejected.
 
         Raises:
             InvalidInput: The entry has no valid image id.

@@ -118,7 +118,7 @@ class Voc:
         """Yields the inputs for given pairs of an annotation file and an image file of the same name.
 
         If the `<filename>` of an annotation names an existing image other than the paired image, the annotation becomes
-        a dead letter. All stated names are looked up together.
+        a dead letter.
         """
         read: list[tuple[Pair, VocAnnotation, str | None] | DeadLetter] = []
         for pair, data in zip(pairs, self._read_all([pair.annotation for pair in pairs])):

@@ -187,7 +187,7 @@ class Arrays:
 
 
 def _find_containers(names: list[str], only: str) -> list[list[str]]:
-    """Returns groups of files to read together.
+    """Divides array files into groups that are read together.
 
     Each archive is a group. All array files of a folder that are not archives form one group.
     """

@@ -75,7 +75,7 @@ def make_sets_without_images(arrays: Sequence[NamedArray], feature: str) -> list
 
 
 def _group(arrays: Sequence[NamedArray]) -> dict[tuple[str, str | None], dict[str, NamedArray]]:
-    """Groups arrays by place and split."""
+    """Groups arrays by location and split."""
     groups: dict[tuple[str, str | None], dict[str, NamedArray]] = {}
     for array in arrays:
         groups.setdefault((array.location, array.split), {}).setdefault(array.name, array)

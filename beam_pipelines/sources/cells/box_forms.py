@@ -48,13 +48,13 @@ class BoxForms:
         self.num_corners += box[2] > box[0] and box[3] > box[1]
 
     def merge(self, other: "BoxForms") -> None:
-        """Adds the counts of another part."""
+        """Adds the counts of one more part."""
         self.num += other.num
         self.num_relative += other.num_relative
         self.num_corners += other.num_corners
 
     def take(self) -> "BoxForms":
-        """Returns the counts and resets them."""
+        """Returns and resets the counts."""
         taken = dataclasses.replace(self)
         self.num = self.num_relative = self.num_corners = 0
         return taken

@@ -28,5 +28,5 @@ class UnusedFields:
                     self.names.remove(max(self.names))
 
     def merge(self, other: "UnusedFields") -> None:
-        """Adds the names from another part."""
+        """Adds the names from one more part."""
         self.add(other.names)

@@ -167,7 +167,8 @@ class FileListing:
         return Level(sorted(folders), sorted(links), has_files)
 
     def top_level(self, folder: str = "", is_short: bool = False) -> tuple[list[str], list[str]]:
-        """Returns the sorted names of the subfolders and files directly in a folder. Links count as their targets.
+        """Returns the sorted names of the subfolders and files directly in a folder. Links are treated like their
+        targets.
 
         Args:
             folder: The folder, relative to the root; "" is the root.

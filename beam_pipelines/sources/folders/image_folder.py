@@ -218,8 +218,8 @@ class ImageFolder:
         return splits
 
     def _list_loose_files(self, files: Iterable[ListedFile | DeadLetter]) -> Iterator[DeadLetter]:
-        """Yields dead letters for links and invalid names that are next to the class folders. Adds images there to
-        `unexpected_files`."""
+        """Yields dead letters for links and invalid names that are next to the class folders. Adds images that are next
+        to the class folders to `unexpected_files`."""
         for file in files:
             if isinstance(file, DeadLetter) and file.reason == "odd_name":
                 yield file

@@ -115,7 +115,7 @@ class UnexpectedFiles:
         self.rejection = min((folder, message), self.rejection or (folder, message))
 
     def merge(self, other: "UnexpectedFiles") -> None:
-        """Adds the unexpected files of another part."""
+        """Adds the unexpected files of one more part."""
         self.layout = other.layout or self.layout
         self.num_unknown += other.num_unknown
         self.has_more_kinds |= other.has_more_kinds

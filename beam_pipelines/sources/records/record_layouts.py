@@ -237,7 +237,7 @@ def _resolve_list(column: Column, counts: Collection[int], source: SourceConfig)
     """Changes a column to a list of any length if the number of values in an example differs from the number of
     classes.
 
-    Otherwise they are one flag per class.
+    Otherwise, the values are one flag per class.
     """
     is_list = column.kind == "multi_label" and bool(set(counts) - {0, len(source.names_of(column.name))})
     return dataclasses.replace(column, shape=(None,)) if is_list else column

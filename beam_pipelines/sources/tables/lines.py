@@ -75,8 +75,8 @@ class Lines:
 
 @contextlib.contextmanager
 def open_lines(path: str, name: str, config: SourceConfig) -> Iterator[Lines]:
-    """Opens a UTF-8 text file, with or without a byte order mark, for reading lines. Other bytes become lone
-    surrogates.
+    """Opens a UTF-8 text file, with or without a byte order mark, for reading lines. Bytes that are not UTF-8 become
+    lone surrogates.
 
     Raises:
         UserError: The file cannot be read, or is not compressed although its name says so.
