@@ -150,9 +150,9 @@ def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenHas
 def resolve_near_duplicates_found(
     unused: bytes, runs: Iterable[HashedRun], edges: Iterable[WrittenEdges], listing: Listing, config: PrepareJob
 ) -> Iterator[Any]:
-    """Decides what happens to each near-duplicate.
+    """Decides whether each near-duplicate is grouped or dropped.
 
-    Decides which images are grouped or dropped, and yields the changes for each file of references.
+    Yields the changes for each file of references.
 
     Raises:
         UserError: No image is readable, or near-duplicates already belong to different splits.

@@ -13,7 +13,7 @@ _WEIGHT = 1 << 96
 
 
 class WaitingGroup(NamedTuple):
-    """A group that is not yet placed.
+    """A group whose split is not yet known.
 
     Attributes:
         name: The name of the group.

@@ -3,10 +3,10 @@
 Two images are near-duplicates if their hashes differ in few bits. A cluster is a connected component of near-duplicate
 pairs with a limited size. Without a limit, a long chain of slightly different images could connect half of a class. A
 cluster is cut if it has more than 100 images and more than 1 % of all images. It is also cut if two of its images
-differ by more than twice the distance. A cluster is first cut into stars. Large clusters are cut into stars, each of
-which consists of a central image and its near-duplicates. A star that is still too large is cut into sets of images
-with equal hashes. If a set of images with equal hashes is still too large, it is cut into sets of images with equal
-bytes. Images with equal bytes always stay together.
+differ by more than twice the distance. Large clusters are cut into stars, each of which consists of a central image and
+its near-duplicates. A star that is still too large is cut into sets of images with equal hashes. If a set of images
+with equal hashes is still too large, it is cut into sets of images with equal bytes. Images with equal bytes are always
+in the same cluster.
 """
 
 from typing import Iterator, NamedTuple

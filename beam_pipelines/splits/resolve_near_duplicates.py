@@ -40,7 +40,7 @@ class Changes(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """A split that an image already has.
+    """A split to which an image already belongs.
 
     Attributes:
         name: The name of the split, or an empty string.
