@@ -67,7 +67,8 @@ class ReadImage(NamedTuple):
 
 
 class ImageDigests(NamedTuple):
-    """The content digest and the small grey version of an image. The hashes of the image are computed from both.
+    """The content digest and the small grey version of an image. The hashes of the image are computed from the digest
+    and the grey version.
 
     Attributes:
         content: A digest of the image's bytes, 16 bytes long.
