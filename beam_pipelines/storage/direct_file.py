@@ -136,7 +136,7 @@ class _DirectFile(io.RawIOBase):
         return buffer[:num_bytes]
 
     def _leave_direct(self) -> bool:
-        """Disables direct I/O, for example at an unaligned offset. Returns False if it was already disabled."""
+        """Disables direct I/O, for example at an unaligned offset. Returns False if direct I/O was already disabled."""
         flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
         fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
         return bool(flags & os.O_DIRECT)

@@ -24,7 +24,7 @@ def version_of(status: os.stat_result) -> str:
 
 
 class LocalFiles:
-    """Reads and writes files of a local or shared file system. It implements `Files`."""
+    """Reads and writes files of a local or shared file system. The class implements `Files`."""
 
     def read(self, path: str) -> bytes:
         return read_regular(path)

@@ -12,8 +12,8 @@ _NUM_THREADS = 32
 
 
 class PinnedFiles:
-    """Reads byte ranges of input files and raises an error if a file has changed since it was listed. It implements
-    `Files`.
+    """Reads byte ranges of input files and raises an error if a file has changed since it was listed. The class
+    implements `Files`.
 
     Args:
         files: The underlying `Files`.

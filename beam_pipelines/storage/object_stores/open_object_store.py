@@ -1,4 +1,4 @@
-"""Opens the object store for a path. All threads of a process share it."""
+"""Opens the object store for a path. All threads of a process share the store."""
 
 import os
 import threading

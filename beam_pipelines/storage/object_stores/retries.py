@@ -58,7 +58,7 @@ class Breaker:
         self._is_open, self._reason = False, ""
 
     def check(self, path: str) -> None:
-        """Call this before each attempt.
+        """Call this method before each attempt.
 
         Raises:
             SilentStoreError: The store is unavailable, and the last attempt failed only seconds ago.
