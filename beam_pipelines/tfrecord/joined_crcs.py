@@ -5,7 +5,7 @@ CRC polynomial:
 
     crc(A + B) = moved(crc(A), len(B)) ^ crc(B)
 
-This is zlib's `crc32_combine` for CRC-32C, vectorized over many CRCs. CRC-32C libraries do not offer it.
+This is zlib's `crc32_combine` for CRC-32C, vectorized over many CRCs. CRC-32C libraries do not offer this function.
 """
 
 import functools
