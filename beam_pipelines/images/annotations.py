@@ -118,7 +118,8 @@ def is_turn_guessed(size: tuple[int, int] | None, geometry: Geometry) -> bool:
 
 
 def follows_rotation(size: tuple[int, int] | None, geometry: Geometry, annotation: str, drawn_on: str | None = None) -> bool:
-    """Returns whether the annotations have to be rotated together with the image. Otherwise they are already upright.
+    """Returns whether the annotations have to be rotated together with the image. Otherwise, the annotations are
+    already upright.
 
     Args:
         size: The stated (height, width) in pixels of the image that the annotations were drawn on; None if not stated.

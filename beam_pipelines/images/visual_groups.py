@@ -36,7 +36,7 @@ HASH_ROW = np.dtype([("content", "<u8", (2,)), ("visual_hash", "<u8", (HASH_WORD
 
 
 class Edges(NamedTuple):
-    """Pairs of looks that are near.
+    """Pairs of looks that are similar.
 
     Attributes:
         pairs: The pairs, uint64 [num_edges], ascending: the smaller look in the upper 32 bits, the larger one in the
