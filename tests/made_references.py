@@ -1,4 +1,4 @@
-"""Creates references to inputs as the listing stage does and plans shards without Beam."""
+"""Creates references to inputs in the same way as the listing stage, and plans shards without Beam."""
 
 import pathlib
 from collections import defaultdict
@@ -67,7 +67,7 @@ def list_input(config: PrepareJob) -> tuple[list[References], list[DeadLetter], 
 
 
 def count_keys(batches: Iterable[References]) -> dict[str, np.ndarray]:
-    """Returns the merged histograms of the shuffle keys of all batches, from which the shards are planned."""
+    """Returns the merged histogram of the shuffle keys in all batches, which determines the shards."""
     return merge_counts(counts_of_parts(batches))
 
 

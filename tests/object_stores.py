@@ -88,7 +88,7 @@ def store_server(scheme: str, num_objects: int = 0) -> Iterator[StoreServer]:
 
 @functools.cache
 def shared_server(scheme: str) -> StoreServer:
-    """Returns the server that all tests in this process share. Each test uses its own bucket."""
+    """Returns the server for all tests in this process. Each test uses its own bucket."""
     server = store_server(scheme)
     atexit.register(server.__exit__, None, None, None)
     return server.__enter__()

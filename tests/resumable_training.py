@@ -69,7 +69,7 @@ def train(
     host: tuple[int, int] | None = None,
     **options,
 ) -> tuple[list[np.ndarray], dict]:
-    """Trains a model or resumes an interrupted training run and returns the weights and the history of the epochs."""
+    """Trains a model, or resumes an interrupted training run. Returns the weights and the history of the epochs."""
     data = read(directory, order, host)
     model = make_model(folder / "log")
     wait = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: after_batch())

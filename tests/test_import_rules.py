@@ -1,4 +1,4 @@
-"""Checks which packages may import which other packages, and which libraries a package may load."""
+"""Checks which Recordmill packages a package may import, and which libraries it may load."""
 
 import ast
 import functools

@@ -1,4 +1,4 @@
-"""Builds each container image of deploy/ with replacements for the base images and runs the programs in the image."""
+"""Builds each container image of deploy/ with replacements for the base images, and runs the programs in it."""
 
 import contextlib
 import json

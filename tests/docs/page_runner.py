@@ -59,7 +59,7 @@ class Block:
 
     @property
     def is_code(self) -> bool:
-        """Whether the block has code to run. Code that is included from another file is not run."""
+        """Whether the block has code to run. Code that a page includes from a separate file is not run."""
         return self.language in ("sh", "bash", "python") and not self.code.startswith(INCLUDE)
 
 

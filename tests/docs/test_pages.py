@@ -159,7 +159,7 @@ def recordmill_commands(code: str) -> Iterator[list[str]]:
 
 
 def unknown_options(call: ast.Call) -> set[str]:
-    """Returns the keyword arguments that a call passes to `tf_input` but that the called function does not accept."""
+    """Returns the keyword arguments of a call to `tf_input` that the called function does not accept."""
     if not isinstance(call.func, ast.Attribute):
         return set()
     owner = tf_input if isinstance(call.func.value, ast.Name) and call.func.value.id == "tf_input" else tf_input.PreparedDataset

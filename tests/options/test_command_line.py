@@ -77,7 +77,7 @@ def test_prepare_help_has_an_example_all_options_and_defaults():
 
 
 def invalid_calls() -> dict[str, tuple[list[str], str]]:
-    """Returns a mapping from the name of each invalid call to its options and a part of the expected error message."""
+    """Returns the options of each invalid call, and a part of the expected error message, by the name of the call."""
     given = ["--input", "flowers", "--output", "out"]
     return {
         "no options": ([], "--input, --output"),

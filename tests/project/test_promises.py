@@ -127,7 +127,7 @@ def test_promise_2_bytes_are_equal_without_worker_processes(source, prepared, tm
 
 
 def test_promise_2_batch_size_does_not_change_the_bytes(source, prepared, tmp_path, monkeypatch):
-    """Small limits make the run sort its inputs in many blocks and write its shards in many parts."""
+    """Because of small limits, the run sorts its inputs in many blocks and writes its shards in many parts."""
     for name, size in (
         ("sources.listed_part.BATCH_IMAGES", 7),
         ("sources.listed_runs.RUN_REFERENCES", 20),

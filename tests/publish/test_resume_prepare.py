@@ -73,7 +73,7 @@ def uninterrupted_few(source, tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def killed_run(source, tmp_path_factory) -> pathlib.Path:
-    """Returns a folder with the working directory of a run that was killed while it finished its fourth shard."""
+    """Kills a run while it finishes its fourth shard, and returns the folder that contains its working directory."""
     folder = tmp_path_factory.mktemp("killed")
     kill_at(command(source, folder / "out"), "beam_pipelines.shards.shard_files:write_done:4")
     return folder

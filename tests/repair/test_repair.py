@@ -76,7 +76,7 @@ def reencoded(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
 
 
 def table(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
-    """Writes a table with two labels, short texts for the catalog and long texts for the spool."""
+    """Writes a table with two labels, short texts that fit in the catalog, and long texts."""
     write_files(folder, {f"images/{index:02d}.png": png(index) for index in range(24)})
     with open(folder / "rows.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -89,7 +89,7 @@ def table(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
 
 
 def compressed_tars(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
-    """Writes compressed tar files, whose images can only be read again from a spool file."""
+    """Writes compressed tar files, because `prepare` copies the images of compressed files to a temporary file."""
     folder.mkdir()
     for number in range(2):
         files = {f"{number}{index:02d}.jpg": jpeg(100 * number + index) for index in range(12)}
@@ -250,7 +250,7 @@ def first_shard_and_keys(directory: pathlib.Path) -> tuple[ShardInfo, list[str]]
 
 
 def test_listed_references_are_sorted_in_chunks(prepared_folder, monkeypatch):
-    """Even if all shards are corrupt, at most one chunk of references or one shard is in memory."""
+    """Even if all shards are corrupt, the repair holds at most one shard or one chunk of references in memory."""
     output = prepared_folder("table") / "out"
     expected = contents(output)
     for shard in shards_of(output):
@@ -642,7 +642,7 @@ def test_second_concurrent_repair_fails(running_repair, prepared_folder, capsys)
 
 @pytest.mark.slow(3)
 def test_dataset_that_replaces_the_repaired_one_is_not_changed(running_repair, prepared_folder):
-    """If another run replaces the dataset during a repair, the repaired files belong to the old dataset."""
+    """If a run replaces the dataset during a repair, the repaired files belong to the old dataset."""
     output, running = running_repair
     old = output.rename(output.with_name("old"))
     shutil.copytree(prepared_folder("table") / "out", output)

@@ -307,7 +307,7 @@ def parse_graph(data: bytes) -> Graph:
     ],
 )
 def test_expensive_steps_are_not_fused_with_earlier_steps(cloud, staged, first, last):
-    """If a step has only one output element, the steps that Beam fuses with it all run on a single worker."""
+    """If a step outputs only one element, all steps that are fused with this step run on a single worker."""
     graph = parse_graph(cloud.staged(staged)["pipeline.pb"])
     fused, waiting = set(), [step for step in graph.readers if step.startswith(first)]
     while waiting:

@@ -101,7 +101,7 @@ def start(cluster, forked_workers, source, tmp_path) -> Callable[..., ForkedPyth
 def paused_run(
     cluster: Cluster, start: Callable[..., ForkedPython], stage: str, *options: str, before: str = ""
 ) -> Iterator[tuple[ForkedPython, Gate, list[int]]]:
-    """Starts a run that pauses at `stage`, and yields the run, the lock and the IDs of the paused workers."""
+    """Starts a run that pauses in the stage `stage`, and yields the run, the lock and the IDs of the paused workers."""
     with Gate(gates_of(cluster.folder), stage) as gate:
         run = start("--beam_plugin=paused_stages", *options, before=before)
         try:

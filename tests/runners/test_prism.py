@@ -31,7 +31,7 @@ def options() -> tuple[str, ...]:
 
 
 def prism_processes(run: ForkedPython) -> list[str]:
-    """Returns the IDs of the child processes that run Prism or wait for Prism."""
+    """Returns the IDs of all child processes that run Prism or that wait for Prism."""
     children = " ".join(map(read, pathlib.Path(f"/proc/{run.pid}/task").glob("*/children"))).split()
     return [child for child in children if "prism" in read(pathlib.Path(f"/proc/{child}/cmdline"))]
 

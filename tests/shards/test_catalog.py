@@ -193,7 +193,7 @@ def test_empty_shard_has_an_empty_catalog(tmp_path):
 
 @pytest.mark.slow
 def test_catalog_bytes_are_equal_with_and_without_worker_processes(tmp_path):
-    """The shard is written by two worker processes in two parts, or by one worker as a whole."""
+    """Either two worker processes write one part of the shard each, or one worker writes the whole shard."""
     write_files(tmp_path / "in", {f"{name}/{index}.jpg": jpeg(index) for name in ("ant", "bee") for index in range(300)})
     options = ["--num_shards=1", "--splits=train=1"]
     runs = {"worker processes": [], "one worker": ["--direct_num_workers=2", "--direct_running_mode=multi_threading"]}

@@ -260,7 +260,7 @@ def test_large_image_does_not_count_as_a_slow_read(tmp_path, monkeypatch):
 
 
 class SlowFiles(LocalFiles):
-    """A slow file system in which all reads after the first `num_alone` reads finish only in concurrent pairs."""
+    """A slow file system in which each read, except the first `num_alone` reads, waits for a second concurrent read."""
 
     def __init__(self, num_alone: int) -> None:
         self._alone = num_alone

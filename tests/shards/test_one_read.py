@@ -1,4 +1,4 @@
-"""Tests that a run opens each input once, and limits the bytes that a run writes and passes between pipeline stages."""
+"""Tests that a run opens each input once, and limits the bytes that it writes and passes between pipeline stages."""
 
 import collections
 import contextlib
@@ -121,7 +121,7 @@ def can_trace() -> bool:
 
 
 class RecordedRun(NamedTuple):
-    """The folder of a run with worker processes, and its system calls if strace is available."""
+    """The folder of a run with worker processes, and the system calls of the run if strace is available."""
 
     folder: pathlib.Path
     traced: Traced | None

@@ -40,7 +40,7 @@ LABELS = ("a", "b", "c")
 
 
 def random_inputs(directory: pathlib.Path, **options: Any) -> tuple[PlannedInput, dict[str, tuple[bytes, str]]]:
-    """Returns planned inputs in files, parts of files and the spool, and the expected bytes and class of each key."""
+    """Returns planned inputs of several kinds, and the expected bytes and class of each example key."""
     source, config = random.Random(0), make_config(directory)
     contents = {f"key of é {index}": (source.randbytes(size), LABELS[index % 3]) for index, size in enumerate(SIZES)}
     files, images, packed = {}, [], b"?"

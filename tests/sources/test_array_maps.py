@@ -50,7 +50,7 @@ def write_npy(root: pathlib.Path) -> list[str]:
 
 
 def write_mixed(root: pathlib.Path) -> list[str]:
-    """Writes an uncompressed array of images, and a compressed archive of dense targets in the order of the images."""
+    """Writes an uncompressed array of images, and a compressed archive of the dense targets in the same order."""
     write_files(root, {"images.npy": npy(pictures())})
     np.savez_compressed(root / "a.npz", images=pictures(), maps=targets_of(pictures()).astype(">f8"))
     return ["--input", str(root / "a.npz")]

@@ -1,4 +1,4 @@
-"""Tests that image folders in an object store are listed in pages and in parallel, with the same result as on disk."""
+"""Tests that image folders in object stores are listed in parallel and in pages, with the same result as on disk."""
 
 import errno
 import re

@@ -48,7 +48,7 @@ def resolve(
     features: Sequence[Feature] = LABEL,
     **options: Any,
 ) -> tuple[dict[str, str], SplitPlan]:
-    """Returns the split of each example key, and the split plan from which the splits are computed."""
+    """Returns the split of each example key, and the split plan that determines the splits."""
     with folder() as own:
         config = make_config(directory or own, **{"splits": SHARES, **options})
         batches = [images[number::num_runs] for number in range(num_runs) if images[number::num_runs]]

@@ -181,7 +181,7 @@ def test_reader_limits_the_number_of_open_files(tmp_path, monkeypatch):
 
 
 def test_reader_closed_during_read_returns_no_bytes_of_another_file(tmp_path, monkeypatch):
-    """The file descriptor must not be reused for another file before the read ends."""
+    """The file descriptor must not be reused for a second file before the read ends."""
     with open_spool(str(tmp_path / "spool")) as writer:
         writer.append(b"mine")
     (tmp_path / "other").write_bytes(b"THEIRS")

@@ -465,7 +465,7 @@ def test_failed_publishing_keeps_the_old_analysis(tmp_path, complete):
 
 
 def test_old_analysis_that_cannot_be_restored_is_not_changed(tmp_path):
-    """A folder of the analysis that a killed run left behind has been removed."""
+    """A killed run left an analysis behind, and one folder of this analysis was then removed."""
     write_files(tmp_path, {"transformed_metadata/file": b"new"})
     write_files(tmp_path / ".transform_fn.incomplete", {MARKER: MARKER_TEXT, "old_transform_fn/file": b"old"})
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

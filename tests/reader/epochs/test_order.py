@@ -20,7 +20,7 @@ def window_order(shards: list[tuple[int, int]], run: int, window: int, key: int 
 
 
 def record_numbers(order: WindowOrder) -> list[int]:
-    """Returns the record numbers of an epoch, window by window."""
+    """Returns the record numbers of each shuffle window of an epoch."""
     actual = []
     for window in map(order.window, range(order.num_windows)):
         assert (order.windows_of(np.arange(window.start, window.start + window.count)) == window.index).all()

@@ -1,4 +1,4 @@
-"""Tests that several hosts read disjoint examples of a split in the same number of batches."""
+"""Tests that several hosts read disjoint examples of a split, and that all hosts read the same number of batches."""
 
 import json
 import os

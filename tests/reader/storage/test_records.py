@@ -363,7 +363,7 @@ def test_free_arenas_are_limited_in_total_size(monkeypatch):
 
 
 def test_epochs_with_growing_windows_reuse_arenas(monkeypatch):
-    """The first three windows of an epoch have an eighth, a quarter and half of the final window size."""
+    """The first three shuffle windows of an epoch have an eighth, a quarter and half of the final window size."""
     monkeypatch.setattr(arenas, "_free", [])
     sizes = []
     monkeypatch.setattr(arenas, "Arena", lambda num_bytes: sizes.append(num_bytes) or Arena(num_bytes))
