@@ -233,7 +233,7 @@ def find_full_disk(error: BaseException) -> StorageError | None:
 
 
 def _find_in_text(text: str) -> UserError | RunError | None:
-    """Returns the first error of a class of this module that occurs in the text of a traceback.
+    """Parses the text of a traceback, and returns the first error that is defined in this module.
 
     Worker processes pass on only this text.
     """

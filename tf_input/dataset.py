@@ -285,8 +285,8 @@ class PreparedDataset(Mapping[str, Examples]):
     def batches(self, split: str, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
         """Returns the batches of a split as a `tf.data.Dataset`, for `model.fit`, `evaluate` and `predict`.
 
-        Each iteration over the dataset is one epoch. An epoch contains every example exactly once, except for examples
-        of a last batch that is dropped. The next iteration reads the next epoch. Requesting the second batch of an
+        Each iteration over the dataset is one epoch. An epoch contains every example exactly once, unless the
+        incomplete last batch is dropped. The next iteration reads the next epoch. Requesting the second batch of an
         iteration advances the epoch, even if the iteration ends early, as in `fit(train.take(10), epochs=5)`.
         Requesting a single batch, as in `next(iter(train))` or `take(1)`, does not advance the epoch. Iterators that
         are created before the epoch advances read the same epoch. Batches that are requested by `prefetch` also advance

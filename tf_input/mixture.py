@@ -507,7 +507,7 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def _kind(feature: Feature) -> str:
-    """Returns the properties of a feature that must be equal in all components. Decoded images are equivalent to raw
+    """For a feature, returns the properties that must be equal in all components. Decoded images are equivalent to raw
     pixels."""
     if feature.kind == "class_label":
         return ("any number of classes" if feature.is_ragged else "one class") + " without names" * (not feature.label_names)

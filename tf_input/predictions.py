@@ -212,7 +212,7 @@ def _find_row(key: str, rows: Iterator[tuple[str | None, ...]], catalog: Catalog
 
 
 def _numeric_targets(decoder: ExampleDecoder, batch: Any, taken: Collection[str]) -> Columns:
-    """Returns the targets of a batch that are numbers or vectors of numbers, by column name.
+    """Returns those targets of a batch that are numbers or vectors of numbers, by column name.
 
     The result is empty if a function of the user has replaced the targets.
 

@@ -504,7 +504,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _plain_size(size: Any) -> Any:
-    """Returns `image_size` with Python integers instead of NumPy integers, which may overflow."""
+    """Returns `image_size` with Python integers, because NumPy integers may overflow."""
     if isinstance(size, Mapping):
         return {name: _plain_size(item) for name, item in size.items()}
     if isinstance(size, (tuple, list)):

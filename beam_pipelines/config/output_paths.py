@@ -47,7 +47,7 @@ class OutputPaths:
 
     @property
     def run_directory(self) -> str:
-        """The subdirectory of the scratch directory that belongs to this run."""
+        """This run's subdirectory of the scratch directory."""
         return f"{self.scratch_directory}/{self.run_id}" if self.run_id else self.scratch_directory
 
     @property

@@ -76,7 +76,7 @@ def find_differences(earlier: Mapping[str, Any], here: Mapping[str, Any]) -> lis
 
 
 def given_options(options: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns the name and value of each option of `prepare` that differs from its default, as command-line texts.
+    """Returns the names and values of all `prepare` options that differ from their defaults, as command-line texts.
 
     Options that contain only locations or names are omitted.
 

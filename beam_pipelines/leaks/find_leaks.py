@@ -51,7 +51,7 @@ def find_leaks(
 class _Counts:
     """Counts near-duplicate pairs within each split and between any two splits.
 
-    In this module, a cell is the set of images in one split that have the same hash. For speed, the search compares
+    In this module, a cell contains all images of one split that have the same hash. For speed, the search compares
     cells instead of single images.
 
     Attributes:

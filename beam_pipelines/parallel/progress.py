@@ -305,7 +305,7 @@ class _Snapshot:
             yield rate, (stage.total - stage.done) / rate if stage.total is not None and rate else None
 
     def bytes_per_second(self, last: "_Snapshot") -> float:
-        """Returns the number of record bytes that have been written per second since an earlier snapshot."""
+        """Returns the number of record bytes written per second since an earlier snapshot."""
         return (self.counts.written_bytes - last.counts.written_bytes) / max(self.seconds - last.seconds, 1e-3)
 
 

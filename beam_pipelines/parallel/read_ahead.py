@@ -1,4 +1,4 @@
-"""Reads inputs ahead in threads, which hides the latency of object stores."""
+"""Reads inputs ahead in threads to hide the latency of object stores."""
 
 import collections
 import functools

@@ -165,7 +165,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _how_read(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the section of the card that explains how to read the dataset, with code.
+    """Yields the section of the dataset card with code that reads the dataset.
 
     The code must be run in the directory that contains the card.
     """

@@ -229,7 +229,7 @@ def statistics(
 ) -> dict[str, Any]:
     """Returns the contents of `statistics.json`.
 
-    Statistics of pixels are for values from 0 to 255, except for images that are stored as tensors. Pixel and tensor
+    Pixel statistics refer to values from 0 to 255, except for images that are stored as tensors. Pixel and tensor
     statistics are computed from a sample of each split. Datasets without images have no pixel statistics.
     """
     recorded = recorded_statistics(images, listing.schema, listing.splits, qualities)

@@ -206,7 +206,7 @@ def _is_at_work(config: OutputPaths) -> bool:
 
 
 def wait_for_others(config: OutputPaths) -> None:
-    """Waits until the lease of a killed command in an object store has expired, so that the run can be resumed.
+    """Waits until a killed command's lease in an object store has expired, so that the run can be resumed.
 
     Raises:
         BusyError: Another run still writes to the output.
@@ -250,7 +250,7 @@ class Jobs:
         return False
 
     def end_others(self, output: str) -> None:
-        """Cancels jobs of killed commands that are still writing to the same output."""
+        """Cancels jobs that killed commands left behind and that still write to the same output."""
 
 
 def working_directory(

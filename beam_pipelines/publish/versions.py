@@ -1,4 +1,4 @@
-"""Finds the versions of Python and of the packages that can influence the bytes of a dataset."""
+"""Finds the versions of Python and of all packages that can influence the bytes of a dataset."""
 
 import contextlib
 import functools

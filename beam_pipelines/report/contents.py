@@ -96,7 +96,7 @@ class Contents:
 
 
 def read_contents(directory: str, manifest: Manifest) -> Contents:
-    """Reads all metadata files of a dataset that the report shows.
+    """Reads all metadata files that the report of a dataset shows.
 
     Raises:
         UserError: A file is corrupt.

@@ -18,7 +18,7 @@ _MAX_STEPS = 8
 
 
 def find_keys(directory: str, manifest: Manifest, keys: Iterable[str]) -> dict[str, ExampleLocation]:
-    """Returns the locations of the examples with the given keys, without keys that do not exist.
+    """Returns the locations of the examples with the given keys, and omits keys that do not exist.
 
     Raises:
         UserError: A catalog is corrupt.
@@ -40,7 +40,7 @@ def _orders(seed: int, keys: Sequence[str]) -> list[float]:
 def _find_in_split(
     directory: str, split: int, infos: Sequence[ShardInfo], seed: int, keys: Sequence[str]
 ) -> Iterator[tuple[str, ExampleLocation]]:
-    """Yields the locations of keys in a split, which are found by interpolation search. Empty shards are skipped."""
+    """Finds keys in a split by interpolation search, and yields the locations of the keys. Empty shards are skipped."""
     shards = [shard for shard, info in enumerate(infos) if info.num_examples]
     if not shards:
         return

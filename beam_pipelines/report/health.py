@@ -57,7 +57,7 @@ def find_qualities(contents: Contents) -> list[ShuffleRow]:
 
 
 def _z_score(quality: Mapping[str, Any], num_examples: int) -> float:
-    """Returns a lower bound of the z-score of the number of runs of equal classes, compared with a perfect shuffle.
+    """Compares the number of runs of equal classes with a perfect shuffle, and returns a lower bound of the z-score.
 
     The variance of the number of runs (Wald and Wolfowitz) is at most `n s (1 - s)`. In this formula, n is the number
     of examples, and s is the probability that two random examples have the same class.

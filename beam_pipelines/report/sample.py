@@ -27,7 +27,7 @@ _READ_COLUMNS = ("key", "path", "offset", "num_bytes", "height", "width")
 
 
 class ExampleLocation(NamedTuple):
-    """The location of an example: the index of its split, of its shard in the split and of its record in the shard."""
+    """The location of an example: split index, shard index within the split, and record index within the shard."""
 
     split: int
     shard: int

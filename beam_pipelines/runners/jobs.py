@@ -76,7 +76,7 @@ class EngineJobs:
         return any(result.name == job for result in self._engine.find_jobs(output))
 
     def end_others(self, output: str) -> None:
-        """Cancels active jobs of killed commands that write to the output directory."""
+        """Cancels active jobs that killed commands left behind and that write to the output directory."""
         if jobs := self._engine.find_jobs(output):
             print_message(f"canceling {', '.join(job.name for job in jobs)}, because the command that started it was killed")
             self._engine.cancel_jobs(jobs)
@@ -127,7 +127,7 @@ def _engine_class(name: str) -> type[Engine]:
 def parse_pipeline_options(
     flags: list[str], command: str = "prepare", option_names: Callable[[str], Iterable[str]] = lambda command: ()
 ) -> PipelineOptions:
-    """Parses the flags of a command that belong to Beam's pipeline options.
+    """Parses those flags of a command that are pipeline options of Beam.
 
     Args:
         flags: The flags that the command does not have.

@@ -107,8 +107,8 @@ def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs 
     """Context manager that creates an empty working directory for an analysis inside the dataset. See
     `exclusive_directory`.
 
-    First, jobs of killed commands that analyze the same dataset are cancelled. If a killed run had moved an earlier
-    analysis, the earlier analysis is restored.
+    First, jobs that killed commands left behind for the same dataset are cancelled. If a killed run had moved an
+    earlier analysis, the earlier analysis is restored.
 
     Args:
         directory: The directory of the dataset.

@@ -36,7 +36,7 @@ class GraphFailure(NamedTuple):
 
 
 def find_graph_failure(error: BaseException) -> GraphFailure | None:
-    """Returns the failure of the preprocessing graph that caused an error of the engine.
+    """Returns the graph failure that caused an error of the engine.
 
     Returns None if the graph did not cause the error.
     """

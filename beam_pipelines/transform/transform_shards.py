@@ -45,7 +45,7 @@ class _Batch(NamedTuple):
 
 
 class _Transformed(NamedTuple):
-    """A batch of transformed examples that is ready to be written.
+    """A batch of transformed examples, ready to be written.
 
     Attributes:
         examples: The serialized examples, each in the pieces of `encode_chunks`.

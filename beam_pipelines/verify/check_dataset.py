@@ -156,7 +156,7 @@ def _check_counts(statistics: Mapping[str, Any], manifest: Manifest) -> Iterator
 
 
 def _check_derived(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Corruption]:
-    """Yields an error for each metadata file of other programs that contradicts the manifest or the statistics."""
+    """Yields an error if a metadata file for other programs contradicts the manifest or the statistics."""
     for name, text in derived_files(manifest, statistics).items():
         data = _read(directory, name)
         if isinstance(data, Corruption):

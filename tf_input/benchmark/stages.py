@@ -19,7 +19,7 @@ class Stage:
 
 
 def time_shares(stages: list[Stage]) -> list[float]:
-    """Returns the fraction of the total time that each stage adds. The fractions sum to 1."""
+    """Returns the time that each stage adds, as a fraction of the total time. The fractions sum to 1."""
     times = [1 / stage.images_per_second for stage in stages]
     added = [
         max(0.0, entry - before) for entry, before in zip(times, [0.0, *times])

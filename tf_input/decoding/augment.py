@@ -54,7 +54,7 @@ def random_crops(
 
 
 def seed_of(image: str, seed: tf.Tensor) -> tf.Tensor:
-    """Returns the seed of an image feature, which depends on the seed of the batch and the name of the feature."""
+    """Derives the seed of an image feature from the seed of the batch and the name of the feature."""
     return tf.random.experimental.stateless_fold_in(seed, tf.cast(zlib.crc32(image.encode()) >> 1, seed.dtype))
 
 

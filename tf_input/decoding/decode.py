@@ -277,7 +277,7 @@ def stored_sizes(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def central_boxes(sizes: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
-    """Returns the largest centered crop box of each image that has the aspect ratio of `image_size`.
+    """For each image, returns the largest centered crop box with the aspect ratio of `image_size`.
 
     Resizing the contents of this crop box is equivalent to resizing the short side of the image and cropping the
     center. Pixels outside the crop box are not processed.

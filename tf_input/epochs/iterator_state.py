@@ -128,7 +128,7 @@ class IteratorState:
 def fingerprint(
     manifest: Manifest, split: str, config: ReadConfig, resolved_options: Mapping[str, Any], fold: tuple[int, int] | None = None
 ) -> dict[str, Any] | None:
-    """Returns the fingerprint of batches, which contains all values that determine a batch except epoch and step. A
+    """Returns the fingerprint of batches: all values that determine a batch, except the epoch and the step. A
     training run can resume from a checkpoint only if the checkpoint contains the same fingerprint.
 
     Args:
@@ -166,8 +166,7 @@ def fingerprint(
 def fingerprint_mix(
     parts: Mapping[str, Mapping[str, Any]], config: ReadConfig, weights: Sequence[int], stop: str | int, class_names: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns the fingerprint of a mixture's batches, which contains all values that determine a batch except epoch and
-    step.
+    """Returns the fingerprint of a mixture's batches: all values that determine a batch, except the epoch and the step.
 
     Args:
         parts: The fingerprint of each component, from `fingerprint`.

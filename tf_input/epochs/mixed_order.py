@@ -41,7 +41,7 @@ def component_seed(seed: int, name: str) -> int:
 
 
 def count_components(weights: Sequence[int], indices: np.ndarray) -> np.ndarray:
-    """Returns the number of examples of each component among the first examples of an epoch.
+    """Counts the examples of each component among the first examples of an epoch.
 
     Args:
         weights: Integer weights proportional to the shares of the components.
@@ -112,7 +112,7 @@ class MixedOrder:
 
     @functools.cached_property
     def counts(self) -> tuple[int, ...]:
-        """The number of examples of each component in an epoch of the mixture."""
+        """The number of examples that an epoch of the mixture contains from each component."""
         return tuple(count_components(self.weights, np.array([self.num_slots]))[:, 0].tolist())
 
     def size(self, step: int) -> int:
@@ -120,7 +120,7 @@ class MixedOrder:
         return min(self.batch_size, self.num_slots - step * self.batch_size)
 
     def slots(self, step: int, hosts: tuple[int, int]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Returns the examples of a batch that a host reads.
+        """Returns the examples that a host reads from a batch.
 
         Args:
             step: The index of the batch in the epoch, from 0.

@@ -1,4 +1,4 @@
-"""Computes the random key of an epoch, and a random permutation of a split that needs no table in memory.
+"""Computes the random key of an epoch, and permutes a split at random without a table in memory.
 
 The record at any index of the permutation is computed directly. Therefore a training run can resume in the middle of an
 epoch without reading earlier records, even with 300 million records.

@@ -1,4 +1,4 @@
-"""Computes the examples of each batch that a host reads."""
+"""Computes the examples that a host reads from each batch."""
 
 import dataclasses
 import math
@@ -49,11 +49,11 @@ class Share:
 
     @property
     def local_size(self) -> int:
-        """The number of examples of a full batch that this host reads."""
+        """The number of examples that this host reads from a full batch."""
         return local_batch_size(self.batch_size, self.hosts[0])
 
     def slots(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the examples of a batch that this host reads.
+        """Returns the examples that this host reads from a batch.
 
         Args:
             step: The index of the batch in the epoch, from 0.
@@ -72,7 +72,7 @@ class Share:
 
 
 def local_batch_size(batch_size: int, num_hosts: int) -> int:
-    """Returns the number of examples of a full batch that each host reads.
+    """Returns the number of examples that each host reads from a full batch.
 
     Raises:
         ValueError: The batch size is not a multiple of the number of hosts.

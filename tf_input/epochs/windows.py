@@ -98,7 +98,7 @@ class WindowOrder:
         return records
 
     def slices(self, window: Window, hosts: tuple[int, int]) -> list[tuple[int, int]]:
-        """Returns the ranges (first, stop) of a window's records that a host reads.
+        """Returns the ranges (first, stop) of records that a host reads from a window.
 
         Records are counted as in `Window.run_starts`.
 

@@ -29,7 +29,7 @@ def find_number(make_inputs: Callable[[], Inputs], epoch: int, step: int, compon
 
 
 class DecodeErrors(abc.ABC):
-    """Finds the examples of a batch that can't be decoded. Subclasses define the inputs of a batch."""
+    """Finds the undecodable examples of a batch. Subclasses define the inputs of a batch."""
 
     def __init__(self) -> None:
         self._bad: set[int] = set()  # fingerprints of the undecodable examples that were detected before

@@ -19,7 +19,7 @@ _logger = logging.getLogger("tf_input")
 
 
 class Part(NamedTuple):
-    """The shards of a split that a host reads.
+    """The shards that a host reads from a split.
 
     Attributes:
         shards: The indices of the shards that the host opens.

@@ -24,7 +24,7 @@ _ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
 @dataclasses.dataclass(frozen=True)
 class CachedExamples:
-    """The decoded examples of a split that are cached in memory.
+    """The decoded examples of a split, cached in memory.
 
     Attributes:
         values: The values by name, [num_examples, ...], on the CPU; numeric arrays as `Numbers`.

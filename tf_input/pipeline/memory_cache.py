@@ -8,7 +8,7 @@ from tf_input.pipeline.memory import CachedExamples
 
 
 class MemoryCache:
-    """The decoded splits of an opened dataset that are cached in memory. The budget applies to all splits together.
+    """The decoded splits that an opened dataset caches in memory. The budget applies to all splits together.
 
     The least recently used entries are dropped first. An entry that is dropped stays in memory as long as batches use
     the entry. If a dropped entry is still in memory when it is requested again, the split is not read again.

@@ -83,7 +83,7 @@ def together(batches: Iterable[np.ndarray], num_bytes: int) -> Iterator[np.ndarr
 
 
 def packed_spec(are_cached: Sequence[bool]) -> tf.TensorSpec:
-    """Returns the tensor spec of the stacked batches, which depends on which components are cached in memory."""
+    """Returns the tensor spec of stacked batches: int64 if all components are cached in memory, otherwise string."""
     return tf.TensorSpec([None, None], tf.int64 if all(are_cached) else tf.string)
 
 

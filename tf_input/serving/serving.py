@@ -302,7 +302,7 @@ def _check(
 
 @contextlib.contextmanager
 def _scratch(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Context manager for a hidden temporary folder next to the path, which can be published by a single rename.
+    """Context manager for a hidden temporary folder next to the path. A single rename can publish the folder.
 
     Servers that scan the parent folder for model versions ignore hidden folders.
     """

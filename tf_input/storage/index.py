@@ -201,7 +201,7 @@ class ShardIndex:
 
 
 def _header_bytes(header: bytes) -> int:
-    """Returns the size of an index in bytes, which is computed from the header. Missing rows are detected on lookup."""
+    """Computes the size of an index in bytes from the header of the index. Missing rows are detected on lookup."""
     if len(header) < INDEX_HEADER.size:
         return len(header)
     return INDEX_HEADER.size + INDEX_HEADER.unpack(header)[3] * INDEX_ROW.size

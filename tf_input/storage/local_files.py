@@ -133,7 +133,7 @@ class _OpenFile:
 
 
 def num_open_files() -> int:
-    """Returns the maximum number of shards of a dataset that stay open.
+    """Returns how many shards of a dataset may stay open at the same time.
 
     Of the open files that the process may have in addition to 1024, a dataset uses at most a quarter, because a process
     may open several datasets.

@@ -194,7 +194,7 @@ class RecordReader:
             return RecordChunk(memory, begins, ends)
 
     def _extent(self, shard: int, start: int, part: RunPart) -> tuple[int, int]:
-        """Returns the byte range of the shard that contains the given records of a chunk. The byte range is empty if
+        """Returns the byte range of the given records of a chunk in the shard. The byte range is empty if
         the index file is corrupt.
 
         Args:

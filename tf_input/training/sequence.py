@@ -234,7 +234,7 @@ class _Ahead:
 
 
 def _input_spec(component: Plan) -> Any:
-    """Returns the spec of the inputs of a batch, which are records or cached examples."""
+    """Returns the spec of a batch's inputs, which are records or cached examples."""
     size = component.static_size
     if component.cached is None:
         return tf.TensorSpec([size], tf.string)

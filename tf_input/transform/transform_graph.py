@@ -168,7 +168,8 @@ def _reachable(operations: Iterable[tf.Operation]) -> dict[str, tf.Operation]:
 
 
 def _keep_constants(nodes: Any) -> None:
-    """Prevents the graph optimizer from folding floating-point constants, which would change rounding in serving.
+    """Prevents the graph optimizer from folding floating-point constants, because folding would change rounding in
+    serving.
 
     For example, the optimizer would replace x / 3 by x * (1 / 3), and x * 2 * 3 by x * 6. A barrier operation is
     inserted between each constant and the arithmetic operations that use the constant. The bodies of loops and
