@@ -1,8 +1,8 @@
 """Compares `recordmill prepare` with a hand-written loop and with TensorFlow Datasets.
 
 The input folders contain photographs and tiny JPEGs. The images are repeated as hard links, so that each case has
-enough images. Each contestant is a separate process. The contestants take turns, so that other load on the machine
-affects all of them.
+enough images. Each contestant is a separate process. The contestants run alternately, so that load on the machine
+affects all contestants.
 
     whole          speed of the whole process, including imports and start
     steady state   images/s without the start: the additional images of a longer run over its additional time

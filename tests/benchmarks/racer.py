@@ -22,7 +22,7 @@ from tests.benchmarks.measure import ROOT
 from tests.benchmarks.read_inputs import Inputs
 
 SIDES = ("ours", "rival")
-_DRAIN = 0.25  # The warm-up at the start of a turn, as a share of its seconds.
+_DRAIN = 0.25  # The duration of the warm-up, as a fraction of the measured seconds.
 
 
 class Racer:
@@ -32,8 +32,8 @@ class Racer:
         case: A key of `read_benchmark.RACES`.
         side: One of `SIDES`.
         inputs: The inputs to read.
-        seconds: The duration of a turn.
-        batches: The minimum number of batches per turn.
+        seconds: The duration of each measurement.
+        batches: The minimum number of batches in each measurement.
 
     Attributes:
         first_seconds: The time until the first batch.

@@ -1,4 +1,4 @@
-"""Tests the Dockerfiles in deploy/, and the program `deploy/images.py`, which builds their images."""
+"""Tests the Dockerfiles in deploy/ and the program `deploy/images.py`, which builds the container images."""
 
 import hashlib
 import importlib.util

@@ -1,4 +1,4 @@
-"""Tests the arguments that the scripts in deploy/dataflow pass to gcloud, and the lifecycle rule of the bucket."""
+"""Tests the lifecycle rule of the bucket, and the arguments that the scripts in deploy/dataflow pass to gcloud."""
 
 import json
 import re

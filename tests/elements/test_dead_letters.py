@@ -1,5 +1,4 @@
-"""Tests that the dead letters of several workers can be merged in any order, and that the suggested limit is
-sufficient."""
+"""Tests that dead letters of several workers can be merged in any order, and that the suggested limit suffices."""
 
 import re
 

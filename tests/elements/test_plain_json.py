@@ -1,4 +1,4 @@
-"""Tests that supported values are equal after JSON encoding and decoding, and that other values are rejected."""
+"""Tests that supported values are equal after JSON encoding and decoding, and that unsupported values are rejected."""
 
 import dataclasses
 import json

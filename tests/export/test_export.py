@@ -1,4 +1,4 @@
-"""Tests that `recordmill export` keeps keys, labels and image bytes, and writes only into its output directory."""
+"""Tests that `recordmill export` keeps keys, labels and image bytes and writes only into the output directory."""
 
 import dataclasses
 import hashlib

@@ -1,4 +1,4 @@
-"""Tests that TensorFlow can decode every image that passes a check, with mutated images of all formats."""
+"""Mutates images of all formats, and tests that TensorFlow can decode every image that passes the check."""
 
 import struct
 import zlib

@@ -1,4 +1,4 @@
-"""Tests that arrays of any dtype, byte order and shape are stored without loss, and that other values are rejected."""
+"""Tests that arrays of any dtype, byte order and shape are stored exactly, and that invalid values are rejected."""
 
 import io
 

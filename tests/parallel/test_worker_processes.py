@@ -1,4 +1,4 @@
-"""Tests the results, the failures and the shutdown of worker processes, and `TaskWindow`."""
+"""Tests `TaskWindow`, and the results, the failures and the shutdown of worker processes."""
 
 import os
 import pathlib

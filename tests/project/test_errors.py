@@ -1,4 +1,4 @@
-"""Tests that user errors, and no other errors, are found inside the exceptions of every runner."""
+"""Tests that only user errors are found inside the exceptions of every runner."""
 
 import contextlib
 import errno

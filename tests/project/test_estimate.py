@@ -1,4 +1,4 @@
-"""Tests that `prepare --estimate`, which only lists the input, predicts the results of the run."""
+"""Tests that `prepare --estimate`, which only lists the input, predicts the results of `prepare`."""
 
 import dataclasses
 import json

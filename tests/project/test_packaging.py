@@ -1,4 +1,4 @@
-"""Tests the files and the metadata of the wheel and the sdist, and the commands that work with each extra."""
+"""Tests the files and the metadata of the wheel and the sdist, and tests which commands work with each extra."""
 
 import email.message
 import email.parser

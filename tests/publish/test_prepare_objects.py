@@ -1,4 +1,4 @@
-"""Tests that `prepare` writes the same bytes to object stores as to disk, and publishes datasets atomically."""
+"""Tests that `prepare` writes the same bytes to object stores as to disk and publishes datasets atomically."""
 
 import dataclasses
 import errno

@@ -1,4 +1,4 @@
-"""Tests that one fold of a dataset is read as the validation split, and the other folds as the training split."""
+"""Tests that one fold of a dataset becomes the validation split, and that all other folds become the training split."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""Tests that a job server uses the port that is reserved for it, and ends when its client ends."""
+"""Tests that a job server uses the reserved port and ends when the client of the server ends."""
 
 import errno
 import os

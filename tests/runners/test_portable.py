@@ -1,4 +1,4 @@
-"""Tests that `--runner=PortableRunner` writes the same bytes as the local runner, and prints short error messages."""
+"""Tests that `--runner=PortableRunner` writes the same bytes as the local runner and prints short error messages."""
 
 import contextlib
 from typing import Iterator

@@ -1,4 +1,4 @@
-"""Tests that sources that write spool files give the same dataset with all runners and with object stores."""
+"""Tests that sources with temporary spool files give the same dataset with all runners and with object stores."""
 
 import hashlib
 

@@ -1,5 +1,4 @@
-"""Tests that a job that the command abandons is stopped before the output of the job is removed. Otherwise the output
-stays."""
+"""Tests that an abandoned job is stopped before the output of the job is removed. Otherwise the output stays."""
 
 import concurrent.futures
 import os

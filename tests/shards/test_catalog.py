@@ -1,4 +1,4 @@
-"""Tests the catalogs, which are Parquet files with one row for each record of a shard."""
+"""Tests the catalogs: Parquet files that contain one row for each record of a shard."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""Tests that datasets can be read even if some shards are empty because all their inputs are dead letters."""
+"""Tests that datasets can be read even if some shards are empty because of rejected inputs."""
 
 import pathlib
 from collections import Counter

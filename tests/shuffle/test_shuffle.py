@@ -1,4 +1,4 @@
-"""Tests GlobalShuffle on the local runner, Beam's own shuffles, and runners that lose or repeat elements."""
+"""Tests Beam's own shuffles, and GlobalShuffle on the local runner and on runners that lose or repeat elements."""
 
 import itertools
 import random

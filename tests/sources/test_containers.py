@@ -1,4 +1,4 @@
-"""Tests which files and splits match an `--input` with braces or wildcards, on disk and in an object store."""
+"""Tests which files and splits an `--input` with braces or wildcards matches, on disk and in an object store."""
 
 from typing import Iterator
 

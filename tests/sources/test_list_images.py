@@ -1,4 +1,4 @@
-"""Tests that `ListImages` writes sorted files of limited size, and counts inputs and dead letters."""
+"""Tests that `ListImages` writes sorted files of limited size and counts inputs and dead letters."""
 
 import contextlib
 import json

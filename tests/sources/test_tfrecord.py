@@ -1,4 +1,5 @@
-"""Tests that the source `tfrecord` reads known layouts, TensorFlow Datasets and splits, and rejects corrupt files."""
+"""Tests that the source `tfrecord` reads known layouts, splits and TensorFlow Datasets files, and rejects corrupt
+files."""
 
 import functools
 import io

@@ -1,5 +1,4 @@
-"""Tests that near-duplicate images are clustered, and that long chains of images are cut if their ends are too
-different."""
+"""Tests that near-duplicate images are clustered, and that long chains are cut if the first and last images differ."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests that the spool returns the written bytes unchanged, even in other processes, and leaves no file open."""
+"""Tests that the spool returns the written bytes unchanged, even in a second process, and leaves no file open."""
 
 import concurrent.futures
 import contextlib

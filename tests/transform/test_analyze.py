@@ -1,4 +1,4 @@
-"""Tests that the results of `recordmill analyze` agree with NumPy, and tests its output files and its errors."""
+"""Tests that the results of `recordmill analyze` agree with NumPy, and tests the output files and the errors."""
 
 import fcntl
 import importlib.util

@@ -1,4 +1,4 @@
-"""Tests that `recordmill verify` detects every changed bit, and reports the file, the record and the byte offset."""
+"""Tests that `recordmill verify` detects every changed bit and reports the file, the record and the byte offset."""
 
 import base64
 import dataclasses

@@ -1,4 +1,4 @@
-"""Tests that a mixture has exact proportions of its datasets at every index, and that hosts read disjoint examples."""
+"""Tests that a mixture follows the weights of its datasets at every index, and that hosts read disjoint examples."""
 
 import functools
 import math

@@ -1,4 +1,4 @@
-"""Tests that TFRecords of other tools can be read without `recordmill prepare`."""
+"""Tests that TFRecords that Recordmill did not write can be read without `recordmill prepare`."""
 
 import json
 import os

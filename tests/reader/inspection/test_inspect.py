@@ -1,5 +1,4 @@
-"""Tests that `recordmill inspect` prints a summary of a dataset, and the examples that match a key, a condition or a
-query."""
+"""Tests that `recordmill inspect` prints a summary of a dataset and finds examples by key, by condition or by query."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Tests that intact shards are rejected if their contents do not match the manifest."""
+"""Tests that intact shards are rejected if the shards do not match the manifest."""
 
 import dataclasses
 import os

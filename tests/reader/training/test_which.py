@@ -1,4 +1,4 @@
-"""Tests that `which` returns the keys of any batch for every reading order."""
+"""Tests that `which` returns the example keys of any batch for every reading order."""
 
 import dataclasses
 import json
