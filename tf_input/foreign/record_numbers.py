@@ -70,8 +70,8 @@ class NumberReader:
     def _stated(self, item: Item, num_sides: int) -> tuple[tuple[int | str, ...], tuple[Feature, ...]]:
         """Returns a number or a dtype for each dimension of the array, and the features to parse.
 
-        A known dimension is returned as a number. For any other dimension, the integer dtype of the stored feature that
-        contains the dimension is returned.
+        A known dimension is a number. An unknown dimension is represented by the integer dtype of the stored feature
+        that contains the dimension.
         """
         if item.shape:
             return item.shape, ()

@@ -135,8 +135,8 @@ class _OpenFile:
 def num_open_files() -> int:
     """Returns how many shards of a dataset may stay open at the same time.
 
-    Of the open files that the process may have in addition to 1024, a dataset uses at most a quarter, because a process
-    may open several datasets.
+    The maximum is a quarter of the process's limit on open files minus 1024, because a process may open several
+    datasets.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
