@@ -135,8 +135,7 @@ class _OpenFile:
 def num_open_files() -> int:
     """Returns how many shards of a dataset may stay open at the same time.
 
-    The maximum is a quarter of the process's limit on open files minus 1024, because a process may open several
-    datasets.
+    The number is (limit on open files - 1024) / 4, within fixed bounds, because a process may open several datasets.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
