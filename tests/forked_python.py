@@ -196,7 +196,7 @@ def _receive(state: socket.socket) -> int:
 
 
 def start() -> tuple[bytes, subprocess.Popen]:
-    """Starts a fork server and returns its address and process. Closing its standard input ends the server."""
+    """Starts a fork server and returns its address and process. If its standard input is closed, the server ends."""
     paths = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), str(pathlib.Path(__file__).parent)])
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen([sys.executable, __file__, _COMMAND_LINE_BYTES * " "], env={**os.environ, "PYTHONPATH": paths}, **pipes)

@@ -98,7 +98,7 @@ def _random_crop(encoded: tf.Tensor) -> tf.Tensor:
     area.
 
     The area of the crop has a uniform distribution, as in `tf_input`. TensorFlow's `sample_distorted_bounding_box`
-    draws a random height instead, so its crops have one sixth fewer pixels.
+    draws a random height instead, so that the crops have one sixth fewer pixels.
     """
     size = tf.cast(tf.io.extract_jpeg_shape(encoded)[:2], tf.float32)
     areas = tf.reduce_prod(size) * tf.random.uniform((_NUM_ATTEMPTS,), _MIN_AREA, 1)

@@ -1,5 +1,4 @@
-"""Tests that `prepare` rejects lists as class names, keeps integer labels, and limits the numbers of shards and
-splits."""
+"""Tests that `prepare` rejects lists as class names, keeps integer labels, and limits the shards and splits."""
 
 import csv
 import pathlib

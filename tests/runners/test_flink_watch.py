@@ -108,7 +108,7 @@ class LookCounter(threading.Event):
 
 
 def matches(messages: list, pattern: str) -> bool:
-    """Returns whether there is exactly one message and it matches `pattern`."""
+    """Returns whether there is exactly one message and the message matches `pattern`."""
     pattern = pattern.replace("(", r"\(").replace(")", r"\)")
     return len(messages) == 1 and re.search(pattern, str(messages[0])) is not None
 

@@ -1,4 +1,4 @@
-"""Tests that every source can prepare dense targets, and that readers flip each target together with its image."""
+"""Tests that every source can prepare dense targets, and that readers flip each target together with the image."""
 
 import functools
 import io

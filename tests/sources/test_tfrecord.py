@@ -1,5 +1,4 @@
-"""Tests that the source `tfrecord` reads known layouts, splits and TensorFlow Datasets files, and rejects corrupt
-files."""
+"""Tests that the source `tfrecord` reads known layouts, splits and TensorFlow Datasets, and rejects corrupt files."""
 
 import functools
 import io

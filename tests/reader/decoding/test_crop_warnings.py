@@ -1,4 +1,4 @@
-"""Tests that evaluation pads images that have objects or masks, and warns if a crop removes any of these."""
+"""Tests that evaluation pads images that have objects or masks, and warns if a crop removes objects or masks."""
 
 import json
 import logging
