@@ -1,9 +1,8 @@
 """Measures the cost of `--duplicates group` and of reading each file twice, relative to `--check strict`.
 
-The benchmark generates tiny JPEGs of 32 by 32 pixels without duplicates. The benchmark creates copies of the
-photographs under additional names. The three contestants run alternately. The result of a run is the median over
-several rounds of measurements. The last line shows the lowest increase of all runs. All times are times of whole
-processes.
+The benchmark generates tiny JPEGs of 32 by 32 pixels without duplicates. The benchmark creates several hard links to
+each photograph. The three contestants run alternately. The result of a run is the median over several rounds of
+measurements. The last line shows the lowest increase of all runs. All times are times of whole processes.
 
     strict          the baseline
     group           with --duplicates group
