@@ -197,6 +197,22 @@ def test_iteration_with_a_single_batch_advances_the_epoch(uniform):
     data = uniform.batches("train", batch_size=93, seed=5)
     assert len({batch_bytes(data)[0] for _ in range(3)}) == 3 and data.iterator_state.next == (3, 0)
 
+@pytest.mark.slow
+def test_interleaved_iterators_read_their_own_epochs(uniform):
+    data = uniform.batches("train", **OPTIONS, seed=1)
+    expected = [batch_bytes(uniform.batches("train", **OPTIONS, seed=1, start_epoch=epoch)) for epoch in range(3)]
+    early, results = data.as_numpy_iterator(), [[], [], []]
+    results[0] += [next(early), next(early)]  # The second batch lets the next iterator begin the next epoch.
+    middle = data.as_numpy_iterator()
+    results[1] += [next(middle), next(middle)]
+    late = data.as_numpy_iterator()
+    for _ in range(len(data)):
+        for result, iterator in zip(results, (early, middle, late)):
+            result += [batch for batch in [next(iterator, None)] if batch is not None]
+    for result, batches in zip(results, expected):
+        assert [b"".join(part.tobytes() for part in batch) for batch in result] == batches
+    assert data.iterator_state.next == (3, 0)
+
 
 @pytest.mark.slow
 def test_iterator_state_advances_only_with_requested_batches(mixed):
