@@ -20,10 +20,11 @@ from beam_pipelines.publish.summary import format_size
 from beam_pipelines.shards.input_reader import InputReader
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.shuffle.ranks import BLOCK_REFERENCES, choose_num_shards
-from beam_pipelines.sources.groups_and_strata import GroupReader, StrataReader
-from beam_pipelines.sources.listed_part import ListedPart, list_part, make_listing
+from beam_pipelines.sources.listing.groups_and_strata import GroupReader, StrataReader
+from beam_pipelines.sources.listing.listed_part import ListedPart, list_part, make_listing
 from beam_pipelines.sources.open_source import open_source
-from beam_pipelines.sources.source import memory_bytes, other_images
+from beam_pipelines.sources.source import memory_bytes
+from beam_pipelines.sources.source import other_images
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.spool import SpoolReader
 from tf_input.cores import num_cores

@@ -16,7 +16,7 @@ from beam_pipelines.shards.hash_images import HashImages
 from beam_pipelines.shards.measure import measure_inputs
 from beam_pipelines.shards.write_shards import WriteShards
 from beam_pipelines.shuffle.global_shuffle import GlobalShuffle
-from beam_pipelines.sources.list_images import ListImages
+from beam_pipelines.sources.listing.list_images import ListImages
 from beam_pipelines.splits.assign_splits import AssignSplits
 from beam_pipelines.splits.find_near_duplicates import FindNearDuplicates
 

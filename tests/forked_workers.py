@@ -10,7 +10,7 @@ import types
 
 from beam_pipelines.parallel import worker_process
 from beam_pipelines.shards import shard_writer  # noqa: F401
-from beam_pipelines.sources import part_listing  # noqa: F401
+from beam_pipelines.sources.listing import part_listing  # noqa: F401
 
 
 class Forked:

@@ -21,9 +21,9 @@ from beam_pipelines.elements.shuffle_keys import KeyCounts, merge_counts
 from beam_pipelines.shuffle.collisions import Collisions
 from beam_pipelines.shuffle.global_shuffle import cut_shards, join_shard, route_to_blocks
 from beam_pipelines.shuffle.ranks import ShufflePlan, plan_shuffle
-from beam_pipelines.sources.list_images import join_listings
-from beam_pipelines.sources.listed_part import ListedPart, list_part
-from beam_pipelines.sources.part_listing import ReferenceMaker, list_in_batches, open_to_list
+from beam_pipelines.sources.listing.list_images import join_listings
+from beam_pipelines.sources.listing.listed_part import ListedPart, list_part
+from beam_pipelines.sources.listing.part_listing import ReferenceMaker, list_in_batches, open_to_list
 from beam_pipelines.sources.source import Source
 from tf_input.dataset_format import Feature
 

@@ -10,7 +10,7 @@ from typing import Iterable, Iterator
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.export.examples import ExportedExample, names_of, with_extension
 from beam_pipelines.export.safe_names import safe_name
-from beam_pipelines.sources.splits import SPLIT_FOLDERS
+from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from tf_input.dataset_format import IMAGE, Feature, Manifest
 
 

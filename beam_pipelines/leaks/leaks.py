@@ -22,7 +22,7 @@ from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
 from beam_pipelines.publish.leaks_file import class_shares
 from beam_pipelines.publish.summary import describe_shares
 from beam_pipelines.shards.catalog import read_catalog
-from beam_pipelines.sources.records.foreign_files import ForeignFiles
+from beam_pipelines.sources.formats.tfrecord.foreign_files import ForeignFiles
 from beam_pipelines.storage.files import any_remote, files_at
 from beam_pipelines.storage.metadata_files import read_object
 from tf_input.cores import num_cores

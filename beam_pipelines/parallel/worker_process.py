@@ -40,7 +40,7 @@ _ENVIRONMENT = {
 }
 
 # Modules that the child imports at start, while the parent still imports Beam.
-_PRELOADED = ("beam_pipelines.sources.part_listing", "beam_pipelines.shards.shard_writer")
+_PRELOADED = ("beam_pipelines.sources.listing.part_listing", "beam_pipelines.shards.shard_writer")
 
 
 class WorkerProcess:

@@ -21,7 +21,7 @@ from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
 from beam_pipelines.quality.measures import LabelOrder
 from beam_pipelines.quality.split_labels import NOTHING, NUM_PARTS, Codes, SplitLabels, label_of_set, parts_of, shards_of
-from beam_pipelines.sources.records.foreign_files import ForeignFiles
+from beam_pipelines.sources.formats.tfrecord.foreign_files import ForeignFiles
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import BadRecord, Record
 

@@ -20,9 +20,11 @@ from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.errors import RunError, UserError, printable
 from beam_pipelines.parallel.worker_processes import TaskWindow, share, shared
 from beam_pipelines.repair.source_changes import ExampleName
-from beam_pipelines.sources.listed_runs import ListedRuns
-from beam_pipelines.sources.part_listing import PartContext, list_in_batches, open_to_list
-from beam_pipelines.sources.source import Source, memory_bytes, other_images
+from beam_pipelines.sources.listing.listed_runs import ListedRuns
+from beam_pipelines.sources.listing.part_listing import PartContext, list_in_batches, open_to_list
+from beam_pipelines.sources.source import Source
+from beam_pipelines.sources.source import memory_bytes
+from beam_pipelines.sources.source import other_images
 from beam_pipelines.storage.files import make_folder, write_file
 from beam_pipelines.storage.spool import SpoolReader
 from beam_pipelines.storage.versions import noting_versions

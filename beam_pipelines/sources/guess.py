@@ -9,9 +9,9 @@ from typing import Callable, NamedTuple
 
 from beam_pipelines.config.source_kinds import DEFAULT_SOURCE, SOURCES
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.folders.label_files import recognise
-from beam_pipelines.sources.folders.other_files import is_ignored
-from beam_pipelines.sources.splits import SPLIT_FOLDERS
+from beam_pipelines.sources.files.label_files import recognise
+from beam_pipelines.sources.files.other_files import is_ignored
+from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
 
 # Kind -> patterns of file names, in order of precedence.

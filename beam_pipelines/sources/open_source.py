@@ -5,24 +5,24 @@ import importlib
 from beam_pipelines.config.prepare_config import PrepareConfig, check_reserved_names
 from beam_pipelines.elements.class_tables import check_class_options
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.groups_and_strata import StrataReader
+from beam_pipelines.sources.listing.groups_and_strata import StrataReader
 from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import OBJECTS
 
 # Kind -> module and class. Imported on use, because most modules need the library of a format.
 _SOURCES = {
-    "image_folder": ("folders.image_folder", "ImageFolder"),
-    "table": ("tables.table", "Table"),
-    "voc": ("annotated.voc", "Voc"),
-    "coco": ("annotated.coco", "Coco"),
-    "masks": ("annotated.masks", "Masks"),
+    "image_folder": ("image_folder.image_folder", "ImageFolder"),
+    "table": ("table.table", "Table"),
+    "voc": ("voc.voc", "Voc"),
+    "coco": ("coco.coco", "Coco"),
+    "masks": ("masks", "Masks"),
     "arrays": ("arrays.array_files", "Arrays"),
-    "fixed_length": ("arrays.fixed_length", "FixedLength"),
-    "text": ("tables.text", "TextList"),
-    "text_lines": ("tables.text_lines", "TextLines"),
-    "tfrecord": ("records.tfrecord", "TfRecord"),
-    "webdataset": ("records.webdataset", "WebDataset"),
+    "fixed_length": ("fixed_length", "FixedLength"),
+    "text": ("text", "TextList"),
+    "text_lines": ("text_lines", "TextLines"),
+    "tfrecord": ("tfrecord.tfrecord", "TfRecord"),
+    "webdataset": ("webdataset.webdataset", "WebDataset"),
 }
 
 
@@ -38,7 +38,7 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
         UserError: The input is not of that kind, or an option is not valid for it.
     """
     module, name = _SOURCES[config.source.kind]
-    source = getattr(importlib.import_module(f"beam_pipelines.sources.{module}"), name)
+    source = getattr(importlib.import_module(f"beam_pipelines.sources.formats.{module}"), name)
     try:
         opened = source(config, with_sizes=with_sizes, spool_directory=spool_directory)
     except OSError as error:

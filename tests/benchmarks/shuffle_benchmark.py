@@ -63,7 +63,7 @@ def plan(num_references: int) -> None:
     from beam_pipelines.config.prepare_job import PrepareJob
     from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
     from beam_pipelines.shuffle.global_shuffle import GlobalShuffle
-    from beam_pipelines.sources import list_images, part_listing
+    from beam_pipelines.sources.listing import list_images, part_listing
 
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         for module in (list_images, part_listing):

@@ -19,7 +19,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import CHECKS
 from beam_pipelines.elements.shuffle_keys import shuffle_key
 from beam_pipelines.runners import local
-from beam_pipelines.sources.folders.image_folder import ImageFolder
+from beam_pipelines.sources.formats.image_folder.image_folder import ImageFolder
 from engines import start_recordmill, two_workers
 from paused_stages import Gate
 from made_images import encode, jpeg, noise, write_class_folders, write_files

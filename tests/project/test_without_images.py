@@ -22,7 +22,7 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.shuffle_keys import shuffle_key
-from beam_pipelines.sources.tables.text_lines import TextLines
+from beam_pipelines.sources.formats.text_lines import TextLines
 from made_images import jpeg, write_files
 from tf_input.dataset_format import RUN, decode_index, read_manifest
 

@@ -18,7 +18,7 @@ from beam_pipelines.errors import RunError
 from beam_pipelines.publish import publishing as publish
 from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.shuffle import global_shuffle
-from beam_pipelines.sources import list_images
+from beam_pipelines.sources.listing import list_images
 from beam_pipelines.storage import lease
 from beam_pipelines.storage.lease import LEASE, make_lease, write_lease
 from beam_pipelines.storage.marked_directory import MARKER

@@ -10,7 +10,7 @@ import pytest
 import made_sources
 from beam_pipelines.__main__ import main
 from beam_pipelines.repair import rebuild
-from beam_pipelines.sources import list_images
+from beam_pipelines.sources.listing import list_images
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from engines import digest
 from forked_runs import ForkedRun

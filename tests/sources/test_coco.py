@@ -26,10 +26,10 @@ from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.images.class_masks import draw_regions
-from beam_pipelines.sources.annotated.coco import Coco
-from beam_pipelines.sources.annotated.json_sections import read_sections
+from beam_pipelines.sources.formats.coco.coco import Coco
+from beam_pipelines.sources.formats.coco.json_sections import read_sections
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
-from beam_pipelines.sources.listed_part import ListedPart, list_part, make_listing
+from beam_pipelines.sources.listing.listed_part import ListedPart, list_part, make_listing
 from made_images import jpeg, write_files
 
 IMAGE = b"not looked at"

@@ -19,7 +19,7 @@ from beam_pipelines.errors import InvalidInput, UserError
 from beam_pipelines.sources.cells.cells import read_float, read_name, read_text, read_weight
 from beam_pipelines.sources.cells.class_cells import class_name, read_class
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
-from beam_pipelines.sources.folders.roots import Root
+from beam_pipelines.sources.files.roots import Root
 from made_images import write_files
 from tf_input.dataset_format import Feature
 

@@ -10,10 +10,10 @@ from test_webdataset import make_tar
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import UserError
-from beam_pipelines.sources.folders.patterns import MAX_NAMES, expand_braces
-from beam_pipelines.sources.records.containers import split_in_name
-from beam_pipelines.sources.records.tfrecord import TfRecord
-from beam_pipelines.sources.records.webdataset import WebDataset
+from beam_pipelines.sources.files.patterns import MAX_NAMES, expand_braces
+from beam_pipelines.sources.rows.containers import split_in_name
+from beam_pipelines.sources.formats.tfrecord.tfrecord import TfRecord
+from beam_pipelines.sources.formats.webdataset.webdataset import WebDataset
 from made_images import write_files
 from object_stores import StoreServer, connected_to, shared_server, upload_files
 

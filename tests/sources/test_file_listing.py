@@ -15,8 +15,8 @@ from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.folders.file_listing import LINK_OUT, FileListing, ListedFile
-from beam_pipelines.sources.folders.roots import OutsideError, Root
+from beam_pipelines.sources.files.file_listing import LINK_OUT, FileListing, ListedFile
+from beam_pipelines.sources.files.roots import OutsideError, Root
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.storage.object_stores.retries import split_path

@@ -10,7 +10,7 @@ from beam_pipelines.config.columns import parse_column, parse_labels
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.arrays import array_images
-from beam_pipelines.sources.arrays.fixed_length import FixedLength, parse_record_type
+from beam_pipelines.sources.formats.fixed_length import FixedLength, parse_record_type
 from made_arrays import Listing, assert_rejected, gzipped, make_pixels
 from made_images import write_files
 from tf_input.dataset_format import Feature

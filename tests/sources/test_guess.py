@@ -3,7 +3,7 @@
 import pytest
 
 from beam_pipelines.errors import UserError
-from beam_pipelines.sources.folders.label_files import recognise
+from beam_pipelines.sources.files.label_files import recognise
 from beam_pipelines.sources.guess import guess_source
 from made_images import write_files
 

@@ -20,9 +20,9 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
-from beam_pipelines.sources.folders import file_listing
-from beam_pipelines.sources.folders.image_folder import ImageFolder
-from beam_pipelines.sources.folders.other_files import is_ignored
+from beam_pipelines.sources.files import file_listing
+from beam_pipelines.sources.formats.image_folder.image_folder import ImageFolder
+from beam_pipelines.sources.files.other_files import is_ignored
 from made_images import jpeg, write_class_folders, write_files
 from made_references import list_parts
 

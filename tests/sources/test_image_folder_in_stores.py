@@ -12,12 +12,12 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import StorageError, UserError
-from beam_pipelines.sources.folders import file_listing
-from beam_pipelines.sources.folders.file_listing import FileListing
-from beam_pipelines.sources.folders.image_folder import ImageFolder
-from beam_pipelines.sources.folders.roots import Root
+from beam_pipelines.sources.files import file_listing
+from beam_pipelines.sources.files.file_listing import FileListing
+from beam_pipelines.sources.formats.image_folder.image_folder import ImageFolder
+from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.guess import guess_source
-from beam_pipelines.sources.part_listing import list_side_by_side
+from beam_pipelines.sources.listing.part_listing import list_side_by_side
 from beam_pipelines.storage.object_stores import object_store
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.storage.object_stores.retries import split_path

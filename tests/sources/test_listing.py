@@ -15,8 +15,8 @@ from beam_pipelines.elements.listing import Listing
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.images.raw_image import RawImage
-from beam_pipelines.sources import group_counts
-from beam_pipelines.sources.listed_part import ListedPart, list_part, make_listing
+from beam_pipelines.sources.listing import group_counts
+from beam_pipelines.sources.listing.listed_part import ListedPart, list_part, make_listing
 from tf_input.dataset_format import Feature
 
 CLASS = Feature("label", "class_label")

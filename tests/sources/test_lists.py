@@ -26,9 +26,9 @@ from beam_pipelines.shards.input_reader import InputReader, ReadImage
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.sources.cells.cells import read_float, read_integer, read_list, read_text
 from beam_pipelines.sources.cells.class_cells import read_one_class
-from beam_pipelines.sources.listed_part import ListedPart, list_part, make_listing
-from beam_pipelines.sources.tables.table import Table
-from beam_pipelines.sources.tables.text import TextList
+from beam_pipelines.sources.listing.listed_part import ListedPart, list_part, make_listing
+from beam_pipelines.sources.formats.table.table import Table
+from beam_pipelines.sources.formats.text import TextList
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.spool import SpoolReader
 from tf_input.dataset_format import Feature

@@ -15,7 +15,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError
-from beam_pipelines.sources.annotated.masks import Masks
+from beam_pipelines.sources.formats.masks import Masks
 from made_images import encode, jpeg, write_files
 from tf_input.dataset_format import Feature
 

@@ -12,7 +12,7 @@ from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.publish.summary import format_size
-from beam_pipelines.sources.folders.sizes import find_sizes
+from beam_pipelines.sources.files.sizes import find_sizes
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.storage.object_stores import object_store
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store

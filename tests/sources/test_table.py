@@ -28,9 +28,9 @@ from beam_pipelines.elements.input_record import ENTIRE_FILE, FilePart, InputRec
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.options.option_values import parse_splits
-from beam_pipelines.sources.tables import parquet_rows
-from beam_pipelines.sources.tables.parquet_sizes import MAX_LIST_BYTES
-from beam_pipelines.sources.tables.table import Table
+from beam_pipelines.sources.formats.table import parquet_rows
+from beam_pipelines.sources.formats.table.parquet_sizes import MAX_LIST_BYTES
+from beam_pipelines.sources.formats.table.table import Table
 from beam_pipelines.storage.spool import SpoolReader
 from made_images import jpeg, png, write_files
 from object_stores import StoreServer, connected_to, shared_server, upload_files

@@ -17,7 +17,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.config.columns import parse_column
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.sources.cells.array_cells import read_array_cell, read_tensor_cell, resolve_array
-from beam_pipelines.sources.folders.roots import Root
+from beam_pipelines.sources.files.roots import Root
 from made_images import encode, write_files
 from made_records import example, write_records
 from tf_input.dataset_format import DEAD_LETTERS, TENSOR_DTYPES

@@ -14,7 +14,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError
-from beam_pipelines.sources.tables.text import TextList
+from beam_pipelines.sources.formats.text import TextList
 from made_images import jpeg, write_files
 from tf_input.dataset_format import Feature
 

@@ -21,7 +21,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.raw_image import RawImage
-from beam_pipelines.sources.records.tfrecord import TfRecord, is_record_file
+from beam_pipelines.sources.formats.tfrecord.tfrecord import TfRecord, is_record_file
 from beam_pipelines.storage.spool import SpoolReader
 from beam_pipelines.tfrecord.record_writer import RecordWriter
 

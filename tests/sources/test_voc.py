@@ -15,9 +15,9 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError
 from beam_pipelines.images.annotations import Objects
-from beam_pipelines.sources.annotated import voc
-from beam_pipelines.sources.annotated.voc import Voc
-from beam_pipelines.sources.annotated.voc_annotation import parse_annotation
+from beam_pipelines.sources.formats.voc import voc
+from beam_pipelines.sources.formats.voc.voc import Voc
+from beam_pipelines.sources.formats.voc.voc_annotation import parse_annotation
 from made_images import write_files
 
 IMAGE = b"not looked at"

@@ -21,9 +21,9 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError
-from beam_pipelines.sources.records import tar_samples
-from beam_pipelines.sources.records.tar_reader import BadTarError, NoTarError, TarReader
-from beam_pipelines.sources.records.webdataset import WebDataset
+from beam_pipelines.sources.formats.webdataset import tar_samples
+from beam_pipelines.sources.formats.webdataset.tar_reader import BadTarError, NoTarError, TarReader
+from beam_pipelines.sources.formats.webdataset.webdataset import WebDataset
 from beam_pipelines.storage.spool import SpoolReader
 
 JPEG = made_images.jpeg()

@@ -402,7 +402,7 @@ def test_group_in_two_splits_is_reported(tmp_path: pathlib.Path, capfd: pytest.C
     rows = "".join(f"{index}.png,{index % 2},g{index % 3},{('train', 'test')[index % 2]}\n" for index in range(6))
     files = {f"{index}.png": png(index) for index in range(6)} | {"rows.csv": f"image,label,group,split\n{rows}".encode()}
     source, out = write_files(tmp_path / "in", files), tmp_path / "out"
-    monkeypatch.setattr("beam_pipelines.sources.group_counts.GroupCounts.spanning", lambda self: (0, b"", set()))
+    monkeypatch.setattr("beam_pipelines.sources.listing.group_counts.GroupCounts.spanning", lambda self: (0, b"", set()))
     assert main(["prepare", "--input", str(source / "rows.csv"), "--output", str(out), "--num_shards=2"]) == 0
     code, report, _ = verify(capfd, out)
     (corruption,) = report["problems"]

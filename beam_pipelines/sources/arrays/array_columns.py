@@ -31,8 +31,8 @@ from beam_pipelines.images.raw_image import RawImage, layout_of
 from beam_pipelines.images.tensor_values import describe_tensor
 from beam_pipelines.sources.arrays.array_streams import Field
 from beam_pipelines.sources.cells.cells import read_flag
-from beam_pipelines.sources.folders.roots import Root
-from beam_pipelines.sources.records.row_reader import FieldReader, describe_names
+from beam_pipelines.sources.files.roots import Root
+from beam_pipelines.sources.rows.row_reader import FieldReader, describe_names
 from tf_input.dataset_format import LABEL, TENSOR_DTYPES, WEIGHT
 
 # The maximum size of one value, except for arrays, tensors, masks and images.

@@ -11,10 +11,10 @@ from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns
 from beam_pipelines.sources.arrays.array_streams import Field, Stream, read_rows, unpack
-from beam_pipelines.sources.folders.file_listing import FileListing, is_utf8, name_first
-from beam_pipelines.sources.folders.image_folder import nfc
-from beam_pipelines.sources.folders.roots import OutsideError, Root
-from beam_pipelines.sources.splits import SPLIT_FOLDERS
+from beam_pipelines.sources.files.file_listing import FileListing, is_utf8, name_first
+from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.roots import OutsideError, Root
+from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
 
 # The maximum size of a part of uncompressed records.

@@ -11,7 +11,7 @@ from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.array_values import array_shape, nested_shape, read_nested
 from beam_pipelines.images.tensor_values import read_tensor_header, tensor_of_list
 from beam_pipelines.sources.cells.cells import read_path
-from beam_pipelines.sources.folders.roots import Root
+from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.storage.files import read_start
 from beam_pipelines.storage.input_errors import describe_fact
 from tf_input.dataset_format import Feature

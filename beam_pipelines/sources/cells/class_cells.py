@@ -11,7 +11,7 @@ import numpy as np
 from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR, is_bracketed, is_one_flag_each, parse_list, split_names
 from beam_pipelines.errors import CONTROL, InvalidInput, printable
 from beam_pipelines.sources.cells.cells import bad_cell, plain, read_flag, shown
-from beam_pipelines.sources.folders.file_listing import is_utf8
+from beam_pipelines.sources.files.file_listing import is_utf8
 
 _MAX_CLASS_CHARACTERS = 256
 _CLASS = f"a class name, on one line and of at most {_MAX_CLASS_CHARACTERS} characters, or an integer of at least 0"

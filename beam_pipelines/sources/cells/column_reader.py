@@ -19,7 +19,7 @@ from beam_pipelines.sources.cells.cells import (
     read_text,
 )
 from beam_pipelines.sources.cells.class_cells import class_name, known, read_classes, read_multi_hot, read_one_class, read_only_flag
-from beam_pipelines.sources.folders.roots import Root
+from beam_pipelines.sources.files.roots import Root
 from tf_input.dataset_format import LABEL
 
 

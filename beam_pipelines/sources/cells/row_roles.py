@@ -7,7 +7,7 @@ from beam_pipelines.config.prepare_config import NAME_PATTERN
 from beam_pipelines.elements.dead_letters import NO_GROUP, NO_SPLIT
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.sources.cells.cells import bad_cell, in_column, is_empty, plain, read_name, read_weight
-from beam_pipelines.sources.splits import SPLIT_FOLDERS
+from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from tf_input.dataset_format import WEIGHT, Feature
 
 _KEY_SEPARATOR = "|"

@@ -1,0 +1,1 @@
+"""Annotations of images that several formats share."""

@@ -1,0 +1,92 @@
+"""Reads Pascal VOC's `ImageSets` lists, which assign images to splits.
+
+Each line of a list contains the name of an image without its extension. `train.txt`, `val.txt` and `test.txt` are
+splits. `trainval.txt` replaces a missing `train.txt`. Images that are not in any list are ignored, because VOC 2012 has
+lists for several tasks with the same images.
+"""
+
+from typing import Container, Iterator, NamedTuple
+
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.errors import printable
+from beam_pipelines.sources.files.file_listing import FileListing, join
+from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.roots import Root
+from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.input_errors import listing_error
+
+_LISTS = {"train.txt": "train", "trainval.txt": "train", "val.txt": "validation", "test.txt": "test"}
+FOLDER = "ImageSets"
+
+
+class ListedImage(NamedTuple):
+    """The split of an image, and the line of the `ImageSets` list that names the image.
+
+    Attributes:
+        split: The split of the list.
+        line: The list and the line number, such as `ImageSets/Main/train.txt:17`.
+    """
+
+    split: str
+    line: str
+
+
+class ImageSets(NamedTuple):
+    """The lists of one task.
+
+    Attributes:
+        members: Image name without extension -> its split and line.
+        dead_letters: Images that are listed twice.
+    """
+
+    members: dict[str, ListedImage]
+    dead_letters: list[DeadLetter]
+
+    def missing(self, found_names: Container[str], expected: str) -> Iterator[DeadLetter]:
+        """Yields a dead letter for each image that a list names but whose file was not found."""
+        for name, member in self.members.items():
+            if name not in found_names:
+                yield DeadLetter(
+                    member.line, "list", "missing", f"no {expected} has the name {printable(name[:200])!r}"
+                )
+
+
+def read_image_sets(root: Root, files: FileListing, folder: str, task: str) -> ImageSets | None:
+    """Reads the `ImageSets` lists of a task into memory. Returns None if there are no `ImageSets` lists or all lists
+    are empty.
+
+    Args:
+        root: The root of the source.
+        files: The listing of the source's files.
+        folder: The folder that contains `ImageSets`.
+        task: The name of the folder with the lists, such as `Main`.
+
+    Raises:
+        UserError: A list cannot be read, or is behind a link that is not followed.
+    """
+    if FOLDER not in files.top_level(folder)[0] or task not in files.top_level(join(folder, FOLDER))[0]:
+        return None
+    lists = files.take_folder(join(folder, f"{FOLDER}/{task}"))
+    names = files.take_files(lists, _LISTS.__contains__)
+    sets = ImageSets({}, [])
+    for name, split in _LISTS.items():
+        if name in names and not (name == "trainval.txt" and "train.txt" in names):
+            _read_list(root, f"{lists}/{name}", split, sets)
+    return sets if sets.members else None
+
+
+def _read_list(root: Root, path: str, split: str, sets: ImageSets) -> None:
+    try:
+        text = files_at(root.path).read(f"{root.path}/{root.relative(path)}").decode()
+    except (OSError, ValueError) as error:
+        message = getattr(error, "strerror", None) or error
+        message = f"{printable(path)} cannot be read: {message}. Each line must be the name of an image."
+        raise listing_error(error, f"{root.path}/{path}", message) from error
+    for number, row in enumerate(text.splitlines(), 1):
+        name = nfc(row.strip())
+        line = f"{printable(path)}:{number}"
+        if name and name in sets.members:
+            message = f"{printable(name)!r} is already listed in {sets.members[name].line}"
+            sets.dead_letters.append(DeadLetter(line, "list", "duplicate", message))
+        elif name:
+            sets.members[name] = ListedImage(split, line)

@@ -1,0 +1,1 @@
+"""Files and folders: listings, roots, patterns, sizes, and names of folders."""

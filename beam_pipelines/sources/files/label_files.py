@@ -1,0 +1,195 @@
+"""Recognises label files that a source does not read, and suggests how to read or convert these files.
+
+A format is recognised by the first bytes and the extension of a file.
+"""
+
+import csv
+import itertools
+import os
+import posixpath
+import re
+from typing import NamedTuple
+
+from beam_pipelines.errors import printable
+from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
+from beam_pipelines.storage.files import files_at, is_remote
+
+_HEAD_BYTES = 1 << 16
+_NOT_READ = "This format is not supported."
+_READ_COCO = "pass --input=FILE.json --source=coco --image_root=FOLDER"
+_CONVERT = f"{_NOT_READ} Convert them to COCO JSON, and {_READ_COCO}."
+_UNPACK = "Unpack it, and pass its folder as --input."
+_TO_PNG = f"{_NOT_READ} Convert them to PNG."
+_MAX_CHECKS = 60  # path checks to find the folder that a table's image paths are relative to
+
+_ARRAYS = "Save its arrays with numpy.savez, and read the .npz file with --source=arrays."
+# First bytes, their offset, name, advice.
+_MAGIC = [
+    (b"\x89HDF\r\n\x1a\n", 0, "HDF5", f"{_NOT_READ} {_ARRAYS}"),
+    (b"MATLAB 5.0", 0, "MATLAB data", f"{_NOT_READ} {_ARRAYS}"),
+    (b"DICM", 128, "DICOM images", _TO_PNG),
+    (b"II*\0", 0, "TIFF images", _TO_PNG),
+    (b"MM\0*", 0, "TIFF images", _TO_PNG),
+    (b"Rar!", 0, "an archive", _UNPACK),
+    (b"7z\xbc\xaf", 0, "an archive", _UNPACK),
+    (b"\xff\xd8\xff", 0, "JPEG images", "Rename them to .jpg."),
+    (b"\x89PNG", 0, "PNG images", "Rename them to .png."),
+]
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+_RECORDS = "TFRecords", "Read them with --input={path} --source=tfrecord."
+_ENDS = {
+    (".npz", ".npy"): ("NumPy arrays", "Read them with --input={path} --source=arrays."),
+    (".zip", ".7z", ".rar"): ("an archive", _UNPACK),
+    (".tar", ".tar.gz", ".tgz"): (
+        "a tar archive",
+        "Read it as a WebDataset with --input={path} --source=webdataset, or unpack it.",
+    ),
+    (".tfrecord", ".tfrecords", ".tfrec", ".record", ".tfrecord.gz", ".array_record"): _RECORDS,
+    (".h5", ".hdf5"): _MAGIC[0][2:],
+    (".mat",): _MAGIC[1][2:],
+    (".tif", ".tiff"): _MAGIC[3][2:],
+    (".dcm",): _MAGIC[2][2:],
+    (".pkl", ".pickle"): ("pickles", f"Pickles are never opened. {_ARRAYS}"),
+    (".ppm", ".pgm", ".pnm"): ("PPM images", _TO_PNG),
+}
+TABLE_ENDINGS = tuple(f"{end}{more}" for end in (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet") for more in ("", ".gz"))
+_COCO = "Read them with {coco}."
+_JSON_KEYS = [
+    ({"shapes", "imagePath"}, "LabelMe labels", _CONVERT),
+    ({"_via_img_metadata"}, "VIA labels", _CONVERT),
+    ({"images", "file_name"}, "COCO annotations", _COCO),
+    ({"images", "annotations"}, "COCO annotations", _COCO),
+    ({"images", "categories"}, "COCO annotations", _COCO),
+    ({"filename", "regions"}, "VIA labels", _CONVERT),
+    ({"annotations", "data"}, "Label Studio labels", f"{_NOT_READ} Export them as COCO, and {_READ_COCO}."),
+    ({"imgHeight", "objects"}, "Cityscapes labels", _CONVERT),
+    ({"classTitle", "objects"}, "Supervisely labels", _CONVERT),
+    ({"image", "annotations"}, "CreateML labels", _CONVERT),
+]
+_NUMBER = r"-?\d+(?:\.\d*)?(?:e-?\d+)?"
+_YOLO = re.compile(rf"\d+(?: +(?:0?\.\d+|[01](?:\.\d*)?|\d(?:\.\d+)?e-\d+)){{4,}} *")
+_KITTI = re.compile(rf"[A-Za-z_]+(?: {_NUMBER}){{14,15}}")
+_DOTA = re.compile(rf"(?:{_NUMBER} ){{8}}\S+(?: \d+)?")
+_LIST = re.compile(r"\S.*\.(?:jpe?g|png|bmp|gif|webp)\b.*", re.IGNORECASE)
+
+
+class Format(NamedTuple):
+    """A recognised format.
+
+    Attributes:
+        name: The name of the format, to follow "looks like".
+        advice: The command or conversion to use instead.
+    """
+
+    name: str
+    advice: str
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a source reads the format."""
+        return self.advice.startswith("Read ")
+
+
+def recognise(path: str) -> Format | None:
+    """Returns the format of a file, or None if the format is unknown or the file cannot be read."""
+    try:
+        head = files_at(path).read_range(path, 0, _HEAD_BYTES) if is_remote(path) or os.path.isfile(path) else b""
+    except OSError:
+        head = b""
+    name = path.lower()
+    format_and_advice = _by_content(name, head) or next((known for ends, known in _ENDS.items() if name.endswith(ends)), None)
+    if format_and_advice:
+        advice = format_and_advice[1].replace("{path}", printable(path))
+        return Format(format_and_advice[0], advice.replace("{coco}", _coco_options(path)))
+    return Format("a table", _table_advice(path, head)) if name.endswith(TABLE_ENDINGS) else None
+
+
+def _by_content(name: str, head: bytes) -> tuple[str, str] | None:
+    for magic, start, *known in _MAGIC:
+        if head[start : start + len(magic)] == magic:
+            return tuple(known)
+    if _PICKLE.match(head) and not name.endswith(TABLE_ENDINGS):
+        return next(known for ends, known in _ENDS.items() if ".pkl" in ends)
+    text = head.decode("utf-8", "replace").lstrip("\ufeff \r\n\t")
+    if text.startswith("<?xml") or name.endswith(".xml"):
+        return _xml_format(text)
+    if name.endswith(".json"):
+        return _json_format(text)
+    return _text_format(text) if name.endswith(".txt") else None
+
+
+def _xml_format(text: str) -> tuple[str, str] | None:
+    if re.search(r"<annotations[\s>]", text):
+        return "CVAT labels", f"{_NOT_READ} Export them as COCO or Pascal VOC, and pass --source=coco or --source=voc."
+    return ("Pascal VOC annotations", "Read them with --source=voc.") if re.search(r"<annotation[\s>]", text) else None
+
+
+def _json_format(text: str) -> tuple[str, str] | None:
+    keys = set(re.findall(r'"((?:[^"\\]|\\.)*)"\s*:', text))
+    for wanted, *known in _JSON_KEYS:
+        if wanted <= keys:
+            return tuple(known)
+    if re.match(r"\[\s*\{", text):
+        convert = "Convert it to JSON Lines (jq -c '.[]' IN.json > OUT.jsonl), and pass --input=OUT.jsonl."
+        return "a JSON list of rows", convert
+    return None
+
+
+def _text_format(text: str) -> tuple[str, str] | None:
+    lines = [line.strip() for line in text.splitlines()[:20] if line.strip()]
+    for pattern, *known in (
+        (_YOLO, "YOLO labels", _CONVERT),
+        (_KITTI, "KITTI labels", _CONVERT),
+        (_DOTA, "DOTA labels", _CONVERT),
+        (_LIST, "a list of images", "Read it with --source=text --input={path} --image_root=FOLDER."),
+    ):
+        if lines and all(map(pattern.fullmatch, lines[:-1] or lines)):
+            return tuple(known)
+    return None
+
+
+def _coco_options(path: str) -> str:
+    """Returns the options for reading a COCO file. If the path has a usual form, the options select the folder of all
+    splits."""
+    folder, _, name = path.rpartition("/")
+    above, _, own = folder.rpartition("/")
+    is_instances = re.fullmatch(r"instances_.+\.json", name)
+    if not is_instances and name != "_annotations.coco.json":
+        return f"--input={printable(path)} --source=coco --image_root=FOLDER"
+    has_root_above = own == "annotations" if is_instances else own.lower() in SPLIT_FOLDERS
+    return f"--input={printable((above if has_root_above else folder) or '.')} --source=coco"
+
+
+def _table_advice(path: str, head: bytes) -> str:
+    """Returns a command that reads a table, including options for the image column and the image folder."""
+    try:
+        images = _find_images(path, head.decode())
+    except (OSError, ValueError, StopIteration, csv.Error):  # another kind of table, or text cut within a character
+        images = None
+    options = images or "--image_root=FOLDER --image_column=COLUMN --label=COLUMN"
+    return f"Read it with --input={printable(path)} {options}."
+
+
+def _find_images(path: str, text: str) -> str | None:
+    lines = text.splitlines()[:2]
+    if len(lines) < 2:
+        return None
+    separator = max(",;\t", key=lines[0].count)
+    header, row = (next(csv.reader([line], delimiter=separator)) for line in lines)
+    folder = posixpath.dirname(path) or "."
+    folders = [folder, *(f"{folder}/{name}" for name in _folders_in(folder))]
+    checks = itertools.islice(itertools.product(folders, zip(header, row), ("", ".jpg", ".png")), _MAX_CHECKS)
+    for image_root, (column, value), suffix in checks:
+        is_name = value and not value.startswith("/") and (suffix or "." in value)
+        if is_name and files_at(image_root).exists(f"{image_root}/{value}{suffix}"):
+            options = f"--image_root={printable(image_root)} --image_column={printable(column)}"
+            options += f" --image_suffix={suffix}" if suffix else ""
+            return f"{options} (and --label, if no column is called label or class)"
+    return None
+
+
+def _folders_in(folder: str) -> list[str]:
+    if is_remote(folder):
+        return files_at(folder).top_level(folder)[0]
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))

@@ -1,0 +1,99 @@
+"""Recognises folders by their names, such as folders of images and folders of splits."""
+
+from typing import Iterable, Sequence
+
+from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig, SourceConfig
+from beam_pipelines.elements.listing import order_splits
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
+
+IMAGE_FOLDERS = ("jpegimages", "images", "image", "imgs", "img")
+
+
+def find_folder(names: Sequence[str], usual: Sequence[str]) -> str | None:
+    """Returns the first folder that has one of the usual names, ignoring case, or None."""
+    by_name = {name.lower(): name for name in reversed(names)}
+    return next((by_name[name] for name in usual if name in by_name), None)
+
+
+CHOOSE_SPLIT_FOLDERS = "Use --split_folders=yes if all of them are splits, or --split_folders=no if none is."
+
+
+def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, advice: str = CHOOSE_SPLIT_FOLDERS) -> dict[str, str | None]:
+    """Returns a mapping from folder to split. If the folders are not splits, the mapping has only None values.
+
+    Args:
+        root: The root of the source, for messages.
+        folders: The names of the folders.
+        split_folders: Whether the folders are splits; None means that they are if all have names of splits.
+        advice: The advice for the case that only some names are names of splits.
+
+    Raises:
+        UserError: Only some folders are splits, or a name is not valid for a split.
+    """
+    known = [name for name in folders if name.lower() in SPLIT_FOLDERS]
+    if split_folders is False or not (known or split_folders):
+        return dict.fromkeys(folders)
+    others = [name for name in folders if name not in known]
+    if others and split_folders is None:
+        raise UserError(
+            f"--input={root}: {printable(known[0])!r} is named like a split and {printable(others[0])!r} is not. "
+            f"{advice}"
+        )
+    for name in others:
+        if not NAME_PATTERN.fullmatch(name):
+            rule = "Split names consist of letters, digits and '_', and begin with a letter. Rename the folder."
+            raise UserError(f"--input={root}: invalid name of a split folder: {printable(name)!r}. {rule}")
+    return {name: split_of(name) for name in folders}
+
+
+def split_of(folder: str) -> str:
+    """Returns the split that the name of a folder indicates."""
+    return SPLIT_FOLDERS.get(folder.lower(), folder)
+
+
+def no_split_folders(path: str, contents: str) -> UserError:
+    """Returns the error to raise if `--split_folders=yes` is given but the input has no split folders."""
+    return UserError(
+        f"--split_folders=yes: {printable(path)} {contents}, and has no split folders. Omit --split_folders."
+    )
+
+
+def given_already(config: PrepareConfig, where: str, leave: str, splits: Iterable[str] = ()) -> UserError:
+    """Returns the error to raise if `--splits` or `--folds` is given but the input already has splits.
+
+    Args:
+        config: The options of the run.
+        where: The name of the input with the splits.
+        leave: The option that ignores the splits.
+        splits: The names of the splits, if they are known.
+    """
+    names = order_splits(set(splits))
+    asked, shown = "--folds" if config.folds is not None else "--splits", f" ({', '.join(map(printable, names))})" if names else ""
+    return UserError(
+        f"{asked}: {printable(where)} already has splits{shown}. Omit {asked} to keep them, use --divide "
+        f"{names[0] if names else 'SPLIT'} to divide one of them, or {leave} to ignore them."
+    )
+
+
+# Fields of SourceConfig -> their options, if the names differ.
+_OPTIONS = {
+    **{"labels": "label", "features": "feature", "has_masks": "masks", "has_images": "image", "defaults": "default"},
+    **{"label_names_of": "label_names", "first_label_names": "label_names_from"},
+}
+_WITH_LABEL_NAMES = ("label_names_of", "first_label_names")
+
+
+def reject_options(source: SourceConfig, used: Sequence[str]) -> None:
+    """Raises an error for options that a source does not support.
+
+    Raises:
+        UserError: An unused option is set.
+    """
+    plain = SourceConfig(kind=source.kind)
+    used = (*used, *(_WITH_LABEL_NAMES if "label_names" in used else ()))
+    for field in vars(plain):
+        if field not in ("kind", "divide", *used) and getattr(source, field) != getattr(plain, field):
+            option = "layout or --record_layout" if field == "layout" else _OPTIONS.get(field, field)
+            instead = "Use --group_pattern, which finds groups in the keys." if field == "group" else "Omit it."
+            raise UserError(f"--{option}: does not apply to --source={source.kind}. {instead}")

@@ -1,0 +1,1 @@
+"""Source `arrays`: NumPy arrays, and other files of pixels."""

@@ -1,0 +1,1 @@
+"""Source `coco`: COCO's JSON files."""

@@ -1,0 +1,1 @@
+"""Source `image_folder`: class folders."""

@@ -1,0 +1,316 @@
+"""Decides which folder in the path of an image is its class, if class folders are nested.
+
+| class folders | `--class_folder_depth` |
+| --- | --- |
+| `cat/1.jpg` | not needed: class `cat` |
+| `animals/cat/1.jpg`, `plants/rose/1.jpg` | `all`: the whole path is the class |
+| `cat/session1/1.jpg`, `dog/session1/1.jpg`: inner names repeat, or are numbers | `1`: class `cat`, as in Keras |
+| `train/train/cat/1.jpg`, `test/test/cat/1.jpg`: a folder in each split folder | `2`: class `cat` |
+| `yes/`, `no/`, `copy/yes/`, `copy/no/` | UserError: copies |
+| `seg_train/`, `seg_test/`; `pets/train/`, `pets/test/`; `cat/train/`, `cat/test/` | UserError: splits |
+| `images/`, `masks/`; `images/` alone | UserError: folder roles, not classes |
+| `fold1/cat/`, `fold2/cat/`; `10253/0/`, `10254/0/` | UserError: either folder may be the class |
+"""
+
+import itertools
+import posixpath
+import re
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from typing import Collection, Iterator, Mapping, NamedTuple, Sequence
+
+import numpy as np
+
+from beam_pipelines.errors import InvalidInput, UserError, printable
+from beam_pipelines.images.class_masks import read_mask
+from beam_pipelines.sources.files.file_listing import FileListing, join
+from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
+from beam_pipelines.storage.files import files_at
+
+ALL, LAST = "all", "last"
+
+# Limits for reading folders. On a disk each folder has to be read, and in a store each folder costs a request.
+_MAX_FOLDERS, _MAX_REMOTE_FOLDERS, _NUM_THREADS = 20_000, 512, 16
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+# Names of folders that subdivide the images of a class: session1, 2024-05-01, 007.
+_NO_LABEL = re.compile(
+    "(?:session|seq|sequence|clip|video|vid|part|batch|run|day|date|set|scan|subject|subj|patient|person|user|"
+    "cam|camera|frames?|img|images?|"
+    r"folder|dir|take|rec|shot|series|study|visit|group|fold|chunk|id|s|p)?[ _.-]?\d[\d _.:T-]*",
+    re.IGNORECASE,
+)
+_DIGITS = re.compile(r"\d{1,3}")  # a class or a division
+_IMAGE_WORDS = {"image", "images", "img", "imgs", "jpegimages", "input", "inputs"}
+_MASK_WORDS = {
+    *("mask", "masks", "gt", "groundtruth", "label", "labels", "annotation", "annotations"),
+    *("segmentation", "segmentations", "trimaps", "target", "targets"),
+}
+_MASK_END = re.compile("[ _-](?:masks?|gt|seg|segmentation|label)$", re.IGNORECASE)
+_MAX_LETTERS = 3  # maximum letters, besides the class name, of a folder that subdivides a class
+_MAX_ROLES = 8  # maximum folders to compare as images and masks; with more folders, they are classes
+_MAX_PAIRED, _MIN_PAIRS, _MAX_VALUES = 4, 3, 32  # class folders to compare, equal file names, values of a mask
+_ROLES = {*_IMAGE_WORDS, "mask", "masks", "label", "labels", "annotation", "annotations"}
+
+
+class Reading(NamedTuple):
+    """The chosen interpretation of class folders.
+
+    Attributes:
+        depth: The value of `--class_folder_depth`.
+        why: The reason, for a message.
+    """
+
+    depth: str
+    why: str
+
+
+def label_of(folders: Sequence[str], depth: str | None) -> str | None:
+    """Returns the class of an image in nested folders, or None if the image has too few parent folders.
+
+    Args:
+        folders: The names of the folders above an image, below the input or the split folder.
+        depth: The value of `--class_folder_depth`; None means the whole path.
+    """
+    if not folders or depth in (None, ALL):
+        return "/".join(folders) or None
+    if depth == LAST:
+        return folders[-1]
+    return folders[int(depth) - 1] if len(folders) >= int(depth) else None
+
+
+def find_class_folders(listing: FileListing, splits: Collection[str]) -> dict[str, set[str]]:
+    """Returns a mapping from each split folder to the subfolders that contain files. If there are no split
+    folders, the mapping contains only the key "".
+
+    To limit the time, only some of the folders are read. After the complete listing, `read_class_folders` is called
+    again.
+    """
+    limit = _MAX_REMOTE_FOLDERS if listing.is_remote else _MAX_FOLDERS
+    folders_by_split: dict[str, set[str]] = {split: set() for split in splits or [""]}
+    level = [(split, "") for split in folders_by_split]
+    with ThreadPoolExecutor(_NUM_THREADS) as pool:
+        while level and limit > 0:
+            looked = level[:limit]
+            limit -= len(looked)
+            level = []
+            levels = pool.map(lambda item: listing.level(join(*item), is_short=True), looked)
+            for (split, folder), names in zip(looked, levels):
+                if names.has_files and folder:
+                    folders_by_split[split].add(folder)
+                level += [(split, join(folder, name)) for name in names.folders]
+    return folders_by_split
+
+
+def read_class_folders(
+    root: str, folders_by_split: Mapping[str, Collection[str]], split_folders: bool | None = None
+) -> Reading | None:
+    """Determines which level of nested folders corresponds to classes, or returns None if class folders are not nested.
+
+    Args:
+        root: The root of the source, for messages.
+        folders_by_split: Split folder, or "" -> the folders with images, relative to it.
+        split_folders: The value of `--split_folders`; with `no`, folders named like splits are classes.
+
+    Raises:
+        UserError: The folders are, or may be, splits, copies or folder roles instead of classes.
+    """
+    paths = sorted({path for some in folders_by_split.values() for path in some})
+    is_nested = any("/" in path for path in paths)
+    if split_folders is False:
+        return Reading(ALL, "--split_folders=no reads folders named like splits as classes") if is_nested else None
+    if "" not in folders_by_split and (reading := _unwrap(folders_by_split)):
+        return reading
+    for split, some in sorted(folders_by_split.items()):
+        children = _children(some)
+        _reject_splits(root, split, some, children)
+        _reject_copies(root, split, children)
+    _reject_roles(root, paths)
+    return _choose(root, paths) if is_nested else None
+
+
+def _choose(root: str, paths: Sequence[str]) -> Reading:
+    above = posixpath.commonpath(paths)
+    depth = len(above.split("/")) if above and above not in paths else 0
+    inner = defaultdict(set)  # name -> the class folders that contain it
+    for folders in (path.split("/")[depth:] for path in paths):
+        for name in folders[1:]:
+            inner[name].add(folders[0])
+    classes = sorted({path.split("/")[depth] for path in paths})
+    shown = ", ".join(repr(printable(name)) for name in classes[:3]) + (", …" if len(classes) > 3 else "")
+    if repeated := sorted(name for name, outer in inner.items() if len(outer) > 1):
+        _reject_divisions(root, paths, depth)
+        return Reading(str(depth + 1), f"{printable(repeated[0])!r} is in several of the class folders {shown}")
+    if inner and all(_divides(name, outer) for name, (outer,) in inner.items()):
+        first = printable(min(inner))
+        return Reading(str(depth + 1), f"folders such as {first!r} divide the images of the classes {shown}")
+    return Reading(ALL, "class folders are nested, and the whole path is the class")
+
+
+def _reject_divisions(root: str, paths: Sequence[str], depth: int) -> None:
+    """Raises `UserError` if the outer folders have names such as `fold1`, while the inner folders look like classes."""
+    outer, inner = ({path.split("/")[level] for path in paths if path.count("/") >= level} for level in (depth, depth + 1))
+    may_be_classes = any(_DIGITS.fullmatch(name) or not _NO_LABEL.fullmatch(name) for name in inner)
+    if may_be_classes and len(inner) > 1 and all(map(_NO_LABEL.fullmatch, outer)):
+        raise UserError(
+            f"--input={printable(root)}: class folders are nested, such as {printable(min(inner))!r} in "
+            f"{printable(min(outer))!r}. Use --class_folder_depth={depth + 1} if the outer folders are the classes, or "
+            f"--class_folder_depth={depth + 2} if the inner folders are."
+        )
+
+
+def _divides(name: str, outer: str) -> bool:
+    """Returns whether a folder only subdivides the images of a class, such as `session1`."""
+    rest = name.casefold().replace(outer.casefold(), "")
+    has_outer, has_number = len(rest) < len(name), any(map(str.isdecimal, rest))
+    is_short = sum(map(str.isalpha, rest)) <= _MAX_LETTERS
+    return (has_outer and has_number and is_short) or bool(_NO_LABEL.fullmatch(name))
+
+
+def _children(paths: Collection[str]) -> dict[str, set[str]]:
+    """Returns a mapping from each folder to the names of its subfolders."""
+    children = defaultdict(set)
+    for path in paths:
+        folders = path.split("/")
+        for above, name in zip(itertools.accumulate(folders, join, initial=""), folders):
+            children[above].add(name)
+    return children
+
+
+def _reject_splits(root: str, split: str, paths: Collection[str], children: Mapping[str, set[str]]) -> None:
+    for folder in sorted(children):
+        named = {name: suggest_option for name in sorted(children[folder]) for suggest_option in _splits_in(name)}
+        exact = {SPLIT_FOLDERS[name.lower()] for name in named if name.lower() in SPLIT_FOLDERS}
+        is_top = not folder and not split
+        are_most = len(set(named.values())) > 1 and 2 * len(named) >= len(children[folder])
+        if not (are_most or len(exact) > 1 or (exact - {"train"} and not is_top)):
+            continue
+        shown = " and ".join(repr(printable(join(join(split, folder), name))) for name in list(named)[:2])
+        message_start = f"--input={printable(root)}: folders are named like splits: {shown}. "
+        if is_top and any(name in paths for name in named):
+            raise UserError(
+                f"{message_start}They contain images without class folders. If a file contains the labels, pass it as "
+                f"--input, with --image_root={printable(root)}. If there are no labels, pass --label=none. If the "
+                "folders are classes, pass --class_folder_depth=1."
+            )
+        if is_top:
+            raise UserError(
+                f"{message_start}Pass --split_folders=yes if they are splits, or --split_folders=no if they are "
+                "classes."
+            )
+        if not split and all(path.startswith(f"{folder}/") for path in paths):
+            inside = f"{printable(root)}/{printable(folder)}"
+            raise UserError(
+                f"{message_start}Pass --input={inside} if they are splits, or --class_folder_depth=all if each folder "
+                "is a class."
+            )
+        raise UserError(
+            f"{message_start}If {printable(join(split, folder))!r} contains copies, exclude it with "
+            f"--ignore='{printable(join(split, folder))}'. If the folders are splits, move the images to "
+            "SPLIT/CLASS/IMAGE. Otherwise, pass --class_folder_depth=1 to ignore the inner names."
+        )
+
+
+def _splits_in(name: str) -> Iterator[str]:
+    """Yields the split that the name of a folder indicates, such as `train` for `seg_train` or `TrainSet`."""
+    splits = {SPLIT_FOLDERS[word] for word in words_of(name) if word in SPLIT_FOLDERS}
+    if len(splits) == 1:
+        yield from splits
+
+
+def _unwrap(folders_by_split: Mapping[str, Collection[str]]) -> Reading | None:
+    """Detects an additional folder level between split folders and class folders, as in `train/train/cat`."""
+    tops = {split: {path.split("/")[0] for path in paths} for split, paths in folders_by_split.items() if paths}
+    is_nested = any(paths and all("/" in path for path in paths) for paths in folders_by_split.values())
+    are_single = len(tops) > 1 and all(len(names) == 1 for names in tops.values())
+    if is_nested and are_single and len(set.union(*tops.values())) > 1:
+        split, names = min(tops.items())
+        return Reading("2", f"split folder {printable(split)!r} has all its class folders in {printable(min(names))!r}")
+    return None
+
+
+def _reject_roles(root: str, paths: Sequence[str]) -> None:
+    words = {name: words_of(name) for name in sorted({path.split("/")[0] for path in paths})}
+    images = [name for name in words if words[name] & _IMAGE_WORDS]
+    masks = [name for name in words if words[name] & _MASK_WORDS and name not in images]
+    pairs = [(other, name) for name in masks for other in words if name != other and _is_pair(words[other], words[name])]
+    if images and masks and len(words) <= _MAX_ROLES:
+        pairs.append((images[0], masks[0]))
+    if pairs:
+        raise _masks_of(root, *pairs[0])
+    if len(paths) == 1 and paths[0].lower() in _ROLES:
+        raise UserError(
+            f"--input={printable(root)}: the only class folder {printable(paths[0])!r} is not named like a class. Pass "
+            "--label=none if the images have no labels, or --class_folder_depth=1 if it is a class."
+        )
+
+
+def words_of(name: str) -> set[str]:
+    """Splits the name of a folder into words in lower case."""
+    return {word.lower() for word in _WORDS.findall(name)}
+
+
+def names_labels(folder: str) -> bool:
+    """Returns whether the name of a folder is typical for masks, labels or annotations."""
+    return bool(words_of(folder.rpartition("/")[2]) & _MASK_WORDS)
+
+
+def _is_pair(image: set[str], mask: set[str]) -> bool:
+    """Returns whether two folder names differ only in words for images and masks, such as `cells` and `cells_mask`."""
+    return mask - _MASK_WORDS == image - _IMAGE_WORDS != set() and not image & _MASK_WORDS
+
+
+def _masks_of(root: str, images: str, masks: str) -> UserError:
+    return UserError(
+        f"--input={printable(root)}: folders {printable(images)!r} and {printable(masks)!r} look like images and their "
+        "masks, not like classes. Use --source=masks for folders called images and masks, or --source=voc or "
+        "--source=coco for annotations. If they are classes, pass --class_folder_depth=1."
+    )
+
+
+def reject_mask_folders(listing: FileListing, root: str, folders: Sequence[str]) -> None:
+    """Raises `UserError` if one class folder seems to contain masks for the images in a second class folder.
+
+    Args:
+        listing: The listing of the source.
+        root: The root of the source.
+        folders: The class folders, relative to the root. More than four folders are not checked.
+    """
+    if not 2 <= len(folders) <= _MAX_PAIRED:
+        return
+    names = {folder: {_stem(name): name for name in listing.top_level(folder, is_short=True)[1]} for folder in folders}
+    for images, masks in itertools.permutations(folders, 2):
+        common = sorted(names[images].keys() & names[masks].keys())
+        if len(common) < _MIN_PAIRS or len(common) < 0.9 * min(len(names[images]), len(names[masks])):
+            continue
+        first = common[:_MIN_PAIRS]
+        pairs = [[f"{root}/{folder}/{names[folder][stem]}" for folder in (images, masks)] for stem in first]
+        if all(_has_few_values(mask) and not _has_few_values(image) for image, mask in pairs):
+            raise _masks_of(root, images, masks)
+
+
+def _stem(name: str) -> str:
+    return _MASK_END.sub("", name.rpartition(".")[0])
+
+
+def _has_few_values(path: str) -> bool:
+    """Returns whether an image has so few distinct pixel values that it may be a mask."""
+    try:
+        return len(np.unique(read_mask(files_at(path).read(path)))) <= _MAX_VALUES
+    except (InvalidInput, OSError):
+        return False
+
+
+def _reject_copies(root: str, split: str, children: Mapping[str, set[str]]) -> None:
+    for folder in sorted(children):
+        above = folder
+        while above:
+            above = posixpath.dirname(above)
+            common = sorted(children[folder] & children[above])
+            if len(common) > 1:
+                inside, outside = printable(join(split, folder)), printable(join(split, above)) or printable(root)
+                raise UserError(
+                    f"--input={printable(root)}: folders {printable(common[0])!r} and {printable(common[1])!r} are in "
+                    f"{outside!r} and again in {inside!r}. If {inside!r} contains copies, exclude it with "
+                    f"--ignore='{inside}'. Otherwise, pass --class_folder_depth=last to merge folders with the same "
+                    "name, or --class_folder_depth=all to read them as different classes."
+                )

@@ -1,0 +1,229 @@
+"""Source `image_folder`: class folders (`class/image.jpg`) or split folders (`train/class/image.jpg`).
+
+| input | result |
+| --- | --- |
+| `cat/1.jpg` | key `cat/1.jpg`, class `cat` |
+| `animals/cat/1.jpg` | class `animals/cat`, unless `--class_folder_depth` is set (see `class_folders`) |
+| `train/cat/1.jpg` | split `train`, class `cat`; `val` and `valid` mean `validation`, `testing` means `test` |
+| names in another Unicode form | key and class name are converted to NFC, so that they are the same on every system |
+| a file whose name is not UTF-8 | dead letter |
+| a folder whose name is not UTF-8, or has control characters | the run fails |
+| a link to a file in the folder | read like the file, with its own key |
+| a link to a folder, or to a target outside the input | dead letter; with `--follow_links` read like the target |
+| a link to a folder that contains the link | dead letter; never opened |
+| a broken link, a device | dead letter; never opened |
+| in an object store, a name with an empty part, `.` or `..` | dead letter |
+| with `--label=none`: an image in any folder | key only; folders matter only if they are splits |
+| hidden files and folders, `Thumbs.db`, `desktop.ini`, `__MACOSX`, `--ignore` patterns | ignored, and counted |
+| README, LICENSE and similar names, checksums | ignored, and counted |
+| any other extension, an image beside the class folders, a class without an image | the run fails with a list |
+"""
+
+import itertools
+import json
+import os
+from typing import Iterable, Iterator
+
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.input_record import InputRecord
+from beam_pipelines.errors import CONTROL, UserError, printable
+from beam_pipelines.sources.formats.image_folder.class_folders import (
+    Reading,
+    find_class_folders,
+    label_of,
+    names_labels,
+    read_class_folders,
+    reject_mask_folders,
+)
+from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.file_listing import (
+    LINK_TO_FOLDER,
+    FileListing,
+    FolderPart,
+    ListedFile,
+    Level,
+    is_utf8,
+    join,
+)
+from beam_pipelines.sources.files.label_files import recognise
+from beam_pipelines.sources.files.layouts import CHOOSE_SPLIT_FOLDERS, given_already, name_splits, reject_options, split_of
+from beam_pipelines.sources.files.other_files import UnexpectedFiles
+from beam_pipelines.sources.files.roots import Root
+from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
+from beam_pipelines.storage.files import is_remote
+from beam_pipelines.storage.input_errors import listing_error
+from tf_input.dataset_format import LABEL, Feature
+
+_MIXED_AND_SHARES = (
+    "Use --split_folders=no to divide the images of all folders, or --split_folders=yes to read the folders as splits "
+    "(without --splits, or with --divide)."
+)
+
+_MAX_LABEL_FOLDERS, _MAX_LABEL_FILES = 5, 20  # limits for the search for label files
+
+
+class ImageFolder:
+    """Lists the images below one folder.
+
+    Args:
+        config: The options of the source.
+        with_sizes: Whether to find each file's size in bytes, at the cost of one file-system call per file.
+        spool_directory: Ignored: this source needs no spool.
+    """
+
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        reject_options(config.source, ("labels", "label_names", "class_folder_depth"))
+        if config.source.labels:
+            raise UserError(
+                "--label: class folders have no columns. Omit --label, or use --label=none to read no classes."
+            )
+        self.has_labels = config.source.labels is None
+        if config.source.class_folder_depth and not self.has_labels:
+            raise UserError("--class_folder_depth: --label=none reads no classes. Use one of the two options.")
+        self.features = (Feature(LABEL, "class_label"),) if self.has_labels else ()
+        self.targets = (LABEL,) if self.has_labels else ()
+        if not is_remote(config.input) and not os.path.isdir(config.input):
+            raise UserError(
+                f"--input={config.input}: is not a folder. Name a folder that contains class folders with images."
+            )
+        self.num_ignored = 0
+        self._root = Root(config.input, config.follow_links)
+        self.root = self._root.path
+        self._config = config
+        self._with_sizes = with_sizes
+        self.unexpected_files = UnexpectedFiles()
+
+    def parts(self) -> list[str]:
+        """Returns one JSON string for each group of class folders or, without labels, of top-level folders.
+
+        Raises:
+            UserError: The top-level folders are not valid class or split folders.
+        """
+        listing = FileListing(self._root, self._config.ignore)
+        try:
+            top, has_splits = self._list_top_folders(listing)
+            above, folders = [""], top.folders
+            if has_splits and self.has_labels:
+                above, folders = ["", *folders], [join(split, name) for split in folders for name in listing.level(split).folders]
+        except OSError as error:
+            message = f"{printable(self.root)}/ could not be listed: {error.strerror or error}"
+            raise listing_error(error, f"{self.root}/", message) from error
+        return [json.dumps([has_splits, part]) for part in listing.cut(folders, above)]
+
+    def choose_class_folders(self) -> Reading | None:
+        """Determines which level of nested folders corresponds to classes, or returns None if class folders are not
+        nested.
+
+        Raises:
+            UserError: The folders are, or may be, splits, copies or folder roles instead of classes.
+        """
+        listing = FileListing(self._root, self._config.ignore)
+        top, has_splits = self._list_top_folders(listing)
+        class_folders = find_class_folders(listing, top.folders if has_splits else ())
+        paths = sorted(join(split, folder) for split, some in class_folders.items() for folder in some)
+        for folder in [*[""] * top.has_files, *list(filter(names_labels, paths))[:_MAX_LABEL_FOLDERS]]:
+            self._reject_label_files(folder, listing.top_level(folder, is_short=True)[1])
+        reading = read_class_folders(self.root, class_folders, self._config.split_folders)
+        for split, folders in class_folders.items() if reading is None else ():
+            reject_mask_folders(listing, self.root, [join(split, folder) for folder in sorted(folders)])
+        return reading
+
+    def _reject_label_files(self, folder: str, names: list[str]) -> None:
+        """Raises `UserError` if one of the first files in a folder is a label file of a known format."""
+        for name in [name for name in names if not self.unexpected_files.is_image(name)][:_MAX_LABEL_FILES]:
+            path = join(folder, name)
+            if known := recognise(f"{self.root}/{path}"):
+                raise UserError(
+                    f"--input={printable(self.root)}: {printable(path)!r} looks like {known.name}. {known.advice}"
+                )
+
+    def _list_top_folders(self, listing: FileListing) -> tuple[Level, bool]:
+        """Returns the top-level folders, and whether these folders are splits."""
+        top = listing.level()
+        return top, any(self._find_splits(top).values()) or bool(self._config.split_folders and self.has_labels)
+
+    def label_names(self) -> dict[str, set[str]]:
+        """Returns all class names, including classes whose images were all rejected."""
+        return {LABEL: self.unexpected_files.labels} if self.has_labels else {}
+
+    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
+        """Yields the images of one part of the listing, in the order of the file system.
+
+        Problems with the folder layout are collected, and reported together after all parts have been listed.
+        """
+        has_splits, where = json.loads(part)
+        listing = FileListing(self._root, self._config.ignore, self._with_sizes)
+        depth = self._config.source.class_folder_depth
+        above = "FOLDER/" * (int(depth) - 1) if depth and depth.isdecimal() else ""
+        self.unexpected_files = unexpected_files = UnexpectedFiles(f"{'SPLIT/' * has_splits}{above}CLASS/IMAGE" if self.has_labels else "")
+        empty: dict[str, str] = {}  # folder -> class
+        holders: set[str] = set()  # folders that contain folders
+        for folder, files in listing.walk_part(FolderPart(*where)):
+            parents = folder.split("/") if folder else []
+            file = None
+            try:
+                label = label_of(parents[has_splits:], depth) if self.has_labels else ""
+                if label is None or len(parents) < has_splits:
+                    yield from self._list_loose_files(files)
+                    continue
+                label = nfc(label)
+                if not is_utf8(label) or CONTROL.search(label):
+                    raise UserError(
+                        f"Class folder {printable(f'{folder}/')!r}: the name is not valid UTF-8, or contains control "
+                        "characters. Rename the folder."
+                    )
+                holders.update(itertools.accumulate(parents[:-1], join))
+                split = split_of(parents[0]) if has_splits and parents else None
+                for file in files:
+                    if isinstance(file, DeadLetter):
+                        yield file._replace(reason="symlink") if file.reason == "outside" else file
+                        continue
+                    path, num_bytes = file
+                    if unexpected_files.is_image(path):
+                        yield InputRecord(nfc(path), path, label, split, num_bytes)
+            except UserError as error:
+                unexpected_files.add_rejection(folder, str(error))
+                continue
+            if file:
+                unexpected_files.labels.add(label)
+            else:
+                empty[folder] = label
+        self.num_ignored = listing.num_ignored
+        for folder in sorted(empty.keys() - holders):
+            unexpected_files.without_files[empty[folder]] = folder
+
+    def _find_splits(self, top: Level) -> dict[str, str | None]:
+        """Returns folder -> its split, or None. Without labels, files next to split folders raise an error."""
+        folders = sorted([*top.folders, *top.links])
+        if top.has_files and not self.has_labels:
+            if self._config.split_folders:
+                raise UserError(
+                    f"--split_folders=yes: {self.root} has files beside its split folders. Move them into a split "
+                    "folder, or exclude them with --ignore."
+                )
+            return {}
+        named = [name for name in folders if name.lower() in SPLIT_FOLDERS]
+        shared = self._config.asks_for_shares and not self._config.source.divide and self._config.split_folders is None
+        if shared and named and len(named) == len(folders):
+            names = [SPLIT_FOLDERS[name.lower()] for name in named]
+            meaning = " (they become classes)" if self.has_labels else ""
+            raise given_already(self._config, self.root, f"--split_folders=no{meaning}", names)
+        splits = name_splits(self.root, folders, self._config.split_folders, _MIXED_AND_SHARES if shared else CHOOSE_SPLIT_FOLDERS)
+        if top.links and self.has_labels and splits[top.links[0]]:
+            raise UserError(
+                f"--input={self.root}: split folder {top.links[0]!r} is a link. Use --follow_links to follow it, or "
+                "replace it with a folder."
+            )
+        return splits
+
+    def _list_loose_files(self, files: Iterable[ListedFile | DeadLetter]) -> Iterator[DeadLetter]:
+        """Yields dead letters for links and invalid names that are next to the class folders. Adds images that are next
+        to the class folders to `unexpected_files`."""
+        for file in files:
+            if isinstance(file, DeadLetter) and file.reason == "odd_name":
+                yield file
+            elif isinstance(file, DeadLetter) and os.path.isdir(f"{self.root}/{file.path}"):
+                yield DeadLetter(f"{file.path}/", "list", "symlink", LINK_TO_FOLDER)
+            elif self.unexpected_files.is_image(file.path):
+                self.unexpected_files.add_loose_image(file.path)

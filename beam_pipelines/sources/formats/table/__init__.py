@@ -1,0 +1,1 @@
+"""Source `table`: CSV, JSON Lines and Parquet."""

@@ -1,0 +1,298 @@
+"""Source `table`: one row per example, in CSV, TSV, JSON Lines or Parquet.
+
+| input | result |
+| --- | --- |
+| a row with the path of an image | the path, relative to the table's folder or to `--image_root`, is the key |
+| a column `key`, `split`, `group`, `weight`, or a column that an option names | this role |
+| a row without a group | its own group |
+| a column `label`, `labels`, `class` or `category` | the label, if no label is requested; lists become a multi-label |
+| a column `objects`: `{"bbox": [[x, y, width, height], …], "category": […]}` | boxes, if there is no label |
+| no column with images, or `--image none` | a row is an example of values without an image; its key is `rows.csv:17` |
+| `--column_names a,b,c` | CSV without a header |
+| images in Parquet, as bytes or `{"bytes", "path"}`, also `.npy` bytes | spooled; the key contains the row's index |
+| other files of such a table | may have paths instead |
+| other images, as `right:image` | the same, below the same root; a row with an invalid image is a dead letter |
+| `metadata.csv` in a folder of images, or in its split folders | like Hugging Face's ImageFolder: see `table_files` |
+| a malformed row, or a cell that is invalid for its column | dead letter |
+| a path that leads outside the root, directly or by a link | dead letter; never opened |
+| an image that matches `--ignore` | ignored, and counted |
+
+Images are checked later, when they are read. The memory use does not depend on the number of rows.
+"""
+
+import dataclasses
+import itertools
+from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple
+
+from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, SourceConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.input_record import NO_IMAGE, FilePart, InputRecord
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.images.images import IMAGE_EXTENSIONS
+from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_layout
+from beam_pipelines.sources.cells.box_forms import BoxForms
+from beam_pipelines.sources.cells.cells import embedded_bytes, in_column, read_image_path
+from beam_pipelines.sources.cells.class_cells import class_name, name_integers
+from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
+from beam_pipelines.sources.cells.unused_fields import UnusedFields
+from beam_pipelines.sources.cells.missing_cells import check_defaults, fill_row
+from beam_pipelines.sources.cells.table_objects import ObjectsColumn
+from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.layouts import given_already, reject_options
+from beam_pipelines.sources.files.roots import Root
+from beam_pipelines.sources.files.sizes import add_sizes
+from beam_pipelines.sources.source import other_images
+from beam_pipelines.sources.rows.row_files import RowFiles
+from beam_pipelines.sources.formats.table.table_columns import TableColumns, choose_columns, has_names, names_of_integers
+from beam_pipelines.sources.rows.table_files import METADATA, TableFile
+from beam_pipelines.sources.formats.table.table_rows import FORMATS, TableHead, read_first_row, read_head, read_rows, show_columns
+from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
+from tf_input.dataset_format import IMAGE, OBJECTS
+
+_FILES = ("image", "mask")  # kinds whose bytes may be in the table itself, like the example's image
+
+# References to spooled images that wait until their spool is complete, so that all listed images can be read.
+_SPOOL_IMAGES = 16_384
+
+# Extensions of CSV files that are requested by name or pattern. In a folder, such files are not tables.
+_TEXT_ENDINGS = (".txt", ".text", ".dat", ".data")
+
+Listed = InputRecord | DeadLetter
+
+_OPTIONS = (
+    *("image_column", "key_column", "split_column", "group", "weight_column"),
+    *("has_images", "column_names", "defaults", "labels", "features", "label_names", "label_separator"),
+    *("image_root", "image_suffix", "bad_boxes", "drawn_on", "box_format", "box_unit", "skip_lines", "comment"),
+)
+
+
+class _Embedded(NamedTuple):
+    image: InputRecord
+    data: Mapping[str, bytes]  # of `image`, and of other images, by name
+
+
+class Table(RowFiles):
+    """Lists the inputs of one table, or of several tables with the same columns.
+
+    Args:
+        config: The options of the source.
+        with_sizes: Whether to find each image's size in bytes (see `sizes`).
+        spool_directory: The directory for images in the table itself; None if these images will not be read.
+
+    Attributes:
+        has_images: Whether a column has images.
+        features: The features of the columns.
+        targets: The names of the features that are labels.
+        unused_fields: The columns and object fields that are not kept.
+        boxes: The counts of the boxes in the parts that were listed.
+    """
+
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        source = config.source
+        reject_options(source, _OPTIONS)
+        named = {"": "csv"} if config.input.lower().removesuffix(".gz").endswith(_TEXT_ENDINGS) else {}
+        super().__init__(config, {**FORMATS, **named}, METADATA)
+        self._with_sizes = with_sizes
+        self._spool_directory = spool_directory
+        files = [*self._files.values()]
+        first, head = _first_with_rows(files, source)
+        if first.format == "parquet" and (source.skip_lines or source.comment):
+            raise UserError(f"{printable(first.name)}: Parquet has no lines. Omit --skip_lines and --comment.")
+        if first.format != "csv" and source.column_names:
+            raise UserError(
+                f"{printable(first.name)}: already names its columns ({show_columns(head.columns)}). Omit "
+                "--column_names."
+            )
+        columns = choose_columns(head, source, first)
+        roles = columns.roles._replace(split=self._choose_split(columns.roles.split, files))
+        self._columns = columns = dataclasses.replace(columns, roles=roles)
+        self.has_images = columns.image is not None
+        if source.has_images and not self.has_images:
+            said = {name for column in (*columns.labels, *source.features) for name in column.names}
+            rest = {name: cell for name, cell in read_first_row(first, source, head.columns).items() if name not in said}
+            _check_no_images(rest, first)
+        file_columns = [member.names[0] for member in (*columns.labels, *source.features) if member.kind in _FILES]
+        self._table_heads = {first.name: head}
+        self._file_columns = {columns.image, *file_columns}
+        unnamed = [label for label in columns.labels if not source.names_of(label.name)]
+        numbers = [name for element in (*columns.labels, *source.features) for name in element.names]
+        features = [feature for feature in source.features if all(numbers.count(name) == 1 for name in feature.names)]
+        self._names = names_of_integers((*unnamed, *features), head.class_names)
+        classes = [item.names[0] for item in (*unnamed, *features) if has_names(item)]
+        if columns.objects and not source.names_of(OBJECT_LABEL):
+            classes += [f"{OBJECTS}/{field}" for field in head.object_fields]
+        self._known_names = {name: head.class_names.get(name, ()) for name in classes}
+        self._objects, self.unused_fields, self.boxes = None, UnusedFields(), BoxForms()
+        if columns.objects:
+            names = {name.removeprefix(f"{OBJECTS}/"): known for name, known in head.class_names.items() if name.startswith(f"{OBJECTS}/")}
+            self._objects = ObjectsColumn(head.object_fields, source, names)
+            self.unused_fields, self.boxes = self._objects.unused_fields, self._objects.boxes
+        for option in ("box_format", "box_unit"):
+            if getattr(source, option) and not self._objects:
+                problem = f"--{option}: no column {OBJECTS!r} with boxes is used"
+                raise UserError(f"{printable(first.name)}: {problem}. Omit --{option}, or pass --label {OBJECTS}.")
+        root = self._root_of(first)
+        self._labels, self._features = columns.labels, source.features
+        arrays = [entry for entry in (*columns.labels, *source.features) if not entry.is_resolved]
+        if arrays:
+            row = read_first_row(first, source, tuple(array.names[0] for array in arrays))
+            self._labels = find_array_shapes(columns.labels, row, root)
+            self._features = find_array_shapes(source.features, row, root)
+        reader = self._make_reader(root)
+        self.features = (*reader.features, *(self._objects.features if self._objects else ()), *roles.features)
+        self.targets = (*reader.targets, *((OBJECTS,) if self._objects else ()))
+        self._needed = tuple(dict.fromkeys((*columns.names, *reader.column_names)))
+        check_defaults(source.defaults, self._needed)
+
+    def list(self, part: str) -> Iterator[Listed]:
+        file = self._files[part]
+        listed = self._read(file)
+        if self._has_embedded(file):
+            return _spool(listed, self._spool_directory)
+        return add_sizes(listed, self.root, other_images(self)) if self._with_sizes and self.has_images else listed
+
+    def label_names(self) -> Mapping[str, Collection[str]]:
+        """Returns, for each feature, the class names that the table's metadata or columns contain."""
+        columns = (*self._labels, *self._features)
+        texts = {column.name for column in columns if column.kind == "text"}
+        of_objects = {OBJECT_LABEL: self._objects.class_names} if self._objects and self._objects.class_names else {}
+        of_columns = {item.name: frozenset(map(class_name, item.names)) for item in columns if item.kind == "class" and len(item.names) > 1}
+        return {**{name: names for name, names in self._names.items() if name not in texts}, **of_objects, **of_columns}
+
+    def _has_embedded(self, file: TableFile) -> bool:
+        """Returns whether a table file may contain image bytes."""
+        if file.format != "parquet":
+            return False
+        head = self._table_heads.get(file.name) or read_head(file, self._config.source)
+        return not head.has_bytes.isdisjoint(self._file_columns)
+
+    def _names_of(self, label: str) -> tuple[str, ...]:
+        return self._config.source.names_of(label) or self._names.get(label, ())
+
+    def _make_reader(self, root: Root) -> ColumnReader:
+        source = self._config.source
+        return ColumnReader(self._labels, self._features, root, self._names_of, source.separator, source.image_suffix)
+
+    def _choose_split(self, column: str | None, files: Iterable[TableFile]) -> str | None:
+        """Returns the column that contains splits, or None if folders or file names define the splits."""
+        if column is None or (self._config.source.split_column is None and any(file.split for file in files)):
+            return None
+        if self._config.asks_for_shares and not self._config.source.divide:
+            raise given_already(self._config, f"the table, in its column {printable(column)!r},", "--split_column=")
+        return column
+
+    def _read(self, file: TableFile) -> Iterator[Listed | _Embedded]:
+        source, root = self._config.source, self._root_of(file)
+        names = [name for item in (*self._labels, *self._features) for name in item.names]
+        columns = {entry.name: entry.names[0] for entry in (*self._labels, *self._features)}
+        # Only columns that are used once: other uses need the numbers.
+        positions = {columns[name]: known for name, known in self._names.items() if names.count(columns[name]) == 1}
+        others = tuple(feature.name for feature in self.features if feature.kind in _FILES)
+        reader = _RowImages(self._columns, file, root, self._make_reader(root), self._objects, positions, source, others)
+        return self._read_rows(file, read_rows(file, source, self._needed, self._known_names, self.unused_fields), reader.read)
+
+
+class _RowImages:
+    """Converts the rows of a file to inputs.
+
+    Args:
+        columns: The columns that have a meaning.
+        file: The file with the rows.
+        root: The root that the rows' paths are relative to.
+        read_columns: The reader of labels and features.
+        objects: The reader of objects; None if there are no objects.
+        positions: Integer column -> class names that its integers are indexes into.
+        source: The options for missing cells and image suffixes.
+        others: The names of the features that are other images or masks.
+    """
+
+    def __init__(
+        self,
+        columns: TableColumns,
+        file: TableFile,
+        root: Root,
+        read_columns: ColumnReader,
+        objects: ObjectsColumn | None,
+        positions: Mapping[str, tuple[str, ...]],
+        source: SourceConfig,
+        others: tuple[str, ...],
+    ) -> None:
+        self._columns = columns
+        self._file = file
+        self._root = root
+        self._read_columns = read_columns.read
+        self._objects = objects
+        self._positions = positions
+        self._suffix, self._defaults = source.image_suffix, source.defaults
+        self._others = others
+
+    def read(self, number: int, row: Mapping[str, Any]) -> InputRecord | _Embedded:
+        """Converts a row to an image.
+
+        Raises:
+            InvalidInput: A cell is invalid for its column.
+        """
+        row = fill_row(row, self._defaults)
+        named = {name: name_integers(name, row.get(name), names) for name, names in self._positions.items()}
+        label, values = self._read_columns({**row, **named} if named else row)
+        embedded = {name: values[name] for name in self._others if isinstance(values[name], bytes)}
+        if embedded:
+            values |= {name: FilePart(self._file.name, 0, len(item)) for name, item in embedded.items()}
+        cell = row.get(self._columns.image) if self._columns.image else None
+        data = embedded_bytes(cell)
+        if self._columns.image is None:
+            key = nfc(f"{self._file.name}:{number}")
+            image = InputRecord(key, self._file.name, label, self._file.split, offset=NO_IMAGE, values=values)
+        elif data is None:
+            path = in_column(self._columns.image, read_image_path, cell, self._root, self._suffix)
+            image = InputRecord(nfc(path), path, label, self._file.split, values=values)
+        else:
+            embedded[IMAGE] = data
+            key, name = f"{self._file.name}/{number - 1:09d}", self._file.name
+            raw = npy_layout(data)[0] if data.startswith(NPY_MAGIC) else None
+            image = InputRecord(nfc(key), name, label, self._file.split, len(data), offset=0, raw=raw, values=values)
+        image = self._columns.roles.read(row, image)
+        if self._objects:
+            objects = in_column(OBJECTS, self._objects.read, row.get(OBJECTS))
+            image = image._replace(values={**(image.values or {}), OBJECTS: objects})
+        return _Embedded(image, embedded) if embedded else image
+
+
+def _first_with_rows(files: list[TableFile], source: SourceConfig) -> tuple[TableFile, TableHead]:
+    """Returns the first file that has columns, together with the `TableHead` of this file. JSON Lines files without
+    lines are skipped, because they have no columns."""
+    heads = ((file, read_head(file, source)) for file in files)
+    return next(((file, head) for file, head in heads if head.columns), (files[0], TableHead(())))
+
+
+def _check_no_images(row: Mapping[str, Any], file: TableFile) -> None:
+    """Raises `UserError` if a column seems to contain images, but does not have a usual name."""
+    for name, cell in row.items():
+        cell_value = cell.get("path") or cell.get("bytes") if isinstance(cell, dict) else cell
+        if isinstance(cell_value, bytes) or isinstance(cell_value, str) and cell_value.lower().endswith(tuple(IMAGE_EXTENSIONS)):
+            shown, column = "bytes" if isinstance(cell_value, bytes) else printable(repr(cell_value[:80])), printable(name)
+            advice = f"Use --image_column={column} if it is, or --image=none for examples without images."
+            raise UserError(f"{printable(file.name)}: column {column!r} has {shown}, which may be an image. {advice}")
+
+
+def _spool(listed: Iterator[Listed | _Embedded], directory: str | None) -> Iterator[Listed]:
+    """Copies the images in the table to a temporary file and yields the inputs with the new image locations."""
+    if directory is None:
+        yield from (item.image if isinstance(item, _Embedded) else item for item in listed)
+        return
+    for first in listed:
+        with open_spool(directory) as writer:
+            batch = itertools.chain([first], itertools.islice(listed, _SPOOL_IMAGES - 1))
+            spooled = [_append(entry, writer) if isinstance(entry, _Embedded) else entry for entry in batch]
+        yield from spooled
+
+
+def _append(embedded: _Embedded, writer: SpoolWriter | ObjectSpoolWriter) -> InputRecord:
+    image = embedded.image
+    for name, data in embedded.data.items():
+        byte_range = {"spool": writer.spool, "offset": writer.append(data)}
+        if name == IMAGE:
+            image = image._replace(**byte_range)
+        else:
+            image = image._replace(values={**image.values, name: image.values[name]._replace(**byte_range)})
+    return image

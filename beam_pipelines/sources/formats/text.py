@@ -1,0 +1,148 @@
+"""Source `text`: lists of images in text files, with one line `path label` per image.
+
+| input | result |
+| --- | --- |
+| `cat/1.jpg 7`, `cat/1.jpg cat` | path and class; the path, relative to the list or to `--image_root`, is the key |
+| a line with a tab | tabs separate its fields, which may contain blanks; without tabs, blanks separate fields |
+| `--label weather --label ground` | names for the second and third field |
+| `--label x,y:float`, `--label gaze:float[3]` | as many fields as numbers |
+| `--label tags:multi_label`, `--feature ids:integer[]`, as the last | the rest, or one field with `--label_separator` |
+| `--label none` | a line has only a path |
+| `--feature` | fields after the labels |
+| `train.txt`, `val.txt`, `test.txt` in a folder | splits; files of other names have no splits |
+| an empty line, or a line that `--skip_lines` or `--comment` skips | ignored |
+| a line with too many or too few fields, or an invalid field | dead letter |
+| a path that leads outside the root, directly or by a link | dead letter; never opened |
+| an image that matches `--ignore` | ignored, and counted |
+
+Images are checked later, when they are read. The memory use does not depend on the number of lines.
+"""
+
+import contextlib
+import functools
+from typing import Iterator, Mapping
+
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.input_record import InputRecord
+from beam_pipelines.errors import InvalidInput, UserError
+from beam_pipelines.sources.cells.cells import in_column, read_image_path
+from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
+from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.layouts import reject_options
+from beam_pipelines.sources.files.roots import Root
+from beam_pipelines.sources.files.sizes import add_sizes
+from beam_pipelines.sources.source import other_images
+from beam_pipelines.sources.rows.lines import read_lines
+from beam_pipelines.sources.rows.row_files import RowFiles
+from beam_pipelines.sources.rows.table_files import TableFile
+from tf_input.dataset_format import LABEL
+
+_FORMATS = {".txt": "text", ".lst": "text", ".list": "text", "": "text"}
+_PATH = "path"  # the name of the first field
+
+_OPTIONS = "labels features label_names label_separator image_root image_suffix skip_lines comment".split()
+
+
+class TextList(RowFiles):
+    """Lists the inputs of one text file, or of several text files with the same fields.
+
+    Args:
+        config: The options of the source.
+        with_sizes: Whether to find each image's size in bytes (see `sizes`).
+        spool_directory: Ignored: images are files.
+
+    Attributes:
+        features: The features of the fields.
+        targets: The names of the features that are labels.
+    """
+
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        source = config.source
+        reject_options(source, _OPTIONS)
+        super().__init__(config, _FORMATS)
+        self._with_sizes = with_sizes
+        labels = (Column(LABEL, (LABEL,)),) if source.labels is None else source.labels
+        self._fields = _Fields((*labels, *source.features), source.separator)
+        self._labels, self._features = labels, source.features
+        if any(not column.is_resolved for column in (*labels, *source.features)):
+            first = next(iter(self._files.values()))
+            row, root = self._first_row(first), self._root_of(first)
+            self._labels, self._features = (find_array_shapes(some, row, root) for some in (labels, source.features))
+        reader = self._make_reader(Root(self.root, config.follow_links))
+        self.features = reader.features
+        self.targets = reader.targets
+
+    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
+        """Yields the images to which the lines of a file refer and, if requested, the sizes of the image files."""
+        file = self._files[part]
+        root = self._root_of(file)
+        read = functools.partial(self._read, file, root, self._make_reader(root))
+        listed = self._read_rows(file, read_lines(file.path, file.name, self._config.source), read)
+        return add_sizes(listed, self.root, other_images(self)) if self._with_sizes else listed
+
+    def _make_reader(self, root: Root) -> ColumnReader:
+        source = self._config.source
+        return ColumnReader(self._labels, self._features, root, source.names_of, source.separator, source.image_suffix)
+
+    def _first_row(self, file: TableFile) -> Mapping[str, str]:
+        with contextlib.closing(read_lines(file.path, file.name, self._config.source)) as lines:
+            for _, line in lines:
+                with contextlib.suppress(InvalidInput):  # becomes a dead letter during listing
+                    if isinstance(line, str):
+                        return self._fields.split(line)
+        return {}
+
+    def _read(self, file: TableFile, root: Root, reader: ColumnReader, number: int, line: str) -> InputRecord:
+        row = self._fields.split(line)
+        path = in_column(_PATH, read_image_path, row[_PATH], root, self._config.source.image_suffix)
+        label, values = reader.read(row)
+        return InputRecord(nfc(path), path, label, file.split, values=values)
+
+
+class _Fields:
+    """Splits lines of text into fields.
+
+    Args:
+        columns: The columns in the order of their fields, which follow the path.
+        separator: The separator between class names in one field.
+    """
+
+    def __init__(self, columns: tuple[Column, ...], separator: str) -> None:
+        widths: dict[str, int] = {}
+        for column in columns:
+            for name in column.names:
+                widths[name] = column.shape[0] or 1 if column.is_list or column.kind == "multi_hot" and column.shape else 1
+        if _PATH in widths:
+            raise UserError(f"--label or --feature {_PATH}: this is the name of the first field. Choose another name.")
+        self._widths = tuple(widths.items())
+        self._num_fields = 1 + sum(widths.values())
+        last = columns[-1] if columns else None
+        self._takes_rest = last is not None and len(last.names) == 1 and (last.kind == "multi_label" or last.shape == (None,))
+        self._between = " " if last is not None and last.kind in ("float", "integer") else separator
+
+    def split(self, line: str) -> Mapping[str, str]:
+        """Returns the cells of a line. Raises `InvalidInput` if a line has too many fields, too few fields, or a NUL
+        byte."""
+        if "\0" in line:
+            raise InvalidInput("bad_row", "the line has a NUL byte")
+        if "\t" in line:
+            fields = [field.strip() for field in line.split("\t")]
+        else:  # the path may contain blanks if the number of fields is known
+            fields = line.split() if self._takes_rest else line.strip().rsplit(None, self._num_fields - 1)
+        if len(fields) != self._num_fields and not (self._takes_rest and len(fields) >= self._num_fields - 1):
+            names = " ".join([_PATH, *(name for name, width in self._widths for _ in range(width))])
+            raise InvalidInput(
+                "bad_row",
+                f"the line has {len(fields)} fields instead of {self._num_fields}: {names} (separate the fields by "
+                "tabs if they contain blanks)",
+            )
+        row = {_PATH: fields[0]}
+        start = 1
+        for name, width in self._widths:
+            row[name] = " ".join(fields[start : start + width])
+            start += width
+        if self._takes_rest:
+            row[name] = self._between.join(fields[start - 1 :])
+        return row

@@ -1,0 +1,93 @@
+"""Source `text_lines`: text files in which each line is an example with the feature `text`.
+
+| input | result |
+| --- | --- |
+| a line | the feature `text`, without the line end; the key is the file's name and the line number: `poems.txt:17` |
+| `--label file` | one class per file, named without extensions of text files and `.gz`: `poems.de` for `poems.de.txt` |
+| `--group file` | all lines of a file are one group, named by the file's path |
+| `train.txt`, `val.txt`, `test.txt` in a folder, or folders with such names | splits |
+| a blank line, or a line that `--skip_lines` or `--comment` skips | ignored |
+| a line that is not UTF-8, or too long | dead letter |
+
+Use the source `table` for lines with several fields, with `--column_names` if there is no header.
+"""
+
+import functools
+import os
+import re
+from typing import Iterator
+
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.input_record import NO_IMAGE, InputRecord
+from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.sources.cells.column_reader import ColumnReader
+from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.layouts import reject_options
+from beam_pipelines.sources.files.roots import Root
+from beam_pipelines.sources.rows.lines import read_lines
+from beam_pipelines.sources.rows.row_files import RowFiles
+from beam_pipelines.sources.rows.table_files import TableFile
+
+_FORMATS = {".txt": "text", ".text": "text", ".lst": "text", ".list": "text", "": "text"}
+_ENDING = re.compile(rf"({'|'.join(map(re.escape, _FORMATS))})(\.gz)?$", re.IGNORECASE)
+_TEXT, _FILE = "text", "file"
+_PATHS = ("tensor", "array", "mask", "image")  # kinds for which a line would have to be a path
+
+_OPTIONS = "has_images group labels features label_names skip_lines comment".split()
+
+
+class TextLines(RowFiles):
+    """Lists the lines of one or several text files as examples.
+
+    Args:
+        config: The options of the source.
+        with_sizes: Ignored: lines have no sizes.
+        spool_directory: Ignored: this source needs no spool.
+
+    Implements `Source`, which documents the attributes.
+    """
+
+    has_images = False
+
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        source = config.source
+        reject_options(source, _OPTIONS)
+        super().__init__(config, _FORMATS)
+        labels, features = source.labels or (), source.features
+        for name in (name for column in (*labels, *features) for name in column.names):
+            if name not in (_TEXT, _FILE):
+                nearest = did_you_mean(name, (_TEXT, _FILE))
+                raise UserError(
+                    f"--label or --feature: a line has no {printable(name)!r}{nearest or '.'} Choose {_TEXT} or "
+                    f"{_FILE}."
+                )
+        for column in (*labels, *features):
+            if column.kind in _PATHS:
+                raise UserError(
+                    f"--label or --feature: a line of text cannot be read as {column.kind}. Choose a text, a class, "
+                    "numbers, or a list of these."
+                )
+        if not any(_TEXT in column.names for column in (*labels, *features)):
+            features = (Column(_TEXT, (_TEXT,), "text"), *features)
+        if source.group not in (None, "", _FILE):
+            raise UserError(
+                f"--group: a line has no {printable(source.group)!r}. Use --group={_FILE}, or --group_pattern, which "
+                "finds groups in the keys."
+            )
+        self._is_grouped = source.group == _FILE
+        self._reader = ColumnReader(labels, features, Root(self.root, config.follow_links), source.names_of)
+        self.features = self._reader.features
+        self.targets = self._reader.targets
+
+    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
+        """Yields an example for each line of one file."""
+        file = self._files[part]
+        read = functools.partial(self._read, file, _ENDING.sub("", os.path.basename(file.name)))
+        return self._read_rows(file, read_lines(file.path, file.name, self._config.source), read)
+
+    def _read(self, file: TableFile, name: str, number: int, line: str) -> InputRecord:
+        label, values = self._reader.read({_TEXT: line.rstrip("\r\n"), _FILE: name})
+        group = nfc(file.name) if self._is_grouped else ""
+        return InputRecord(nfc(f"{file.name}:{number}"), file.name, label, file.split, offset=NO_IMAGE, group=group, values=values)

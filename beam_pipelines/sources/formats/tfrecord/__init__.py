@@ -1,0 +1,1 @@
+"""Source `tfrecord`: TFRecord and ArrayRecord files."""

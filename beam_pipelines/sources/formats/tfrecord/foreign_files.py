@@ -1,0 +1,108 @@
+"""Reads record files that third-party tools wrote, for commands that inspect such files."""
+
+import contextlib
+import itertools
+from typing import Iterator, Sequence
+
+from beam_pipelines import log
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.label_feature import LabelFeature
+from beam_pipelines.errors import StorageError, UserError, printable
+from beam_pipelines.sources.files.roots import OutsideError, Root
+from beam_pipelines.sources.rows.containers import Containers
+from beam_pipelines.sources.formats.tfrecord.record_directories import read_directory
+from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, find_layout
+from beam_pipelines.sources.formats.tfrecord.tfrecord import is_record_file
+from beam_pipelines.storage.files import is_remote, open_file
+from beam_pipelines.tfrecord.array_record_reader import RecordFileReader
+from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
+from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record
+from tf_input.first_records import MAX_RECORDS
+
+
+class ForeignFiles:
+    """The record files at a path, which can be a file, a folder, a pattern, or a dataset with metadata.
+
+    Args:
+        path: A path or a URL.
+        follow_links: Whether links may lead to folders, and out of the folder of the files.
+        split_folders: Whether the files are named like splits. None if the names decide.
+
+    Attributes:
+        root: The root folder of the files.
+        splits: File name -> its split, or "" if it is unknown.
+        describes_itself: Whether the splits come from a manifest or from TensorFlow Datasets' metadata.
+
+    Raises:
+        UserError: There are no files.
+    """
+
+    def __init__(self, path: str, follow_links: bool = False, split_folders: bool | None = None) -> None:
+        self._layout: Layout | None = None
+        self._reader = RecordFileReader()
+        try:
+            directory = read_directory(path.rstrip("/") or "/", None)
+            self.describes_itself = directory is not None
+            if directory:
+                self.root, self._layout = Root(path, follow_links), directory.layout
+                self.splits = dict(sorted(directory.files.items()))
+            else:
+                config = PrepareConfig(
+                    input=path, output="", name="foreign", follow_links=follow_links, split_folders=split_folders
+                )
+                containers = Containers(config, is_record_file, "files of TFRecords, such as train.tfrecord-00000-of-00010")
+                named = containers.splits()
+                self.root, self.splits = containers.root, {name: named.get(name, "") for name in containers.names}
+                _warn(path, containers.dead_letters)
+        except UserError as error:  # the message has the option of `prepare`
+            raise UserError(str(error).replace("--input=", "", 1).replace(" as --input", "")) from None
+
+    def records(self, name: str) -> Iterator[Record | BadRecord]:
+        """Yields the records of a file.
+
+        Raises:
+            UserError: The file does not contain records, or does not exist.
+            StorageError: The store failed to return the file.
+        """
+        path = f"{self.root.path}/{name}"
+        try:
+            inside = f"{self.root.path}/{self.root.relative(name)}"
+            with open_file(inside) as file:
+                yield from self._reader.read(inside, file)
+        except (NoRecordsError, OutsideError) as error:
+            raise UserError(f"{printable(path)}: {error}") from None
+        except OSError as error:
+            message = f"{printable(path)} could not be read: {error.strerror or error}"
+            if is_remote(path) and not isinstance(error, FileNotFoundError):
+                raise StorageError(message, path) from error
+            raise UserError(message) from None
+
+    def first_examples(self) -> list[ExampleReader]:
+        """Returns up to `MAX_RECORDS` examples from the start of the files."""
+        return list(itertools.islice(self._examples(), MAX_RECORDS))
+
+    def find_label(self, first: list[ExampleReader]) -> LabelFeature:
+        """Returns the class feature of records with a known layout, or an empty label for unknown layouts."""
+        try:
+            layout = self._layout or find_layout(iter(first), SourceConfig(), next(iter(self.splits)))
+        except (UserError, BadExampleError):
+            return LabelFeature("")
+        if layout.objects:
+            return LabelFeature(layout.objects.label)
+        return next((LabelFeature(column.names[0], column.kind == "multi_hot") for column in layout.labels or ()), LabelFeature(""))
+
+    def _examples(self) -> Iterator[ExampleReader]:
+        for name in self.splits:
+            for record in self.records(name):
+                with contextlib.suppress(BadExampleError):
+                    if isinstance(record, Record):
+                        yield ExampleReader(record.data)
+
+
+def _warn(path: str, dead_letters: Sequence[DeadLetter]) -> None:
+    """Logs a warning about files and folders that will not be read."""
+    if dead_letters:
+        count = "1 file or folder is" if len(dead_letters) == 1 else f"{len(dead_letters):,} files or folders are"
+        first = min(dead_letters)
+        log.print_message(f"{printable(path)}: {count} not read, for example {printable(first.path)}: {first.message}", "warning")

@@ -1,0 +1,259 @@
+"""Reads values such as the image position and the objects from a record, according to the layout of the records."""
+
+import dataclasses
+import math
+from typing import Any, Mapping, NamedTuple
+
+import numpy as np
+
+from beam_pipelines.config.columns import Column
+from beam_pipelines.elements.input_record import ArrayPart, FilePart
+from beam_pipelines.errors import CONTROL, InvalidInput, UserError, printable
+from beam_pipelines.images.annotations import Objects
+from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.sources.cells.class_cells import known, read_class
+from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, ObjectsLayout
+from beam_pipelines.storage import MAX_FILE_BYTES
+from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
+from tf_input.dataset_format import LABEL, OBJECTS, Feature
+from tf_input.first_records import as_pixels, stated_shape, wrong_size
+from tf_input.record_layouts import DTYPES
+
+
+class ImageSpan(NamedTuple):
+    """The position of an image in a record file.
+
+    Attributes:
+        offset: The offset of the image from the start of the record's data, in bytes.
+        num_bytes: The length of the image, in bytes.
+        raw: The layout of raw pixels; None if the image has an image format.
+    """
+
+    offset: int
+    num_bytes: int
+    raw: RawImage | None
+
+
+def find_image(example: ExampleReader, layout: Layout) -> ImageSpan | None:
+    """Finds the position of the image in a record and reads the layout of a raw image. Returns None for records
+    without an image.
+
+    Raises:
+        BadExampleError: There is not exactly one image, or its size differs from the size that the record states.
+    """
+    if not layout.image:
+        return None
+    spans = example.spans(layout.image)
+    if len(spans) != 1:
+        raise BadExampleError(f"{len(spans)} images in feature {layout.image!r}; it must have one")
+    offset, num_bytes = spans[0]
+    if not 0 < num_bytes <= MAX_FILE_BYTES:
+        raise BadExampleError(
+            f"an image of {num_bytes} bytes in feature {layout.image!r}; it must have 1 to {MAX_FILE_BYTES}"
+        )
+    raw = layout.raw or _read_raw(example, layout, num_bytes)
+    if raw and raw.num_bytes != num_bytes:
+        raise BadExampleError(wrong_size(layout.image, num_bytes, raw[:3], np.dtype(raw.dtype).name))
+    return ImageSpan(offset, num_bytes, raw)
+
+
+def _read_raw(example: ExampleReader, layout: Layout, num_bytes: int) -> RawImage | None:
+    if layout.image not in layout.numbers:
+        return None
+    dtype = layout.numbers[layout.image].dtype or "uint8"
+    num_values = num_bytes // DTYPES[dtype]
+    try:
+        shape = read_shape(example, layout, layout.image, num_values)
+        return RawImage(*as_pixels(shape, num_values, dtype), dtype=stored_dtype(dtype))
+    except ValueError as error:
+        raise BadExampleError(printable(str(error))) from None
+
+
+def read_shape(example: ExampleReader, layout: Layout, name: str, num_values: int) -> tuple[int, ...]:
+    """Returns the shape of a feature whose numbers are stored as bytes.
+
+    Raises:
+        ValueError: The record states no valid shape.
+    """
+    stated = [item.name for side in layout.sides if (item := layout.stated.items[side]).names]
+    values = {entry: example.values(entry) for entry in stated}
+    return layout.numbers[name].shape or stated_shape(layout.stated, layout.sides, values, num_values)
+
+
+class ObjectsReader:
+    """Reads the objects of records.
+
+    Args:
+        layout: The features with the objects.
+        names: Feature -> class names, which its integers are indexes into.
+        label_names: The class names that are allowed; empty allows all names.
+    """
+
+    def __init__(self, layout: ObjectsLayout, names: Mapping[str, tuple[str, ...]], label_names: tuple[str, ...]) -> None:
+        self._boxes, self._label, self._flags = layout
+        self.class_names = () if label_names else names.get(self._label, ())
+        self._label_names = label_names
+        self.features = (
+            Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)),
+            Feature(f"{OBJECTS}/{LABEL}", "class_label", (None,)),
+            *(Feature(f"{OBJECTS}/{name}", "integer", (None,)) for name in sorted(self._flags)),
+        )
+
+    def read(self, example: ExampleReader) -> Objects:
+        """Returns the objects of one record.
+
+        Raises:
+            InvalidInput: A class or a box is invalid.
+            BadExampleError: The features have different numbers of values.
+        """
+        sides = [example.values(name) for name in self._boxes]
+        if len(sides) == 1:
+            sides = [sides[0][side::4] for side in range(4)]
+        num_objects = len(sides[0])
+        labels = example.values(self._label)
+        flags = {ours: tuple(example.values(theirs)) for ours, theirs in self._flags.items()}
+        for name, values in (
+            (self._boxes[-1], sides[-1]),
+            *zip(self._boxes, sides),
+            (self._label, labels),
+            *flags.items(),
+        ):
+            if len(values) != num_objects:
+                raise BadExampleError(f"{len(values)} values for {num_objects} objects in feature {name!r}")
+        if not all(isinstance(value, float) and math.isfinite(value) for side in sides for value in side):
+            raise InvalidInput("bad_box", f"feature {self._boxes[0]!r} has a box with a number that is not finite")
+        if not all(type(value) is int for values in flags.values() for value in values):
+            raise BadExampleError("some flags are not integers")
+        return Objects(tuple(zip(*sides)), tuple(map(self._read_label, labels)), flags, is_relative=True)
+
+    def _read_label(self, value: Any) -> str:
+        names = self.class_names
+        if names and type(value) is int:
+            if not 0 <= value < len(names):
+                raise InvalidInput("bad_label", f"feature {self._label!r} has {value}; it must be 0 to {len(names) - 1}")
+            return names[value]
+        return known(read_class(value), self._label_names)
+
+
+def read_cell(name: str, values: list[bytes] | list[float] | list[int], is_list: bool = False) -> Any:
+    """Returns the only value of a feature, or a list if there are several values. An empty list becomes None.
+
+    Args:
+        name: The name of the feature.
+        values: The values of the feature in the record.
+        is_list: Whether to return a list for a single value too.
+
+    Raises:
+        InvalidInput: Several values are bytes, and one of them is not text.
+    """
+    if len(values) == 1 and not is_list:
+        return values[0]
+    try:
+        return [value.decode() if isinstance(value, bytes) else value for value in values] or None
+    except UnicodeDecodeError:
+        raise InvalidInput("bad_value", f"feature {name!r} is not valid UTF-8") from None
+
+
+def read_key(example: ExampleReader, name: str) -> str:
+    """Returns the key that a feature contains.
+
+    Raises:
+        InvalidInput: The feature is not a single line of text.
+    """
+    values = example.values(name)
+    text = values[0] if len(values) == 1 else b""
+    try:
+        key = nfc(text.decode() if isinstance(text, bytes) else str(text))
+    except UnicodeDecodeError:
+        key = ""
+    if not key or CONTROL.search(key):
+        raise InvalidInput("bad_key", f"feature {name!r} has {str(text)[:80]!r}; it must be text on one line")
+    return key
+
+
+def read_array_start(example: ExampleReader, name: str) -> bytes:
+    """Returns the contents of a `.npy` file that is stored in a bytes feature.
+
+    Raises:
+        InvalidInput: The feature does not have exactly one value, or has numbers.
+    """
+    values = example.values(name)
+    if has_numbers(example, name):
+        raise InvalidInput("bad_array", f"{len(values)} numbers, whose shape is not stated")
+    if len(values) != 1:
+        raise InvalidInput("bad_array", f"{len(values)} values; it must be one .npy file")
+    return values[0]
+
+
+def read_part(path: str, start: int, example: ExampleReader, name: str, layout: Layout) -> FilePart | ArrayPart | list | None:
+    """Returns the position of a mask, image or array in the record file, or the numbers of an array as a list. Returns
+    None if the feature is missing.
+
+    Args:
+        path: The path of the file.
+        start: The offset of the record's data in the file, in bytes.
+        example: The record to read.
+        name: The name of the feature.
+        layout: The layout of the record.
+
+    Raises:
+        BadExampleError: The number of bytes differs from the shape that the record states.
+    """
+    if has_numbers(example, name):
+        return example.values(name) or None
+    spans = example.spans(name)
+    if len(spans) != 1:
+        return None
+    ((offset, num_bytes),) = spans
+    if name not in layout.numbers:
+        return FilePart(path, start + offset, num_bytes)
+    dtype = layout.numbers[name].dtype
+    try:
+        shape = read_shape(example, layout, name, num_bytes // DTYPES[dtype])
+    except ValueError as error:
+        raise BadExampleError(printable(str(error))) from None
+    if name == layout.mask:
+        shape = shape[:2]
+    if math.prod(shape) * DTYPES[dtype] != num_bytes:
+        raise BadExampleError(wrong_size(name, num_bytes, shape, dtype))
+    return ArrayPart(path, start + offset, num_bytes, stored_dtype(dtype), shape)
+
+
+def stored_dtype(dtype: str) -> str:
+    """Returns a dtype in NumPy's notation for little-endian numbers."""
+    return np.dtype(dtype).newbyteorder("<").str
+
+
+def has_numbers(example: ExampleReader, name: str) -> bool:
+    """Returns whether a feature is a list of numbers."""
+    return name in example.features and example.features[name].kind in ("float", "int64")
+
+
+def resolve_shapes(
+    columns: tuple[Column, ...], example: ExampleReader, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[Column, ...]:
+    """Adds shapes from the metadata of the dataset to the columns.
+
+    Raises:
+        UserError: A column expects one number, but the first record has several.
+    """
+    return tuple(_resolve_shape(column, example, shapes.get(column.names[0], ())) for column in columns)
+
+
+def _resolve_shape(column: Column, example: ExampleReader, known: tuple[int, ...]) -> Column:
+    name = column.names[0]
+    if column.shape or len(column.names) > 1 or column.kind not in ("float", "array") or not has_numbers(example, name):
+        return column
+    if len(known) > 1 or (known and column.kind == "array"):
+        return dataclasses.replace(column, kind="array", shape=known)
+    num_values = len(example.values(name))
+    if column.kind == "float" and num_values > 1:
+        if known == (num_values,):
+            return dataclasses.replace(column, shape=known)
+        shown = printable(name)
+        raise UserError(
+            f"{shown!r} has {num_values} numbers in the first record. Use {shown}:float[{num_values}], or, if they "
+            f"form an array, {shown}:array[HEIGHT,WIDTH,…]."
+        )
+    return column

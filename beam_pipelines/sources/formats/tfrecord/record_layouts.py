@@ -1,0 +1,243 @@
+"""Finds the image, the labels and all remaining features in records that third-party tools wrote.
+
+The module `tf_input.record_layouts` defines the known layouts and the syntax of `--layout`. `tf_input.open_tfrecords`
+uses them too.
+"""
+
+import dataclasses
+from typing import Any, Callable, Collection, Iterable, Mapping, NamedTuple
+
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.sources.rows.row_reader import search_names, unknown_name
+from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
+from tf_input import first_records, record_layouts
+from tf_input.dataset_format import IMAGE, LABEL, MASK, OBJECTS, WEIGHT
+from tf_input.first_records import FieldValues
+from tf_input.record_layouts import Item
+
+# Items of `--layout` that are not features.
+_ROLES = ("key", WEIGHT)
+
+
+class ObjectsLayout(NamedTuple):
+    """Features with one value per object.
+
+    Attributes:
+        boxes: The features with relative ymin, xmin, ymax and xmax, or one feature with these four values per object.
+        label: The feature with the class of each object.
+        flags: Name of a flag after `objects/` -> its feature.
+    """
+
+    boxes: tuple[str, ...]
+    label: str
+    flags: Mapping[str, str] = {}
+
+
+class Layout(NamedTuple):
+    """The names of the record features that contain the image, the label, the key and so on.
+
+    Attributes:
+        name: The name of the layout.
+        image: The feature with the image's bytes; empty if there are no images.
+        key: The feature with the example's key; empty if there is no key.
+        weight: The feature with the example's weight; None if the layout has no weight.
+        raw: The layout of raw pixels that all have the same shape; None for all other images.
+        objects: The features with the objects; None if there are no objects.
+        labels: The columns that a model predicts; None if they are unknown.
+        features: The other columns to keep.
+        class_names: Feature -> class names, which its integers are indexes into.
+        shapes: Feature -> the shape of its numbers.
+        mask: The feature with a mask that is stored as bytes of numbers; empty if there is no mask.
+        numbers: Feature with bytes of numbers, such as raw pixels -> how to read it.
+        stated: The requested or detected layout; None if the dataset has metadata.
+        sides: The layout items that contain the shape of bytes of numbers.
+        counts: Feature -> the numbers of values that occur in the first records.
+        guess: A message about a detected layout; empty if the layout was requested.
+        defaults: Feature -> the default value for records without it.
+    """
+
+    name: str
+    image: str
+    key: str = ""
+    weight: str | None = None
+    raw: RawImage | None = None
+    objects: ObjectsLayout | None = None
+    labels: tuple[Column, ...] | None = ()
+    features: tuple[Column, ...] = ()
+    class_names: Mapping[str, tuple[str, ...]] = {}
+    shapes: Mapping[str, tuple[int, ...]] = {}
+    mask: str = ""
+    numbers: Mapping[str, Item] = {}
+    stated: record_layouts.Layout | None = None
+    sides: tuple[str, ...] = ()
+    counts: Mapping[str, frozenset[int]] = {}
+    guess: str = ""
+    defaults: Mapping[str, str] = {}
+
+
+def find_layout(examples: Iterable[ExampleReader], source: SourceConfig, path: str) -> Layout:
+    """Returns the requested layout, or detects a layout from the first records.
+
+    Args:
+        examples: The first records.
+        source: The options of the source.
+        path: The path of the first file, for messages.
+
+    Raises:
+        UserError: The layout is unknown, or the first records do not match it.
+    """
+    first: list[Mapping[str, Any]] = []
+    num_bytes = 0
+    for example in examples:
+        try:
+            first.append({name: (feature.kind, example.values(name)) for name, feature in example.features.items()})
+        except BadExampleError:  # becomes a dead letter during listing
+            continue
+        num_bytes += example.num_bytes
+        if len(first) == first_records.MAX_RECORDS or num_bytes >= first_records.MAX_BYTES:
+            break
+    seen = first_records.read_values(first)
+    message_start = "its first record has" if len(first) == 1 else f"its first {len(first)} records have"
+    try:
+        if source.layout is None and source.features and (not source.has_images or _are_values(seen, source)):
+            label = {LABEL: Item((LABEL,))} if LABEL in seen else {}
+            stated = record_layouts.Layout(record_layouts.VALUES, label)
+        else:
+            stated = first_records.find_layout(source.layout, seen, message_start, prefers_text=True, needs_label=source.labels is None)
+    except ValueError as error:
+        option = "--" if str(error).startswith("layout=") else f"{printable(path)}: "
+        raise UserError(f"{option}{printable(str(error))}") from None
+    sides = first_records.side_items(stated, seen)
+
+    def find_shape(item: Item) -> tuple[int | None, ...]:
+        try:
+            return first_records.common_shape(first_records.record_shapes(stated, sides, item, first), item.is_list)
+        except ValueError as error:
+            raise UserError(f"{printable(path)}: {message_start} {printable(str(error))}") from None
+
+    return _layout_of(stated, sides, seen, f"{printable(path)}: {message_start}", source, find_shape)
+
+
+def _layout_of(
+    stated: record_layouts.Layout,
+    sides: tuple[str, ...],
+    seen: Mapping[str, FieldValues],
+    message_start: str,
+    source: SourceConfig,
+    find_shape: Callable[[Item], tuple[int | None, ...]],
+) -> Layout:
+    items = stated.items
+    of_image = (IMAGE, "height", "width") if IMAGE in items else ()  # each example with an image has them
+    wants_objects = source.labels is None or any(column.names == (OBJECTS,) for column in source.labels)
+    objects = _objects_of(stated, seen, message_start) if stated.box_names and wants_objects else None
+    columns = {
+        name: _column_of(name, item, seen.get(item.name, FieldValues()), find_shape)
+        for name, item in items.items()
+        if name not in (*sides, *_ROLES, *of_image) and not name.startswith(f"{OBJECTS}/")
+    }
+    labels = tuple(Column(OBJECTS, (OBJECTS,)) if name == OBJECTS else columns.pop(name) for name in stated.targets)
+    named = {name for column in (*(source.labels or ()), *source.features) for name in column.names}
+    unused_fields = sorted(seen.keys() - named - {item.name for item in items.values() if item.names})
+    description = f"layout {stated.name}: {stated}" + (f"; left out: {', '.join(map(printable, unused_fields))}" if unused_fields else "")
+    return Layout(
+        stated.name,
+        items[IMAGE].name if IMAGE in items and source.has_images else "",
+        # Other layouts may repeat a key.
+        key=items["key"].name if "key" in items and stated.name == record_layouts.MAPPING else "",
+        weight=items[WEIGHT].name if WEIGHT in items else None,
+        objects=objects,
+        labels=labels,
+        features=tuple(columns.values()),
+        mask=items[MASK].name if MASK in items else "",
+        numbers={items[name].name: items[name] for name in first_records.number_items(stated, seen)},
+        stated=stated,
+        sides=sides,
+        counts={name: entry.counts for name, entry in seen.items()},
+        guess="" if source.layout else description,
+        defaults={item.name: item.default for item in items.values() if item.default},
+    )
+
+
+def _are_values(seen: Mapping[str, FieldValues], source: SourceConfig) -> bool:
+    """Returns whether the records have no image, because every bytes feature is a key or a requested feature."""
+    columns = (*(source.labels or ()), *source.features)
+    named = {LABEL, source.key_column, source.group, source.split_column, *(name for column in columns for name in column.names)}
+    return source.image_column is None and not any("bytes" in item.storages and name not in named for name, item in seen.items())
+
+
+def _objects_of(stated: record_layouts.Layout, seen: Mapping[str, FieldValues], message_start: str) -> ObjectsLayout:
+    label = stated.items.get(f"{OBJECTS}/{LABEL}")
+    has_objects = any(len(seen[name].values) for name in stated.box_names if name in seen)
+    if label is None or has_objects and not seen.get(label.name, FieldValues()).values:
+        names = "" if label is None else f" in {label.name}"
+        raise UserError(
+            f"{message_start} boxes without classes{names}. Use --label none to keep only the images."
+        )
+    others = {name.removeprefix(f"{OBJECTS}/"): item.name for name, item in stated.items.items() if name.startswith(f"{OBJECTS}/")}
+    flags = {name: theirs for name, theirs in others.items() if not name.startswith("bbox") and name != LABEL}
+    return ObjectsLayout(stated.box_names, label.name, flags)
+
+
+def _column_of(name: str, item: Item, seen: FieldValues, find_shape: Callable[[Item], tuple[int | None, ...]]) -> Column:
+    """Derives the column of a feature from the feature's values in the first records."""
+    if name == MASK:
+        return Column(MASK, (item.name,), "mask")
+    if item.default:
+        return Column(name, (item.name,), "class" if name == LABEL and seen.kind != "float" else seen.kind)
+    if item.is_image:
+        return Column(name, (item.name,), "image")
+    if item.dtype:
+        return Column(name, (item.name,), "tensor", find_shape(item), item.dtype)
+    shape = (None,) if item.is_list else seen.shape
+    if name != LABEL or seen.kind == "float":
+        return Column(name, (item.name,), seen.kind, shape)
+    if seen.is_multi_hot and not item.is_list:
+        return Column(name, (item.name,), "multi_hot", shape)
+    return Column(name, (item.name,), "multi_label" if item.is_list or max(seen.counts) > 1 else "class")
+
+
+def replace_image(layout: Layout, image: str, examples: Iterable[ExampleReader]) -> Layout:
+    """Replaces the image feature of a layout by the feature in `--image_column`.
+
+    Raises:
+        UserError: The first records do not have such a feature.
+    """
+    names, num_searched = search_names((example.features for example in examples), {image})
+    if image not in names:
+        raise unknown_name("--image_column", image, names, f"the first {num_searched:,} records")
+    numbers = {image if name == layout.image else name: item for name, item in layout.numbers.items()}
+    return layout._replace(image=image, numbers=numbers)
+
+
+def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
+    """Returns the columns for labels and further features, as requested by options or as defined by the layout.
+
+    Raises:
+        UserError: No label was requested, and the dataset has no label, or several.
+    """
+    labels = layout.labels if source.labels is None else source.labels
+    if labels is None:
+        raise UserError(
+            "The dataset has no class label, or several. Pass --label with one of its features, or --label none."
+        )
+    if source.labels is None and not labels and layout.name == record_layouts.VALUES:
+        raise UserError(f"The records have no {LABEL!r}. Pass --label with one of their features, or --label none.")
+    labels = tuple(_resolve_list(column, layout.counts.get(column.names[0], ()), source) for column in labels)
+    taken = {name for column in (*labels, *source.features) for name in (column.name, *column.names)}
+    kept = tuple(column for column in layout.features if taken.isdisjoint((column.name, *column.names)))
+    if not layout.image and not source.features and not kept:
+        raise UserError("--image=none: pass --feature for each feature to keep, such as --feature x:float[4].")
+    return labels, source.features + kept
+
+
+def _resolve_list(column: Column, counts: Collection[int], source: SourceConfig) -> Column:
+    """Changes a column to a list of any length if the number of values in an example differs from the number of
+    classes.
+
+    Otherwise, the values are one flag per class.
+    """
+    is_list = column.kind == "multi_label" and bool(set(counts) - {0, len(source.names_of(column.name))})
+    return dataclasses.replace(column, shape=(None,)) if is_list else column

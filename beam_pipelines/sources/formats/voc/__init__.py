@@ -1,0 +1,1 @@
+"""Source `voc`: Pascal VOC's XML files."""

@@ -1,0 +1,181 @@
+"""Finds the folders of a `voc` source and pairs annotations with images by their names."""
+
+import posixpath
+from typing import Iterator, NamedTuple
+
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.errors import printable
+from beam_pipelines.images.images import IMAGE_EXTENSIONS
+from beam_pipelines.sources.annotations.image_sets import read_image_sets
+from beam_pipelines.sources.files.file_listing import FileListing, ListedFile, join
+from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.layouts import IMAGE_FOLDERS, find_folder, name_splits, no_split_folders
+from beam_pipelines.sources.files.roots import Root
+
+_ANNOTATION_FOLDERS = ("annotations", "annotation", "xmls", "xml")
+
+
+class VocFolders(NamedTuple):
+    """A group of annotation and image folders. All paths are relative to the root, which is represented by "".
+
+    Attributes:
+        folder: The parent folder, which may also contain lists of splits.
+        annotations: The folder with the XML files.
+        images: The folder with the images. It can be the annotation folder or its parent.
+        split: The split that the folder is; None if the folder is not a split.
+        has_lists: Whether to use lists of splits.
+    """
+
+    folder: str
+    annotations: str
+    images: str
+    split: str | None
+    has_lists: bool
+
+
+class Pair(NamedTuple):
+    """An annotation and its image.
+
+    Attributes:
+        annotation: The path of the XML file.
+        image: The path of the image.
+        num_bytes: The size of the image in bytes; 0 if unknown.
+        split: The split of the pair, from a list or from its group; None if neither defines a split.
+    """
+
+    annotation: str
+    image: str
+    num_bytes: int
+    split: str | None
+
+
+class Matched(NamedTuple):
+    """The files of a group.
+
+    Attributes:
+        group: The folders that contain the files.
+        pairs: Annotations with the only image of the same name.
+        annotations: (path, split) of annotations that do not have exactly one image of the same name.
+        images: (path, bytes, split) of images that are in no pair.
+        dead_letters: Files that were rejected.
+        num_ignored: The number of files that are neither images nor annotations, or in no list.
+    """
+
+    group: VocFolders
+    pairs: list[Pair]
+    annotations: list[tuple[str, str | None]]
+    images: list[ListedFile]
+    dead_letters: list[DeadLetter]
+    num_ignored: int
+
+
+def find_groups(root: Root, files: FileListing, split_folders: bool | None) -> list[VocFolders]:
+    """Returns the groups below a root. If no folder has a usual name for annotations, annotation files and images are
+    expected in the same folder.
+
+    Raises:
+        UserError: Only some folders are splits, a folder is a link, or the splits that options require do not exist.
+    """
+    has_lists = split_folders is not False
+    folders, names = files.top_level()
+    group = _find_group(files, "", None, has_lists)
+    is_one = group or any(name.lower().endswith(".xml") for name in names)
+    if split_folders and (is_one or not folders):
+        raise no_split_folders(root.path, "is one folder of annotations and images")
+    if is_one:
+        return [group or VocFolders("", "", "", None, has_lists)]
+    groups = {folder: _find_group(files, folder, None, has_lists) for folder in folders}
+    holders = [folder for folder in folders if groups[folder]] or folders
+    splits = name_splits(root.path, holders, split_folders)
+    if not any(groups.values()) and not any(splits.values()):
+        return [VocFolders("", "", "", None, has_lists)]
+    return [
+        (groups[folder] or VocFolders(files.take_folder(folder), folder, folder, None, has_lists))._replace(split=splits[folder])
+        for folder in holders
+    ]
+
+
+def _find_group(files: FileListing, folder: str, split: str | None, has_lists: bool) -> VocFolders | None:
+    folders, _ = files.top_level(folder)
+    annotations = find_folder(folders, _ANNOTATION_FOLDERS)
+    if annotations is None:
+        return None
+    images = find_folder(folders, IMAGE_FOLDERS)
+    return VocFolders(folder, files.take_folder(join(folder, annotations)), files.take_folder(join(folder, images or "")), split, has_lists)
+
+
+def match_files(root: Root, files: FileListing, group: VocFolders) -> Matched:
+    """Lists the folders of images and annotations, and matches files by name. The file names are kept in memory.
+
+    Raises:
+        UserError: A folder or a list cannot be read.
+    """
+    num_ignored = files.num_ignored
+    sets = read_image_sets(root, files, group.folder, "Main") if group.has_lists and group.split is None else None
+    matched = Matched(group, [], [], [], [*(sets.dead_letters if sets else ())], 0)
+    annotations: dict[str, tuple[str, str | None]] = {}
+    images: dict[str, list[tuple[str, int, str | None]]] = {}
+    listed: set[str] = set()
+    for listed_file in _walk(files, group):
+        if isinstance(listed_file, DeadLetter):
+            matched.dead_letters.append(listed_file)
+            continue
+        kind = _kind(listed_file.path, group)
+        name = _inner_stem(listed_file.path, group.annotations if kind == "annotation" else group.images)
+        if kind is None or (sets and name not in sets.members):
+            num_ignored -= 1
+            continue
+        split = sets.members[name].split if sets else group.split
+        listed.add(name)
+        if kind == "image":
+            images.setdefault(name, []).append((*listed_file, split))
+        elif name in annotations:  # two names differ only in the case of the extension
+            message = f"its image already has an annotation, {printable(annotations[name][0])}"
+            matched.dead_letters.append(DeadLetter(listed_file.path, "list", "ambiguous", message))
+        else:
+            annotations[name] = (listed_file.path, split)
+    _pair(matched, annotations, images)
+    if sets:
+        matched.dead_letters.extend(sets.missing(listed, "image or XML file"))
+    return matched._replace(num_ignored=files.num_ignored - num_ignored)
+
+
+def _walk(files: FileListing, group: VocFolders) -> Iterator[ListedFile | DeadLetter]:
+    yield from files.walk(group.images)
+    if not _is_below(group.annotations, group.images):
+        yield from files.walk(group.annotations)
+
+
+def _kind(path: str, group: VocFolders) -> str | None:
+    extension = posixpath.splitext(path)[1].lower()
+    is_annotation_folder = _is_below(path, group.annotations)
+    if extension == ".xml" and is_annotation_folder:
+        return "annotation"
+    if extension in IMAGE_EXTENSIONS and (group.annotations == group.images or not is_annotation_folder):
+        return "image"
+    return None
+
+
+def _pair(matched: Matched, annotations: dict, images: dict) -> None:
+    for name, (path, split) in annotations.items():
+        candidates = images.get(name, ())
+        if len(candidates) == 1:
+            matched.pairs.append(Pair(path, *candidates[0]))
+            del images[name]
+        else:
+            matched.annotations.append((path, split))
+    matched.images.extend(image for result in images.values() for image in result)
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return not folder or path == folder or path.startswith(f"{folder}/")
+
+
+def _inner_stem(path: str, folder: str) -> str:
+    return stem(path[len(folder) + 1 :] if folder else path)
+
+
+def stem(path: str) -> str:
+    """Returns a path in NFC without its extension, so that an image and its annotation have equal paths."""
+    base, extension = posixpath.splitext(path)
+    return nfc(base if extension.lower() in IMAGE_EXTENSIONS or extension.lower() == ".xml" else path)

@@ -1,0 +1,1 @@
+"""Source `webdataset`: tar files of samples."""

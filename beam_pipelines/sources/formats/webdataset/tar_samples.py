@@ -1,0 +1,182 @@
+"""Groups consecutive members of a tar file into samples. The names of a sample's members are equal up to the first
+dot."""
+
+import re
+from typing import Any, Collection, Iterator
+
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.errors import CONTROL, InvalidInput, printable
+from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
+from beam_pipelines.sources.cells.json_text import read_json
+from beam_pipelines.sources.files.file_listing import is_utf8, matches
+from beam_pipelines.sources.formats.webdataset.tar_reader import FILE, FOLDER, BadTarError, Member, NoTarError, TarReader
+from beam_pipelines.storage import MAX_FILE_BYTES
+from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter
+
+MAX_TEXT_BYTES = 16 << 20
+_MAX_NAME = 4096
+_NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)", re.DOTALL)
+_META = re.compile(r"(?:.*/)?__[^/]*__", re.DOTALL)
+
+
+class TarSample:
+    """The members of one sample.
+
+    Attributes:
+        key: The common part of the names, before the first dot.
+        members: The extension after the first dot -> the member.
+        texts: Extension -> the data of members that are read immediately.
+        spooled: Extension -> the offset of the member's data in the spool, for compressed files.
+        starts: Extension -> the first bytes of arrays that may be the image.
+        rejection: Reason and message, if the sample is rejected.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.members: dict[str, Member] = {}
+        self.texts: dict[str, bytes] = {}
+        self.spooled: dict[str, int] = {}
+        self.starts: dict[str, bytes] = {}
+        self.rejection: tuple[str, str] | None = None
+
+    def reject(self, reason: str, message: str) -> None:
+        """Rejects the sample. Keeps the first reason."""
+        self.rejection = self.rejection or (reason, message)
+
+    def fields(self) -> dict[str, Any]:
+        """Returns the fields of the sample's JSON member, or an empty mapping if there is no JSON.
+
+        Raises:
+            InvalidInput: The JSON is not a valid object.
+        """
+        if "json" not in self.texts:
+            return {}
+        try:
+            fields = read_json(self.texts["json"])
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput("bad_json", f"its JSON cannot be read: {error!r:.200}") from None
+        if not isinstance(fields, dict):
+            raise InvalidInput("bad_json", "its JSON is not an object")
+        return fields
+
+    def text(self, extension: str) -> str:
+        """Returns the text of a member of the sample, without leading and trailing line ends.
+
+        Raises:
+            InvalidInput: The member is not UTF-8.
+        """
+        try:
+            return self.texts[extension].decode().strip("\r\n")
+        except UnicodeDecodeError:
+            raise InvalidInput("bad_value", f".{extension} is not valid UTF-8") from None
+
+    def is_readable(self) -> bool:
+        """Returns whether the sample and its JSON are valid."""
+        try:
+            self.fields()
+        except InvalidInput:
+            return False
+        return self.rejection is None
+
+
+class SampleReader:
+    """Reads the samples of one tar file.
+
+    Args:
+        tar: The reader of the tar file.
+        name: The path of the file, for dead letters.
+        texts: The extensions of members to read, which is the part of a name after the first dot.
+        parts: The extensions of members to spool, if there is a spool: images, masks and arrays.
+        starts: The extensions of members whose first bytes are read: arrays that may be the image.
+        spool: The spool for the data of a compressed file.
+        ignore: Glob patterns of member names to ignore.
+
+    Attributes:
+        num_ignored: The number of members that belong to no sample.
+    """
+
+    def __init__(
+        self,
+        tar: TarReader,
+        name: str,
+        texts: Collection[str],
+        parts: Collection[str] = (),
+        starts: Collection[str] = (),
+        spool: SpoolWriter | ObjectSpoolWriter | None = None,
+        ignore: tuple[str, ...] = (),
+    ) -> None:
+        self.num_ignored = 0
+        self._tar = tar
+        self._name = printable(name)
+        self._texts = texts
+        self._parts = parts
+        self._starts = starts
+        self._spool = spool
+        self._ignore = ignore
+
+    def __iter__(self) -> Iterator[TarSample | DeadLetter]:
+        """Yields the samples, and dead letters for invalid members.
+
+        Raises:
+            NoTarError: The file is not a tar file.
+        """
+        sample: TarSample | None = None
+        end: DeadLetter | None = None
+        try:
+            for member in self._tar:
+                name = member.name.removeprefix("./")
+                match = _NAME.fullmatch(name)
+                if member.kind == FOLDER:
+                    continue
+                if match is None or _META.fullmatch(match[1]) or matches(name, self._ignore):
+                    self.num_ignored += 1
+                elif problem := _check_name(name):
+                    yield DeadLetter(f"{self._name}:{printable(name[:200])}", "list", *problem)
+                else:
+                    if sample is None or sample.key != match[1]:
+                        if sample:
+                            yield sample
+                        sample = TarSample(match[1])
+                    self._add(sample, match[2].lower(), member)
+        except NoTarError:
+            raise
+        except BadTarError as error:
+            end = DeadLetter(f"{self._name}@{error.offset}", "list", "bad_tar", str(error))
+        if sample and (sample.members or sample.rejection):
+            yield sample  # members before the error are complete
+        if end:
+            yield end
+
+    def _add(self, sample: TarSample, extension: str, member: Member) -> None:
+        shown = printable(extension[:80])
+        if member.kind != FILE:
+            sample.reject("not_a_file", f".{shown} is {member.kind}, not a file")
+            return
+        if extension in sample.members:
+            sample.reject("bad_sample", f"two members are called .{shown}")
+            return
+        is_text, is_spooled = extension in self._texts, self._spool and extension in self._parts and member.num_bytes <= MAX_FILE_BYTES
+        if is_text and member.num_bytes > MAX_TEXT_BYTES:
+            sample.reject("bad_value", f".{shown} has {member.num_bytes} bytes; the limit is {MAX_TEXT_BYTES}")
+        elif is_text or is_spooled:
+            data = self._tar.read(member)
+            if is_text:
+                sample.texts[extension] = data
+            if is_spooled:
+                sample.spooled[extension] = self._spool.append(data)
+            if extension in self._starts:
+                sample.starts[extension] = data[:MAX_HEADER_BYTES]
+        elif extension in self._starts:
+            sample.starts[extension] = self._tar.read(member._replace(num_bytes=min(member.num_bytes, MAX_HEADER_BYTES)))
+        sample.members[extension] = member
+
+
+def _check_name(name: str) -> tuple[str, str] | None:
+    """Returns the reason and the message of a dead letter for an invalid member name, or None for a valid name."""
+    if not is_utf8(name):
+        return "not_utf8", "the member's name is not valid UTF-8"
+    if CONTROL.search(name) or len(name) > _MAX_NAME:
+        return "odd_name", f"a name with control characters, or of more than {_MAX_NAME} characters"
+    if name.startswith("/") or not all(part not in ("", ".", "..") for part in name.split("/")):
+        return "outside", "a name that is absolute, or has an empty part, '.' or '..' in it"
+    return None

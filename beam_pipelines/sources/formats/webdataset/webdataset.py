@@ -1,0 +1,308 @@
+"""Source `webdataset`: tar files whose members form samples by their names: `a/0001.jpg`, `a/0001.cls`, `a/0001.json`.
+
+| input | result |
+| --- | --- |
+| a file, a pattern (`shard-{000..010}.tar`), a folder | see `containers`; in a folder `*.tar`, `*.tar.gz`, `*.tgz` |
+| consecutive members whose paths are the same up to the first dot of the file name | one sample; that part is its key |
+| `.jpg`, `.jpeg`, `.jpe`, `.jfif`, `.png`, `.webp`, `.gif`, `.bmp`, `.heic`, `.heif` | the image (first match) |
+| `--image_column` | the image: the member with that extension |
+| `.npy` | the image, if the first 100 samples have only labels, texts and requested members beside it |
+| `.npy` beside an unknown member, such as `.tif` | the run fails; in a later sample: dead letter |
+| `.cls`, `.txt`, the fields of `.json`, and `.json` as a text | available for `--label` and `--feature` |
+| other members, such as `.npy`, `.seg.png`, `.right.jpg` | available too, as an array, a mask or another image |
+| `--image none` | a sample has only its labels and features |
+| `objects` of the JSON: `{"bbox": [[x, y, width, height], …], "category": […]}` | boxes, by `--label` or by default |
+| no `--label` | `cls`; else `label`, `class` or `cls` of the JSON; else its `objects` |
+| `--key_column` | a field with the key, if keys are not unique across files |
+| all files named like splits | the splits, unless `--split_folders=no` |
+| `--split_folders=yes` and files named like splits or shards (`dev-000000`) | the splits |
+| a name without a dot, a hidden name, a name `__…__` | ignored, and counted |
+| a link, a device, a sparse file, a name with `..`, a sample without an image | dead letter `FILE:NAME` |
+| the rest of a corrupt or truncated file | one dead letter `FILE@OFFSET` |
+| a compressed file | its images, masks and arrays are spooled |
+
+Files are not unpacked. Only a single sample is in memory at a time.
+"""
+
+import contextlib
+import functools
+import itertools
+from typing import Any, Callable, Collection, Iterator, Mapping
+
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.input_record import NO_IMAGE, FilePart, InputRecord
+from beam_pipelines.errors import InvalidInput, UserError, printable
+from beam_pipelines.images.tensor_values import npy_layout
+from beam_pipelines.sources.cells.array_cells import holds_array
+from beam_pipelines.sources.cells.cells import in_column
+from beam_pipelines.sources.cells.box_forms import BoxForms
+from beam_pipelines.sources.cells.unused_fields import UnusedFields
+from beam_pipelines.sources.cells.table_objects import ObjectsColumn
+from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.layouts import reject_options
+from beam_pipelines.sources.files.roots import OutsideError
+from beam_pipelines.sources.rows.containers import Containers, reject_outside
+from beam_pipelines.sources.rows.row_reader import FieldReader, describe_names, search_names, unknown_name, wanted_names
+from beam_pipelines.sources.formats.webdataset.tar_reader import BadTarError, NoTarError, TarReader
+from beam_pipelines.sources.formats.webdataset.tar_samples import SampleReader, TarSample
+from beam_pipelines.storage import MAX_FILE_BYTES
+from beam_pipelines.storage.files import open_file
+from beam_pipelines.storage.input_errors import listing_error
+from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
+from beam_pipelines.tfrecord.record_reader import inflate
+from tf_input.dataset_format import LABEL, OBJECTS, Feature
+
+_HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file
+
+_OPTIONS = (
+    "has_images image_column key_column split_column group weight_column labels features label_names label_separator bad_boxes drawn_on box_format box_unit defaults"
+).split()
+_IMAGES = ("jpg", "jpeg", "jpe", "jfif", "png", "webp", "gif", "bmp", "heic", "heif")
+_ARRAY = "npy"
+_NO_IMAGES = frozenset({"cls", "txt", "json"})  # never images, whether they are read or not
+_NUM_FIRST = 100  # samples to search for images and for fields of objects
+_LABELS = ("label", "class", "cls")
+
+
+class WebDataset:
+    """Lists the samples in tar files.
+
+    Args:
+        config: The options of the source.
+        with_sizes: Ignored: sizes are always known.
+        spool_directory: The directory for images, masks and arrays of compressed files; None disables spooling.
+
+    Attributes:
+        root: The root folder of the files.
+        has_images: Whether samples have images; false only with `--image none`.
+        features: The features of examples besides image, key, height and width. Class names are not known yet.
+        targets: The names of the features that a model predicts.
+        unused_fields: The members, fields and object fields that are not kept.
+        boxes: The counts of the boxes in the parts that were listed.
+        guess: A message that arrays are used as images; else empty.
+        num_ignored: The number of ignored files and tar members, counted during listing.
+
+    Raises:
+        UserError: There is no sample, the first sample has no label, or the image member is ambiguous.
+    """
+
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        reject_options(config.source, _OPTIONS)
+        self.num_ignored = 0
+        self._ignore = config.ignore
+        self._has_container_keys = config.source.key_column == ""
+        self._spool_directory = spool_directory
+        self._containers = Containers(config, is_tar_file, "files named *.tar, *.tar.gz or *.tgz")
+        self._root = self._containers.root
+        self.root = self._root.path
+        self._splits = self._containers.splits()
+        self.has_images = config.source.has_images
+        self._images = () if not self.has_images else (config.source.image_column.lower(),) if config.source.image_column else _IMAGES
+        first, arrays = self._first_sample(config)
+        labels, features = config.source.labels, config.source.features
+        labels = _default_labels(first) if labels is None else labels
+        self._objects, self.unused_fields, self.boxes = None, UnusedFields(), BoxForms()
+        if any(_means_objects(label, first) for label in labels):
+            some = itertools.islice(self._first_samples(config), _NUM_FIRST)
+            fields = {field for _, sample in some for field in _object_fields(sample)}
+            self._objects = ObjectsColumn(fields, config.source, {})
+            self.unused_fields, self.boxes = self._objects.unused_fields, self._objects.boxes
+            labels = tuple(item for item in labels if not _means_objects(item, first))
+        if not self.has_images and not features:
+            field_names = describe_names({*first.members, *first.fields()})
+            raise UserError(f"--image=none: pass --feature for each field to keep. The first sample has {field_names}.")
+        if any("json" in entry.names and entry.kind in ("class", "multi_label") for entry in labels):
+            fields = describe_names(first.fields())
+            raise UserError(
+                f"--label=json: names the whole JSON of a sample. Choose one of its fields ({fields}), or use "
+                "json:text."
+            )
+        wanted = wanted_names(config.source, *labels, *features)
+        self.guess, self._companion_arrays = "", None
+        if self._images is _IMAGES and _ARRAY in first.members and _ARRAY not in wanted:
+            self._take_arrays(config, wanted)
+        images = self._images if config.source.image_column else ()
+        members: set[str] = set()
+        samples = (members.update(sample.members) or {*sample.members, *sample.fields()} for _, sample in self._first_samples(config))
+        found_names, num_searched = search_names(samples, wanted.union(images))
+        shown_source = f"the first {num_searched:,} samples"
+        if not members.issuperset(images):
+            raise unknown_name("--image_column", images[0], members, shown_source)
+        self._rows = FieldReader(config.source, labels, features, self._root, found_names, shown_source, {}, arrays)
+        self.features: tuple[Feature, ...] = self._rows.features + (self._objects.features if self._objects else ())
+        self.targets = self._rows.targets + ((OBJECTS,) if self._objects else ())
+        self._uses_json = self._objects is not None or not {*self._rows.value_names, *self._rows.part_names} <= members
+        used = {*self._rows.value_names, *self._rows.part_names, *(["json"] if self._uses_json else [])}
+        self._used = {*used, *([OBJECTS] if self._objects else []), *(f".{name}" for name in (*used, *self._images))}
+        self._texts = frozenset({*self._rows.value_names, *(["json"] if self._uses_json else [])})
+
+    def _take_arrays(self, config: PrepareConfig, wanted: Collection[str]) -> None:
+        """Uses `.npy` members as images if none of the first samples contains an image file.
+
+        Raises:
+            UserError: Samples also have unrequested members of unknown types, so that the image is ambiguous.
+        """
+        some = [sample.members.keys() for _, sample in itertools.islice(self._first_samples(config), _NUM_FIRST)]
+        members, describe_ignored = set().union(*some), frozenset({_ARRAY, *_NO_IMAGES, *wanted})
+        if not members.isdisjoint(_IMAGES):
+            return
+        shown_source = f"the first {len(some):,} samples"
+        if others := sorted(members - describe_ignored):
+            raise UserError(
+                f"{shown_source} have no image file, but .{_ARRAY} and {describe_names(others)}, and any of these could be "
+                f"the image. Use --image_column={_ARRAY}, --image_column={printable(others[0])[:64]}, or --image=none."
+            )
+        self._images, self._companion_arrays = (_ARRAY,), describe_ignored
+        self.guess = f"--image_column={_ARRAY} ({shown_source} have no image file and no other possible image)"
+
+    def _first_sample(self, config: PrepareConfig) -> tuple[TarSample, Callable[[str], bytes]]:
+        """Returns the first readable sample, and a function that reads the arrays in this sample."""
+        for name, sample in self._first_samples(config):
+            return sample, functools.partial(self._read_start, name, sample)
+        raise UserError(
+            f"--input={config.input}: no readable sample in {len(self._containers.names)} files. The members of a "
+            "sample must share a name, such as 1.jpg and 1.cls."
+        )
+
+    def _first_samples(self, config: PrepareConfig) -> Iterator[tuple[str, TarSample]]:
+        for name in self._containers.names:
+            with contextlib.suppress(OutsideError), self._open(name) as (tar, _):
+                for sample in SampleReader(tar, name, ("cls", "json", "txt"), ignore=config.ignore):
+                    if isinstance(sample, TarSample) and sample.is_readable():
+                        yield name, sample
+
+    def _read_start(self, name: str, sample: TarSample, extension: str) -> bytes | list:
+        member = sample.members.get(extension)
+        if member is None:
+            if holds_array(field := sample.fields().get(extension)):
+                return field
+            raise InvalidInput("bad_array", "this member is missing")
+        try:
+            with self._open(name) as (tar, _):
+                return tar.read(member._replace(num_bytes=min(member.num_bytes, _HEADER_BYTES)))
+        except BadTarError as error:
+            raise InvalidInput("bad_array", str(error)) from None
+
+    def label_names(self) -> Mapping[str, Collection[str]]:
+        """Returns an empty dict, because tar files have no class names."""
+        return {}
+
+    def parts(self) -> list[str]:
+        """Returns the names of the tar files. Each file is listed as one part."""
+        return [*self._containers.names]
+
+    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
+        """Yields the inputs of one file."""
+        self.num_ignored, dead_letters = self._containers.describe_ignored(part)
+        yield from dead_letters
+        if rejected := reject_outside(self._root, part):
+            yield rejected
+            return
+        with contextlib.ExitStack() as stack:
+            tar, is_compressed = stack.enter_context(self._open(part))
+            spool = stack.enter_context(open_spool(self._spool_directory)) if is_compressed and self._spool_directory else None
+            starts = {extension for extension in self._images if extension.endswith(_ARRAY)}
+            samples = SampleReader(tar, part, self._texts, {*self._images, *self._rows.part_names}, starts, spool, self._ignore)
+            for sample in samples:
+                yield sample if isinstance(sample, DeadLetter) else self._list_sample(part, sample, spool)
+            self.num_ignored += samples.num_ignored
+
+    @contextlib.contextmanager
+    def _open(self, name: str) -> Iterator[tuple[TarReader, bool]]:
+        """Opens a tar file. Context manager that yields a tar reader and a bool that tells whether the file is
+        compressed."""
+        path = f"{self.root}/{self._root.relative(name)}"
+        try:
+            with open_file(path) as file:
+                is_compressed = file.read(2) == b"\x1f\x8b"
+                file.seek(0)
+                yield TarReader(inflate(file) if is_compressed else file, not is_compressed), is_compressed
+        except OSError as error:
+            raise listing_error(error, path, f"{printable(path)} cannot be read: {error.strerror or error}") from error
+        except NoTarError as error:
+            raise UserError(f"{printable(path)}: {error} (--ignore={printable(name)!r} leaves it out)") from None
+
+    def _list_sample(self, part: str, sample: TarSample, spool: SpoolWriter | ObjectSpoolWriter | None) -> InputRecord | DeadLetter:
+        try:
+            if sample.rejection:
+                raise InvalidInput(*sample.rejection)
+            key = nfc(f"{part}/{sample.key}" if self._has_container_keys else sample.key)
+            image = InputRecord(key=key, path=part, label="", split=self._splits.get(part), offset=NO_IMAGE)
+            if self.has_images:
+                extension = self._image_of(sample)
+                member_range = _find_member(part, sample, extension, spool)
+                raw = npy_layout(sample.starts[extension])[0] if extension in sample.starts else None
+                image = image._replace(num_bytes=member_range.num_bytes, offset=member_range.offset, raw=raw, spool=member_range.spool)
+            row = self._make_row(part, sample, spool)
+            self.unused_fields.add(name for name in (*row, *(f".{name}" for name in sample.members)) if name not in self._used)
+            image = self._rows.read(row, image)
+            if self._objects:
+                objects = in_column(OBJECTS, self._objects.read, row.get(OBJECTS))
+                image = image._replace(values={**(image.values or {}), OBJECTS: objects})
+            return image
+        except InvalidInput as error:
+            return DeadLetter.of(f"{printable(part)}:{sample.key}", error)
+
+    def _image_of(self, sample: TarSample) -> str:
+        """Returns the extension of a sample's image.
+
+        Raises `InvalidInput` if a sample contains no image, or several possible images.
+        """
+        extension = next((extension for extension in self._images if extension in sample.members), None)
+        if extension is None:
+            message = f"no image ({', '.join(self._images)}) but only {describe_names(sample.members)}"
+            raise InvalidInput("no_image", f"{message} (use --image none for examples without images)")
+        if self._companion_arrays is not None and (others := sample.members.keys() - self._companion_arrays):
+            advice = f"name the image with --image_column, such as --image_column={_ARRAY}"
+            raise InvalidInput("ambiguous", f"{describe_names(others)} beside .{_ARRAY}, unlike other samples; {advice}")
+        return extension
+
+    def _make_row(self, part: str, sample: TarSample, spool: SpoolWriter | ObjectSpoolWriter | None) -> dict[str, Any]:
+        row = sample.fields() if self._uses_json else {}
+        for extension in self._rows.value_names:
+            if extension in sample.texts:
+                row[extension] = sample.text(extension)
+        for extension in self._rows.part_names:
+            if extension in sample.members:
+                row[extension] = _find_member(part, sample, extension, spool)
+        return row
+
+
+def _find_member(part: str, sample: TarSample, extension: str, spool: SpoolWriter | ObjectSpoolWriter | None) -> FilePart:
+    """Returns the position of a member's data, which is stored in the tar file or in a temporary file. Raises
+    `InvalidInput` if a member is too large."""
+    member = sample.members[extension]
+    if member.num_bytes > MAX_FILE_BYTES:
+        raise InvalidInput("too_large", f".{extension} has {member.num_bytes} bytes; the limit is {MAX_FILE_BYTES}")
+    if spool is None:
+        return FilePart(part, member.offset, member.num_bytes)
+    return FilePart(part, sample.spooled[extension], member.num_bytes, spool.spool)
+
+
+def is_tar_file(name: str) -> bool:
+    """Returns whether the extension of a file is usual for tar files."""
+    return name.lower().endswith((".tar", ".tar.gz", ".tgz"))
+
+
+def _default_labels(first: TarSample) -> tuple[Column, ...]:
+    fields = first.fields()
+    usual = next((name for name in _LABELS if name in fields), OBJECTS if _object_fields(first) else None)
+    name = "cls" if "cls" in first.members else usual
+    if name is None:
+        field_names = describe_names({*first.members, *fields})
+        raise UserError(
+            f"The first sample has no label, but {field_names}. Pass --label with one of them, or --label none."
+        )
+    return (Column(LABEL if name != OBJECTS else OBJECTS, (name,)),)
+
+
+def _means_objects(column: Column, first: TarSample) -> bool:
+    return column.kind == "class" and column.names == (OBJECTS,) and bool(_object_fields(first))
+
+
+def _object_fields(first: TarSample) -> set[str]:
+    """Returns the fields that describe the objects in a sample, or an empty mapping for samples without objects."""
+    objects = first.fields().get(OBJECTS)
+    return {field for item in (objects if isinstance(objects, list) else [objects]) if isinstance(item, dict) for field in item}

@@ -1,0 +1,1 @@
+"""Lists the parts of a source, and collects facts about the inputs."""

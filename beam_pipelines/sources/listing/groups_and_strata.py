@@ -1,0 +1,100 @@
+"""Computes the group and the stratum of each input, which determine its split.
+
+The stratum of an input is the value of one feature, or the combination of the values of several features.
+"""
+
+from typing import Callable, Sequence
+
+from beam_pipelines.config.group_pattern import GroupPattern
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.class_tables import OBJECT_LABEL
+from beam_pipelines.elements.division import join_stratum
+from beam_pipelines.elements.input_record import InputRecord
+from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.sources.listing.listed_part import ListedPart
+from tf_input.dataset_format import LABEL, OBJECTS, Feature
+
+_KINDS = ("class_label", "integer", "text")
+
+
+class GroupReader:
+    """Reads the group of each input.
+
+    Args:
+        config: The options of the run.
+    """
+
+    def __init__(self, config: PrepareConfig) -> None:
+        self._config = config
+        self._pattern = None if config.group_pattern is None else GroupPattern(config.group_pattern)
+
+    def read(self, images: Sequence[InputRecord], keys: Sequence[bytes], facts: ListedPart) -> Sequence[bytes]:
+        """Returns the group of each input, or b"" for inputs without a group. Returns an empty tuple if no input has a
+        group."""
+        if self._pattern is None:
+            groups = [image.group.encode() for image in images]
+            if self._config.source.can.has_columns:
+                facts.ungrouped.add(image.key for image in images if not image.group)
+        else:
+            groups = self._pattern.find(keys)
+            facts.unmatched.add(image.key for image, group in zip(images, groups) if not group)
+        if not any(groups):
+            return ()
+        if not self._config.resolves_splits:  # otherwise the stage that assigns splits counts groups
+            facts.groups.add(groups, [image.split for image in images])
+        return groups
+
+
+class StrataReader:
+    """Reads the stratum of each input.
+
+    Args:
+        features: The features of the source.
+        config: The options of the run, with the names of the features that make a stratum.
+
+    Raises:
+        UserError: A feature does not exist, or its kind is not suitable for strata.
+    """
+
+    def __init__(self, features: Sequence[Feature], config: PrepareConfig) -> None:
+        names = config.stratify
+        by_name = {feature.name: feature for feature in features}
+        fit = [name for name, feature in by_name.items() if _can_stratify(feature)]
+        for name in names:
+            if name not in by_name:
+                advice = [f"choose one of {', '.join(fit)}" if fit[1:] else f"use --stratify {fit[0]}"] if fit else []
+                advice += [f"add --feature {printable(name)}"] if config.source.can.has_columns else []
+                some = ", or ".join(advice) or f"omit --stratify: --source={config.source.kind} has no classes"
+                raise UserError(
+                    f"--stratify={printable(name)}: there is no such label or feature{did_you_mean(name, fit) or '.'} "
+                    f"{some[0].upper()}{some[1:]}."
+                )
+            if name not in fit:
+                raise UserError(
+                    f"--stratify={name}: is of kind {by_name[name].kind}. Choose a class, an integer or a text."
+                )
+        self._columns = [(_reader(by_name[name]), by_name[name].kind == "text") for name in names]
+
+    def read(self, images: Sequence[InputRecord], facts: ListedPart) -> list[str]:
+        """Returns the stratum of each input, or an empty list if splits are not stratified."""
+        columns = []
+        for read, is_text in self._columns:
+            columns.append(list(map(read, images)))
+            if is_text and "" in columns[-1]:
+                facts.without_stratum.add(image.path for image, value in zip(images, columns[-1]) if not value)
+        return columns[0] if len(columns) == 1 else [join_stratum(values) for values in zip(*columns)]
+
+
+def _can_stratify(feature: Feature) -> bool:
+    return feature.kind in _KINDS and (not feature.shape or feature.kind == "class_label")
+
+
+def _reader(feature: Feature) -> Callable[[InputRecord], str]:
+    name = feature.name
+    if name == LABEL and feature.kind == "class_label" and not feature.shape:
+        return lambda image: image.label
+    if name == OBJECT_LABEL:
+        return lambda image: join_stratum(sorted(set(image.values[OBJECTS].labels)))
+    if feature.shape:
+        return lambda image: join_stratum(sorted(set(image.values[name])))
+    return lambda image: str(image.values[name])

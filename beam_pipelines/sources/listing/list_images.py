@@ -1,0 +1,147 @@
+"""Defines the Beam transform `ListImages`, which lists the inputs of a source."""
+
+import dataclasses
+import functools
+import gc
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple
+
+import apache_beam as beam
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.typehints.decorators import no_annotations
+
+from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.listed import Listed
+from beam_pipelines.elements.listing import Listing
+from beam_pipelines.parallel import progress
+from beam_pipelines.parallel.worker_processes import share
+from beam_pipelines.parallel.parallel_map import ParallelMap
+from beam_pipelines.sources.listing.listed_part import ListedPart, make_listing
+from beam_pipelines.sources.listing.listed_runs import ListedRuns
+from beam_pipelines.sources.open_source import open_source
+from beam_pipelines.sources.listing.part_listing import PartContext, list_shared_part, list_side_by_side, list_entire_part
+from beam_pipelines.sources.source import memory_bytes
+from beam_pipelines.storage.files import is_remote, make_folder
+from beam_pipelines.storage.marked_directory import make_marked
+from beam_pipelines.storage.versions import noting_versions
+
+
+@dataclasses.dataclass
+class ListImages(beam.PTransform):
+    """A Beam transform that lists the inputs of a source, and returns `Listed`.
+
+    Attributes:
+        config: The job of the run.
+    """
+
+    config: PrepareJob
+
+    @no_annotations  # Beam supports no tuple of PCollections as an output type
+    def expand(self, begin: beam.pvalue.PBegin) -> Listed:
+        listed = (
+            begin
+            | "Start" >> beam.Impulse()
+            | "ListParts" >> beam.FlatMap(list_parts, self.config)
+            | "SpreadParts" >> beam.GroupByKey()  # like a Reshuffle, with half the steps
+            | "List" >> beam.ParDo(_List(self.config)).with_outputs("runs", "counts", "facts", "dead_letters")
+        )
+        listing = (
+            begin
+            | "AfterListing" >> beam.Impulse()
+            | "MakeListing" >> beam.Map(join_listings, beam.pvalue.AsIter(listed.facts), self.config)
+        )
+        return Listed(runs=listed.runs, counts=listed.counts, listing=listing, dead_letters=listed.dead_letters)
+
+
+class PartFacts(NamedTuple):
+    """Information about a part of the source that is known before the part is listed.
+
+    Attributes:
+        memory_bytes: The memory for listing the part, in bytes.
+        versions: For the first part: path -> version of each file that was opened to find the parts.
+    """
+
+    memory_bytes: int
+    versions: Mapping[str, str]
+
+
+def list_parts(unused: Any, config: PrepareJob) -> list[tuple[str, PartFacts]]:
+    """Returns the parts of the source as keyed elements, so that Beam can distribute them over workers."""
+    if not is_remote(config.scratch_directory):  # missing if the whole job is retried after it had ended
+        make_marked(config.scratch_directory)
+        make_folder(config.run_directory)
+    versions: dict[str, str] = {}
+    with noting_versions(versions):
+        source = open_source(config)
+        parts = source.parts()
+    return [(part, PartFacts(memory_bytes(source, part), {} if number else versions)) for number, part in enumerate(parts)]
+
+
+def join_listings(unused: bytes, parts: Iterable[ListedPart], config: PrepareJob) -> Listing:
+    """Merges the facts about all parts into a single `Listing`."""
+    listed = ListedPart()
+    for part in parts:
+        listed.merge(part)
+    with noting_versions(listed.versions):  # the schema must match the files that were listed
+        listing = make_listing(config, open_source(config), listed)
+    progress.count(config.progress_directory, listing_done=1)
+    return listing
+
+
+@functools.cache
+def _freeze_imported_objects() -> None:
+    """Excludes existing objects from garbage collection, which makes the listing of millions of files faster.
+
+    Call this function only once per process, because a later call would also keep unused objects in memory.
+    """
+    gc.freeze()
+
+
+class _List(ParallelMap):
+    """Lists parts. Yields sorted files of references and of dead letters.
+
+    At the end of a bundle, statistics about all parts in the bundle are also yielded.
+    """
+
+    def __init__(self, config: PrepareJob) -> None:
+        super().__init__(config.num_processes, config.run_id)
+        self._config = config
+
+    def setup(self) -> None:
+        super().setup()
+        _freeze_imported_objects()
+
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._context = PartContext(self._config)
+        self._shared = share(self._context)
+        self._listed = ListedRuns(self._config.spool_directory)
+        self._aside: list[str] = []
+
+    def process(self, element: tuple[str, Iterable[PartFacts]]) -> Iterator[Any]:
+        part, (facts, *_) = element
+        self._listed.add(ListedPart(versions=dict(facts.versions)))
+        if self._config.num_processes:
+            return self.run(list_shared_part, self._shared, part, memory_bytes=facts.memory_bytes)
+        if self._config.lists_in_threads and self._config.source.can.has_class_folders:
+            self._aside.append(part)
+            return iter(())
+        # Not `shared`, which keeps too few contexts for all threads of a worker.
+        return self.take(list_entire_part(self._context, part))
+
+    def take(self, result: ListedRuns) -> Iterator[TaggedOutput]:
+        self._listed.merge(result)
+        return self._give_runs()
+
+    def finish(self) -> Iterator[TaggedOutput]:
+        if self._aside:
+            for result in list_side_by_side(self._config, self._aside):
+                yield from self.take(result)
+        self._listed.write_rest()
+        yield from self._give_runs()
+        yield TaggedOutput("counts", self._listed.counts.pack())
+        yield TaggedOutput("facts", self._listed.facts)
+
+    def _give_runs(self) -> Iterator[TaggedOutput]:
+        for tag, runs in (("runs", self._listed.runs), ("dead_letters", self._listed.dead_letter_runs)):
+            yield from (TaggedOutput(tag, run) for run in runs)
+            runs.clear()

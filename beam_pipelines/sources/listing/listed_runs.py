@@ -1,0 +1,85 @@
+"""Writes references to the listed inputs to temporary files, sorted by shuffle key."""
+
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.reference_runs import RUN_BYTES, RUN_REFERENCES, Run, SpoolRange, write_dead_letters, write_run
+from beam_pipelines.elements.references import References
+from beam_pipelines.elements.shuffle_keys import KeyCounts
+from beam_pipelines.sources.listing.listed_part import ListedPart
+
+# Dead letters that are sorted together.
+_RUN_DEAD_LETTERS = 1 << 16
+
+# Runs below this share of a full run are not written, but joined with the references of other parts.
+_MIN_SHARE = 1 / 8
+
+# Sizes of runs when all parts are merged, as a share of a full run: the size of the first run, and the growth of later
+# runs relative to all earlier runs. Few references wait in memory, and even a hundred million inputs make few runs.
+_FIRST_SHARE, _GROWTH = 1 / 32, 1 / 4
+
+
+class ListedRuns:
+    """The inputs of one or more parts of a source, as references in temporary files, with facts about the inputs. Keeps
+    at most one run in memory.
+
+    Args:
+        spool_directory: The directory for runs.
+        share: The size of each run as a share of a full run, if several are filled in parallel. None: runs start
+            small and grow with the number of references.
+
+    Attributes:
+        runs: The runs of references that were written.
+        dead_letter_runs: The runs of dead letters that were written.
+        counts: The histograms of the keys in the runs.
+        found: The facts about the inputs.
+    """
+
+    def __init__(self, spool_directory: str, share: float | None = None) -> None:
+        self.runs: list[Run] = []
+        self.dead_letter_runs: list[SpoolRange] = []
+        self.counts = KeyCounts()
+        self.facts = ListedPart()
+        self._spool_directory, self._share = spool_directory, share
+        self._waiting: list[References] = []
+        self._num_waiting = self._num_bytes = self._num_written = 0
+        self._dead_letters: list[DeadLetter] = []
+
+    def add(self, listed: References | DeadLetter | ListedPart) -> None:
+        """Adds an item from `list_in_batches`."""
+        if isinstance(listed, References):
+            self._waiting.append(listed)
+            self._num_waiting += len(listed)
+            self._num_bytes += listed.num_bytes
+            self.write(self._share or min(1.0, max(_FIRST_SHARE, _GROWTH * self._num_written / RUN_REFERENCES)))
+        elif isinstance(listed, DeadLetter):
+            self._dead_letters.append(listed)
+            if len(self._dead_letters) >= _RUN_DEAD_LETTERS:
+                self._write_dead_letters()
+        else:
+            self.facts.merge(listed)
+
+    def merge(self, other: "ListedRuns") -> None:
+        """Adds the references and facts of one more part of the source."""
+        self.runs += other.runs
+        self.dead_letter_runs += other.dead_letter_runs
+        self.counts.merge(other.counts)
+        for listed in (other.facts, *other._waiting, *other._dead_letters):  # facts first, to fail early
+            self.add(listed)
+
+    def write(self, share: float = _MIN_SHARE) -> None:
+        """Writes the references in memory to a sorted file if enough references are in memory."""
+        if self._num_waiting >= share * RUN_REFERENCES or self._num_bytes >= share * RUN_BYTES:
+            self.counts.add_references(self._waiting)
+            self.runs.append(write_run(self._waiting, self._spool_directory))
+            self._num_written += self._num_waiting
+            self._waiting, self._num_waiting, self._num_bytes = [], 0, 0
+
+    def write_rest(self) -> None:
+        """Writes all waiting references and dead letters."""
+        if self._waiting:
+            self.write(0.0)
+        if self._dead_letters:
+            self._write_dead_letters()
+
+    def _write_dead_letters(self) -> None:
+        self.dead_letter_runs.append(write_dead_letters(self._dead_letters, self._spool_directory))
+        self._dead_letters = []

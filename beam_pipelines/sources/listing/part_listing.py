@@ -1,0 +1,186 @@
+"""Lists one part of a source and converts its inputs to references in batches."""
+
+import dataclasses
+import functools
+import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Iterator, Sequence
+
+import numpy as np
+
+from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.input_record import InputRecord
+from beam_pipelines.elements.listed_values import ValueWriter, value_writer
+from beam_pipelines.elements.references import ROW, References
+from beam_pipelines.elements.shuffle_keys import shuffle_orders
+from beam_pipelines.elements.split_hashes import SplitByGroup
+from beam_pipelines.elements.binary_column import BinaryColumn, no_texts
+from beam_pipelines.errors import printable
+from beam_pipelines.parallel import progress
+from beam_pipelines.parallel.worker_processes import shared
+from beam_pipelines.sources.listing.groups_and_strata import GroupReader, StrataReader
+from beam_pipelines.sources.listing.listed_part import ListedPart, list_part
+from beam_pipelines.sources.listing.listed_runs import ListedRuns
+from beam_pipelines.sources.open_source import open_source
+from beam_pipelines.sources.source import Source
+from beam_pipelines.storage.input_errors import listing_error
+from beam_pipelines.storage.versions import noting_versions
+from tf_input.dataset_format import Feature
+
+_Listed = list[InputRecord] | DeadLetter
+
+# With n worker processes, the runs of each process have 1/n of the full size, but at least 1/4.
+_MAX_SHARES = 4
+
+# Parts of a store to list in parallel. A page takes the store a dozen times longer than this process.
+_NUM_THREADS = 8
+
+
+def open_to_list(config: PrepareJob) -> Source:
+    """Opens the source of a run. Data that cannot be read by byte range later is written to a temporary file."""
+    return open_source(config, spool_directory=config.spool_directory)
+
+
+class ReferenceMaker:
+    """Converts listed inputs to references and computes the shuffle key and the split of each input.
+
+    Args:
+        config: The job of the run.
+        features: The features of the source.
+    """
+
+    def __init__(self, config: PrepareJob, features: Sequence[Feature] = ()) -> None:
+        self._seed = config.seed
+        self._by_group = None if config.resolves_splits else SplitByGroup(config.shares)
+        self._groups = GroupReader(config)
+        self._strata = StrataReader(features, config)
+
+    def make(self, images: Sequence[InputRecord], values: ValueWriter, facts: ListedPart) -> References:
+        """Returns the references of some inputs.
+
+        Args:
+            images: The inputs that were listed.
+            values: The writer for large values, which are stored separately.
+            facts: The facts about the inputs, to which this method adds.
+        """
+        listed = list(zip(*images))
+        keys, paths, labels, splits, num_bytes, _, offsets, raws, spools, others = listed
+        encoded = [key.encode() for key in keys]
+        rows = np.zeros(len(keys), ROW)
+        rows["order"] = shuffle_orders(self._seed, encoded)
+        for name, column in (("num_bytes", num_bytes), ("spool", spools), ("offset", offsets)):
+            rows[name] = column[0] if len(set(column)) == 1 else column  # usually the same value for all
+        layouts = tuple(dict.fromkeys(raw for raw in raws if raw is not None))
+        if layouts:
+            indices = {None: 0, **{raw: number for number, raw in enumerate(layouts, 1)}}
+            rows["raw"] = [indices[raw] for raw in raws]
+        paths_unlike_keys = () if paths == keys else [b"" if path == key else path.encode() for path, key in zip(paths, keys)]
+        groups = self._groups.read(images, encoded, facts)
+        rows["split"], names = self._splits(splits, [group or key for group, key in zip(groups, encoded)] if groups else encoded)
+        strata = self._strata.read(images, facts)
+        references = References(
+            rows,
+            names,
+            layouts,
+            BinaryColumn.of(encoded),
+            BinaryColumn.of(paths_unlike_keys) if paths_unlike_keys else no_texts(len(keys)),
+            _encode_names(labels),
+            BinaryColumn.of(groups) if groups else no_texts(len(keys)),
+            BinaryColumn.of(list(map(values.encode, others))) if any(others) else no_texts(len(keys)),
+            _encode_names(strata) if strata else no_texts(len(keys)),
+            no_texts(len(keys)),
+        )
+        facts.reference_bytes += references.num_bytes
+        return references
+
+    def _splits(self, given: Sequence[str | None], groups: Sequence[bytes]) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Returns the split of each input as an index into the returned split names. The split name of inputs without a
+        split is ""."""
+        if given[0] is None and self._by_group:
+            return self._by_group(groups), self._by_group.names
+        names = tuple(dict.fromkeys(name or "" for name in given))
+        indices = {name: number for number, name in enumerate(names)}
+        return np.array([indices[name or ""] for name in given]), names
+
+
+def _encode_names(names: Sequence[str]) -> BinaryColumn:
+    return BinaryColumn.of(list(map({name: name.encode() for name in set(names)}.__getitem__, names)))
+
+
+def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[References | DeadLetter | ListedPart]:
+    """Lists a part of the source, and yields references, dead letters and, at the end, facts about the part."""
+    facts = ListedPart()
+    maker = ReferenceMaker(config, source.features)
+    with value_writer(config.spool_directory) as values:
+        # The parts of class folders are not files.
+        path = f"{source.root}/{'' if config.source.can.has_class_folders else part}"
+        for listed in _with_named_errors(list_part(source, part, facts), path):
+            yield listed if isinstance(listed, DeadLetter) else maker.make(listed, values, facts)
+    yield facts
+
+
+def _with_named_errors(listed: Iterator[_Listed], path: str) -> Iterator[_Listed]:
+    """Yields the items of `listed` and adds the path to the message of each `OSError`."""
+    try:
+        yield from listed
+    except OSError as error:
+        raise listing_error(error, path, f"{printable(path)} could not be listed: {error.strerror or error}") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class PartContext:
+    """The state that is shared by all parts of a bundle.
+
+    Attributes:
+        config: The job of the run, with the options of the source.
+    """
+
+    config: PrepareJob
+
+    @functools.cached_property
+    def source(self) -> Source:
+        """The source, which is opened only once per process to save time."""
+        return open_to_list(self.config)
+
+
+def list_shared_part(context: bytes, part: str) -> ListedRuns:
+    """Lists one part of the source in a worker process."""
+    return list_entire_part(shared(context), part)
+
+
+def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[ListedRuns]:
+    """Lists several parts of the source in parallel threads. Yields each result when it is available. If one part
+    fails, all other parts are stopped."""
+    is_over, pool = threading.Event(), ThreadPoolExecutor(_NUM_THREADS)
+    try:  # one source per thread, because a source lists one part at a time
+        for done in as_completed([pool.submit(list_entire_part, PartContext(config), part, is_over) for part in parts]):
+            yield done.result()
+    finally:
+        is_over.set()
+        pool.shutdown(cancel_futures=True)
+
+
+def list_entire_part(context: PartContext, part: str, is_over: threading.Event | None = None) -> ListedRuns:
+    """Lists one part of the source and writes sorted files of references. The returned value contains the remaining
+    references, which are too few for a file.
+
+    Args:
+        context: The context of the part's bundle.
+        part: The name of the part in the source.
+        is_over: An event that stops the listing; None lists the whole part.
+    """
+    config, stopwatch = context.config, progress.Stopwatch("list")
+    num_shares = _NUM_THREADS if is_over else min(max(config.num_processes, 1), _MAX_SHARES)
+    listed = ListedRuns(config.spool_directory, 1 / num_shares)
+    with noting_versions(listed.facts.versions):
+        for batch in list_in_batches(context.source, part, config):
+            if is_over and is_over.is_set():
+                break
+            if isinstance(batch, References):
+                progress.count(config.progress_directory, stopwatch.lap(), listed=len(batch))
+            elif isinstance(batch, DeadLetter):
+                progress.count_in_beam({"dead_letters": 1, f"dead_letters_{batch.reason}": 1})
+            listed.add(batch)
+    listed.write()
+    return listed

@@ -1,0 +1,1 @@
+"""Rows and records: the files that contain them, and the values of their fields."""

@@ -1,0 +1,117 @@
+"""Reads the lines of text files and limits the length of a line to protect the memory."""
+
+import contextlib
+import gzip
+import io
+import zlib
+from typing import BinaryIO, ContextManager, Iterator
+
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.errors import InvalidInput, printable
+from beam_pipelines.sources.files.file_listing import is_utf8
+from beam_pipelines.storage.files import open_file
+from beam_pipelines.storage.input_errors import listing_error
+
+MAX_LINE = 16 << 20  # in characters
+
+
+class LongLineError(ValueError):
+    """Raised for a line with more than `MAX_LINE` characters."""
+
+
+class Lines:
+    """An iterator over the lines of a text file, including line ends.
+
+    The iterator raises `LongLineError` for a line that is too long. The next call continues after this line.
+
+    Args:
+        file: The text file.
+        config: The options for skipped lines and comments.
+
+    Attributes:
+        number: The number of the last returned line, starting at 1.
+        row_start: The number of the line in which the current row starts.
+        is_row_start: Whether the next line starts a row, so that it may be a comment. Set by the caller.
+    """
+
+    def __init__(self, file: io.TextIOBase, config: SourceConfig) -> None:
+        self._readline = file.readline
+        self._comment = config.comment
+        self.number = 0
+        self.row_start = 0
+        self.is_row_start = True
+        while self.number < config.skip_lines and (line := self._readline(MAX_LINE)):
+            self._finish(line)
+            self.number += 1
+
+    def __iter__(self) -> "Lines":
+        return self
+
+    def __next__(self) -> str:
+        line = self._next()
+        if self.is_row_start:
+            while self._comment and line.startswith(self._comment):
+                line = self._next()
+            self.row_start = self.number
+            self.is_row_start = False
+        if len(line) == MAX_LINE and self._finish(line):
+            raise LongLineError(f"a line of more than {MAX_LINE} characters")
+        return line
+
+    def _next(self) -> str:
+        line = self._readline(MAX_LINE)
+        if not line:
+            raise StopIteration
+        self.number += 1
+        return line
+
+    def _finish(self, line: str) -> bool:
+        """Reads to the end of the line. Returns whether anything was left to read."""
+        rest = line
+        while len(rest) == MAX_LINE and rest[-1] not in "\r\n":
+            rest = self._readline(MAX_LINE)
+        return rest is not line
+
+
+@contextlib.contextmanager
+def open_lines(path: str, name: str, config: SourceConfig) -> Iterator[Lines]:
+    """Opens a UTF-8 text file, with or without a byte order mark, for reading lines. Bytes that are not UTF-8 become
+    lone surrogates.
+
+    Raises:
+        UserError: The file cannot be read, or is not compressed although its name says so.
+    """
+    try:
+        with open_file(path) as file, _decompressed(path, file) as data:
+            yield Lines(io.TextIOWrapper(data, "utf-8-sig", errors="surrogateescape", newline=""), config)
+    except (OSError, EOFError, zlib.error) as error:
+        message = f"{printable(name)}: cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise listing_error(error, path, message) from error
+
+
+def read_lines(path: str, name: str, config: SourceConfig) -> Iterator[tuple[int, str | InvalidInput]]:
+    """Yields `full_lines` of a file. Raises UserError as in `open_lines`."""
+    with open_lines(path, name, config) as lines:
+        yield from full_lines(lines)
+
+
+def full_lines(lines: Lines) -> Iterator[tuple[int, str | InvalidInput]]:
+    """Yields (line number, line) of non-blank lines. Instead of a line that is too long or not UTF-8, an `InvalidInput`
+    is yielded."""
+    while True:
+        lines.is_row_start = True
+        try:
+            line = next(lines)
+        except StopIteration:
+            return
+        except LongLineError as error:
+            yield lines.row_start, InvalidInput("bad_row", str(error))
+            continue
+        if not is_utf8(line):
+            yield lines.row_start, InvalidInput("not_utf8", "the line is not valid UTF-8")
+        elif not line.isspace():
+            yield lines.row_start, line
+
+
+def _decompressed(path: str, file: BinaryIO) -> ContextManager[BinaryIO]:
+    return gzip.GzipFile(fileobj=file) if path.lower().endswith(".gz") else contextlib.nullcontext(file)

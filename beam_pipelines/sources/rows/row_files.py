@@ -1,0 +1,70 @@
+"""Defines the base class of sources whose files contain rows. Finds the files of a source and converts their rows to
+inputs or dead letters."""
+
+from typing import Any, Callable, Iterable, Iterator, Mapping, TypeVar
+
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.input_record import NO_IMAGE, InputRecord
+from beam_pipelines.errors import InvalidInput, printable
+from beam_pipelines.sources.files.file_listing import matches
+from beam_pipelines.sources.files.roots import Root
+from beam_pipelines.sources.rows.table_files import TableFile, find_table_files, open_root
+
+Input = TypeVar("Input")
+
+
+class RowFiles:
+    """Lists the inputs in the rows of one or several files. Each file is a part.
+
+    Args:
+        config: The options of the source.
+        formats: Extension -> format, as in `find_table_files`.
+        metadata: The names of preferred files, as in `find_table_files`.
+
+    Attributes:
+        root: The root that paths are relative to.
+        num_ignored: The number of images that are ignored, counted during listing.
+    """
+
+    def __init__(self, config: PrepareConfig, formats: Mapping[str, str], metadata: tuple[str, ...] = ()) -> None:
+        folder, files = find_table_files(config, formats, metadata)
+        self.root = Root(config.source.image_root or folder).path
+        self.num_ignored = 0
+        self._config = config
+        self._files = {file.name: file for file in files}
+
+    def parts(self) -> list[str]:
+        """Returns the names of the files. Each file is listed as one part."""
+        return [*self._files]
+
+    def label_names(self) -> Mapping[str, tuple[str, ...]]:
+        """Returns an empty dict, because class names are unknown until rows are read."""
+        return {}
+
+    def _root_of(self, file: TableFile) -> Root:
+        return open_root(self.root, "" if self._config.source.image_root else file.folder, self._config.follow_links)
+
+    def _read_rows(
+        self, file: TableFile, rows: Iterable[tuple[int, Any]], read: Callable[[int, Any], Input]
+    ) -> Iterator[Input | DeadLetter]:
+        """Yields the inputs and dead letters for the rows of one file.
+
+        Args:
+            file: The file with the rows.
+            rows: Row numbers and rows. An invalid row is a InvalidInput.
+            read: A function from row number and row to the input. Raises InvalidInput for an invalid row.
+        """
+        ignore = self._config.ignore
+        for number, row in rows:
+            try:
+                if isinstance(row, InvalidInput):
+                    raise row
+                image = read(number, row)
+            except InvalidInput as error:
+                yield DeadLetter.of(f"{printable(file.name)}:{number}", error)
+                continue
+            if ignore and isinstance(image, InputRecord) and image.offset != NO_IMAGE and matches(image.path, ignore):
+                self.num_ignored += 1
+            else:
+                yield image
