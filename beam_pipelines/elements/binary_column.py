@@ -10,11 +10,11 @@ _CUT_AT_ONCE = 1024
 
 
 def digests(hasher: Any, texts: Sequence[bytes]) -> bytes:
-    """Returns the concatenated digests of texts.
+    """Returns the concatenated digests of byte strings.
 
     Args:
-        hasher: A new hasher of `hashlib`. Copying it is faster than creating another with the same parameters.
-        texts: The texts to hash, one digest each.
+        hasher: A new `hashlib` object. It is copied for each byte string, which is faster than creating an object.
+        texts: The byte strings to hash.
     """
     copy, parts = hasher.copy, []
     for text in texts:
@@ -28,8 +28,8 @@ class BinaryColumn:
     """A column of byte strings, stored as their concatenation and the length of each string.
 
     Attributes:
-        lengths: The length of each text in bytes, uint32 [num_texts].
-        blob: The concatenated bytes of all texts.
+        lengths: The length of each byte string, uint32 [num_strings].
+        blob: All byte strings, concatenated.
     """
 
     def __init__(self, lengths: np.ndarray, blob: bytes) -> None:
@@ -38,12 +38,12 @@ class BinaryColumn:
 
     @functools.cached_property
     def _offsets(self) -> np.ndarray:
-        """The start offset of each text in the blob and the blob's total size, int64 [num_texts + 1]."""
+        """The start offset of each byte string in `blob`, and the size of `blob`, int64 [num_strings + 1]."""
         return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
 
     @classmethod
     def of(cls, texts: Sequence[bytes]) -> "BinaryColumn":
-        """Creates a column of texts."""
+        """Creates a column from a sequence of byte strings."""
         return cls(np.fromiter(map(len, texts), np.uint32, len(texts)), b"".join(texts))
 
     def __len__(self) -> int:
@@ -55,26 +55,26 @@ class BinaryColumn:
         return itertools.chain.from_iterable(map(self._cut, range(0, len(self), _CUT_AT_ONCE)))
 
     def _cut(self, first: int) -> list[bytes]:
-        """Returns a batch of consecutive texts, starting at index `first`."""
+        """Returns up to `_CUT_AT_ONCE` consecutive byte strings, starting at index `first`."""
         blob, offsets = self.blob, self._offsets[first : first + _CUT_AT_ONCE + 1].tolist()
         return [blob[start:end] for start, end in itertools.pairwise(offsets)]
 
     def to_arrow(self) -> Any:
-        """Returns the texts as a pyarrow array of type large_binary."""
+        """Returns the column as a pyarrow array of type large_binary."""
         import pyarrow  # Imported here, because the record writer does not need it.
 
         buffers = [None, pyarrow.py_buffer(self._offsets), pyarrow.py_buffer(self.blob)]
         return pyarrow.Array.from_buffers(pyarrow.large_binary(), len(self), buffers)
 
     def take(self, indices: np.ndarray) -> "BinaryColumn":
-        """Returns the texts at the given indices, in the given order."""
+        """Returns the byte strings at the given indices, in the given order."""
         if not self.blob:
             return BinaryColumn(self.lengths[indices], b"")
         taken = self.to_arrow().take(indices)
         return BinaryColumn(self.lengths[indices], taken.buffers()[2].to_pybytes() if len(indices) else b"")
 
     def slice(self, start: int, stop: int) -> "BinaryColumn":
-        """Returns the texts from `start` to `stop`."""
+        """Returns the byte strings with indices from `start` to `stop - 1`."""
         if not self.blob:
             return BinaryColumn(self.lengths[start:stop], b"")
         begin, end = self._offsets[[start, min(stop, len(self))]].tolist()
@@ -82,10 +82,10 @@ class BinaryColumn:
 
     @classmethod
     def concatenate(cls, parts: Sequence["BinaryColumn"]) -> "BinaryColumn":
-        """Joins several columns."""
+        """Concatenates several columns."""
         return cls(np.concatenate([part.lengths for part in parts]), b"".join([part.blob for part in parts]))
 
 
 def no_texts(num: int) -> BinaryColumn:
-    """Returns a column of `num` empty texts."""
+    """Returns a column of `num` empty byte strings."""
     return BinaryColumn(np.zeros(num, np.uint32), b"")

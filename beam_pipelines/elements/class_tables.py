@@ -1,4 +1,4 @@
-"""Creates the class table of a feature, which lists the class names in label order."""
+"""Creates the class table of a feature. A class table lists the class names in label order."""
 
 import decimal
 import re
@@ -14,7 +14,7 @@ INTEGER = re.compile("0|[1-9][0-9]*")
 _FRACTION = re.compile(r"[0-9]+\.[0-9]+")
 _NUMBER = re.compile("-?[0-9]+")
 
-# A table of integers with gaps has at most this many names, or this multiple of the number of labels in use.
+# The limits for a class table of integers that has gaps: a number of names, and a multiple of the labels in use.
 _MAX_SPARSE_NAMES = 10_000
 _MAX_NAMES_PER_CLASS = 10
 _MAX_SHOWN = 5
@@ -25,18 +25,18 @@ def make_class_table(
 ) -> tuple[str, ...]:
     """Returns the class names of a feature in label order.
 
-    If all class names are integers, the integers are the labels, and missing numbers become classes without examples.
-    Names of class folders are an exception: they are sorted, and the label is the position in the sorted list.
+    If all class names are integers, each integer is its own label, and missing integers become classes without
+    examples. Names of class folders are always sorted, and the label is the index in the sorted list.
 
     Args:
         source: The configuration of the source, with the user's options for class names.
-        feature: The name of the feature.
-        found_names: The class names of the examples.
-        known: Additional class names from the source. A tuple is in label order.
-        is_scalar_each: Whether no example has two classes. None means that the feature allows only one.
+        feature: The name of the class feature.
+        found_names: The class names that occur in the examples.
+        known: The class names that the source declares. A tuple is in label order.
+        is_scalar_each: Whether each example has at most one class. None if the feature does not allow several classes.
 
     Raises:
-        UserError: The names do not form a class table, or are probably not what the user wants.
+        UserError: The names do not form a class table, or are probably a mistake.
     """
     given, first = _given_names(source, feature), source.first_label_names.get(feature, ())
     known = given or known
@@ -58,14 +58,11 @@ def make_class_table(
 
 
 def sort_class_names(names: Iterable[str]) -> list[str]:
-    """Sorts class names.
-
-    Sorts class names, by value if all names are integers ("-2" before "2" before "10", "01" before "1").
-    """
+    """Sorts class names, by value if all names are integers ("-2" before "2" before "10", "01" before "1")."""
     names = list(names)
     if not are_integers(names):
         return sorted(names)
-    return sorted(names, key=lambda name: (decimal.Decimal(name), name))  # int() rejects very long texts
+    return sorted(names, key=lambda name: (decimal.Decimal(name), name))  # int() rejects very long strings.
 
 
 def are_integers(names: Iterable[str]) -> bool:
@@ -74,7 +71,7 @@ def are_integers(names: Iterable[str]) -> bool:
 
 
 def _given_names(source: SourceConfig, feature: str) -> tuple[str, ...]:
-    """Returns the class names of a feature if an option specifies them. Otherwise, returns an empty tuple."""
+    """Returns the class names that an option gives for a feature, or an empty tuple."""
     columns = [column for column in (*(source.labels or ()), *source.features) if column.name == feature]
     given = source.names_of(feature)
     return columns[0].positions(given) if columns and columns[0].kind == "multi_hot" else given
@@ -87,7 +84,7 @@ def _check_known(feature: str, found_names: set[str], known: tuple[str, ...]) ->
 
 
 def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_scalar_each: bool | None) -> None:
-    """Raises `UserError` if class names look like lists of several classes or like flags (0 and 1)."""
+    """Raises `UserError` if class names look like lists of classes or like flags (0 and 1)."""
     lists = sorted(filter(looks_like_list, names))
     if lists:
         raise UserError(
@@ -114,7 +111,7 @@ def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_scal
 
 
 def _continued_table(feature: str, first: tuple[str, ...], names: set[str], integers: set[str]) -> tuple[str, ...]:
-    """Appends new class names to the class table of an earlier dataset, so that existing labels do not change."""
+    """Appends new class names to the class table of an earlier dataset, so that the labels of existing classes stay."""
     new = names - set(first)
     if first == tuple(map(str, range(len(first)))) and integers == names:
         return max(first, _integer_table(feature, names | set(first)), key=len)
@@ -140,14 +137,14 @@ def _integer_table(feature: str, names: set[str]) -> tuple[str, ...]:
 
 
 def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str, ...]:
-    """Returns the class table if only some class names are integers, as for hexadecimal numbers.
+    """Returns the class table if only some class names are integers, as with hexadecimal numbers.
 
-    Raises `UserError` if most class names are integers, but cannot be labels because a few names are not integers.
+    Raises `UserError` if most class names are integers, because a few other names then prevent their use as labels.
     """
     table = tuple(sort_class_names(names))
     if len(set(map(len, names))) == 1 and all(map(str.isdecimal, names)):
         return table
-    # Steps of one half, such as 1, 1.5, 2, can be classes. A single fraction among integers is probably a mistake.
+    # Steps of one half, such as 1, 1.5 and 2, can be classes. A single fraction among integers is probably a mistake.
     most = 3 / 4 if all(map(_FRACTION.fullmatch, names - integers)) else 1 / 2
     moved = [name for position, name in enumerate(table) if name in integers and name != str(position)]
     if moved and len(integers) > len(names) * most:
@@ -161,11 +158,11 @@ def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str
 
 
 def check_class_options(source: SourceConfig, class_features: Sequence[str]) -> None:
-    """Checks that options with class names refer only to class features.
+    """Checks that options with class names refer to class features only.
 
     Args:
         source: The configuration of the source.
-        class_features: The names of the labels that have class names.
+        class_features: The names of the class features.
 
     Raises:
         UserError: An option names another feature, or two options give the class names of one feature.
@@ -204,7 +201,7 @@ def read_class_tables(directory: str) -> dict[str, tuple[str, ...]]:
 
 
 def describe_changes(old: Mapping[str, tuple[str, ...]], new: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Returns one line for each feature whose labels differ from the labels in the replaced dataset."""
+    """Returns one line for each class feature whose labels differ between the old and the new dataset."""
     lines = []
     for feature in sorted(old.keys() & new.keys()):
         numbers = {name: number for number, name in enumerate(new[feature])}

@@ -1,4 +1,4 @@
-"""Detects features that may contain coordinates of images that were rotated or resized."""
+"""Detects features that may contain image coordinates that no longer fit, because the image was rotated or resized."""
 
 import dataclasses
 from typing import Any
@@ -11,15 +11,17 @@ from tf_input.coordinate_names import NUM_DISTINCT, are_pixels
 
 @dataclasses.dataclass
 class CoordinateFacts:
-    """Statistics about the numbers in one feature that help to detect image coordinates.
+    """Statistics about the numbers of one feature, which show whether the numbers may be image coordinates.
+
+    Only examples whose image was rotated or resized are counted.
 
     Attributes:
-        num_rotated: The number of examples whose image was rotated or flipped by EXIF.
-        num_resized: The number of examples whose image was resized.
-        smallest: The smallest number in these examples, or None without numbers.
-        largest: The largest number in these examples, or None without numbers.
-        distinct: The smallest distinct numbers, at most `NUM_DISTINCT`.
-        longest_side: The longest side of these images before resizing, in pixels.
+        num_rotated: The number of images that were rotated or flipped because of EXIF.
+        num_resized: The number of images that were resized.
+        smallest: The smallest number of the feature. None if there are no numbers.
+        largest: The largest number of the feature. None if there are no numbers.
+        distinct: The smallest distinct numbers of the feature, at most `NUM_DISTINCT`.
+        longest_side: The longest side of the images before resizing, in pixels.
     """
 
     num_rotated: int = 0
@@ -39,7 +41,7 @@ class CoordinateFacts:
         return cls(int(is_rotated), int(is_resized), *ends, tuple(distinct[:NUM_DISTINCT]), max(geometry.upright))
 
     def merge(self, other: "CoordinateFacts") -> None:
-        """Adds the facts of `other`."""
+        """Adds the statistics in `other`."""
         ends = [end for end in (self.smallest, self.largest, other.smallest, other.largest) if end is not None]
         self.num_rotated += other.num_rotated
         self.num_resized += other.num_resized

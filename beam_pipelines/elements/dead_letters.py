@@ -1,4 +1,4 @@
-"""Dead letters: rejected inputs with the reason. Every rejected input has a dead letter."""
+"""Dead letters. A dead letter records that an input was rejected, and why. Every rejected input has one."""
 
 import dataclasses
 import decimal
@@ -15,22 +15,23 @@ NUM_SHOWN = 5
 NUM_THUMBNAILS = 8  # Maximum number of thumbnails for each stage and reason.
 MAX_LINE_BYTES = 1 << 20  # Maximum size of a line of JSON. Keys and classes can be cells with long text.
 
-# Reasons for an empty cell in the split column or group column, and for a missing class.
+# Reasons for dead letters: an empty cell in the split column or in the group column.
 NO_SPLIT = "no_split"
 NO_GROUP = "no_group"
 BAD_LABEL = "bad_label"
 
 
 class DeadLetter(NamedTuple):
-    """A rejected input, with the reason and the pipeline stage that rejected the input.
+    """A record of a rejected input.
 
     Attributes:
         path: The path of the input, relative to the source's root. Undecodable bytes of a file name are written as
             `\\xNN`.
         stage: The stage that rejected the input: `list`, `read` or `check`.
         reason: A short code for the kind of error, such as `symlink`, `not_utf8`, `unreadable` or `bad_image`.
-        message: The value that was found and the expected value.
-        thumbnail: A small JPEG in base64, for the first few visible images of each reason. Otherwise empty.
+        message: The value that was found, and the expected value.
+        thumbnail: A small JPEG in base64, if the image can be decoded and is among the first few with this reason.
+            Otherwise empty.
     """
 
     path: str
@@ -47,12 +48,12 @@ class DeadLetter(NamedTuple):
 
 @dataclasses.dataclass
 class DeadLetterCount:
-    """The number of dead letters, together with the few that sort first.
+    """The number of dead letters, and examples of them.
 
     Attributes:
         num: The number of dead letters.
-        first: The `NUM_SHOWN` dead letters that sort first, without thumbnails.
-        seen: The first `NUM_THUMBNAILS` dead letters with a thumbnail for each stage and reason.
+        first: The first `NUM_SHOWN` dead letters in sorted order, without thumbnails.
+        seen: The first `NUM_THUMBNAILS` dead letters that have a thumbnail, for each stage and reason.
     """
 
     num: int = 0
@@ -72,10 +73,11 @@ class DeadLetterCount:
         self.seen = [letter for _, letters in by_reason for letter in itertools.islice(letters, NUM_THUMBNAILS)]
 
     def describe(self, image_root: str = "") -> str:
-        """Returns a message with one line for each of the first dead letters and the number of further dead letters.
+        """Returns a message that lists the first dead letters and the number of further dead letters.
 
         Args:
-            image_root: The folder of the images, if `--image_root` can change it. It is shown if a file is missing.
+            image_root: The folder of the images, if `--image_root` can change it. The message names it if a file is
+                missing.
         """
         lines = [f"\n  - {printable(letter.path)}: {letter.message} ({letter.stage})" for letter in self.first]
         more = self.num - len(self.first)
@@ -85,7 +87,7 @@ class DeadLetterCount:
 
 
 def sufficient_fraction(num_dead_letters: int, num_inputs: int) -> str:
-    """Returns a value of `--max_bad_fraction` that allows this number of dead letters, with few digits."""
+    """Returns a value with few digits for `--max_bad_fraction` that allows this number of dead letters."""
     return f"{decimal.Context(prec=2, rounding=decimal.ROUND_UP).divide(num_dead_letters, num_inputs):f}"
 
 
@@ -94,13 +96,13 @@ def _by_reason(letter: DeadLetter) -> tuple[str, ...]:
 
 
 def to_json_lines(dead_letters: Iterable[DeadLetter], *, with_thumbnails: bool = False) -> str:
-    """Returns dead letters as sorted JSON lines, so that the file does not depend on the processing order."""
+    """Returns dead letters as JSON lines. The lines are sorted, so that they do not depend on the processing order."""
     names = DeadLetter._fields if with_thumbnails else DeadLetter._fields[:-1]
     return "".join(json.dumps(dict(zip(names, letter)), ensure_ascii=False) + "\n" for letter in sorted(dead_letters))
 
 
 def merge_json_lines(runs: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
-    """Merges several sorted iterables of JSON lines into one, without loading them into memory."""
+    """Merges several sorted iterables of JSON lines into one without loading them into memory."""
     return heapq.merge(*runs, key=lambda line: tuple(json.loads(line).values()))
 
 
@@ -108,7 +110,7 @@ def read_lines(read: Callable[[int, int], bytes], num_bytes: int, block_bytes: i
     """Yields the lines of a file.
 
     Args:
-        read: A function that reads a byte range of the file, from an offset and a number of bytes.
+        read: A function that reads a byte range of the file, given an offset and a number of bytes.
         num_bytes: The size of the file, in bytes.
         block_bytes: The number of bytes to read at a time.
 

@@ -1,4 +1,4 @@
-"""Describes how inputs were divided among splits, and how split sizes differ from the requested sizes."""
+"""Reports how inputs were divided among splits, and how far split sizes are from the requested sizes."""
 
 import dataclasses
 from fractions import Fraction
@@ -8,15 +8,15 @@ import numpy as np
 
 from beam_pipelines.errors import printable
 
-# Separates the values of several features. It does not occur in one-line text.
+# Separates the values of several features. The separator does not occur in one-line strings.
 _SEPARATOR = "\x1f"
 
-# With splits by hash, a deviation of less than one in 100 inputs is not reported.
+# For splits by hash, a deviation of less than one in 100 inputs is not reported.
 _ONE_OF = 100
 
 
 def join_stratum(values: Iterable[str]) -> str:
-    """Joins several values into one stratum."""
+    """Joins feature values into the name of a stratum, which is the set of all inputs with these values."""
     return _SEPARATOR.join(values)
 
 
@@ -32,9 +32,9 @@ def largest_groups(
 
     Args:
         splits: The names of the splits.
-        groups: The names of the groups, ascending. Ties go to the first name.
-        nums: The number of inputs of each group, int64 [num_groups].
-        split_indices: The index of each group's split in `splits`, int64 [num_groups].
+        groups: The names of the groups in ascending order. Among groups of equal size, the first name is returned.
+        nums: The number of inputs in each group, int64 [num_groups].
+        split_indices: The index in `splits` of each group's split, int64 [num_groups].
     """
     order = np.argsort(-nums, kind="stable")
     used_splits, firsts = np.unique(split_indices[order], return_index=True)
@@ -46,15 +46,15 @@ def largest_groups(
 
 @dataclasses.dataclass(frozen=True)
 class Excess:
-    """The split that most exceeds its requested size in a stratum, and the group that caused the excess.
+    """The split that most exceeds its requested size within a stratum, and the group that caused the excess.
 
     Attributes:
         stratum: The stratum, from `join_stratum`. Empty if splits are not stratified.
         split: The name of the split.
-        num_inputs: The number of inputs of the stratum in the split.
-        target: The number of inputs of the stratum that the split should have.
-        group: The group that made the split exceed its share.
-        num_group: The number of inputs of the stratum in the group.
+        num_inputs: The number of inputs in the split that belong to the stratum.
+        target: The requested number of these inputs.
+        group: The group that made the split exceed the requested size.
+        num_group: The number of inputs in the group that belong to the stratum.
     """
 
     stratum: str
@@ -67,21 +67,21 @@ class Excess:
 
 @dataclasses.dataclass(frozen=True)
 class Division:
-    """The division of inputs among splits.
+    """The result of dividing inputs among splits.
 
     Attributes:
-        by: The names of the features whose values form the strata.
-        shares: A mapping from split name to its share of the inputs.
+        by: The names of the features that define the strata.
+        shares: A mapping from split name to its requested share of the inputs.
         num_inputs: A mapping from split name to its number of inputs. Empty without strata and groups.
         num_kept: The number of inputs that kept the split of an earlier dataset.
-        num_groups: The number of groups that were placed.
+        num_groups: The number of groups that were assigned to a split.
         num_strata: The number of strata.
-        num_small: The number of strata with fewer inputs or groups than there are splits.
-        first_small: The first of the small strata.
+        num_small: The number of small strata, which have fewer inputs or groups than there are splits.
+        first_small: The first small stratum.
         num_first_small: The number of inputs or groups in the first small stratum.
-        splits_without_first_small: The names of the splits that have no input of the first small stratum.
-        excess: The largest excess caused by a group. None if all shares are reached, within one input.
-        largest: A mapping from split name to the name and size of its largest group, for splits by hash.
+        splits_without_first_small: The names of the splits without inputs from the first small stratum.
+        excess: The largest excess that a group caused. None if every split has its requested size, within one input.
+        largest: A mapping from split name to the name and size of its largest group. Used for splits by hash.
     """
 
     by: tuple[str, ...]
@@ -98,10 +98,10 @@ class Division:
     largest: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
 
     def with_inputs(self, num_listed: Mapping[str, int]) -> "Division":
-        """Returns a copy that also contains the number of inputs in each split, if splits are chosen by hash.
+        """Returns a copy that also contains the number of inputs in each split, if a hash chose the splits.
 
-        If there are many small groups, a hash divides the inputs almost in the requested proportions. A group is
-        reported if it makes its split exceed the requested size by at least 1 % of all inputs.
+        With many small groups, the split sizes are close to the requested sizes. The largest group of a split is
+        reported if the split exceeds its requested size by at least 1 % of all inputs.
 
         Args:
             num_listed: A mapping from split name to its number of inputs.
@@ -119,8 +119,7 @@ class Division:
         return dataclasses.replace(self, num_inputs=num_inputs, excess=excess)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns, in the format of `statistics.json`, the numbers of inputs and groups that were divided among
-        splits."""
+        """Returns the division in the format of `statistics.json`."""
         facts: dict[str, Any] = {
             "stratified_by": list(self.by),
             "shares": {split: float(share) for split, share in self.shares.items()},

@@ -1,4 +1,4 @@
-"""Defines the encoded form of all features of an example except its image and label."""
+"""Defines the encoded features of an example, except its image and label."""
 
 from typing import Any, Mapping, NamedTuple
 
@@ -7,7 +7,7 @@ from beam_pipelines.elements.tensor_sums import TensorSums
 
 
 class OtherImage(NamedTuple):
-    """Properties of an additional image of an example, such as its size and format.
+    """Properties of an additional image of an example.
 
     Attributes:
         path: The path of the image file, relative to the source's root.
@@ -16,9 +16,9 @@ class OtherImage(NamedTuple):
         reencoded: The reason why the stored bytes differ from the source, or an empty string.
         height: The height of the stored image in pixels, or 0 if the image was not inspected.
         width: The width of the stored image in pixels, or 0 if the image was not inspected.
-        num_channels: The number of channels of the stored image, 2 and 4 with alpha. 0 if the image was not inspected.
-        is_deep: Whether the source is a PNG with 16 bits per channel.
-        is_odd: Whether libjpeg warns about the source, although no pixel is missing or corrupt.
+        num_channels: The number of channels of the stored image, including alpha. 0 if the image was not inspected.
+        is_deep: Whether the source image is a PNG with 16 bits per channel.
+        is_odd: Whether libjpeg warns about the source image, although no pixel is missing or corrupt.
     """
 
     path: str
@@ -33,23 +33,23 @@ class OtherImage(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """The encoded features of an example except its image and label, and statistics about the feature values.
+    """The encoded features of an example, except its image and label, and statistics about the feature values.
 
     Attributes:
         entries: The encoded features, from `tfrecord.example_encoder.encode_extras`.
         labels: A mapping from class feature to the labels of the example.
-        values: A mapping from each other feature with a catalog column to its number, or its text in UTF-8.
-        mask_values: The smallest and largest value of the example's masks, or None without masks.
-        mask_bits: The number of bits of a mask pixel, 8 or 16, as the maximum over the masks. 0 without masks.
-        num_black_white_masks: The number of masks with only the values 0 and 255.
-        num_class_masks: The number of masks with other values than 0 and 255.
+        values: A mapping from each other feature in the catalog to its number, or to its UTF-8 string.
+        mask_values: The smallest and largest pixel value of the example's masks. None without masks.
+        mask_bits: The largest number of bits per mask pixel, 8 or 16. 0 without masks.
+        num_black_white_masks: The number of masks that contain only the values 0 and 255.
+        num_class_masks: The number of masks that contain other values.
         num_dropped_boxes: The number of boxes that were dropped because they are completely outside the image.
-        num_clipped_boxes: The number of boxes that were partly outside the image.
-        is_turn_guessed: Whether EXIF rotates the image, and it is unknown if its boxes or masks are rotated.
-        images: A mapping from each additional image to its facts.
-        tensors: A mapping from tensor name to its sums, if the example is part of the sample.
-        coordinates: A mapping from each feature that may contain coordinates to its facts, if the image was rotated or
-            resized.
+        num_clipped_boxes: The number of boxes that were clipped because they are partly outside the image.
+        is_turn_guessed: Whether EXIF rotates the image, and the source does not say if boxes or masks are rotated too.
+        images: A mapping from the name of each additional image to its properties.
+        tensors: A mapping from tensor feature to its sums. Empty if the example is not sampled for statistics.
+        coordinates: A mapping from each feature that may contain coordinates to its statistics. Empty if the image was
+            neither rotated nor resized.
     """
 
     entries: bytes

@@ -1,4 +1,4 @@
-"""Counts inputs for a warning or an error, and keeps the names of the first few inputs for the message."""
+"""Counts inputs for a message, and keeps the names of the first few."""
 
 import dataclasses
 import heapq
@@ -11,11 +11,11 @@ _NUM_SHOWN = 3
 
 @dataclasses.dataclass
 class FirstKeys:
-    """The number of inputs to report in a message, and the names of the first few inputs.
+    """The number of inputs that a message is about, and the names of the first few.
 
     Attributes:
         num: The number of inputs.
-        first: The names that sort first.
+        first: The first names in sorted order.
     """
 
     num: int = 0
@@ -33,6 +33,6 @@ class FirstKeys:
         self.first = heapq.nsmallest(_NUM_SHOWN, [*self.first, *other.first])
 
     def describe(self) -> str:
-        """Returns the first few names and the number of further inputs as text for a message."""
+        """Returns the first names and the number of further inputs as a string for a message."""
         more = self.num - len(self.first)
         return ", ".join(repr(printable(name)) for name in self.first) + (f" and {more:,} more" if more else "")

@@ -11,12 +11,12 @@ from beam_pipelines.images.perceptual_hash import HASH_WORDS
 
 
 class HashedRun(NamedTuple):
-    """Sorted references to valid images, with the hash of each image.
+    """References to valid images, sorted by shuffle key, with the hash of each image.
 
     Attributes:
-        run: The references, with their hashes.
-        rows: The hashes of the images as `HASH_ROW`s, in the order of the references.
-        dead_letters: The dead letters of the rejected images.
+        run: The location of the references in a temporary file.
+        rows: The location of the hashes, which are `HASH_ROW`s in the order of the references.
+        dead_letters: The rejected images.
     """
 
     run: Run
@@ -29,7 +29,7 @@ class ImageHashes(NamedTuple):
 
     Attributes:
         contents: The hashes of the source bytes, uint64 [num_images].
-        visual_hashes: The perceptual hashes, uint64 [num_images, HASH_WORDS]. 0 without a hash.
+        visual_hashes: The perceptual hashes, uint64 [num_images, HASH_WORDS]. 0 for images without a perceptual hash.
         has_visual_hash: Whether each image has a perceptual hash, bool [num_images].
     """
 
@@ -39,7 +39,7 @@ class ImageHashes(NamedTuple):
 
 
 def pack_hashes(rows: np.ndarray) -> BinaryColumn:
-    """Packs the content hash (8 bytes) and, if it exists, the perceptual hash of each image into bytes."""
+    """Packs the content hash (8 bytes) and the perceptual hash, if any, of each image into a byte string."""
     words = np.concatenate([rows["content"][:, :1], rows["visual_hash"]], axis=1)
     has_visual_hash = rows["has_visual_hash"]
     if not has_visual_hash.all():  # Usually, all images have a perceptual hash.
@@ -50,7 +50,7 @@ def pack_hashes(rows: np.ndarray) -> BinaryColumn:
 
 
 def unpack_hashes(texts: BinaryColumn) -> ImageHashes | None:
-    """Unpacks the hashes of references. Returns None if the references have no hashes."""
+    """Unpacks hashes from `pack_hashes`. Returns None if there are no hashes."""
     if not texts.blob:
         return None
     words, sizes = np.frombuffer(texts.blob, "<u8"), texts.lengths // 8

@@ -1,10 +1,10 @@
-"""An input as a source lists it. An input record contains the location of the image bytes, not the bytes themselves."""
+"""Describes an input as listed by a source: the location of the image bytes, and the values of the features."""
 
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.images.raw_image import RawImage
 
-# Special offsets: the image is a whole file, or the example has no image.
+# Special offsets: the image is an entire file, or the example has no image.
 ENTIRE_FILE = -1
 NO_IMAGE = -2
 
@@ -15,8 +15,9 @@ class FilePart(NamedTuple):
     Attributes:
         path: The path of the file, relative to the source's root.
         offset: The offset of the first byte in the file. `ENTIRE_FILE` means the whole file.
-        num_bytes: The number of bytes, or 0 for a whole file of unknown size.
-        spool: The number of the spool file with the bytes if the source cannot read byte ranges twice. Otherwise 0.
+        num_bytes: The number of bytes, or 0 for an entire file of unknown size.
+        spool: The number of the temporary file with the bytes, if the source cannot read byte ranges twice. Otherwise
+            0.
     """
 
     path: str
@@ -34,7 +35,7 @@ class ArrayPart(NamedTuple):
         num_bytes: The number of bytes of the array.
         dtype: The type of the array's numbers in NumPy's notation, such as `<f4`.
         shape: The shape of the array.
-        spool: The number of the spool file with the bytes if the source file is compressed. Otherwise 0.
+        spool: The number of the temporary file with the bytes, if the source file is compressed. Otherwise 0.
     """
 
     path: str
@@ -46,18 +47,18 @@ class ArrayPart(NamedTuple):
 
 
 class InputRecord(NamedTuple):
-    """One input, as a source lists it.
+    """One input, as listed by a source.
 
     Attributes:
-        key: The stable id of the example in its source, in Unicode NFC form so that it is the same on every system.
-        path: The path of the file with the image, or with the values of the example, relative to the source's root.
-        label: The class name if the dataset has a single-class feature `label`. Otherwise empty.
-        split: The split that the source gives the input. None means that the group decides.
-        num_bytes: The size of the image in bytes, or 0 if the listing would have to look at each file.
-        group: The name of the group that stays in one split. If empty, the key is the group.
+        key: The stable, unique name of the example, in Unicode NFC form so that it is the same on every system.
+        path: The path of the file with the image or with the values of the example, relative to the source's root.
+        label: The class name, if the dataset has a single-class feature `label`. Otherwise empty.
+        split: The split that the source assigns. None if the split depends on the group.
+        num_bytes: The size of the image in bytes. 0 if the size is unknown until the file is opened.
+        group: The name of the group, whose examples stay in one split. If empty, the key is the group.
         offset: The offset of the image in the file. `ENTIRE_FILE` means the whole file, `NO_IMAGE` means no image.
-        raw: The layout of pixels without an image format, or of a nested `.npy` file. None for an image file.
-        spool: The number of the spool file with the bytes if the source file is compressed. Otherwise 0.
+        raw: The layout of raw pixels or of a nested `.npy` file. None for an encoded image.
+        spool: The number of the temporary file with the bytes, if the source file is compressed. Otherwise 0.
         values: A mapping from each other feature to its value, or None. See `sources`.
     """
 
@@ -74,7 +75,7 @@ class InputRecord(NamedTuple):
 
 
 def image_bytes(image: InputRecord, others: Sequence[str]) -> int:
-    """Returns the total size of all image files of an input, in bytes. Returns 0 if a size is unknown."""
+    """Returns the total size of all images of an input, in bytes. Returns 0 if the size of an image is unknown."""
     if not others:
         return image.num_bytes
     sizes = [image.num_bytes, *(image.values[name].num_bytes for name in others)]

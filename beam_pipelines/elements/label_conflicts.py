@@ -1,4 +1,4 @@
-"""Finds conflicting labels of near-duplicate images."""
+"""Finds near-duplicate images that have different labels."""
 
 import dataclasses
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
@@ -11,7 +11,7 @@ from beam_pipelines.errors import printable
 from beam_pipelines.storage.spool import SpoolReader
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
-# A class name, or a sorted tuple of distinct class names for features with any number of classes.
+# A class name. For features with any number of classes, a sorted tuple of distinct class names.
 Label = str | tuple[str, ...]
 
 _NUM_SHOWN = 10  # Maximum number of conflicts to list.
@@ -23,7 +23,7 @@ class Conflict(NamedTuple):
 
     Attributes:
         feature: The name of the label feature.
-        images: (key, label) of the first image of each of the first few labels.
+        images: The key and label of the first image with each label, for the first few labels.
     """
 
     feature: str
@@ -37,11 +37,11 @@ class Conflict(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Conflicts:
-    """Label conflicts in near-duplicate clusters.
+    """The label conflicts in all clusters of near-duplicates.
 
     Attributes:
-        num: The number of clusters with different labels for a feature.
-        of_features: A mapping from class feature to the number of clusters with different labels.
+        num: The number of clusters with a conflict in any class feature.
+        of_features: A mapping from class feature to the number of clusters with a conflict.
         first: The first few conflicts.
     """
 
@@ -61,9 +61,10 @@ def find_conflicts(clusters: np.ndarray, key_of: Callable[[int], str], labels: M
     """Finds clusters whose images have different labels.
 
     Args:
-        clusters: The cluster number of each image, ascending, int64 [num_images]. See `order_clusters`.
-        key_of: A function from the index of an image to its key.
-        labels: A mapping from feature to the label of each image. None means unknown and matches any label.
+        clusters: The cluster number of each image in ascending order, int64 [num_images]. See `order_clusters`.
+        key_of: A function that returns the key of an image, given its index.
+        labels: A mapping from class feature to the label of each image. None is an unknown label, which never
+            conflicts.
     """
     spanning = {}
     for name, values in labels.items():
@@ -90,11 +91,11 @@ def order_clusters(clusters: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray,
 
     Args:
         clusters: The cluster number of each image, int64 [num_images].
-        ranks: The rank of each image's key among all keys, int64 [num_images].
+        ranks: The rank of each image's key in sorted order, int64 [num_images].
 
     Returns:
-        The indices of the images, ordered by the first key of their cluster and by key. Also the new cluster number of
-        each image, ascending from 0.
+        The indices of the images, ordered by the first key of their cluster, then by key. Also the new cluster number
+        of each image, counted from 0 in this order.
     """
     _, numbers, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     first = np.full(len(sizes), len(ranks))
@@ -105,7 +106,7 @@ def order_clusters(clusters: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray,
 
 
 def read_labels(schema: Iterable[Feature], labels: Sequence[bytes], values: Sequence[bytes], spool: SpoolReader) -> dict[str, list[Label]]:
-    """Returns, for each class feature, the labels of all inputs."""
+    """Returns the labels of all inputs for each class feature."""
     features = [feature for feature in schema if feature.kind == "class_label"]
     labels_by_feature: dict[str, list[Label]] = {feature.name: [] for feature in features}
     others = [feature for feature in features if not _is_one_class(feature)]
@@ -124,7 +125,7 @@ def _is_one_class(feature: Feature) -> bool:
 
 
 def as_label(names: Iterable[str]) -> Label:
-    """Returns the label of an example that has several classes."""
+    """Creates a label from the class names of an example that can have several classes."""
     return tuple(sorted(set(names)))
 
 

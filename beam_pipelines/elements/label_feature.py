@@ -1,14 +1,14 @@
-"""Describes the class feature in records that third-party tools wrote."""
+"""Describes the class feature in records that were written by third-party tools."""
 
 from typing import Any, NamedTuple, Sequence
 
 
 class LabelFeature(NamedTuple):
-    """Locates the classes of an example.
+    """The feature that contains the classes of an example.
 
     Attributes:
         name: The name of the feature, or an empty string if it is unknown.
-        is_flags: Whether the feature has a 0 or 1 for each class.
+        is_flags: Whether the feature contains one flag (0 or 1) for each class.
     """
 
     name: str

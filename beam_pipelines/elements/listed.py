@@ -7,14 +7,14 @@ if TYPE_CHECKING:
 
 
 class Listed(NamedTuple):
-    """PCollections with the result of the listing.
+    """The PCollections that the listing stage creates.
 
     Attributes:
-        runs: Sorted runs of references in the spool: a PCollection of `Run`.
-        counts: Counts of shuffle keys: a PCollection of packed `KeyCounts`, which the shuffle merges.
-        listing: Facts about all inputs: a PCollection of one `Listing`.
-        dead_letters: Sorted lines of dead letters: a PCollection of `SpoolRange`.
-        moved: The groups that must move to the split of `--move_to`: a PCollection of one set, or None.
+        runs: `Run`s. A run is a temporary file with references to inputs, sorted by shuffle key.
+        counts: Packed `KeyCounts`, the histograms of the shuffle keys. The shuffle stage merges them.
+        listing: A single `Listing` with the properties of all inputs.
+        dead_letters: `SpoolRange`s with sorted lines of dead letters.
+        moved: A single set with the groups that `--move_to` moves to another split, or None.
     """
 
     runs: "beam.PCollection"

@@ -1,8 +1,8 @@
 """Encodes all feature values of an example except its image and label, for storage in the plan.
 
-Small values are part of the reference. Large values, such as long texts, are stored in temporary files, and the plan
-contains the positions in these files. Values are pickled. For safety, only the classes listed in this module can be
-unpickled.
+Small values are stored in the plan itself. Large values, such as long strings, are stored in temporary files (the
+spool), and the plan contains their positions. Values are pickled. For safety, only the classes that are listed in this
+module can be unpickled.
 """
 
 import contextlib
@@ -36,14 +36,13 @@ _MADE = {(kind.__module__, kind.__qualname__): kind for kind in (ArrayPart, File
 
 
 class ValueWriter:
-    """Encodes values as bytes. The temporary file for large values is created when the first large value is encoded."""
+    """Encodes values as bytes. The first large value creates the temporary file."""
 
     def __init__(self, spool: Callable[[], SpoolWriter | ObjectSpoolWriter]) -> None:
         self._spool = spool
 
     def encode(self, values: Mapping[str, Any] | None) -> bytes:
-        """Encodes all feature values of an example except its image and label. Returns empty bytes if there are no
-        values."""
+        """Encodes feature values of an example. Returns empty bytes if there are no values."""
         if not values:
             return b""
         data = _pickle(dict(values))
@@ -68,11 +67,11 @@ def value_writer(spool_directory: str | None) -> Iterator[ValueWriter]:
 
 
 def decode_values(data: bytes, spool: SpoolReader) -> Mapping[str, Any] | None:
-    """Decodes all feature values of an example except its image and label. Returns None without values.
+    """Decodes feature values from `ValueWriter`. Returns None if there are no values.
 
     Raises:
-        RunError: The spool could not be read. The example itself may be correct.
-        pickle.UnpicklingError: The bytes are corrupt.
+        RunError: The spool cannot be read. The example itself may be correct. pickle.UnpicklingError: The bytes are
+            corrupt.
     """
     if not data:
         return None

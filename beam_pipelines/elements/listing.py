@@ -1,4 +1,4 @@
-"""Properties of the whole input, such as its features and splits, which are known after the listing stage."""
+"""Defines the result of the listing stage: properties of the whole input, such as its features and splits."""
 
 import dataclasses
 from fractions import Fraction
@@ -14,27 +14,27 @@ from tf_input.dataset_format import IMAGE, LABEL, Feature
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """Properties of the whole input, such as its features and splits, which are known after the listing stage.
+    """Properties of the whole input.
 
     Attributes:
         source: The kind of the source, one of `source_kinds.SOURCES`.
-        root: The folder that paths are relative to.
-        schema: The features of an example in ascending order of their names, with class names.
+        root: The base folder of relative paths.
+        schema: The features of an example, sorted by name, with their class names.
         targets: The names of the features that a model predicts, as in `Manifest.targets`.
-        listed_labels: A mapping from feature to the class names of its inputs. Classes without examples cause warnings.
+        listed_labels: A mapping from feature to the class names that occur in the inputs.
         splits: The names of the splits, in display order.
-        fractions: A mapping from split name to its share if the group decides the split. None if the source decides.
+        fractions: A mapping from split name to its share of the groups. None if the source assigns the splits.
         num_inputs: The number of inputs, including dead letters and dropped duplicates.
         num_bytes: The size of all source images in bytes, or 0 if a size is unknown.
         reference_bytes: The size of all references in memory, in bytes.
         num_ignored: The number of files that are not inputs.
-        dead_letters: The count of inputs that were rejected by the listing.
-        division: The division among splits, if more than a hash of the group decided.
-        near_duplicates: The near-duplicates, if the run searched for them.
+        dead_letters: The inputs that the listing stage rejected.
+        division: How the inputs were divided among splits. None if only a hash of the group decides.
+        near_duplicates: The near-duplicates that were found. None if the run does not search for them.
         unused_fields: The names of columns, and of fields of samples and objects, that are not stored.
-        unused_categories: The names of COCO categories that only group other categories and are no classes.
+        unused_categories: The names of COCO categories that are not classes, because they only group other categories.
         warnings: One-line warnings about results that the user may not expect.
-        versions: A mapping from each file that the listing read to its version, as in `storage.versions`.
+        versions: A mapping from each file that the listing stage read to its version, as in `storage.versions`.
     """
 
     source: str
@@ -57,22 +57,22 @@ class Listing:
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def image_root(self, source: SourceConfig) -> str:
-        """Returns the base folder of relative image paths if `--image_root` can change it. Otherwise, returns ""."""
+        """Returns the base folder of image paths, or "" if `--image_root` cannot change it."""
         return self.root if source.can.has_image_root else ""
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The class names of `label`. If examples do not have exactly one class, the tuple is empty."""
+        """The class names of `label`. Empty unless each example has exactly one class."""
         return next((f.label_names for f in self.schema if f.name == LABEL and f.kind == "class_label" and not f.shape), ())
 
     @property
     def has_images(self) -> bool:
-        """Whether examples have an image. Examples without images have only values."""
+        """Whether examples have an image."""
         return any(feature.name == IMAGE for feature in self.schema)
 
     @property
     def makes_example(self) -> str:
-        """A description of valid inputs for messages."""
+        """A phrase for messages that describes a valid input."""
         return "has a readable image" if self.has_images else "makes an example"
 
     @property
@@ -87,7 +87,7 @@ class Listing:
 
     @property
     def num_moved(self) -> int:
-        """The number of images that were moved to keep groups and clusters of near-duplicates in one split."""
+        """The number of images that were moved to another split to keep groups and near-duplicates together."""
         return self.near_duplicates.num_moved if self.near_duplicates else 0
 
     @property
@@ -105,21 +105,21 @@ _USUAL = ("train", "validation", "test")
 
 
 def order_splits(*names: Iterable[str]) -> tuple[str, ...]:
-    """Sorts split names for display: first train, validation and test, then all other names. Sets are sorted by
-    name."""
+    """Sorts split names for display: train, validation, test, then all other names. Names in sets are sorted by name.
+    """
     others = [name for some in names for name in (sorted(some) if isinstance(some, (set, frozenset)) else some)]
     return tuple(dict.fromkeys(sorted(others, key=lambda name: _USUAL.index(name) if name in _USUAL else len(_USUAL))))
 
 
 def empty_split(split: str, num_examples: int, config: PrepareConfig, num_moved: int = 0, num_groups: int = 0) -> UserError:
-    """Returns the error to raise if a split has no examples.
+    """Returns the error for a split without examples.
 
     Args:
         split: The name of the split.
-        num_examples: The number of examples of all splits.
+        num_examples: The number of examples in all splits.
         config: The configuration of the run.
         num_moved: The number of images that `--move_to` moved to another split.
-        num_groups: The number of groups. 0 if no groups are used.
+        num_groups: The number of groups, or 0 if no groups are used.
     """
     is_empty = f"split {split!r} would be empty"
     are_new_placed = config.asks_for_shares or config.splits_from or config.source.divide
@@ -144,13 +144,13 @@ def empty_split(split: str, num_examples: int, config: PrepareConfig, num_moved:
 
 
 def spanning_groups(config: PrepareConfig, num_groups: int, first: str, splits: set[str]) -> UserError:
-    """Returns the error to raise if predefined splits separate inputs of the same group.
+    """Returns the error for predefined splits that separate inputs of a group.
 
     Args:
         config: The configuration of the run.
-        num_groups: The number of these groups.
-        first: The name of the first group.
-        splits: The splits of the first group.
+        num_groups: The number of groups with inputs in several splits.
+        first: The name of the first such group.
+        splits: The splits that contain inputs of that group.
     """
     option, path = ("--splits_from", config.splits_from) if config.splits_from and not config.source.divide else ("--input", config.input)
     without = " Or pass --duplicates=drop or keep, which do not form groups." if config.duplicates == "group" else ""

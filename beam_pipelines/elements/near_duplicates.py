@@ -1,4 +1,4 @@
-"""Summarizes how many near-duplicate images a run found, and whether they were grouped or dropped."""
+"""Summarizes the near-duplicate images that a run found, and whether they were grouped or dropped."""
 
 import dataclasses
 from typing import Any, Iterator
@@ -10,25 +10,25 @@ from beam_pipelines.errors import printable
 
 @dataclasses.dataclass(frozen=True)
 class NearDuplicates:
-    """Near-duplicates of a run. Connected near-duplicates form a cluster.
+    """The near-duplicates that a run found. Near-duplicates form clusters.
 
     Attributes:
-        how: The treatment of the images, one of `DUPLICATES`.
-        distance: The maximum number of differing bits between hashes of near-duplicates. None means equal bytes.
-        lines: JSON lines for each image, as in `near_duplicates.jsonl`, in the spool.
-        visual_hashes: The perceptual hashes that are similar to another hash, uint64 [num_looks, HASH_WORDS], in the spool.
-        edges: The pairs of these hashes that are similar, int64 [num_edges, 2], in the spool.
-        counts_all_pairs: Whether all pairs are counted. If too many images are similar, each is compared with one
+        how: What happens to near-duplicates, one of `DUPLICATES`.
+        distance: The maximum number of differing bits between the hashes of near-duplicates. None means equal bytes.
+        lines: The location in the spool of the JSON lines for `near_duplicates.jsonl`.
+        visual_hashes: The location in the spool of the similar perceptual hashes, uint64 [num_looks, HASH_WORDS].
+        edges: The location in the spool of the pairs of similar hashes, as indices, int64 [num_edges, 2].
+        counts_all_pairs: Whether `num_pairs` is exact. If too many images are similar, each image is compared with one
             representative only, and the actual number of pairs can be larger.
         num_pairs: The number of pairs of near-duplicates.
         num_clusters: The number of clusters.
         num_images: The number of images in clusters.
-        num_dropped: The number of dropped images in clusters.
-        num_moved: The number of images that moved from another split, also because of a shared group.
+        num_dropped: The number of dropped images.
+        num_moved: The number of images that were moved to another split, to keep groups and near-duplicates together.
         num_joined: The number of groups that were merged into other groups because of near-duplicates.
-        num_cut: The number of clusters that were cut because they were too large or too dissimilar.
-        largest_cut: The key of an image in the largest cluster that was cut, or an empty string.
-        num_pairs_cut: The number of near-duplicate pairs in different clusters because of a cut.
+        num_cut: The number of clusters that were divided because they were too large or too dissimilar.
+        largest_cut: The key of an image in the largest divided cluster, or an empty string.
+        num_pairs_cut: The number of pairs of near-duplicates that the division separated.
         conflicts: The conflicting labels in clusters.
     """
 

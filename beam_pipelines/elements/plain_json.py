@@ -1,6 +1,6 @@
 """Converts dataclasses and plain values to JSON and back without loss.
 
-Only the dataclasses that are listed in this module can be decoded.
+Only the dataclasses that this module lists can be decoded.
 """
 
 import dataclasses
@@ -49,20 +49,19 @@ Value = TypeVar("Value")
 
 
 def dumps(value: Any) -> bytes:
-    """Encodes a value as JSON in UTF-8. Supported values are numbers, texts, None, and sequences, mappings or
-    dataclasses that contain supported values."""
+    """Encodes numbers, strings, None, and sequences, mappings or dataclasses of such values as JSON in UTF-8."""
     return json.dumps(_encode(value), allow_nan=False).encode()
 
 
 def loads(data: bytes, kind: type[Value]) -> Value:
-    """Decodes JSON from `dumps`.
+    """Decodes JSON that was encoded by `dumps`.
 
     Args:
-        data: The JSON, in UTF-8.
-        kind: The expected class of the value.
+        data: The JSON in UTF-8.
+        kind: The expected class of the decoded value.
 
     Raises:
-        ValueError: The data is not the encoding of a value of that class.
+        ValueError: The data does not encode a value of that class.
     """
     try:
         value = _decode(json.loads(data))

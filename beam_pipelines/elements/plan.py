@@ -1,4 +1,4 @@
-"""Defines the plan of a run, which lists the shards to write and the inputs of each shard."""
+"""Defines the plan of a run. The plan lists the shards to write and the inputs of each shard."""
 
 import dataclasses
 from typing import Iterator, Mapping, NamedTuple
@@ -12,7 +12,7 @@ from tf_input.dataset_format import FORMAT_VERSION, ShardInfo, shard_suffix
 
 
 class ShardAddress(NamedTuple):
-    """Identifies a shard by its split, its index in the split, and the number of shards in the split."""
+    """Identifies a shard by its split, its index within the split, and the number of shards in the split."""
 
     split: str
     shard_index: int
@@ -23,11 +23,11 @@ class ShardAddress(NamedTuple):
 
 
 class PlannedShard(NamedTuple):
-    """A planned shard.
+    """A shard to write.
 
     Attributes:
         address: The address of the shard.
-        num_inputs: The number of references of the shard.
+        num_inputs: The number of inputs of the shard.
     """
 
     address: ShardAddress
@@ -36,13 +36,13 @@ class PlannedShard(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class WrittenShard:
-    """A completed shard, with its index file and its catalog file.
+    """A completed shard.
 
     Attributes:
         address: The address of the shard.
-        info: The entry of the shard in the manifest.
-        labels: A mapping from class feature to the label summary for the shuffle quality.
-        statistics: The statistics of the shard's examples and dead letters. They are stored in its `done` file.
+        info: The entry of the shard in the manifest, which also names its index file and its catalog file.
+        labels: A mapping from class feature to the summary of its labels, for the shuffle quality.
+        statistics: The statistics of the shard's examples and dead letters.
     """
 
     address: ShardAddress
@@ -61,14 +61,14 @@ class SplitShards:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The plan of a run, which lists the shards to write.
+    """The plan of a run.
 
     Attributes:
-        config: The job of the run.
-        listing: The facts about the job's inputs.
+        config: The configuration of the job.
+        listing: The properties of the job's inputs.
         splits: A mapping from split name to its numbers of inputs and shards.
-        dead_letters: Sorted lines of the listing's dead letters, in the spool.
-        version: The version of the process that started the run, from `recordmill_version`.
+        dead_letters: The locations in the spool of the listing's dead letters, as sorted lines.
+        version: The version of Recordmill that started the run, from `recordmill_version`.
     """
 
     config: PrepareJob
@@ -86,8 +86,8 @@ class Plan:
 
 
 def recordmill_version() -> str:
-    """Returns the versions of recordmill and of the data format, which together determine the bytes of a dataset."""
-    import importlib.metadata  # Imported here, because it is slow and the shard writers do not need it.
+    """Returns the versions of Recordmill and of the data format, which together determine the bytes of a dataset."""
+    import importlib.metadata  # Imported here, because the import is slow and the shard writers do not need it.
 
     try:
         package = importlib.metadata.version("recordmill")

@@ -1,12 +1,12 @@
-"""Stores the plan and the list of completed shards on disk, so that `--resume` can continue an interrupted run.
+"""Stores the plan and the list of completed shards, so that `--resume` can continue an interrupted run.
 
-The files end with a checksum line, so that corrupt files are detected when a run resumes.
+Files end with a checksum line, so that a resumed run detects corrupt files.
 
     OUT.incomplete/RUN_ID/
-      plan/train-00000-of-00016      the references of a shard in rank order; see `References.chunks`
-      plan/plan.json                 written last: options, listing, shards
-      done/train-00000-of-00016.json a completed shard: checksums and statistics; written after its other files
-      done/train-00000-of-00016.dead_letters.jsonl    sorted dead letters, if any; covered by the same checksum
+      plan/train-00000-of-00016      references to the inputs of a shard in shuffled order; see `References.chunks`
+      plan/plan.json                 options, listing and shards; written last
+      done/train-00000-of-00016.json checksums and statistics of a completed shard; written after its other files
+      done/train-00000-of-00016.dead_letters.jsonl    sorted dead letters, if any; the checksum covers them too
       spool/                         bytes that a source cannot read twice, large values, dead letters of the listing
 """
 
@@ -30,15 +30,14 @@ _BLOCK_BYTES = 4 << 20
 
 
 def write_planned_shard(config: PrepareJob, shard: PlannedShard, chunks: bytes) -> PlannedShard:
-    """Writes the part of the plan that lists the inputs of one shard."""
+    """Writes the references to the inputs of one shard."""
     make_folder(config.plan_directory)
     write_file(f"{config.plan_directory}/{shard.address}", chunks)
     return shard
 
 
 def write_plan(plan: Plan) -> None:
-    """Writes the plan's summary file after the inputs of every shard have been written. Once the plan is written, the
-    run can be resumed."""
+    """Writes the plan's summary file, after the inputs of all shards. From then on, the run can be resumed."""
     make_folder(plan.config.done_directory)
     write_file(plan.config.plan_path, with_checksum(plain_json.dumps(plan)))
 
@@ -49,17 +48,17 @@ def is_planned(config: OutputPaths) -> bool:
 
 
 def read_plan(config: OutputPaths) -> Plan | None:
-    """Reads the plan of an earlier run. Returns None if the run did not complete its plan.
+    """Reads the plan of an earlier run. Returns None if that run did not complete its plan.
 
     Raises:
-        ValueError: The plan is corrupt or has another version.
+        ValueError: The plan is corrupt, or was written by another version.
     """
     path = config.plan_path
     return plain_json.loads(check_and_strip_checksum(files_at(path).read(path)), Plan) if is_planned(config) else None
 
 
 def read_planned_shard(config: PrepareJob, shard: PlannedShard, start: int = 0, stop: int | None = None) -> References:
-    """Reads the references to a shard's inputs from the plan, optionally only those from index `start` to `stop`.
+    """Reads the references to a shard's inputs from the plan, optionally only those from `start` to `stop`.
 
     Raises:
         RunError: The references are missing or corrupt.
@@ -84,14 +83,14 @@ def write_done(config: PrepareJob, shard: WrittenShard, dead_letters: Sequence[D
 
 
 def dead_letters_path(config: PrepareJob, address: ShardAddress) -> str:
-    """Returns the path of the file that contains a completed shard's sorted dead letters. If there are no dead letters,
-    the file does not exist."""
+    """Returns the path of the file with a completed shard's dead letters. Without dead letters, the file does not
+    exist.
+    """
     return f"{config.done_directory}/{address}.dead_letters.jsonl"
 
 
 def read_done(config: PrepareJob, address: ShardAddress) -> WrittenShard | None:
-    """Reads the facts about a completed shard. Returns None if the facts are missing or corrupt. Other files are not
-    checked."""
+    """Reads the `done` file of a completed shard. Returns None if the file is missing or corrupt."""
     path = f"{config.done_directory}/{address}.json"
     files = files_at(path)
     if not files.exists(path):
@@ -112,8 +111,8 @@ def with_checksum(data: bytes, others: bytes = b"") -> bytes:
 
 
 def check_and_strip_checksum(data: bytes, others: bytes = b"") -> bytes:
-    """Checks the last line of a file, which is a checksum, and returns the preceding contents. Raises ValueError if the
-    checksum is wrong."""
+    """Returns the contents of a file without its last line, the checksum. Raises ValueError if the checksum is wrong.
+    """
     contents, _, _ = data.rpartition(b"\n")
     if data != with_checksum(contents, others):
         raise ValueError("its checksum does not match")
@@ -131,8 +130,8 @@ def num_done(config: OutputPaths) -> int:
 
 
 def find_problems(directory: str, info: ShardInfo) -> dict[str, str]:
-    """Maps the name of each missing or corrupt file of a shard to a description of the problem. If a file is in an
-    object store, only the file size is checked."""
+    """Returns a mapping from each missing or corrupt file of a shard to the problem. In object stores, only sizes are
+    checked."""
     problems = {}
     for name, num_bytes, crc32c in info.files():
         path = f"{directory}/{name}"

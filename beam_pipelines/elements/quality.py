@@ -1,8 +1,8 @@
-"""Measures how well a sequence of labels is shuffled, compared with random permutations of the same labels.
+"""Measures how well labels are shuffled, compared with random permutations of the same labels.
 
 In this module, a run is a sequence of consecutive records with equal labels. If records are sorted by class, the runs
-are long, and a model is trained on one class at a time. A shuffle buffer helps only if the buffer is larger than a run.
-An example with several labels or objects is represented by its set of classes (see `one_label`).
+are long, and a model is trained on one class at a time. A shuffle buffer helps only if it is larger than a run. An
+example with several labels or objects is represented by its set of classes (see `one_label`).
 """
 
 import dataclasses
@@ -16,12 +16,12 @@ from tf_input.dataset_format import NO_LABEL
 
 WINDOW = 128  # Number of records in a window, about one batch.
 _NUM_SETS = 256  # Number of distinct codes for sets of classes.
-_MIN_INFORMATIVE_RATIO = 1.05  # Ratio of run lengths from which sorted records can be distinguished from shuffled records.
+_MIN_INFORMATIVE_RATIO = 1.05  # Minimum ratio of run lengths, sorted to shuffled, at which run lengths are informative.
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelSequence:
-    """Summary of the labels of consecutive records.
+    """A summary of the labels of consecutive records.
 
     Attributes:
         num_labels: The number of records.
@@ -29,7 +29,7 @@ class LabelSequence:
         first: The label of the first record.
         last: The label of the last record.
         num_windows: The number of complete windows of `WINDOW` records.
-        num_in_windows: The number of distinct labels in each of these windows, summed over the windows.
+        num_in_windows: The number of distinct labels in each of these windows, summed over all windows.
         counts: (label, number of records) pairs in ascending order of labels.
     """
 
@@ -43,7 +43,7 @@ class LabelSequence:
 
     @classmethod
     def of(cls, labels: np.ndarray) -> "LabelSequence":
-        """Summarizes integer labels [num_labels] in record order."""
+        """Summarizes the integer labels of consecutive records, [num_labels]."""
         if not len(labels):
             return cls(0, 0, NO_LABEL, NO_LABEL, 0, 0, ())
         num_windows, num_in_windows = len(labels) // WINDOW, int(labels_in_windows(labels, WINDOW).sum())
@@ -53,7 +53,7 @@ class LabelSequence:
 
     @classmethod
     def of_examples(cls, values: Sequence[Any]) -> "LabelSequence":
-        """Represents the label, or the list of labels, of each example by one number. See `one_label`."""
+        """Summarizes the label or the list of labels of each example. See `one_label`."""
         is_list = bool(values) and isinstance(values[0], list)
         return cls.of(np.array(list(map(one_label, values)) if is_list else values, np.int64))
 
@@ -62,8 +62,8 @@ def one_label(labels: Sequence[int]) -> int:
     """Returns a number that is equal for examples with the same set of labels.
 
     Returns:
-        The label for a single class, `NO_LABEL` for no class, and otherwise one of `_NUM_SETS` other numbers. The limit
-        keeps counting cheap. Sets with the same number make runs longer, also in the shuffle for comparison.
+        The label for a single class, `NO_LABEL` for no class, and otherwise one of `_NUM_SETS` numbers. This limit
+        keeps counting fast. Different sets can share a number, which lengthens runs in shuffled records, too.
     """
     classes = sorted(set(labels))
     if len(classes) < 2:
@@ -73,10 +73,10 @@ def one_label(labels: Sequence[int]) -> int:
 
 
 def labels_in_windows(labels: np.ndarray, window: int) -> np.ndarray:
-    """Returns the number of distinct labels in each complete window of consecutive records, int64 [..., num_windows].
+    """Returns the number of distinct labels in each complete window, int64 [..., num_windows].
 
     Args:
-        labels: The labels of the records, integers [..., num_labels].
+        labels: The labels of consecutive records, integers [..., num_labels].
         window: The number of records in a window.
     """
     num_windows = labels.shape[-1] // window
@@ -92,7 +92,7 @@ def expected_run_length(label_counts: Iterable[int]) -> float:
 
 
 class ShuffleQualities:
-    """The shuffle quality of each class feature in a split. Shards are added in order."""
+    """The shuffle quality of each class feature in a split. Shards must be added in order."""
 
     def __init__(self) -> None:
         self._features: dict[str, _Joined] = {}
@@ -103,13 +103,14 @@ class ShuffleQualities:
             self._features.setdefault(name, _Joined()).add(sequence)
 
     def to_json(self) -> dict[str, Any] | None:
-        """Returns the shuffle quality of each feature in the format of `statistics.json`, or None if there are no class
-        features."""
+        """Returns the shuffle quality of each class feature in the format of `statistics.json`, or None without
+        features.
+        """
         return {name: self._features[name].to_json() for name in sorted(self._features)} or None
 
 
 class _Joined:
-    """Joined summaries of consecutive label sequences."""
+    """The combined summary of consecutive label sequences."""
 
     def __init__(self) -> None:
         self._num_labels = self._num_runs = self._num_windows = self._num_in_windows = 0
@@ -127,12 +128,11 @@ class _Joined:
         self._counts.update(dict(sequence.counts))
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the shuffle quality of all labels in the format of `statistics.json`.
+        """Returns the shuffle quality in the format of `statistics.json`.
 
             mean_run_length             in the actual order
             expected_mean_run_length    in a uniformly random permutation
-            sorted_mean_run_length      sorted by class; if it is hardly larger, runs prove nothing (see
-            `is_inconclusive`)
+            sorted_mean_run_length      in records that are sorted by class; see `is_inconclusive`
             mean_labels_in_128          distinct labels in 128 consecutive records; None if all shards are smaller
         """
         return {
@@ -144,8 +144,8 @@ class _Joined:
 
 
 def is_inconclusive(quality: Mapping[str, Any]) -> bool:
-    """Returns whether sorted records would also have short runs, so that run lengths cannot detect unshuffled records.
+    """Returns whether even sorted records have short runs, so that run lengths cannot detect unshuffled records.
 
-    For example, sorted records have short runs if each class has only one example.
+    This happens if, for example, each class has only one example.
     """
     return quality["sorted_mean_run_length"] < _MIN_INFORMATIVE_RATIO * quality["expected_mean_run_length"]

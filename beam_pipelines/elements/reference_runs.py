@@ -1,7 +1,7 @@
 """Stores sorted runs of references in temporary files, as in the first half of an external merge sort.
 
-The references in a range of shuffle keys can be read without reading the whole file. Beam transfers only pointers to
-the temporary files between workers.
+References in a range of shuffle keys can be read without reading the whole file. Beam transfers only the locations of
+the references between workers.
 """
 
 from typing import Iterable, Iterator, NamedTuple
@@ -13,13 +13,13 @@ from beam_pipelines.elements.references import CHUNK_REFERENCES, References, unp
 from beam_pipelines.errors import RunError
 from beam_pipelines.storage.spool import SpoolReader, open_spool, read_exactly
 
-# Maximum number and bytes of references in a run. They bound the memory for sorting.
+# Maximum number and size of references in a run. They bound the memory for sorting.
 RUN_REFERENCES = 1 << 19
 RUN_BYTES = 96 << 20
 
 
 class SpoolRange(NamedTuple):
-    """A byte range of a temporary file (spool file). The range contains, for example, packed references.
+    """A byte range of a temporary file (spool file), for example of packed references.
 
     Attributes:
         spool: The number of the spool file.
@@ -33,13 +33,13 @@ class SpoolRange(NamedTuple):
 
 
 class Run(NamedTuple):
-    """References of all splits that are stored in a temporary file, sorted by shuffle key.
+    """References of all splits, sorted by shuffle key and stored in a temporary file.
 
     Attributes:
         spool: The number of the spool file, which contains only these references.
         num_references: The number of references.
-        orders: The first shuffle key of each chunk, as bytes of uint64 [num_pieces].
-        offsets: The offset of each chunk and of the end, as bytes of uint64 [num_pieces + 1].
+        orders: The first shuffle key of each chunk of references, as bytes of uint64 [num_chunks].
+        offsets: The offset of each chunk, and the size of the file, as bytes of uint64 [num_chunks + 1].
     """
 
     spool: int
@@ -48,7 +48,7 @@ class Run(NamedTuple):
     offsets: bytes
 
     def smallest(self, num: int) -> SpoolRange:
-        """Returns the byte range that contains the first `num` references of a sorted run."""
+        """Returns a byte range that contains the first `num` references."""
         offsets = np.frombuffer(self.offsets, np.uint64)
         last = min(-(-num // CHUNK_REFERENCES), len(offsets) - 1)
         return SpoolRange(self.spool, 0, int(offsets[last]))
@@ -61,10 +61,10 @@ class Run(NamedTuple):
             yield first, min(CHUNK_REFERENCES, self.num_references - first), SpoolRange(self.spool, offset, end - offset)
 
     def cut(self, bounds: np.ndarray) -> Iterator[tuple[int, SpoolRange]]:
-        """Divides sorted references into ranges of shuffle keys, given the smallest key of each range. Yields each
-        range of shuffle keys, and the byte range that contains the references in this range.
+        """Divides the references into blocks, which are ranges of shuffle keys. Yields the index and byte range of each
+        block.
 
-        `bounds` is uint64 [num_blocks].
+        `bounds` contains the smallest shuffle key of each block, uint64 [num_blocks].
         """
         orders, offsets = np.frombuffer(self.orders, np.uint64), np.frombuffer(self.offsets, np.uint64)
         firsts = np.maximum(np.searchsorted(orders, bounds, side="left") - 1, 0)
@@ -89,8 +89,7 @@ def write_run(batches: list[References], spool_directory: str) -> Run:
 
 
 def write_chunks(references: References, ranges: Iterable[tuple[int, int]], spool_directory: str) -> list[SpoolRange]:
-    """Writes references from several index ranges to a temporary file and returns the byte range for each index
-    range."""
+    """Writes several index ranges of references to a temporary file. Returns the byte range of each index range."""
     chunks = []
     with open_spool(spool_directory) as spool:
         for start, stop in ranges:

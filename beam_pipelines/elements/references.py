@@ -1,9 +1,8 @@
-"""References to images. The pipeline processes references to images instead of image bytes. A chunk packs 1024
-references.
+"""References to inputs. The pipeline shuffles small references instead of image bytes.
 
-A reference contains the values of an example, such as the key, split and class, and the location of the image bytes.
-To save memory, references are stored in columns. A NumPy array holds the numbers, and a single byte string holds the
-texts. References are packed in compressed chunks of bytes, which can be concatenated and split without decompression.
+A reference contains the location of the image bytes, and values such as the key, split and class. To save memory,
+references are stored in columns: a NumPy array for the numbers, and one byte string per column for the strings. Chunks
+of 1024 references are compressed. They can be concatenated and split without decompression.
 """
 
 import dataclasses
@@ -18,8 +17,8 @@ import numpy as np
 from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.images.raw_image import RawImage
 
-# The numbers of one reference. `order` has the first 8 bytes of the shuffle key. `split` and `raw` are indices into
-# tables. `raw` starts at 1, and 0 means none.
+# The numbers of one reference. `order` is the first 8 bytes of the shuffle key. `split` is an index into `splits`.
+# `raw` is an index into `raws`, counted from 1, or 0 without a layout.
 ROW = np.dtype([("order", "<u8"), ("split", "u1"), ("raw", "<u4"), ("num_bytes", "<u4"), ("spool", "<u8"), ("offset", "<i8")])
 
 # Copying all fields of a row at once is faster than copying field by field.
@@ -34,19 +33,19 @@ _TEXTS = ("keys", "paths", "labels", "groups", "values", "strata", "hashes")
 
 @dataclasses.dataclass
 class References:
-    """References as columns.
+    """References, stored in columns.
 
     Attributes:
         rows: The numbers of each reference, `ROW` [num_references].
-        splits: The names of the splits that rows refer to. An empty name means that the split is not yet known.
-        raws: The layouts of pixels without a format that rows refer to, counted from 1.
+        splits: The names of the splits that `rows` refers to. An empty name means that the split is not yet known.
+        raws: The layouts of raw pixels that `rows` refers to, counted from 1.
         keys: The keys of the examples, in UTF-8.
         paths: The paths relative to the source's root, in UTF-8. Empty if the path equals the key.
         labels: The class names of `label`, in UTF-8. Empty without a class.
-        groups: The names of the groups that stay in one split, in UTF-8. If empty, the key is the group.
+        groups: The names of the groups, whose examples stay in one split, in UTF-8. If empty, the key is the group.
         values: The values of other features, encoded by `ValueWriter`.
         strata: The strata for stratified splits, in UTF-8. Empty without stratification, and after splits are assigned.
-        hashes: The image hashes, packed by `image_hashes`. Empty if they are not needed.
+        hashes: The image hashes, packed by `image_hashes`. Empty if hashes are not needed.
     """
 
     rows: np.ndarray
@@ -78,12 +77,12 @@ class References:
         )
 
     def slice(self, start: int, stop: int) -> "References":
-        """Returns the references from `start` to `stop`."""
+        """Returns the references with indices from `start` to `stop - 1`."""
         return References(self.rows[start:stop], self.splits, self.raws, *(texts.slice(start, stop) for texts in self._texts()))
 
     @classmethod
     def concatenate(cls, batches: Sequence["References"]) -> "References":
-        """Concatenates several batches of references, and merges the lists of splits and layouts."""
+        """Concatenates batches of references, and merges their tables of splits and layouts."""
         if not batches:
             return cls(np.zeros(0, ROW), (), (), *(BinaryColumn.of([]) for _ in _TEXTS))
         if len(batches) == 1:
@@ -104,7 +103,7 @@ class References:
         return cls(rows, splits, raws, *(BinaryColumn.concatenate(parts) for parts in columns))
 
     def pack(self) -> bytes:
-        """Packs references, and the image layouts of these references, into bytes."""
+        """Packs the references, and the layouts that they use, into bytes."""
         rows, raws = self.rows, self.raws
         if len(raws) > 1:
             used, numbers = np.unique(np.append(rows["raw"], 0), return_inverse=True)  # 0 means no layout.
@@ -136,8 +135,9 @@ class References:
         return cls(rows, tuple(splits), tuple(RawImage(*raw) for raw in raws), *texts)
 
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        """Packs references in chunks of `CHUNK_REFERENCES`. A chunk starts with its length and its number of
-        references."""
+        """Yields the references in packed chunks of `CHUNK_REFERENCES`, each preceded by its size and number of
+        references.
+        """
         stop = len(self) if stop is None else stop
         for first in range(start, stop, CHUNK_REFERENCES):
             chunk = self.slice(first, min(first + CHUNK_REFERENCES, stop))
@@ -149,7 +149,7 @@ _FRAME = struct.Struct("<II")
 
 
 def unpack_chunks(data: bytes) -> References:
-    """Decompresses concatenated chunks from `chunks` and returns the references in all chunks.
+    """Returns the references in concatenated chunks from `References.chunks`.
 
     Raises:
         ValueError: A chunk is corrupt.
@@ -158,12 +158,12 @@ def unpack_chunks(data: bytes) -> References:
 
 
 def unpack_some(data: bytes, start: int, stop: int | None, total: int | None = None) -> References:
-    """Decompresses concatenated chunks and returns the references from index `start` to `stop`.
+    """Returns the references with indices from `start` to `stop - 1` in concatenated chunks.
 
     Args:
         data: The concatenated chunks.
         start: The index of the first reference.
-        stop: The index after the last reference. None means all remaining references.
+        stop: The index after the last reference. None means the end.
         total: The expected number of references in all chunks. None accepts any number.
 
     Raises:
@@ -175,7 +175,7 @@ def unpack_some(data: bytes, start: int, stop: int | None, total: int | None = N
         position += _FRAME.size
         if position + num_bytes > len(data):
             raise ValueError(f"references end at byte {len(data)} instead of {position + num_bytes}")
-        if not num_references:  # It would be skipped silently.
+        if not num_references:  # An empty chunk would be skipped silently.
             raise ValueError("a chunk has no references")
         if num + num_references > start and (stop is None or num < stop):
             first = num if not chunks else first
@@ -191,7 +191,7 @@ def unpack_some(data: bytes, start: int, stop: int | None, total: int | None = N
 
 
 def _encode_columns(rows: np.ndarray) -> bytes:
-    """Reorders bytes so that bytes of equal significance are adjacent, which improves the compression."""
+    """Places bytes of equal significance side by side, which improves the compression."""
     return np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), rows.itemsize).T.tobytes()
 
 

@@ -32,7 +32,7 @@ def shuffle_orders(seed: int, keys: Sequence[bytes]) -> np.ndarray:
 
 
 def buckets(orders: np.ndarray) -> np.ndarray:
-    """Returns the histogram bucket of each shuffle key, which is determined by the first bits of the key."""
+    """Returns the histogram bucket of each shuffle key, which is given by the first bits of the key."""
     return (orders >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
 
 
@@ -43,7 +43,7 @@ class KeyCounts:
         self._counts: dict[str, np.ndarray] = {}
 
     def add_references(self, batches: Sequence["References"]) -> None:
-        """Computes a histogram of shuffle keys for each split from several batches of references."""
+        """Adds the shuffle keys of several batches of references."""
         by_split: defaultdict[str, list[np.ndarray]] = defaultdict(list)
         for references in batches:
             for split_number, split in enumerate(references.splits):
@@ -53,7 +53,7 @@ class KeyCounts:
                 self.add(split, np.concatenate(orders))
 
     def add(self, split: str, orders: np.ndarray) -> None:
-        """Counts shuffle keys of a split. The argument contains the first 8 bytes of each key, uint64 [num_keys]."""
+        """Adds shuffle keys of a split, given the first 8 bytes of each key, uint64 [num_keys]."""
         self._add_counts(split, np.bincount(buckets(orders), minlength=NUM_BUCKETS))
 
     def merge(self, other: "KeyCounts") -> None:
@@ -65,13 +65,12 @@ class KeyCounts:
         self._counts[split] = self._counts[split] + counts if split in self._counts else counts
 
     def pack(self) -> dict[str, bytes]:
-        """Compresses the histogram of each split to bytes. Most counts of a bundle are 0."""
+        """Compresses the histogram of each split, in which most counts are 0, to bytes."""
         return {split: zstandard.compress(counts.tobytes(), 1) for split, counts in self._counts.items()}
 
 
 def merge_counts(parts: Iterable[Mapping[str, bytes]]) -> dict[str, np.ndarray]:
-    """Merges packed `KeyCounts`. Returns the histogram of each split, which contains the number of keys in each bucket,
-    int64 [NUM_BUCKETS]."""
+    """Merges packed `KeyCounts`. Returns the number of keys in each bucket for each split, int64 [NUM_BUCKETS]."""
     merged: dict[str, np.ndarray] = {}
     for part in parts:
         for split, packed in part.items():

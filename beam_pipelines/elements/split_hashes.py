@@ -1,4 +1,4 @@
-"""Computes the group hash that decides the split of an example by default.
+"""Computes a hash of the group, which by default decides the split of an example.
 
 Because the hash depends only on the group, an example keeps its split when the dataset grows. The hash is independent
 of the seed and of the shuffle key.
@@ -20,7 +20,7 @@ def split_hashes(groups: Sequence[bytes]) -> np.ndarray:
 
 
 def hash_bounds(fractions: Mapping[str, Fraction]) -> np.ndarray:
-    """Returns the smallest hash value of each split except the first split, uint64 [num_splits - 1]."""
+    """Returns the smallest hash of each split except the first, uint64 [num_splits - 1]."""
     total, bounds = Fraction(0), []
     for fraction in fractions.values():
         total += fraction
@@ -34,7 +34,7 @@ class SplitByGroup:
     """Assigns splits by the hash of the group key.
 
     Args:
-        fractions: A mapping from split name to its share. The splits get consecutive ranges of hashes.
+        fractions: A mapping from split name to its share. Consecutive splits get consecutive ranges of hashes.
 
     Attributes:
         names: The names of the splits, in the order of their ranges.
@@ -45,7 +45,7 @@ class SplitByGroup:
         self._bounds = hash_bounds(fractions)
 
     def __call__(self, groups: Sequence[bytes]) -> np.ndarray:
-        """Returns the index of each group's split in `names`, int64 [num_groups]."""
+        """Returns the index in `names` of each group's split, int64 [num_groups]."""
         if not len(self._bounds):
             return np.zeros(len(groups), np.int64)
         return np.searchsorted(self._bounds, split_hashes(groups), side="right")

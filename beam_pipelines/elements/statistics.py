@@ -1,6 +1,7 @@
-"""Mergeable, exact statistics of the written examples.
+"""Exact statistics of the written examples.
 
-Sums are computed with integers, so the statistics do not depend on the processing order. Division is the last step.
+Sums are computed with integers, and division is the last step. Therefore, the statistics do not depend on the order in
+which parts are merged.
 """
 
 import dataclasses
@@ -15,15 +16,15 @@ from beam_pipelines.elements.extras import Extras, OtherImage
 from beam_pipelines.elements.tensor_sums import TensorSums
 from tf_input.dataset_format import IMAGE
 
-# Approximate number of images whose pixels are summed. It is enough for normalization, and takes little time.
+# Approximate number of images whose pixels are summed. The number is enough for normalization, and is fast.
 NUM_PIXEL_SAMPLES = 512
 _SMALL_IMAGE_PIXELS = 128 * 128
 
 
 def is_sampled(orders: np.ndarray, num_inputs: int) -> np.ndarray:
-    """Selects about `NUM_PIXEL_SAMPLES` images of a dataset for the pixel statistics.
+    """Selects about `NUM_PIXEL_SAMPLES` images for the pixel statistics.
 
-    The selected images are the same in every run, and evenly distributed over the shards.
+    The selection is the same in every run, and evenly distributed over the shards.
 
     Args:
         orders: The first 8 bytes of the images' shuffle keys, uint64 [num_images].
@@ -33,7 +34,7 @@ def is_sampled(orders: np.ndarray, num_inputs: int) -> np.ndarray:
         Whether each image is selected, bool [num_images].
     """
     below = min(2**64 - 1, NUM_PIXEL_SAMPLES * 2**64 // max(num_inputs, 1))
-    return orders << np.uint64(32) < np.uint64(below)  # The low bits, which influence the shard the least.
+    return orders << np.uint64(32) < np.uint64(below)  # The low bits have the least influence on the shard.
 
 
 @dataclasses.dataclass
@@ -42,8 +43,7 @@ class PixelSums:
 
     Attributes:
         num_images: The number of sampled images.
-        num_pixels: The number of summed pixels: all pixels of small images, and every fourth pixel of every fourth row
-            of larger images.
+        num_pixels: The number of summed pixels. In large images, only every fourth pixel of every fourth row is summed.
         sums: The sums of the values (0 to 255) for red, green and blue.
         squares: The sums of the squared values for red, green and blue.
     """
@@ -55,7 +55,7 @@ class PixelSums:
 
     @classmethod
     def of(cls, pixels: np.ndarray) -> "PixelSums":
-        """Returns the sums over the pixels of one image, which has type uint8 and shape [height, width, 3]."""
+        """Returns the sums over the pixels of one image, uint8 [height, width, 3]."""
         step = 1 if pixels.shape[0] * pixels.shape[1] <= _SMALL_IMAGE_PIXELS else 4
         # Summing contiguous channels is five times as fast as summing interleaved pixels.
         values = pixels[::step, ::step].reshape(-1, 3).T.astype(np.int64, order="C")
@@ -70,7 +70,7 @@ class PixelSums:
         self.squares = tuple(a + b for a, b in zip(self.squares, other.squares))
 
     def to_json(self) -> dict[str, Any] | None:
-        """Returns the mean and variance per channel, for values 0 to 255. Returns None without pixels."""
+        """Returns the mean and variance per channel, for values from 0 to 255. Returns None if there are no pixels."""
         if not self.num_pixels:
             return None
         mean = [total / self.num_pixels for total in self.sums]
@@ -95,26 +95,25 @@ class Range:
             self.merge(Range(min(values), max(values), sum(values)))
 
     def merge(self, other: "Range") -> None:
-        """Adds the range `other`."""
+        """Adds the minimum, maximum and sum in `other`."""
         if other.smallest is not None and other.largest is not None:
             self.smallest = other.smallest if self.smallest is None else min(self.smallest, other.smallest)
             self.largest = other.largest if self.largest is None else max(self.largest, other.largest)
         self.total += other.total
 
     def to_json(self, count: int) -> dict[str, Any] | None:
-        """Returns the minimum, maximum and mean of `count` integers for `statistics.json`, or None if there are no
-        integers."""
+        """Returns the minimum, maximum and mean of `count` integers. Returns None if there are no integers."""
         return None if self.smallest is None else {"min": self.smallest, "max": self.largest, "mean": self.total / count}
 
 
 @dataclasses.dataclass
 class ImageFacts:
-    """Facts about the images of one feature.
+    """Statistics of the images of one feature.
 
     Attributes:
         formats: A mapping from format to the number of images. Empty if images were not inspected.
         reencoded: A mapping from the reason for re-encoding to the number of images.
-        channels: A mapping from the number of stored channels (2 and 4 with alpha) to the number of images. Empty if
+        channels: A mapping from the number of stored channels, including alpha, to the number of images. Empty if
             images were not inspected or are tensors.
         heights: The heights of the stored images, in pixels.
         widths: The widths of the stored images, in pixels.
@@ -146,7 +145,7 @@ class ImageFacts:
             self.reencoded[image.reencoded] += 1
 
     def merge(self, other: "ImageFacts") -> None:
-        """Adds the facts of `other`."""
+        """Adds the statistics in `other`."""
         self.formats.update(other.formats)
         self.reencoded.update(other.reencoded)
         self.channels.update(other.channels)
@@ -176,10 +175,10 @@ class SplitStatistics:
     Attributes:
         num_examples: The number of examples.
         num_bytes: The size of the stored images, in bytes.
-        labels: A mapping from label to the number of examples. Empty without a single-class feature `label`.
+        labels: A mapping from each label of the single-class feature `label` to the number of examples.
         pixels: The channel sums of a uniform sample of the images.
         other_labels: A mapping from each other class feature to the count of each label.
-        tensors: A mapping from tensor feature to its sums over the same sample.
+        tensors: A mapping from tensor feature to its sums over the sample.
     """
 
     num_examples: int = 0
@@ -211,18 +210,17 @@ class ImageStatistics:
 
     Attributes:
         splits: A mapping from the index of a split in the listing to its statistics.
-        images: A mapping from each image feature, including `image`, to the facts about its images.
+        images: A mapping from each image feature, including `image`, to the statistics of its images.
         dead_letters: The number of dead letters, and the first few.
         mask_values: The range of the pixel values of masks.
         mask_bits: The range of the bits per pixel of masks.
-        num_black_white_masks: The number of masks with only the values 0 and 255.
-        num_class_masks: The number of masks with other values than 0 and 255.
+        num_black_white_masks: The number of masks that contain only the values 0 and 255.
+        num_class_masks: The number of masks that contain other values.
         num_dropped_boxes: The number of dropped boxes.
         num_clipped_boxes: The number of clipped boxes.
-        num_turns_guessed: The number of images with boxes or masks that EXIF rotates, if it is unknown whether the
-            boxes or masks refer to the rotated image.
-        coordinates: A mapping from each feature that may contain coordinates to its numbers, in examples whose image
-            was rotated or resized.
+        num_turns_guessed: The number of images that EXIF rotates, if the source does not say whether their boxes or
+            masks are rotated too.
+        coordinates: A mapping from each feature that may contain coordinates to the statistics of its numbers.
     """
 
     splits: dict[int, SplitStatistics] = dataclasses.field(default_factory=dict)
@@ -243,7 +241,7 @@ class ImageStatistics:
         return sum(split.num_examples for split in self.splits.values())
 
     def images_of(self, name: str) -> ImageFacts:
-        """Returns the `ImageFacts` of a feature. Creates an empty `ImageFacts` for a new feature."""
+        """Returns the statistics of an image feature. Creates empty statistics for a new feature."""
         return self.images.setdefault(name, ImageFacts())
 
     def add_extras(self, split: SplitStatistics, extras: Extras) -> None:
@@ -291,8 +289,7 @@ class ImageStatistics:
         return {"images": images} | ({"other_images": facts_by_name} if facts_by_name else {})
 
     def mask_values_to_json(self) -> dict[str, int] | None:
-        """Returns the minimum and maximum value and the maximum bit depth of all masks, or None if there are no
-        masks."""
+        """Returns the value range and the maximum bit depth of all masks, or None if there are no masks."""
         values = self.mask_values
         return None if values.smallest is None else {"min": values.smallest, "max": values.largest, "bits": self.mask_bits.largest}
 

@@ -13,17 +13,16 @@ _MAX_CHANNELS = 1024
 
 @dataclasses.dataclass
 class TensorSums:
-    """Sums over the sampled tensors of a feature. If the tensors are images with few channels, the sums are computed
-    for each channel.
+    """Sums over the sampled tensors of a feature. For images with few channels, each channel has its own sum.
 
-    Values that are not finite are counted. Pixels that contain NaN or infinite values are excluded from the sums.
+    NaN and infinite values are counted. Pixels that contain such values are excluded from the sums.
 
     Attributes:
         num_examples: The number of sampled tensors.
         num_pixels: The number of summed pixels, or of summed numbers if the tensor is not an image.
-        num_not_finite: The number of NaNs and infinities.
-        smallest: The smallest summed number, or None if there is none.
-        largest: The largest summed number, or None if there is none.
+        num_not_finite: The number of NaN and infinite values.
+        smallest: The smallest summed number. None without numbers.
+        largest: The largest summed number. None without numbers.
         sums: The sum of each channel, or one sum for all channels.
         squares: The sum of squares of each channel, or one sum for all channels.
     """
@@ -43,7 +42,7 @@ class TensorSums:
         Args:
             data: The tensor's numbers, little-endian in C order.
             dtype: The NumPy name of the number type.
-            num_channels: The number of channels. They are summed separately unless there are too many.
+            num_channels: The number of channels. Each channel is summed separately unless there are too many.
         """
         sums, num_channels = cls(1), num_channels if num_channels <= _MAX_CHANNELS else 1
         pixels = np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).reshape(-1, num_channels)
@@ -65,7 +64,7 @@ class TensorSums:
             self.squares = tuple(map(sum, zip(self.squares or zeros, other.squares)))
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the sums in the format of `statistics.json`. Values are None without numbers."""
+        """Returns the sums in the format of `statistics.json`. The statistics are None if there are no numbers."""
         num_values = self.num_pixels * len(self.sums)
         mean, variance = _moments(sum(self.sums), sum(self.squares), num_values) if num_values else (None, None)
         return {
@@ -81,7 +80,7 @@ class TensorSums:
     def pixels_to_json(self, num_channels: int) -> dict[str, Any] | None:
         """Returns the mean and variance of each channel over the pixels of all sampled images.
 
-        Returns None if there are no pixels or no sums per channel, or if a variance is too large for 64 bits.
+        Returns None without pixels, without sums per channel, or if a variance is too large for 64 bits.
         """
         moments = [_moments(total, square, self.num_pixels) for total, square in zip(self.sums, self.squares)]
         if len(moments) != num_channels or any(None in moment for moment in moments):
@@ -91,7 +90,7 @@ class TensorSums:
 
 
 def _sums_of(pixels: np.ndarray) -> TensorSums:
-    """Returns the sums over an array of pixels with shape [pixels, channels] and any numeric type."""
+    """Returns the sums over an array of pixels, any numeric type [num_pixels, num_channels]."""
     is_finite = np.isfinite(pixels)
     kept = pixels if is_finite.all() else pixels[is_finite.all(axis=1)]
     num_not_finite = pixels.size - int(np.count_nonzero(is_finite))

@@ -1,6 +1,6 @@
 """Implements the global shuffle, which assigns each input to a shard and to an index within the shard.
 
-The input is sorted runs of references. The result is the plan, which lists references to the inputs of each shard in
-shuffled order. No worker needs all keys in memory. Only a small sample of the images is read, to test whether the
-inputs are valid.
+The shuffle reads sorted runs of references to inputs. It writes the plan, which lists the references of each shard in
+shuffled order. No worker needs all keys in memory. Only a small sample of the images is read, to check that most inputs
+are valid.
 """

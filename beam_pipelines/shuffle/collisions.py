@@ -25,7 +25,7 @@ class NamedInput(NamedTuple):
 
     Attributes:
         path: The file that contains the input.
-        split: The split that the source gives the input, or an empty string.
+        split: The split that the source assigns, or an empty string.
     """
 
     path: str
@@ -34,13 +34,12 @@ class NamedInput(NamedTuple):
 
 @dataclasses.dataclass
 class Collisions:
-    """The duplicate keys that were found, with two inputs for each key. Only the first `NUM_SHOWN` duplicate keys are
-    kept, in sorted order.
+    """Duplicate keys. Only the first `NUM_SHOWN` keys in sorted order are stored.
 
     Attributes:
         num: The total number of duplicate keys.
-        counts: A mapping from each key to the number of its inputs.
-        inputs: A mapping from each key to its first few inputs, in sorted order.
+        counts: A mapping from each stored key to the number of its inputs.
+        inputs: A mapping from each stored key to its first few inputs, in sorted order.
     """
 
     num: int = 0
@@ -49,10 +48,7 @@ class Collisions:
 
     @classmethod
     def merge(cls, parts: Iterable["Collisions"]) -> "Collisions":
-        """Merges collisions from parts with disjoint keys.
-
-        Inputs with the same key must be in the same item of `parts`.
-        """
+        """Merges the duplicate keys of several parts. Inputs with the same key must be in the same part."""
         num = 0
         counts: dict[str, int] = defaultdict(int)
         inputs: dict[str, list[NamedInput]] = defaultdict(list)
@@ -66,20 +62,20 @@ class Collisions:
 
 
 def _first_inputs(inputs: Iterable[NamedInput]) -> list[NamedInput]:
-    """Returns the first inputs with one key."""
+    """Returns the first few inputs with the same key, from different splits if possible."""
     ordered = sorted(inputs)
     others = [item for item in ordered if item.split != ordered[0].split]
     return sorted([ordered[0], *(others or ordered[1:])[: _NUM_INPUTS_SHOWN - 1]])
 
 
 def sort_by_shuffle_key(references: References, members: np.ndarray, seed: int) -> tuple[References, Collisions]:
-    """Sorts the selected references by split and shuffle key, and returns duplicate keys separately."""
+    """Sorts the selected references by split and shuffle key. Also returns the duplicate keys."""
     orders = references.rows["order"][members]
     by_order = np.argsort(orders)
     orders = orders[by_order]
     is_tied = orders[1:] == orders[:-1]
     positions, collisions = members[by_order], Collisions()
-    # The stored 64 bits are equal. The full 128-bit shuffle key decides the order, unless the keys are equal too.
+    # The stored 64 bits are equal. The full 128-bit shuffle key decides the order, unless the keys are equal, too.
     if is_tied.any():
         keys, paths = list(references.keys), list(references.paths)
         tied = np.flatnonzero(np.append(is_tied, False) | np.append(False, is_tied))
@@ -103,10 +99,10 @@ def _find_collisions(references: References, named: list[tuple[bytes, bytes, byt
 
 
 def reject_collisions(collisions: Collisions, config: PrepareJob, listing: Listing) -> None:
-    """Raises an error if two inputs have the same key.
+    """Raises an error if keys are not unique.
 
     Raises:
-        UserError: At least two inputs have the same key. The message lists them.
+        UserError: At least two inputs have the same key. The message lists these inputs.
     """
     if not collisions.num:
         return

@@ -1,10 +1,9 @@
-"""Defines a Beam transform that computes the position of every input in the shuffled order of its split. The rank
-determines the shard.
+"""Defines a Beam transform that computes the rank of each input, which is its index in the shuffled order of its split.
 
-On the local runner, Beam's `Reshuffle` and a `GroupByKey` with random keys do not shuffle elements. The order therefore
-depends only on the shuffle keys (see `ranks`). Beam transfers only pointers to sorted references in temporary files.
-For each range of shuffle keys, one worker merges the references. A later step joins the references of each shard into
-one file of the plan.
+The rank determines the shard. Ranks depend only on the shuffle keys (see `ranks`), because Beam's local runner does not
+shuffle in a `Reshuffle` or in a `GroupByKey` with random keys. Beam transfers only the locations of sorted references
+in temporary files. One worker merges the references in each range of shuffle keys. A later step joins the references of
+each shard into one file of the plan.
 """
 
 import dataclasses
@@ -35,12 +34,12 @@ from beam_pipelines.storage.spool import SpoolReader
 
 @dataclasses.dataclass
 class GlobalShuffle(beam.PTransform):
-    """A Beam transform that converts sorted references to planned shards, which are emitted when the plan is complete.
+    """A Beam transform from sorted references to planned shards. It emits the shards when the plan is complete.
 
     Attributes:
-        config: The job of the run.
-        listed: The listing, with the key counts and dead letters of the runs.
-        measure: The function that reads and encodes the sample before anything is written. See `sample`.
+        config: The configuration of the job.
+        listed: The result of the listing stage.
+        measure: The function that reads and encodes a sample before anything is written. See `sample`.
     """
 
     config: PrepareJob
@@ -68,7 +67,7 @@ class GlobalShuffle(beam.PTransform):
             | "WritePlan" >> beam.Map(join_shard, plan, config)
         )
         rejected = AsIter(cut.collisions), AsIter(self.listed.dead_letters)
-        # Record the version of the process that starts the run. Workers may have another version.
+        # Record the version of Recordmill that starts the run. Workers may have another version.
         version = recordmill_version()
         finished = (
             runs.pipeline
@@ -88,7 +87,7 @@ def make_plan(
 ) -> ShufflePlan:
     """Determines the number of shards, and the ranges of shuffle keys that workers sort.
 
-    If most inputs are invalid, an error is raised before any shard is written.
+    Raises an error before any shard is written, if most inputs are invalid.
     """
     by_split = merge_counts(counts)
     stopwatch = Stopwatch("plan")
@@ -99,8 +98,7 @@ def make_plan(
 
 
 def route_to_blocks(run: Run, plan: ShufflePlan) -> Iterator[tuple[int, SpoolRange]]:
-    """Yields each range of shuffle keys, and the byte range of a sorted file that contains the references in this
-    range."""
+    """Yields the index of each range of shuffle keys, and the byte range of the references with these keys."""
     return run.cut(plan.order_bounds())
 
 

@@ -1,9 +1,9 @@
-"""Computes the position of each example in the shuffled order and divides examples among shards.
+"""Computes the rank of each example, and divides the examples among shards.
 
-The rank of an example is its index in the shuffled order of its split (see `shuffle_keys`). The rank decides the shard.
-No worker needs all keys in memory. A histogram of the first bits of the shuffle keys gives the rank of the first
-example in each bucket. A block is a range of histogram buckets. One worker sorts each block, and thereby computes the
-exact rank of each example.
+The rank of an example is its index in the shuffled order of its split (see `shuffle_keys`). The rank determines the
+shard. No worker needs all keys in memory: a histogram over the first bits of the shuffle keys gives the rank of the
+first example in each bucket. One worker sorts the examples of each block, which is a range of buckets, and thereby
+computes their exact ranks.
 """
 
 import dataclasses
@@ -20,11 +20,11 @@ from beam_pipelines.errors import UserError
 BLOCK_REFERENCES = 1 << 19
 BLOCK_BYTES = 96 << 20
 
-# Small inputs are still divided into a few blocks. Sorting then needs little memory beyond the memory of the engine.
+# Small inputs are divided into a few blocks, too, so that sorting needs little memory.
 FEW_BLOCKS, SMALL_BLOCK_REFERENCES = 4, 1 << 14
 
-# Readers interleave shards, so a small dataset gets several. A large dataset gets shards of a size that copies and
-# caches well.
+# Readers interleave shards, so a small dataset gets several. The shards of a large dataset have a size that is
+# convenient to copy and to cache.
 PREFERRED_SHARDS = 16
 MIN_SHARD_BYTES = 1 << 20
 MAX_SHARD_BYTES = 128 << 20
@@ -32,13 +32,13 @@ MAX_SHARD_BYTES = 128 << 20
 
 @dataclasses.dataclass(frozen=True)
 class SplitRanks:
-    """The number of inputs and shards of a split, and the first rank in each histogram bucket.
+    """The shards of a split, and the first rank in each histogram bucket.
 
     Attributes:
         split: The name of the split.
         num_inputs: The number of inputs of the split.
-        num_shards: The number of shards of the split. Their numbers of inputs differ by at most one.
-        before: The number of inputs in lower buckets, which is the bucket's first rank. int64 [NUM_BUCKETS + 1].
+        num_shards: The number of shards of the split. Shard sizes differ by at most one input.
+        before: The number of inputs in lower buckets, which is the first rank of the bucket, int64 [NUM_BUCKETS + 1].
     """
 
     split: str
@@ -47,15 +47,11 @@ class SplitRanks:
     before: np.ndarray
 
     def first_rank(self, shard_index: int) -> int:
-        """Returns the rank of the first input of a shard.
-
-        For the index `num_shards`, the result is the number of inputs.
-        """
+        """Returns the rank of the first input of a shard. For the index `num_shards`, returns the number of inputs."""
         return shard_index * self.num_inputs // self.num_shards
 
     def cut(self, first: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """For each shard that overlaps the ranks from `first` to `stop`, yields the index of the shard and its range of
-        ranks."""
+        """Yields the index and the range of ranks of each shard that overlaps the ranks from `first` to `stop - 1`."""
         shard = ((first + 1) * self.num_shards - 1) // self.num_inputs
         while first < stop:
             end = min(stop, self.first_rank(shard + 1))
@@ -69,7 +65,7 @@ class ShufflePlan:
 
     Attributes:
         splits: A mapping from split name to the ranks and shards of the split.
-        block_bounds: The first bucket of each block, followed by the number of buckets. int64 [num_blocks + 1].
+        block_bounds: The first bucket of each block, followed by the total number of buckets, int64 [num_blocks + 1].
     """
 
     splits: Mapping[str, SplitRanks]
@@ -81,7 +77,7 @@ class ShufflePlan:
 
 
 def plan_shuffle(counts: Mapping[str, np.ndarray], num_shards: Mapping[str, int], reference_bytes: int = 0) -> ShufflePlan:
-    """Computes ranges of shuffle keys, and ranks, from the histogram of shuffle keys in each split.
+    """Computes the ranges of shuffle keys that workers sort, and the ranks.
 
     Args:
         counts: A mapping from split to the histogram of its keys, int64 [NUM_BUCKETS].
@@ -106,7 +102,7 @@ def choose_num_shards(
 ) -> dict[str, int]:
     """Chooses the number of shards of each split.
 
-    With `--num_shards N`, each split gets a number of shards in proportion to its examples, and at least one shard.
+    With `--num_shards N`, the shards are divided in proportion to the examples, and each split gets at least one.
     `--shard_size` limits the size of a shard. By default, a split has up to `PREFERRED_SHARDS` shards with
     `MIN_SHARD_BYTES` to `MAX_SHARD_BYTES` each.
     """
@@ -138,8 +134,7 @@ def _by_name(num_shards: Mapping[str, int], num_examples: Mapping[str, int]) -> 
 
 
 def share_out(num_shards: int, num_examples: Mapping[str, int]) -> dict[str, int]:
-    """Divides the shards among the splits in proportion to the number of examples, with at least one shard per
-    split."""
+    """Divides shards among splits in proportion to the number of examples. Each split gets at least one shard."""
     total = sum(num_examples.values())
     if not len(num_examples) <= num_shards <= total:
         raise UserError(

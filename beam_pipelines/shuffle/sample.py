@@ -1,9 +1,8 @@
 """Tests a sample of the inputs before any shard is written.
 
-The sample consists of the inputs with the smallest shuffle keys, so it is the same in every run.
-
-If image sizes are unknown, the number of shards is derived from the image sizes in the sample. If nearly all sampled
-inputs are rejected, the run fails early, because the input folder is probably wrong.
+The sample consists of the inputs with the smallest shuffle keys, so it is the same in every run. If nearly all sampled
+inputs are rejected, the run fails early, because the input folder is probably wrong. If image sizes are unknown, the
+number of shards is computed from the sizes in the sample.
 """
 
 import contextlib
@@ -26,7 +25,7 @@ from beam_pipelines.storage.spool import SpoolReader
 _ONE_OF = 50
 MIN_SAMPLE, MAX_SAMPLE = 16, 64
 
-# Function that returns the encoded size of each input in bytes, or the dead letter of a rejected input.
+# A function that returns, for each input, its encoded size in bytes or its dead letter.
 Measure = Callable[[References, Listing, PrepareJob], Iterable[int | DeadLetter]]
 
 # Upper bound of the probability that the early check rejects a dataset within `--max_bad_fraction`.
@@ -34,8 +33,7 @@ _IMPROBABLE = 1e-9
 
 
 def sample_size(listing: Listing, config: PrepareJob) -> int:
-    """Returns the number of inputs to sample. A small sample is sufficient if the sizes of the images are already
-    known."""
+    """Returns the number of inputs to sample. A small sample is sufficient if image sizes are known."""
     wanted = listing.num_inputs // _ONE_OF if not _has_sizes(listing, config) else 0
     return max(MIN_SAMPLE, min(wanted, MAX_SAMPLE))
 
@@ -45,11 +43,11 @@ def _has_sizes(listing: Listing, config: PrepareJob) -> bool:
 
 
 def smallest_of_run(run: Run, listing: Listing, config: PrepareJob) -> Iterator[bytes]:
-    """Yields the references in a sorted file that may belong to the sample."""
+    """Yields the references in a sorted run that may belong to the sample."""
     num = sample_size(listing, config)
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = read_references(run.smallest(num), spool)
-    # Take four times the expected number. A run is usually one of many, so few references are left.
+    # Take four times the expected number. Usually, there are many runs, so few references remain.
     below = min(2**64 - 1, 2**66 * num // max(listing.num_inputs, 1))
     yield references.slice(0, min(num, int(np.searchsorted(references.rows["order"], np.uint64(below))))).pack()
 
@@ -66,14 +64,14 @@ def take_sample(parts: Iterable[bytes]) -> References:
 def check_sample(
     sample: References, listing: Listing, counts: Mapping[str, np.ndarray], config: PrepareJob, measure: Measure
 ) -> dict[str, int]:
-    """Reads and checks the sample, and returns the number of shards of each split.
+    """Reads and checks the sample. Returns the number of shards of each split.
 
     Args:
         sample: The references with the smallest shuffle keys, from `take_sample`.
         listing: The listing of all inputs.
         counts: A mapping from split to the histogram of its keys, from `merge_counts`.
-        config: The job of the run.
-        measure: The function that reads, checks and encodes inputs. See `shards.measure`.
+        config: The configuration of the job.
+        measure: A function that reads, checks and encodes inputs. See `shards.measure`.
 
     Raises:
         UserError: Every input of the sample was rejected, a split is empty, or the number of shards is invalid.
@@ -115,6 +113,5 @@ def _check_bad_fraction(bad: DeadLetterCount, num: int, listing: Listing, config
 
 
 def _tail(bad: int, num: int, fraction: float) -> float:
-    """Returns the probability that at least `bad` of `num` inputs are invalid if `fraction` of all inputs is
-    invalid."""
+    """Returns the probability that at least `bad` of `num` inputs are invalid, given the fraction of invalid inputs."""
     return sum(math.comb(num, count) * fraction**count * (1 - fraction) ** (num - count) for count in range(bad, num + 1))
