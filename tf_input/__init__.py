@@ -9,7 +9,7 @@
 Modules and subpackages (the `__init__` of each subpackage describes its inputs and outputs):
 
     dataset_format             the contract with the writer: names, manifest, index
-    record_layouts first_records    layouts of TFRecords from other tools, and how they are detected
+    record_layouts first_records the layouts of TFRecords from other tools, and layout detection
     dataset batches            `open`, the dataset class, and the batches that it returns
     dataset_files overview     the files of a dataset, and its summary for `print` and notebooks
     split_reader               reads one split
@@ -17,7 +17,7 @@ Modules and subpackages (the `__init__` of each subpackage describes its inputs 
     decoders random_access     the decoder of a split, and access to single examples: flowers["train"][17]
     predictions batch_examples    a model's predictions for a split, and the examples of a past batch
     read_config options        options of reading, and their use as keyword arguments
-    training serving foreign benchmark inspection    checkpoints, export, other tools' TFRecords, throughput, contents
+    training serving foreign benchmark inspection checkpoints, export, TFRecords of other tools, throughput, contents
     selection                  which examples are read, and how often
     pipeline                   the tf.data input pipeline
     transform                  the preprocessing graph that `recordmill analyze` wrote

@@ -15,7 +15,7 @@ from tf_input.storage.record_reader import RecordReader
 
 
 def config_of_any(config: ReadConfig) -> ReadConfig:
-    """Returns the reading options with keys enabled. If `hosts` is None, the result contains the examples of all hosts.
+    """Returns the reading options with `keys=True`. If `hosts` is None, the examples of all hosts are read.
 
     Raises:
         ValueError: An option conflicts with `epoch` and `step`, or requires another reader.
@@ -54,8 +54,8 @@ def find_examples(
         numbers: The indices of the examples in the split, int64 [n].
 
     Returns:
-        Object arrays of str by name, `key` and the catalog columns, for the examples with intact records; and a mask,
-        bool [n], that is True for these examples. Corrupt records occur only with `on_error="skip"`.
+        A dictionary of object arrays of str, with `key` and the catalog columns, without the examples of corrupt
+        records; and a mask, bool [n], that is False for corrupt records. They occur only with `on_error="skip"`.
 
     Raises:
         OSError, ValueError: A record or a catalog can't be read, or is corrupt.

@@ -16,7 +16,7 @@ from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.plan import Plan
 from tf_input.read_config import ReadConfig
 
-_MAX_ITERATIONS = 1 << 31  # the batches of at most this many iterations can be counted
+_MAX_ITERATIONS = 1 << 31  # with more iterations, the number of batches could overflow
 
 
 class Reading(NamedTuple):
@@ -128,7 +128,7 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
 
 
 def _read_again(reading: Reading, epoch_and_step: tuple[int, int]) -> tf.data.Dataset:
-    """Recreates the batches of an unpickled `Batches` object and sets the epoch and step of the next iteration."""
+    """Recreates the batches when a `Batches` object is unpickled, and sets the epoch and step of the next iteration."""
     dataset, split, config = reading
     data = dataset.batches(config) if split is None else dataset.batches(split, config)
     data.iterator_state.go_to(*epoch_and_step)
@@ -170,8 +170,7 @@ class NumpyBatches:
         return self._first if self._rest is None or self._first.iterator_state.next == self._begin else self._rest
 
     def __len__(self) -> int:
-        """Returns the number of batches in the next iteration, which may contain only the remaining batches of an
-        epoch."""
+        """Returns the number of batches in the next iteration, which may be the rest of an epoch."""
         return len(self._data)
 
     def __iter__(self) -> Iterator[Any]:

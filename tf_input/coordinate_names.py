@@ -7,7 +7,7 @@ import re
 
 from tf_input.dataset_format import OBJECTS, Feature
 
-NUM_DISTINCT = 5  # values by their range are coordinates only if they have at least this many distinct values
+NUM_DISTINCT = 5  # with fewer distinct values, the range of the values is not considered
 _MAX_FRACTION = 1.5  # larger values are pixels, not fractions of a side
 _MAX_DIMENSIONS = 2
 _VECTOR_NAMES = re.compile(

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import keras
 
 
-_NUM_MAPPED = 4  # remembered functions of batches
+_NUM_MAPPED = 4  # number of `map` functions that a dataset remembers
 
 
 class PreparedDataset(Mapping[str, Examples]):
@@ -56,13 +56,13 @@ class PreparedDataset(Mapping[str, Examples]):
         fold: The pair (number of folds, index of the validation fold) that was passed to `open`; None if no fold was
             passed.
         files: The files of the dataset, a `DatasetFiles`.
-        mapped: The most recent functions applied to its batches by `map`, `map_example` or `map_batch`, at most four.
+        mapped: The last four functions that `map`, `map_example` or `map_batch` applied to its batches.
     """
 
     def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, source: Files, fold: Fold | None = None) -> None:
         self.files = files = DatasetFiles(directory, manifest, source, fold)
         self.directory, self.manifest, self.fold = files.directory, manifest, fold
-        # TensorFlow keeps a reference to each generator function. If reading continues, the files are opened again.
+        # TensorFlow never frees generator functions, which refer to the store. So the files are closed with the dataset.
         weakref.finalize(self, files.store.close).atexit = False
         self.mapped: collections.deque[MappedBatches] = collections.deque(maxlen=_NUM_MAPPED)
         self._readers: dict[str, SplitReader] = {}
@@ -83,7 +83,7 @@ class PreparedDataset(Mapping[str, Examples]):
     def __contains__(self, split: object) -> bool:
         return isinstance(split, str) and split in self.manifest.splits
 
-    # Two datasets in different directories may be read differently, so equality is identity.
+    # `Mapping` would compare the splits, but equal splits in different directories may be read differently.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -144,7 +144,7 @@ class PreparedDataset(Mapping[str, Examples]):
 
     @property
     def skipped(self) -> CorruptRecords:
-        """The corrupt records that `on_error="skip"` left out. The collection supports `len` and iteration."""
+        """A collection of the corrupt records that `on_error="skip"` left out, with `len` and iteration."""
         return self.files.store.skipped
 
     def num_examples(self, split: str) -> int:
@@ -313,7 +313,7 @@ class PreparedDataset(Mapping[str, Examples]):
                 `config`. Options override the attributes of `config`.
 
         Returns:
-            Batches of `x`, `(x, y)` with targets, or `(x, y, weight)` with weights. With `keys=True`, pairs of that
+            Batches of `x`, `(x, y)` with targets, or `(x, y, weight)` with weights. With `keys=True`, pairs of such a
             batch and the keys, string [batch]. `x` and `y` are single tensors, or dictionaries by name if there are
             several inputs or targets. A weight is float32 [batch]. For a mask or dense target, a weight is [batch, 1,
             1], as Keras requires, or [batch, height, width] with class weights. If a mask or dense target is one of
@@ -323,7 +323,7 @@ class PreparedDataset(Mapping[str, Examples]):
               `channels`. Datasets prepared with `--keep_depth` have uint16 images. Several images in an example may
               have different sizes, but have the same number of channels.
             - `pixels`: uint8 [batch, height, width, channels], with the stored number of channels unless `channels` is
-            set.
+              set.
             - `tensor`: [batch, *shape], with its own dtype and exact values. A tensor [height, width, channels] is the
               image, or a dense target, which is cropped and flipped like its image. Resized or flipped values are
               interpolated in float32, and rounded for integer dtypes. Dense targets of varying size are resized to the
@@ -333,10 +333,10 @@ class PreparedDataset(Mapping[str, Examples]):
             - `mask`: uint8 [batch, height, width, 1], or int32 if values exceed 255. Masks are cropped, flipped and
               resized like their image.
             - `float`: float32 [batch, *shape]. A three-dimensional feature is a dense target, which is cropped and
-              flipped like its image. A two-dimensional feature requires whole images (`fit="stretch"`, no
-              augmentation). An image from `recordmill transform` is a dense target with the requested size.
-            - `integer`: int64 [batch, *shape]. A feature with one channel and the shape of such an image is cropped and
-              flipped like the image.
+              flipped like its image. A two-dimensional feature can be read only with uncropped images (`fit="stretch"`,
+              no augmentation). An image from `recordmill transform` is a dense target with the requested size.
+            - `integer`: int64 [batch, *shape]. With an image from `recordmill transform`, a feature of the image's
+              height and width with one channel is cropped and flipped like the image.
             - `text`: string [batch, *shape].
             - `float`, `integer` and `text` of variable length: [batch, n], padded with 0 or "" to the longest list or
               to `max_length`; see `ragged`.
@@ -461,10 +461,10 @@ class PreparedDataset(Mapping[str, Examples]):
             - each target with one number or a vector of numbers: its value, as in batches. These columns are omitted with
               `map_example` and `map_batch`.
             - `predicted`: the name of the class with the highest score, as str. The column exists if the only target
-              has one class label and the model returns [batch, num_classes], or [batch, 1] for the second of two
-              classes. In the second case, the loss of the compiled model decides whether scores are logits. The value
-              is None for a row with NaN. For several outputs, `predicted/NAME` if the output NAME is a target with one
-              class label.
+              has one class label and the model returns [batch, num_classes], or [batch, 1] with the score of the second
+              of two classes. Whether a single score is a logit is read from the loss of the compiled model. The value
+              is None for a row with NaN. For several outputs, the column is `predicted/NAME` for each output NAME that
+              is a target with one class label.
             - `output`: the output of the model, [n, ...]. Strings are str, as objects. For several outputs,
               `output/NAME`. A CSV file has a column `output/INDEX` for each number.
 
@@ -473,8 +473,8 @@ class PreparedDataset(Mapping[str, Examples]):
                 written.
             ImportError: A package that is needed to write Parquet is missing.
             TypeError: An option does not exist, or the model can't be called.
-            ValueError: Like `batches`. Also, if the format of `output` is unknown, or the model does not return one row
-                per example.
+            ValueError: As in `batches`; or the format of `output` is unknown, or the model does not return one row per
+                example.
             tf.errors.InvalidArgumentError: A record is corrupt or can't be read.
         """
         config = predictions.prediction_config(make_config(config, options))
@@ -498,7 +498,7 @@ class PreparedDataset(Mapping[str, Examples]):
 
         Args:
             split: The name of the split, one of `splits`.
-            config: The options of reading in the training run. Default: None, only `options` are used.
+            config: The options of reading in the training run. Default: None, which uses only `options`.
             epoch: The number of the epoch, from 0, as in `start_epoch`.
             step: The number of the batch in the epoch, from 0, as in `start_step`.
             **options: The attributes of `ReadConfig` in the training run, as in `batches`. With `hosts=None`, examples of

@@ -28,7 +28,7 @@ class DatasetFiles:
         directory: The directory of the dataset, a pathlib.Path; a string if it is a URL.
         manifest: The contents of `manifest.json`.
         source: The reader of the files.
-        fold: The pair (number of folds, index of the validation fold); None: the splits are read as they are.
+        fold: The pair (number of folds, index of the validation fold); None if the dataset was opened without a fold.
         store: The store, which opens the shards and their indexes.
         memory_cache: The decoded splits that are cached in memory.
     """
@@ -96,7 +96,7 @@ class DatasetFiles:
         return Transform(self.directory, source, self.cache, self.manifest)
 
     def check_cache_space(self, split: str, has_catalog: bool) -> None:
-        """Checks that random access is fast: the files of a split must be on a local disk or fit into the cache.
+        """Checks that the files of a split are on a local disk or fit into the cache, so that random access is fast.
 
         Args:
             split: The name of the split.
@@ -152,7 +152,7 @@ class DatasetFiles:
         return {side: image_statistics.get(side) for side in SIDES}
 
     def has_jpegs_only(self, name: str = IMAGE) -> bool:
-        """Returns whether all images of a feature are JPEGs, or all images were re-encoded in the same format."""
+        """Returns whether all images of a feature are JPEGs, or were re-encoded in one format."""
         image_statistics = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
         is_given = "format" in (image_statistics.get("reencoded") or {})
         return self.features[name].kind == "image" and (is_given or set(image_statistics.get("formats") or {}) <= {"jpeg"})

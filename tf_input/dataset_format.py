@@ -81,7 +81,7 @@ _INSIDE = re.compile(rf"{_PART}(?:/{_PART})*")
 
 
 def shard_suffix(shard_index: int, num_shards: int) -> str:
-    """Returns the number of a shard as text, such as `00007-of-00016`.
+    """Returns the number of a shard as a string, such as `00007-of-00016`.
 
     Shard numbers have as many digits as `num_shards`, and at least five, as TensorFlow Datasets expects.
     """
@@ -124,7 +124,7 @@ CATALOG_COLUMNS: Mapping[str, str] = {
 # Columns with `--duplicates`: a hash of the source's bytes, and a perceptual hash of the image. Other hash functions
 # need other column names, so that only comparable hashes are compared. A dataset without these columns is hashed again.
 HASH_COLUMNS = ("content_hash", "perceptual_hash")
-MAX_CATALOG_TEXT_BYTES = 1024  # in UTF-8; features with longer texts have no column
+MAX_CATALOG_TEXT_BYTES = 1024  # in UTF-8; text features with longer values have no column
 _COLUMNS_OF_IMAGES = frozenset(("height", "width", "format", "reencoded", *HASH_COLUMNS))
 
 
@@ -145,8 +145,7 @@ class Feature:
         label_names: The class names of a class label. A label is an index into them.
         description: The description of the feature; empty if there is none.
         dtype: The dtype of a tensor, one of `TENSOR_DTYPES`; `uint16` for images that keep 16 bits; otherwise empty.
-        is_long: Whether a text of the feature is longer than `MAX_CATALOG_TEXT_BYTES`. If so, the catalog has no column
-            for the feature.
+        is_long: Whether the feature has a string longer than `MAX_CATALOG_TEXT_BYTES`. If so, it has no catalog column.
     """
 
     name: str
@@ -228,7 +227,7 @@ def stored_features(schema: Iterable[Feature]) -> tuple[Feature, ...]:
 def catalog_features(schema: Collection[Feature]) -> dict[str, Feature]:
     """Returns the features that have a column in the catalog, by column name.
 
-    Features with class names, single numbers and single short texts have a column in the catalog. If the name of a
+    Features with class names, single numbers and single short strings have a column in the catalog. If the name of a
     feature is already used by another column, the column of a class label is called `label_NAME`, and the column of a
     number or text is called `feature_NAME`. In datasets without images, features may use the names of the image
     columns, such as `width`.
@@ -340,14 +339,14 @@ class Manifest:
         seed: The seed of the global shuffle.
         schema: The features of an example, sorted by name.
         targets: The names of the target features. `objects` stands for all features whose names begin with `objects/`.
-        about: The texts for the dataset card, by names of `ABOUT`.
+        about: The strings for the dataset card, by the names in `ABOUT`.
         splits: The shards of each split in order, by split name.
         num_inputs: The number of inputs that the source listed.
         num_dead_letters: The number of rejected inputs.
-        num_dropped: The number of inputs that were left out as near-duplicates. Inputs that were neither rejected nor
-            left out became examples.
-        files: The checksums of the metadata files by name: all files except the shards' own, the manifest and
-            `run.json`.
+        num_dropped: The number of inputs that were left out as near-duplicates. All other inputs became examples or
+            dead letters.
+        files: The sizes and checksums of the metadata files, by name. Shards with their indexes and catalogs, the
+            manifest and `run.json` are not included.
     """
 
     name: str
@@ -423,7 +422,7 @@ class Manifest:
             fields["num_dropped"] = self.num_dropped
         if self.files:
             fields["files"] = {name: dataclasses.asdict(entry) for name, entry in sorted(self.files.items())}
-        checksum = _checksum(fields)  # for `recordmill verify`, which could not detect a changed digit otherwise
+        checksum = _checksum(fields)  # lets `recordmill verify` detect a changed digit
         return to_json({"format": "recordmill", "format_version": FORMAT_VERSION, **fields, "checksum": checksum})
 
     @classmethod

@@ -113,8 +113,7 @@ def _with_size(decoder: ExampleDecoder, dataset: DatasetFiles) -> ExampleDecoder
 
 
 def _other_sizes(features: Mapping[str, Feature], dataset: DatasetFiles, config: ReadConfig) -> dict[str, ImageSizes]:
-    """Returns the sizes of the images in each additional image feature besides `image`. Transforms do not change these
-    features."""
+    """Returns the image sizes of each image feature except `image`. Transforms do not change these features."""
     sizes = {}
     for name, feature in features.items():
         if is_other_image(feature):
@@ -125,7 +124,7 @@ def _other_sizes(features: Mapping[str, Feature], dataset: DatasetFiles, config:
 
 
 def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
-    """Raises an error if options for images are set, but a transform replaces the images."""
+    """Raises an error if options for images are set although a transform replaces the images."""
     if _is_stored(features.get(IMAGE)):
         return
     shown = [("encoded", False, _SHOWN), *((name, None, _SHOWN) for name in ("image_size", "channels", "fit"))]

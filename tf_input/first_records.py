@@ -14,7 +14,7 @@ from typing import Any, Iterable, Mapping, Sequence
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS
 from tf_input.record_layouts import DTYPES, LAYOUTS, MAPPING, SIDES, VALUES, Item, Layout, parse_layout
 
-MAX_RECORDS, MAX_BYTES = 64, 32 << 20  # limits of the sample; the first limit that is reached counts
+MAX_RECORDS, MAX_BYTES = 64, 32 << 20  # the sample ends when either limit is reached
 NUM_CHANNELS = (1, 3, 4)  # channels of images; images with other numbers become tensors
 
 # Features that describe an image and are not labels.
@@ -30,7 +30,7 @@ class FieldValues:
     Attributes:
         values: The values of the feature in the first record that contains the feature.
         counts: The numbers of values in all records whose values have the same type as `values`.
-        storages: The storage types of the feature in all records: "bytes", "float", "int64".
+        storages: The storage types of the feature in all records, such as "bytes".
         are_flags: Whether all values are 0 or 1.
     """
 
@@ -90,15 +90,16 @@ def find_layout(
     prefers_text: bool,
     needs_label: bool = True,
 ) -> Layout:
-    """Returns the layout, in which each item refers to exactly one stored feature.
+    """Returns the layout of the records. In the result, each item refers to exactly one stored feature.
 
     Args:
-        layout: The user's layout, as for `parse_layout`. None: the first of `LAYOUTS` that matches or, if no feature
-            contains bytes, all features under their own names.
+        layout: The user's layout, as for `parse_layout`. None selects the first of `LAYOUTS` that matches. If no
+            feature contains bytes, None selects all features under their own names.
         seen: The features of the first records, by name.
         message_start: The beginning of messages: `its first 64 records have`.
-        prefers_text: Whether to prefer a feature with texts over one with numbers if an item has alternatives.
-        needs_label: Whether records must have the layout's label, or that of its objects. Default: True.
+        prefers_text: Whether to prefer a feature with strings to one with numbers if an item has alternatives.
+        needs_label: Whether records must contain the label, or the labels of objects, if the layout has them. Default:
+            True.
 
     Raises:
         ValueError: The layout is invalid, no layout matches, or features are missing.
@@ -207,8 +208,7 @@ def stated_shape(layout: Layout, sides: Sequence[str], values: Mapping[str, Sequ
         layout: The layout of the record.
         sides: The names of the items that define the sides, from `side_items`.
         values: The values of the record's features, at least of those that define sides.
-        num_values: The number of values of this shape. It resolves whether a stored shape has 32-bit or 64-bit
-            integers.
+        num_values: The number of values in the array. It shows whether a stored shape has 32-bit or 64-bit integers.
 
     Raises:
         ValueError: The record states no shape. The message is one line.
@@ -279,8 +279,8 @@ def as_pixels(shape: Sequence[int], num_values: int, dtype: str = "uint8") -> tu
     Args:
         shape: The stated shape: height, width and channels; channels, height and width; or height and width.
         num_values: The number of values, from which missing channels are computed.
-        dtype: The dtype of a number. Other dtypes than uint8 make a tensor, whose sides are not reordered. Default:
-            uint8.
+        dtype: The dtype of the values. Arrays of other dtypes than uint8 become tensors, whose sides are not reordered.
+            Default: uint8.
 
     Raises:
         ValueError: The shape is not the shape of an image. The message is one line.

@@ -1,5 +1,4 @@
-"""Cross-validation with a dataset from `--folds N`. One fold is used for validation, and all other folds are used for
-training."""
+"""Cross-validation with a dataset from `--folds N`. One fold is for validation, all other folds are for training."""
 
 import dataclasses
 import math

@@ -33,15 +33,11 @@ class _Fork:
 def _has_run() -> bool:
     """Returns whether TensorFlow's runtime was started in this process or its parent, without starting it."""
     tf_context = context.context_safe()
-    return tf_context is not None and tf_context._initialized  # no public function returns it without starting the runtime
+    return tf_context is not None and tf_context._initialized  # the public functions would start the runtime
 
 
 def check_fork() -> None:
-    """Raises RuntimeError if this process was forked after TensorFlow had run.
-
-    Raises:
-        RuntimeError: The process was forked after TensorFlow had run.
-    """
+    """Raises RuntimeError if this process was forked after TensorFlow had run."""
     if _Fork.is_late:
         raise RuntimeError(_ADVICE)
 

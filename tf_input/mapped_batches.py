@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_input.read_config import ReadConfig
 
-OTHER_SCALE = 10  # values with standard deviations that differ by this factor are on another scale
+OTHER_SCALE = 10  # values are on different scales if their standard deviations differ by this factor
 _USUAL = {  # (scale, offset) -> the arguments that users write
     (1 / 255, 0.0): "1 / 255",
     (1 / 256, 0.0): "1 / 256",
@@ -20,8 +20,6 @@ _USUAL = {  # (scale, offset) -> the arguments that users write
 
 class MappedBatches(NamedTuple):
     """A user function that was applied to batches, by `map` or by the options `map_example` and `map_batch`.
-
-    It has no reference to the dataset.
 
     Attributes:
         name: "map", or the name of the option.
@@ -59,8 +57,8 @@ class Difference:
     """The difference between mapped inputs and the original inputs of batches.
 
     Attributes:
-        actual: The mapped values in words: "float32 values from 0 to 1".
-        expected: The values of the batches in words.
+        actual: A description of the mapped values, such as "float32 values from 0 to 1".
+        expected: A description of the original values.
         values: The mapped values.
         is_other_scale: Whether the mapped values are on another scale; see `is_other_scale`.
         layer: The equivalent Keras layer as Python code; "" if there is none.
@@ -100,13 +98,13 @@ def compare(batches: tf.data.Dataset, mapped: tf.data.Dataset) -> Difference | N
 
 
 def is_other_scale(array: np.ndarray, other: np.ndarray) -> bool:
-    """Returns whether the standard deviations of two arrays differ tenfold, or only one array is centered around 0."""
+    """Returns whether the standard deviations of two arrays differ tenfold, or only one array is centered at 0."""
     low, high = sorted(float(values.std(dtype=np.float64)) for values in (array, other))
     return low > 0 and (low * OTHER_SCALE <= high or _is_centered(array) != _is_centered(other))
 
 
 def _is_centered(values: np.ndarray) -> bool:
-    """Returns whether values are around 0. Augmentation of brightness or contrast does not center values around 0."""
+    """Returns whether values are centered at 0, which changes of brightness or contrast can't cause."""
     return values.min() < 0 and abs(values.mean(dtype=np.float64)) < values.std(dtype=np.float64)
 
 

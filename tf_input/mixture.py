@@ -49,8 +49,8 @@ _OF_ALL = (
     *("batch_size", "seed", "drop_remainder", "start_epoch", "start_step", "on_error", "hosts", "service", "class_weight"),
     *("memory_budget", "read_buffer", "map_example", "map_batch", "keys"),
 )
-_MAX_BATCHES = 1 << 40  # per epoch: indices in a mixture are 64-bit integers
-_ROUNDED_ROWS = 16  # numbers of examples that are decoded together are rounded up to a multiple of this
+_MAX_BATCHES = 1 << 40  # in an epoch, because indices in a mixture are 64-bit integers
+_ROUNDED_ROWS = 16  # the largest number of examples that are decoded together is rounded up to a multiple of this
 _logger = logging.getLogger("tf_input")
 
 
@@ -101,11 +101,10 @@ def mix(
 class Mixture:
     """A mixture of several datasets, or of splits of one dataset, which is read like a single dataset.
 
-    Proportions are exact, not only expected values. With two components, the number of examples from each component
-    always equals the exact number for its proportion, rounded to an integer. With three or four components, the number
-    of examples from a component differs from the exact number by at most one. The examples of a component are spread
-    over the slots of a batch. Therefore the proportions of the components in a full batch are the same on each host,
-    and nearly the same on each replica.
+    Proportions are exact, not only expected values. With two components, the number of examples from a component always
+    equals the exact value for its proportion, rounded to an integer. With three or four components, the number differs
+    from the exact value by at most one. The examples of a component are spread over the slots of a batch. Therefore the
+    proportions of the components in a full batch are the same on each host, and nearly the same on each replica.
 
     All epochs have the same number of batches. Each component has its own epochs, in which every example occurs once,
     in a new random order. An epoch of the mixture continues each component after the last example of the previous
@@ -133,8 +132,9 @@ class Mixture:
             component has been read at least once. An integer: this number of batches. In the first epoch, "first"
             repeats no example and "all" omits no example. Later epochs can repeat or omit examples, because each
             component continues where the previous epoch stopped. Default: "first".
-        class_names: The class names of `label`, or else of `objects`, in label order, such as those of another mixture.
-            Default: None, the classes of the first component, followed by additional classes of the other components.
+        class_names: The class names of `label`, or else of `objects`, in label order, for example the class names of
+            another mixture. Default: None, the classes of the first component, followed by additional classes of the
+            other components.
 
     Attributes:
         features: The features that all components share, by name. Class labels have the class names of all components.
@@ -179,7 +179,7 @@ class Mixture:
         """Returns batches of all components as a `tf.data.Dataset`, for `model.fit`, `evaluate` and `predict`.
 
         Args:
-            config: The options of reading. Default: None, only `options` are used.
+            config: The options of reading. Default: None, which uses only `options`.
             **options: The attributes of `ReadConfig`, except `service`. `read_buffer` and `memory_budget`, in bytes,
                 are divided equally among the components. `class_weight` refers to the classes of the mixture, and
                 "balanced" uses the class frequencies in the mixture. The options that select examples (`where`, `fold`,
@@ -377,7 +377,7 @@ class Mixture:
 
     def _max_component_size(self, share: float, config: ReadConfig) -> int:
         """Returns the largest number of a component's examples in one batch on this host; 1 if it is unknown."""
-        if _num_hosts(config) > 1 and not self._are_full(config):  # a last batch may be divided in any way
+        if _num_hosts(config) > 1 and not self._are_full(config):  # an incomplete last batch may be divided in any way
             return 1
         most = (config.batch_size * share + len(self._components)) / _num_hosts(config) + 2
         return min(config.batch_size // _num_hosts(config), math.ceil(most / _ROUNDED_ROWS) * _ROUNDED_ROWS)
@@ -493,7 +493,7 @@ def _to_component(name: Any, given: Any) -> _Component:
         problem = "this option must be the same for all components. Pass it to `batches`."
         problem = problem if unknown[0] in _OF_ALL else f"there is no such option{suggest_option(unknown[0], known)}"
         raise ValueError(f"{name}: {unknown[0]}={component_options[unknown[0]]!r}: {problem}")
-    # From the decimal notation: 0.7 is 7/10, not the nearest binary fraction.
+    # The fraction is made from the decimal notation: 0.7 becomes 7/10, not the nearest binary fraction.
     return _Component(dataset, split, Fraction(str(share)), component_options)
 
 
@@ -507,16 +507,14 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def _kind(feature: Feature) -> str:
-    """For a feature, returns the properties that must be equal in all components. Decoded images are equivalent to raw
-    pixels."""
+    """Returns the properties of a feature that must be equal in all components. Encoded images match raw pixels."""
     if feature.kind == "class_label":
         return ("any number of classes" if feature.is_ragged else "one class") + " without names" * (not feature.label_names)
     return "image" if feature.kind == "pixels" else feature.kind
 
 
 def _have_equal_options(decoders: Sequence[ExampleDecoder]) -> bool:
-    """Returns whether two components have the same features and options. Comparing their output specs instead is
-    slow."""
+    """Returns whether all components have the same features and options. Comparing their output specs is slower."""
     asked = [
         (
             dataclasses.replace(decoder.config, where=None),

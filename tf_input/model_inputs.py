@@ -9,22 +9,22 @@ import numpy as np
 
 from tf_input.mapped_batches import OTHER_SCALE
 
-_OTHER_STATISTICS = 20  # the same factor for moving statistics, which lag behind after few steps
+_OTHER_STATISTICS = 20  # like `OTHER_SCALE`, for moving statistics, which lag behind in the first steps
 SAME_OPTIONS = "Use the options from training"
 RESCALED = (
     "If `map` or your own training loop rescaled the images, put the same step before the model, as in "
     "keras.Sequential([keras.layers.Rescaling(1 / 255), model])"
 )
-# largest value of normalized images, and largest scale of a layer for 0..255
+# Largest value of normalized images, and largest scale of a `Rescaling` layer for values of 0..255.
 _MAX_NORMALISED, _MAX_RESCALING = 16, 1 / 100
 
 
 def describe_misfit(model: keras.Model, x: Any) -> str:
-    """Explains why a model can't have been trained on the given inputs, and gives advice. Returns "" if the model may
-    have been trained on the inputs.
+    """Explains why a model can't have been trained on the given inputs, and gives advice. Returns "" if no reason is
+    found.
 
     Args:
-        model: The model. A model that is not built fits all inputs.
+        model: The model. If it is not built, the result is "".
         x: A batch of its inputs: a NumPy array, or arrays by name.
     """
     if not getattr(model, "built", False):
@@ -70,8 +70,7 @@ def _first_layers(model: keras.Model, given: Any) -> Iterator[keras.layers.Layer
 
 
 def _misfit(layer: keras.layers.Layer, values: np.ndarray) -> str:
-    """Explains why a layer can't have been trained on the given values. Returns "" if the layer may have been trained
-    on the values."""
+    """Explains why a layer can't have been trained on the given values. Returns "" if no reason is found."""
     if isinstance(layer, keras.layers.Rescaling) and values.dtype.kind == "f":
         scale, largest = np.abs(np.asarray(layer.scale)).max(), np.abs(values).max(initial=0)
         if scale <= _MAX_RESCALING and 0 < largest <= _MAX_NORMALISED:

@@ -21,7 +21,8 @@ def named_options(config: type | None = None, *, without: Collection[str] = ()) 
     Args:
         config: A dataclass whose attributes are the function's `**options`. They appear with types and defaults in the
             signature that `help`, shells and notebooks show. Type checkers read `ReadOptions` instead.
-        without: Attributes that the function does not accept. They are not shown, and the function rejects them itself.
+        without: Attributes that the function does not accept. The signature omits them, and the function itself rejects
+            them.
 
     Raises:
         TypeError: Raised by the decorated function if an option does not exist.
@@ -51,7 +52,7 @@ def named_options(config: type | None = None, *, without: Collection[str] = ()) 
     return decorate
 
 
-# Names of options in other libraries, whose spelling would suggest a different option.
+# Option names in other libraries that are not spelled like the equivalent option here.
 _ELSEWHERE = {
     **dict.fromkeys(("target_size", "img_size", "input_shape", "image_shape", "size", "resize", "resolution"), "image_size"),
     **dict.fromkeys(("color_mode", "num_channels", "grayscale", "rgb"), "channels"),

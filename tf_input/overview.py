@@ -1,4 +1,4 @@
-"""A summary of a dataset, for `print` and notebooks."""
+"""Creates the summary of a dataset for `print` and notebooks."""
 
 import html
 import os
@@ -11,8 +11,7 @@ _NAME_LENGTH = 24
 
 
 class Table(NamedTuple):
-    """A table with column titles. The first `num_texts` columns of the table are left-aligned, and all other columns
-    are right-aligned."""
+    """A table with column titles. The first `num_texts` columns are left-aligned, all others right-aligned."""
 
     titles: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -38,7 +37,7 @@ def html_text(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
 
 
 def heading(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
-    """Returns the name and the directory."""
+    """Returns a heading with the name and the directory of the dataset."""
     return f"{printable(manifest.name)} at {printable(os.fspath(directory))}"
 
 

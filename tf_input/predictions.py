@@ -62,10 +62,9 @@ def predict(
     Args:
         model: The model, as in `PreparedDataset.predict`.
         batches: The batches of a split in shard order or sorted by key, with keys.
-        decoder: The decoder of the batches. Its option `shuffle` tells the order.
+        decoder: The decoder of the batches. Its option `shuffle` defines their order.
         catalog: The catalog of the split.
-        dataset: The `PreparedDataset`, which remembers functions that `map` applied to its batches. The model may have
-            been trained on the results.
+        dataset: The `PreparedDataset`, for a warning if the model may have been trained on the results of `map`.
     """
     call = getattr(model, "predict_on_batch", model)
     columns = catalog.row_columns()
@@ -212,9 +211,9 @@ def _find_row(key: str, rows: Iterator[tuple[str | None, ...]], catalog: Catalog
 
 
 def _numeric_targets(decoder: ExampleDecoder, batch: Any, taken: Collection[str]) -> Columns:
-    """Returns those targets of a batch that are numbers or vectors of numbers, by column name.
+    """Returns the targets of a batch that are numbers or vectors of numbers, by column name.
 
-    The result is empty if a function of the user has replaced the targets.
+    The result is empty if a user function has replaced the targets.
 
     Args:
         decoder: The decoder of the batch.
@@ -262,7 +261,7 @@ def _check_inputs(model: Any, x: Any, dataset: Any) -> None:
         return
     differences = [(entry.name, entry.difference(dataset)) for entry in [*getattr(dataset, "mapped", ())]]
     scaled = [(name, value) for name, value in differences if value is not None and value.is_other_scale]
-    if scaled and all(is_other_scale(result.values, first) for _, result in scaled):  # else the inputs are scaled like one of them
+    if scaled and all(is_other_scale(result.values, first) for _, result in scaled):  # the inputs match no mapped scale
         name, difference = scaled[0]
         option = "map_batch" if name == "map" else name
         message = "predict: `%s` made %s from other batches, but here the model gets %s. If the model was trained on "
@@ -299,7 +298,7 @@ def _best(model: Any, name: str, values: np.ndarray, names: Sequence[str], is_fi
     else:
         return None
     best_names = np.array(names, object)[best]
-    best_names[np.isnan(values).any(axis=1)] = None  # argmax returns the index of NaN
+    best_names[np.isnan(values).any(axis=1)] = None  # for such rows, argmax returned the index of NaN
     return best_names
 
 

@@ -21,9 +21,9 @@ class Examples:
     """A sequence of the examples of a split, in shard order. `PreparedDataset.__getitem__` returns it.
 
     Each access to an example reads one record. A key, as in `train["ant/17.jpg"]`, is first looked up in the catalog
-    (`pip install pyarrow`). Threads may share the object. An example is a dictionary of features. An example contains
-    the same values as a batch, but has no batch dimension, and its images are not cropped or resized. Scalars are
-    Python values. Features have these types:
+    (`pip install pyarrow`). Threads may share the object. An example is a dictionary of features, with the values that
+    batches contain, but without a batch dimension. Images are not cropped or resized. Scalars are Python values.
+    Features have these types:
 
     image         uint8 [height, width, 3] in RGB; one channel if all images are grayscale; uint16 with `--keep_depth`
     tensor        its own dtype and shape
@@ -198,7 +198,7 @@ def record_decoder(
     def decode_record(record: bytes) -> Example:
         nonlocal decode
         with tf.device("CPU:0"):
-            with lock:  # otherwise, each thread that starts at the same time would trace it
+            with lock:  # otherwise, several threads would trace the function at the same time
                 decode = decode or tf.function(decode_features, input_signature=signature, autograph=False).get_concrete_function()
             values = decode(tf.constant([record]))
         objects = {OBJECTS: {name: value.numpy() for name, value in values.pop(OBJECTS).items()}} if of_objects else {}

@@ -87,8 +87,8 @@ class ReadConfig:
             size of each image feature by name: {"image": 224, "right": (64, 128)}. Default: None, the stored size,
             which requires that all images have the same size.
         channels: The number of channels of images: 1 for grayscale, 3 for RGB, 4 for RGB with alpha (255 if an image
-            has no alpha channel). Default: None, which means 1 if all images of the dataset are grayscale, otherwise 3.
-            Raw pixels keep the stored number of channels by default.
+            has no alpha channel). Default: None, which means 1 if all images of the dataset are grayscale, and
+            otherwise 3. For raw pixels, None means the stored number of channels.
         augment: Whether to crop and flip images at random. An `Augmentation` sets the details. Default: False.
         augment_together: The images of an example that share the same random crops and flips. True: all images, for
             example stereo views, or an image and its target image. False: each image is augmented independently, for
@@ -97,10 +97,10 @@ class ReadConfig:
         shuffle: The order of examples. "window" or True: chunks of records are read in random order, and the records of
             several chunks are mixed. Window shuffling is sufficient, because the dataset was shuffled when it was
             written. "exact": a random permutation of the whole split, which reads single records and therefore requires
-            a local disk or a cache. "key": sorted by key in every epoch, for evaluations that are compared line by
-            line. "key" also reads single records. False: the order of the shards. Default: None, which shuffles if
-            `augment` is set or if the name of the split indicates training, such as `train` or `train_extra`. A warning
-            is logged if the name indicates neither training nor evaluation.
+            a local disk or a cache. "key": sorted by key in every epoch, for evaluations whose results are compared
+            line by line. "key" also reads single records. False: the order of the shards. Default: None, which shuffles
+            if `augment` is set or if the name of the split indicates training, such as `train` or `train_extra`. A
+            warning is logged if the name indicates neither training nor evaluation.
         seed: The seed of shuffling and augmentation, a 64-bit integer. Batches depend only on the seed, the epoch and
             the step, in every process. Default: None, a new random seed in each run.
         drop_remainder: Whether to drop an incomplete last batch. Default: False.
@@ -141,9 +141,9 @@ class ReadConfig:
             numbers and strings with one value. A callable gets a mapping from column names to NumPy arrays, and returns
             bool [num_examples]. Columns are loaded on access. Missing values are None, or NaN in numeric columns. For
             `objects/label`, write `'cat' in objects.label`. Default: None, all examples.
-        fold: The cross-validation folds to read: a pair (number of folds, indices of the folds), applied after `where`.
-            (5, (0,)) reads one fifth of the examples, and (5, (1, 2, 3, 4)) reads all other examples. The fold of an
-            example depends on a hash of its group, so that all examples of a group are in the same fold. Without
+        fold: The cross-validation folds to read: a pair (number of folds, indices of the folds to read), applied after
+            `where`. (5, (0,)) reads one fifth of the examples, and (5, (1, 2, 3, 4)) reads all other examples. The fold
+            of an example depends on a hash of its group, so that all examples of a group are in the same fold. Without
             groups, the key is hashed. For a dataset that was prepared with `--folds`, use `open(..., fold=(5, 0))`
             instead, which validates with fold 0. Default: None.
         subset: The approximate fraction of examples to read, applied after `fold`, above 0 and at most 1. Examples are
@@ -177,8 +177,8 @@ class ReadConfig:
             memory as long as the dataset is in use. The cache requires images of one size. Each host caches the whole
             split, because each epoch distributes the examples differently. 0 disables the cache. Default: 1 GiB.
         read_buffer: The memory, in bytes, for records that are read ahead of the model. Half of the buffer is used as
-            the shuffle window, so the order of examples depends on this value. Decoded batches and the results of
-            `map_example` and `map_batch` may need the same amount of memory in addition. Default: 256 MiB.
+            the shuffle window, so the order of examples depends on this value. Decoded batches, and the results of
+            `map_example` and `map_batch`, may need as much memory again. Default: 256 MiB.
         transform: Whether examples pass through the preprocessing graph from `recordmill analyze`, which
             `export_serving` also exports. The inputs, targets and weights are then outputs of the graph, which
             `PreparedDataset.transform` lists. `image_size`, `fit` and `augment` are rejected unless the graph returns
@@ -376,8 +376,7 @@ class ReadConfig:
 
     @property
     def selects(self) -> bool:
-        """Whether options select or repeat examples. If the value is False, an epoch contains each example of the split
-        once."""
+        """Whether options select or repeat examples. If not, an epoch contains each example of the split once."""
         return any(getattr(self, name) is not None for name in SELECTING)
 
     @property

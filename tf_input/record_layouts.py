@@ -72,11 +72,11 @@ class Item(NamedTuple):
         names: The names of stored features, of which the first readable one is used. Empty for a number.
         dtype: The dtype of raw numbers, one of `DTYPES`; empty if it is not given.
         shape: The shape of raw numbers; None if it is stored in other features.
-        is_list: Whether there is any number of values.
+        is_list: Whether the number of values varies.
         is_optional: Whether records may lack the feature.
-        number: The number that the item is; None if it is read from a feature.
-        is_image: Whether it is another encoded image.
-        default: The text of the value for records without the feature; empty without a default.
+        number: A fixed value of the item; None if the value is read from a feature.
+        is_image: Whether the item is an encoded image other than `image`.
+        default: The default for records without the feature, as a string; empty if there is no default.
     """
 
     names: tuple[str, ...]
@@ -123,8 +123,7 @@ class Layout:
 
     @property
     def box_names(self) -> tuple[str, ...]:
-        """The names of the features that store boxes: one feature for whole boxes, or four features for the four sides.
-        Empty if the records have no boxes."""
+        """The names of the features that store boxes: none, one for boxes, or one for each of the four sides."""
         keys = (BBOX,) if BBOX in self.items else tuple(side for side in SIDES if side in self.items)
         return tuple(self.items[name].name for name in keys)
 
@@ -136,10 +135,10 @@ def default_targets(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def parse_layout(layout: str | Mapping[str, Any]) -> Layout:
-    """Parses a layout from the text that a user writes.
+    """Parses a layout that a user wrote.
 
     Args:
-        layout: The name of a layout, or items, as text or as a mapping from ITEM to FEATURE. In a mapping,
+        layout: The name of a layout, or items, as a string or as a mapping from ITEM to FEATURE. In a mapping,
             `objects/bbox` may be a list of four sides, a list of one name means `NAME[]`, and numbers may be integers.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Opens regular files, and rejects pipes and devices, because reading them may never end or may fill the memory."""
+"""Opens regular files, and rejects pipes and devices, whose contents may be endless."""
 
 import errno
 import os
@@ -33,9 +33,7 @@ def regular_opener(path: str, flags: int) -> int:
 
 
 def read_at(descriptor: int, num_bytes: int, offset: int) -> bytes:
-    """Reads a byte range of an open file. The result is shorter than requested only at the end of the file. A single
-    `pread` may return fewer bytes in FUSE file systems or after a signal.
-    """
+    """Reads a byte range of an open file. The result is shorter than requested only at the end of the file."""
     data = os.pread(descriptor, num_bytes, offset)
     if len(data) == num_bytes or not data:
         return data

@@ -33,7 +33,7 @@ _logger = logging.getLogger("tf_input")
 
 
 class SplitReader:
-    """Reads one split. Cached examples are shared by all users. `PreparedDataset.split_reader` creates it.
+    """Reads one split. `PreparedDataset.split_reader` creates it.
 
     Attributes:
         split: The name of the split.
@@ -78,7 +78,7 @@ class SplitReader:
         return dataclasses.replace(config, hosts=resolved_hosts, shuffle=shuffle)
 
     def plan(self, config: ReadConfig, *, holds: bool = True) -> Plan:
-        """Returns the plan, which defines the records of each batch. It raises the same errors.
+        """Returns the plan, which defines the records of each batch. It raises the errors of `batches`.
 
         Args:
             config: The options of reading.
@@ -87,7 +87,7 @@ class SplitReader:
         """
         files = self._files
         if not holds and config.image_size is None and IMAGE in files.features and files.image_size() is None and not config.transform:
-            # any size will do, because it does not affect the choice of examples
+            # The size is arbitrary, because it does not affect the choice of examples.
             config = dataclasses.replace(config, image_size=1)
         decoder, kind = self.make_decoder(config), config.order(self.split)
         if holds:
@@ -143,7 +143,7 @@ class SplitReader:
         return select(self.split, config, self.catalog, labels)
 
     def counted(self, config: ReadConfig) -> Mapping[str, Any]:
-        """Returns the statistics of the dataset, in which the class counts include only the examples that are read."""
+        """Returns the statistics of the dataset. Their class counts include only the examples that are read."""
         files = self._files
         if config.class_weight is None or (selection := self.select(config)) is None:
             return files.statistics
@@ -194,9 +194,8 @@ class SplitReader:
 
         Args:
             config: The options of reading.
-            shards: The indices of the shards to read; None: all shards.
-            times: The number of times that each record is read, int [num_examples] for each shard of the split; None:
-                once.
+            shards: The indices of the shards to read. Default: None, all shards.
+            times: The number of times that each record is read, int [num_examples] for each shard. Default: None, once.
         """
         indexes = range(len(self.shards)) if shards is None else shards
         shards = [self.shards[index] for index in indexes]
@@ -218,8 +217,7 @@ class SplitReader:
         return memory.decoded_bytes(decoder, num_read, record_bytes * num_read // max(1, self.num_examples))
 
     def _cache(self, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int, selection: Selection | None) -> memory.CachedExamples:
-        """Returns all or the selected examples, decoded. All readers of the same features share the cached examples,
-        also across threads.
+        """Returns all or the selected examples, decoded. Readers of the same features share the cached examples.
 
         The most recently used examples of all splits stay cached for later readers if the memory budget is sufficient.
         """

@@ -16,10 +16,10 @@ from tf_input.read_config import ReadConfig
 from tf_input.regular_files import read_regular
 from tf_input.storage.paths import is_url, join, local_path
 
-_LARGE = 1.5  # image size relative to the used size from which on smaller images are worthwhile
-_MARGIN = 8 / 7  # such as 256 pixels for crops of 224
+_LARGE = 1.5  # smaller images are suggested if the stored side is at least this multiple of the requested side
+_MARGIN = 8 / 7  # the suggested stored side divided by the crop side, such as 256 pixels for crops of 224
 _MAX_RAW_BYTES = 64 * 64 * 3  # size up to which images can be stored as raw pixels
-_IDLE = 0.6  # share of busy cores below which something else is the bottleneck
+_IDLE = 0.6  # if a smaller share of the cores is busy, the processor is not the bottleneck
 _MANY_SHARDS = 16
 
 
@@ -29,11 +29,12 @@ class Findings:
 
     Attributes:
         directory: The directory of the dataset.
-        source: The path of its source, if known.
+        source: The input path from which the dataset was prepared; "IN" if it is unknown.
         is_remote: Whether the dataset is in an object store.
         split: The name of the split.
         num_examples, num_bytes, num_shards: The numbers of examples, bytes and shards of the split.
-        image_kind: "image", "pixels" for raw pixels, or another kind for transformed images; None without images.
+        image_kind: "image" for encoded images, "pixels" for raw pixels, or the kind of transformed images; None without
+            images.
         formats: The number of images in each format.
         stored_side: The mean length of the shorter side in pixels; None if unknown.
         stored_size: The (height, width) of all images; None if sizes differ.
@@ -128,7 +129,7 @@ class Findings:
             yield "some cores are idle, or are used by other processes"
         elif bottleneck != "read":
             yield "the cores are busy: twice as many cores would read about twice as many images per second"
-            if not self.is_cached:  # a service does not cache
+            if not self.is_cached:  # a tf.data service does not cache
                 shards = (
                     f"; {self.num_shards} shards can keep at most {self.num_shards} workers busy (see `recordmill "
                     "prepare --num_shards`)"
@@ -159,7 +160,7 @@ class Findings:
         return ""
 
     def _smaller_images(self, side: int) -> Iterator[str]:
-        """Yields advice for images that are larger than needed, for example to store all images in a smaller size."""
+        """Yields advice to store smaller images if images are larger than needed."""
         augmentation = self.config.augmentation
         margin = _MARGIN if augmentation is not None and augmentation.crop else 1
         height, width = (math.ceil(item * margin) for item in self.config.height_and_width)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tf_input.pipeline.plan import Plan
 
-_DEFAULT_SIZE = 224  # for images of varying size
+_DEFAULT_SIZE = 224  # image size in pixels, used if images vary in size
 _WARM_UP = 0.25  # share of the time of a stage that is not measured
 _MIN_BATCHES = 3
 _HEADINGS = ("stage", "images/s", "CPU µs/image", "share of time")
@@ -28,7 +28,7 @@ def run(directory: str, split: str | None, config: ReadConfig, seconds: float) -
 
     Args:
         directory: The directory of a dataset, or its URL.
-        split: The split to read; None: the training split.
+        split: The split to read. None reads the training split.
         config: The options of reading. Without `image_size`, images keep their common size, or become 224 x 224.
         seconds: The time to read for each stage, in seconds.
 
@@ -124,8 +124,8 @@ def _interrupts() -> Iterator[threading.Event]:
     """Context manager for an event that is set when the user presses Ctrl-C. A second Ctrl-C raises KeyboardInterrupt
     immediately.
 
-    A signal handler must not raise an exception, because Python ignores exceptions that are raised while an object is
-    freed.
+    A signal handler must not raise an exception: if the handler runs while an object is freed, Python ignores the
+    exception.
     """
     interrupted = threading.Event()
 

@@ -13,8 +13,8 @@ from tf_input.read_config import Augmentation
 
 _NUM_ATTEMPTS = 10
 _MAX_STRETCH = 4 / 3
-_COLORS = 1  # folded into a batch's seed, so that colors are independent of crops and flips
-_GROUP = 4  # number of pixels in one matrix row; rows of 3 values are too short to be fast
+_COLORS = 1  # folded into the seed of a batch, so that color changes are independent of crops and flips
+_GROUP = 4  # number of pixels in one matrix row; rows of one pixel, with 3 values, are too short to be fast
 
 
 class BatchSlots(NamedTuple):
@@ -22,7 +22,7 @@ class BatchSlots(NamedTuple):
     does not change the augmentation.
 
     Attributes:
-        numbers: The indices in the global batch, int64 [n]. Negative indices are padding and get arbitrary numbers.
+        numbers: The indices in the global batch, int64 [n]. Negative indices are padding.
         count: The number of examples in the global batch.
     """
 
@@ -40,7 +40,7 @@ def random_crops(
         image_size: The (height, width) to which the boxes will be resized.
         augmentation: The augmentation options.
         seed: The seed, int64 or int32 [2]. Equal seeds give equal results.
-        slots: The indices of these images in the global batch. None: 0 to batch - 1.
+        slots: The indices of these images in the global batch. Default: None, 0 to batch - 1.
 
     Returns:
         The boxes (top, left, height, width), int32 [batch, 4], or None without random crops; and whether to flip each
@@ -71,7 +71,7 @@ def random_boxes(
         image_size: The (height, width) to which the boxes will be resized.
         min_area: The smallest fraction of an image's area.
         seed: The seed, int64 or int32 [2]. Equal seeds give equal boxes.
-        slots: The indices of these images in the global batch. None: 0 to batch - 1.
+        slots: The indices of these images in the global batch. Default: None, 0 to batch - 1.
 
     Returns:
         The boxes (top, left, height, width) in pixels, int32 [batch, 4].
@@ -117,7 +117,7 @@ def _exact(numbers: tf.Tensor) -> tf.Tensor:
     """Converts a tensor to float64 before functions such as `exp` and `cos` are applied.
 
     In float32, the last bit of `exp` and `cos` depends on the number of values in the tensor, and therefore on the
-    number of hosts. Rounded float64 results do not.
+    number of hosts. Rounding a float64 result removes this dependence.
     """
     return tf.cast(numbers, tf.float64)
 
@@ -128,7 +128,8 @@ class ColorChanges(NamedTuple):
     Attributes:
         brightness, saturation: The factors of brightness and saturation, float32 [batch].
         angle: The rotation of hues in radians, float32 [batch].
-        contrast: The factors of contrast, float32 [batch]; None: 1 for all images, without computing means.
+        contrast: The factors of contrast, float32 [batch]; None if contrast does not change, so that no means are
+            needed.
     """
 
     brightness: tf.Tensor
@@ -141,11 +142,11 @@ def jitter_colors(images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor
     """Changes the colors of each image at random.
 
     Args:
-        images: The images, uint8 [batch, height, width, channels], with known height and width. Channels are 3 (RGB) or
-            1 (grayscale, without saturation and hue).
-        augmentation: The augmentation options. Without color changes, nothing is computed.
+        images: The images, uint8 [batch, height, width, channels], with known height and width. Grayscale images have
+            no saturation or hue.
+        augmentation: The augmentation options. Without color changes, the images are returned unchanged.
         seed: The seed, int64 or int32 [2]. Equal seeds give equal color changes, independently of crops and flips.
-        slots: The indices of these images in the global batch. None: 0 to batch - 1.
+        slots: The indices of these images in the global batch. Default: None, 0 to batch - 1.
 
     Returns:
         The changed images, uint8 of the same shape, rounded and clipped once after all changes.
@@ -194,7 +195,7 @@ def change_colors(images: tf.Tensor, changes: ColorChanges) -> tf.Tensor:
         matrix = brightness * (colors.GREY + saturation * (cos * colors.CHROMA + sin * colors.HUE_ROTATION))  # [batch, 3, 3]
     group = math.gcd(height * width, _GROUP)
     pixels = tf.reshape(tf.cast(images, tf.float32), (-1, height * width // group, group * channels))
-    offset = 0.5  # rounds
+    offset = 0.5  # rounds to the nearest integer
     if changes.contrast is not None:
         contrast = changes.contrast[:, tf.newaxis, tf.newaxis]
         # Sums of integers are exact in any order: float32 suffices for a column, float64 for an image.

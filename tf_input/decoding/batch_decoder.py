@@ -38,8 +38,8 @@ class BatchDecoder:
             inputs: For each component, records, string [n], or features from `ExampleDecoder.parse_batch` or
                 `decode_stored`.
             seed: The random seed, as in `ExampleDecoder.outputs`.
-            slots: For each component, batch slots, int64 [n], as in `ExampleDecoder.outputs`. None: a whole batch of a
-                split.
+            slots: For each component, batch slots, int64 [n], as in `ExampleDecoder.outputs`. None for a whole batch of
+                a split.
 
         Returns:
             The examples of all components in the order of their batch slots, followed by padding. Objects are padded to

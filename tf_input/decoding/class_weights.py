@@ -1,4 +1,4 @@
-"""Class weights of targets."""
+"""Computes class weights for targets."""
 
 from numbers import Integral, Real
 from typing import Any, Mapping, Sequence
@@ -25,7 +25,7 @@ def weighted_targets(features: Mapping[str, Feature], targets: Sequence[str]) ->
 def balanced(feature: Feature, statistics: Mapping[str, Any], split: str) -> Table:
     """Returns balanced class weights. The weight of a class is num_examples / (num_classes * examples of the class).
 
-    `num_classes` is the number of classes that occur in the split. Other classes have weight 0.
+    `num_classes` is the number of classes that occur in the split. Classes that do not occur have weight 0.
     """
     facts = statistics["splits"][split]
     counts = facts["label_counts"] if feature.name == LABEL else facts["other_label_counts"][feature.name]
@@ -39,8 +39,8 @@ def weight_tables(
     """Converts the option `ReadConfig.class_weight` to a list of class weights for each target.
 
     Args:
-        option: The user's option: None, "balanced", a mapping from labels to weights, or a mapping from targets to such
-            values. Labels are numbers or class names. Missing labels have weight 1, as in Keras.
+        option: The user's option: None, "balanced", a mapping from labels to weights, or a mapping from targets to one
+            of these values. Labels are numbers or class names. Missing labels have weight 1, as in Keras.
         features: The features of the dataset, by name.
         targets: The names of the targets that are read.
         statistics: The contents of `statistics.json`; None if classes have not been counted.

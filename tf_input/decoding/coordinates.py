@@ -1,5 +1,4 @@
-"""Detects features that probably contain image coordinates, such as keypoints. The reader does not adjust features with
-image coordinates to crops and flips."""
+"""Detects features that probably contain image coordinates, such as keypoints. They are not adjusted to crops."""
 
 from typing import Callable, Sequence
 

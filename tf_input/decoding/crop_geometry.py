@@ -17,12 +17,12 @@ class CropGeometry(NamedTuple):
     Attributes:
         sizes: The heights and widths of the stored images, int32 [batch, 2].
         boxes: The visible part of each image, (top, left, height, width) in its pixels, int32 [batch, 4].
-        flipped: Whether each image is flipped left to right, bool [batch]; None: no image.
-        extents: The (height, width) to which each box is resized, centered on a black canvas, int32 [batch, 2]; None:
+        flipped: Whether each image is flipped left to right, bool [batch]; None if no image is flipped.
+        extents: The (height, width) to which each box is resized, centered on a black canvas, int32 [batch, 2]; None if
             boxes fill the canvas.
         image_size: The (height, width) of the canvas.
         ratios: The factor by which each JPEG may be downscaled during decoding, int32 [batch]. Boxes are multiples of
-            this factor. None: no downscaling.
+            this factor. None disables downscaling.
         antialias: Whether resizing averages over all pixels of a box.
     """
 
@@ -35,7 +35,7 @@ class CropGeometry(NamedTuple):
     antialias: bool = False
 
     def canvas_boxes(self) -> tf.Tensor:
-        """Returns the canvas in relative image coordinates, (ymin, xmin, ymax, xmax), float32 [batch, 4].
+        """Returns the edges of the canvas in relative image coordinates, (ymin, xmin, ymax, xmax), float32 [batch, 4].
 
         The image spans 0..1 in both directions. The canvas outside the image is black.
         """
@@ -48,10 +48,7 @@ class CropGeometry(NamedTuple):
         return tf.concat([starts, starts + sides], axis=1) / tf.tile(sizes, [1, 2])
 
     def same_parts(self, sizes: tf.Tensor) -> tf.Tensor:
-        """Scales the crop boxes to images with the given sizes, int32 [batch, 2]. Returns int32 [batch, 4].
-
-        If the sizes do not change, the boxes are returned unchanged.
-        """
+        """Scales the crop boxes to other image sizes, int32 [batch, 2], and returns them, int32 [batch, 4]."""
         own, others = (tf.cast(item, tf.int64) for item in (self.sizes, sizes))
         corners, extents = tf.split(tf.cast(self.boxes, tf.int64), 2, axis=1)
         starts, ends = ((2 * edges * others + own) // (2 * own) for edges in (corners, corners + extents))  # rounded
@@ -69,18 +66,18 @@ def compute_crops(
     slots: augment.BatchSlots | None = None,
     leader: CropGeometry | None = None,
 ) -> CropGeometry:
-    """Computes the visible part of each image.
+    """Computes the crop of each image.
 
     Args:
         sizes: The heights and widths of the images in pixels, int32 [batch, 2].
-        image_size: The (height, width) to which the parts are resized.
+        image_size: The (height, width) to which the crops are resized.
         fit: How images are fitted, as in `ReadConfig.fit`. Random crops override it.
-        augmentation: The augmentation options; None: no augmentation.
-        seed: The seed, int64 [2], for an augmentation. Equal seeds give equal results.
-        scales: Whether JPEGs much larger than `image_size` are downscaled during decoding. Their boxes then move by
-            less than an output pixel, so that their edges are between pixels of the smaller image.
-        slots: The indices of these images in the global batch. None: 0 to batch - 1.
-        leader: The crops of other images of the same examples, whose random crops and flips these images share; None:
+        augmentation: The augmentation options. Default: None, no augmentation.
+        seed: The seed of the augmentation, int64 [2]. Equal seeds give equal results.
+        scales: Whether JPEGs much larger than `image_size` are downscaled during decoding. The edges of their boxes are
+            then rounded to whole pixels of the smaller image, by less than an output pixel.
+        slots: The indices of these images in the global batch. Default: None, 0 to batch - 1.
+        leader: The crops of another image feature of the same examples, which these images share. Default: None,
             independent crops.
     """
     boxes, flipped = None, None
@@ -102,7 +99,7 @@ def compute_crops(
 def _ratios(sizes: tf.Tensor, boxes: tf.Tensor, extents: tf.Tensor) -> tf.Tensor:
     """Returns the largest JPEG downscaling ratio at which a crop is not smaller than its output, int32 [batch].
 
-    For small images, the ratio is always 1, so decoding whole images gives the same pixels as decoding crops.
+    Small images have ratio 1, so that decoding whole images gives the same pixels as decoding crops.
     """
     most = tf.reduce_min(boxes[:, 2:] // extents, axis=1, keepdims=True)  # [batch, 1]
     most = tf.where(tf.reduce_max(sizes, axis=1, keepdims=True) <= MAX_SMALL_SIDE, 1, most)
@@ -127,8 +124,7 @@ def fitting_extents(sizes: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
 
 
 def value_rows(values: tf.RaggedTensor) -> tf.Tensor:
-    """Returns the row of each value of a ragged tensor, int32 [num_values]. The function uses a fifth of the ops that
-    `value_rowids` uses."""
+    """Returns the row of each value in a ragged tensor, int32 [n], with a fifth of the ops of `value_rowids`."""
     splits = values.row_splits
     ends = tf.raw_ops.UpperBound(sorted_inputs=tf.expand_dims(splits, 0), values=tf.expand_dims(tf.range(splits[-1]), 0))
     return tf.squeeze(ends, 0) - 1
@@ -166,7 +162,7 @@ def crop_pixels(pixels: tf.Tensor, crops: CropGeometry) -> tf.Tensor:
         crops: The crops of the images.
 
     Returns:
-        float32 [batch, *views.image_size, channels].
+        float32 [batch, *crops.image_size, channels].
     """
     return _average_pixels(pixels, crops) if crops.antialias else _canvas_pixels(pixels, crops, crops.image_size)
 
@@ -193,7 +189,7 @@ def crop_masks(masks: tf.Tensor, crops: CropGeometry) -> tf.Tensor:
         crops: The crops of the images.
 
     Returns:
-        [batch, *views.image_size, 1], with the same dtype.
+        [batch, *crops.image_size, 1], with the same dtype.
     """
     for axis in range(2):
         start, side = crops.boxes[:, axis, tf.newaxis], crops.boxes[:, 2 + axis, tf.newaxis]  # [batch, 1]
@@ -205,7 +201,7 @@ def crop_masks(masks: tf.Tensor, crops: CropGeometry) -> tf.Tensor:
 
 
 def canvas_masks(crops: CropGeometry) -> tf.Tensor:
-    """Returns a mask of the canvas pixels that the image covers, bool [batch, *views.image_size, 1]."""
+    """Returns a mask of the canvas pixels that the image covers, bool [batch, *crops.image_size, 1]."""
     placed = (_samples(crops, axis) for axis in range(2))
     rows, columns = ((samples >= 0) & (samples < extent) for samples, extent in placed)
     return (rows[:, :, tf.newaxis] & columns[:, tf.newaxis])[..., tf.newaxis]
@@ -238,7 +234,7 @@ def _canvas_pixels(pixels: tf.Tensor, crops: CropGeometry, size: tuple[int, int]
     """
     stored = tf.cast(tf.shape(pixels)[1:3], tf.float32)
     starts, ends = tf.split(crops.canvas_boxes(), 2, axis=1)
-    halves = (ends - starts) / (2 * tf.constant(size, tf.float32))  # half a sample
+    halves = (ends - starts) / (2 * tf.constant(size, tf.float32))  # half the distance between samples
     positions = [(edge * stored + 0.5) / (stored + 1) for edge in (starts + halves, ends - halves)]
     ymin, xmin, ymax, xmax = tf.unstack(tf.concat(positions, axis=1), axis=1)
     if crops.flipped is not None:  # if xmax comes first, the op flips the image

@@ -46,7 +46,7 @@ def decode_image(encoded: tf.Tensor, channels: int = NUM_CHANNELS, dtype: tf.DTy
 
     def convert() -> tf.Tensor:
         image = convert_channels(decode(NUM_CHANNELS, tf.uint8), channels)
-        # the op does not map the maximum to the maximum
+        # the op maps 255 to a smaller number than the maximum of `dtype`
         return image if dtype == tf.uint8 else tf.cast(image, dtype) * (dtype.max // tf.uint8.max)
 
     if (channels, dtype) == (NUM_CHANNELS, tf.uint8):
@@ -100,11 +100,11 @@ def decode_boxes(
         encoded: The image files, string [batch].
         boxes: The boxes, each within its image, int32 [batch, 4].
         image_size: The (height, width) of the results in pixels.
-        flipped: Whether to flip each image left to right, bool [batch]; None: no image.
-        extents: The (height, width) to which each box is resized, int32 [batch, 2]; the rest of the canvas is black.
-            None: `image_size`.
+        flipped: Whether to flip each image left to right, bool [batch]. Default: None, no flips.
+        extents: The (height, width) to which each box is resized, int32 [batch, 2]. The rest of the canvas is black.
+            Default: None, `image_size`.
         ratios: The factor of `RATIOS` by which each JPEG is downscaled during decoding, int32 [batch]. The crop box
-            must be a multiple of this factor. None: no downscaling.
+            must be a multiple of this factor. Default: None, no downscaling.
         channels: The number of channels: 1, 3 or 4. Default: 3.
         dtype: The dtype of the pixels: uint8 or uint16. Default: uint8.
         antialias: Whether each output pixel averages over all pixels in its area instead of four neighboring pixels.
@@ -117,7 +117,7 @@ def decode_boxes(
     Raises:
         tf.errors.InvalidArgumentError: An image is corrupt or smaller than its box. Raised when the tensor is computed.
     """
-    ways = RATIOS if ratios is not None else RATIOS[:1]  # of decoding a JPEG; other formats are one more way
+    ways = RATIOS if ratios is not None else RATIOS[:1]  # ways to decode a JPEG; there is one way for other formats
     if dtype != tf.uint8:  # the JPEG op returns uint8 only
         ways = ()
     is_jpeg = tf.strings.substr(encoded, 0, len(_JPEG_START)) == _JPEG_START
@@ -220,7 +220,7 @@ def decode_mask_boxes(
 
     Args:
         encoded: The masks as 8-bit or 16-bit grayscale PNGs, string [batch].
-        sizes: The heights and widths of the images, which the masks must have, int32 [batch, 2].
+        sizes: The heights and widths of the images, int32 [batch, 2]. The masks must have these sizes.
         boxes, image_size, flipped, extents: The boxes, output size, flips and extents, as in `decode_boxes`.
 
     Returns:
@@ -257,8 +257,7 @@ def _unscaled(masks: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:
 
 
 def stored_sizes(encoded: tf.Tensor) -> tf.Tensor:
-    """Determines the sizes of images whose records do not contain the sizes. For JPEGs, only the headers are read.
-    Images in other formats are decoded.
+    """Determines the sizes of images. JPEGs are not decoded, because their headers contain the size.
 
     Args:
         encoded: The image files, string [batch].
@@ -279,8 +278,7 @@ def stored_sizes(encoded: tf.Tensor) -> tf.Tensor:
 def central_boxes(sizes: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
     """For each image, returns the largest centered crop box with the aspect ratio of `image_size`.
 
-    Resizing the contents of this crop box is equivalent to resizing the short side of the image and cropping the
-    center. Pixels outside the crop box are not processed.
+    Resizing this crop box is equivalent to resizing the short side of the image and cropping the center.
 
     Args:
         sizes: The heights and widths of the images in pixels, int32 [batch, 2].

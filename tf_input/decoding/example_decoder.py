@@ -22,7 +22,7 @@ from tf_input.decoding.crop_geometry import FRAMED, CropGeometry, canvas_masks, 
 from tf_input.read_config import ReadConfig
 
 _TEXT_BYTES = 24  # memory that TensorFlow needs per string
-_MOST_GROWTH = 8  # factor for an integer of one byte, or a string of two or three
+_MOST_GROWTH = 8  # largest ratio of size in memory to size in records, reached by integers of one byte and short strings
 
 KEYS = ""  # the entry for keys among the parsed features; no feature has this name
 
@@ -31,7 +31,7 @@ class ImageSizes(NamedTuple):
     """The stored and requested sizes of an image feature, each as (height, width).
 
     Attributes:
-        shown: The size of images in a batch; None if it is unknown, so that the images can't be read.
+        shown: The size of images in a batch; None if it is unknown. Images of unknown size can't be read.
         stored: The size of all stored images; None if sizes differ.
         largest: The largest height and the largest width of stored images; None if they are unknown.
     """
@@ -49,18 +49,18 @@ class ExampleDecoder:
         parse: A function from records, string [batch], and names to the features with these names, as in
             `schema.parse_examples`.
         features: The features of a record, by name.
-        config: The options of reading. If `fit` is None, the default is filled in.
+        config: The options of reading, with the default of `fit` filled in.
         targets: The names of the targets.
-        image_size: The (height, width) of images in a batch; None if it is unknown, so that images can't be read.
+        image_size: The (height, width) of images in a batch. None if it is unknown, so that images can't be read.
         stored_size: The (height, width) of all stored images; None if sizes differ.
         mask_dtype: The dtype of masks in a batch.
         max_size: The largest height and the largest width of stored images; None if they are unknown.
-        others: The sizes of other image features by name. For missing names, the requested size is used.
+        others: The sizes of image features other than `image`, by name. For missing names, the requested size is used.
         class_weights: The weight of each label, for targets with one class label.
-        has_padding: Whether batches may contain padding examples, whose weight is 0. Other examples then have weight 1
-            by default.
-        max_examples: The largest number of examples that are decoded together; None: this host's part of a batch.
-        stored_channels: The default number of channels of encoded images; 1 if all of them are grayscale.
+        has_padding: Whether batches may contain padding examples. If so, batches have weights: 0 for padding, and by
+            default 1 for examples.
+        max_examples: The largest number of examples that are decoded together; None for this host's part of a batch.
+        stored_channels: The default number of channels of encoded images: 1 if all images are grayscale, otherwise 3.
         parse_keys: A function from records to their keys, string [batch]; None if records have no keys.
     """
 
@@ -107,8 +107,7 @@ class ExampleDecoder:
         return self.outputs(self.parse_batch(serialized), seed)
 
     def decode(self, serialized: tf.Tensor, seed: tf.Tensor | None, slots: tf.Tensor) -> Any:
-        """Decodes records, given their batch slots. The batch slots of the examples are used only if batches may
-        contain padding."""
+        """Decodes records, given their batch slots."""
         return self.outputs(self.parse_batch(serialized), seed, slots if self.has_padding else None)
 
     def parse_batch(self, serialized: tf.Tensor) -> dict[str, Any]:
@@ -139,8 +138,8 @@ class ExampleDecoder:
         Args:
             parsed: The features of at most `config.batch_size` examples, from `parse_batch` or `decode_stored`.
             seed: The random seed, as in `__call__`.
-            slots: The indices of the examples in the global batch, int64 [batch], negative for padding. None: the
-                examples are the first examples of the global batch, without padding.
+            slots: The indices of the examples in the global batch, int64 [batch], negative for padding. Default: None,
+                the first slots of the global batch.
         """
         batch = self._batch(parsed, seed, slots)
         if not self.config.keys:
@@ -171,7 +170,7 @@ class ExampleDecoder:
         return x, _one_or_all(y), self._weights(weight, labels, masks)
 
     def _one_hot(self, name: str, value: Any) -> Any:
-        """Returns a target, which is one-hot encoded if the options request this encoding."""
+        """Returns a target, one-hot encoded if the option `one_hot` applies to it."""
         if name not in self.config.one_hot_names(class_weights.class_targets(self.features, self.targets)):
             return value
         return tf.one_hot(value, len(self.features[name].label_names))
@@ -210,8 +209,7 @@ class ExampleDecoder:
         return shaped if differ and len(shaped) > 1 else next(iter(shaped.values()))
 
     def _rank(self, name: str) -> int:
-        """Returns the number of dimensions of a target without the batch dimension, but at least 1. The result for
-        objects is 1."""
+        """Returns the number of dimensions of a target without the batch dimension, at least 1; 1 for objects."""
         if name == OBJECTS:
             return 1
         feature = self.features[name]
@@ -315,8 +313,8 @@ class ExampleDecoder:
     def default_fit(self) -> str:
         """The default of `ReadConfig.fit`.
 
-        The default of the option `fit` is `unscaled` if `image_size` is "largest". Otherwise, the default is `pad` if a
-        crop could remove parts of boxes, masks or dense targets, and `crop` if not.
+        The default is `unscaled` if `image_size` is "largest". Otherwise, it is `pad` if a crop could remove parts of
+        boxes, masks or dense targets, and `crop` if not.
         """
         if self.config.image_size == "largest":
             return "unscaled"
@@ -363,7 +361,7 @@ class ExampleDecoder:
         return name in self.image_names and (moves or differ or sizes.shown != sizes.stored)
 
     def _with_static_shape(self, feature: Feature) -> Feature:
-        """Returns the feature. The tensor `image` has a static shape if all images have the same size."""
+        """Returns the feature. If it is the tensor `image` and all images have the same size, its shape is static."""
         if feature.kind != "tensor" or feature.name != IMAGE or self.stored_size is None:
             return feature
         return dataclasses.replace(feature, shape=(*self.stored_size, *feature.shape[2:]))
@@ -396,9 +394,9 @@ class ExampleDecoder:
 
         Args:
             parsed: The features of a batch.
-            seed, rows: The seed and the batch slots, as in `outputs`.
+            seed, slots: The seed and the batch slots, as in `outputs`.
             name: The name of the feature with the images.
-            leader: The crops of other images of the same examples, which this image shares, as in `compute_crops`.
+            leader: The crops of another image feature of the same examples, as in `compute_crops`.
         """
         if not self.changes_geometry(name):
             return None

@@ -10,7 +10,7 @@ from tf_input.decoding.example_decoder import ExampleDecoder
 
 _OF_TENSORFLOW = re.compile(r"^{{function_node .*?}} | \[Op:\w+\] name: *$")
 _UNKNOWN_FORMAT = "the header is corrupt, or the format is none of JPEG, PNG, GIF, BMP and WebP"
-# The messages of TensorFlow's image decoders, and the plain reasons that replace them.
+# Messages of TensorFlow's image decoders, and clearer reasons that replace them.
 _REASONS = (
     (re.compile(r"Invalid (JPEG|PNG|GIF)\b"), r"the \1 data is corrupt or truncated"),
     (re.compile(r"Input size should match \(header_size"), "the BMP data is corrupt or truncated"),
@@ -48,8 +48,7 @@ def _find_key(decoder: ExampleDecoder, records: tf.Tensor) -> bytes | None:
 
 
 def describe_fault(key: bytes | None, error: tf.errors.OpError) -> str:
-    """Describes why an example can't be decoded. The description contains the example's key if the example has a
-    key."""
+    """Describes why an example can't be decoded. If the example has a key, the description contains the key."""
     reason = " ".join(_OF_TENSORFLOW.sub("", error.message.partition("\n\t [[")[0].rpartition("\n\n")[2]).split())
     reason = next((match.expand(plain) for pattern, plain in _REASONS if (match := pattern.search(reason))), reason)
     name = "an example without a key" if key is None else repr(key.decode(errors="replace"))

@@ -14,7 +14,7 @@ from tf_input.decoding import colors
 from tf_input.read_config import Augmentation
 
 _MOST_OF_8_BITS, _MOST_OF_16_BITS = 0xFF, 0xFFFF
-_OPTIONS = ("flip", "brightness", "contrast", "saturation", "hue")  # attributes of an Augmentation
+_OPTIONS = ("flip", "brightness", "contrast", "saturation", "hue")  # attributes of `Augmentation`
 
 
 def normalization_layer(
@@ -34,14 +34,14 @@ def normalization_layer(
     Args:
         statistics: The contents of `statistics.json`.
         image: The feature to normalize.
-        split: The split whose statistics are used, which come from a sample of its images. Default: `train`.
+        split: The split whose statistics are used. They are computed from a sample of its images. Default: `train`.
         stored_channels: The number of channels of encoded images: 1 if all are grayscale, else 3. Default: 3.
         channels: The number of channels of images in batches. Default: None, the stored number.
 
     Returns:
         A Keras layer for images [batch, height, width, channels] of any dtype. Values are 0..255, or 0..65535 for
-        uint16 images, or arbitrary for tensors. The output dtype is that of the layer: float32, or for 8-bit images the
-        dtype of the Keras policy. A channel with a single value becomes 0.
+        uint16 images, or arbitrary for tensors. The output has the dtype of the Keras policy for 8-bit images, and
+        float32 otherwise. A channel that is constant becomes 0.
 
     Raises:
         ValueError: The statistics do not contain pixels of this feature, split and number of channels.
@@ -110,13 +110,13 @@ class RandomFlipAndColors(keras.layers.Layer):
     shape as the input, and its values are not rounded. The dtype of the output is float32 or the dtype of the Keras
     policy.
 
-    Keras's own layers work differently. Keras' RandomBrightness adds a constant, and RandomContrast uses a separate
-    mean for each channel. RandomSaturation and RandomHue work in HSV. Keras' layers also change images if a model is
-    called without the argument `training`.
+    Keras' own layers work differently. RandomBrightness adds a constant. RandomContrast uses a separate mean for each
+    channel. RandomSaturation and RandomHue work in HSV. Keras' layers also change images if a model is called without
+    the argument `training`.
 
     Attributes:
         flip, brightness, contrast, saturation, hue: The options of the same names in `Augmentation`.
-        seed: The random seed; None: a new random seed in each run.
+        seed: The random seed; None for a new random seed in each run.
     """
 
     def __init__(

@@ -14,8 +14,7 @@ MASK_SUFFIX = "_mask"
 def is_list(feature: Feature) -> bool:
     """Returns whether a feature is a variable-length list of numbers or strings.
 
-    Lists of class labels are excluded, because class labels become multi-hot vectors. Features of objects are not lists
-    either.
+    Lists of class labels, which become multi-hot vectors, and features of objects are not lists in this sense.
     """
     if feature.kind == "tensor":  # three-dimensional tensors are dense targets
         return feature.shape[:1] == (None,) and None not in feature.shape[1:] and not is_dense_target(feature)
@@ -23,8 +22,7 @@ def is_list(feature: Feature) -> bool:
 
 
 def is_grid(feature: Feature) -> bool:
-    """Returns whether a feature is a tensor with an unknown dimension besides the first dimension, and is not a dense
-    target."""
+    """Returns whether a tensor other than a dense target has an unknown dimension besides the first dimension."""
     return feature.kind == "tensor" and None in feature.shape[1:] and not is_dense_target(feature)
 
 
@@ -111,8 +109,8 @@ def pad(values: tf.RaggedTensor, max_length: int | tuple[int] | None, padding_va
 
     Args:
         values: The lists of a batch.
-        max_length: The length; longer lists are truncated. None: the longest length, and at least 1, which pooling
-            layers need.
+        max_length: The length; longer lists are truncated. None stands for the length of the longest list, but at least
+            1, which pooling layers need.
         padding_value: The padding value. Default: None, 0 or an empty string.
     """
     max_length = one_length(max_length)
@@ -139,7 +137,7 @@ def grid_sizes(shapes: tf.Tensor, max_length: int | tuple[int, ...] | None, feat
 
     Args:
         shapes: The shapes of the tensors, int64 [batch, dimensions].
-        max_length: One length for all unknown sides, or one for each; None: the largest sides in the batch.
+        max_length: One length for all unknown sides, or one for each. None stands for the largest sides in the batch.
         feature: The feature.
     """
     static = static_grid(max_length, feature)

@@ -27,9 +27,9 @@ def feature_spec(schema: Iterable[Feature]) -> dict[str, tf.io.FixedLenFeature |
         schema: The features, as in `Manifest.schema`.
 
     Returns:
-        Specs by name, as in `stored_features`. The dtype is string for images, pixels, tensors and masks (one string
-        each) and for texts (UTF-8), int64 for class labels and integers, and float32 for floats and boxes.
-        Variable-length features are flat; `parse_examples` restores their shape.
+        Specs by name, as in `stored_features`. The dtype is string for images, pixels, tensors, masks and texts
+        (UTF-8), int64 for class labels and integers, and float32 for floats and boxes. Variable-length features are
+        flat; `parse_examples` restores their shape.
     """
     return {feature.name: _spec(feature) for feature in stored_features(schema)}
 
@@ -54,8 +54,8 @@ def parse_examples(
 
     Returns:
         Tensors by name, with the dtypes of `feature_spec`: [batch, *shape], or ragged [batch, None, *shape[1:]] for
-            variable-length features, which are empty if a record lacks them. Pixels and tensors are still strings. If
-            the shape of a tensor is stored too, it is `NAME/shape`, int64 [batch, dimensions].
+            variable-length features, which are empty if a record lacks them. Pixels and tensors are not decoded from
+            strings. If the shape of a tensor is stored too, it is `NAME/shape`, int64 [batch, dimensions].
 
     Raises:
         ValueError: The schema does not contain a feature.
@@ -94,7 +94,7 @@ def sides_of(image: str) -> tuple[str, str]:
 
 
 def is_other_image(feature: Feature) -> bool:
-    """Returns whether a feature is an additional image besides `image`, with separate sizes and crops."""
+    """Returns whether a feature is an image other than `image`, with its own sizes and crops."""
     return feature.name != IMAGE and feature.kind in IMAGE_KINDS
 
 
@@ -121,6 +121,5 @@ def depends_on_crop(feature: Feature) -> bool:
 
 
 def is_dense_target(feature: Feature) -> bool:
-    """Returns whether a feature is a dense target, or an `image` that is stored as a tensor or comes from a
-    transform."""
+    """Returns whether a feature has the shape of a dense target, as have the tensor `image` and transformed images."""
     return feature.kind in ("float", "tensor") and not feature.is_ragged and len(feature.shape) == NUM_DENSE_DIMENSIONS

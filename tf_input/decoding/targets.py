@@ -62,13 +62,13 @@ def pad_objects(
 
     Args:
         columns: The features of objects by name, [batch, None, ...], with equal numbers of objects. `bbox` is required.
-        crops: The crops of the images; None: images are shown whole.
-        max_objects: The number of objects per image; further objects are dropped. None: the largest number in the
-            batch.
+        crops: The crops of the images; None if images are not cropped.
+        max_objects: The number of objects per image; further objects are dropped. Default: None, the largest number in
+            the batch.
 
     Returns:
         Tensors [batch, max_objects, ...] by the same names, padded with 0, and labels with -1. In addition `valid`,
-        bool [batch, max_objects], which is False at padding.
+        bool [batch, max_objects], which is False for padding.
 
     Raises:
         tf.errors.InvalidArgumentError: Features of an image have different numbers of objects. Raised when the tensors
@@ -85,7 +85,7 @@ def pad_objects(
         columns = {name: boxes.with_values(tf.identity(column.values)) for name, column in columns.items()}
     if crops is not None:
         moved, seen = move_boxes(boxes, crops)
-        # Like `tf.ragged.boolean_mask`, which would compute the kept rows again for each column, with a hundred ops.
+        # `tf.ragged.boolean_mask` would compute the kept rows again for each column, with a hundred ops.
         kept = tf.where(seen.values)[:, 0]
         # number of kept objects before each object
         num_kept = tf.cumsum(tf.pad(tf.cast(seen.values, boxes.row_splits.dtype), [[1, 0]]))

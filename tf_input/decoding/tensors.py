@@ -8,7 +8,7 @@ import tensorflow as tf
 from tf_input.dataset_format import Feature
 from tf_input.decoding.crop_geometry import CropGeometry, crop_pixels
 
-_FIELDS = ("sizes", "boxes", "flipped", "extents")  # fields of Views with one value per image
+_FIELDS = ("sizes", "boxes", "flipped", "extents")  # fields of CropGeometry with one value per image
 
 
 def decode_tensors(stored: tf.Tensor, feature: Feature) -> tf.Tensor | tf.RaggedTensor:
@@ -71,7 +71,7 @@ def pad_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, sizes: t
         shapes: The shapes of the tensors, int64 [batch, dimensions].
         feature: The feature of kind `tensor`.
         sizes: The common sides, int64 [dimensions].
-        padding_value: The padding value; None: 0.
+        padding_value: The padding value. Default: None, 0.
 
     Returns:
         The tensors, [batch, *sizes].
@@ -108,7 +108,7 @@ def crop_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, crops: 
         crops: The crops of the images.
 
     Returns:
-        The visible parts, with the feature's dtype, [batch, *views.image_size, channels].
+        The visible parts, with the feature's dtype, [batch, *crops.image_size, channels].
 
     Raises:
         tf.errors.InvalidArgumentError: A tensor has a wrong number of bytes or channels. Raised when the tensor is
@@ -126,7 +126,7 @@ def crop_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, crops: 
 
 
 def of_dtype(values: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Converts interpolated numbers to a dtype. Resized values of integer and bool dtypes are rounded."""
+    """Converts interpolated numbers to a dtype, with rounding for integer and bool dtypes."""
     if dtype.is_floating:
         return tf.cast(values, dtype)
     return tf.cast(tf.round(values), dtype) if dtype.is_bool else tf.saturate_cast(tf.round(values), dtype)

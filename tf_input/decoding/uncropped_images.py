@@ -1,11 +1,10 @@
-"""Decodes whole images of one size. For a small image, the overhead of an op is as large as the time for decoding.
-Unrolling the loop over the images reduces this overhead."""
+"""Decodes whole images of one size. For small images, the loop over the images is unrolled to reduce its overhead."""
 
 import tensorflow as tf
 
 from tf_input.decoding import decode
 
-_MIN_UNROLLED, _MAX_UNROLLED = 16, 256  # number of ops
+_MIN_UNROLLED, _MAX_UNROLLED = 16, 256  # limits of the number of unrolled ops
 
 
 def decode_uncropped_images(
@@ -21,12 +20,12 @@ def decode_uncropped_images(
     Args:
         encoded: The image files, string [batch].
         image_size: The (height, width) of the images in pixels.
-        batch_size: The usual and largest number of images. Small images are then decoded by one op each instead of in a
-            loop. Default: None, any number.
+        batch_size: The largest number of images, which most batches contain. If it is given, the loop over small images
+            is unrolled. Default: None, any number.
         channels: The number of channels: 1, 3 or 4. Default: 3.
         dtype: The dtype of the pixels: uint8 or uint16. Default: uint8.
-        are_grey: Whether all images are known to be grayscale. Small images are then decoded without checking their
-            formats, which costs as much as the decoding. Default: False.
+        are_grey: Whether all images are known to be grayscale. If so, small images are decoded without checking their
+            formats, which takes as long as decoding. Default: False.
 
     Returns:
         The pixels, [batch, height, width, channels], with the dtype `dtype`.

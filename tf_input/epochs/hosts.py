@@ -55,7 +55,7 @@ def find_hosts(strategy: tf.distribute.Strategy | tf.distribute.InputContext | N
 
 
 def hosts_of(split: str) -> tuple[int, int]:
-    """Detects the number of hosts and the index of this host. Several hosts are logged.
+    """Detects the number of hosts and the index of this host. Logs a message if there are several hosts.
 
     Args:
         split: The name of the split, for messages.
@@ -74,19 +74,19 @@ def hosts_of(split: str) -> tuple[int, int]:
     else:
         hosts, where = _find_processes(is_asked=False)
     if hosts[0] > 1:
-        # the accuracy.
+        # Wrongly detected hosts would change the batches and the accuracy without an error.
         message = "%s: found %d hosts from %s; this is host %d and reads only its part. To read all, pass hosts=(1, 0)."
         _logger.warning(message, split, hosts[0], where, hosts[1])
     return hosts
 
 
 def warn_undivided(name: str) -> None:
-    """Logs a warning if every host would read all records, because a source such as raw TFRecords can't be divided.
+    """Logs a warning if there are several hosts, each of which would read all records of an indivisible source.
 
     Args:
         name: The name of the source, for the message.
     """
-    if tf.distribute.has_strategy():  # the strategy divides it
+    if tf.distribute.has_strategy():  # the strategy divides the records
         return
     with contextlib.suppress(ValueError):  # TF_CONFIG is not required here, so errors in it are ignored
         hosts, where = _find_processes(is_asked=False)
@@ -100,7 +100,7 @@ def _find_processes(is_asked: bool = True) -> tuple[tuple[int, int], str]:
     """Returns the number of hosts, this host's index, and the name of the library or variable that defines them.
 
     Args:
-        is_asked: Whether the index of this process is needed. If so, a process that does not train raises an error.
+        is_asked: Whether to raise an error in a process that does not train.
     """
     if (hosts := _find_jax_process()) is not None:
         return hosts, "jax.distributed"
@@ -112,7 +112,7 @@ def _find_processes(is_asked: bool = True) -> tuple[tuple[int, int], str]:
 
 
 def _find_jax_process() -> tuple[int, int] | None:
-    # Keras imports JAX on its own. Asking JAX for its processes would initialize it, also on the GPU.
+    # JAX may be imported only because Keras imports it. `jax.process_count()` would initialize JAX and take GPU memory.
     jax = sys.modules.get("jax")
     if jax is None or not _is_jax_distributed(jax):
         return None

@@ -41,10 +41,10 @@ class Iteration(NamedTuple):
 class IteratorState:
     """The iterator state of batches: the epoch and the step at which the next iteration begins.
 
-    The batches from `PreparedDataset.batches` have the iterator state as attribute `iterator_state`. Requesting the second
-    batch of an iteration, or the only batch, moves the state to the end of the iteration. Iterators that are created
-    later start with the next iteration, even if the current iteration is stopped early. If only the first of several
-    batches is read, the state does not change. Iterators that start at the same iterator state read the same batches.
+    The batches from `PreparedDataset.batches` have the iterator state as attribute `iterator_state`. Requesting the
+    second batch of an iteration, or its only batch, moves the state to the end of the iteration, even if the iteration
+    is stopped early. If only the first of several batches is read, the state does not change. Iterators that start at
+    the same state read the same batches.
 
     The first iteration ends at the end of its epoch. All later iterations have as many batches as the first iteration.
     Therefore a later iteration can start in the middle of an epoch and continue into the next epoch. The next iteration
@@ -53,8 +53,8 @@ class IteratorState:
     Args:
         epoch, step: The epoch and the step of the first batch, from 0. Default: 0.
         num_batches: The number of batches in a whole epoch; None if it is unknown.
-        fingerprint: The values that determine the batches besides epoch and step; see `fingerprint`. None: batches are not
-            reproducible.
+        fingerprint: The values that determine the batches besides epoch and step; see `fingerprint`. None if batches
+            are not reproducible.
 
     Attributes:
         start_epoch, start_step: The epoch and the step of the first iteration.
@@ -67,7 +67,7 @@ class IteratorState:
         self.fingerprint = fingerprint
         self.start_epoch, self.start_step = epoch, step
         self._next = (epoch, step)
-        self._is_logged = True  # set explicitly, not reached by reading
+        self._is_logged = True  # the user knows the position, so it is not logged
         self._has_warned = False
         self._lock = threading.Lock()
 
@@ -100,7 +100,7 @@ class IteratorState:
 
         Args:
             num_batches: The number of batches in a whole epoch.
-            after: The previous iteration, whose last batch may not have been delivered yet.
+            after: The previous iteration, which may still be running. Default: None, the current state.
         """
         with self._lock:
             (epoch, step), count = after.end(num_batches) if after else self._next, num_batches - self.start_step
@@ -155,7 +155,7 @@ def fingerprint(
         if getattr(config, name) == getattr(ReadConfig, name):
             del options[name]
     digest = hashlib.sha256(manifest.to_json().encode()).hexdigest()
-    # These facts explain a changed manifest in messages. The digest only detects the change.
+    # The digest detects a changed manifest. The other values explain the change in messages.
     dataset = {"name": manifest.name, "seed": manifest.seed, "features": [feature.name for feature in manifest.schema]}
     dataset[f"the number of examples in {split}"] = manifest.num_examples(split)
     if fold is not None:
@@ -171,8 +171,8 @@ def fingerprint_mix(
     Args:
         parts: The fingerprint of each component, from `fingerprint`.
         config: The options of reading.
-        weights, stop, class_names: The weights of the components in order, the end of an epoch, and the class names in
-            label order.
+        weights, stop: The weights of the components, in the order of `parts`, and the end of an epoch.
+        class_names: The class names in label order.
 
     Returns:
         JSON values by name, as from `fingerprint`. Values that differ between components are stored by component.
@@ -193,7 +193,7 @@ def _comparable(value: Any) -> Any:
     compared.
 
     Raises:
-        TypeError: The value has an unsupported type, so that different values might have the same text.
+        TypeError: The value has an unsupported type, so that different values could not be distinguished.
     """
     if callable(value):
         return getattr(value, "__qualname__", type(value).__qualname__)

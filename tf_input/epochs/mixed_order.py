@@ -1,12 +1,12 @@
 """Determines the dataset and the example at each index of an epoch of a mixture.
 
 A mixture combines several datasets, which are called its components. The component at an index is computed directly,
-without iterating over the epoch. A recursive algorithm divides the list of components into halves, and assigns to each
-half a rounded number of examples that matches the half's proportion. Therefore, at any point of an epoch, the number of
-examples from a component differs from the exact proportion by at most 0.5 for each level of the recursion. The
-difference is at most 0.5 examples for two components, and at most 1 example for three or four components. Within a
-batch, the examples of each component are spread over the slots. Therefore the proportions of the components on each
-host and each replica are nearly the same as in the whole batch.
+without iterating over the epoch. A recursive algorithm divides the list of components into halves, and assigns a
+rounded, proportional number of examples to each half. Therefore, at any point of an epoch, the number of examples from
+a component differs from the exact proportion by at most 0.5 for each level of the recursion. The difference is at most
+0.5 examples for two components, and at most 1 example for three or four components. Within a batch, the examples of
+each component are spread over the slots. Therefore the proportions of the components on each host and each replica are
+nearly the same as in the whole batch.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from tf_input.epochs.windows import NUM_VIRTUAL_SHARDS
 
 _MAX_SUM = 1 << 30  # upper bound of the sum of weights, so that products with them stay below 2 ** 63
 _GOLDEN = (5**0.5 - 1) / 2
-_NUM_TRIED = 50  # candidates on either side of the golden section
+_NUM_TRIED = 50  # strides that are tried on either side of the golden section
 
 
 def to_weights(shares: Sequence[Fraction]) -> tuple[int, ...]:
@@ -48,7 +48,7 @@ def count_components(weights: Sequence[int], indices: np.ndarray) -> np.ndarray:
         indices: The numbers of examples, counted from the start of the epoch, int64 [n].
 
     Returns:
-        int64 [num_parts, n]. Columns sum to `indices`, and rows increase with them.
+        int64 [num_components, n]. The sum of the components is `indices`.
     """
     if len(weights) == 1:
         return indices[np.newaxis]
@@ -60,8 +60,7 @@ def count_components(weights: Sequence[int], indices: np.ndarray) -> np.ndarray:
 
 
 def find_indices(weights: Sequence[int], component: int, numbers: np.ndarray) -> np.ndarray:
-    """Converts the indices of a component's examples to indices in the mixture's epoch. The function is the inverse of
-    `count_components`.
+    """Converts the indices of a component's examples to indices in the mixture's epoch. Inverts `count_components`.
 
     Args:
         weights: Integer weights proportional to the shares of the components.
@@ -127,8 +126,8 @@ class MixedOrder:
             hosts: The pair (number of hosts, index of this host).
 
         Returns:
-            For each component, two arrays int64 [n]: the batch slots, and the ascending indices of the component's
-            examples in these slots, counted within the epoch.
+            For each component, two arrays int64 [n]: the batch slots, and the examples in these slots, as ascending
+            indices among the component's examples in the epoch.
         """
         (num_hosts, index), start, size = hosts, step * self.batch_size, self.size(step)
         begins, ends = count_components(self.weights, np.array([start, start + size])).T
@@ -163,7 +162,7 @@ def _spread(ranks: np.ndarray, steps: np.ndarray | int, sizes: np.ndarray | int,
 
     The distance between the slots of consecutive examples is a stride that is coprime to the batch size. If n hosts
     divide the batch, any n consecutive examples are therefore on different hosts. If the continued fraction of stride /
-    batch size has small quotients, like the golden ratio, every range of slots has nearly the same proportions of
+    batch size has small terms, as that of the golden ratio, every range of slots has nearly the same proportions of
     components as the whole batch. See Niederreiter, Random Number Generation and Quasi-Monte Carlo Methods, chapter 5,
     https://doi.org/10.1137/1.9781611970081.
     """

@@ -59,9 +59,9 @@ class Selection:
 
     Args:
         numbers: The indices of the records in the split, ascending, int64 [n].
-        balance: The balance, which determines how often each record occurs; None: once per epoch.
-        order: The positions in `numbers` in the order of an epoch, int64 [n]; None: ascending. It can't be combined
-            with a balance.
+        balance: The class balancing, which determines how often each record occurs. Default: None, once per epoch.
+        order: The positions in `numbers` in the order of an epoch, int64 [n]. Default: None, ascending. It can't be
+            combined with a balance.
 
     Attributes:
         numbers: The indices of the records in the split, ascending, int64 [n].
@@ -88,8 +88,7 @@ class Selection:
         return np.split(times, np.cumsum(counts)[:-1])
 
     def keep(self, is_kept: np.ndarray, numbers: np.ndarray | None = None) -> "Selection":
-        """Returns a subset of the selection. The mask `is_kept`, bool [n], is True for the records of the subset.
-        `numbers` are new indices of all records, or None to keep the indices."""
+        """Returns the subset where the mask `is_kept`, bool [n], is True. `numbers` are new indices of all records."""
         numbers = self.numbers[is_kept] if numbers is None else numbers[is_kept]
         ranks = None if self._order is None else np.argsort(self._order)[is_kept]
         order = None if ranks is None else np.argsort(ranks, kind="stable")
@@ -99,8 +98,7 @@ class Selection:
         """Returns the selection without the records that are missing from truncated shards.
 
         Args:
-            counts, kept: For each shard, the number of records according to the manifest, and the number of first
-                records that still exist.
+            counts, kept: For each shard, the number of records in the manifest, and the number of remaining records.
         """
         stops, lost = np.cumsum(counts), np.subtract(counts, kept)
         shards = np.searchsorted(stops, self.numbers, side="right")

@@ -17,7 +17,7 @@ class Share:
         split: The name of the split, for messages.
         num_examples: The number of records in an epoch, of all hosts together.
         batch_size: The number of examples in a global batch.
-        drop_remainder: Whether to drop a last batch that is not full.
+        drop_remainder: Whether to drop an incomplete last batch.
         hosts: The pair (number of hosts, index of this host). Default: (1, 0).
     """
 
@@ -59,8 +59,8 @@ class Share:
             step: The index of the batch in the epoch, from 0.
 
         Returns:
-            The batch slots, int64 [n], of which the last may be `PADDING`; and the indices in the epoch of the examples
-            in all other slots, int64 [m].
+            The batch slots, int64 [n], which may end with `PADDING`; and the indices in the epoch of the examples in
+            the slots without padding, int64 [m].
         """
         (num_hosts, index), start = self.hosts, step * self.batch_size
         count = min(self.batch_size, self.num_examples - start)

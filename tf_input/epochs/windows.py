@@ -51,8 +51,9 @@ class WindowOrder:
     Args:
         runs: The chunks of the split.
         window_bytes: The approximate size of a window, in bytes.
-        key: The key of the epoch, from `epoch_key`; None: the order of the shards.
-        virtual_shards: A function from indices of the epoch to their virtual shards; None: the indices modulo `NUM_VIRTUAL_SHARDS`.
+        key: The key of the epoch, from `epoch_key`. None reads the records in the order of the shards.
+        virtual_shards: A function from indices of the epoch to their virtual shards. Default: None, the indices modulo
+            `NUM_VIRTUAL_SHARDS`.
     """
 
     def __init__(
@@ -118,8 +119,7 @@ class WindowOrder:
         return [(first, stop) for first, stop in bounds.tolist() if first < stop]
 
     def _slice_numbers(self, window: Window) -> np.ndarray:
-        """Returns the number of the byte slice that each virtual shard reads in the window, uint8 [NUM_VIRTUAL_SHARDS]. This
-        dtype sorts fastest."""
+        """Returns the byte slice of each virtual shard as uint8 [NUM_VIRTUAL_SHARDS]. This dtype sorts fastest."""
         return _scramble(hashes(self._key, _SLICES + (window.index << 8), np.arange(NUM_VIRTUAL_SHARDS))).astype(np.uint8)
 
     def _virtual_shards_of(self, window: Window) -> np.ndarray:
@@ -133,8 +133,8 @@ def _scramble(draws: np.ndarray) -> np.ndarray:
     reversed, and with each digit shifted cyclically by a random number.
 
     The shift of a digit depends on the preceding digits. Virtual shards whose numbers are equal modulo a product of the
-    first radices are adjacent. Apart from this rule, the order of virtual shards is random. The method is Owen's nested
-    scrambling, https://doi.org/10.1007/978-1-4612-2552-2_19, with cyclic shifts instead of permutations.
+    first radices are adjacent. Otherwise, the order is random. The method is Owen's nested scrambling,
+    https://doi.org/10.1007/978-1-4612-2552-2_19, with cyclic shifts instead of permutations.
     """
     left, slices, size = np.arange(NUM_VIRTUAL_SHARDS), np.zeros(NUM_VIRTUAL_SHARDS, np.int64), 1
     for radix in _RADICES:

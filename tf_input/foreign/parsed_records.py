@@ -53,9 +53,8 @@ class ParsedRecords:
 
         Args:
             split: The split, which is always `train`. It is shuffled unless `shuffle` is False.
-            config: The options of reading. Default: None, only `options` are used.
-            **options: `batch_size`, `shuffle`, `seed` and `drop_remainder` of `ReadConfig`. `parse` is responsible for
-                everything else.
+            config: The options of reading. Default: None, which uses only `options`.
+            **options: Only `batch_size`, `shuffle`, `seed` and `drop_remainder` of `ReadConfig`.
 
         Raises:
             RuntimeError: The process was forked after TensorFlow had run.
@@ -108,8 +107,7 @@ class ParsedRecords:
 
 
 def _something(parse: Callable[..., Any]) -> Callable[..., Any]:
-    """Converts the user function for `Dataset.map`. The converted function raises ValueError if the user function
-    returns None."""
+    """Wraps the user function for `Dataset.map`. The wrapper raises ValueError if the user function returns None."""
     converted = tf.function(parse)  # AutoGraph for the user function only
 
     def call(record: tf.Tensor) -> Any:
@@ -122,5 +120,5 @@ def _something(parse: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _dense(element: Any) -> list[tf.Tensor]:
-    """Returns the dense tensors of an element. Sparse and ragged tensors can be batched even if their shapes differ."""
+    """Returns the dense tensors of an element. Only they must have equal shapes in a batch."""
     return [leaf for leaf in tf.nest.flatten(element) if isinstance(leaf, tf.Tensor)]

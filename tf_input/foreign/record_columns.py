@@ -31,14 +31,14 @@ def renamed_column(feature: Feature, stored: str) -> Column:
 
 
 def fold(values: tf.RaggedTensor, shape: tuple[int, ...], message: str) -> tf.Tensor:
-    """Reshapes lists of equal length, [batch, None], to [batch, *shape]."""
+    """Reshapes lists of equal length, [batch, None], to [batch, *shape]. `message` is the error for other lengths."""
     size = tf.constant(math.prod(shape), values.row_splits.dtype)
     with tf.control_dependencies([tf.debugging.assert_equal(values.row_lengths(), size, message)]):
         return tf.ensure_shape(tf.reshape(values.values, (-1, *shape)), (values.shape[0], *shape))
 
 
 def fill(values: tf.RaggedTensor, default: bytes | int | float, message: str) -> tf.RaggedTensor:
-    """Replaces missing values by a default, so that each example has exactly one value, [batch, None]."""
+    """Replaces missing values by a default, so that each example has exactly one value. Returns a ragged tensor."""
     at_most_one = tf.debugging.assert_less_equal(values.row_lengths(), tf.constant(1, values.row_splits.dtype), message)
     with tf.control_dependencies([at_most_one]):
         filled = values.to_tensor(default, shape=(None, 1))
@@ -55,7 +55,7 @@ def class_indices(flags: tf.Tensor) -> tf.RaggedTensor:
 
 
 def stack_sides(*sides: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Stacks the four sides of boxes, four tensors [batch, None], into one tensor [batch, None, 4]."""
+    """Stacks the four coordinates of boxes, each [batch, None], into one tensor [batch, None, 4]."""
     message = "a record has different numbers of values for the four sides of boxes"
     checks = [tf.debugging.assert_equal(side.row_splits, sides[0].row_splits, message) for side in sides[1:]]
     with tf.control_dependencies(checks):

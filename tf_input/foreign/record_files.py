@@ -30,8 +30,8 @@ SPLIT = "train"  # the split of files without split names
 # Options of ReadConfig that need an index.
 _INDEXED = (*SELECTING, "start_epoch", "start_step", "hosts", "service", "memory_budget", "read_buffer")
 _COMPRESSIONS = ("", "GZIP", "ZLIB")
-_MAX_SHOWN = 200  # characters of a wrong value in messages
-_NUM_OPEN_FILES = 32  # opened in parallel, because object stores have a high latency
+_MAX_SHOWN = 200  # largest number of characters of a wrong value in messages
+_NUM_OPEN_FILES = 32  # files are opened in parallel, because object stores have a high latency
 
 
 @named_options()
@@ -191,12 +191,11 @@ class RecordFiles:
     def batches(self, split: str = SPLIT, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
         """Returns the batches of a split, like `PreparedDataset.batches`.
 
-        The cardinality is unknown if `num_examples` is. If the number of batches is unknown, Keras reads to the end of
-        the data, and counts the steps in the first epoch.
+        If `num_examples` is None, the cardinality is unknown. Keras then counts the steps in the first epoch.
 
         Args:
             split: The name of the split, one of `splits`. Default: `train`.
-            config: The options of reading. Default: None, only `options` are used.
+            config: The options of reading. Default: None, which uses only `options`.
             **options: The attributes of `ReadConfig`, which override those of `config`. `batch_size` is required, and
                 `image_size` for encoded images. Options that need an index are rejected: exact order, `where`, `fold`,
                 `subset`, `take`, `balance`, `start_epoch`, `start_step`, `hosts`, `service`, `memory_budget`,
@@ -358,8 +357,8 @@ def _find_compression(path: str, compression: str | None) -> str | None:
     """Returns the compression of a file. If `compression` is given, the file must have this compression. Returns None
     if the file is empty.
 
-    All compressions are tried. An uncompressed file starts with the length of its first record. This length may look
-    like the header of a compressed file.
+    All compressions are tried, because the first bytes of an uncompressed file may look like those of a compressed
+    file.
     """
     for guess in _COMPRESSIONS if compression is None else (compression,):
         try:

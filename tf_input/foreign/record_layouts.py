@@ -1,4 +1,4 @@
-"""Determines the features of other tools' TFRecords, from their layout and their first records."""
+"""Determines the features of TFRecords from other tools, using their layout and their first records."""
 
 import contextlib
 import dataclasses
@@ -60,7 +60,7 @@ def find_record_layout(
     Args:
         records: The first records.
         path: The path of the first file, for messages.
-        layout: The user's layout, as for `record_layouts.parse_layout`; None: detected.
+        layout: The user's layout, as for `record_layouts.parse_layout`. None detects the layout.
         label_names: The class names, if they are known.
 
     Raises:
@@ -103,7 +103,7 @@ class _FirstRecords:
         message_start: The beginning of messages about their contents.
         layout: The layout of the records.
         examples: The stored features of each record.
-        seen: The values of all records, by feature name.
+        seen: The values of each feature in all records, by feature name.
         label_names: The class names, if they are known.
     """
 

@@ -23,7 +23,7 @@ class NumberReader:
         layout: The layout of the records.
         sides: The items of the layout that define shapes; see `first_records.side_items`.
         examples: The stored features of each of the first records.
-        seen: The values of the first records, by feature name.
+        seen: The values of each feature in the first records, by feature name.
     """
 
     layout: Layout
@@ -93,8 +93,8 @@ class _Stated:
 
     Attributes:
         name: The name of the feature with the bytes.
-        dtype: The dtype of a number.
-        shape: The shape that all records share; None for sides that differ.
+        dtype: The dtype of the values.
+        shape: The common shape of all records, with None for sides that differ.
         num_stated: The number of leading sides that records define.
         numbers, parts: A number or a dtype for each side, and the features to parse; see `NumberReader._stated`.
     """

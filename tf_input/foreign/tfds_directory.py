@@ -64,7 +64,7 @@ def read_splits(directory: str) -> dict[str, tuple[list[str], int]]:
         for split in info["splits"]:
             counts = [int(count) for count in split["shardLengths"]]
             names = [_file_name(split, info["name"], index, len(counts)) for index in range(len(counts))]
-            files = [join(directory, name) for name, count in zip(names, counts) if count]  # empty shards have no file
+            files = [join(directory, name) for name, count in zip(names, counts) if count]  # empty shards have no files
             splits[split["name"]] = files, sum(counts)
     return splits
 

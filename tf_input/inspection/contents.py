@@ -11,7 +11,7 @@ from tf_input.storage.files import FILE_MISSING_ERRORS, Files
 from tf_input.storage.paths import join
 
 _NUM_CLASSES, _NUM_SHARDS = 20, 10  # numbers of rows in tables
-_MAX_VALUE = 100  # characters
+_MAX_VALUE = 100  # largest number of characters of a value
 # options that do not affect the examples
 _OF_RUNS = ("run_id", "holder", "progress_directory", "num_processes", "is_output_new")
 _PACKAGES = ("recordmill", "apache-beam", "pyarrow", "pillow", "simplejpeg", "tensorflow")
@@ -34,7 +34,7 @@ class Contents:
         self._statistics = self._read(STATISTICS)
         try:
             self._run = self._read(RUN)
-        except FILE_MISSING_ERRORS:  # optional, because it does not affect the examples
+        except FILE_MISSING_ERRORS:  # the file is optional, because it does not affect the examples
             self._run = {}
 
     def describe(self) -> str:

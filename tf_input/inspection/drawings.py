@@ -7,7 +7,7 @@ from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from tf_input.overview import printable
 
-_SHOWN_SIDE = 512  # minimum in pixels; smaller images are enlarged, so that names are readable
+_SHOWN_SIDE = 512  # images with a smaller side in pixels are enlarged, so that names are readable
 _MAX_NAME = 60
 _GOLDEN_ANGLE = 137.508  # gives neighboring classes different hues, for any number of classes
 
@@ -21,7 +21,7 @@ def draw_annotations(
         pixels: The pixels of the image, uint8 [height, width, 3].
         masks: The masks, integers [height, width, 1]. Class 0, usually the background, is not colored.
         objects: The objects: `bbox`, float32 [num_objects, 4], ymin, xmin, ymax, xmax in 0..1, and optionally `label`,
-            int64 [num_objects]; None: no objects.
+            int64 [num_objects]. None draws no objects.
         names: The class names of the objects.
 
     Returns:

@@ -13,7 +13,7 @@ from tf_input.selection.expressions import evaluate
 if TYPE_CHECKING:
     from tf_input.dataset import PreparedDataset
 
-_UNSHOWN = ("offset", "crc32c", "reencoded", "shard", "record")  # columns about the location of the bytes
+_UNSHOWN = ("offset", "crc32c", "reencoded", "shard", "record")  # columns about the storage of an example
 _MAX_VALUES = 8
 
 

@@ -30,7 +30,7 @@ def run(directory: str, *, where: str | None, split: str | None, example: str | 
     Args:
         directory: The directory of a dataset, or its URL.
         where: A condition for the examples to print, as in `batches(where=...)`.
-        split: The only split to search with `where`; None: all splits.
+        split: The split to search with `where`. None searches all splits.
         example: One example to print, with its image: SPLIT:NUMBER, or a key.
         sql: A query over the catalog of the dataset.
         as_json: Whether to print JSON.

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 _MAX_COLUMNS = 80
-_KEPT_LINES = 4  # lines of the terminal that are left free
+_KEPT_LINES = 4  # terminal lines that the image does not use
 
 
 def show_image(pixels: np.ndarray, name: str) -> str:
@@ -17,7 +17,7 @@ def show_image(pixels: np.ndarray, name: str) -> str:
 
     Args:
         pixels: The pixels, uint8 or uint16 [height, width, channels], with 1 to 4 channels.
-        name: Text for the name of the file.
+        name: A string from which the file name is made.
 
     Returns:
         The text to print: lines for a terminal, or the path of the file.

@@ -32,7 +32,7 @@ def ask(sql: str, catalogs: Mapping[str, Catalog]) -> Answer:
     parts = []
     for split, catalog in catalogs.items():
         for part in catalog.tables():
-            has_split_feature = "split" in part.column_names  # a feature has this name
+            has_split_feature = "split" in part.column_names
             parts.append(part if has_split_feature else part.append_column("split", arrow.array([split] * len(part), arrow.string())))
     table = arrow.concat_tables(parts, promote_options="permissive")
     with duckdb.connect(config={"enable_external_access": "false", "python_enable_replacements": "false"}) as connection:

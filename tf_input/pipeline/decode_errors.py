@@ -1,8 +1,8 @@
 """Handles examples that can't be decoded, either by reporting their keys or by removing the examples from their batch.
 
 TensorFlow has no op that reports whether an image can be decoded. Therefore a Python function calls the decoder of a
-batch, and catches errors. If an error occurs, each example of the batch is decoded separately. Calling this Python
-function has no measurable cost, because no tensor is copied.
+batch, and catches errors. If an error occurs, each example of the batch is decoded separately. The Python call has no
+measurable cost, because no tensor is copied.
 """
 
 import abc
@@ -21,7 +21,7 @@ FindNumber = Callable[[Sequence[int], int, int], int]
 
 
 def find_number(make_inputs: Callable[[], Inputs], epoch: int, step: int, component: int, slot: int) -> int:
-    """Returns the index of the example in a batch slot. The index is the position of the example in its split."""
+    """Returns the index in its split of the example in a batch slot."""
     with make_inputs() as inputs:
         numbers_and_slots = inputs.numbers(epoch, step)
     numbers, slots = numbers_and_slots if isinstance(numbers_and_slots, tuple) else numbers_and_slots[component]
@@ -35,10 +35,10 @@ class DecodeErrors(abc.ABC):
         self._bad: set[int] = set()  # fingerprints of the undecodable examples that were detected before
 
     def decode(self, inputs: Sequence[tf.Tensor], function: Callable[..., Any]) -> Any:
-        """Decodes the inputs of a batch. If `on_error` is "skip", the function leaves out undecodable examples.
+        """Decodes the inputs of a batch. If `on_error` is "skip", undecodable examples are left out.
 
         Raises:
-            ValueError, OSError: An example can't be decoded, or no example is left, or an error was packed.
+            ValueError, OSError: An example can't be decoded, no example is left, or the batch contains a packed error.
             tf.errors.InvalidArgumentError: An operation fails for a reason other than an undecodable example.
         """
         for decodes_each in (False, True):
@@ -69,9 +69,9 @@ class DecodeErrors(abc.ABC):
         Args:
             fingerprint: A number that identifies the example.
             decodes: Whether to decode the example, unless it is known to be undecodable.
-            find_fault: A function that decodes the example and returns the reason if this fails; see `find_fault`.
-            reject: A function that records an undecodable example, given the reason. It raises ValueError unless such
-                examples are skipped.
+            find_fault: A function that decodes the example and returns the reason if decoding fails.
+            reject: A function that records an undecodable example, given the reason. It raises ValueError unless
+                undecodable examples are skipped.
         """
         if fingerprint in self._bad:
             return False
@@ -145,7 +145,7 @@ def decode_with_errors(errors: DecodeErrors, decode: Callable[..., Any]) -> Call
             try:
                 with tf.device("CPU:0"):
                     return ["", *tf.nest.flatten(errors.decode(inputs, function), expand_composites=True)]
-            except (tf.errors.OpError, ValueError, OSError) as error:  # an exception would be shown with a traceback
+            except (tf.errors.OpError, ValueError, OSError) as error:  # TensorFlow would print exceptions with a traceback
                 message = error.message if isinstance(error, tf.errors.OpError) else str(error)
                 return [message, *(tf.zeros([size or 0 for size in leaf.shape], leaf.dtype) for leaf in leaves)]
 

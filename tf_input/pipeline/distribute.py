@@ -31,13 +31,12 @@ class Part(NamedTuple):
 
 
 def divide_shards(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, kind: str | None = "window") -> Part:
-    """Returns the shards that a host reads, for inputs that can be divided only into whole shards. Each shard belongs
-    to one host.
+    """Assigns each shard to one host, and returns the shards of this host.
 
     Args:
         split: The name of the split, for messages.
         counts: The number of records of each shard.
-        hosts: The pair (number of hosts, index of this host); None: one host.
+        hosts: The pair (number of hosts, index of this host); None for a single host.
         kind: The order of an epoch; see `Plan`.
 
     Raises:
@@ -54,7 +53,7 @@ def _checked(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, p
         return part
     total = sum(counts)
     if not part.count:
-        where = f" in {len(counts)} shards" if len(counts) > 1 else ""  # one shard: cached in memory
+        where = f" in {len(counts)} shards" if len(counts) > 1 else ""  # a split that is cached in memory counts as one shard
         raise ValueError(
             f"hosts={hosts}: {split} has {total} examples{where}, too few for {num_hosts} hosts. Use fewer hosts."
         )
@@ -78,8 +77,8 @@ def service_batches(
 
     Each iteration contains every example exactly once, unless a worker dies. Each worker gets one shard at a time, so
     the split should have many more shards than workers. If a worker dies, the iteration waits until a worker runs at
-    the same address again. The unread examples in the failed worker's shards are left out. Repeated examples replace
-    the missing examples, so that the number and size of batches stay the same.
+    the same address again. The unread examples in the failed worker's shards are replaced by repeated examples, so that
+    the number and size of batches stay the same.
 
     The order of the examples depends on the seed and on the speed of the workers. All iterations use the same random
     crops and flips, so create a dataset with a new `start_epoch` for each epoch. The dataset has no attribute
@@ -102,8 +101,8 @@ def service_batches(
             under the same path or URL as this process.
 
     Raises:
-        ValueError: The errors of `batches`; or drop_remainder leaves no batch, or an option is not supported:
-            `start_step`, the order "exact" or "key", `on_error="skip"`, Python code in a function.
+        ValueError: As in `batches`; or drop_remainder leaves no batch, or an option is not supported: `start_step`, the
+            order "exact" or "key", `on_error="skip"`, or Python code in a function.
     """
     _check_service_config(config)
     part = divide_shards(split, counts, config.hosts, config.order(split))
@@ -112,7 +111,7 @@ def service_batches(
     seed = None if config.seed is None else epoch_key(config.seed, config.start_epoch)
     data = read_shards(dataclasses.replace(config, seed=seed, drop_remainder=False), part.shards)
     _check_graph(data, config.service)
-    if not config.has_functions:  # only the user may know the shapes of their results
+    if not config.has_functions:  # the shapes of the results of user functions may be unknown
         _check_shapes(data)
     _warn_of_silence(config.service)
     data = data.apply(tf.data.experimental.service.distribute(tf.data.experimental.service.ShardingPolicy.DYNAMIC, config.service))
@@ -123,7 +122,7 @@ def service_batches(
     data = data.repeat().rebatch(sizes, drop_remainder=config.drop_remainder).take(num_batches)
     data = data.apply(tf.data.experimental.assert_cardinality(num_batches))
     options = tf.data.Options()
-    # What the service deals out differs from worker to worker, so even the batches of a single host can't be divided afterwards.
+    # The service gives each worker other batches, so even the batches of a single host can't be divided afterwards.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.FILE
     return data.with_options(options).prefetch(tf.data.AUTOTUNE)
 

@@ -6,7 +6,7 @@ from typing import Any, Callable
 import tensorflow as tf
 
 _AutoShardPolicy = tf.data.experimental.AutoShardPolicy
-_DERIVED = (  # methods of a dataset whose results contain the same examples
+_DERIVED = (  # methods that return a dataset with the same examples
     *("apply", "batch", "cache", "enumerate", "filter", "ignore_errors", "map", "padded_batch", "prefetch", "rebatch", "repeat"),
     *("shuffle", "skip", "take", "unbatch", "with_options"),
 )
@@ -31,8 +31,8 @@ def source_name(hosts: tuple[int, int]) -> str | None:
 
 
 def divided(data: tf.data.Dataset, hosts: tuple[int, int]) -> tf.data.Dataset:
-    """Marks a dataset as divided among hosts. The method `shard` of the returned dataset, and of all datasets that are
-    derived from this dataset, raises an error."""
+    """Marks a dataset as divided among hosts. The method `shard` of the dataset, and of datasets derived from it,
+    raises an error."""
     data.__class__ = _divided_type(type(data))
     data.hosts = hosts
     return data
@@ -42,12 +42,7 @@ def divided(data: tf.data.Dataset, hosts: tuple[int, int]) -> tf.data.Dataset:
 def _divided_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
     class Divided(plain):
         def shard(self, num_shards: Any, index: Any, name: str | None = None) -> tf.data.Dataset:
-            """Raises an error. The batches are already divided among hosts, and dividing them again would lose
-            examples.
-
-            Raises:
-                ValueError: Raised by every call.
-            """
+            """Raises ValueError, because dividing the batches again would lose examples."""
             raise ValueError(
                 f"shard({num_shards}, {index}): these batches are already divided among hosts={self.hosts}. "
                 "Remove `.shard`. batch_size is the number of examples on all hosts together."

@@ -14,8 +14,7 @@ import tensorflow as tf
 
 @functools.cache
 def close_iterators_at_exit() -> None:
-    """Registers the release of all tf.data iterators at exit. Call this function before creating iterators that call
-    Python."""
+    """Registers the release of all tf.data iterators at exit. Call it before creating iterators that call Python."""
     atexit.register(_close_iterators)
 
 

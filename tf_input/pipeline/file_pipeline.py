@@ -16,9 +16,9 @@ from tf_input.pipeline.user_functions import allow_state, apply_functions, witho
 from tf_input.read_config import ReadConfig
 from tf_input.storage.corrupt_records import CorruptRecords
 
-_CYCLE_LENGTH = 16  # files that are read in parallel
+_CYCLE_LENGTH = 16  # number of files that are read in parallel
 _DEALT_CYCLE_LENGTH = 4
-_BLOCK_LENGTH = 32  # consecutive records from a file; tiny records slow down with each switch
+_BLOCK_LENGTH = 32  # consecutive records from a file; switching between files slows down reading tiny records
 _SHUFFLE_RECORDS, _SHUFFLE_BYTES = 2048, 128 << 20
 
 
@@ -37,7 +37,7 @@ def read_files(
         paths: The paths of TFRecord files.
         decoder: The decoder of the records.
         config: The options of reading.
-        split: The name of the split, which may determine whether it is shuffled.
+        split: The name of the split. By default, only training splits are shuffled.
         shuffle_buffer: The size of the shuffle buffer, in records.
         skipped: The collection to which undecodable records are added, if `on_error` is "skip".
         compression: The compression of the files: "", "GZIP" or "ZLIB". Default: "".
@@ -57,8 +57,8 @@ def read_files(
         return apply_functions(outputs, seed, slots, config)
 
     options = tf.data.Options()
-    # A `tf.distribute` strategy can't divide the seeds by file. With its default policy, it would then divide the files
-    # first and the batches afterwards, and leave out most records.
+    # The seeds come from no file, so the default policy of `tf.distribute` would divide the files first and the batches
+    # afterwards, and leave out most records.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     return _decode(_batch_with_seeds(data, config), decode, config).with_options(options)
 
@@ -76,7 +76,7 @@ def read_shards(
     Args:
         paths, config, split, shuffle_buffer: The files and the options of reading, as in `read_files`.
         decode_batch: A function from records, and from a seed if images are augmented, to a batch.
-        times: The number of times that each record of each file is read; None: once.
+        times: The number of times that each record of each file is read. Default: None, once.
     """
     data = read_records(paths, config, split, shuffle_buffer, dealt=True, times=times)
     return _decode(_batch_with_seeds(data, config), _apply_seeded(decode_batch, config), config)
@@ -107,13 +107,13 @@ def read_records(
         compression: The compression of the files: "", "GZIP" or "ZLIB". Default: "".
         dealt: Whether files are distributed one by one among many readers. Each reader then opens few files at a time.
             Default: False.
-        times: The number of times that each record of each file is read; None: once.
+        times: The number of times that each record of each file is read. Default: None, once.
         with_positions: Whether to return pairs of a record and its position: the index of the file in `paths`, times
             `RECORDS_PER_FILE`, plus the index of the record in the file. Not available with `times`. Default: False.
     """
     indices, shuffles = list(range(len(paths))), config.order(split) is not None
     if shuffles and dealt:
-        # shuffled here, because a shuffle buffer would take all remaining files at once
+        # Shuffled here, because a shuffle buffer would take all remaining files from the service at once.
         random.Random(config.seed).shuffle(indices)
     files: Any = [paths[index] for index in indices]
     if with_positions:
@@ -122,7 +122,7 @@ def read_records(
         files = files, tf.ragged.stack([times[index] for index in indices])
     data = tf.data.Dataset.from_tensor_slices(files)
     if shuffles and not dealt:
-        data = data.shuffle(len(paths), config.seed)  # reshuffled in each epoch, like the records below
+        data = data.shuffle(len(paths), config.seed)  # reshuffled in each epoch
 
     def read(path: tf.Tensor, of_file: tf.Tensor | None = None) -> tf.data.Dataset:
         records = tf.data.TFRecordDataset(path, compression)
@@ -167,13 +167,12 @@ def example_spec(decode: Callable[[tf.Tensor, tf.Tensor | None, tf.Tensor], Any]
 
 
 def nothing(spec: Any) -> tf.data.Dataset:
-    """Returns an empty dataset with the given element spec. Use the empty dataset to determine the output specs of
-    transformations."""
+    """Returns an empty dataset with the given element spec, for determining the output specs of transformations."""
     return tf.data.experimental.from_variant(tf.data.experimental.to_variant(tf.data.Dataset.range(0)), spec)
 
 
 def _apply_seeded(decode_batch: Callable[..., Any], config: ReadConfig) -> Callable[..., Any]:
-    """Returns a function that decodes records to a batch, given a seed, and raises errors of TensorFlow."""
+    """Returns a function that decodes records to a batch, given a seed. Errors are raised as TensorFlow errors."""
 
     def decode(records: tf.Tensor, seed: tf.Tensor) -> Any:
         outputs = decode_batch(records, seed if config.augment else None)

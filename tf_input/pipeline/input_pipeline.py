@@ -22,25 +22,25 @@ from tf_input.pipeline.packing import pack, pack_error, packed_spec, together, u
 from tf_input.pipeline.plan import Plan
 from tf_input.pipeline.user_functions import allow_state, apply_functions, without_autograph
 
-_NUM_AHEAD = 2  # batches that are prefetched, in addition to those that are being decoded
+_NUM_AHEAD = 2  # number of prefetched batches, in addition to the batches that are being decoded
 
 
 def read_batches(
     plan: Plan | MixedPlan, decode_batch: Callable[..., Any], iterator_state: IteratorState, prefetch: bool = True, num_iterations: int | None = 1
 ) -> tf.data.Dataset:
-    """Returns the batches of a plan. Each iteration begins at the position.
+    """Returns the batches of a plan. Each iteration begins at the iterator state.
 
     All iterations have the same number of batches.
 
     Args:
         plan: The plan, which defines the records of each batch.
         decode_batch: A function with the arguments of `Plan.decode` that returns a batch.
-        iterator_state: The position at which each iteration begins. It moves when an iteration counts; see `IteratorState`.
+        iterator_state: The epoch and step at which each iteration begins; see `IteratorState`.
         prefetch: Whether batches are prepared ahead. Default: True.
-        num_iterations: The number of consecutive epochs. The next epoch is prefetched during the previous one. None:
-            endless. Default: 1.
+        num_iterations: The number of consecutive iterations, each of which is prefetched during the previous one. None
+            is endless. Default: 1.
     """
-    # Everything that the generator references stays in memory until the process ends.
+    # Everything that `generate` references stays in memory until the process ends, so it must not reference `plan`.
     config, share, make_inputs, seed = plan.config, plan.share, plan.make_inputs, plan.seed
     are_cached = [component.cached is not None for component in plan.components]
     count = share.num_batches - config.start_step
@@ -81,7 +81,7 @@ def read_batches(
 
     close_iterators_at_exit()
     name = source_name(share.hosts)
-    at_once = config.read_buffer >> 8  # 1 MiB by default
+    at_once = config.read_buffer >> 8  # by default 1 MiB
     data = tf.data.Dataset.from_generator(lambda: together(generate(), at_once), output_signature=packed_spec(are_cached), name=name)
     data = data.flat_map(without_autograph(tf.data.Dataset.from_tensor_slices))  # `unbatch` would also copy single batches
     data = data.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY if num_iterations is None else num_iterations * count))
@@ -90,13 +90,13 @@ def read_batches(
     # twenty tiny records.
     num_ahead = _NUM_AHEAD * prefetch
     batches = data.map(without_autograph(decode), num_parallel_calls=num_calls + num_ahead, deterministic=True)
-    # The output size of user functions is known only here, and may be larger.
+    # The output size of user functions is known only now, and may be larger.
     num_fewer = _num_calls(config.read_buffer, share.local_size * _bytes_of_one(batches.element_spec))
     if config.has_functions and num_fewer < num_calls:
         batches = data.map(without_autograph(decode), num_parallel_calls=num_fewer + num_ahead, deterministic=True)
     data = _count_iterations(batches, iterator_state, share, count, num_iterations)
     options = tf.data.Options()
-    options.experimental_optimization.inject_prefetch = False  # it would exceed the memory bound of `read_buffer`
+    options.experimental_optimization.inject_prefetch = False  # more prefetching would exceed the `read_buffer`
     options.experimental_distribute.auto_shard_policy = sharding_policy(share.hosts[0])
     data = data.with_options(options)
     return data if config.map_example is None else allow_state(data)
@@ -119,15 +119,15 @@ def _bytes_of_one(spec: Any) -> int:
 def _count_iterations(data: tf.data.Dataset, iterator_state: IteratorState, share: Share, count: int, num_iterations: int | None) -> tf.data.Dataset:
     """Returns a dataset that updates the iterator state when the second batch of an iteration is requested.
 
-    Call this function after all prefetching in this module. Each batch is accompanied by a number. Python is called
-    only once per iteration, because each call takes as long as reading fifty tiny records.
+    Call this function after all prefetching in this module. Python is called only once per iteration, because each call
+    takes as long as reading fifty tiny records.
 
     Args:
         data: The dataset, with consecutive epochs.
-        iterator_state: The position at which each iteration begins.
+        iterator_state: The epoch and step at which each iteration begins.
         share: The part of each batch that this host reads.
         count: The number of batches in an iteration.
-        num_iterations: The number of epochs; None: endless.
+        num_iterations: The number of iterations; None is endless.
     """
     num_batches, name = share.num_batches, source_name(share.hosts)
     counting = min(1, count - 1)
@@ -156,10 +156,10 @@ def _count_iterations(data: tf.data.Dataset, iterator_state: IteratorState, shar
 
     iteration_numbers = tf.data.Dataset.range(1, name=name).flat_map(without_autograph(all_numbers))
     iteration_numbers = iteration_numbers.apply(tf.data.experimental.assert_cardinality(data.cardinality()))
-    # `synchronous=True`, because TensorFlow otherwise lets stateless functions read ahead.
+    # Without `synchronous=True`, TensorFlow lets stateless functions read ahead.
     if not counting:  # a single batch counts when it is delivered
         return tf.data.Dataset.zip((data, iteration_numbers)).map(without_autograph(lambda batch, _: batch), synchronous=True)
-    # The number comes first. Otherwise, a later `prefetch` would count the second batch in time or not, by chance.
+    # The number comes first. Otherwise, a later `prefetch` would make it random when the second batch is counted.
     return tf.data.Dataset.zip((iteration_numbers, data)).map(without_autograph(lambda _, batch: batch), synchronous=True)
 
 

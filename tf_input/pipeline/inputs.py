@@ -34,7 +34,7 @@ class Inputs(Protocol):
             epoch, step: The epoch, and the index of the batch in it.
 
         Raises:
-            OSError: A record could not be read.
+            OSError: A record can't be read.
             ValueError: A record is corrupt, or all records of the batch are corrupt and left out.
         """
 
@@ -81,7 +81,7 @@ class CachedInputs:
         seed: The seed of the order.
         shuffles: Whether each epoch has its own permutation.
         numbers: The indices in the split of the cached examples, ascending, int64 [n].
-        selection: The selection of examples for an epoch; None: each once.
+        selection: The selection of examples for an epoch; None selects each example once.
     """
 
     def __init__(self, share: Share, seed: int, shuffles: bool, numbers: np.ndarray, selection: Selection | None = None) -> None:
@@ -118,7 +118,7 @@ class CachedInputs:
 
 
 class RecordInputs:
-    """Serialized examples of a split.
+    """Inputs for a split that is read from files: serialized examples.
 
     Args:
         share: The part of each batch that this host reads.
@@ -128,7 +128,8 @@ class RecordInputs:
         reader: The reader of the records.
         read_buffer: The memory for records, in bytes.
         may_be_empty: Whether a batch may be empty because all of its records are corrupt. Default: False.
-        virtual_shards: A function from an epoch and indices in it to virtual shards; None: see `WindowOrder`.
+        virtual_shards: A function from an epoch and indices in it to virtual shards. Default: None, as in
+            `WindowOrder`.
     """
 
     def __init__(
@@ -218,7 +219,7 @@ class MixedInputs:
         with contextlib.ExitStack() as opened:
             for make in make_parts:
                 self._components.append(opened.enter_context(make()))
-            opened.pop_all()  # all components are open: `__exit__` closes them
+            opened.pop_all()  # all components are open, and `__exit__` closes them
         self._next: tuple[int, int] | None = None
 
     def __enter__(self) -> "MixedInputs":

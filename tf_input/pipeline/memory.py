@@ -1,4 +1,4 @@
-"""Caches small splits in memory, decoded."""
+"""Caches the decoded examples of small splits in memory."""
 
 import dataclasses
 import math
@@ -17,9 +17,9 @@ from tf_input.storage.arenas import release_arenas
 from tf_input.storage.record_reader import RecordReader
 
 _CHUNK_BYTES = 4 << 20  # size of decoded chunks that are copied into the cache
-# with this name, TensorFlow creates a resource that is freed with its last handle
-_MIN_READ_BYTES, _READ_PART = 16 << 20, 32  # records that wait meanwhile take at least this, or this part of the decoded size
-_ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
+# Memory for records while the cache is filled: 1/32 of the decoded size, but at least 16 MiB.
+_MIN_READ_BYTES, _READ_PART = 16 << 20, 32
+_ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"  # TensorFlow frees a resource of this name with its last handle
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +30,8 @@ class CachedExamples:
         values: The values by name, [num_examples, ...], on the CPU; numeric arrays as `Numbers`.
         numbers: The indices of the examples in the split, ascending, int64 [num_examples].
         num_bytes: The approximate size in bytes.
-        selection: The selection of examples for an epoch; None: each once.
-        origin: The object without the selection, which stays alive with this one, so that `MemoryCache` finds it.
+        selection: The selection of examples for an epoch; None selects each example once.
+        origin: The object without the selection. This reference keeps it alive, so that `MemoryCache` finds it.
     """
 
     values: Mapping[str, Any]
@@ -46,8 +46,7 @@ class CachedExamples:
         return len(self.numbers) if self.selection is None else self.selection.num_examples
 
     def select(self, selection: Selection | None) -> "CachedExamples":
-        """Returns the same examples with a selection. Examples that are missing from the cache are removed from the
-        selection."""
+        """Returns the same examples with a selection, without selected examples that are missing from the cache."""
         if selection is None:
             return self
         is_there = np.isin(selection.numbers, self.numbers)
@@ -67,7 +66,7 @@ def decoded_bytes(decoder: ExampleDecoder, num_examples: int, record_bytes: int)
     Args:
         decoder: The decoder of the examples.
         num_examples: The number of examples.
-        record_bytes: The size of all records without images and tensors, in bytes, which contains lists and strings.
+        record_bytes: The size of all records without images and tensors, in bytes.
     """
     num_bytes = decoder.num_decoded_bytes
     return None if num_bytes is None else num_examples * num_bytes + decoder.growth * record_bytes
@@ -77,7 +76,7 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
     """Reads and decodes all examples of a reader, with `ExampleDecoder.decode_stored`.
 
     Args:
-        reader: The reader of the records, each once per epoch.
+        reader: The reader of the records, without a selection.
         decoder: The decoder of the examples.
         num_bytes: The size of the decoded images, in bytes.
         read_buffer: The memory for records while reading, in bytes.
@@ -87,7 +86,7 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
         strings are concatenated at the end.
 
     Raises:
-        ValueError, OSError: The errors of `Inputs.batch`.
+        ValueError, OSError: As in `Inputs.batch`.
     """
     read_buffer = min(read_buffer, max(_MIN_READ_BYTES, num_bytes // _READ_PART))
     num_examples = reader.num_examples
@@ -102,7 +101,7 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
             for step in range(share.num_batches):
                 try:
                     ((records, slots),) = inputs.batch(0, step)
-                except (OSError, ValueError) as error:  # TensorFlow would replace the error by another one
+                except (OSError, ValueError) as error:  # TensorFlow would raise another error instead
                     failures.append(error)
                     return
                 batch_indices = step * size + slots
@@ -135,7 +134,7 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
         if not bad:
             raise
         collected = _collect(data, num_examples)
-    release_arenas()  # of which a split that is cached in memory has no further use
+    release_arenas()  # a split that is cached in memory does not need them again
     if failures:
         raise failures[0]
     with tf.device("CPU:0"):

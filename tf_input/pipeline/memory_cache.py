@@ -10,8 +10,8 @@ from tf_input.pipeline.memory import CachedExamples
 class MemoryCache:
     """The decoded splits that an opened dataset caches in memory. The budget applies to all splits together.
 
-    The least recently used entries are dropped first. An entry that is dropped stays in memory as long as batches use
-    the entry. If a dropped entry is still in memory when it is requested again, the split is not read again.
+    The least recently used entries are dropped first. A dropped entry stays in memory as long as batches use it. If the
+    entry is requested again during this time, the split is not read again.
     """
 
     def __init__(self) -> None:

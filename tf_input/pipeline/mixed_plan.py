@@ -34,7 +34,7 @@ class MixedPlan:
     components: tuple[Plan, ...]
     batch_decoder: BatchDecoder
 
-    has_all_slots = False  # a component has only some batch slots
+    has_all_slots = False  # each component has only some batch slots
     static_size = None  # the number of a component's examples in a batch varies
 
     @property

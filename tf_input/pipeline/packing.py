@@ -9,8 +9,8 @@ import tensorflow as tf
 from tf_input.pipeline.inputs import Batch
 
 NUM_NOTED = 2  # length of the note of a batch
-_NUM_TOGETHER = 8  # batches
-_ALIGNED = 8  # TensorFlow copies rows of strings whose length is not a multiple of this
+_NUM_TOGETHER = 8  # largest number of stacked batches
+_ALIGNED = 8  # TensorFlow copies rows of strings unless the length of a row is a multiple of this
 
 
 def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
@@ -34,7 +34,7 @@ def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
 
 
 def take_apart(packed: np.ndarray, are_cached: Sequence[bool]) -> tuple[list[int], Batch]:
-    """Unpacks the note and the batch. At least one component must consist of records instead of cached examples."""
+    """Unpacks the note and the batch. At least one component must have records instead of cached examples."""
     numbers, num_components = np.frombuffer(packed[-1], np.int64), len(are_cached)
     sizes = numbers[NUM_NOTED : NUM_NOTED + num_components].tolist()
     rest, batch = iter(np.split(numbers[NUM_NOTED + num_components :], np.cumsum([*sizes, *itertools.compress(sizes, are_cached)]))), []
@@ -101,7 +101,7 @@ def unpack(packed: tf.Tensor, are_cached: Sequence[bool]) -> tuple[tf.Tensor, li
     Raises:
         tf.errors.InvalidArgumentError: An error was packed. Raised when the tensors are computed.
     """
-    # Static indices, because a mask would make up a fourth of the graph of a batch.
+    # The indices are static, because a mask would make up a fourth of the graph of a batch.
     of_records, of_cached = (
         [component for component, is_cached in enumerate(are_cached) if is_cached is wanted] for wanted in (False, True)
     )

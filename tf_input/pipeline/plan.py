@@ -106,8 +106,7 @@ class Plan:
 
     @property
     def make_inputs(self) -> Callable[[], SplitInputs]:
-        """A function that opens the inputs. The returned function does not refer to the plan, because TensorFlow never
-        releases generator functions."""
+        """A function that opens the inputs. It does not refer to the plan, because TensorFlow never frees it."""
         if self.reader is None:
             return functools.partial(CachedInputs, self.share, self.seed, self.kind in ("window", "exact"), self.cached.numbers, self.cached.selection)
         read_buffer = self.config.read_buffer
@@ -123,7 +122,7 @@ class Plan:
 
         Args:
             inputs: For each component, serialized examples, string [n], or indices of cached examples, int64 [n].
-            seed, rows: The seed and the batch slots, as in `BatchDecoder`.
+            seed, slots: The seed and the batch slots, as in `BatchDecoder`.
         """
         return self.batch_decoder([self.look_up(item) for item in inputs], seed, slots)
 
@@ -137,7 +136,7 @@ def make_share(split: str, num_examples: int, config: ReadConfig, has_targets: b
     """Returns the batch slots that this host reads. Logs a warning if padding can't be marked by a weight of 0.
 
     Raises:
-        ValueError: The errors of `Plan.of`.
+        ValueError: As in `Plan.of`.
     """
     share = Share(split, num_examples, config.batch_size, config.drop_remainder, config.hosts or (1, 0))
     if config.start_step >= share.num_batches:

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from tf_input.read_config import ReadConfig
 
-# Folded into a batch's seed, so that the functions and the augmentation have independent random numbers.
+# Folded into the seed of a batch, so that the functions and the augmentation have independent random numbers.
 _OF_EXAMPLES, _OF_BATCHES = 2, 3
-_NUM_PARALLEL = 4  # examples of one batch in parallel; batches are parallel as well
+_NUM_PARALLEL = 4  # number of examples of a batch that are processed in parallel; batches are processed in parallel, too
 _ARGUMENTS = ("x", "y", "weight")
 
 
@@ -24,8 +24,8 @@ def apply_functions(outputs: Any, seed: tf.Tensor, slots: tf.Tensor, config: Rea
     on the batch's seed and the host. The first of several hosts receives the seed that a single host would receive.
 
     Args:
-        outputs: A batch `x`, `(x, y)` or `(x, y, weight)`; with `keys`, a pair of that and the keys, which are not
-            changed.
+        outputs: A batch `x`, `(x, y)` or `(x, y, weight)`; with `keys`, a pair (batch, keys), in which the keys do not
+            change.
         seed: The seed of the batch, int64 [2].
         slots: The slots of the examples in the global batch, int64 [batch].
         config: The options of reading with one or both functions. The results of `map_example` must have one shape
@@ -111,9 +111,9 @@ def _call_each(call: Callable[[Any, tf.Tensor], Any], outputs: Any, seed: tf.Ten
     """Calls a function with each example of a batch and batches the results.
 
     The examples of the batch are converted to a nested `tf.data.Dataset`. Therefore nested structures, lists and
-    unknown shapes are supported as in `Dataset.map`, in contrast to `tf.map_fn`. The function does not unbatch the
-    whole dataset, because the cardinality would become unknown. If corrupt records are left out, unbatching would also
-    move examples from the next batch into the incomplete batch.
+    unknown shapes are supported as in `Dataset.map`, in contrast to `tf.map_fn`. Unbatching the whole dataset would
+    make its cardinality unknown. If corrupt records are left out, unbatching would also move examples from the next
+    batch into the incomplete batch.
     """
     leaves = tf.nest.flatten(outputs)
     examples = tf.data.Dataset.from_tensor_slices((slots, outputs))
@@ -138,6 +138,5 @@ def _no_examples(spec: tf.TensorSpec | tf.RaggedTensorSpec) -> tf.Tensor | tf.Ra
 
 
 def without_autograph(function: Callable) -> Callable:
-    """Disables AutoGraph for a function whose conditions do not depend on tensors, because the conversion would be
-    slow."""
+    """Disables the slow AutoGraph conversion for a function whose conditions do not depend on tensors."""
     return tf.autograph.experimental.do_not_convert(function)

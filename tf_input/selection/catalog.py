@@ -17,7 +17,7 @@ from tf_input.storage.packages import import_package
 from tf_input.storage.paths import join
 from tf_input.storage.store import Store
 
-_NUM_REQUESTS = 16  # shards that are read in parallel, because each request has a latency
+_NUM_REQUESTS = 16  # number of shards that are read in parallel, to hide the latency of requests
 PATH, GROUP, SHARD = "path", "group", "shard"
 _FINDING = b"key"  # the purpose of hashes for looking up keys
 
@@ -131,7 +131,7 @@ class Catalog(Mapping[str, Column]):
 
         Args:
             columns: The names of columns with strings.
-            paths: The paths of the shards to read; None: all.
+            paths: The paths of the shards to read. Default: None, all shards.
 
         Raises:
             ImportError, OSError, ValueError: As in `[]`.
@@ -163,7 +163,7 @@ class Catalog(Mapping[str, Column]):
         yield from self._each(lambda file: file.read())
 
     def find(self, key: str) -> list[int]:
-        """Returns the indices of the examples whose key has the given hash. It raises the errors of `hashes`."""
+        """Returns the indices of the examples whose keys have the hash of `key`. It raises the errors of `hashes`."""
         hashes, numbers = self._by_hash
         wanted = np.uint64(int.from_bytes(_digest(key.encode("utf-8", "surrogatepass"), _FINDING), "big"))
         return numbers[np.searchsorted(hashes, wanted, "left") : np.searchsorted(hashes, wanted, "right")].tolist()
@@ -183,8 +183,7 @@ class Catalog(Mapping[str, Column]):
 
     @functools.cached_property
     def _by_hash(self) -> tuple[np.ndarray, np.ndarray]:
-        """A table of the sorted hashes of all keys, with the indices of the examples. The hashes need a tenth of the
-        memory that the keys would need."""
+        """The sorted hashes of all keys, and the indices of the examples. Keys would need ten times as much memory."""
         hashes = self.hashes(False, _FINDING.decode())
         numbers = np.argsort(hashes, kind="stable")
         return hashes[numbers], numbers
@@ -283,7 +282,7 @@ class _Range(io.RawIOBase):
 
 
 def _failed(path: str, error: Exception) -> Exception:
-    """Returns a one-line message, with the path of the catalog, for an error that occurred while a catalog was read."""
+    """Returns an exception for an error in reading a catalog, with a one-line message that contains its path."""
     message = str(error).partition("\n")[0].rstrip(".")
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(f"catalog {path} is missing")

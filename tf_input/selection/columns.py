@@ -12,8 +12,8 @@ class BinaryColumn:
 
     Attributes:
         codes: The index of each example's string in `values`, int [n]; -1 for a missing string.
-        values: The distinct strings, and possibly others.
-        names: All allowed strings; None: any string.
+        values: Distinct strings, at least all strings that occur in the column.
+        names: All allowed strings; None allows any string.
     """
 
     codes: np.ndarray

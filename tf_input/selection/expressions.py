@@ -1,7 +1,7 @@
 """Evaluates Python-like conditions over columns, such as `label in ("cat", "dog") and width >= 64`.
 
-Conditions are parsed and never executed as Python code. Unknown syntax is rejected. Nothing is executed as code.
-Missing values are None. The value None equals only None, and is neither less nor greater than any value.
+Conditions are parsed and never executed as Python code. Unknown syntax is rejected. Missing values are None. The value
+None equals only None, and is neither less nor greater than any value.
 """
 
 import ast
@@ -34,8 +34,8 @@ def evaluate(text: str, columns: Mapping[str, Column], num_examples: int) -> np.
 
     Args:
         text: The condition.
-        columns: The columns by name. Only columns in the condition are accessed. The message of its KeyError lists the
-            existing columns.
+        columns: The columns by name. Only columns in the condition are accessed. Its KeyError must list the existing
+            columns.
         num_examples: The number of examples.
 
     Raises:
@@ -63,7 +63,7 @@ def evaluate(text: str, columns: Mapping[str, Column], num_examples: int) -> np.
 
 
 class _Evaluator:
-    """Evaluates the syntax tree of a condition. Scalars are arrays without dimensions, like columns."""
+    """Evaluates the syntax tree of a condition. Scalars are represented as arrays without dimensions."""
 
     def __init__(self, text: str, columns: Mapping[str, Column]) -> None:
         self._text, self._columns = text, columns
@@ -246,8 +246,7 @@ def _is_truth(value: Any) -> bool:
 
 
 def _as_stored(value: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Converts numbers to float32 before comparing them with a float32 column, because 0.1 differs in float32 and
-    float64."""
+    """Converts numbers to float32 for comparison with a float32 column, because 0.1 differs in float32 and float64."""
     return value.astype(np.float32) if not value.ndim and value.dtype == np.float64 and other.dtype == np.float32 else value
 
 

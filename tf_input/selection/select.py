@@ -1,4 +1,4 @@
-"""Applies `where`, `fold`, `subset`, `take` and `balance` of a ReadConfig to a split's catalog."""
+"""Applies the options `where`, `fold`, `subset`, `take` and `balance` to the catalog of a split."""
 
 import functools
 from typing import Any, Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ def select(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[str
         labels: The class names of each target with one class label, by name.
 
     Returns:
-        The selection of records; None if no option selects, so that each record is read once.
+        The selection of records. None if no option selects records, so that each record is read once.
 
     Raises:
         ImportError: pyarrow, which reads the catalog, is missing.
@@ -129,8 +129,9 @@ def count_classes(shares: str | Sequence[float], sizes: np.ndarray, split: str, 
     """Returns the number of examples of each class in an epoch, int64 [num_classes].
 
     Args:
-        shares: "oversample", the size of the largest class for each class that occurs; "undersample", the size of the
-            smallest; or the fraction of each class, of an epoch of unchanged length, rounded.
+        shares: "oversample", which repeats examples up to the size of the largest class; "undersample", which drops
+            examples down to the size of the smallest class; or the fraction of each class in an epoch of unchanged
+            length.
         sizes: The number of existing examples of each class, int64 [num_classes].
         split, names: The name of the split and the class names, for messages.
 

@@ -22,8 +22,8 @@ from tf_input.serving.serving_origin import check_unmapped, find_origin
 from tf_input.storage.paths import is_url
 
 BACKENDS = ("tensorflow", "jax")
-_NUM_CHECKED = 32  # number of compared examples
-_WAIT_MICROSECONDS = 2000  # how long an incomplete batch waits for further calls
+_NUM_CHECKED = 32  # number of examples for which the exported model is compared with the original model
+_WAIT_MICROSECONDS = 2000  # time for which an incomplete batch waits for further calls
 _BATCH_THREADS = 4
 
 
@@ -32,7 +32,7 @@ class ServingConfig:
     """Options of `export_serving`.
 
     Attributes:
-        transform: Whether the model was trained with `batches(transform=True)`. This and the next six attributes are
+        transform: Whether the model was trained with `batches(transform=True)`. This attribute and the next six are
             needed only if `train` is a dataset or a directory. Default: None.
         image_size: The image size in training, as in `batches`. Default: None.
         antialias: Whether the model was trained with `batches(antialias=True)`. Default: None.
@@ -40,18 +40,18 @@ class ServingConfig:
         fit: How images were fitted to `image_size` in training, as in `batches`. Default: None.
         inputs: The names of the model's input features, as in `batches`. Default: None.
         targets: The names of the features that the model predicts, as in `batches`. Default: None.
-        label_names: The class names of the only target, if the dataset has none, as for integers from a vocabulary.
-            Default: None.
-        from_logits: Whether class predictions are logits instead of probabilities. Default: None, which takes it from
-            the loss of the compiled model.
+        label_names: The class names of the only target, if the dataset has no class names, as for integers from a
+            vocabulary. Default: None.
+        from_logits: Whether class predictions are logits instead of probabilities. Default: None, which uses the loss
+            of the compiled model.
         threshold: The lowest score of returned labels, from 0 to 1, for a target with any number of labels. Default:
             0.5.
         overwrite: Whether to replace an existing SavedModel, after the new one is complete. Default: False.
         max_pixels: The largest image, as height times width in pixels. Larger images are rejected by their header,
             before decoding. Default: 64,000,000.
         max_batch_size: The largest number of images from concurrent calls that the model processes together. Each call
-            is decoded separately, so a corrupt image fails only its own call. Use it for servers with many clients. A
-            single call waits 2 ms for others. Default: None, which processes each call alone.
+            is decoded separately, so a corrupt image fails only its own call. Use this attribute for servers with many
+            clients. Each call may wait 2 ms for further calls. Default: None, which processes each call alone.
 
     Raises:
         ValueError: An attribute has a wrong value.
@@ -96,7 +96,7 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
     TensorFlow.
 
     Requests are preprocessed as in `train`, with or without a transform, but without augmentation. If the model was
-    trained elsewhere, pass its dataset and the options of the training instead:
+    trained elsewhere, pass its dataset and the options of the training run instead:
 
         tf_input.export_serving(model, "out/flowers", "models/flowers/1", transform=False, image_size=224, fit="crop")
         tf_input.export_serving(model, "out/flowers", "models/flowers/1", transform=True)
@@ -127,8 +127,8 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
     preprocessed images must be bit-identical to the images from `batches`. Pixel values from 0 to 255 may differ by 1
     if all stored images have the same size and are either cached before resizing or not larger than 96 x 96 pixels.
     Predictions may have rounding differences of up to 1e-4 of the largest prediction, if the model computes in float32.
-    Models that obviously were not trained on such inputs are rejected. For example, a model is rejected if the inputs
-    have the wrong shape or range, or are normalized although the model normalizes its inputs.
+    Models that obviously were not trained on these inputs are rejected, for example if the inputs have the wrong shape
+    or range, or are normalized although the model normalizes its inputs.
 
     Examples:
         ```python
@@ -246,14 +246,13 @@ def _write(
         name: tf.function(function, input_signature=[inputs.specs], autograph=False)
         for name, function in (("serving_default", serve), ("preprocess", preprocess))
     }
-    # Served models are not trained. Besides, gradients of JAX functions can't be saved a second time.
+    # Served models are not trained, and gradients of JAX functions can't be saved a second time.
     save_options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(root, os.fspath(scratch / "served"), signatures, save_options)
 
 
 def _batched(network: Callable[[Any], Any], specs: Any, max_batch_size: int) -> Callable[[Any], Any]:
-    """Runs the model on the images of several requests together, after the images of each request have been decoded. A
-    corrupt image fails only the request that contains the image."""
+    """Runs the model on the decoded images of several requests together. A corrupt image fails only its own request."""
     batch = tf.nondifferentiable_batch_function(_BATCH_THREADS, max_batch_size, _WAIT_MICROSECONDS)
     joined = batch(lambda *tensors: network(tf.nest.pack_sequence_as(specs, tensors)))
     return lambda x: joined(*tf.nest.flatten(x))
@@ -288,7 +287,7 @@ def _check(
     answers, tolerance = served.signatures["serving_default"](**raw), prediction_tolerance(model)
     predictions = name_predictions(model, served.network.serve(tf.nest.map_structure(tf.constant, x)), tuple(outputs))
     answered = predicted
-    if inputs.rounding:  # inputs differ within the tolerance, so their predictions do, too
+    if inputs.rounding:  # if the inputs differ within the tolerance, the predictions differ, too
         seen = {name: served_inputs[name] for name in expected} if isinstance(x, Mapping) else next(iter(served_inputs.values()))
         again = name_predictions(model, served.network.serve(seen), tuple(outputs))
         answered = {name: again[name].numpy() for name in outputs}

@@ -7,20 +7,20 @@ import numpy as np
 
 from tf_input.model_inputs import describe_misfit
 
-# Relative to the largest prediction. The served graph is optimized differently and adds in another order, which changes
-# the last bits of sums. Wrong preprocessing causes larger differences.
+# Relative to the largest prediction. The served graph is optimized differently and adds numbers in another order, which
+# changes the last bits of sums. Wrong preprocessing causes larger differences.
 _TOLERANCES = {"float32": 1e-4, "float64": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
 
 
 def check_fed(model: keras.Model, x: Any) -> None:
-    """Raises ValueError if a model can't have been trained on the given inputs.
+    """Checks that a model may have been trained on the given inputs.
 
     Args:
         model: The model. A model that is not built passes the check.
         x: A batch of its inputs, in NumPy arrays.
 
     Raises:
-        ValueError: The model takes integers or another shape, or was trained on values of another scale.
+        ValueError: The model expects another dtype or shape, or was trained on values of another scale.
     """
     if reason := describe_misfit(model, x):
         raise ValueError(f"the model was probably not trained on such inputs: {reason}")

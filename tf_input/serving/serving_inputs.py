@@ -1,4 +1,4 @@
-"""Converts raw features to the inputs of a served model."""
+"""Converts raw features, such as encoded images, to the inputs of a served model."""
 
 import dataclasses
 from typing import Any, Mapping
@@ -13,7 +13,7 @@ from tf_input.decoding.example_decoder import ExampleDecoder, ImageSizes
 from tf_input.decoding.schema import sides_of
 from tf_input.serving.serving_limits import check_pixels
 
-_ANY_NUMBER = 1  # a batch size for which no loop is unrolled
+_ANY_NUMBER = 1  # a batch size that prevents unrolled loops, which would fix the number of images
 _LENGTH_SUFFIX = "_length"  # suffix of the feature with the lengths of lists
 
 
@@ -26,8 +26,8 @@ class ServingInputs:
 
     Attributes:
         decoder: The decoder of training batches.
-        specs: The specs of the required raw features, by name: [batch, ...] as parsed from records. A variable-length
-            list has NAME, [batch, n, ...], padded, and NAME_length, int64 [batch], its lengths.
+        specs: The specs of the required raw features by name, [batch, ...], as parsed from records. A variable-length
+            list consists of NAME, padded [batch, n, ...], and its lengths NAME_length, int64 [batch].
 
     Raises:
         ValueError: An option has a wrong value, or a raw feature has a variable shape that no signature can express.
@@ -127,7 +127,7 @@ class ServingInputs:
                 f"inputs={self.decoder.config.input_names!r}: ragged tensors can't be served. Use ragged='pad'."
             )
         raw = {name: value.numpy() for name, value in raw.items()}
-        # A cached batch may have other examples at its end, in place of corrupt records that were dropped.
+        # If corrupt records were dropped, a cached batch may have other examples at its end.
         specs = tf.nest.map_structure(lambda element: tf.TensorSpec([None, *element.shape[1:]], element.dtype), spec)
         return raw, tf.nest.map_structure(lambda item: item[: len(records)].numpy(), x), specs
 
@@ -157,8 +157,7 @@ def _encoded_inputs(decoder: ExampleDecoder) -> list[str]:
 
 
 def _without_sides(decoder: ExampleDecoder) -> dict[str, Feature]:
-    """Returns all features except stored image heights and widths, because raw images do not have these features. Model
-    inputs are kept."""
+    """Returns all features except image heights and widths, which requests do not contain. Model inputs are kept."""
     sides = {side for name in (IMAGE, *decoder.others) for side in sides_of(name)}.difference(decoder.config.input_names)
     return {name: item for name, item in decoder.features.items() if name not in sides}
 
@@ -177,8 +176,7 @@ def _stored_sizes(decoder: ExampleDecoder) -> dict[str, tuple[int, int]]:
 
 
 def _without_augmentation(decoder: ExampleDecoder) -> ExampleDecoder:
-    """Returns the decoder without targets. The decoder converts images to a fixed number of channels, because images in
-    requests may have any number of channels."""
+    """Returns the decoder without targets, with a fixed number of channels, because requests may contain any number."""
     channels = decoder.channels if any(feature.kind in ("image", "pixels") for feature in decoder.features.values()) else None
     config = dataclasses.replace(decoder.config, batch_size=_ANY_NUMBER, channels=channels)
     return dataclasses.replace(decoder, config=config, targets=(), class_weights={}, stored_channels=decode.NUM_CHANNELS)

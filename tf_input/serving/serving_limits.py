@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-_HEADER_BYTES = 30  # contain the size, in all formats except JPEG
+_HEADER_BYTES = 30  # in all formats except JPEG, these bytes contain the size
 
 
 def check_pixels(encoded: tf.Tensor, max_pixels: int) -> tf.Tensor:
@@ -25,7 +25,7 @@ def check_pixels(encoded: tf.Tensor, max_pixels: int) -> tf.Tensor:
 def count_pixels(encoded: tf.Tensor) -> tf.Tensor:
     """Returns the number of pixels that the header of each image states, int64 [batch]; 0 for unknown formats.
 
-    The supported formats are JPEG, PNG, GIF, BMP and WebP. The decoder supports no other formats.
+    The supported formats are JPEG, PNG, GIF, BMP and WebP, as in the decoder.
     """
     return tf.map_fn(_pixels_of, encoded, fn_output_signature=tf.int64)
 

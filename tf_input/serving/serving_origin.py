@@ -21,7 +21,7 @@ _FUNCTIONS = ("map_example", "map_batch")
 
 
 def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Reading:
-    """Returns the dataset, split and options with which checks read batches, without augmentation.
+    """Returns the dataset, the split and the options for reading the batches of the checks, without augmentation.
 
     Args:
         train: The return value of `PreparedDataset.batches` or `as_numpy`, a `tf_input.Sequence`, a dataset, or its

@@ -20,7 +20,7 @@ class ModelOutput:
         label_names: The class names of the target; empty for a target with values.
         is_multi_label: Whether an example has any number of labels.
         from_logits: Whether predictions are logits.
-        threshold: The lowest score of returned labels, for any number of labels.
+        threshold: The lowest score of returned labels, for targets with any number of labels.
     """
 
     target: str
@@ -103,9 +103,9 @@ def make_outputs(
         features: The features of the dataset by name, which include the targets.
         targets: The names of the features that the model predicts.
         predictions: The predictions for some examples: a tensor, or tensors by name.
-        label_names: The class names of the only target; None: those of the feature.
-        from_logits: Whether predictions are logits; None: taken from the loss of the compiled model.
-        threshold: The lowest score of returned labels, for any number of labels.
+        label_names: The class names of the only target. None uses the class names of the feature.
+        from_logits: Whether predictions are logits. None uses the loss of the compiled model.
+        threshold: The lowest score of returned labels, for targets with any number of labels.
 
     Raises:
         ValueError: The meaning of a prediction is unknown, or a prediction does not fit its target.

@@ -7,7 +7,7 @@ object at the same time. A cache (`cache`) implements `Files` on top of another 
     files, open_files    the interface `Files`; the choice of its implementation
     local_files          local disks and mounted file systems
     object_stores        gs://, s3://, az:// and https://, with obstore
-    credentials          the places where each cloud's own tools look for keys and endpoints
+    credentials          credentials and endpoints, from the locations that the tools of each cloud use
     other_files          all other URLs, with fsspec
     cache, cache_space   blocks of remote files on a local disk; the size limit of the cache
     store                the shards and indexes of a dataset

@@ -1,5 +1,4 @@
-"""A pool of memory buffers. Reusing memory is faster, because allocating new memory pages takes longer than reading
-data into the pages."""
+"""A pool of reusable memory buffers. Allocating new memory pages takes longer than reading data into them."""
 
 import contextlib
 import mmap
@@ -11,7 +10,7 @@ class ArenaSlice(NamedTuple):
     """A part of an arena.
 
     Attributes:
-        memory: The memory of the arena. Slices of it are copies as bytes, which are as fast as memory views.
+        memory: The memory of the arena. Slicing it copies bytes, which is as fast as a memory view.
         begin: The offset of the part in the memory, in bytes.
         num_bytes: The length of the part in bytes.
     """
@@ -59,10 +58,10 @@ class Arena:
         self._taken = 0
 
 
-# Unused arenas, the latest at the end. All iterations of all splits in the process share them, because allocating new
-# memory for each iteration takes a quarter of the reading time of tiny records.
+# Unused arenas, the most recently returned last. All iterations of all splits in the process share them, because
+# allocating memory for each iteration would take a quarter of the reading time of tiny records.
 _free: list[Arena] = []
-_MAX_FREE_BYTES = 384 << 20  # the windows of the default `read_buffer`, with the smaller first windows of an epoch
+_MAX_FREE_BYTES = 384 << 20  # enough for the windows of the default `read_buffer`
 
 
 def borrow_arena(num_bytes: int) -> Arena:

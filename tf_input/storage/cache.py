@@ -17,27 +17,26 @@ from tf_input.storage.local_files import LocalFiles
 from tf_input.storage.paths import join
 
 BLOCK_BYTES = 8 << 20  # the unit that is stored and removed
-_HEADER = struct.Struct("<QI")  # of a block file: the number of bytes that follow, and their CRC-32C
+_HEADER = struct.Struct("<QI")  # the header of a block file: the number of bytes that follow, and their CRC-32C
 
 
 class CachedFiles:
-    """Reads the files of a dataset through a cache of blocks in a local folder. It implements `Files`.
+    """Implements `Files` with a cache of file blocks in a local folder.
 
     Each block is a separate file, which is written under a temporary name and then renamed. If several processes or
     threads need the same block, the first one downloads the block and the others wait. A single request downloads
-    adjacent blocks. Each process verifies the checksum of a block before the first use of the block.
-    Corrupt or missing blocks are downloaded again. If the cache is full or its disk fails, files are read without the
-    cache.
+    adjacent blocks. Each process verifies the checksum of a block before its first use. Corrupt or missing blocks are
+    downloaded again. If the cache is full or its disk fails, files are read without the cache.
 
     Args:
         files: The remote files.
         directory: The directory of the dataset.
-        folder: The folder for the blocks of the dataset, in the cache directory.
+        folder: The folder in the cache directory for the blocks of the dataset.
         cache_bytes: The maximum number of bytes in the cache directory (see `CacheSpace`).
 
     Attributes:
         source: The remote files, for reads that bypass the cache.
-        folder: The folder for the blocks of the dataset, in the cache directory.
+        folder: The folder in the cache directory for the blocks of the dataset.
     """
 
     is_local = False
@@ -148,7 +147,7 @@ class CachedFiles:
             except OSError as error:
                 self._space.close(f"{error}")
                 return self._fetch(path, parts)
-            blocks = {part.index: self._kept(path, part) for part in parts}  # other threads may have stored some
+            blocks = {part.index: self._kept(path, part) for part in parts}  # other threads may have stored blocks
             for group in _adjacent([part for part in parts if blocks[part.index] is None]):
                 origin = group[0].index * BLOCK_BYTES
                 data = self.source.read_range(path, origin, len(group) * BLOCK_BYTES)

@@ -12,8 +12,8 @@ from typing import Iterator, Mapping, NamedTuple
 
 BLOCK, PART = ".block", ".part"  # suffixes of complete and temporary block files
 
-_MARK = ".recordmill-cache"  # marks a folder of the cache; readers of the dataset hold a shared lock on it
-_LEDGER = ".recordmill-cache-bytes"  # the approximate size of all folders; also the lock for changes of the size
+_MARK = ".recordmill-cache"  # this file marks a folder of the cache; readers of the dataset hold a shared lock on it
+_LEDGER = ".recordmill-cache-bytes"  # this file contains the approximate size of all folders; it is locked for changes
 _DISK_BYTES = 4096  # block size of the file system
 _FREE = 20  # without a limit, 1/20 of the disk stays free
 
@@ -24,15 +24,15 @@ class CacheSpace:
     """Allocates space in a cache directory for the blocks of a dataset.
 
     Blocks of open datasets are never removed. A dataset never replaces its own blocks, because the next epoch needs all
-    blocks of the dataset again. If the cache is full, blocks of the least recently opened dataset are removed first,
-    beginning with the oldest blocks. If all blocks are in use, additional blocks are not cached.
+    of them again. If the cache is full, blocks of the least recently opened dataset are removed first, beginning with
+    the oldest blocks. If all blocks are in use, additional blocks are not cached.
 
     Args:
         folder: The folder of the dataset in the cache directory. It is created.
         cache_bytes: The maximum number of bytes in the cache directory. None means no limit except the free disk space.
 
     Attributes:
-        is_full: Whether this process caches no more blocks until it opens the dataset again.
+        is_full: Whether this process has stopped caching blocks. Opening the dataset again resets the value.
 
     Raises:
         OSError: The folder cannot be created or locked.
@@ -65,7 +65,7 @@ class CacheSpace:
             return True
         with self._ledger() as ledger:
             has_space = self._take_disk(num_bytes) if self._cache_bytes is None else self._take_share(num_bytes, ledger)
-            if has_space:  # before the lock is released, so that other processes count the file
+            if has_space:  # extended while the lock is held, so that other processes count the file
                 os.ftruncate(unfinished, num_bytes)
         if not has_space:
             taken = f"open datasets use all {self._cache_bytes:,} bytes of cache_bytes"
@@ -120,7 +120,7 @@ class CacheSpace:
     def _take_share(self, num_bytes: int, ledger: int) -> bool:
         total = int(os.pread(ledger, 32, 0) or 0)
         if total + num_bytes > self._cache_bytes:
-            total = sum(item.num_bytes for item in _kept(self._directory))  # the ledger may be too high
+            total = sum(item.num_bytes for item in _kept(self._directory))  # the number in the ledger may be too high
             with _unused(self._directory) as removable:
                 while total + num_bytes > self._cache_bytes and (oldest := next(removable, None)) is not None:
                     oldest.remove()
@@ -176,9 +176,7 @@ def _kept_of(folder: pathlib.Path) -> Iterator[_Kept]:
 
 @contextlib.contextmanager
 def _unused(directory: pathlib.Path) -> Iterator[Iterator[_Kept]]:
-    """Context manager that returns the cached blocks of datasets that no process uses, oldest first. No
-    process can open one of these datasets until the context ends.
-    """
+    """Context manager that locks unused datasets and returns their cached blocks, oldest first."""
     with contextlib.ExitStack() as stack:
         files = []
         for folder in _folders(directory):

@@ -1,10 +1,9 @@
-"""Finds credentials and endpoints in the same locations as the command-line tools of each cloud, and converts them to
-options for obstore.
+"""Finds credentials and endpoints where the command-line tools of each cloud look for them, as options for obstore.
 
-By itself, obstore reads only environment variables. Without credentials, obstore waits for the metadata server of a
-cloud, even on machines outside that cloud. This module contacts the metadata server only once, with a short timeout.
-Requests without credentials are not signed. They can read public data. If a request for private data fails, the error
-message names the missing credentials.
+Without these options, obstore reads only environment variables. Without credentials, obstore waits for the metadata
+server of a cloud, even on machines outside that cloud. This module contacts the metadata server only once, with a short
+timeout. Requests without credentials are not signed, and can read public data. If a request for private data fails, the
+error message names the missing credentials.
 """
 
 import http.client
@@ -70,7 +69,7 @@ def amazon_options() -> dict[str, Any]:
         return {} if _has_amazon_role() else {"skip_signature": True}
     from obstore.auth.boto3 import Boto3CredentialProvider
 
-    try:  # finds profiles, single sign-on and the machine's role
+    try:  # boto3 finds profiles, single sign-on and the machine's role
         return {"credential_provider": Boto3CredentialProvider()}
     except ValueError:  # no credentials
         return {"skip_signature": True}
@@ -85,8 +84,7 @@ def azure_options() -> dict[str, Any]:
 
 
 def missing_keys(scheme: str) -> str:
-    """Returns advice about missing credentials for the error message of a rejected request; "" if the request was
-    signed."""
+    """Returns advice about missing credentials for a rejected request; "" if the request was signed."""
     options, where = {
         "gs": (
             google_options,
@@ -116,7 +114,7 @@ def _has_amazon_role() -> bool:
         return False
     host = os.environ.get("AWS_METADATA_ENDPOINT", _METADATA_HOST).rpartition("://")[2].rstrip("/")
     token = _ask(host, "/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, method="PUT")
-    if not token:  # not an EC2 machine: EC2 has had tokens since 2019
+    if not token:  # not an EC2 machine, because EC2 has had tokens since 2019
         return False
     return bool(_ask(host, "/latest/meta-data/iam/security-credentials/", {"X-aws-ec2-metadata-token": token.decode()}))
 

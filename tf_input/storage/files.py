@@ -45,7 +45,7 @@ class Files(Protocol):
     def discard(self, path: str, begin: int, num_bytes: int) -> bool:
         """Removes a corrupt byte range from the cache. Returns whether a part of the byte range was in the cache.
 
-        If the method returns False, reading the same byte range again returns the same bytes.
+        If the method returns False, reading the byte range again would return the same bytes.
         """
 
     def watch(self, fingerprints: Fingerprints) -> None:
@@ -59,7 +59,7 @@ class Files(Protocol):
         """Closes all open files. Later reads open files again."""
 
     def fits_in_cache(self, sizes: Mapping[str, int]) -> bool:
-        """Returns whether random access is fast, because files are on a local disk or fit into the cache.
+        """Returns whether files are on a local disk or fit into the cache, so that random access is fast.
 
         Args:
             sizes: The sizes of the files in bytes, by path.

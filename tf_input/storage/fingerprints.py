@@ -20,12 +20,11 @@ _BLOCK_BYTES = 4 << 20
 
 
 class ReplacedShardError(ValueError):
-    """Raised if a shard file does not match the fingerprint in the manifest. `on_error="skip"` does not skip this
-    error."""
+    """Raised if a shard file does not match the fingerprint in the manifest, even with `on_error="skip"`."""
 
 
 class Fingerprints:
-    """Checks the shards of a dataset when they are opened.
+    """Checks the fingerprints of a dataset's shards.
 
     Args:
         shards: The entries of the shards in the manifest, by path.
@@ -99,9 +98,8 @@ class Fingerprints:
 
 
 def _find_other(shard: ShardInfo, read: ReadRange, last_offset: Callable[[ShardInfo], int]) -> str:
-    """Returns an error message if a file is a shard of another dataset, or is not the expected shard of this dataset.
-    Returns "" if the file is the expected shard, even if the shard is corrupt. Corrupt records are not detected until
-    the records are read.
+    """Returns an error message if a file is not the expected shard of this dataset. Returns "" if it is the expected
+    shard, even if its records are corrupt, which is detected when they are read.
     """
     actual = read_fingerprint(read, shard.num_bytes)
     if actual is None or actual == shard.fingerprint:

@@ -27,7 +27,7 @@ def unframe(chunks: Sequence[bytes], begins: np.ndarray, ends: np.ndarray) -> li
     """
     num_bytes = np.array([len(chunk) for chunk in chunks], np.int64)
     is_there = (begins >= 0) & (ends - begins >= FRAME_BYTES) & (ends <= num_bytes)
-    if not is_there.all():  # zeros have wrong checksums, so these records count as corrupt
+    if not is_there.all():  # frames out of bounds are replaced by zeros, which have wrong checksums
         chunks = [chunk if is_inside else bytes(FRAME_BYTES) for chunk, is_inside in zip(chunks, is_there.tolist())]
         begins, ends = np.where(is_there, begins, 0), np.where(is_there, ends, FRAME_BYTES)
     extents = list(zip(chunks, begins.tolist(), ends.tolist()))

@@ -14,19 +14,19 @@ MAX_CACHED_INDEX_BYTES = 1 << 20  # size limit of remote indexes that are read i
 _ROW = np.dtype({"names": IndexRow._fields, "formats": ["<u8", "<u8", "<u4", "<i4"], "itemsize": INDEX_ROW.size})
 
 _NONE = np.zeros(0, np.uint64)
-_NEAR_ROWS = (1 << 20) // INDEX_ROW.size  # reading these rows takes as long as another request
-_TOGETHER_ROWS = (8 << 20) // INDEX_ROW.size  # upper bound for a request
+_NEAR_ROWS = (1 << 20) // INDEX_ROW.size  # reading this number of rows takes as long as another request
+_TOGETHER_ROWS = (8 << 20) // INDEX_ROW.size  # largest number of rows in a request
 
 _MAX_STEPS_BACK = 256  # number of preceding records that `check` searches for a valid frame
 _ADVICE = "Copy the shard and its index again, or repeat `recordmill prepare`, which writes the same bytes."
 
 
 class CorruptIndexError(ValueError):
-    """An index contradicts its shard. The index is corrupt, not the records."""
+    """Raised if an index contradicts its shard, so that the index is corrupt instead of the records."""
 
 
 class ShardIndex:
-    """The rows of an index file. The rows of an index are either cached in memory or read from the file on each lookup.
+    """The rows of an index file, which are either cached in memory or read from the file on each lookup.
 
     If the index is cached in memory, its checksum is compared with the manifest. Otherwise only the header is checked.
     If a record is not found at its offset, `check` detects whether the index is corrupt.

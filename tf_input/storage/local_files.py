@@ -16,7 +16,7 @@ from tf_input.storage.paths import join, local_path
 # Files stay open, because opening a file takes as long as reading some small records. The usual limit for a process is
 # 1024 open files.
 _FEW_OPEN_FILES, _MOST_OPEN_FILES, _USUAL_LIMIT = 128, 8192, 1024
-_NUM_QUESTIONS = 32  # parallel requests, because mounted file systems have a high latency
+_NUM_QUESTIONS = 32  # number of parallel requests, because mounted file systems have a high latency
 
 
 class LocalFiles:
@@ -52,7 +52,7 @@ class LocalFiles:
         file, read = self._opened(path), 0
         try:
             while read < len(buffer) and (more := os.preadv(file.descriptor, [buffer[read:]], begin + read)):
-                read += more  # a call may return less
+                read += more  # a call may return fewer bytes than requested
         except OSError as error:
             self.forget(path)
             raise OSError(error.errno, error.strerror, path) from None

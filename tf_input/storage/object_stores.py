@@ -17,9 +17,9 @@ _WEB = ("http", "https")
 _AZURE = ("az", "azure", "adl", "abfs", "abfss")
 SCHEMES = ("gs", "s3", "s3a", *_AZURE, *_WEB)
 
-_STREAM_CHUNK_BYTES = 256 << 10  # larger buffers would be newly allocated each time, which is slow
-_NUM_REQUESTS = 16  # parallel requests for many files
-# Retries for about five seconds. A store may be busy, but the user may also have misspelled the address.
+_STREAM_CHUNK_BYTES = 256 << 10  # the memory of larger buffers would not be reused, which is slow
+_NUM_REQUESTS = 16  # number of parallel requests for many files
+# Retries for about five seconds, because the store may be busy, but not longer, because its address may be misspelled.
 _RETRIES = {
     "max_retries": 8,
     "retry_timeout": datetime.timedelta(minutes=3),
@@ -56,7 +56,7 @@ class ObjectStoreFiles(RemoteFiles):
     def _read_into(self, path: str, begin: int, buffer: memoryview) -> int:
         def read(store: Any, key: str) -> int:
             num_read = 0
-            # Copies the response as it arrives. Otherwise, memory would contain it twice, and it may be a whole chunk.
+            # Copies the response as it arrives. Otherwise, a whole chunk would be in memory twice.
             for chunk in self._obstore.get(store, key, options={"range": (begin, begin + len(buffer))}).stream(
                 min_chunk_size=_STREAM_CHUNK_BYTES
             ):
@@ -142,7 +142,7 @@ def _make_store(bucket: str) -> Any:
 class _Fork:
     """Records whether this process was forked after obstore was used.
 
-    A forked process does not have the threads of obstore, and would wait forever for these threads.
+    A forked process does not have the threads of obstore, and would wait for them forever.
 
     Attributes:
         has_run: Whether obstore was used in this process.
@@ -158,11 +158,7 @@ class _Fork:
 
 
 def check_process() -> None:
-    """Raises an error if obstore was used before this process was forked. Otherwise records that obstore is in use.
-
-    Raises:
-        RuntimeError: This process was forked after obstore was used.
-    """
+    """Raises RuntimeError if obstore was used before this process was forked. Otherwise records its use."""
     if _Fork.is_late:
         raise RuntimeError(
             "This process was forked after it had read a URL, which the object store client does not support. Use "

@@ -10,8 +10,7 @@ from tf_input.storage.remote_files import RemoteFiles
 
 
 class OtherFiles(RemoteFiles):
-    """Reads files with fsspec. The class `OtherFiles` implements the interface `Files`. fsspec finds credentials and
-    endpoints.
+    """Implements `Files` with fsspec, which also finds credentials and endpoints.
 
     Args:
         directory: The URL of any directory with the same scheme and server.
@@ -25,7 +24,7 @@ class OtherFiles(RemoteFiles):
         self._directory = directory
         fsspec = import_package("fsspec")
         try:
-            self._filesystem, _ = fsspec.url_to_fs(directory)  # its errors name the package for a scheme
+            self._filesystem, _ = fsspec.url_to_fs(directory)  # error messages name the package for the scheme
         except ValueError as error:
             raise ValueError(
                 f"{directory}: {error}. Pass a directory, or a gs://, s3://, az://, https:// or fsspec URL."

@@ -24,7 +24,7 @@ class RecordChunk(NamedTuple):
     Attributes:
         slice: The part of the arena.
         begins, ends: The start and end offsets of the records' frames in the part, int64 [num_records]. If the index is
-            corrupt, they may be out of bounds, and frames may end before they begin.
+            corrupt, offsets may be out of bounds or in the wrong order.
     """
 
     slice: ArenaSlice
@@ -56,12 +56,10 @@ def find_ends(data: memoryview, begin: int, end: int, num_records: int) -> list[
 
 
 class RecordChunks:
-    """Copies and checks records from several `RecordChunk` objects, which are indexed like one concatenated sequence.
+    """Copies and checks records from one or more `RecordChunk` objects, which are indexed like one concatenated
+    sequence.
 
     The headers of all frames are parsed together on construction, because each NumPy call has a fixed cost.
-
-    Args:
-        chunks: One or more `RecordChunk` objects.
     """
 
     def __init__(self, chunks: Sequence[RecordChunk]) -> None:
@@ -129,8 +127,7 @@ def _read_frames(memory: mmap.mmap | bytes, begins: np.ndarray, ends: np.ndarray
 
 
 def _integers(memory: mmap.mmap | bytes, dtype: str, begins: np.ndarray) -> np.ndarray:
-    """Reads numbers at the given byte offsets of a memory buffer and returns the numbers as an array [n]. Offsets need
-    not be aligned."""
+    """Returns the numbers at the given byte offsets of a memory buffer, [n]. Offsets need not be aligned."""
     return np.ndarray(len(memory) - np.dtype(dtype).itemsize + 1, dtype, memory, strides=1)[begins]
 
 

@@ -1,7 +1,4 @@
-"""Reads and checks the records of a split, in chunks or one by one. The index contains their offsets.
-
-In the code, a "run" is a chunk of consecutive records.
-"""
+"""Reads and checks the records of a split, one by one or in chunks. In the code, a chunk is called a "run"."""
 
 import collections
 import dataclasses
@@ -23,9 +20,9 @@ from tf_input.storage.index import ShardIndex
 from tf_input.storage.record_chunks import RecordChunk, find_ends
 from tf_input.storage.users import Users
 
-_NUM_REQUESTS = 16  # parallel requests
-_NEAR_BYTES = 256 << 10  # reading these bytes takes as long as another request
-_TOGETHER_BYTES = 4 << 20  # upper bound for the unneeded bytes in a request
+_NUM_REQUESTS = 16  # number of parallel requests
+_NEAR_BYTES = 256 << 10  # reading this number of bytes takes as long as another request
+_TOGETHER_BYTES = 4 << 20  # largest size of a request that also reads unneeded bytes
 
 
 class RunPart(NamedTuple):
@@ -146,7 +143,7 @@ class RecordReader:
         try:
             read = [self._read_each(parts[0])]
         finally:
-            wait(tasks)  # no thread reads on after an error
+            wait(tasks)  # after an error, waits until all threads have stopped
         records = np.empty(len(numbers), object)
         records[:] = [data for part in [*read, *(task.result() for task in tasks)] for data in part]
         for index in [index for index, record in enumerate(records) if record is None]:
@@ -163,7 +160,7 @@ class RecordReader:
         Raises:
             OSError, ValueError: The offsets of the records are unknown, because the index cannot be read.
         """
-        # All chunks are processed together, because NumPy calls for each chunk would take longer than its records.
+        # All chunks are processed together, because NumPy calls for each chunk would take longer than reading it.
         shards = self.runs.shards[[part.run for part in parts]].tolist()
         starts = self.runs.firsts[[part.run for part in parts]].tolist()
         extents = [self._extent(shard, start, part) for shard, start, part in zip(shards, starts, parts)]
@@ -174,7 +171,7 @@ class RecordReader:
             self._read_extent(self._shards[shard].path, begin, data[first:stop])
             for shard, (begin, _), (first, stop) in zip(shards, extents, itertools.pairwise(offsets))
         ]
-        # Only one thread at a time parses records. Several threads that take turns would take three times as long.
+        # Only one thread at a time parses records, because threads that compete for the GIL take three times as long.
         with self._parse_lock:
             edges, lost, num_records = [0], [], 0
             for number, (part, size, (first, stop)) in enumerate(zip(parts, sizes, itertools.pairwise(offsets))):
@@ -194,8 +191,8 @@ class RecordReader:
             return RecordChunk(memory, begins, ends)
 
     def _extent(self, shard: int, start: int, part: RunPart) -> tuple[int, int]:
-        """Returns the byte range of the given records of a chunk in the shard. The byte range is empty if
-        the index file is corrupt.
+        """Returns the byte range of the given records of a chunk in the shard. It is empty if the index file is
+        corrupt.
 
         Args:
             shard: The index of the shard.
@@ -222,7 +219,7 @@ class RecordReader:
             The start and end offsets of their frames, relative to the first byte that was read, int64 [n] each.
         """
         begins, ends = (extent - begin for extent in self._index(shard).extents(start + part.first, start + part.stop))
-        is_there = (begins >= 0) & (ends <= num_bytes)  # other ranges would reach into the next chunk
+        is_there = (begins >= 0) & (ends <= num_bytes)  # all other ranges would overlap the next chunk
         return np.where(is_there, begins, 0), np.where(is_there, ends, 0)
 
     def read_scattered(self, numbers: np.ndarray, arena: Arena) -> RecordChunk:
@@ -305,8 +302,7 @@ class RecordReader:
         return self._index(shard).extent(record - 1)[1] if offset is None else offset
 
     def read_again(self, number: int) -> bytes | None:
-        """Reads a corrupt record again. A record may seem corrupt because the preceding record or the cached copy of
-        the record is corrupt.
+        """Reads a seemingly corrupt record again, because only the preceding record or a cached copy may be corrupt.
 
         Returns:
             The serialized example, or None if the record is corrupt and skipped.
@@ -378,7 +374,7 @@ class RecordReader:
 class SelectedRecords:
     """Reads the chunks of an epoch in which records are selected or repeated.
 
-    Indexes count through the epoch's chunks.
+    Indexes refer to the concatenated chunks of the epoch.
 
     Args:
         reader: The reader of the split.

@@ -50,7 +50,7 @@ class RemoteFiles(abc.ABC):
         if self._fingerprints is None or path not in self._fingerprints:
             return
         is_first = path not in self._checked
-        self._checked.add(path)  # before the check, so that other threads do not check the shard too
+        self._checked.add(path)  # before the check, so that other threads do not check the shard again
         try:
             self._fingerprints.check_part(path, begin, data, functools.partial(self._read_range, path), is_first=is_first)
         except BaseException:

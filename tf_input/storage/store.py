@@ -18,8 +18,8 @@ from tf_input.storage.paths import join, local_path, scheme_of
 from tf_input.storage.record_reader import RecordReader, ShardFile
 from tf_input.storage.users import Users
 
-# Local indexes up to this total size are read into memory, and larger indexes row by row. They are not memory-mapped,
-# because a mapped file that is truncated would kill the process (SIGBUS).
+# Local indexes up to this total size are read into memory. Larger indexes are read row by row. Memory-mapping them would
+# be dangerous: if a mapped file is truncated, reading it kills the process (SIGBUS).
 _MAX_LOCAL_BYTES = 256 << 20
 _MAX_CACHED_INDEX_BYTES, _NUM_CACHED_INDEXES = 16 << 20, 16  # above this total size, only the 16 latest remote indexes stay in memory
 

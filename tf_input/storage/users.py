@@ -5,7 +5,7 @@ from typing import Any, Callable
 
 
 class Users:
-    """Counts readers. Each reader uses the object as a context manager while it reads.
+    """Counts the readers of files. Each reader uses the object as a context manager while it reads.
 
     Args:
         release: A function that closes all open files. It is called when the last reader exits. Later reads open files

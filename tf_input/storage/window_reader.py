@@ -14,8 +14,8 @@ from tf_input.storage.record_reader import RecordReader, RunPart, SelectedRecord
 from tf_input.storage.record_chunks import RecordChunks
 
 _SLACK_BYTES = 4 << 20  # spare bytes of an arena, because the sizes of chunks are approximate
-_NUM_REQUESTS = 16  # parallel requests, which use the full speed of the network in spite of their latency
-_TOGETHER_BYTES = 1 << 20  # size of the chunks that a thread reads in a task
+_NUM_REQUESTS = 16  # number of parallel requests, which use the full bandwidth in spite of their latency
+_TOGETHER_BYTES = 1 << 20  # total size of the chunks that a thread reads in a task
 
 
 class WindowReader:
@@ -137,7 +137,7 @@ class WindowReader:
             end = int(np.searchsorted(window.run_starts, stop, side="left"))
             for run, start, limit in zip(window.runs[begin:end].tolist(), *_bounds(window, begin, end)):
                 parts.append(RunPart(run, max(first, start) - start, min(stop, limit) - start))
-        # A task reads several short chunks, as long as there are enough tasks for all threads.
+        # A task reads several short chunks, if there are enough tasks for all threads.
         together = max(1, min(-(-len(parts) // _NUM_REQUESTS), _TOGETHER_BYTES * len(parts) // max(1, num_bytes)))
         chunks = [
             self._threads.submit(self._records.read_runs, parts[first_part : first_part + together], arena)

@@ -27,11 +27,11 @@ class Checkpoint:
     saved, and start over when a training run resumes.
 
     TensorFlow, JAX and torch are supported. A JAX loop that keeps variables in a tuple must create the tuple after the
-    `Checkpoint` object. The loop must also copy the values from the tuple back to the variables in `before_save`. On
-    the torch backend, the state of torch's global random generator, which Dropout uses, is not saved.
+    `Checkpoint` object, and must copy the values from the tuple back to the variables in `before_save`. On the torch
+    backend, the state of torch's global random generator, which Dropout uses, is not saved.
 
-    If several processes train one model, each process creates a `Checkpoint` object and restores the same checkpoint. Only
-    one process sets `writes`.
+    If several processes train one model, each process creates a `Checkpoint` object with the same directory. Only one
+    process may write, so all other processes set `writes=False`.
 
     Examples:
         ```python
@@ -46,9 +46,8 @@ class Checkpoint:
     Args:
         directory: A local directory for checkpoints only. It is created if necessary.
         model: A built Keras model.
-        train: The return value of `PreparedDataset.batches`, or a `Sequence`, with a `seed`. Other objects need a
-            compatible attribute `iterator_state` with the position, the number of batches in an epoch and the fingerprint of the
-            batches.
+        train: The return value of `PreparedDataset.batches`, or a `Sequence`, with a `seed`. Other objects need an
+            attribute `iterator_state` like that of `batches`.
         optimizer: The optimizer that trains the model. It is built if necessary. Default: None, the optimizer with
             which the model was compiled.
         settings: JSON values by name. A checkpoint is restored only if these settings and the options of `train` are
@@ -163,8 +162,7 @@ class Checkpoint:
             self.advance()
 
     def begin(self, epoch: int) -> None:
-        """Starts an epoch, or resumes an epoch after its completed steps. `epochs` calls this
-        method."""
+        """Starts an epoch, or resumes an epoch after its completed steps. `epochs` calls this method."""
         if epoch != self.epoch:
             self.epoch, self.step = epoch, 0
         self._iterator_state.go_to(epoch, self.step)
@@ -219,8 +217,7 @@ class Checkpoint:
         print(f"resumed at epoch {self.epoch + 1}, batch {self.step + 1}, from {path}", flush=True)
 
     def _variables(self) -> dict[str, Any]:
-        """Returns the variables by name. Metrics are not saved, because metrics start over in each epoch and may not
-        exist yet."""
+        """Returns the variables by name, without metrics, which start over in each epoch and may not exist yet."""
         metrics = {id(metrics_variable) for metrics_variable in self._model.metrics_variables}
         variables_by_id = {
             id(variable): variable

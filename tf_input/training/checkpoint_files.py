@@ -9,7 +9,7 @@ from typing import Any, Mapping
 
 import numpy as np
 
-STATE = "state"  # the entry with JSON; all other entries are arrays
+STATE = "state"  # the name of the entry with JSON; all other entries are arrays
 _NAME = re.compile(r"checkpoint-\d{8}-\d{8}\.npz")
 
 
@@ -36,7 +36,7 @@ def read_checkpoint(path: pathlib.Path, with_arrays: bool = True) -> tuple[dict[
         ValueError: The file is corrupt, or not a checkpoint.
     """
     try:
-        with zipfile.ZipFile(path):  # otherwise NumPy would read other files as other kinds of arrays
+        with zipfile.ZipFile(path):  # rejects other kinds of files that NumPy can read
             pass
         with np.load(path) as file:
             state = json.loads(str(file[STATE]))

@@ -10,8 +10,8 @@ import keras
 from tf_input.options import named_options
 from tf_input.training.checkpoint import Checkpoint, check_options
 
-# Value of `stop_training` that ends a resumed epoch after its remaining batches. Keras knows only one number of batches
-# for all epochs, and would continue into the next epoch. It is not True, because other callbacks may set that.
+# Value of `stop_training` that ends a resumed epoch after its remaining batches. Keras uses one number of batches for
+# all epochs, and would continue into the next epoch. The value True is reserved for other callbacks.
 _EPOCH_IS_OVER = "the epoch is over"
 
 
@@ -35,8 +35,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         directory: A local directory for checkpoints only. It is created if necessary.
         train: The training data that `fit` receives: the return value of `batches`, or a `Sequence`, with a `seed`. A
             `Sequence` requires `shuffle=False`, because Keras does not store its own order. `fit` may also receive
-            `train.map(...)` or `train.repeat()`. Then `steps_per_execution` must divide the number of batches in an
-            epoch.
+            `train.map(...)` or `train.repeat()`, if `steps_per_execution` divides the number of batches in an epoch.
         save_freq: The number of batches between checkpoints. Checkpoints are also saved at the end of each epoch. An
             integer requires `batches` instead of a `Sequence`, and a `steps_per_execution` that divides the number of
             batches in an epoch. Default: "epoch", only at the end of each epoch.
@@ -93,7 +92,7 @@ class BackupAndRestore(keras.callbacks.Callback):
                 f"An epoch of `fit` has {steps} batches, and an epoch of `train` has {num_batches}. Leave out steps_per_epoch and "
                 "`train.take(...)`. To train on fewer examples, use batches(..., take=N), which selects the same N in each epoch."
             )
-        # On JAX, `fit` keeps the variables elsewhere, and copies them back when a callback accesses its model.
+        # On JAX, `fit` copies the current values to the variables when a callback accesses its model.
         self._checkpoint = checkpoint = Checkpoint(self._directory, self.model, self._train, **self._options, before_save=lambda: self.model)
         # Keras executes several steps at a time. The last execution would include batches of the next epoch.
         if (checkpoint.step or self._options["save_freq"] != "epoch") and not self._ends_with_epoch(checkpoint.step):
@@ -118,7 +117,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         return (self._checkpoint.num_steps - step) % self.model.steps_per_execution == 0
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self.model._initial_epoch = None  # `fit` has read it; the next `fit` must not skip epochs
+        self.model._initial_epoch = None  # `fit` has read the value; the next `fit` must not skip epochs
         if epoch < self._first_epoch:
             raise ValueError(
                 f"initial_epoch={epoch} does not match `train`, which starts at epoch {self._first_epoch}. "
@@ -158,6 +157,6 @@ class BackupAndRestore(keras.callbacks.Callback):
             checkpoint.save()
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        self.model._initial_epoch = None  # in case no epoch was left
+        self.model._initial_epoch = None  # not reset yet if no epoch was left
         if self._deletes and not self._is_lost:
             self._checkpoint.delete()

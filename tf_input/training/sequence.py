@@ -37,8 +37,8 @@ from tf_input.read_options import ReadOptions, make_config
 class Sequence(keras.utils.PyDataset):
     """A Keras `PyDataset` that returns the batches of a split by index.
 
-    `train[i]` is batch i of the current epoch, in NumPy arrays. The batch equals batch i of `flowers.batches` with the
-    same options. `flowers.batches` is faster and has more features. Threads may share the object.
+    `train[i]` is batch i of the current epoch, in NumPy arrays. It equals batch i of `flowers.batches` with the same
+    options. `flowers.batches` is faster and has more features. Threads may share the object.
 
     An epoch ends when Keras calls `on_epoch_end` and all batches of the epoch have been read. Therefore Keras may read
     some batches of the epoch in advance, and `steps_per_epoch` may be smaller than the number of batches. A training
@@ -68,7 +68,7 @@ class Sequence(keras.utils.PyDataset):
         **options: The attributes of `ReadConfig`, except `start_step` and `service`.
 
     Attributes:
-        iterator_state: The position of the next iteration, for `BackupAndRestore` and `Checkpoint`.
+        iterator_state: The epoch and step of the next iteration, for `BackupAndRestore` and `Checkpoint`.
         reading: The dataset, the split and the options, for `export_serving`.
 
     Raises:
@@ -88,9 +88,8 @@ class Sequence(keras.utils.PyDataset):
         max_queue_size: int = 10,
         **options: Unpack[ReadOptions],
     ) -> None:
-        # Keras gets only one worker. More of its workers would be forked processes, which TensorFlow does not survive,
-        # or threads. With threads on JAX and torch, Keras trains a second time with the batches that it has read in
-        # advance.
+        # Keras gets only one worker. More Keras workers would be forked processes, in which TensorFlow hangs, or
+        # threads. With threads on JAX and torch, Keras trains twice with the batches that it has read in advance.
         super().__init__()
         check_fork()
         given, config = config, make_config(config, options)
@@ -191,7 +190,7 @@ class _Ahead:
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             expected = "where, map_example and map_batch must be picklable, such as functions of a module"
             raise ValueError(f"use_multiprocessing=True: {expected}: {error}") from None
-        # Spawned, not forked: TensorFlow's threads do not survive a fork, and their locks stay locked.
+        # Spawned, because a forked process has no TensorFlow threads, but inherits their locks.
         processes = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _open_in_worker, arguments)
         self._processes, self._decode = processes, lambda *inputs: processes.submit(_decode_in_worker, *inputs).result()
 
@@ -259,18 +258,18 @@ def _make_decode(
         return apply_functions(outputs, seed, decode_batch.join_slots(slots), config)
 
     def make(inputs: Any, slots: Any, seed: tf.Tensor) -> Any:
-        # A dataset of one element, because TensorFlow optimizes a `tf.function` differently, with other rounding.
+        # A dataset of one element, because TensorFlow optimizes a `tf.function` differently, which changes rounding.
         data = tf.data.Dataset.from_tensors((inputs, slots, seed)).map(tf.autograph.experimental.do_not_convert(decode))
         return allow_state(data).get_single_element()
 
     of_rows = tuple(tf.TensorSpec([None], tf.int64) for _ in specs)
     made = tf.function(make, [tuple(specs), of_rows, tf.TensorSpec([2], tf.int64)], autograph=False)
-    # Traced explicitly, once. Otherwise, TensorFlow warns about retracing in a process that creates several sequences.
+    # Traced explicitly, because TensorFlow otherwise warns about retracing in a process that creates several sequences.
     traced = functools.cache(made.get_concrete_function)
     return lambda *inputs: traced()(*inputs)
 
 
-_in_worker: dict[str, Callable[..., Any]] = {}  # of a worker process, for all of its tasks
+_in_worker: dict[str, Callable[..., Any]] = {}  # the decoder of a worker process, for all of its tasks
 
 
 def _open_in_worker(*arguments: Any) -> None:

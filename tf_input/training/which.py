@@ -36,11 +36,11 @@ def run(
 
     Args:
         directory: The directory of a dataset, or its URL.
-        split: The split of the batch. None: the training split.
+        split: The split of the batch. None stands for the training split.
         epoch, step: The number of the epoch and of the batch in it, from 0.
         options: The options of the training run, by their names in `ReadConfig`.
-        checkpoint: The path of a checkpoint, or of a directory of checkpoints. A checkpoint contains the
-            split and all options except `hosts`. None: the arguments define the split and the options.
+        checkpoint: The path of a checkpoint, or of a directory of checkpoints. A checkpoint contains the split and all
+            options except `hosts`. None uses the arguments `split` and `options`.
         open_fold: The fold with which the training run opened the dataset. A checkpoint also contains the fold. Default:
             None.
         as_json: Whether to print one JSON object instead of tab-separated values. Default: False.
@@ -99,20 +99,19 @@ def _fold_of(fingerprint: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _find_training(dataset: "PreparedDataset", path: pathlib.Path, fingerprint: dict[str, Any]) -> tuple[str, ReadConfig]:
-    """Returns the split and the reading options of a training run. The split and the options are read from the
-    fingerprint in a checkpoint."""
+    """Returns the split and the reading options of a training run, from the fingerprint in its checkpoint."""
     fields = {field.name for field in dataclasses.fields(ReadConfig)} - {*_OF_CONTENTS}
     options = {name: value for name, value in fingerprint.items() if name in fields}
     try:
         split, kind = fingerprint["split"], options["shuffle"]
         options |= {"shuffle": kind or False, "transform": "transform" in options}
         options |= {"memory_budget": 0} if kind == "window" else {}  # cached splits have an exact order
-        options |= {"inputs": None} if options["inputs"] == [IMAGE] else {}  # the same without images
+        options |= {"inputs": None} if options["inputs"] == [IMAGE] else {}  # the default, which also works without images
         config = ReadConfig(**options)
         reader = dataset.split_reader(split)
         here = reader.fingerprint(config, reader.plan(config, holds=False))
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} does not store how its training read a split: {error}") from None
-    # A checkpoint also contains the training's own settings.
+    # A checkpoint also contains the user's `settings`.
     check_fingerprint(path, fingerprint, {**fingerprint, **{name: value for name, value in here.items() if name not in _OF_CONTENTS}})
     return split, config

@@ -28,10 +28,10 @@ class TransformInfo:
         splits: The names of the analyzed splits.
         num_examples: The number of analyzed examples.
         schema: The features of a transformed example, sorted by name. Features that the preprocessing passes through
-            unchanged are as in the dataset, including class names. All others are `float`, `integer` or `text`.
+            unchanged are as in the dataset, including class names. All other features are `float`, `integer` or `text`.
         targets: The names of the target features.
         channels: The statistics of the default preprocessing, "mean" and "variance" of each channel's pixels, 0..255;
-            None with a user's preprocessing.
+            None with a user-defined preprocessing function.
     """
 
     manifest_sha256: str

@@ -31,7 +31,7 @@ class TransformGraph:
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.model = tf.saved_model.load(os.fspath(directory))
         function = self.model.transform_fn
-        # The function has one signature. It is restored as a concrete function, or as a container of it.
+        # The function has one signature. TensorFlow restores it as a concrete function, or as a container of one.
         self._function = function.concrete_functions[0] if hasattr(function, "concrete_functions") else function
         (self.input_specs,), _ = self._function.structured_input_signature
         self.output_names = tuple(sorted(self._function.structured_outputs))
@@ -121,7 +121,7 @@ class TransformGraph:
         return {name: all_outputs[name] for name in outputs}
 
     def _components(self) -> dict[str, list[tf.Tensor]]:
-        """Returns the placeholders of each input. A ragged input has several."""
+        """Returns the placeholders of each input. A ragged input has several placeholders."""
         flat = iter(self._arguments)
         return {name: [next(flat) for _ in _flat(spec)] for name, spec in sorted(self.input_specs.items())}
 
@@ -138,7 +138,7 @@ def _needed(tensors: Collection[tf.Tensor], given: Collection[tf.Tensor]) -> set
     """Returns the names of all operations that are required to compute the given tensors, including assertions on their
     inputs.
 
-    In the original graph, each output depends on all assertions. Assertions on unrelated inputs are therefore omitted.
+    In the original graph, each output depends on all assertions. Assertions on unrelated inputs are omitted here.
     """
     placeholders = {tensor.op.name for tensor in given}
     needed = _reachable(tensor.op for tensor in tensors)

@@ -25,7 +25,7 @@ class Transform:
     Args:
         directory: The directory of the dataset.
         files: The reader of the files.
-        cache: The folder for a copy of the graph if the dataset is remote; None: a temporary copy is used.
+        cache: The folder for a copy of the graph if the dataset is remote. None uses a temporary copy.
         manifest: The manifest of the dataset.
 
     Attributes:
@@ -91,7 +91,7 @@ class Transform:
         inputs = parse_examples(serialized, schema, self.graph.inputs_of(names))
         outputs = self.graph.apply(inputs, names)
         for value in outputs.values():
-            if isinstance(value, tf.Tensor):  # the batch size is not known in the graph
+            if isinstance(value, tf.Tensor):  # in the graph, the batch size is unknown
                 value.set_shape([serialized.shape[0], *value.shape[1:]])
         return outputs
 
