@@ -15,9 +15,9 @@ class NearDuplicates:
     Attributes:
         how: What happens to near-duplicates, one of `DUPLICATES`.
         distance: The maximum number of differing bits between the hashes of near-duplicates. None means equal bytes.
-        lines: The location in the spool of the JSON lines for `near_duplicates.jsonl`.
-        visual_hashes: The location in the spool of the similar perceptual hashes, uint64 [num_looks, HASH_WORDS].
-        edges: The location in the spool of the pairs of similar hashes, as indices, int64 [num_edges, 2].
+        lines: The location of the lines of `near_duplicates.jsonl` in a temporary file.
+        visual_hashes: The location of the similar perceptual hashes, uint64 [num_hashes, HASH_WORDS], in a temporary file.
+        edges: The location of the pairs of similar hashes, int64 [num_edges, 2], in a temporary file.
         counts_all_pairs: Whether `num_pairs` is exact. If too many images are similar, each image is compared with one
             representative only, and the actual number of pairs can be larger.
         num_pairs: The number of pairs of near-duplicates.

@@ -67,7 +67,7 @@ class Plan:
         config: The configuration of the job.
         listing: The properties of the job's inputs.
         splits: A mapping from split name to its numbers of inputs and shards.
-        dead_letters: The locations in the spool of the listing's dead letters, as sorted lines.
+        dead_letters: The locations of the listing's dead letters in temporary files, as sorted lines.
         version: The version of Recordmill that started the run, from `recordmill_version`.
     """
 

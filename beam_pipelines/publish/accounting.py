@@ -1,4 +1,4 @@
-"""Checks that each input of a run has become an example, a dead letter or a dropped duplicate."""
+"""Checks that each input has become an example, a dead letter or a dropped duplicate."""
 
 from typing import Collection, Iterator
 
@@ -10,22 +10,22 @@ from beam_pipelines.errors import DataError, RunError, UserError, printable
 from tf_input.coordinate_names import has_name_of_coordinates
 from tf_input.dataset_format import LABEL
 
-# The maximum number of class names in one line.
+# Maximum number of class names in a line.
 NUM_NAMES_SHOWN = 10
 
 
 def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) -> None:
-    """Checks that no input was lost, before the dataset is published.
+    """Checks the number of inputs before the dataset is published.
 
     Args:
         images: The statistics of all shards.
-        listing: The listing of the inputs.
-        config: The job of the run.
+        listing: The listing of all inputs.
+        config: The configuration of the job.
 
-    Raises:
-        UserError: No example was written, or a split has no example.
-        DataError: Too many inputs are dead letters.
-        RunError: An input is neither an example nor a dead letter, and was not dropped as a duplicate.
+        Raises:
+            UserError: No example was written, or a split has no example.
+            DataError: Too many inputs are dead letters.
+            RunError: An input was lost: it is neither an example nor a dead letter nor a dropped duplicate.
     """
     dead_letters = DeadLetterCount()
     dead_letters.merge(listing.dead_letters)
@@ -53,7 +53,7 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) ->
 
 
 def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
-    """Returns one-line warnings about a valid dataset with unexpected properties."""
+    """Returns one-line warnings about unexpected properties of the dataset."""
     lines = []
     for feature in listing.schema:
         listed = listing.listed_labels.get(feature.name, frozenset())
@@ -81,7 +81,7 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
 
 
 def _image_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:
-    """Yields warnings about 16-bit images that readers decode to 8 bits, and about JPEGs with libjpeg warnings."""
+    """Yields warnings about 16-bit images that readers decode to 8 bits, and about JPEGs that libjpeg warns about."""
     are_kept = any(feature.kind == "image" and feature.dtype == "uint16" for feature in listing.schema)
     if (num := sum(facts.num_deep for facts in images.images.values())) and not are_kept:
         yield (
@@ -96,7 +96,7 @@ def _image_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:
 
 
 def _coordinate_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:
-    """Yields warnings about features that look like coordinates if images were resized or rotated."""
+    """Yields warnings about features that look like image coordinates, if images were resized or rotated."""
     rotated, resized = {}, {}
     for feature in listing.schema:
         if (facts := images.coordinates.get(feature.name)) is None:

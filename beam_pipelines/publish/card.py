@@ -1,7 +1,7 @@
 """Writes `README.md`, which is the dataset card for users and for the Hugging Face Hub.
 
-Equal runs produce equal cards, because the card depends only on the manifest and the statistics. Names from the input
-are escaped, so that they are displayed unchanged.
+Equal runs produce equal cards, because a card depends only on the manifest and the statistics. Names from the input are
+escaped, so that Markdown displays them unchanged.
 """
 
 import html
@@ -22,7 +22,7 @@ from tf_input.dataset_format import (
 )
 
 _MAX_CLASSES, _MAX_CHARACTERS = 100, 80
-# Special characters of all Markdown dialects, special characters of some dialects and of links, and list markers.
+# Special characters in all Markdown dialects, special characters in some dialects and in links, and list markers.
 _SPECIAL = re.compile(r"[\\`*_{}\[\]#]")
 _SPECIAL_TO_SOME = re.compile(r"[|~@]|:(?=//)|(?<=www)\.")
 _BEGINNING = re.compile(r"^(\d*)([-+.)])")
@@ -38,7 +38,7 @@ _ABOUT = {"source": "Source", "license": "License", "citation": "Citation"}
 
 
 def dataset_card(manifest: Manifest, statistics: Mapping[str, Any]) -> str:
-    """Returns the text of a dataset's `README.md`.
+    """Returns the contents of a dataset's `README.md`.
 
     Args:
         manifest: The manifest of the dataset.
@@ -49,12 +49,12 @@ def dataset_card(manifest: Manifest, statistics: Mapping[str, Any]) -> str:
 
 
 def export_card(manifest: Manifest, statistics: Mapping[str, Any], code: str) -> str:
-    """Returns the text of an export's `README.md`.
+    """Returns the contents of an export's `README.md`.
 
     Args:
         manifest: The manifest of the dataset.
         statistics: The contents of the dataset's `statistics.json`.
-        code: Python code that reads the export from the directory of the card.
+        code: Python code that reads the export from the directory that contains the card.
     """
     how_read = ("## How to read the dataset", "", "Run this code in the directory of this file:", "", "```python", code, "```", "")
     before = [line for block in (_overview, _features, _classes, _how_made) for line in block(manifest, statistics)]
@@ -62,7 +62,7 @@ def export_card(manifest: Manifest, statistics: Mapping[str, Any], code: str) ->
 
 
 def _front_matter(manifest: Manifest, tags: Sequence[str] = ()) -> Iterator[str]:
-    """Yields the YAML front matter of https://huggingface.co/docs/hub/datasets-cards. All texts are quoted."""
+    """Yields the YAML front matter (see https://huggingface.co/docs/hub/datasets-cards), with quoted strings."""
     num_examples = sum(map(manifest.num_examples, manifest.splits))
     yield "---"
     yield f"pretty_name: {quote(manifest.name)}"
@@ -151,7 +151,7 @@ def _how_made(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
 
 
 def _other_files(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the section of the dataset card that describes additional files, such as the catalog."""
+    """Yields the section of the card that describes additional files, such as the catalog."""
     if manifest.num_dead_letters:
         yield f"- `{DEAD_LETTERS}` lists the rejected inputs with the reasons."
     if any(info.catalog for infos in manifest.splits.values() for info in infos):
@@ -165,10 +165,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _how_read(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the section of the dataset card with code that reads the dataset.
-
-    The code must be run in the directory that contains the card.
-    """
+    """Yields the section of the card with code that reads the dataset from the directory that contains the card."""
     splits = list(manifest.splits)
     train = manifest.main_split
     others = sorted((split for split in splits if split != train), key=lambda split: split != "validation")
@@ -231,7 +228,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
 
 
 def shown(text: str, max_characters: int | None = _MAX_CHARACTERS) -> str:
-    """Escapes a text so that Markdown and HTML display it unchanged. Invisible characters become escape sequences."""
+    """Escapes a string so that Markdown and HTML display it unchanged. Invisible characters become escape sequences."""
     if max_characters and len(text) > max_characters:
         text = f"{text[: max_characters - 1]}…"
     visible = "".join(item if item.isprintable() else f"\\u{ord(item):04x}" for item in text)
@@ -244,5 +241,5 @@ def _paragraph(text: str) -> str:
 
 
 def quote(text: str) -> str:
-    """Returns a text as a quoted string that is valid in YAML and Python."""
+    """Returns a string in quotes that are valid in YAML and Python."""
     return "".join(dump if dump.isprintable() else f"\\U{ord(dump):08x}" for dump in json.dumps(text, ensure_ascii=False))

@@ -8,11 +8,11 @@ from tf_input.dataset_format import Feature, to_checked_json
 
 
 def encode_leaks(near_duplicates: NearDuplicates, now: Mapping[str, Any], schema: Iterable[Feature], statistics: Mapping[str, Any]) -> str:
-    """Returns the text of `leaks.json`.
+    """Returns the contents of `leaks.json`.
 
     Args:
         near_duplicates: The near-duplicates that were found before the shards were written.
-        now: The leaks in the written dataset, as `find_leaks` returns them.
+        now: The duplicates across splits of the written dataset, from `find_leaks`.
         schema: The features of the dataset.
         statistics: The contents of `statistics.json`.
     """
@@ -21,10 +21,7 @@ def encode_leaks(near_duplicates: NearDuplicates, now: Mapping[str, Any], schema
 
 
 def class_shares(schema: Iterable[Feature], statistics: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
-    """Returns how the examples of each class are distributed among the splits, as fractions.
-
-    Classes without examples are omitted.
-    """
+    """Returns how the examples of each class are distributed among the splits, as fractions. Omits unused classes."""
     shares = {}
     for feature in schema:
         if feature.kind == "class_label":

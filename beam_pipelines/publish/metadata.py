@@ -52,12 +52,12 @@ def make_manifest(
 def metadata_files(
     manifest: Manifest, statistics: Mapping[str, Any], run_info: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Returns a mapping from file name to contents for all metadata files except the manifest and the dead letters.
+    """Returns the contents of all metadata files except the manifest and the dead letters, by file name.
 
     Args:
         manifest: The manifest of the dataset.
-        statistics: The contents of `statistics.json`, as `statistics` returns them.
-        run_info: The facts about the run for `run.json`, except its end time.
+        statistics: The contents of `statistics.json`, from `statistics`.
+        run_info: The contents of `run.json`, except the end time.
     """
     return {
         **derived_files(manifest, statistics),
@@ -68,10 +68,7 @@ def metadata_files(
 
 
 def derived_files(manifest: Manifest, statistics: Mapping[str, Any]) -> dict[str, str]:
-    """Returns a mapping from file name to contents for the metadata files that other programs read.
-
-    The file contents depend only on the manifest and the statistics.
-    """
+    """Returns the contents of the metadata files for other programs, by file name."""
     masks, channels = statistics.get("mask"), dataset_format.default_channels(statistics)
     return {
         dataset_format.DATASET_INFO: to_json(dataset_info(manifest)),
@@ -104,8 +101,7 @@ def dataset_info(manifest: Manifest) -> dict[str, Any]:
 def _supervised_keys(manifest: Manifest) -> dict[str, Any]:
     """Returns the names of the input and target features in the format of TensorFlow Datasets.
 
-    Several inputs or targets form a dictionary. The result is empty if the dataset has no input features or no target
-    features.
+    Several inputs or targets form a dictionary. Without inputs or targets, the result is empty.
     """
     inputs = input_names(manifest.features, manifest.targets)
     if not manifest.targets or not inputs:
@@ -138,7 +134,7 @@ def features(manifest: Manifest, mask_bits: int = 8, channels: int = 3) -> dict[
 
 
 def label_files(manifest: Manifest) -> dict[str, str]:
-    """Returns a mapping from file name to contents for the files that list class names, with one name per line."""
+    """Returns the contents of the files that list class names, one per line, by file name."""
     return {
         label_file_name(feature.name): "".join(f"{name}\n" for name in feature.label_names)
         for feature in manifest.schema
@@ -196,7 +192,7 @@ def _tfds_kind(feature: Feature, mask_bits: int, channels: int) -> dict[str, Any
 
 
 def schema_pbtxt(manifest: Manifest) -> str:
-    """Returns the dataset's schema in the text format of TensorFlow Metadata, for TFDV, TFT and TFX."""
+    """Returns the schema in the text format of TensorFlow Metadata, for TFDV, TFT and TFX."""
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 
@@ -230,7 +226,7 @@ def statistics(
     """Returns the contents of `statistics.json`.
 
     Pixel statistics refer to values from 0 to 255, except for images that are stored as tensors. Pixel and tensor
-    statistics are computed from a sample of each split. Datasets without images have no pixel statistics.
+    statistics are computed from a sample of each split. Without images, there are no pixel statistics.
     """
     recorded = recorded_statistics(images, listing.schema, listing.splits, qualities)
     facts = {name: recorded[name] for name in ("images", "other_images") if name in recorded}
@@ -254,7 +250,7 @@ def statistics(
 def recorded_statistics(
     images: ImageStatistics, schema: Sequence[Feature], splits: Iterable[str], qualities: Mapping[str, ShuffleQualities]
 ) -> dict[str, Any]:
-    """Returns those fields of `statistics.json` that can be recomputed from the records and the catalogs."""
+    """Returns the fields of `statistics.json` that can be recomputed from the records and the catalogs."""
     facts: dict[str, Any] = images.to_json()
     if not any(feature.name == IMAGE for feature in schema):
         del facts["images"]

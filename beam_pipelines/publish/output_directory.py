@@ -1,6 +1,6 @@
-"""Manages the output directory of a run: checks and locks the directory, and cleans up after a failure.
+"""Manages the output directory of a run: checks and locks it, and cleans up after a failure.
 
-A failed run leaves no files behind, except the files from which the run can be resumed.
+A failed run removes its files unless the run can be resumed.
 """
 
 import contextlib
@@ -39,12 +39,12 @@ _BUSY = "another run is writing to it (see `recordmill status`)"
 
 
 def check_paths(config: PrepareConfig, overwrite: bool, resume_policy: ResumePolicy) -> None:
-    """Raises `UserError` if the input does not exist, or if the output cannot be written to the given path."""
+    """Raises `UserError` if the input does not exist, or if the output path is not usable."""
     check_input(config.input)
     resolved = PrepareJob.of(config, output=_resolve(config.output))
     if is_remote(config.output):
         _check_access(resolved.output_option, config.output)
-    if not _is_at_work(resolved):  # A live run is reported later, when its lock is taken.
+    if not _is_at_work(resolved):  # If the run is still active, the error is raised when its lock is taken.
         check_resumable(resolved, resume_policy, f"{resolved.output_option}={printable(config.output)}")
     may_stay = resume_policy is ResumePolicy.RESUME and (not is_resumable(left := of_resumable_run(resolved)) or is_published(left))
     check_output(config.output, config.input, overwrite, resolved.output_option, resume_policy, may_stay)
@@ -59,20 +59,19 @@ def check_output(
     may_stay: bool = False,
     last_file: str = MANIFEST,
 ) -> None:
-    """Raises `UserError` if the output cannot be written to the given path.
+    """Checks that the output can be written to the given path.
 
     Args:
         path: The path of the output, local or a URL.
-        source: The path of the input. It must be neither inside nor around the output.
+        source: The path of the input. Neither path may contain the other.
         overwrite: Whether the run may replace a dataset.
-        option: The option that names the output on the command line.
+        option: The option that sets the output path.
         resume_policy: Whether to reject, resume or remove the output of an interrupted run.
         may_stay: Whether an existing dataset is accepted, because it can be the result of the run to resume.
-        last_file: The name of the file that is written last and marks a complete output. For a dataset it is the
-            manifest.
+        last_file: The file that is written last, and marks a complete output.
 
     Raises:
-        UserError: The output must not be written.
+        UserError: The path is not usable.
     """
     shown = f"{option}={printable(path)}"
     output, folder = _resolve(path), _resolve(source)
@@ -82,7 +81,7 @@ def check_output(
     _check_temporary_paths(output, shown, resume_policy)
     if not _exists(output):
         return
-    # A marker next to a manifest means a complete dataset: the run was killed before it could remove the marker.
+    # A marker next to a manifest means that the dataset is complete, but the run was killed before removing the marker.
     is_half = is_remote(output) and _has(output, MARKER) and (resume_policy is ResumePolicy.RESUME or not _has(output, last_file))
     if is_half or (may_stay and not overwrite and _has(output, last_file)):
         return
@@ -122,16 +121,13 @@ def _check_temporary_paths(output: str, message_start: str, resume_policy: Resum
 
 
 def _check_prefix(prefix: str, message_start: str) -> None:
-    """Raises `UserError` if a prefix in an object store contains objects that may not belong to recordmill."""
+    """Raises `UserError` if a prefix in an object store contains objects that may not belong to Recordmill."""
     if any(files_at(prefix).top_level(prefix)) and not (_has(prefix, MARKER) or _has(prefix, LEASE)):
         raise UserError(f"{message_start}: {prefix}/, which the run needs for its files, has files from elsewhere. Move or remove them.")
 
 
 def is_new(path: str, last_file: str = MANIFEST) -> bool:
-    """Returns whether the output contains no complete dataset, so that a new dataset can be written there directly.
-
-    The file `last_file` marks a complete dataset.
-    """
+    """Returns whether the path contains no complete dataset, so that a new dataset can be written there directly."""
     return not _has(path, last_file)
 
 
@@ -206,7 +202,9 @@ def _is_at_work(config: OutputPaths) -> bool:
 
 
 def wait_for_others(config: OutputPaths) -> None:
-    """Waits until a killed command's lease in an object store has expired, so that the run can be resumed.
+    """Waits until no other command uses the output, so that an interrupted run can be resumed.
+
+    In an object store, the lease of a killed command must expire first. A lease is a lock file with a time limit.
 
     Raises:
         BusyError: Another run still writes to the output.
@@ -234,39 +232,40 @@ def remove_leftovers(config: OutputPaths) -> None:
 
 
 class Jobs:
-    """A job control that never finds jobs, for commands that do not need an engine. Its jobs end with this process.
+    """Finds and cancels jobs on an engine that were started by killed commands.
 
-    Subclasses ask an engine for jobs whose command was killed.
+    This base class is for engines whose jobs end with their process, and never finds jobs.
 
     Attributes:
         name: The name of the engine.
-        job_name: The name of this run's job on the engine.
+        job_name: The name of this run's job.
     """
 
     name = job_name = ""
 
     def is_at_work(self, job: str, output: str) -> bool:
-        """Returns whether a job with the given name is still running."""
+        """Returns whether the job with the given name still runs."""
         return False
 
     def end_others(self, output: str) -> None:
-        """Cancels jobs that killed commands left behind and that still write to the same output."""
+        """Cancels jobs of killed commands that still write to the same output."""
 
 
 def working_directory(
     config: OutputPaths, resume_policy: ResumePolicy = ResumePolicy.FAIL, jobs: Jobs = Jobs()
 ) -> contextlib.AbstractContextManager[Callable[[], None]]:
-    """Context manager that creates a working directory for a run.
+    """Context manager for the working directory of a run.
 
     After an error, the working directory is removed unless the run can be resumed.
 
     Args:
-        config: The run that uses the directory.
-        resume_policy: Whether to reject, resume or remove the output of an interrupted run. `RESUME` requires such output.
-        jobs: The job control of the engine.
+        config: The paths of the run.
+        resume_policy: Whether to reject, resume or remove the output of an interrupted run. `RESUME` requires such
+            output.
+        jobs: The jobs of the engine.
 
     Yields:
-        A function to call if the job continues after this process has ended.
+        A function to call if the job continues after this process ends.
 
     Raises:
         BusyError: Another run is using the directory.
@@ -276,23 +275,19 @@ def working_directory(
 
 
 def _stays(config: OutputPaths, error: BaseException, resume_policy: ResumePolicy) -> bool:
-    """Returns whether the working directory is kept after an error.
+    """Returns whether the working directory is kept after an error, because its plan is complete.
 
-    The working directory is kept if the plan is complete. The working directory of a new run is removed if `UserError`
-    is raised, because the input or the options are wrong.
+    After a `UserError`, the directory of a new run is always removed, because the input or the options are wrong.
     """
     try:
         return (resume_policy is ResumePolicy.RESUME or not isinstance(error, UserError)) and is_resumable(config)
-    except OSError:  # A disk or store that fails to answer may still have useful files.
+    except OSError:  # A disk or store that does not respond may contain useful files.
         return True
 
 
 @contextlib.contextmanager
 def _working_objects(config: OutputPaths, resume_policy: ResumePolicy, jobs: Jobs, lease: Lease) -> Iterator[Callable[[], None]]:
-    """Creates the working directory in an object store.
-
-    The job may continue after the block.
-    """
+    """Context manager for the working directory in an object store. The job may continue after the block."""
     store, scratch, working = files_at(config.output), config.scratch_directory, config.working_directory
     message_start = f"{config.output_option}={config.output}"
     for directory in (scratch, working):
@@ -323,13 +318,13 @@ def _working_objects(config: OutputPaths, resume_policy: ResumePolicy, jobs: Job
 
 
 def _stop_after_lost_lease() -> None:
-    """Ends this command with SIGTERM because another command has taken over the output."""
+    """Ends this process with SIGTERM because another command has taken over the output."""
     print_message("another run has taken over the output, so this run stops")
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _describe_objects(config: OutputPaths) -> str:
-    """Returns a message that says whether the output contains a complete dataset or resumable work."""
+    """Returns a message that says whether the output contains a complete dataset or a resumable run."""
     try:
         if is_published(config):
             return f"{config.output} is complete."
@@ -337,7 +332,7 @@ def _describe_objects(config: OutputPaths) -> str:
         if description and not config.is_output_new and _has(config.output, MARKER):  # The old dataset was already removed.
             return f"{config.output} was being replaced and is incomplete: {description}"
         return description
-    except SilentStoreError:  # The failure was reported before, or will be when a run resumes.
+    except SilentStoreError:  # The failure is reported elsewhere.
         return f"The state of {config.output} is unknown, because the store does not respond. {RESUME}"
     except OSError as error:
         return f"The state of {config.output} is unknown: {error.strerror or error}."
@@ -352,7 +347,7 @@ def _remove_objects(store: Files, directory: str, last_file: str = MANIFEST) -> 
 def remove_marked(store: Files, directory: str) -> None:
     """Removes a directory that a marker file identifies as the directory of a run.
 
-    The marker file is removed last, so that a later run can complete an interrupted removal.
+    The marker is removed last, so that a later run can complete an interrupted removal.
     """
     _remove_objects(store, directory)
     for name in (LEASE, MARKER):
@@ -395,9 +390,6 @@ def _working_folder(config: OutputPaths, resume_policy: ResumePolicy, jobs: Jobs
 
 
 def _check_still_resumable(config: OutputPaths, message_start: str) -> None:
-    """Raises `BusyError` if the interrupted run to resume no longer exists.
-
-    Between the check and the lock, another command may have resumed the same run.
-    """
+    """Raises `BusyError` if the run to resume no longer exists, because another command resumed it before the lock."""
     if not is_resumable(config):
         raise BusyError(f"{message_start}: another command has already resumed the interrupted run. See `recordmill status`.")

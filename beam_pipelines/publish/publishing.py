@@ -1,6 +1,6 @@
 """Publishes a dataset: writes the metadata files, and renames the complete directory to the output path.
 
-All functions can be called again after they have succeeded, because a Beam runner may retry the publication.
+All functions can be called again after success, because a Beam runner may retry the publication.
 """
 
 import dataclasses
@@ -22,11 +22,11 @@ from tf_input.dataset_format import MANIFEST, REPORT, RUN, FileSum, Manifest, su
 
 
 def check_files(config: OutputPaths, files: Sequence[tuple[str, int]]) -> None:
-    """Checks that all files to list in a manifest exist and have the recorded sizes.
+    """Checks that the files of a manifest exist and have the recorded sizes.
 
     Args:
         config: The paths of the run.
-        files: (path within the dataset, size in bytes) of each file.
+        files: The (path within the dataset, size in bytes) of each file.
 
     Raises:
         RunError: A file is missing or has another size.
@@ -51,13 +51,13 @@ def _files_of(manifest: Manifest) -> list[tuple[str, int]]:
 def publish_files(
     config: OutputPaths, manifest: Manifest, files: Mapping[str, str], lines: Mapping[str, Iterable[bytes]], *, has_report: bool = False
 ) -> None:
-    """Writes the metadata and the optional HTML report of a dataset, and publishes the dataset. The shards must exist.
+    """Writes the metadata and the optional HTML report of a dataset, and publishes the dataset.
 
     Args:
         config: The paths of the run.
-        manifest: The manifest of the dataset, without the checksums of the files that are written here.
-        files: Name -> contents of the metadata files.
-        lines: Name -> lines of the metadata files that are written line by line.
+        manifest: The manifest of the dataset, without the checksums of the metadata files.
+        files: A mapping from the name of a metadata file to its contents.
+        lines: A mapping from the name of a metadata file that is written line by line to its lines.
         has_report: Whether to write the HTML report.
     """
     if is_published(config):
@@ -74,7 +74,7 @@ def publish_files(
 
 
 def _summed(name: str, chunks: Iterable[bytes], sums: dict[str, FileSum]) -> Iterator[bytes]:
-    """Yields chunks of a file unchanged and adds the file's checksum to `sums` after the last chunk."""
+    """Yields chunks of a file unchanged, then adds the file's checksum to `sums`."""
     file_sum = FileSum()
     for chunk in chunks:
         file_sum = file_sum.extended(chunk)
@@ -83,9 +83,9 @@ def _summed(name: str, chunks: Iterable[bytes], sums: dict[str, FileSum]) -> Ite
 
 
 def _write_report(directory: str, manifest: Manifest, sums: dict[str, FileSum]) -> None:
-    """Writes the HTML report of a dataset and adds the report's checksum to `sums`.
+    """Writes the HTML report of a dataset, and adds its checksum to `sums`.
 
-    If the report fails with an unexpected exception, a warning is logged and the dataset has no report.
+    If an unexpected exception occurs, a warning is logged, and the dataset has no report.
     """
     try:
         sums[REPORT] = FileSum().extended(write_report(directory, manifest))
@@ -96,10 +96,10 @@ def _write_report(directory: str, manifest: Manifest, sums: dict[str, FileSum]) 
 
 
 def publish(config: OutputPaths, manifest: bytes) -> None:
-    """Writes the last file of a dataset, usually the manifest, and publishes the dataset at its final path.
+    """Writes the last file of a dataset, usually the manifest, and moves the dataset to its output path.
 
     Raises:
-        RunError: Another run has taken over, or the output path came into use meanwhile.
+        RunError: Another run has taken over, or another program has created files at the output path.
         StorageError: A file operation failed.
     """
     if not is_published(config):
@@ -115,14 +115,14 @@ def publish(config: OutputPaths, manifest: bytes) -> None:
 def _publish_objects(config: OutputPaths, manifest: bytes) -> None:
     """Publishes a dataset in an object store, which cannot rename objects.
 
-    A new dataset is written directly to the output. A dataset that replaces an old dataset is first written to the
-    scratch directory, and then copied to the output.
+    A new dataset is written directly to the output path. A dataset that replaces an old dataset is written to the
+    scratch directory first, and then copied.
     """
     store = files_at(config.output)
     if not is_published(config):
         write_file(f"{config.working_directory}/{config.last_file}", manifest)
         if config.working_directory != config.output:
-            # If the copy fails, the marker allows a later run to remove the rest of the old dataset.
+            # If the copy fails, the marker lets a later run remove the rest of the old dataset.
             write_file(f"{config.output}/{MARKER}", MARKER_TEXT)
             store.remove(f"{config.output}/{config.last_file}")
             store.remove_all(config.output, but=(MARKER,))
@@ -148,8 +148,8 @@ def _publish_folder(config: OutputPaths, manifest: bytes) -> None:
 
 
 def finish_publishing(config: OutputPaths) -> bool:
-    """Publishes a dataset that an earlier attempt wrote completely but did not publish. Returns False if no complete
-    dataset exists.
+    """Publishes a dataset that an earlier attempt wrote completely but did not publish. Returns False without such a
+    dataset.
 
     Raises:
         RunError: A shard or a metadata file has changed since it was written.
@@ -172,7 +172,7 @@ def finish_publishing(config: OutputPaths) -> bool:
 
 
 def _check_metadata(directory: str, manifest: Manifest) -> None:
-    """Checks the metadata files against the manifest. Raises RunError if a file is missing or has changed."""
+    """Raises `RunError` if a metadata file is missing or has changed since the manifest was written."""
     for name in manifest.files:
         try:
             with open_file(f"{directory}/{name}") as file:
@@ -184,7 +184,7 @@ def _check_metadata(directory: str, manifest: Manifest) -> None:
 
 
 def _finish_folder(config: OutputPaths) -> None:
-    """Moves a complete local dataset to the output path after removing intermediate files."""
+    """Removes intermediate files of a complete local dataset, and moves the dataset to the output path."""
     for scratch in (config.spool_directory, config.plan_directory, config.done_directory, f"{config.run_directory}/{PROGRESS}"):
         shutil.rmtree(scratch, ignore_errors=True)
     publish_directory(pathlib.Path(config.working_directory), pathlib.Path(config.output))
@@ -192,7 +192,7 @@ def _finish_folder(config: OutputPaths) -> None:
 
 
 def _check_still_new(output: pathlib.Path) -> None:
-    """Raises `RunError` if files were created at the output path during the run and must not be overwritten."""
+    """Raises `RunError` if another program created files at the output path during the run."""
     if os.path.lexists(output) and not (output.is_dir() and not os.listdir(output)):
         raise RunError(
             f"{printable(str(output))} was created by another program during the run, and was not changed. Choose a "
@@ -204,9 +204,8 @@ def _check_still_new(output: pathlib.Path) -> None:
 def publish_directory(directory: pathlib.Path, output: pathlib.Path) -> None:
     """Moves a directory to the output path with a single rename.
 
-    An old dataset is first moved to a path beside the output. If the rename fails, the old dataset is moved back.
-    Otherwise, the old dataset is removed. If the process is killed during the move, both the old and the new dataset
-    remain.
+    An old dataset is first moved to a path beside the output. It is moved back if the rename fails, and removed
+    otherwise. If the process is killed in between, both datasets remain.
     """
     old = output.with_name(f"{output.name}{REPLACED}")
     has_old = output.exists()

@@ -30,7 +30,7 @@ _RESTART = "Rerun with --restart to start over."
 
 
 class ResumePolicy(enum.Enum):
-    """Specifies whether a command resumes, deletes or keeps the files of an interrupted run."""
+    """Whether a command fails, resumes or restarts if the files of an interrupted run exist."""
 
     FAIL = "the command fails if the files can be resumed"
     RESUME = "the command resumes the run"
@@ -38,11 +38,11 @@ class ResumePolicy(enum.Enum):
 
 
 class ResumableRun(NamedTuple):
-    """A run that a command resumes.
+    """An interrupted run that can be resumed.
 
     Attributes:
-        run_id: The id of the run.
-        plan: The plan of the run. None if all files are written and only the last rename is missing.
+        run_id: The ID of the run.
+        plan: The plan of the run. None if only the last rename is missing.
     """
 
     run_id: str
@@ -50,13 +50,13 @@ class ResumableRun(NamedTuple):
 
 
 def of_resumable_run(config: OutputPaths) -> OutputPaths:
-    """Returns the configuration with the ID of the interrupted run, or with an empty ID if no run was interrupted."""
+    """Returns the configuration with the ID of the interrupted run. The ID is empty if no run was interrupted."""
     lease = read_lease(config.scratch_directory)
     return dataclasses.replace(config, run_id=lease.run_id if lease else "")
 
 
 def is_published(config: OutputPaths) -> bool:
-    """Returns whether the output contains the dataset of the run with this run ID."""
+    """Returns whether the output contains the dataset of this run, according to the run ID."""
     files = files_at(config.output)
     if not files.exists(f"{config.output}/{config.last_file}"):
         return False
@@ -67,7 +67,7 @@ def is_published(config: OutputPaths) -> bool:
 
 
 def is_complete(config: OutputPaths) -> bool:
-    """Returns whether a local working directory contains a complete dataset that was not published."""
+    """Returns whether a local working directory contains a complete but unpublished dataset."""
     directory = config.working_directory
     return not is_remote(directory) and all(os.path.isfile(f"{directory}/{name}") for name in (config.last_file, config.run_file))
 
@@ -78,7 +78,7 @@ def is_resumable(config: OutputPaths) -> bool:
 
 
 def describe_resumable_run(config: OutputPaths) -> str:
-    """Returns a message about how to resume the interrupted run, or an empty string if no run was interrupted."""
+    """Returns a message about how to resume the interrupted run, or an empty string if no run can be resumed."""
     if not config.can_resume:
         return ""
     if is_complete(config):
@@ -95,15 +95,15 @@ def describe_resumable_run(config: OutputPaths) -> str:
 
 
 def check_resumable(config: OutputPaths, resume_policy: ResumePolicy, message_start: str) -> None:
-    """Raises `UserError` if an interrupted run can be resumed, but the user did not say whether to resume it.
+    """Raises an error if a run can be resumed, but the user did not say whether to resume it.
 
     Args:
         config: The paths of the run.
-        resume_policy: The policy.
+        resume_policy: The user's choice.
         message_start: The option and path of the output, with which the message begins.
 
     Raises:
-        UserError: There is resumable work of an earlier run.
+        UserError: The output of an interrupted run exists.
     """
     if resume_policy is not ResumePolicy.FAIL:
         return
@@ -121,10 +121,10 @@ def check_resumable(config: OutputPaths, resume_policy: ResumePolicy, message_st
 
 
 def find_resumable_run(config: PrepareJob) -> ResumableRun | None:
-    """Returns the run that `--resume` would continue, or None if no run can be resumed.
+    """Returns the run that `--resume` continues, or None if no run can be resumed.
 
     Args:
-        config: The resolved configuration of the run to resume.
+        config: The configuration of the job.
 
     Raises:
         UserError: The earlier run used other options or another version, or its plan is corrupt.
@@ -151,7 +151,7 @@ def find_resumable_run(config: PrepareJob) -> ResumableRun | None:
 
 
 def is_done(config: PrepareJob) -> bool:
-    """Returns whether the requested dataset already exists, without files of an interrupted run beside it.
+    """Returns whether the requested dataset already exists, without an interrupted run beside it.
 
     Raises:
         UserError: The dataset was made with other options.

@@ -1,6 +1,6 @@
 """Collects information about a run for `run.json`, such as the time, the host, package versions and options.
 
-Only `run.json` may differ between identical runs.
+`run.json` is the only file that may differ between identical runs.
 """
 
 import json
@@ -24,10 +24,7 @@ _PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")
 
 
 def hide_secrets(name: str, value: Any) -> Any:
-    """Returns a value with its secrets replaced by a placeholder.
-
-    Secrets are also replaced inside lists, JSON texts, `NAME=VALUE` texts and URLs.
-    """
+    """Returns a value with its secrets replaced by a placeholder, also in lists, JSON, `NAME=VALUE` pairs and URLs."""
     if _SECRET.search(name.lower()):
         return _HIDDEN
     if isinstance(value, dict):
@@ -47,14 +44,14 @@ def hide_secrets(name: str, value: Any) -> Any:
 
 
 def make_run_info(config: Any, options: PipelineOptions, run_id: str) -> dict[str, Any]:
-    """Collects information about a run, including values that differ between runs that produce the same dataset.
+    """Collects information about a run for `run.json`.
 
     Args:
         config: The configuration of the run, a dataclass.
         options: The options of the Beam pipeline.
-        run_id: The id that links the run and its dataset.
+        run_id: The ID that links the run and its dataset.
     """
-    system = os.uname()  # The module `platform` would start a program to find the same facts.
+    system = os.uname()  # The module `platform` would start another program.
     return {
         "run_id": run_id,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

@@ -1,6 +1,6 @@
-"""Implements `recordmill status`, which reports the dataset, runs and analyses of an output directory.
+"""Implements `recordmill status`, which reports the dataset, runs and analyses in an output directory.
 
-The status is determined from the files in the output directory. No file is changed.
+The command only reads files, and changes nothing.
 """
 
 import json
@@ -24,7 +24,9 @@ _ANALYSIS = "transform_fn/transform.json"  # The path within a dataset.
 
 
 def find_status(output: str) -> dict[str, Any]:
-    """Returns the state of an output directory as a dictionary of plain values. Values that do not apply are None.
+    """Returns the state of an output directory as a dictionary of plain values.
+
+    Values that do not apply are None.
 
     Raises:
         UserError: The output has neither a dataset nor an interrupted run.
@@ -97,7 +99,7 @@ def _analysis(output: str) -> dict[str, Any] | None:
 
 
 def _analysis_run(output: str) -> dict[str, Any] | None:
-    """Describes an unfinished analysis, which is still running or was interrupted."""
+    """Returns the state of an unfinished analysis, or None. The analysis is running or was interrupted."""
     scratch = f"{output}/{ANALYSIS_SCRATCH}"
     lease = read_lease(scratch)
     if lease is None:
@@ -140,7 +142,7 @@ def _time(seconds: float) -> str:
 
 
 def describe_status(status: Mapping[str, Any]) -> str:
-    """Formats the result of `find_status` as readable text."""
+    """Formats the result of `find_status` for the terminal."""
     dataset, run = status["dataset"], status["run"]
     lines = [f"output:   {printable(status['output'])}"]
     if dataset:

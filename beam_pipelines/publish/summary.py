@@ -1,4 +1,4 @@
-"""Formats a summary of a finished dataset for the terminal, such as its size, warnings and how to read it."""
+"""Formats a summary of a finished dataset for the terminal: its contents, warnings, and code to read it."""
 
 import json
 import os
@@ -21,7 +21,7 @@ _RUNS = {  # Title -> statistic of runs, which are consecutive examples of the s
 
 
 def describe_dataset(directory: str) -> str:
-    """Returns a short description of the finished dataset in a directory, for a terminal."""
+    """Returns a short description of the dataset in a directory."""
     files = files_at(directory)
     manifest = dataset_format.Manifest.from_json(files.read(f"{directory}/{dataset_format.MANIFEST}").decode())
     statistics = read_object(directory, manifest, dataset_format.STATISTICS)
@@ -31,10 +31,7 @@ def describe_dataset(directory: str) -> str:
 
 
 def read_warnings(directory: str, *, has_report: bool) -> list[str]:
-    """Reads the warnings about a finished dataset, one per line.
-
-    One of the warnings may be that the requested HTML report is missing.
-    """
+    """Reads the warnings about a finished dataset. Adds a warning if `has_report` is set but the report is missing."""
     all_warnings = json.loads(files_at(directory).read(f"{directory}/{dataset_format.STATISTICS}"))["warnings"]
     if has_report and not files_at(directory).exists(f"{directory}/{dataset_format.REPORT}"):
         all_warnings.append(
@@ -101,19 +98,19 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
 
 
 def batches_call(manifest: dataset_format.Manifest, statistics: Mapping[str, Any], split: str) -> str:
-    """Returns Python code that calls `batches` to read a split, with the arguments that the dataset requires."""
+    """Returns Python code that reads a split with `batches`, with the arguments that the dataset requires."""
     images = _images(manifest)
     size = ", image_size=224" if any(_differ_in_size(name, statistics) for name, kind in images.items() if kind != "pixels") else ""
     inputs = tuple(name for name in images if name not in manifest.targets)
     inputs = f", inputs={inputs}" if len(inputs) > 1 else ""
-    # Lists of floats or texts cannot be padded and weighted value by value.
+    # Lists of floats or strings cannot be padded and weighted value by value.
     targets = [feature for feature in manifest.schema if feature.name in manifest.targets]
     has_lists = any(feature.shape == (None,) and feature.kind in ("float", "text") for feature in targets)
     return f"batches({split!r}, batch_size=128{size}{inputs}{', ragged=' + repr('ragged') if has_lists else ''})"
 
 
 def label_counts(statistics: Mapping[str, Any], split: str, feature: str) -> Mapping[str, int]:
-    """Returns how often each class name of a class feature occurs in a split."""
+    """Returns the number of examples of each class in a split."""
     facts = statistics["splits"][split]
     return facts.get("other_label_counts", {}).get(feature) or facts["label_counts"]
 
@@ -136,7 +133,7 @@ def _division(division: dict[str, Any]) -> Iterator[str]:
 
 
 def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
-    """Yields lines about near-duplicates, such as how many were grouped or dropped, and how many pairs span splits."""
+    """Yields lines about near-duplicates: how many were grouped or dropped, and how many pairs span splits."""
     detected, now = leaks["detected"], leaks["remaining"]
     became = {"keep": "kept", "group": "each cluster in one split", "drop": f"{detected['num_dropped']:,} dropped"}[detected["duplicates"]]
     images = f"{detected['num_images']:,} images in {_count(detected['num_clusters'], 'cluster')}"
@@ -155,9 +152,7 @@ def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
 
 
 def describe_shares(classes: Mapping[str, Mapping[str, Mapping[str, float]]], splits: Sequence[str]) -> Iterator[str]:
-    """Yields one line for each feature.
-
-    For each split, the line names the classes with the smallest and the largest fraction of examples in this split.
+    """Yields, for each class feature, a line with the classes that have the smallest and largest share in each split.
     """
     for feature, shares in classes.items():
         if shares and len(splits) > 1:
@@ -188,8 +183,7 @@ def _class_table(feature: dataset_format.Feature, statistics: dict[str, Any], sp
 
 
 def _renumbered(feature: dataset_format.Feature) -> Iterator[str]:
-    """Yields a line that shows which label each class name has, if class names are numbers that differ from the
-    labels."""
+    """Yields a line with the label of each class, if class names are numbers that differ from the labels."""
     names = feature.label_names
     are_moved = any(name.lstrip("0") != str(label).lstrip("0") for label, name in enumerate(names))
     if are_integers(names) and are_moved:
@@ -200,7 +194,7 @@ def _renumbered(feature: dataset_format.Feature) -> Iterator[str]:
 
 
 def _images(manifest: dataset_format.Manifest) -> dict[str, str]:
-    """Returns a mapping from the name of each image feature to its kind, with `image` first."""
+    """Returns a mapping from each image feature to its kind. `image` is first."""
     first = manifest.features.get(dataset_format.IMAGE)
     if first is None or first.kind not in ("image", "pixels", "tensor"):
         return {}
@@ -210,7 +204,7 @@ def _images(manifest: dataset_format.Manifest) -> dict[str, str]:
 
 
 def _differ_in_size(image: str, statistics: Mapping[str, Any]) -> bool:
-    """Returns whether the images of a feature differ in size and must be resized."""
+    """Returns whether the images of a feature differ in size, and must be resized."""
     facts = statistics["images"] if image == dataset_format.IMAGE else statistics.get("other_images", {}).get(image, {})
     ranges = [facts.get(side) for side in ("height", "width")]
     return not all(values and values["min"] == values["max"] for values in ranges)
@@ -228,7 +222,7 @@ def _table(header: list[str], rows: list[list[str]]) -> Iterator[str]:
 
 
 def format_size(num_bytes: int) -> str:
-    """Formats a number of bytes for people, such as `12.3 MiB`."""
+    """Formats a number of bytes, such as `12.3 MiB`."""
     size = float(num_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

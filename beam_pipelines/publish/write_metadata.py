@@ -27,10 +27,10 @@ from beam_pipelines.storage.pinned_files import check_versions
 from beam_pipelines.storage.spool import SpoolReader
 from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, NEAR_DUPLICATES, Manifest, ShardInfo
 
-# Maps the job, the manifest and the near-duplicates to the leaks in the written dataset, for `leaks.json`.
+# A function from the job, the manifest and the near-duplicates to the duplicates across splits, for `leaks.json`.
 FindLeaks = Callable[[PrepareJob, Manifest, NearDuplicates], Mapping[str, Any]]
 
-# The memory for the read buffers that merge sorted dead letters, in bytes.
+# The size of all read buffers for merging sorted dead letters, in bytes.
 _MERGE_BYTES = 64 << 20
 
 
@@ -38,11 +38,11 @@ _MERGE_BYTES = 64 << 20
 class WriteMetadata(beam.PTransform):
     """A Beam transform that publishes a dataset after its shards are written, and emits the dataset's name.
 
-    One worker publishes the dataset. The facts about each shard are read from the files that shard writers created.
+    One worker publishes the dataset. It reads the checksums and statistics of the shards from their `done` files.
 
     Attributes:
-        config: The job of the run.
-        run_info: The facts about the run for `run.json`.
+        config: The configuration of the job.
+        run_info: The contents of `run.json`, except the end time.
         find_leaks: The function that finds duplicates across splits in the written dataset. See the package `leaks`.
     """
 
@@ -61,7 +61,7 @@ class WriteMetadata(beam.PTransform):
 def write_metadata(
     unused: bytes, written: Iterable[ShardAddress], config: PrepareJob, run_info: Mapping[str, Any], find_leaks: FindLeaks
 ) -> str:
-    """Writes the metadata of a dataset after all shards are complete, and publishes the dataset.
+    """Writes the metadata of a dataset, and publishes the dataset.
 
     Raises:
         UserError: No example was written, or a split has no example.
@@ -114,7 +114,7 @@ def write_metadata(
 
 
 def _read_all(config: PrepareJob, shards: list[ShardAddress]) -> Iterator[WrittenShard]:
-    """Reads the facts that were recorded about each shard, in the order of the shards."""
+    """Yields the `done` file of each shard, in the order of the shards."""
 
     def read(address: ShardAddress) -> WrittenShard:
         done = read_done(config, address)
@@ -133,7 +133,7 @@ def _read_range(spool_range: SpoolRange, spool: SpoolReader, block_bytes: int = 
 
 
 def _dead_letters(config: PrepareJob, plan: Plan, shards: list[ShardAddress], spool: SpoolReader) -> list[Iterator[bytes]]:
-    """Returns an iterator of sorted dead letters for each list of dead letters in the plan and for each shard."""
+    """Returns sorted iterators over the dead letters of the listing and of each shard."""
     block_bytes = max(4096, min(1 << 20, _MERGE_BYTES // (len(plan.dead_letters) + len(shards) + 1)))
     runs = [_read_range(spool_range, spool, block_bytes) for spool_range in plan.dead_letters]
     for address in shards:

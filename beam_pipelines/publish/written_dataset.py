@@ -1,4 +1,4 @@
-"""Reads the manifest and the file `run.json` of an existing dataset."""
+"""Reads the manifest and `run.json` of a dataset."""
 
 import json
 from typing import Mapping, NamedTuple
@@ -22,12 +22,12 @@ from tf_input.dataset_format import (
 
 
 class RecordedRun(NamedTuple):
-    """The contents of `run.json`, which describe the `recordmill prepare` run that made a dataset.
+    """The `recordmill prepare` run that made a dataset, as recorded in `run.json`.
 
     Attributes:
         config: The exact options of the run.
-        python: The version of Python that the run used.
-        versions: Package -> its version in that run.
+        python: The Python version that the run used.
+        versions: A mapping from package to its version in the run.
     """
 
     config: PrepareJob
@@ -36,7 +36,7 @@ class RecordedRun(NamedTuple):
 
 
 def read_dataset(directory: str, command: str) -> Manifest:
-    """Reads the manifest of a dataset on a mounted file system.
+    """Reads the manifest of a dataset on a local disk or a mounted file system.
 
     Raises:
         UserError: The directory is a URL, or is not a dataset.
@@ -54,9 +54,7 @@ def read_dataset(directory: str, command: str) -> Manifest:
 
 
 def open_dataset(directory: str) -> tuple[Manifest, bool]:
-    """Reads the manifest of a dataset on a local disk or in an object store.
-
-    The second returned value is whether the manifest file still has the bytes that Recordmill wrote.
+    """Returns the manifest of a dataset, and whether the file is unchanged since Recordmill wrote it.
 
     Raises:
         UserError: There is no dataset, or its manifest is invalid.
@@ -76,12 +74,12 @@ def open_dataset(directory: str) -> tuple[Manifest, bool]:
 
 
 def check_names(directory: str, manifest: Manifest) -> None:
-    """Checks that each file name in a manifest is the expected name for the dataset and the split.
+    """Checks that the file names in a manifest match the dataset and its splits.
 
-    For safety, a manipulated manifest must not refer to files outside the dataset.
+    The check protects from manipulated manifests, which could refer to files outside the dataset.
 
     Raises:
-        UserError: The manifest names another file, or has a split without shards.
+        UserError: A file has another name, or a split has no shards.
     """
     for name in (manifest.name, *manifest.splits):
         if not NAME_PATTERN.fullmatch(name):
@@ -114,7 +112,7 @@ def read_how_made(directory: str, manifest: Manifest) -> RecordedRun:
     """Reads `run.json` of a dataset and checks that it belongs to the manifest.
 
     Raises:
-        UserError: `run.json` can't be read, or belongs to another dataset.
+        UserError: `run.json` cannot be read, or belongs to another dataset.
     """
     path = f"{directory}/{RUN}"
     try:
@@ -137,10 +135,10 @@ def read_how_made(directory: str, manifest: Manifest) -> RecordedRun:
 
 
 def read_run(data: bytes) -> RecordedRun | None:
-    """Decodes a `run.json`. Returns None if another command wrote it.
+    """Decodes a `run.json` file. Returns None if it was not written by `recordmill prepare`.
 
     Raises:
-        ValueError: The file is corrupt, or another version wrote it.
+        ValueError: The file is corrupt, or was written by another version.
     """
     fields = json.loads(data)
     try:

@@ -1,16 +1,14 @@
-"""Computes the number of inputs that each split gets from each stratum. The results are integers close to the requested
-fractions.
+"""Computes the number of inputs that each split gets from each stratum. The numbers are integers.
 
-Each result differs from the exact fraction by less than one, and so does the total of each split over all strata. A
-controlled rounding of the cells, rows and columns of a table always exists (Bacharach, Matrix Rounding Problems, 1966).
-The algorithm rounds the cells of a table by searching for cycles of cells with fractional values. An amount is
-alternately added to and subtracted from the cells of a cycle, so that one cell becomes a whole number. When no cycle is
-left, all cells contain whole numbers.
+Each number, and the total of each split over all strata, differs from its exact value by less than one. Such a rounding
+always exists (controlled rounding; Bacharach, Matrix Rounding Problems, 1966). The algorithm searches a table for
+cycles of cells with fractional values. An amount is alternately added to and subtracted from the cells of a cycle, so
+that at least one cell becomes an integer. When no cycle is left, all cells are integers.
 """
 
 from typing import Sequence
 
-# A mapping from row to column to a fraction between 0 and 1 (exclusive), in units of 1/scale.
+# For each row and column, a fraction between 0 and 1 (exclusive), in units of 1/scale.
 _Cells = dict[int, dict[int, int]]
 
 
@@ -20,12 +18,9 @@ def apportion(nums: Sequence[int], needs: Sequence[Sequence[int]], scale: int) -
     Args:
         nums: The number of inputs of each stratum.
         needs: For each stratum, the number of inputs that each split lacks, in units of 1/scale. Each row sums to the
-            number in `nums`. A negative value means that the split exceeds its share. The others then get
-            proportionally less.
+            number in `nums`. A negative value means that the split exceeds its share. The other splits then get
+            proportionally fewer inputs.
         scale: The number of units in `needs` that equal one input.
-
-    Returns:
-        For each stratum, the number of inputs that each split gets.
     """
     dealt, cells = [], _Circles(scale)
     sums = [0] * (len(needs[0]) if needs else 0)
@@ -37,7 +32,7 @@ def apportion(nums: Sequence[int], needs: Sequence[Sequence[int]], scale: int) -
         rests = [need % scale for need in of_row]
         sums = [(total + rest) % scale for total, rest in zip(sums, rests)]
         cells.add_row(row, rests)
-    # The last row makes the column sums whole numbers too.
+    # The last row makes the column sums integers, too.
     cells.add_row(len(needs), [-total % scale for total in sums])
     for row, column in cells.rounded_up:
         if row < len(needs):
@@ -72,13 +67,13 @@ class _Circles:
         self._columns: dict[int, set[int]] = {}
 
     def add_row(self, row: int, rests: Sequence[int]) -> None:
-        """Adds a row of fractions whose sum is a whole number, and rounds cells until no cycle is left."""
+        """Adds a row of fractions whose sum is an integer, and rounds cells until no cycle is left."""
         self._rows[row] = {column: rest for column, rest in enumerate(rests) if rest}
         for column in self._rows[row]:
             self._columns.setdefault(column, set()).add(row)
         while circle := self._find_circle(row):
             rests = [self._rows[r][c] for r, c in circle]
-            # Move the largest fraction of the cycle closer to the next whole number.
+            # Move the largest fraction of the cycle closer to the next integer.
             rising = rests.index(max(rests)) % 2
             amount = min(self._scale - rest if index % 2 == rising else rest for index, rest in enumerate(rests))
             for number, (r, c) in enumerate(circle):

@@ -1,6 +1,6 @@
 """A Beam stage that assigns the final split to each input after all inputs have been listed.
 
-Beam transfers only counts, pointers to temporary files, and the few inputs at the boundaries between splits.
+Beam transfers only counts, locations in temporary files, and the few inputs at the boundaries between splits.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from beam_pipelines.splits.split_plan import SplitPlan, check_names, plan_splits
 
 
 class Assigned(NamedTuple):
-    """The outputs of `AssignSplits`, with final splits."""
+    """The outputs of `AssignSplits`: runs of references, histograms of shuffle keys, and the listing."""
 
     runs: beam.PCollection
     counts: beam.PCollection
@@ -32,11 +32,11 @@ class Assigned(NamedTuple):
 
 @dataclasses.dataclass
 class AssignSplits(beam.PTransform):
-    """Assigns a split to each reference and returns `Assigned`.
+    """Assigns a split to each reference.
 
     Attributes:
-        config: The job of the run.
-        listed: The listing and the counts of the runs.
+        config: The configuration of the job.
+        listed: The result of the listing stage.
     """
 
     config: PrepareJob
@@ -62,10 +62,7 @@ class AssignSplits(beam.PTransform):
 
 
 class Mark(beam.DoFn):
-    """Reads splits from the source or an earlier dataset, and counts the references by stratum, split and group.
-
-    Reads earlier splits only once.
-    """
+    """Reads splits from the source or an earlier dataset, and counts the references by stratum, split and group."""
 
     def __init__(self, config: PrepareJob) -> None:
         self._config, self._earlier = config, None
@@ -81,28 +78,25 @@ class Mark(beam.DoFn):
 
 
 def make_split_plan(unused: bytes, parts: Iterable[SplitFacts], listing: Listing, config: PrepareJob) -> SplitPlan:
-    """Makes the plan.
-
-    Errors in the listing are reported before errors in the split plan.
-    """
+    """Creates the split plan, and checks the names of its splits."""
     plan = plan_splits(merge_facts(parts), config)
     check_names(plan, listing, config)
     return plan
 
 
 def find(run: MarkedRun, plan: SplitPlan, config: PrepareJob) -> Iterator[Candidates]:
-    """Yields those inputs that may be the first input of a split."""
+    """Yields the inputs that may be the first input of a split."""
     if plan.bounds:
         yield find_bound_candidates(read_marked(run, config), plan)
 
 
 def resolve_all_bounds(unused: bytes, parts: Iterable[Candidates], plan: SplitPlan) -> ResolvedBounds:
-    """Returns the bounds of all splits."""
+    """Returns the boundaries of all splits."""
     return resolve_bounds(parts, plan)
 
 
 def assign(run: MarkedRun, plan: SplitPlan, bounds: ResolvedBounds, config: PrepareJob) -> Iterator[Any]:
-    """Yields sorted references with their final splits, and the histogram of the shuffle keys."""
+    """Yields sorted references with their final splits, and the histogram of their shuffle keys."""
     stopwatch = Stopwatch("split")
     references = assign_split(read_marked(run, config), plan, bounds)
     counts = KeyCounts()

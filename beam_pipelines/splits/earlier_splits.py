@@ -24,7 +24,7 @@ def check_earlier_splits(config: PrepareConfig) -> None:
     """Checks the file or dataset of `--splits_from` before any work starts.
 
     Raises:
-        UserError: It does not exist, or its splits do not match the requested splits.
+        UserError: The file or dataset does not exist, or its splits do not match the requested splits.
     """
     names: set[str] = set()
     for _, splits in read_earlier_splits(config.splits_from, with_keys=False):
@@ -37,7 +37,7 @@ def check_earlier_splits(config: PrepareConfig) -> None:
                 "letter."
             )
     others = sorted(names.difference(config.shares))
-    # With divided splits, the inputs can name more splits. They are checked later.
+    # If `--divide` is given, inputs can have further splits. They are checked later.
     if others and not config.source.divide:
         raise UserError(
             f"{shown}: split {', '.join(others)} has no share in --splits, which names {', '.join(config.shares)}. "
@@ -46,15 +46,15 @@ def check_earlier_splits(config: PrepareConfig) -> None:
 
 
 def read_earlier_splits(path: str, with_keys: bool = True) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Yields batches of keys (large_binary) and the splits of these keys (strings).
+    """Yields batches of keys (large_binary) and their splits (strings).
 
     Args:
         path: A prepared dataset, or a CSV or Parquet file with the columns `key` and `split`.
-        with_keys: Whether to read the keys. Keys are omitted only if that saves work.
+        with_keys: Whether to read the keys. If False, keys are omitted if this is faster.
 
     Raises:
         UserError: The path is neither a dataset nor a suitable table.
-        StorageError: The disk or store failed, so the content is unknown.
+        StorageError: The disk or store failed.
     """
     try:
         if files_at(path).exists(f"{path}/{MANIFEST}"):
@@ -70,7 +70,7 @@ def read_earlier_splits(path: str, with_keys: bool = True) -> Iterator[tuple[pa.
 def load_earlier_splits(path: str | None) -> list[tuple[pa.Array, pa.Array]]:
     """Loads the digest and the earlier split of each key into memory, which takes 20 bytes per key.
 
-    Returns an empty list if `path` is None.
+    If `path` is None, returns an empty list.
 
     Raises:
         UserError: See `read_earlier_splits`.
@@ -80,7 +80,7 @@ def load_earlier_splits(path: str | None) -> list[tuple[pa.Array, pa.Array]]:
 
 
 def find_earlier_splits(path: str | None, keys: BinaryColumn) -> list[str]:
-    """Returns the earlier split of each key, or an empty string for unknown keys.
+    """Returns the earlier split of each key, or an empty string for an unknown key.
 
     The required memory does not depend on the size of the earlier dataset.
 

@@ -1,8 +1,7 @@
-"""A Beam stage that finds near-duplicates. The stage either groups near-duplicate images, or keeps only one image of
-each set of near-duplicates.
+"""A Beam stage that finds near-duplicate images, and either groups them or keeps only one image per cluster.
 
-Beam transfers only pointers to temporary files and descriptions of search tasks. For each search task, a worker reads
-the hashes of all images (33 bytes per image) from a temporary file. One worker merges the results. Each worker needs
+Beam transfers only locations in temporary files and descriptions of search tasks. For each search task, a worker reads
+the hashes of all images (33 bytes per image) from a temporary file. One worker merges the results. A worker needs
 memory for the hashes of all images and for the keys of near-duplicates.
 """
 
@@ -37,10 +36,10 @@ from beam_pipelines.storage.spool import SpoolReader, open_spool
 
 
 class WrittenHashes(NamedTuple):
-    """Distinct image hashes in the spool.
+    """Distinct image hashes in a temporary file.
 
     Attributes:
-        spool_range: The byte range of the spool that contains `VisualHashes.hashes`, uint64 [num, HASH_WORDS].
+        spool_range: The byte range with `VisualHashes.hashes`, uint64 [num, HASH_WORDS].
         num: The number of hashes.
     """
 
@@ -49,10 +48,10 @@ class WrittenHashes(NamedTuple):
 
 
 class WrittenEdges(NamedTuple):
-    """The byte range of a temporary file that contains the pairs of similar hashes from one search task.
+    """The pairs of similar hashes from one search task, in a temporary file.
 
     Attributes:
-        spool_range: The byte range of the spool that contains `Edges.pairs`, uint64 [num_edges].
+        spool_range: The byte range with `Edges.pairs`, uint64 [num_edges].
         are_all: Whether the pairs are complete. See `Edges.are_all`.
     """
 
@@ -61,7 +60,7 @@ class WrittenEdges(NamedTuple):
 
 
 class ChangedRun(NamedTuple):
-    """Sorted references, together with changes to the groups of these references."""
+    """Sorted references, and changes to their groups."""
 
     run: Run
     changes: Changes
@@ -69,12 +68,12 @@ class ChangedRun(NamedTuple):
 
 @dataclasses.dataclass
 class FindNearDuplicates(beam.PTransform):
-    """Finds near-duplicates among hashed images and returns the remaining references as `Listed`.
+    """Finds near-duplicates among hashed images, and returns the remaining references as `Listed`.
 
     Attributes:
-        config: The job of the run.
-        listed: The runs, counts and dead letters of the listing.
-        dead_letters: The dead letters of the hashing stage, in the same form as in `Listed`.
+        config: The configuration of the job.
+        listed: The result of the listing stage.
+        dead_letters: The dead letters of the hashing stage, in the format of `Listed.dead_letters`.
     """
 
     config: PrepareJob
@@ -101,7 +100,7 @@ class FindNearDuplicates(beam.PTransform):
         )
         changed = (
             resolved.runs
-            # The key is a string because Beam's integers have 64 bits with a sign.
+            # The key is a string because Beam's integers are signed 64-bit numbers.
             | "KeyChanges" >> beam.Map(lambda changed: (f"{changed.run.spool:016x}", changed))
             | "SpreadChanges" >> beam.GroupByKey()
             | "ApplyChanges" >> beam.FlatMap(apply, AsSingleton(resolved.renames), config).with_outputs("counts", main="runs")
@@ -129,7 +128,7 @@ def write_hashes(unused: bytes, runs: Iterable[HashedRun], config: PrepareJob) -
 
 
 def cut_search(visual_hashes: WrittenHashes) -> Iterator[tuple[tuple[int, int], tuple[SearchPart, WrittenHashes]]]:
-    """Divides the search for similar hashes into tasks and yields the tasks."""
+    """Yields the tasks into which the search for similar hashes is divided."""
     for part in search_parts(visual_hashes.num) if visual_hashes.num else ():
         yield (part.band, part.part), (part, visual_hashes)
 
@@ -150,16 +149,14 @@ def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenHas
 def resolve_near_duplicates_found(
     unused: bytes, runs: Iterable[HashedRun], edges: Iterable[WrittenEdges], listing: Listing, config: PrepareJob
 ) -> Iterator[Any]:
-    """Decides whether each near-duplicate is grouped or dropped.
-
-    Yields the changes for each file of references.
+    """Decides whether each near-duplicate is grouped or dropped, and yields the changes to each run of references.
 
     Raises:
         UserError: No image is readable, or near-duplicates already belong to different splits.
         DataError: Too many images are unreadable.
     """
     stopwatch = Stopwatch("near_duplicates")
-    # Sorted only to compute image indices. The result does not depend on the order of the runs.
+    # Sorting makes image indices consistent. The result does not depend on the order of the runs.
     runs = sorted(runs, key=lambda run: run.run.spool)
     dead_letters = DeadLetterCount()
     for run in runs:
@@ -211,7 +208,7 @@ def _read_some(run: Run, indices: np.ndarray, spool: SpoolReader) -> References:
 
 
 def _changes_of(resolved: ResolvedNearDuplicates, members: np.ndarray, start: int, stop: int) -> Changes:
-    """Returns the changes to the images from index `start` to `stop`."""
+    """Returns the changes to the images with indices from `start` to `stop - 1`."""
     mine = np.flatnonzero((members >= start) & (members < stop))
     mine = mine[np.argsort(members[mine])]
     dropped = mine[resolved.is_dropped[mine]]
@@ -224,7 +221,7 @@ def _changes_of(resolved: ResolvedNearDuplicates, members: np.ndarray, start: in
 
 
 def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, bytes], config: PrepareJob) -> Iterator[Any]:
-    """Applies changes to references. Yields the changed references, and the histogram of the shuffle keys."""
+    """Applies changes to references. Yields the changed references, and the histogram of their shuffle keys."""
     _, (changed,) = element
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = read_references(changed.run.smallest(changed.run.num_references), spool)
@@ -240,7 +237,7 @@ def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, byt
 
 
 def take_near_duplicates(listing: Listing, results: tuple[NearDuplicates, DeadLetterCount]) -> Listing:
-    """Adds facts about near-duplicates, and the dead letters of the hashing stage, to the listing."""
+    """Adds the near-duplicates, and the dead letters of the hashing stage, to the listing."""
     near_duplicates, rejected = results
     dead_letters = DeadLetterCount()
     dead_letters.merge(listing.dead_letters)

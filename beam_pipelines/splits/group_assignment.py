@@ -1,14 +1,14 @@
 """Assigns whole groups to splits so that each split gets nearly the requested fraction of each stratum.
 
-Groups are assigned from largest to smallest, as in scikit-learn's `StratifiedGroupKFold`. Each group is assigned to the
-split that brings the split sizes closest to the requested sizes (by squared difference). The difference for each
-stratum is divided by the size of the stratum. The method is greedy, so split sizes can differ from the requested sizes
-if groups are few or large. All arithmetic uses integers, so the result is the same on every machine.
+Groups are assigned from largest to smallest, as in scikit-learn's `StratifiedGroupKFold`. Each group goes to the split
+that minimizes the squared difference between actual and requested split sizes. The difference for each stratum is
+divided by the size of the stratum. The method is greedy, so split sizes can differ from the requested sizes if groups
+are few or large. All arithmetic uses integers, so the result is the same on every machine.
 """
 
 from typing import Iterable, NamedTuple, Sequence
 
-# Numerator of the stratum weights. It is large enough to distinguish strata of 2**32 inputs.
+# The numerator of the stratum weights. It is large enough to distinguish strata of up to 2**32 inputs.
 _WEIGHT = 1 << 96
 
 
@@ -17,7 +17,7 @@ class WaitingGroup(NamedTuple):
 
     Attributes:
         name: The name of the group.
-        nums: The (stratum, number of inputs) pairs of the group.
+        nums: (stratum, number of inputs) pairs.
     """
 
     name: bytes
@@ -25,18 +25,18 @@ class WaitingGroup(NamedTuple):
 
 
 class Needs:
-    """Tracks how many inputs each split still needs from each stratum while groups are being assigned.
+    """The number of inputs that each split still needs from each stratum.
 
     Args:
         totals: The number of inputs of each stratum, including inputs that already have a split.
         shares: The share of each split, in units of 1/scale.
         scale: The sum of the shares.
 
-    Attributes:
-        of_strata: For each stratum, the number of inputs that each split lacks, in units of 1/scale. Negative values
-            mean that the split exceeds its share.
-        crossings: A mapping from (stratum, split) to the group that made the split exceed its share, and its number of
-            inputs there.
+        Attributes:
+        of_strata: For each stratum, the number of inputs that each split lacks, in units of 1/scale. A negative value
+            means that the split exceeds its share.
+        crossings: A mapping from (stratum, split) to the group that made the split exceed its share, and to the group's
+            number of inputs in the stratum.
     """
 
     def __init__(self, totals: Sequence[int], shares: Sequence[int], scale: int) -> None:
@@ -49,14 +49,14 @@ class Needs:
         self._weight_of_all = _WEIGHT // max(sum(totals), 1) ** 2
 
     def take(self, stratum: int, split: int, num: int) -> None:
-        """Subtracts inputs whose split is known from the number of inputs that the split still needs."""
+        """Subtracts inputs that were assigned to a split from the needs of the split."""
         self.of_strata[stratum][split] -= num * self._scale
         self._of_all[split] -= num * self._scale
 
     def assign(self, group: WaitingGroup) -> int:
-        """Assigns a group to the split that most needs the inputs of this group, and returns the split.
+        """Assigns a group to the split that most needs the group's inputs, and returns the split.
 
-        Ties go to the smallest share.
+        If several splits need them equally, the split with the smallest share is chosen.
         """
         size, gains = 0, [0] * len(self._of_all)
         for stratum, num in group.nums:
@@ -76,11 +76,11 @@ class Needs:
 
 
 def assign_groups(groups: Iterable[WaitingGroup], needs: Needs) -> list[int]:
-    """Assigns groups to splits in the given order.
+    """Assigns each group to a split, in the given order.
 
     Args:
-        groups: The groups, sorted from largest to smallest. Ties must be ordered by the groups alone.
-        needs: The needs of the splits. The method updates them.
+        groups: The groups, from largest to smallest. Groups of equal size must be in a reproducible order.
+        needs: The needs of the splits, which this function updates.
 
     Returns:
         The split of each group.

@@ -1,12 +1,11 @@
 """Clusters near-duplicate images.
 
-Two images are near-duplicates if their hashes differ in few bits. A cluster is a connected component of near-duplicate
-pairs with a limited size. Without a limit, a long chain of slightly different images could connect half of a class. A
-cluster is cut if it has more than 100 images and more than 1 % of all images. It is also cut if two of its images
-differ by more than twice the distance. Large clusters are cut into stars, each of which consists of a central image and
-its near-duplicates. A star that is still too large is cut into sets of images with equal hashes. If a set of images
-with equal hashes is still too large, it is cut into sets of images with equal bytes. Images with equal bytes are always
-in the same cluster.
+Two images are near-duplicates if their hashes differ in few bits. Connected near-duplicates form a cluster. Without a
+limit, a long chain of slightly different images could connect half of a class. Therefore, a cluster is divided if it
+has more than 100 images and more than 1 % of all images, or if two of its images differ by more than twice the
+distance. The parts are stars, each of which consists of a central image and its near-duplicates. If a star is still too
+large, it is divided into sets of images with equal hashes. If such a set is too large, it is divided into sets of
+images with equal bytes. Images with equal bytes always stay in the same cluster.
 """
 
 from typing import Iterator, NamedTuple
@@ -21,13 +20,13 @@ _BLOCK_PAIRS = 1 << 22
 
 
 class Clusters(NamedTuple):
-    """Clusters of the candidate images.
+    """The clusters of candidate images, which are images that have a near-duplicate.
 
     Attributes:
         of_images: The cluster number of each candidate, int64 [num_candidates].
         num_pairs: The number of pairs of near-duplicates.
-        num_pairs_cut: The number of these pairs whose images are in different clusters.
-        cut: The index of one candidate for each cluster that was cut, largest cluster first.
+        num_pairs_cut: The number of near-duplicate pairs whose images are in different clusters.
+        cut: The index of one candidate for each cluster that was divided, largest cluster first.
     """
 
     of_images: np.ndarray
@@ -37,7 +36,7 @@ class Clusters(NamedTuple):
 
 
 def find_clustered(visual_hashes: VisualHashes, edges: np.ndarray) -> np.ndarray:
-    """Returns the indices of all images that have a near-duplicate, in ascending order, int64."""
+    """Returns the indices of all images that have a near-duplicate, in ascending order, int64 [num_candidates]."""
     sizes = np.bincount(visual_hashes.of_images, minlength=visual_hashes.num)
     is_candidate = sizes > 1
     is_candidate[edges.ravel()] = True
@@ -47,7 +46,7 @@ def find_clustered(visual_hashes: VisualHashes, edges: np.ndarray) -> np.ndarray
 def cluster_candidates(
     visual_hashes: VisualHashes, edges: np.ndarray, distance: int, candidates: np.ndarray, ranks: np.ndarray, contents: np.ndarray
 ) -> Clusters:
-    """Clusters the candidates that are near-duplicates.
+    """Clusters the images that have a near-duplicate.
 
     Args:
         visual_hashes: The distinct hashes of all images.
@@ -90,7 +89,7 @@ def _num_pairs(sizes: np.ndarray) -> np.ndarray:
 
 
 def _suspects(labels: np.ndarray, edges: np.ndarray, sizes: np.ndarray, bound: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yields the label, the hashes and the edges of each connected component that may have to be cut."""
+    """Yields the label, the hashes and the edges of each connected component that may have to be divided."""
     connected = np.flatnonzero(np.bincount(edges.ravel(), minlength=1))
     connected = connected[np.argsort(labels[connected], kind="stable")]
     edges = edges[np.argsort(labels[edges[:, 0]], kind="stable")]
@@ -109,7 +108,7 @@ def _is_wide(visual_hashes: VisualHashes, members: np.ndarray, limit: int) -> bo
 
 
 def _cut_into_stars(labels: np.ndarray, members: np.ndarray, edges: np.ndarray, sizes: np.ndarray, ranks: np.ndarray, bound: int) -> None:
-    """Labels each star with its center.
+    """Divides a cluster into stars, and labels each star with its center.
 
     Hashes with many neighbors become centers before hashes with few neighbors. Ties are broken by the smallest key.
     """
@@ -123,5 +122,5 @@ def _cut_into_stars(labels: np.ndarray, members: np.ndarray, edges: np.ndarray, 
             continue
         neighbours = both[starts[index] : stops[index], 1]
         star = np.append(neighbours[labels[neighbours] < 0], members[index])
-        # A star that is still too large is cut into single hashes.
+        # A star that is still too large is divided into single hashes.
         labels[star] = members[index] if sizes[star].sum() <= bound else star

@@ -1,4 +1,4 @@
-"""Determines the group of each near-duplicate image, or that the image is dropped."""
+"""Decides which group each near-duplicate image gets, or whether the image is dropped."""
 
 import contextlib
 import dataclasses
@@ -26,7 +26,7 @@ from beam_pipelines.storage.spool import SpoolReader, open_spool
 
 
 class Changes(NamedTuple):
-    """Changes to the images of one run.
+    """Changes to the images of one run of references.
 
     Attributes:
         dropped: The ascending indices of the dropped images, int64.
@@ -40,12 +40,12 @@ class Changes(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """A split to which an image already belongs.
+    """The split of an image before near-duplicates are resolved.
 
     Attributes:
         name: The name of the split, or an empty string.
-        is_resolved: Whether the image stays in the split. If False, the split is divided later.
-        is_earlier: Whether an earlier dataset gives the split. If False, the source gives it.
+        is_resolved: Whether the split is final. False if `--divide` divides the split.
+        is_earlier: Whether the split comes from an earlier dataset. If False, it comes from the source.
     """
 
     name: str
@@ -54,9 +54,9 @@ class _Split(NamedTuple):
 
 
 def apply_changes(references: References, changes: Changes, renames: Mapping[bytes, bytes]) -> References:
-    """Changes the groups of references and drops references to duplicates.
+    """Applies changes to references: sets groups, drops duplicates, and renames merged groups.
 
-    If several groups are merged, the merged group gets the name of one of these groups.
+    A merged group gets the name of one of its parts.
     """
     # Without earlier groups, only the changed references have a group.
     if not references.groups.blob and len(changes.grouped):
@@ -74,21 +74,21 @@ def apply_changes(references: References, changes: Changes, renames: Mapping[byt
 
 
 class ResolvedNearDuplicates:
-    """Decides which near-duplicate images are grouped and which are dropped.
+    """The decisions about near-duplicate images.
 
     Args:
-        candidates: The references of the images that can be in a cluster.
+        candidates: The references to images that have a near-duplicate.
         clusters: The clusters of these images.
-        config: The job of the run.
+        config: The configuration of the job.
         listing: The listing of all inputs.
         earlier: The earlier split of each candidate, or an empty string.
 
     Attributes:
-        members: The indices of the candidates that share a cluster, ordered by cluster and key.
-        is_dropped: Whether each member is dropped, bool [num_members]. Each cluster keeps its first image with an
-            earlier split, or else its first image.
-        groups: The group of each member. Empty unless images are grouped.
-        renames: A mapping from merged groups to the groups that they join.
+        members: The indices of the candidates that share a cluster with other images, ordered by cluster and key.
+        is_dropped: Whether each member is dropped, bool [num_members]. Each cluster keeps its first image that has an
+            earlier split. Otherwise, it keeps its first image.
+        groups: The group of each member. Empty unless near-duplicates are grouped.
+        renames: A mapping from each merged group to its new name.
         moved: The names of the groups whose images move to the split of `--move_to`.
 
     Raises:
@@ -121,9 +121,7 @@ class ResolvedNearDuplicates:
         return [self._keys[start] for start in self._starts.tolist()]
 
     def _unite(self) -> tuple[list[bytes], dict[bytes, bytes]]:
-        """Returns the group of each cluster, and the renamed groups.
-
-        Groups that have images in the same cluster become one group.
+        """Returns the group of each cluster, and the renamed groups. Groups with images in the same cluster are merged.
         """
         names, codes = codes_of(self._candidates.groups.take(self.members))
         num = len(self._starts)
@@ -137,7 +135,7 @@ class ResolvedNearDuplicates:
         return [united.get(label, name) for label, name in zip(labels[:num].tolist(), self._names)], renamed
 
     def _find_moved(self, names: Sequence[bytes], listing: Listing) -> frozenset[bytes]:
-        """Returns the groups whose images belong to several splits, if at least one of these splits is predefined."""
+        """Returns the groups that span several splits, if at least one of these splits is predefined."""
         config = self._config
         if config.move_to is not None:
             known = sorted({*listing.splits, *config.source.divide} - {REST})
@@ -165,7 +163,7 @@ class ResolvedNearDuplicates:
         return frozenset(names[number] for number in spanning)
 
     def _splits(self) -> tuple[list[_Split], np.ndarray]:
-        """Returns the names of the predefined splits, and the index of the split of each image, int64."""
+        """Returns the possible splits, and the index of the split of each image, int64 [num_members]."""
         earlier = sorted({*self._earlier} - {""})
         of_source = [_Split(name, bool(name) and name not in self._config.source.divide, False) for name in self._candidates.splits]
         indices = self._candidates.rows["split"][self.members].astype(np.int64)
@@ -175,7 +173,7 @@ class ResolvedNearDuplicates:
         return [*of_source, *(_Split(name, True, True) for name in earlier)], indices
 
     def _describe_spanning(self, spanning: Sequence[int], splits: Sequence[_Split]) -> str:
-        """Formats an error message about near-duplicates that are not all in the same split."""
+        """Returns an error message about near-duplicates in different splits."""
         of_splits: dict[str, str] = {}
         for split, index in zip(splits, np.flatnonzero(self._numbers == spanning[0]).tolist()):
             if split.name:
@@ -191,9 +189,9 @@ class ResolvedNearDuplicates:
         )
 
     def describe(self, visual_hashes: SpoolRange, edges: SpoolRange, counts_all_pairs: bool) -> NearDuplicates:
-        """Writes a line for each near-duplicate image to a temporary file and returns a summary.
+        """Writes a line for each near-duplicate image to a temporary file, and returns a summary.
 
-        For the arguments, see `NearDuplicates`.
+        For the arguments, see the attributes of `NearDuplicates`.
         """
         config, clusters = self._config, self._clusters
         members = self._candidates.take(self.members)
@@ -237,5 +235,5 @@ def _to_json(text: bytes) -> str:
 
 
 def key_ranks(keys: BinaryColumn) -> np.ndarray:
-    """Returns the position of each key in the sorted list of keys, int64."""
+    """Returns the rank of each key in sorted order, int64 [num_keys]."""
     return pc.rank(keys.to_arrow(), tiebreaker="first").to_numpy().astype(np.int64) - 1

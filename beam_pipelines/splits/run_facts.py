@@ -1,4 +1,4 @@
-"""Counts references by stratum, split and group, as a basis for the split plan. The counts contain no keys."""
+"""Counts references by stratum, split and group, as a basis for the split plan."""
 
 import contextlib
 import dataclasses
@@ -17,23 +17,22 @@ from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.splits.earlier_splits import digest_keys
 from beam_pipelines.storage.spool import SpoolReader, open_spool
 
-# Number of leading hash bits for counting the inputs of a stratum. Many strata use fewer bits, so that counts stay
-# small.
+# The number of leading hash bits that form a bucket. With many strata, fewer bits are used, so that counts stay small.
 _MAX_BITS, _MIN_BITS, _CELL_BITS = 10, 4, 17
 
-# For each reference: the hash of its group, and the index of its split in `MarkedRun.splits`. `OPEN` means not assigned
-# yet.
+# For each reference: the hash of its group, and the index of its split in `MarkedRun.splits`. `OPEN` means that the
+# split is not assigned yet.
 _MARK = np.dtype([("hash", "<u8"), ("split", "<u2")])
 OPEN = 0xFFFF
 
 
 class MarkedRun(NamedTuple):
-    """Sorted references in a temporary file, and the splits that are predefined or read from an earlier dataset.
+    """Sorted references in a temporary file, and the splits that are already assigned.
 
     Attributes:
         run: The run of references.
-        marks: The byte range of the spool with one row for each reference, in the same order.
-        splits: The names of the splits that are already assigned.
+        marks: The byte range of a temporary file with one `_MARK` for each reference.
+        splits: The names of the assigned splits.
     """
 
     run: Run
@@ -42,13 +41,13 @@ class MarkedRun(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """References in memory, and the splits that are predefined or read from an earlier dataset.
+    """References in memory, and the splits that are already assigned.
 
     Attributes:
         references: The references of one run.
         hashes: The hash of each reference's group, uint64 [num_references].
-        resolved: The index of each reference's split in `splits`, or `OPEN`. uint16 [num_references].
-        splits: The names of the splits that are already assigned.
+        resolved: The index in `splits` of each reference's split, or `OPEN`, uint16 [num_references].
+        splits: The names of the assigned splits.
     """
 
     references: References
@@ -58,7 +57,7 @@ class Marked(NamedTuple):
 
     @property
     def is_single(self) -> np.ndarray:
-        """Returns whether each reference has neither a split nor a group, bool [num_references]."""
+        """Whether each reference has neither a split nor a group, bool [num_references]."""
         return (self.resolved == OPEN) & (self.references.groups.lengths == 0)
 
 
@@ -66,19 +65,19 @@ class Marked(NamedTuple):
 class SplitFacts:
     """The number of references for each combination of stratum, split and group.
 
-    The first columns of each table are indices into `strata`, `splits` and `groups`. The last column is a count.
+    The first columns of each table are indices. The last column is the number of inputs.
 
     Attributes:
         strata: The names of the strata.
-        splits: The names of the splits: assigned, to be divided, or empty for inputs without a split.
+        splits: The names of all splits that occur. An empty name stands for inputs without a split.
         groups: The names of the groups, large_binary.
-        singles: Unassigned inputs without a group, [:, 3]: stratum, first `bits` bits of the hash, number.
-        resolved: Inputs with an assigned split, [:, 3]: stratum, split, number.
-        grouped: Inputs with a group, [:, 5]: group, stratum, split, whether the split is assigned, number.
-        bits: The number of hash bits in `singles`.
+        singles: Inputs without a split and a group: stratum, hash bucket, number, int64 [num_rows, 3].
+        resolved: Inputs with an assigned split: stratum, split, number, int64 [num_rows, 3].
+        grouped: Inputs with a group: group, stratum, split, whether the split is assigned, number, int64 [num_rows, 5].
+        bits: The number of leading hash bits that form a bucket in `singles`.
         num_kept: The number of inputs that keep the split of an earlier dataset.
         num_moved: The number of inputs that were moved from another split to the split of `--move_to`.
-        in_two_splits: The keys of inputs whose earlier split conflicts with their source or another row.
+        in_two_splits: The keys whose earlier split conflicts with the source's split, or with another row.
     """
 
     strata: list[bytes]
@@ -105,12 +104,12 @@ class _Resolved(NamedTuple):
 def mark_run(
     run: Run, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]] = (), moved: frozenset[bytes] = frozenset()
 ) -> tuple[MarkedRun, SplitFacts]:
-    """Reads references from a temporary file, assigns predefined and earlier splits, and counts the references.
+    """Reads references from a temporary file, assigns splits that are already known, and counts the references.
 
     Args:
         run: The run of references.
-        config: The job of the run.
-        earlier: The earlier splits from `earlier_splits.load_earlier_splits`.
+        config: The configuration of the job.
+        earlier: The earlier splits, from `earlier_splits.load_earlier_splits`.
         moved: The groups whose inputs move to the split of `--move_to`.
     """
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
@@ -125,7 +124,7 @@ def mark_run(
 
 
 def read_marked(run: MarkedRun, config: PrepareJob) -> Marked:
-    """Reads references, including predefined or earlier splits, from a temporary file a second time."""
+    """Reads references and their assigned splits from temporary files."""
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references, marks = _read_all(run.run, spool), np.frombuffer(read_range(run.marks, spool), _MARK)
     return Marked(references, marks["hash"], marks["split"], run.splits)
@@ -136,7 +135,7 @@ def _read_all(run: Run, spool: SpoolReader) -> References:
 
 
 def codes_of(texts: BinaryColumn) -> tuple[list[bytes], np.ndarray]:
-    """Returns the distinct texts, and the index of each input text in the list of distinct texts."""
+    """Returns the distinct strings of a column, and the index of each string among them, int64 [num_strings]."""
     if not texts.blob:
         return [b""], np.zeros(len(texts), np.int64)
     encoded = texts.to_arrow().dictionary_encode()
@@ -144,7 +143,7 @@ def codes_of(texts: BinaryColumn) -> tuple[list[bytes], np.ndarray]:
 
 
 def _resolve(references: References, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]], moved: frozenset[bytes]) -> _Resolved:
-    """Assigns the splits that are predefined or read from an earlier dataset. `--move_to` overrides both."""
+    """Assigns splits from the source or from an earlier dataset. `--move_to` has priority."""
     names = [name for name in references.splits if name and name not in config.source.divide]
     numbers = [names.index(name) if name in names else OPEN for name in references.splits]
     resolved = np.array(numbers, np.uint16)[references.rows["split"]]
@@ -160,7 +159,7 @@ def _resolve(references: References, config: PrepareJob, earlier: Sequence[tuple
         ]
         before = resolved[positions]
         resolved[positions] = theirs
-        # The second condition finds a key that occurs twice in one batch.
+        # The second condition finds a key that occurs twice in a batch.
         differ = ((before != OPEN) & (before != theirs)) | (resolved[positions] != theirs)
         in_two_splits.add(key.decode() for key in references.keys.take(np.unique(positions[differ])))
         is_kept[positions] = True
@@ -212,18 +211,19 @@ def _count(of_run: _Resolved) -> SplitFacts:
 
 
 def bucket_of(hashes: np.ndarray, bits: int) -> np.ndarray:
-    """Returns the bucket number of each hash, which consists of the first `bits` bits of the hash, int64."""
+    """Returns the bucket number of each hash, which is formed by its first `bits` bits, int64 [num_hashes]."""
     return (hashes >> np.uint64(64 - bits)).astype(np.int64)
 
 
 def count_rows(columns: Sequence[np.ndarray], nums: np.ndarray | None = None) -> np.ndarray:
     """Counts the rows for each combination of values, or sums a number over these rows.
 
-    The last column is the count.
-
     Args:
         columns: Non-negative integer arrays of equal length.
-        nums: The number of each row. None counts each row once.
+        nums: The number to sum for each row. None counts each row once.
+
+    Returns:
+        The sorted combinations, with the count in the last column.
     """
     columns = [column.astype(np.int64) for column in columns]
     if not len(columns[0]):
@@ -240,10 +240,7 @@ def count_rows(columns: Sequence[np.ndarray], nums: np.ndarray | None = None) ->
 
 
 def merge_facts(parts: Iterable[SplitFacts]) -> SplitFacts:
-    """Merges the counts of several runs.
-
-    Only a few tables are in memory at a time. The result does not depend on the order of the tables.
-    """
+    """Merges the counts of several runs. Only a few parts are in memory at a time."""
     waiting, num_waiting = [], 0
     for part in parts:
         waiting.append(part)
@@ -276,8 +273,7 @@ def _sum_up(table: np.ndarray) -> np.ndarray:
 
 
 def _merge_names(parts: Sequence[Sequence[Any]]) -> tuple[list[Any], list[np.ndarray]]:
-    """Returns the sorted union of several lists of names and, for each list, the positions of the names in the
-    union."""
+    """Returns the sorted union of several lists of names, and the indices of each list's names in the union."""
     names = sorted({name for part in parts for name in part})
     indices = {name: number for number, name in enumerate(names)}
     return names, [np.array([indices[name] for name in part], np.int64) for part in parts]

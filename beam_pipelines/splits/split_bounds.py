@@ -1,4 +1,4 @@
-"""Finds the first input of each split in the hash order, and assigns splits to inputs accordingly."""
+"""Finds the first input of each split in the order of hashes, and assigns splits accordingly."""
 
 import dataclasses
 from typing import Iterable, NamedTuple
@@ -12,12 +12,12 @@ from beam_pipelines.errors import RunError
 from beam_pipelines.splits.run_facts import OPEN, Marked, bucket_of, codes_of
 from beam_pipelines.splits.split_plan import SplitPlan
 
-# Sorts after the hash and key of every input. The byte does not occur in UTF-8.
+# Sorts after the hash and key of every input, because the byte does not occur in UTF-8.
 _BEHIND_ALL = (2**64 - 1, b"\xff")
 
 
 class Candidates(NamedTuple):
-    """The inputs in those hash buckets that contain a boundary between two splits.
+    """Inputs that may be the first input of a split, because their hash bucket contains a boundary between two splits.
 
     Attributes:
         cells: The stratum and the bucket of each input, combined into one number, int64 [num_inputs].
@@ -32,11 +32,11 @@ class Candidates(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ResolvedBounds:
-    """The hash and the key at which each split begins.
+    """The first hash and the first key of each split.
 
     Attributes:
-        hashes: The hash at which each split except the first begins, uint64 [num_shares - 1, num_strata].
-        keys: The key at which each split begins if hashes are equal, in the same order.
+        hashes: The first hash of each split except the first split, uint64 [num_shares - 1, num_strata].
+        keys: The first key of each split among inputs with the first hash, in the same layout.
     """
 
     hashes: np.ndarray
@@ -51,7 +51,11 @@ def find_bound_candidates(marked: Marked, plan: SplitPlan) -> Candidates:
 
 
 def resolve_bounds(parts: Iterable[Candidates], plan: SplitPlan) -> ResolvedBounds:
-    """Determines the first input of each split, given all inputs in the hash buckets with boundaries between splits.
+    """Determines the first input of each split.
+
+    Args:
+        parts: All inputs in the hash buckets that contain boundaries between splits.
+        plan: The split plan.
 
     Raises:
         RunError: The runner lost or repeated candidates.
@@ -81,7 +85,7 @@ def resolve_bounds(parts: Iterable[Candidates], plan: SplitPlan) -> ResolvedBoun
 
 
 def assign_split(marked: Marked, plan: SplitPlan, bounds: ResolvedBounds) -> References:
-    """Returns the references with their final splits."""
+    """Returns references with their final splits."""
     references = marked.references
     strata = _strata(marked, plan)
     splits = np.zeros(len(references), np.uint16)
@@ -96,7 +100,7 @@ def assign_split(marked: Marked, plan: SplitPlan, bounds: ResolvedBounds) -> Ref
         has_one = matches.is_valid().to_numpy(zero_copy_only=False)
         splits[has_one] = plan.group_splits[matches.drop_null().to_numpy()]
     is_resolved = marked.resolved != OPEN
-    # The plan does not contain a split whose inputs were all moved to another split.
+    # The plan does not contain splits whose inputs were all moved to another split.
     indices = np.array([plan.names.index(name) if name in plan.names else 0 for name in marked.splits] or [0], np.uint16)
     splits[is_resolved] = indices[marked.resolved[is_resolved]]
     rows = references.rows.copy()
@@ -105,7 +109,7 @@ def assign_split(marked: Marked, plan: SplitPlan, bounds: ResolvedBounds) -> Ref
 
 
 def _strata(marked: Marked, plan: SplitPlan) -> np.ndarray:
-    """Returns the stratum of each reference as an index into the strata of the plan, int64 [num_references]."""
+    """Returns the index in `plan.strata` of each reference's stratum, int64 [num_references]."""
     names, codes = codes_of(marked.references.strata)
     indices = {name: number for number, name in enumerate(plan.strata)}
     return np.array([indices[name] for name in names], np.int64)[codes]

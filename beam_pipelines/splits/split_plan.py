@@ -1,8 +1,8 @@
 """Plans how groups and ungrouped inputs are divided among the splits.
 
-Inputs without a group are sorted by a hash of the key. This hash does not depend on the seed. Each split gets a
-contiguous range of the sorted inputs of each stratum. Counts determine the length of each range. The first input of
-each range is determined among the few inputs of one hash bucket (see `split_bounds`).
+Inputs without a group are sorted by a hash of the key, which does not depend on the seed. Each split gets a contiguous
+range of the sorted inputs of each stratum. Counts determine the length of each range. The first input of each range is
+determined among the few inputs in one hash bucket (see `split_bounds`).
 """
 
 import dataclasses
@@ -26,13 +26,13 @@ from beam_pipelines.splits.run_facts import SplitFacts, count_rows
 
 
 class Bound(NamedTuple):
-    """The position in the sorted inputs at which the range of a split begins.
+    """The first input of a split's range, given by its position.
 
     Attributes:
         stratum: The index of the stratum in the plan.
         split: The index of the split among the splits with shares.
-        bucket: The hash bucket of the input, from `bucket_of`.
-        position: The index of the input within the bucket, in the order of hashes and keys.
+        bucket: The hash bucket that contains the input, from `bucket_of`.
+        position: The index of the input within the bucket, ordered by hash and key.
     """
 
     stratum: int
@@ -43,18 +43,19 @@ class Bound(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SplitPlan:
-    """A plan that determines the split of every input that has no split yet.
+    """Determines the split of every input that has no split yet.
 
     Attributes:
-        names: The names of all splits, beginning with the splits that have shares.
-        num_shares: The number of splits that have shares.
-        strata: The names of the strata, ascending.
-        bits: The number of hash bits that form a bucket, as in `SplitFacts`.
-        bounds: The first inputs of the ranges. Missing bounds are after all inputs of the stratum.
-        hash_bounds: The hashes at which splits begin, uint64 [num_shares - 1]. None for stratified splits.
-        groups: The names of the groups that are not placed by their hash, large_binary, ascending.
-        group_splits: The index of each of these groups' split, uint16 [num_groups].
-        division: The resulting numbers of inputs.
+        names: The names of all splits. Splits with a share are first.
+        num_shares: The number of splits with a share.
+        strata: The names of the strata in ascending order.
+        bits: The number of leading hash bits that form a bucket.
+        bounds: The first inputs of the ranges. A range without a bound starts after all inputs of its stratum.
+        hash_bounds: The smallest hash of each split except the first, uint64 [num_shares - 1]. None for stratified
+            splits.
+        groups: The names of the groups that are not assigned by their hash, in ascending order, large_binary.
+        group_splits: The index in `names` of the split of each group in `groups`, uint16 [num_groups].
+        division: A summary of the resulting splits.
         num_moved: The number of inputs that were moved from another split to the split of `--move_to`.
     """
 
@@ -71,11 +72,11 @@ class SplitPlan:
 
 
 def plan_splits(facts: SplitFacts, config: PrepareJob) -> SplitPlan:
-    """Makes the split plan from counts.
+    """Creates the split plan from counts.
 
     Args:
         facts: The counts of all runs.
-        config: The job of the run.
+        config: The configuration of the job.
 
     Raises:
         UserError: The inputs cannot be divided as requested.
@@ -86,7 +87,7 @@ def plan_splits(facts: SplitFacts, config: PrepareJob) -> SplitPlan:
 
 
 def check_names(plan: SplitPlan, listing: Listing, config: PrepareJob) -> None:
-    """Raises `UserError` if an earlier dataset contains a split that is unknown in this run."""
+    """Raises `UserError` if an earlier dataset contains a split that this run does not have."""
     if others := sorted(set(plan.names[plan.num_shares :]).difference(listing.splits)):
         raise UserError(
             f"{_shown(config)} has inputs in {', '.join(others)}, but the splits are {', '.join(listing.splits)}. Add "
@@ -96,7 +97,7 @@ def check_names(plan: SplitPlan, listing: Listing, config: PrepareJob) -> None:
 
 
 def resolved_listing(listing: Listing, plan: SplitPlan) -> Listing:
-    """Adds the number of inputs that were divided among splits, and the number of moved inputs, to the listing."""
+    """Adds the summary of the resulting splits, and the number of moved inputs, to the listing."""
     near_duplicates = listing.near_duplicates and dataclasses.replace(listing.near_duplicates, num_moved=plan.num_moved)
     return dataclasses.replace(listing, division=plan.division, near_duplicates=near_duplicates)
 
@@ -123,9 +124,9 @@ class _Planner:
     """Creates the split plan from the counts of all references.
 
     Attributes:
-        names: The names of all splits, beginning with the splits that have shares.
-        followers: A mapping from group to the split that some of its inputs already have. All its inputs get this
-            split.
+        names: The names of all splits. Splits with a share are first.
+        followers: A mapping from the index of a group to the index of its split, if some inputs of the group already
+            have that split. The rest of the group follows.
     """
 
     def __init__(self, facts: SplitFacts, config: PrepareJob) -> None:
@@ -143,7 +144,7 @@ class _Planner:
     def plan_hashes(self) -> SplitPlan:
         """Creates a plan in which a hash of the group determines the split.
 
-        If one input of a group already has a split, the whole group is assigned to this split.
+        If some inputs of a group already have a split, the rest of the group gets the same split.
         """
         facts, bounds = self._facts, hash_bounds(self._shares)
         division = Division((), self._shares, {}, facts.num_kept)
@@ -183,7 +184,7 @@ class _Planner:
 
     @functools.cached_property
     def _singles(self) -> np.ndarray:
-        """Returns the number of inputs without a group and without a split in each stratum, int64 [num_strata]."""
+        """The number of inputs without a group and without a split in each stratum, int64 [num_strata]."""
         singles = self._facts.singles
         return np.bincount(singles[:, 0], singles[:, 2], len(self._facts.strata)).astype(np.int64)
 
@@ -197,7 +198,7 @@ class _Planner:
                 spanning.setdefault(group, {names[followers[group]]}).add(names[split])
         divided = facts.grouped[(facts.grouped[:, 3] == 0) & np.isin(facts.grouped[:, 0], [*followers])]
         for group, split_number in np.unique(divided[:, [0, 2]], axis=0).tolist():
-            # Divided inputs can only go to splits with shares.
+            # Inputs of a split that `--divide` divides can only go to splits with a share.
             if facts.splits[split_number] and followers[group] >= len(self._shares):
                 spanning.setdefault(group, {names[followers[group]]}).add(facts.splits[split_number])
         if spanning:
@@ -206,7 +207,7 @@ class _Planner:
         return followers
 
     def _placed(self) -> Iterator[tuple[int, int, int]]:
-        """Yields the number of inputs in each stratum and split whose split, or whose group's split, is known."""
+        """Yields (stratum, split, number of inputs) for inputs whose split, or whose group's split, is known."""
         facts = self._facts
         for stratum, split_number, num in facts.resolved.tolist():
             yield stratum, self.names.index(facts.splits[split_number]), num
@@ -215,8 +216,8 @@ class _Planner:
                 yield stratum, self.followers[group], num
 
     def _open_groups(self) -> tuple[list[int], Iterator[WaitingGroup]]:
-        """Returns the indices of all groups that have no known split, and the groups themselves, from largest to
-        smallest."""
+        """Returns the indices of all groups without a known split, and the groups themselves, from largest to smallest.
+        """
         numbers, starts = np.unique(self._open[:, 0], return_index=True)
         stops = np.append(starts[1:], len(self._open))
         names = self._facts.groups.take(pa.array(numbers, pa.int64())).to_pylist()
