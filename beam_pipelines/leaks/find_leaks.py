@@ -1,4 +1,4 @@
-"""Finds near-duplicates in different splits or datasets, groups that span several splits, and conflicting labels."""
+"""Finds near-duplicates across splits or datasets, groups that span splits, and conflicting labels."""
 
 import itertools
 from typing import Any, Iterator
@@ -19,15 +19,15 @@ _BLOCK_CELLS = 1 << 20
 def find_leaks(
     table: ImageTable, visual_hashes: VisualHashes, edges: np.ndarray, counts_all_pairs: bool, num_pairs_before: int | None = None
 ) -> dict[str, Any]:
-    """Finds leaks. Returns the value of `now` in `leaks.json`.
+    """Returns the leaks, in the format of the field `remaining` of `leaks.json`.
 
     Args:
         table: The table of all images and their splits.
-        visual_hashes: The distinct hashes of these images.
+        visual_hashes: The distinct hashes of the images.
         edges: The pairs of similar hashes, int64 [num_edges, 2].
-        counts_all_pairs: Whether the edges are complete. See `Edges`.
-        num_pairs_before: The number of near-duplicate pairs before any image was dropped. It determines the expected
-            number of leaks for random splits. None uses the current number.
+        counts_all_pairs: Whether the pairs are complete. See `Edges`.
+        num_pairs_before: The number of near-duplicate pairs before images were dropped, from which the number of leaks
+            for random splits is estimated. None uses the current number.
     """
     counts = _Counts(table, visual_hashes, edges)
     sizes = table.sizes.tolist()
@@ -40,7 +40,7 @@ def find_leaks(
         "num_by_bytes": int(np.count_nonzero(~table.hashes["has_visual_hash"])),
         "num_pairs": counts.num_pairs,
         "num_pairs_across_splits": int(np.triu(counts.pairs, 1).sum()),
-        # A random pair is in two parts unless both images are in the same part.
+        # The images of a random pair are in different parts unless both images are in the same part.
         "num_pairs_across_random_splits": round(num_pairs * (1 - sum((size / total) ** 2 for size in sizes)), 1),
         "across_splits": list(counts.describe()),
         "groups": _find_groups(table),
@@ -49,20 +49,21 @@ def find_leaks(
 
 
 class _Counts:
-    """Counts near-duplicate pairs within each split and between any two splits.
+    """Counts near-duplicate pairs within each split and between splits.
 
-    In this module, a cell contains all images of one split that have the same hash. For speed, the search compares
-    cells instead of single images.
+    In this module, a cell is a set of images in one split that have the same hash. For speed, the search compares
+    cells.
 
     Attributes:
-        pairs: The number of pairs for each two parts, int64 [num_parts, num_parts]. Pairs above the diagonal are leaks.
+        pairs: The number of pairs for each two splits, int64 [num_parts, num_parts]. Pairs above the diagonal are
+            leaks.
         num_pairs: The number of all pairs.
     """
 
     def __init__(self, table: ImageTable, visual_hashes: VisualHashes, edges: np.ndarray) -> None:
         self._table, num_parts = table, len(table.parts)
         sizes = np.bincount(visual_hashes.of_images, minlength=visual_hashes.num)
-        # The other images have no near-duplicate.
+        # All other images have no near-duplicate.
         known = np.flatnonzero((sizes > 1) | np.isin(np.arange(visual_hashes.num), edges))
         numbers = np.full(visual_hashes.num, -1)
         numbers[known] = np.arange(len(known))
@@ -89,13 +90,12 @@ class _Counts:
             np.add.at(part_pairs, self._cell_parts[ones] * num_parts + self._cell_parts[others], products)
         part_pairs = part_pairs.reshape(num_parts, num_parts)
         diagonal = np.diag_indices(num_parts)
-        # The diagonal counts each pair twice, and also each image with itself.
+        # The diagonal counts each pair twice, and each image once with itself.
         part_pairs[diagonal] = (part_pairs[diagonal] - np.bincount(self._parts, minlength=num_parts)) // 2
         return part_pairs
 
     def _near_cells(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields pairs of cells (sets of images with equal hashes) whose hashes are equal or similar. Each pair is
-        yielded in both orders."""
+        """Yields pairs of cells whose hashes are equal or similar. Each pair is yielded in both orders."""
         nums = np.diff(self._first_cells)
         ends = np.cumsum(nums[self._edges].prod(axis=1))
         starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1:].sum(), _BLOCK_CELLS), side="right"))
@@ -108,14 +108,14 @@ class _Counts:
             yield self._first_cells[firsts][edge] + row, self._first_cells[seconds][edge] + column
 
     def describe(self) -> Iterator[dict[str, Any]]:
-        """Yields a description of each pair of splits between which near-duplicates exist."""
+        """Yields a description of each pair of splits with near-duplicates."""
         num_parts = len(self._table.parts)
         spanning = np.argwhere(np.triu(self.pairs, 1)).tolist()
         if not spanning:
             return
         describe_cell = np.repeat(np.arange(self._num_visual_hashes), np.diff(self._first_cells))
         near = [np.unique(describe_cell[ones] * num_parts + self._cell_parts[others]) for ones, others in self._near_cells()]
-        # Encodes hash * num_parts + part, for each part that contains a near-duplicate of the hash.
+        # Encodes hash * num_parts + part for each part that contains a near-duplicate of the hash.
         reaches = np.unique(np.concatenate(near))
         ranks = _ranks(self._table.keys.take(pa.array(self._images)))
         by_part = np.split(np.argsort(self._parts, kind="stable"), np.cumsum(np.bincount(self._parts, minlength=num_parts))[:-1])
@@ -135,14 +135,14 @@ class _Counts:
             }
 
     def _name_pair(self, image: int, other_images: np.ndarray, ranks: np.ndarray) -> list[str]:
-        """Returns the keys of an image and of its first near-duplicate in another split."""
+        """Returns the key of an image, and the key of its first near-duplicate in another split."""
         start, stop = self._first_edges[[self._visual_hashes[image], self._visual_hashes[image] + 1]].tolist()
         near_duplicates = other_images[np.isin(self._visual_hashes[other_images], self._edges[start:stop, 1])]
         return [self._table.keys[int(self._images[item])].as_py() for item in (image, near_duplicates[np.argmin(ranks[near_duplicates])])]
 
 
 def _ranks(keys: pa.ChunkedArray) -> np.ndarray:
-    """Returns the position of each key in the sorted list of keys, int64."""
+    """Returns the rank of each key in sorted order, int64 [num_keys]."""
     return pc.rank(keys, tiebreaker="first").to_numpy().astype(np.int64) - 1
 
 
@@ -152,7 +152,7 @@ def _is_among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
 
 
 def _find_groups(table: ImageTable) -> dict[str, Any]:
-    """Counts all groups, and the groups that have images in several splits."""
+    """Counts all groups, and the groups that span splits."""
     encoded = table.groups.combine_chunks().dictionary_encode()
     has_group = encoded.is_valid().to_numpy(zero_copy_only=False)
     codes = pc.fill_null(encoded.indices, 0).to_numpy()[has_group].astype(np.int64)
@@ -171,7 +171,7 @@ def _with_several(numbers: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 
 def _find_conflicts(table: ImageTable, visual_hashes: VisualHashes, edges: np.ndarray) -> dict[str, Any]:
-    """Finds near-duplicates that have different labels."""
+    """Finds near-duplicates with different labels."""
     clusters = components(visual_hashes.num, edges)[visual_hashes.of_images]
     candidates = np.flatnonzero(np.bincount(clusters, minlength=1)[clusters] > 1)
     keys = table.keys.take(pa.array(candidates)).combine_chunks()

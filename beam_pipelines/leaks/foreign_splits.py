@@ -1,4 +1,4 @@
-"""Groups the TFRecord files of other tools into splits, according to the file names.
+"""Groups the TFRecord files of other tools into splits by their file names.
 
 Files whose names differ only in the shard number belong to the same split.
 """
@@ -12,9 +12,9 @@ _ENDING = re.compile(r"\.((tf|array_?)records?|tfrec|record)$", re.IGNORECASE)
 
 
 def name_splits(files: Iterable[str]) -> dict[str, str]:
-    """Maps each file to its split. The name of a split is the common file name without the shard number.
+    """Maps each file to its split. A split is named after the common file name without the shard number.
 
-    If two splits would get the same name, the pattern of the file names is used as the name of the split.
+    If two splits would have the same name, they are named after the patterns of their file names.
     """
     patterns, names = {}, {}
     for file in files:

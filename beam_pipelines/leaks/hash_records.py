@@ -25,11 +25,11 @@ _HASHED_TOGETHER = 256
 
 
 class HashedRecords(NamedTuple):
-    """The hashes and labels of the images in a file, in the order of the records.
+    """The hashes and labels of the images in a file, in record order.
 
     Attributes:
-        keys: The keys of the images. Files of other writers use the file name and the record number.
-        labels: A mapping from each class feature to the label of each image, or None if it is unknown.
+        keys: The keys of the images. In files of other tools, the key is the file name and the record number.
+        labels: A mapping from class feature to the label of each image. None means unknown.
         rows: The hashes of the images, `HASH_ROW` [num_images].
     """
 
@@ -41,15 +41,17 @@ class HashedRecords(NamedTuple):
 def hash_records(
     path: str, name: str, schema: Sequence[Feature] | None, label: LabelFeature | None, progress_directory: str = ""
 ) -> HashedRecords:
-    """Reads a file and hashes its images. An image that cannot be decoded has no perceptual hash, and is a duplicate
-    only of images with the same bytes.
+    """Reads a file and hashes its images.
+
+    An image that cannot be decoded has no perceptual hash, and is a duplicate only of images with the same bytes.
 
     Args:
         path: The path or URL of the file.
         name: The prefix of the names of records without a key.
-        schema: The schema of the dataset. None means another writer, and selects the first feature with an image.
-        label: The label feature of another writer's dataset. None, or a label without a name, ignores labels.
-        progress_directory: The directory for progress counts, or an empty string to disable them.
+        schema: The schema of the dataset. None for files of other tools, in which the first feature with an image is
+            used.
+        label: The class feature in files of other tools. None, or a feature without a name, ignores labels.
+        progress_directory: The directory for progress counts, or an empty string to disable progress counts.
 
     Raises:
         UserError: The file is corrupt, is not a TFRecord file, or has no images.
@@ -122,7 +124,7 @@ def _label(example: ExampleReader, feature: Feature) -> Label | None:
 
 
 def _foreign_label(example: ExampleReader, feature: LabelFeature) -> Label | None:
-    """Returns labels as text. Returns None for floats, which are not classes, and for missing values."""
+    """Returns the label of an example from another tool, or None if it is missing or a float."""
     values = example.values(feature.name)
     if not values or any(isinstance(value, float) for value in values):
         return None

@@ -1,4 +1,4 @@
-"""Reads a table with the split, key, labels, group and hashes of each image in one or more datasets."""
+"""Creates a table with the split, key, labels, group and hashes of each image in one or more datasets."""
 
 import dataclasses
 from typing import Mapping, Sequence
@@ -18,15 +18,15 @@ class ImageTable:
     """A table of the images in one or more datasets, with one row per image.
 
     Attributes:
-        parts: The names of the splits, prefixed with the dataset if there are several datasets.
-        of_images: The index of each image's part, int64 [num_images].
+        parts: The names of the splits. With several datasets, the name of the dataset is a prefix.
+        of_images: The index in `parts` of each image, int64 [num_images].
         keys: The key of each image, string [num_images].
         labels: A mapping from class feature to the label of each image, string or list [num_images]. Null if unknown.
         groups: The group of each image, string [num_images]. Null without a group.
         hashes: The hashes of each image, `HASH_ROW` [num_images].
-        numbers: The names of integer labels, which cannot be compared with other datasets.
-        are_as_stored: Whether all images without a perceptual hash have the content hash of their stored bytes.
-            Catalogs have the content hash of the source bytes.
+        numbers: The names of class features with integer labels, which cannot be compared with other datasets.
+        are_as_stored: Whether the content hashes of images without a perceptual hash are hashes of the stored bytes.
+            Catalogs contain hashes of the source bytes.
     """
 
     parts: tuple[str, ...]
@@ -45,7 +45,7 @@ class ImageTable:
 
 
 def join_tables(tables: Sequence[ImageTable]) -> ImageTable:
-    """Concatenates tables and their parts."""
+    """Concatenates tables."""
     firsts = np.cumsum([0, *(len(table.parts) for table in tables)])
     names = dict.fromkeys(name for table in tables for name in table.labels)
     return ImageTable(
@@ -61,14 +61,14 @@ def join_tables(tables: Sequence[ImageTable]) -> ImageTable:
 
 
 def _join(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-    """Concatenates columns of text."""
+    """Concatenates columns of strings or of lists of strings."""
     kind = next((column.type for column in columns if pa.types.is_list(column.type)), pa.string())
     chunks = [chunk for column in columns for chunk in column.chunks]
     return pa.chunked_array([chunk if chunk.type == kind else _as_lists(chunk) for chunk in chunks], kind)
 
 
 def _as_lists(texts: pa.Array) -> pa.Array:
-    """Converts each text to a list that contains only this text. Nulls stay null."""
+    """Converts each string to a list with one string. Nulls stay null."""
     return pa.ListArray.from_arrays(pa.array(np.arange(len(texts) + 1), pa.int32()), texts, mask=texts.is_null())
 
 
@@ -79,7 +79,7 @@ def _nulls(num: int) -> pa.ChunkedArray:
 def make_table(
     part: str, keys: Sequence[str], labels: Mapping[str, Sequence[Label | None]], groups: pa.ChunkedArray | None, hashes: np.ndarray
 ) -> ImageTable:
-    """Creates the table of one part."""
+    """Creates the table of one split."""
     columns = {}
     for name, values in labels.items():
         has_lists = any(isinstance(value, tuple) for value in values)
@@ -89,8 +89,7 @@ def make_table(
 
 
 def read_table(directory: str, manifest: Manifest) -> ImageTable | None:
-    """Reads the image table of a dataset from its catalog files. Returns None if the catalogs do not contain image
-    hashes.
+    """Reads the table of a dataset from its catalogs. Returns None if the catalogs have no image hashes.
 
     Raises:
         OSError: A catalog cannot be read.
@@ -110,7 +109,7 @@ def read_table(directory: str, manifest: Manifest) -> ImageTable | None:
 
 
 def join_parts(tables: Sequence[ImageTable]) -> ImageTable:
-    """Concatenates image tables, and merges splits that have the same name."""
+    """Concatenates tables, and merges splits with the same name."""
     joined = join_tables(tables)
     names = tuple(dict.fromkeys(joined.parts))
     part_numbers = np.array([names.index(part) for part in joined.parts] or [0], np.int64)

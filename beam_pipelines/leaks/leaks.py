@@ -1,4 +1,4 @@
-"""Runs `recordmill leaks`, which finds near-duplicates and groups that span several splits or datasets."""
+"""Runs `recordmill leaks`, which finds near-duplicates and groups that span splits or datasets."""
 
 import dataclasses
 import os
@@ -30,10 +30,10 @@ from tf_input.dataset_format import IMAGE, MANIFEST, STATISTICS, Manifest, decod
 
 
 def run_leaks(config: LeaksConfig) -> dict[str, Any]:
-    """Finds leaks in one or more datasets without changing them.
+    """Finds leaks in one or more datasets.
 
     Returns:
-        The leaks (see `find_leaks`). For a single dataset, also the class shares, as in `leaks.json`.
+        The leaks (see `find_leaks`). For a single dataset, also the class shares of its splits.
 
     Raises:
         UserError: A directory is not a dataset, or the dataset is corrupt.
@@ -59,13 +59,13 @@ def run_leaks(config: LeaksConfig) -> dict[str, Any]:
 
 
 def _name_dataset(directory: str, table: ImageTable) -> ImageTable:
-    """Adds the dataset's name to its split names, and to labels that have no meaning in other datasets."""
+    """Adds the dataset's name to its split names, and to class features that cannot be compared with other datasets."""
     labels = {f"{directory}: {name}" if name in table.numbers else name: column for name, column in table.labels.items()}
     return dataclasses.replace(table, parts=tuple(f"{directory}: {part}" for part in table.parts), labels=labels)
 
 
 def _class_shares(directory: str) -> dict[str, Any]:
-    """Returns the fraction of each class's examples in each split, or an empty dict if the dataset has no manifest."""
+    """Returns the fraction of each class's examples in each split. Empty if the dataset has no manifest."""
     manifest = _manifest_of(directory)
     try:
         return class_shares(manifest.schema, read_object(directory, manifest, STATISTICS)) if manifest else {}
@@ -83,7 +83,7 @@ def _search(visual_hashes: VisualHashes, distance: int, num_processes: int) -> t
 
 
 def _read(directory: str, read: Callable[..., ImageTable | None], *arguments: Any) -> Any:
-    """Calls a function with a dataset directory and adds the directory to the messages of errors."""
+    """Calls a function with a dataset directory, and adds the directory to error messages."""
     try:
         return read(directory, *arguments)
     except OSError as error:
@@ -107,7 +107,7 @@ def _from_records(directory: str, config: LeaksConfig, num_processes: int) -> Im
 
 
 def _manifest_of(directory: str) -> Manifest | None:
-    """Reads the manifest of a dataset. Returns None for records of other writers."""
+    """Reads the manifest of a dataset. Returns None for TFRecord files of other tools."""
     path = f"{directory}/{MANIFEST}"
     if not files_at(path).exists(path):
         return None
@@ -118,7 +118,7 @@ def _manifest_of(directory: str) -> Manifest | None:
 
 
 def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> ImageTable:
-    """Computes the image table of a prepared dataset from its records if its catalogs do not contain hashes."""
+    """Computes the table of a prepared dataset from its records."""
     shards = [(split, shard) for split, shards in manifest.splits.items() for shard in shards]
     tables = []
     hashed = _hash_all([(f"{directory}/{shard.name}", shard.name, manifest.schema, None) for _, shard in shards], num_processes)
@@ -136,7 +136,7 @@ def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> Imag
 
 
 def _read_records(path: str, config: LeaksConfig, num_processes: int) -> ImageTable:
-    """Computes the image table of TFRecord files that another program wrote. The parts are the splits."""
+    """Computes the table of TFRecord files of other tools."""
     try:
         files = ForeignFiles(path, config.follow_links, config.split_folders)
     except UserError as error:
@@ -155,7 +155,8 @@ def _read_records(path: str, config: LeaksConfig, num_processes: int) -> ImageTa
 
 
 def _reject_prepared(root: str, names: Iterable[str]) -> None:
-    """Raises `UserError` if TFRecord files belong to a prepared dataset, whose directory must be given instead."""
+    """Raises `UserError` if TFRecord files belong to a prepared dataset, so that its directory must be given instead.
+    """
     for folder in dict.fromkeys(os.path.dirname(name) for name in names):
         path = os.path.join(root, folder, MANIFEST)
         # Other tools can also have files with this name.
@@ -167,7 +168,7 @@ def _reject_prepared(root: str, names: Iterable[str]) -> None:
 
 
 def _hash_all(tasks: Sequence[tuple[Any, ...]], num_processes: int) -> Iterator[HashedRecords]:
-    """Computes the image hashes of several files and returns them in the order of the files."""
+    """Yields the image hashes of each file, in the order of the files."""
     window = TaskWindow(num_processes)
 
     def results(scratch: str) -> Iterator[HashedRecords]:
@@ -185,7 +186,7 @@ def _hash_all(tasks: Sequence[tuple[Any, ...]], num_processes: int) -> Iterator[
 
 
 def describe_leaks(leaks: dict[str, Any]) -> str:
-    """Formats the leaks as text."""
+    """Formats the leaks as text for the terminal."""
     return "\n".join(_lines(leaks))
 
 
@@ -221,7 +222,7 @@ def _count(num: int, noun: str) -> str:
 
 
 def failure(config: LeaksConfig, leaks: dict[str, Any]) -> ProblemsFound | None:
-    """Returns the error to raise if leaks were found, or None if there are no leaks."""
+    """Returns the error to raise if leaks were found. Otherwise None."""
     if not leaks["num_pairs_across_splits"] and not leaks["groups"]["num_across_splits"]:
         return None
     shown = ", ".join(map(printable, config.datasets))

@@ -1,4 +1,4 @@
-"""Finds leaks between the splits of a dataset whose shards have just been written, for the report in `leaks.json`."""
+"""Finds leaks between the splits of a newly written dataset, for `leaks.json`."""
 
 import contextlib
 from typing import Any
@@ -18,12 +18,12 @@ from tf_input.dataset_format import Manifest
 
 
 def find_written_leaks(config: PrepareJob, manifest: Manifest, near_duplicates: NearDuplicates) -> dict[str, Any]:
-    """Counts the leaks between the splits of a dataset that `recordmill prepare --duplicates` has written.
+    """Finds leaks between the splits of a dataset that `recordmill prepare --duplicates` has written.
 
-    The pairs of similar hashes are not searched again, but read from a temporary file of the run.
+    The pairs of similar hashes are read from a temporary file of the run.
 
     Raises:
-        RunError: The catalogs or the spool are incomplete.
+        RunError: The catalogs or the temporary files are incomplete.
     """
     table = read_table(config.working_directory, manifest)
     if table is None:

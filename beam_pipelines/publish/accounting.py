@@ -22,10 +22,10 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) ->
         listing: The listing of all inputs.
         config: The configuration of the job.
 
-        Raises:
-            UserError: No example was written, or a split has no example.
-            DataError: Too many inputs are dead letters.
-            RunError: An input was lost: it is neither an example nor a dead letter nor a dropped duplicate.
+    Raises:
+        UserError: No example was written, or a split has no example.
+        DataError: Too many inputs are dead letters.
+        RunError: An input was lost: it is neither an example nor a dead letter nor a dropped duplicate.
     """
     dead_letters = DeadLetterCount()
     dead_letters.merge(listing.dead_letters)

@@ -1,4 +1,4 @@
-"""Reads the labels of a prepared dataset from its index files and catalog files. No record is read."""
+"""Reads the labels of a prepared dataset from its index files and catalog files, without reading records."""
 
 from typing import Iterator
 
@@ -28,7 +28,7 @@ _SOURCE_LOCATION = ("path", "offset")  # Catalog columns that locate an example 
 
 
 def is_prepared_dataset(path: str) -> bool:
-    """Returns whether a path is a dataset prepared by Recordmill."""
+    """Returns whether a path is a dataset that was prepared by Recordmill."""
     return files_at(path).exists(f"{path}/{MANIFEST}")
 
 
@@ -37,7 +37,7 @@ def read_dataset_labels(directory: str, label: str | None) -> Iterator[SplitLabe
 
     Args:
         directory: The directory of the dataset.
-        label: A feature with class names. None selects `label`, the object label or the first class feature.
+        label: The class feature to read. None selects `label`, the object label or the first class feature.
 
     Raises:
         UserError: A file is missing, corrupt or has another version, or the feature does not exist.
@@ -55,7 +55,7 @@ def read_dataset_labels(directory: str, label: str | None) -> Iterator[SplitLabe
 
 
 def _choose(manifest: Manifest, label: str | None, directory: str) -> str | None:
-    """Returns the class feature to test, or None if the dataset has no classes."""
+    """Returns the class feature to read, or None if the dataset has no classes."""
     class_features = [feature.name for feature in manifest.schema if feature.kind == "class_label"]
     if label is None:
         return next((name for name in (LABEL, f"{OBJECTS}/{LABEL}", *class_features) if name in class_features), None)
@@ -108,7 +108,7 @@ class _SplitReader:
         return np.frombuffer(data, _ROW, num_rows, INDEX_HEADER.size)
 
     def _read_catalogs(self, column: str | None) -> pa.Table:
-        """Returns the catalog columns to read: the source location and, if given, the feature."""
+        """Returns the source locations and, if given, the feature of all examples."""
         parts = []
         for shard in self._shards:
             path = f"{self._directory}/{shard.catalog}"
@@ -120,7 +120,7 @@ class _SplitReader:
                     raise ValueError(
                         f"{file.metadata.num_rows} rows instead of {shard.num_examples}, as {MANIFEST} states"
                     )
-                # A feature whose name is also a catalog column is stored under another name.
+                # A class feature with the name of a catalog column is stored under another name.
                 wanted = [f"label_{column}" if f"label_{column}" in names else column] if column else []
                 parts.append(file.read([*wanted, *_SOURCE_LOCATION]).select([*wanted, *_SOURCE_LOCATION]))
             except (pa.ArrowException, OSError, ValueError, KeyError) as error:
@@ -130,7 +130,7 @@ class _SplitReader:
 
 
 def _labels(column: pa.ChunkedArray) -> np.ndarray:
-    """Returns one number per example, which represents the class or the set of classes of the example."""
+    """Returns a number for each example that represents its class or its set of classes."""
     values = column.combine_chunks()
     if not pa.types.is_list(values.type):
         return values.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
@@ -140,7 +140,7 @@ def _labels(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _source_order(table: pa.Table) -> np.ndarray | None:
-    """Returns the position of each example in the sources, or None if the catalog has no source locations."""
+    """Returns the rank of each example in source order, or None if the catalog has no source locations."""
     paths = table.column("path").combine_chunks().dictionary_encode()
     names = np.array([name or "" for name in paths.dictionary.to_pylist()], object)
     ranks = np.empty(len(names) + 1, np.int64)

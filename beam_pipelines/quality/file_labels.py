@@ -1,4 +1,4 @@
-"""Reads labels record by record from TFRecord files that other tools wrote. No image is decoded.
+"""Reads labels from TFRecord files of other tools. Images are not decoded.
 
 | case | label that is used |
 | --- | --- |
@@ -25,7 +25,7 @@ from beam_pipelines.sources.formats.tfrecord.foreign_files import ForeignFiles
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import BadRecord, Record
 
-_RECORDS_OF_CLASS = 4  # Values with fewer records each are treated as numbers instead of classes.
+_RECORDS_OF_CLASS = 4  # If there are fewer records per distinct value, the values are treated as numbers, not classes.
 _COUNTED_RECORDS = 1024
 _LENGTHS = "the order of the record lengths is tested instead"
 
@@ -33,11 +33,10 @@ _LENGTHS = "the order of the record lengths is tested instead"
 def read_file_labels(
     path: str, label: str | None, follow_links: bool = False, split_folders: bool | None = None
 ) -> Iterator[SplitLabels]:
-    """Yields the labels of each split. If the file names do not contain split names, all records are treated as one
-    split.
+    """Yields the labels of each split. If the file names do not contain split names, all records form one split.
 
     Args:
-        path: A file, a folder, a pattern, or the URL of one of these.
+        path: A file, a folder, a pattern, or a URL.
         label: The name of a feature, or None to detect the label.
         follow_links, split_folders: As in `ForeignFiles`.
 
@@ -65,7 +64,7 @@ def read_file_labels(
 
 
 def _choose_label(files: ForeignFiles, label: str | None) -> tuple[LabelFeature, tuple[str, ...]]:
-    """Chooses the feature to test, and returns the feature with messages about the choice."""
+    """Chooses the class feature. Returns the feature, and messages about the choice."""
     first = files.first_examples()
     if label is None:
         chosen = files.find_label(first)
@@ -84,10 +83,10 @@ def _choose_label(files: ForeignFiles, label: str | None) -> tuple[LabelFeature,
 
 
 class _LabelCollector:
-    """Collects the labels and the sizes of the records in a split.
+    """Collects the labels and the sizes of the records of a split.
 
     Args:
-        progress_directory: The directory for the counts of the progress display.
+        progress_directory: The directory for progress counts.
 
     Attributes:
         sizes: The length of each record, in bytes.
@@ -102,7 +101,7 @@ class _LabelCollector:
         self._num_corrupt = self._num_unlabelled = 0
 
     def add_shard(self, name: str, records: Iterable[Record | BadRecord], label: LabelFeature) -> None:
-        """Adds the records of the next file."""
+        """Adds the records of a file."""
         before = len(self.sizes)
         for record in records:
             if isinstance(record, BadRecord):
@@ -116,7 +115,7 @@ class _LabelCollector:
         progress.count(self._progress_directory, listed=1, analyzed=self._counts[name] % _COUNTED_RECORDS)
 
     def _label_of(self, data: bytes, label: LabelFeature) -> int:
-        """Returns an integer that represents the label values of an example, or `NOTHING` if the label is missing."""
+        """Returns an integer that represents the label of an example, or `NOTHING` without a label."""
         try:
             values = ExampleReader(data).values(label.name)
         except BadExampleError:
@@ -126,7 +125,7 @@ class _LabelCollector:
         return label_of_set([self._values.of(value) for value in label.classes(values)])
 
     def to_labels(self, split: str, label: str, notes: tuple[str, ...]) -> SplitLabels:
-        """Returns the labels of all records, or quantiles of the record sizes if no record has a label."""
+        """Returns the labels of all records. If no record has a label, quantiles of the record sizes are the labels."""
         labels, sizes, labels_are = np.array(self._labels), np.array(self.sizes), label
         if not label or self._num_unlabelled == len(sizes):
             notes += (f"no record has {label!r}: {_LENGTHS}",) if label else ()
@@ -139,7 +138,7 @@ class _LabelCollector:
         return SplitLabels(split, labels_are, LabelOrder(labels, shards_of([*self._counts.values()])), names, notes)
 
     def _numbers(self, labels: np.ndarray) -> np.ndarray | None:
-        """Returns numeric labels if a feature has too many distinct values to be a class label."""
+        """Returns the numbers in the class feature if it has too many distinct values to be a class. Otherwise None."""
         values = self._values.values
         is_numeric = all(isinstance(value, (int, float)) and math.isfinite(value) for value in values)
         if not is_numeric or labels.min() < 0 or len(values) * _RECORDS_OF_CLASS <= len(labels):

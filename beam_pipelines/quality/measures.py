@@ -1,13 +1,12 @@
 """Tests whether a sequence of labels is shuffled, with a permutation test.
 
-The test compares the order of the records with random orders from a seeded generator. Each measure is computed for the
-actual order and for `NUM_PERMUTATIONS` random orders. The p-value is the fraction of all orders that look at least as
-unshuffled as the actual order. The p-value is valid for any number of classes and examples (Phipson and Smyth 2010,
-https://doi.org/10.2202/1544-6115.1585). The verdict combines all measures. For each order, the test uses only the
-measure that deviates most, in standard deviations (Westfall and Young 1993, max T). For very large splits, fewer
-permutations are used, and Cantelli's inequality gives an upper bound of the p-value.
+The test computes several measures for the order of the records, and for `NUM_PERMUTATIONS` random orders from a seeded
+generator. The p-value is the fraction of orders that look at least as unshuffled as the actual order. It is valid for
+any number of classes and examples (Phipson and Smyth 2010, https://doi.org/10.2202/1544-6115.1585). For the verdict,
+the test uses only the most extreme measure of each order, in standard deviations (Westfall and Young 1993, max T). Very
+large splits use fewer permutations, and Cantelli's inequality gives an upper bound of the p-value.
 
-The probability that a shuffled dataset is reported as not shuffled is at most `SIGNIFICANCE`.
+A shuffled dataset is reported as not shuffled with a probability of at most `SIGNIFICANCE`.
 """
 
 import dataclasses
@@ -19,13 +18,13 @@ from beam_pipelines.elements.quality import WINDOW, labels_in_windows
 
 SIGNIFICANCE = 0.001
 NUM_PERMUTATIONS = 999
-WINDOWS = (32, WINDOW, 1000, 10_000)  # records
+WINDOWS = (32, WINDOW, 1000, 10_000)  # Window sizes in records.
 SHUFFLED, PARTLY, UNSHUFFLED, UNKNOWN = "shuffled", "partly shuffled", "not shuffled", "cannot tell"
 
-# Thresholds between random order (0) and sorted order (1). Below the first, the order is good enough. Above the second,
-# it counts as not shuffled.
+# Thresholds on a scale from random order (0) to sorted order (1). An order below the first threshold is good enough. An
+# order above the second threshold is not shuffled.
 _MIN_SHARE, _MOST = 0.05, 0.5
-_MAX_PERMUTED = 25_000_000  # In records, over all permutations. The test then takes a few seconds.
+_MAX_PERMUTED = 25_000_000  # Total number of records in all permutations. The test then takes a few seconds.
 _MIN_PERMUTATIONS = 39
 _BATCH = 1 << 20  # Number of records to permute at a time.
 
@@ -39,9 +38,9 @@ class LabelOrder:
     """The labels of a split in the order of its records.
 
     Attributes:
-        labels: The non-negative label of each record, int [num_records].
-        shards: The shard index of each record, ascending from 0, int [num_records].
-        source: The rank of each record in source order, int [num_records], or None if it is unknown.
+        labels: The label of each record, a non-negative int [num_records].
+        shards: The shard index of each record, in ascending order from 0, int [num_records].
+        source: The rank of each record in source order, int [num_records]. None if unknown.
     """
 
     labels: np.ndarray
@@ -51,16 +50,16 @@ class LabelOrder:
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """A measure of how well the records are shuffled.
+    """The value of one measure, which tells how well the records are shuffled.
 
     Attributes:
         name: `mean_run_length`, `longest_run`, `labels_in_128`, `shard_distance` or `source_correlation`.
         actual: The value for the actual order.
         chance: The mean value over random permutations.
-        sorted: The value for the records sorted by label, or in source order.
-        p_value: The share of permutations that are at least as bad.
-        share: The position of the order between random order (0) and sorted order (1).
-        counts: Whether the measure is informative: no permutation is as bad as sorted records.
+        sorted: The value for records that are sorted by label, or in source order.
+        p_value: The fraction of orders that are at least as bad.
+        share: The position of the actual order on a scale from random order (0) to sorted order (1).
+        counts: Whether the measure is informative. If a random permutation is as bad as sorted records, it is not.
     """
 
     name: str
@@ -72,20 +71,20 @@ class Measure:
     counts: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the measure as JSON-serializable values."""
+        """Returns the measure as JSON values."""
         return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True)
 class Quality:
-    """Result of the test of one order.
+    """The result of the test.
 
     Attributes:
         verdict: `shuffled`, `partly shuffled`, `not shuffled`, or `cannot tell` if even sorted records look random.
-        p_value: The combined p-value of all informative measures, or None if there are none.
-        measures: The measures of the order.
-        worst_shard: The index of the shard whose labels differ most from all labels, or None for a single shard.
-        num_permutations: The number of permutations in the test.
+        p_value: The combined p-value of all informative measures. None without such measures.
+        measures: The values of all measures.
+        worst_shard: The index of the shard whose labels differ most from all labels. None for a single shard.
+        num_permutations: The number of random permutations.
     """
 
     verdict: str
@@ -96,7 +95,7 @@ class Quality:
 
 
 def assess(order: LabelOrder, seed: int = 0) -> Quality:
-    """Compares an order with its random permutations. The same seed gives the same result."""
+    """Compares the order of labels with random permutations. The same seed gives the same result."""
     num_records = len(order.labels)
     if num_records < 2:
         return Quality(UNKNOWN, None, (), None, 0)
@@ -125,11 +124,11 @@ def assess(order: LabelOrder, seed: int = 0) -> Quality:
 
 
 def measure(order: LabelOrder, indices: np.ndarray) -> dict[str, np.ndarray]:
-    """Computes all measures for several orders of the same records. Each result is float [num_orders].
+    """Computes all measures for several orders of the same records. Each measure is float [num_orders].
 
     Args:
         order: The labels, shards and source ranks of the records.
-        indices: The record at each position of each order, int [num_orders, num_records].
+        indices: For each order, the record at each position, int [num_orders, num_records].
     """
     labels, num_records = order.labels[indices], len(order.labels)
     measures = dict(zip((_MEAN_RUN, _LONGEST_RUN), run_lengths(labels)))
@@ -144,7 +143,7 @@ def measure(order: LabelOrder, indices: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def run_lengths(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the mean and maximum length of runs of equal labels in each row, each as an array [num_rows]."""
+    """Returns the mean and the maximum length of runs of equal labels in each row, each [num_rows]."""
     begins = np.ones(labels.shape, bool)
     np.not_equal(labels[:, 1:], labels[:, :-1], out=begins[:, 1:])
     counts = np.count_nonzero(begins, axis=1)
@@ -153,8 +152,10 @@ def run_lengths(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shard_distances(labels: np.ndarray, shards: np.ndarray) -> np.ndarray:
-    """Returns the total variation distance between the label distributions of each shard and of all records, float
-    [num_rows, num_shards]."""
+    """Returns the total variation distance between the labels of each shard and of all records.
+
+    The result is float [num_rows, num_shards].
+    """
     num_rows, num_shards, num_labels = len(labels), int(shards[-1]) + 1, int(labels.max()) + 1
     cells = np.sort(shards.astype(np.int64) * num_labels + labels, axis=1)
     begins = np.ones(cells.shape, bool)
@@ -168,7 +169,7 @@ def shard_distances(labels: np.ndarray, shards: np.ndarray) -> np.ndarray:
 
 
 def _correlations(source: np.ndarray) -> np.ndarray:
-    """Returns Spearman's rank correlation between the source order and the record order for each row."""
+    """Returns Spearman's rank correlation between source order and record order, float [num_rows]."""
     here = np.arange(source.shape[1]) - (source.shape[1] - 1) / 2
     deviations = source - source[0].mean()
     return deviations @ here / np.sqrt((deviations[0] @ deviations[0]) * (here @ here))
@@ -184,14 +185,14 @@ def _permutations(num_records: int, num_permutations: int, seed: int) -> Iterato
 
 
 def _small(labels: np.ndarray) -> np.ndarray:
-    """Converts labels to 16 bits if possible, because sorting them is three times as fast."""
+    """Converts labels to 16 bits if possible, which makes sorting three times as fast."""
     return labels.astype(np.int16 if len(labels) and labels.max() < 1 << 15 else np.int32)
 
 
 def _badness(name: str, values: np.ndarray) -> np.ndarray:
-    """Changes the sign of a measure if necessary, so that larger values always mean a worse shuffle."""
+    """Transforms a measure so that larger values always mean a worse shuffle."""
     if name == _MEAN_RUN:
-        return 1 - 1 / values  # Approximately the share of records whose neighbor has the same label.
+        return 1 - 1 / values  # Approximately the fraction of records whose neighbor has the same label.
     if name == _LONGEST_RUN:
         return np.log(values)
     return np.abs(values) if name == _CORRELATION else values if name == _DISTANCE else -values
@@ -206,7 +207,7 @@ def _compare(name: str, actual: np.ndarray, permuted: np.ndarray, by_label: np.n
 
 
 def _p_value(bad: float, others: np.ndarray) -> float:
-    """Returns the p-value of a measure in a permutation test. With few permutations, Cantelli's inequality is used."""
+    """Returns the p-value of a measure. With few permutations, Cantelli's inequality is used."""
     as_bad = int(np.count_nonzero(others >= bad - _ROUNDING))
     p_value = (1 + as_bad) / (1 + len(others))
     if as_bad or len(others) >= NUM_PERMUTATIONS:
@@ -216,7 +217,7 @@ def _p_value(bad: float, others: np.ndarray) -> float:
 
 
 def _joint_p_value(measures: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> float:
-    """Returns the combined p-value of several measures. For each order, only the measure that deviates most is used."""
+    """Returns the combined p-value of several measures, from the most extreme measure of each order."""
     badness = [_badness(name, np.concatenate(both)) for name, both in measures.items()]
     largest = np.max([(bad - bad.mean()) / max(bad.std(), _ROUNDING) for bad in badness], axis=0)
     return _p_value(largest[0], largest[1:])

@@ -17,10 +17,7 @@ _SPLIT_INCHES, _MAX_PIXELS = 2.6, 20_000  # Height of each split in inches, and 
 
 
 def make_plot() -> Callable[[Sequence[PathQuality]], bytes]:
-    """Imports the plotting package early, so that a missing package is reported before the test, and returns the plot
-    function.
-
-    See `plot`.
+    """Returns the function `plot`. Matplotlib is imported early, so that a missing package is reported before the test.
 
     Raises:
         UserError: Matplotlib is not installed.
@@ -34,11 +31,11 @@ def make_plot() -> Callable[[Sequence[PathQuality]], bytes]:
 
 
 def plot(make_figure: Callable[..., Any], paths: Sequence[PathQuality]) -> bytes:
-    """Returns a PNG image with two plots per split: the labels in record order, and the number of labels in windows.
+    """Returns a PNG image with two plots per split: labels in record order, and the number of labels in windows.
 
     Args:
         make_figure: Matplotlib's class `Figure`.
-        paths: The results for each path.
+        paths: The results, by dataset.
     """
     splits = [(path.path, split) for path in paths for split in path.splits]
     figure = make_figure(figsize=(11, _SPLIT_INCHES * len(splits)), layout="constrained")
@@ -49,28 +46,27 @@ def plot(make_figure: Callable[..., Any], paths: Sequence[PathQuality]) -> bytes
         _draw_windows(right, split)
     buffer = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # A class name can contain characters that no font has.
+        warnings.simplefilter("ignore")  # Fonts do not have all characters of class names.
         figure.savefig(buffer, format="png", dpi=min(120, _MAX_PIXELS / (_SPLIT_INCHES * len(splits))))
     return buffer.getvalue()
 
 
 def _draw_sections(axes: Any, split: SplitQuality) -> None:
-    """Plots how often each label occurs in each section of the record sequence."""
+    """Plots the frequency of each label in each section of the record sequence."""
     labels = np.unique(split.labels.order.labels, return_inverse=True)[1]
     num_labels = int(labels.max()) + 1
     shape = min(_ROWS, num_labels), min(_COLUMNS, len(labels))
     rows, columns = labels * shape[0] // num_labels, np.arange(len(labels)) * shape[1] // len(labels)
     counts = np.bincount(rows * shape[1] + columns, minlength=shape[0] * shape[1]).reshape(shape)
     axes.imshow(counts, aspect="auto", cmap="magma", origin="lower", interpolation="nearest", extent=(0, len(labels), 0, num_labels))
-    # The axis has no ticks, because class names do not fit, and the numbers of other labels have no meaning.
+    # The axis has no ticks, because class names do not fit, and other labels are arbitrary numbers.
     axes.set_yticks([])
     axes.set_xlabel("records, in their order", fontsize=8)
     axes.set_ylabel(printable(split.labels.labels_are), fontsize=8, parse_math=False)
 
 
 def _draw_windows(axes: Any, split: SplitQuality) -> None:
-    """Plots the number of different labels in windows of records, for the actual order, a random order and a sorted
-    order."""
+    """Plots the number of distinct labels in windows of records, for the actual, a random and a sorted order."""
     measures = {measure.name: measure for measure in split.quality.measures}
     windows = [window for window in WINDOWS if f"labels_in_{window}" in measures]
     for attribute, title, style in (("chance", "random", "--"), ("sorted", "sorted", ":"), ("actual", "actual", "o-")):

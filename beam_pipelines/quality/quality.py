@@ -11,7 +11,7 @@ from beam_pipelines.quality.dataset_labels import is_prepared_dataset, read_data
 from beam_pipelines.quality.split_labels import SplitLabels
 from beam_pipelines.storage.files import is_remote
 
-# The verdict of a path is the verdict of its splits that comes first in this list.
+# If splits have different verdicts, the first one in this list is the verdict of the dataset.
 _VERDICTS = (UNSHUFFLED, PARTLY, SHUFFLED, UNKNOWN)
 _WORDS = {
     "mean_run_length": "mean same-label run",
@@ -29,7 +29,7 @@ class SplitQuality:
     quality: Quality
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the result as JSON-serializable values."""
+        """Returns the result as JSON values."""
         order, quality = self.labels.order, self.quality
         worst = None if quality.worst_shard is None else printable(self.labels.shard_names[quality.worst_shard])
         return {
@@ -47,24 +47,24 @@ class SplitQuality:
 
 @dataclasses.dataclass(frozen=True)
 class PathQuality:
-    """The test result for a prepared dataset or for TFRecord files."""
+    """The test result of a prepared dataset or of TFRecord files."""
 
     path: str
     splits: tuple[SplitQuality, ...]
 
     @property
     def verdict(self) -> str:
-        """The worst verdict of the splits."""
+        """The worst verdict of all splits."""
         verdicts = {split.quality.verdict for split in self.splits}
         return next(verdict for verdict in _VERDICTS if verdict in verdicts)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the result as JSON-serializable values."""
+        """Returns the result as JSON values."""
         splits = {printable(item.labels.split) or "all": item.to_json() for item in self.splits}
         return {"path": printable(self.path), "verdict": self.verdict, "significance": SIGNIFICANCE, "splits": splits}
 
     def describe(self) -> str:
-        """Returns the result as text."""
+        """Returns the result as text for the terminal."""
         lines = [line for split in self.splits for line in (*_describe(self.path, split), "")]
         return "\n".join([*lines, f"{printable(self.path)}: {self.verdict}"])
 
@@ -72,16 +72,16 @@ class PathQuality:
 def find_quality(
     path: str, label: str | None, *, follow_links: bool = False, split_folders: bool | None = None
 ) -> PathQuality:
-    """Tests whether the records of the dataset or files at a path are shuffled. No files are changed.
+    """Tests whether the records of a dataset or of TFRecord files are shuffled.
 
     Args:
-        path: A prepared dataset, or a file, folder or pattern of TFRecords, or a URL.
-        label: The feature to test, or None to detect the label.
-        follow_links: Whether links may lead to folders, and out of the folder of the TFRecords.
-        split_folders: Whether TFRecords are named like splits. None if the names decide.
+        path: A prepared dataset, or a file, folder or pattern of TFRecord files, or a URL.
+        label: The class feature to test, or None to detect it.
+        follow_links: Whether to follow links to folders, and links that lead out of the folder of TFRecord files.
+        split_folders: Whether the folders of TFRecord files are splits. None decides by the folder names.
 
     Raises:
-        UserError: The path has no such data, the data is corrupt, or the feature does not exist.
+        UserError: There are no records, the data is corrupt, or the feature does not exist.
         StorageError: The store failed.
     """
     path = path if is_remote(path) else os.path.expanduser(path)
@@ -93,7 +93,7 @@ def find_quality(
 
 
 def failure(qualities: Sequence[PathQuality]) -> ProblemsFound | None:
-    """Returns the error to raise if any dataset is not shuffled, or None."""
+    """Returns the error to raise if a dataset is not shuffled, or None."""
     bad = [quality_of_path for quality_of_path in qualities if quality_of_path.verdict in (UNSHUFFLED, PARTLY)]
     message = "; ".join(f"{printable(entry.path)}: {entry.verdict}" for entry in bad)
     return ProblemsFound(f"{message}. Run `recordmill prepare` to shuffle the records globally.", bad[0].path) if bad else None

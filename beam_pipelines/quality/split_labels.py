@@ -1,4 +1,4 @@
-"""Converts feature values to labels for the shuffle test."""
+"""Defines the labels for the shuffle test, and converts feature values to labels."""
 
 import dataclasses
 import hashlib
@@ -10,20 +10,20 @@ from beam_pipelines.elements.quality import one_label
 from beam_pipelines.quality.measures import LabelOrder
 from tf_input.dataset_format import NO_LABEL
 
-NUM_PARTS = 16  # Number of quantiles that numeric values are divided into.
+NUM_PARTS = 16  # Number of quantiles into which numeric values are divided.
 _MAX_KEPT_BYTES = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class SplitLabels:
-    """The labels of a split, prepared for the shuffle test.
+    """The labels of a split for the shuffle test.
 
     Attributes:
         split: The name of the split, or an empty string.
-        labels_are: A description of the labels for people, such as `label`, or the quantiles of a number.
+        labels_are: A description of the labels, such as `label` or the quantiles of a number.
         order: The labels, shards and source ranks of the records.
         shard_names: The names of the shards that have records.
-        notes: Additional notes for people.
+        notes: Additional messages for the user.
     """
 
     split: str
@@ -40,7 +40,7 @@ def parts_of(values: np.ndarray) -> np.ndarray:
 
 
 def label_of_set(codes: Sequence[int]) -> int:
-    """Returns the class of an example, or a number that represents its set of classes."""
+    """Returns the class of an example, or a number that represents a set of classes."""
     return codes[0] if len(codes) == 1 else one_label(codes)
 
 
@@ -51,19 +51,19 @@ class Codes:
         self._codes: dict[Hashable, int] = {}
 
     def of(self, value: Hashable) -> int:
-        """Returns the number of a value. Long bytes, such as images, are stored as a digest."""
+        """Returns the number of a value. Long byte strings, such as images, are stored as a digest."""
         if isinstance(value, bytes) and len(value) > _MAX_KEPT_BYTES:
             value = hashlib.blake2b(value, digest_size=_MAX_KEPT_BYTES).digest()
         return self._codes.setdefault(value, len(self._codes))
 
     @property
     def values(self) -> list[Hashable]:
-        """The values, sorted by their assigned numbers."""
+        """The values, in the order of their numbers."""
         return list(self._codes)
 
 
 def shards_of(counts: Sequence[int]) -> np.ndarray:
-    """Returns the shard index of each record among the nonempty shards, int32 [num_records]."""
+    """Returns the shard index of each record, int32 [num_records]. Empty shards are not counted."""
     some = [count for count in counts if count]
     return np.repeat(np.arange(len(some), dtype=np.int32), some)
 

@@ -1,5 +1,5 @@
-"""Implements `recordmill repair`, which finds corrupt shard files of a dataset and rebuilds them from the sources.
+"""Implements `recordmill repair`, which finds corrupt shard files and rebuilds them from the sources.
 
-The rebuilt files have the same bytes as the originals. If a file cannot be rebuilt, the command reports the reason.
-Shards are rebuilt one at a time, without Beam.
+A rebuilt file has the same bytes as the original. If a file cannot be rebuilt, the command reports the reason. Shards
+are rebuilt one at a time, without Beam.
 """

@@ -1,4 +1,4 @@
-"""Recovers the image hashes and the near-duplicate groups of a dataset that was made with `--duplicates`."""
+"""Restores the image hashes and the near-duplicate groups of a dataset that was made with `--duplicates`."""
 
 import contextlib
 import dataclasses
@@ -21,8 +21,8 @@ class NearDuplicateGroups:
     """The groups into which near-duplicates were merged.
 
     Attributes:
-        of_keys: Key -> group, for images with near-duplicates.
-        of_groups: Group -> the group that absorbed it.
+        of_keys: A mapping from the key of an image that has near-duplicates to its group.
+        of_groups: A mapping from each merged group to its new name.
     """
 
     of_keys: Mapping[bytes, bytes]
@@ -45,13 +45,13 @@ class NearDuplicateGroups:
         return cls(of_keys, of_groups)
 
     def regroup(self, references: References) -> References:
-        """Returns the inputs with the near-duplicate groups that the original run assigned."""
+        """Returns references with the near-duplicate groups of the original run."""
         groups = [self.of_keys.get(key) or self.of_groups.get(group, group) for key, group in zip(references.keys, references.groups)]
         return dataclasses.replace(references, groups=BinaryColumn.of(groups))
 
 
 def hash_again(context: WriteContext, references: References) -> tuple[References, list[str]]:
-    """Adds image hashes to the references of a shard, and returns a message for each image that has become invalid."""
+    """Adds image hashes to the references of a shard. Also returns a message for each image that is now invalid."""
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
         rows, rejected, dead_letters = hash_references(context, references, spool)
     if rejected:

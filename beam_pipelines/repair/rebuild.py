@@ -1,7 +1,7 @@
 """Rebuilds corrupt shards from their sources.
 
-The bytes of a shard depend only on the sources and on the part of the plan that lists the shard's inputs. After a run,
-the plan is deleted, but the keys of the examples can be read from the catalog or the records.
+The bytes of a shard depend only on the sources and on the plan, which lists the inputs of each shard. The plan is
+deleted after a run, but the keys of the examples can be read from the catalog or the records.
 """
 
 import collections
@@ -39,12 +39,12 @@ from tf_input.dataset_format import Manifest, ShardInfo
 
 
 class CorruptShard(NamedTuple):
-    """A shard with a corrupt or missing file.
+    """A shard with at least one corrupt or missing file.
 
     Attributes:
-        planned: The shard as it was planned.
+        planned: The address of the shard and its number of inputs.
         info: The entry of the shard in the manifest.
-        corruption: Name of a file -> its error.
+        corruption: A mapping from the name of each corrupt file to its error.
     """
 
     planned: PlannedShard
@@ -65,15 +65,15 @@ def rebuild(
     Args:
         directory: The directory of the dataset.
         manifest: The manifest of the dataset.
-        config: The job of the run that made the dataset, with another working directory.
-        shards: The corrupt shards, none of which is lost.
+        config: The configuration of the job that made the dataset, with another working directory.
+        shards: The corrupt shards. The keys of their examples must not be lost.
 
     Yields:
-        A shard, and one line for each reason why its old bytes cannot be rebuilt. If there are no reasons, its files
-        are in the working directory. Files that replace a corrupt file have the size and checksum of the manifest.
+        Each shard, and one line for each reason why its bytes cannot be rebuilt. Without a reason, the rebuilt
+        files are in the working directory, and match the sizes and checksums in the manifest.
 
     Raises:
-        RunError: The sources can't be listed, a disk or a store fails, or a file can't be written.
+        RunError: The sources cannot be listed, a disk or a store fails, or a file cannot be written.
     """
     others = []
     for shard in shards:
@@ -86,7 +86,7 @@ def rebuild(
 
 
 def _index_again(directory: str, manifest: Manifest, config: PrepareJob, shard: CorruptShard) -> bool:
-    """Rebuilds the index of a shard from its records if only the index is corrupt."""
+    """Rebuilds the index of a shard from its records, if only the index is corrupt. Returns whether it was rebuilt."""
     if set(shard.corruption) != {shard.info.index}:
         return False
     data = index_of_records(f"{directory}/{shard.info.name}", manifest.schema, shard.info.fingerprint)
@@ -131,10 +131,7 @@ def _from_sources(
 
 
 def read_names(directory: str, shard: CorruptShard) -> list[ExampleName]:
-    """Reads the keys of a shard's examples from the catalog, in the order of the records.
-
-    If the catalog is corrupt, the keys are read from the records.
-    """
+    """Reads the keys of a shard's examples from the catalog or, if it is corrupt, from the records."""
     if shard.info.catalog not in shard.corruption:
         catalog = read_catalog(f"{directory}/{shard.info.catalog}")
         names = zip(catalog.column("key").to_pylist(), catalog.column("path").to_pylist())
@@ -144,7 +141,7 @@ def read_names(directory: str, shard: CorruptShard) -> list[ExampleName]:
 
 
 def _make_listing(config: PrepareJob, manifest: Manifest, wanted: Wanted) -> Listing:
-    """Returns a listing that contains only the values on which the bytes of a shard depend."""
+    """Returns a listing with only the values that determine the bytes of a shard."""
     return Listing(
         source=config.source.kind,
         root=wanted.source.root,
@@ -153,7 +150,7 @@ def _make_listing(config: PrepareJob, manifest: Manifest, wanted: Wanted) -> Lis
         listed_labels={},
         splits=tuple(manifest.splits),
         fractions=None,
-        num_inputs=manifest.num_inputs,  # Determines the sample of images for the statistics.
+        num_inputs=manifest.num_inputs,  # Determines which images are sampled for the statistics.
         num_bytes=0,
         reference_bytes=0,
         num_ignored=0,
@@ -163,10 +160,7 @@ def _make_listing(config: PrepareJob, manifest: Manifest, wanted: Wanted) -> Lis
 
 
 def _finish(directory: str, context: WriteContext, shard: CorruptShard, part: WrittenPart) -> list[str]:
-    """Completes a rebuilt shard after its records have been written.
-
-    If the rebuilt shard differs from the original, the reasons are returned.
-    """
+    """Completes a rebuilt shard. If it differs from the original, returns the reasons."""
     rebuilt = finish_shard(context, shard.planned, [part]).info
     sums = {name: tuple(of_file) for name, *of_file in rebuilt.files()}
     if all(sums[name] == tuple(of_file) for name, *of_file in shard.info.files() if name in shard.corruption):
@@ -176,7 +170,7 @@ def _finish(directory: str, context: WriteContext, shard: CorruptShard, part: Wr
     if context.listing.has_images:
         changes += _compare_catalogs(directory, working, shard, rebuilt)
         changes = changes or _compare_records(directory, working, shard)
-    else:  # Without images, the records show more precisely which values differ.
+    else:  # Without images, the records show the differing values more precisely.
         changes += _compare_records(directory, working, shard) or _compare_catalogs(directory, working, shard, rebuilt)
     return changes or [_describe_sums(shard, sums)]
 
@@ -193,7 +187,7 @@ def _compare_records(directory: str, working: str, shard: CorruptShard) -> list[
 
 
 def _describe_sums(shard: CorruptShard, sums: Mapping[str, tuple[int, int]]) -> str:
-    """Describes how the size or checksum of a rebuilt file differs from the original file."""
+    """Describes how the size or checksum of a rebuilt file differs from the manifest."""
     differing = (file for file in shard.info.files() if file[0] in shard.corruption and sums[file[0]] != file[1:])
     name, num_bytes, crc = next(differing)
     return (

@@ -1,7 +1,7 @@
 """Runs `recordmill repair`, which rebuilds corrupt or missing shards, indexes and catalogs with the same bytes.
 
-A rebuilt file replaces the old file only if its size and checksum match the manifest. If a corrupt file of a shard
-cannot be rebuilt, no file of this shard is replaced.
+A rebuilt file replaces the old file only if its size and checksum match the manifest. If one corrupt file of a shard
+cannot be rebuilt, no file of the shard is replaced.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ from beam_pipelines.storage.marked_directory import exclusive_directory
 from tf_input.cores import num_cores
 from tf_input.dataset_format import Manifest, ShardInfo
 
-WORKING = ".repair"  # The suffix of the working directory, in which shards are rebuilt.
+WORKING = ".repair"  # The suffix of the working directory.
 
-# The minimum number of bytes for which worker processes check the shards.
+# The minimum size of a dataset, in bytes, for which worker processes check the shards.
 _MANY_BYTES = 256 << 20
 
 _NUM_CHANGES_SHOWN = 5
@@ -42,11 +42,11 @@ def repair(config: RepairConfig) -> Iterator[str]:
     """Finds the corrupt files of a dataset and rebuilds them.
 
     Yields:
-        Messages, one line each, as soon as they are known.
+        One-line messages.
 
     Raises:
-        UserError: The directory is not a dataset that can be repaired, or has no shard of the given name.
-        RunError: Files are corrupt and `--dry_run` is set, or files could not be rebuilt.
+        UserError: The dataset cannot be repaired, or has no shard with the given name.
+        RunError: Files are corrupt and `--dry_run` is set, or files cannot be rebuilt.
     """
     manifest = read_dataset(config.directory, "repair")
     shards = choose_shards(config, manifest)
@@ -138,7 +138,7 @@ def find_corrupt(
 
 
 def _working_config(config: RepairConfig, run: RecordedRun, progress_directory: str) -> PrepareJob:
-    """Returns the configuration of the original run, but with a new working directory."""
+    """Returns the configuration of the original job, with a new working directory."""
     return dataclasses.replace(
         run.config,
         output=f"{os.path.realpath(config.directory)}{WORKING}",
@@ -149,16 +149,14 @@ def _working_config(config: RepairConfig, run: RecordedRun, progress_directory: 
         ignore=(*run.config.ignore, *config.ignore),
         # Worker processes cannot access object stores.
         num_processes=0 if any_remote(run.config.input, run.config.source.image_root) else num_cores(),
-        max_bad_fraction=1.0,  # Each dead letter is reported.
+        max_bad_fraction=1.0,  # All dead letters are reported.
     )
 
 
 def _rebuild_here(
     directory: str, manifest: Manifest, config: PrepareJob, corrupt: Sequence[CorruptShard]
 ) -> Iterator[tuple[CorruptShard, list[str]]]:
-    """Rebuilds and replaces the files of shards.
-
-    Yields each shard with the reasons why it could not be rebuilt, if any.
+    """Rebuilds and replaces the files of shards. Yields each shard with the reasons why it cannot be rebuilt, if any.
     """
     yield from ((shard, [_LOST]) for shard in corrupt if shard.is_lost)
     corrupt = [shard for shard in corrupt if not shard.is_lost]
@@ -186,7 +184,7 @@ def _rebuild_here(
 
 @contextlib.contextmanager
 def _open(directory: str) -> Iterator[int]:
-    """Opens a directory."""
+    """Context manager that opens a directory."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         yield descriptor
@@ -223,7 +221,7 @@ def _describe_repair(corrupt: Sequence[CorruptShard]) -> str:
 
 
 def _shorten(shard: CorruptShard, changes: Sequence[str]) -> list[str]:
-    """Returns the first few messages about a shard, and the number of omitted messages."""
+    """Returns the first few messages about a shard, and the number of further messages."""
     more = len(changes) - _NUM_CHANGES_SHOWN
     lines = [*changes[:_NUM_CHANGES_SHOWN], *([f"and {more:,} more"] if more > 0 else [])]
     return [f"{printable(shard.info.name)}: {line}" for line in lines]

@@ -1,4 +1,4 @@
-"""Describes how the sources have changed since a dataset was made, with one line for each example that differs."""
+"""Describes how the sources have changed since a dataset was made, with one line per example."""
 
 import contextlib
 from typing import Any, Iterable, Iterator, NamedTuple, Sequence
@@ -18,7 +18,7 @@ from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReade
 from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record, read_records
 from tf_input.dataset_format import Feature
 
-# Catalog columns that depend on the image's bytes, and catalog columns that depend on the position of the record.
+# Catalog columns that depend on the image's bytes, and columns that depend on the location of the record.
 _IMAGE_FIELDS = ("num_bytes", "crc32c", "height", "width", "format", "reencoded")
 _LOCATION_FIELDS = ("shard", "record")
 
@@ -43,11 +43,11 @@ def _name(key: str, path: str | None) -> str:
 
 
 def describe_missing(missing: Sequence[ExampleName], rejected: Iterable[DeadLetter]) -> list[str]:
-    """Returns a line for each example whose input is no longer in the sources.
+    """Returns a line for each example that is missing in the sources.
 
     Args:
-        missing: The examples. If it is empty, the result is empty.
-        rejected: All dead letters of the listing.
+        missing: The missing examples.
+        rejected: All dead letters of the listing, which can explain why an example is missing.
     """
     if not missing:
         return []
@@ -71,7 +71,7 @@ def describe_missing(missing: Sequence[ExampleName], rejected: Iterable[DeadLett
 
 
 def describe_unknown_classes(references: References, source: Source, schema: Sequence[Feature], spool_directory: str) -> list[str]:
-    """Returns a line for each example whose class in the sources is not a class of the dataset."""
+    """Returns a line for each example whose class in the sources is unknown in the dataset."""
     known = {feature.name: frozenset(feature.label_names) for feature in schema}
     collectors = [(feature, names or (lambda image: (image.label,)), known[feature]) for feature, names in label_collectors(source)]
     spool, lines = SpoolReader(spool_directory), []
@@ -89,7 +89,7 @@ def describe_unknown_classes(references: References, source: Source, schema: Seq
 
 
 def catalog_changes(old: pa.Table, new: pa.Table) -> list[str]:
-    """Returns a line for each example whose values differ between the old and the rebuilt catalog."""
+    """Returns a line for each example that differs between the old and the rebuilt catalog."""
     rebuilt = {row["key"]: row for row in new.to_pylist()}
     lines = []
     for row in old.to_pylist():
@@ -112,8 +112,7 @@ def _changed(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
 
 
 def record_changes(old_path: str, new_path: str) -> list[str]:
-    """Returns a line for each example whose record differs between the old and the rebuilt shard. Corrupt old records
-    are skipped."""
+    """Returns a line for each example that differs between the old and the rebuilt shard. Skips corrupt old records."""
     rebuilt = dict(_read_digests(new_path))
     lines = []
     for key, digests in _read_digests(old_path):
@@ -124,7 +123,7 @@ def record_changes(old_path: str, new_path: str) -> list[str]:
 
 
 def _read_digests(path: str) -> Iterator[tuple[bytes, dict[str, int]]]:
-    """Yields the key of each valid record and a checksum of each feature. Other files yield no records."""
+    """Yields the key of each valid record, and a checksum of each feature. Files without records yield nothing."""
     with contextlib.suppress(NoRecordsError, OSError), open_file(path) as file:
         for record in read_records(file):
             if isinstance(record, Record):
@@ -138,7 +137,7 @@ def _digests(data: bytes) -> dict[str, int]:
 
 
 def record_key(data: bytes) -> bytes:
-    """Returns the key of a serialized example. Raises BadExampleError if it has no key."""
+    """Returns the key of a serialized example. Raises `BadExampleError` if the example has no key."""
     values = ExampleReader(data).values("key")
     if len(values) != 1 or not isinstance(values[0], bytes):
         raise BadExampleError("the example has no key")

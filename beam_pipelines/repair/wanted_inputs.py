@@ -1,7 +1,7 @@
 """Lists the sources again to find the inputs of the examples in corrupt shards.
 
-References to the inputs are stored in sorted temporary files, as in `recordmill prepare`. The references of only one
-shard are in memory at a time. A task that lists a part of the source needs 8 bytes of memory for each wanted key.
+As in `recordmill prepare`, sorted references to the inputs are stored in temporary files. The references of only one
+shard are in memory at a time. A task that lists a part of the source needs 8 bytes of memory per wanted key.
 """
 
 import contextlib
@@ -35,12 +35,12 @@ _LAST = np.uint64(2**64 - 1)  # Greater than all shuffle keys.
 
 
 class WantedInputs(NamedTuple):
-    """The inputs for one shard.
+    """The inputs of a corrupt shard.
 
     Attributes:
         references: The references of the inputs, in record order.
-        missing: The examples without an input.
-        repeated: The keys that occur in several inputs.
+        missing: The examples whose input is missing in the sources.
+        repeated: The keys of several inputs.
     """
 
     references: References
@@ -49,16 +49,16 @@ class WantedInputs(NamedTuple):
 
 
 class Wanted:
-    """Finds the inputs of the examples in each corrupt shard, after the sources have been listed.
+    """Finds the inputs of each corrupt shard, after the sources have been listed.
 
     Args:
-        config: The job of the run.
+        config: The configuration of the job.
         source: The source that was listed.
-        listed: The wanted references of the listing, and all dead letters.
+        listed: The references to the wanted inputs, and all dead letters.
 
     Attributes:
         source: The source that was listed.
-        versions: The path of each opened file -> its version.
+        versions: A mapping from the path of each opened file to its version.
     """
 
     def __init__(self, config: PrepareJob, source: Source, listed: ListedRuns) -> None:
@@ -66,7 +66,7 @@ class Wanted:
         self._config, self._listed = config, listed
 
     def of(self, names: Sequence[ExampleName]) -> WantedInputs:
-        """Returns the inputs of the examples in a corrupt shard.
+        """Returns the inputs of a corrupt shard.
 
         Args:
             names: The names of the shard's examples, in record order.
@@ -81,10 +81,7 @@ class Wanted:
         return WantedInputs(references.take(order), [names[record] for record in missing], [names[record].key for record in repeated])
 
     def _read(self, orders: np.ndarray) -> References:
-        """Returns the references with shuffle keys from the smallest to the largest given key.
-
-        References of all splits are included.
-        """
+        """Returns the references of all splits with shuffle keys from the smallest to the largest given key."""
         if not len(orders):
             return References.concatenate([])
         first, last = orders.min(), orders.max()
@@ -107,24 +104,23 @@ def _between(references: References, first: np.uint64, last: np.uint64) -> Refer
 
 @dataclasses.dataclass(frozen=True)
 class _WantedContext(PartContext):
-    """The data that all listing tasks share.
+    """Data that all listing tasks share.
 
     Attributes:
-        path: The path of a file with the sorted shuffle keys of all wanted keys, uint64 [num_keys + 1]. The last value
-            is a sentinel greater than all shuffle keys.
+        path: The path of a file with the sorted shuffle keys of all wanted inputs, uint64 [num_keys + 1]. The last
+            value is a sentinel that is greater than all shuffle keys.
     """
 
     path: str
 
     @functools.cached_property
     def orders(self) -> np.ndarray:
-        """The shuffle keys of all examples in corrupt shards, as a memory-mapped array, uint64 [num_keys + 1]. All
-        processes share one copy in memory."""
+        """The memory-mapped contents of the file at `path`, uint64 [num_keys + 1]. All processes share one copy."""
         return np.memmap(self.path, np.uint64, "r")
 
 
 def _list_wanted(context: bytes, part: str) -> ListedRuns:
-    """Lists a part of the source and keeps only inputs of corrupt shards."""
+    """Lists a part of the source, and keeps only the inputs of corrupt shards."""
     of_all: _WantedContext = shared(context)
     listed = ListedRuns(of_all.config.spool_directory, 1.0)
     with noting_versions(listed.facts.versions):
@@ -139,15 +135,15 @@ def _list_wanted(context: bytes, part: str) -> ListedRuns:
 
 
 def list_wanted(config: PrepareJob, manifest: Manifest, shards: Iterable[Sequence[ExampleName]]) -> Wanted:
-    """Lists the whole source once, for all corrupt shards together.
+    """Lists the whole source once for all corrupt shards.
 
     Args:
-        config: The job of the run, with another working directory.
+        config: The configuration of the job, with another working directory.
         manifest: The manifest of the dataset.
         shards: The examples of each shard.
 
     Raises:
-        RunError: The source can't be listed.
+        RunError: The source cannot be listed.
     """
     make_folder(config.spool_directory)
     context = _WantedContext(config, f"{config.spool_directory}/wanted")
@@ -184,7 +180,7 @@ def _check_features(source: Source, manifest: Manifest) -> None:
 
 
 def _as_listed(feature: Feature) -> tuple[str, str, tuple]:
-    """Returns the name, kind and shape of a feature as listed by the source. Sources have no kind `pixels`."""
+    """Returns the name, kind and shape of a feature as a source lists it. Sources list `pixels` as `image`."""
     return (feature.name, "image", ()) if feature.kind == "pixels" else (feature.name, feature.kind, feature.shape)
 
 

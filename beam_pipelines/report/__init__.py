@@ -1,5 +1,5 @@
-"""Creates `report.html`, a report with the properties, the quality checks and sample images of a dataset.
+"""Creates `report.html`, which shows the properties, the quality checks and sample images of a dataset.
 
-The sources are not needed. The report is a single HTML file of limited size that does not load other files. Identical
-runs produce identical reports, except for the times and paths in the section about the run.
+The report is made from the dataset alone, without its sources. It is one HTML file of limited size that loads no other
+files. Identical runs produce identical reports, except for the times and paths in the section about the run.
 """

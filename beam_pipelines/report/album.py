@@ -1,4 +1,4 @@
-"""Selects the examples that the report shows, and their captions."""
+"""Selects the examples for the report, and their captions."""
 
 from typing import Iterable, NamedTuple
 
@@ -9,8 +9,8 @@ from beam_pipelines.images.thumbnails import measure_brightness
 from beam_pipelines.report.pictures import Picture, Pictures
 from beam_pipelines.report.sample import ExampleLocation, Sample, read_examples
 
-# The number of class pictures: one per 500 examples, within these limits. The report then takes only a small part of a
-# run's time.
+# The number of class pictures: one per 500 examples, within these limits. The report then takes only a small part of
+# the run time.
 _EXAMPLES_A_PICTURE, _MIN_PICTURES, _MAX_PICTURES = 500, 96, 1_000
 _DRAWINGS_AS_MANY = 3  # Pictures with boxes or masks are larger, so the report shows fewer of them.
 
@@ -23,7 +23,7 @@ class Shown(NamedTuple):
     Attributes:
         key: The key of the example.
         caption: The caption of the example.
-        pictures: The images of the example. Empty if no image can be decoded, or if the page is full.
+        pictures: The images of the example. Empty if no image can be decoded, or if the size limit is reached.
     """
 
     key: str
@@ -36,12 +36,12 @@ class Album:
 
     Args:
         sample: The first examples of the dataset.
-        pictures: The maker of the pictures.
+        pictures: Converts examples to pictures.
         max_bytes: The maximum total size of the pictures in the page, in bytes.
 
     Attributes:
-        num_decoded: The maximum number of examples to decode without showing them.
-        num_wanted: The number of examples to show for all classes of a dataset.
+        num_decoded: The maximum number of examples that are decoded only for comparison.
+        num_wanted: The number of examples to show for all classes together.
     """
 
     def __init__(self, sample: Sample, pictures: Pictures, max_bytes: int) -> None:
@@ -53,20 +53,17 @@ class Album:
         self.num_wanted = self.num_decoded // (_DRAWINGS_AS_MANY if pictures.has_boxes or pictures.has_masks else 1)
 
     def load(self, rows: Iterable[int]) -> None:
-        """Decodes the given examples of the sample in the order of their shards."""
+        """Decodes the examples in the given rows of the sample."""
         self.load_examples(map(self._sample.location, rows))
 
     def load_examples(self, locations: Iterable[ExampleLocation]) -> None:
-        """Decodes the examples at the given locations in the order of their shards."""
+        """Decodes the examples at the given locations."""
         wanted = [location for location in dict.fromkeys(locations) if location not in self._loaded] if self._pictures.has_any else []
         for location, example in read_examples(self._sample.directory, self._sample.manifest, wanted):
             self._loaded[location] = self._pictures.of(example) if example else []
 
     def show(self, rows: list[int], captions: list[str] | None = None) -> list[Shown]:
-        """Returns loaded examples.
-
-        Each example is captioned with its text in `captions` or, if there is no such text, with its key.
-        """
+        """Returns the loaded examples in the given rows. Without captions, the keys are the captions."""
         keys = [key[:_MAX_NAME] for key in self._sample.texts("key", rows)]
         locations = map(self._sample.location, rows)
         return [
@@ -75,11 +72,11 @@ class Album:
         ]
 
     def show_example(self, location: ExampleLocation | None, key: str, caption: str) -> Shown:
-        """Returns the example at a location, without pictures if the example was not decoded."""
+        """Returns the example at a location. An example that was not loaded has no pictures."""
         return self.show_pictures(key, caption, self._loaded.get(location, []) if location else [])
 
     def show_pictures(self, key: str, caption: str, pictures: Iterable[Picture]) -> Shown:
-        """Removes those pictures of an example that would exceed the size limit of the report."""
+        """Returns an example without the pictures that would exceed the size limit of the report."""
         shown_pictures = []
         for picture in pictures:
             if picture.num_bytes <= self._num_bytes_left:
@@ -88,8 +85,7 @@ class Album:
         return Shown(key, caption, shown_pictures)
 
     def brightness(self, rows: list[int]) -> np.ndarray:
-        """Returns the mean brightness of each example's first image, from 0 to 1, or NaN if the brightness is
-        unknown."""
+        """Returns the mean brightness of each example's first image, from 0 to 1. NaN means unknown."""
         pictures = (self._loaded[self._sample.location(row)] for row in rows)
         return np.array([_brightness(picture[0]) if picture else np.nan for picture in pictures])
 
@@ -97,5 +93,5 @@ class Album:
 def _brightness(picture: Picture) -> float:
     try:
         return measure_brightness(picture.encoded)
-    except InvalidInput:  # The JPEG is small and was never decoded. Browsers show it as far as possible.
+    except InvalidInput:  # The JPEG is small and was never decoded. Browsers display as much of it as possible.
         return np.nan

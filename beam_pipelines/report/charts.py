@@ -1,4 +1,4 @@
-"""Computes the data for the charts in the report, such as histograms of image sizes."""
+"""Computes the data for the charts in the report, such as histograms of the image size."""
 
 from typing import NamedTuple, Sequence
 
@@ -16,9 +16,9 @@ class Bar(NamedTuple):
     """One bin of a histogram.
 
     Attributes:
-        low, high: The smallest and the largest value in the range of the bin.
+        low, high: The smallest and the largest value of the bin.
         num: The number of values in the bin.
-        share: The height of the bin relative to the highest bin of its split, 0 to 1.
+        share: The height of the bin relative to the highest bin of its split, from 0 to 1.
     """
 
     low: int
@@ -28,10 +28,10 @@ class Bar(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """The histograms of an image property, such as the height, with one histogram per split.
+    """The histograms of an image property, such as the height, for each split.
 
     Attributes:
-        title: The name of the quantity.
+        title: The name of the image property.
         low, median, high: The smallest, the median and the largest value.
         splits: The name, index and bars of each split with examples.
     """
@@ -44,11 +44,11 @@ class Histogram(NamedTuple):
 
 
 def make_histogram(title: str, values: np.ndarray, splits: np.ndarray, names: Sequence[str]) -> Histogram | None:
-    """Computes a histogram for each split. All histograms have the same bins. Returns None if no value is known.
+    """Computes a histogram for each split, with the same bins. Returns None if no value is known.
 
     Args:
-        title: The name of the quantity.
-        values: The values, int64 [num_rows]. -1 means unknown.
+        title: The name of the image property.
+        values: The value of each example, int64 [num_rows]. -1 means unknown.
         splits: The index of each example's split, int64 [num_rows].
         names: The names of the splits.
     """

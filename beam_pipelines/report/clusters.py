@@ -9,9 +9,9 @@ from beam_pipelines.report.contents import Leaks, NearDuplicate
 from beam_pipelines.report.find_keys import find_keys
 from beam_pipelines.report.sample import ExampleLocation, Sample
 
-_NUM_CLUSTERS, _NUM_NEAR_DUPLICATES = 8, 6  # Maximum number of clusters of each kind, and of images of each cluster.
+_NUM_CLUSTERS, _NUM_NEAR_DUPLICATES = 8, 6  # Maximum number of clusters of each kind, and of images in each cluster.
 _MAX_NAME, _MAX_TEXT = 100, 500
-_MAX_CLASSES, _MAX_SPLITS = 100, 6  # Maximum number of classes and splits in the list of class shares.
+_MAX_CLASSES, _MAX_SPLITS = 100, 6  # Maximum number of classes and splits in the table of class shares.
 _DONE = {
     "group": "each cluster was put into one split",
     "drop": "only the first image of each cluster was kept",
@@ -27,11 +27,11 @@ class Cluster(NamedTuple):
 
 
 class ClusterList(NamedTuple):
-    """Clusters of one kind.
+    """A list of clusters for one section of the report.
 
     Attributes:
-        title: The title, which states the relation between the images.
-        note: A sentence with the total number of clusters if not all are shown.
+        title: The title, which says how the images are related.
+        note: A sentence with the total number of clusters, if not all are shown.
         clusters: The first clusters.
     """
 
@@ -41,7 +41,7 @@ class ClusterList(NamedTuple):
 
 
 def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
-    """Yields rows of a table with the numbers of near-duplicates, each with a description and a value."""
+    """Yields the descriptions and numbers for a table about near-duplicates."""
     detected, now = leaks.facts["detected"], leaks.facts["remaining"]
     near = (
         f"perceptual hashes that differ in at most {detected['distance']} of the 64 lowest bits and at most a third of "
@@ -75,8 +75,8 @@ def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
 
 
 def show_clusters(leaks: Leaks, sample: Sample, album: Album) -> Iterator[ClusterList]:
-    """Yields near-duplicate clusters with pictures: first leaks, then clusters with conflicting labels, then all
-    others."""
+    """Yields near-duplicate clusters with pictures: clusters that span splits, clusters with conflicting labels, then
+    the rest."""
     detected, now = leaks.facts["detected"], leaks.facts["remaining"]
     apart = [[NearDuplicate(str(key), str(split)) for key, split in zip(pair, item["parts"])] for item in now["across_splits"] for pair in item["first"]]
     has_several = len(detected["num_conflicts_of"]) > 1

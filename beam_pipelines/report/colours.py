@@ -1,5 +1,4 @@
-"""Assigns colors to any number of classes. Assigns a color to each class, such that consecutive classes have clearly
-different colors."""
+"""Assigns colors to any number of classes, such that consecutive classes have clearly different colors."""
 
 import colorsys
 

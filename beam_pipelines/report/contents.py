@@ -1,4 +1,4 @@
-"""Reads the metadata files of a dataset, and checks the types of their values."""
+"""Reads the metadata files of a dataset and checks the types of their values."""
 
 import base64
 import dataclasses
@@ -17,17 +17,17 @@ from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS,
 _MAX_LINES = 200_000  # Maximum number of lines to read from a file.
 _NUM_SHOWN = 3  # Maximum number of dead letters to list for each reason.
 _MAX_THUMBNAILS = 500
-_MAX_NEAR_DUPLICATES = 2_000  # Maximum number of images whose clusters are kept in memory.
+_MAX_NEAR_DUPLICATES = 2_000  # Maximum number of near-duplicate images in memory.
 
 
 class RejectionReason(NamedTuple):
-    """A group of dead letters with the same stage and reason.
+    """Dead letters with the same stage and reason.
 
     Attributes:
         stage, reason: The stage that rejected the inputs, and the reason.
         num: The number of these dead letters among the lines that were read.
-        first: The (path, message) of the first dead letters.
-        seen: The (path, message, JPEG) of the first dead letters with a thumbnail.
+        first: The (path, message) of the first few dead letters.
+        seen: The (path, message, JPEG) of the first few dead letters with a thumbnail.
     """
 
     stage: str
@@ -42,7 +42,7 @@ class NearDuplicate(NamedTuple):
 
     Attributes:
         key: The key of the example.
-        description: The class or split of the example as text, or an empty string.
+        description: The class or split of the example, or an empty string.
     """
 
     key: str
@@ -55,7 +55,7 @@ class Leaks:
 
     Attributes:
         facts: The contents of `leaks.json`.
-        clusters: The first clusters of `near_duplicates.jsonl`.
+        clusters: The first few clusters in `near_duplicates.jsonl`.
         dropped: The keys of the dropped images.
     """
 
@@ -65,7 +65,7 @@ class Leaks:
 
     @property
     def counts_all_pairs(self) -> bool:
-        """Whether all pairs of near-duplicates were counted. False if too many images are similar."""
+        """Whether all pairs of near-duplicates were counted."""
         return bool(self.facts["detected"].get("counts_all_pairs", True))
 
 
@@ -96,7 +96,7 @@ class Contents:
 
 
 def read_contents(directory: str, manifest: Manifest) -> Contents:
-    """Reads all metadata files that the report of a dataset shows.
+    """Reads the metadata files that the report needs.
 
     Raises:
         UserError: A file is corrupt.
@@ -139,7 +139,7 @@ def _decode(directory: str, thumbnail: str) -> bytes:
 
 
 def _read_leaks(directory: str, manifest: Manifest) -> Leaks:
-    """Reads `leaks.json`, the first near-duplicate clusters, and the keys of dropped images."""
+    """Reads `leaks.json`, the first few near-duplicate clusters, and the keys of dropped images."""
     facts = read_object(directory, manifest, LEAKS)
     lines = _read_lines(directory, NEAR_DUPLICATES, ("cluster", "key", "labels", "dropped"), _MAX_LINES)
     first = list(itertools.islice(lines, _MAX_NEAR_DUPLICATES))
@@ -149,15 +149,14 @@ def _read_leaks(directory: str, manifest: Manifest) -> Leaks:
 
 
 def _show_value(value: Any) -> str:
-    """Formats a JSON value as text."""
+    """Formats a JSON value as a string."""
     if isinstance(value, dict):
         return ", ".join(map(show_label, value.values()))
     return "" if value is None else str(value)
 
 
 def _read_lines(directory: str, name: str, fields: tuple[str, ...], most: int) -> Iterator[tuple[str, ...]]:
-    """Reads the first lines of a JSON lines file and yields the values of the given fields as text. Null becomes an
-    empty string."""
+    """Yields the values of the given fields in the first lines of a JSON lines file. Null becomes an empty string."""
     path = f"{directory}/{name}"
     with open_file(path) as file:
         for number in range(1, most + 1):

@@ -1,4 +1,4 @@
-"""Prepares the tables of the report about the features, the images and the run that made the dataset."""
+"""Prepares the tables of the report about the features, the images and the run."""
 
 from typing import Any, Iterator, Mapping, NamedTuple
 
@@ -27,7 +27,8 @@ class FeatureRow(NamedTuple):
 
 
 def describe_images(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields names and values of image properties, such as the number of images per format, for each image feature."""
+    """Yields the name and value of image properties, such as the number of images per format, for each image feature.
+    """
     facts_by_name = {IMAGE: statistics.get("images") or {}, **statistics.get("other_images", {})}
     for name, facts in list(facts_by_name.items())[:_MAX_IMAGES]:
         for key in ("formats", "channels", "reencoded"):
@@ -60,7 +61,7 @@ def describe_features(sample: Sample) -> dict[str, Any]:
 
 
 def _value(feature: Feature, example: ExampleReader) -> str:
-    """Returns the values of a feature in an example as text."""
+    """Returns the values of a feature in an example as a string."""
     name = feature.name if feature.name in example.features else f"{feature.name}/value"
     if name not in example.features:
         return ""
@@ -80,7 +81,7 @@ def _value(feature: Feature, example: ExampleReader) -> str:
 
 
 def describe_run(contents: Contents) -> Iterator[tuple[str, str]]:
-    """Yields names and values of properties of the run that made the dataset, such as the seed and the options."""
+    """Yields the name and value of properties of the run that made the dataset, such as the seed and the options."""
     manifest, run = contents.manifest, contents.run
     yield "format", f"TFRecord, Recordmill format version {FORMAT_VERSION}"
     yield "seed", str(manifest.seed)
@@ -92,7 +93,7 @@ def describe_run(contents: Contents) -> Iterator[tuple[str, str]]:
 
 
 def describe_reading(contents: Contents) -> Iterator[tuple[str, list[str]]]:
-    """Yields Python code to read the dataset, for each library that can read the files."""
+    """Yields Python code to read the dataset, for each supported library."""
     manifest = contents.manifest
     split = manifest.main_split
     images = contents.statistics.get("images") or {}
@@ -106,6 +107,6 @@ def describe_reading(contents: Contents) -> Iterator[tuple[str, list[str]]]:
 
 
 def describe_bytes(num_bytes: int) -> str:
-    """Formats a number of bytes for people, such as `12.3 MiB`."""
+    """Formats a number of bytes, such as `12.3 MiB`."""
     unit = next((unit for unit in reversed(_TEXTS) if num_bytes >= _TEXTS[unit]), None)
     return f"{num_bytes / _TEXTS[unit]:,.1f} {unit}" if unit else f"{num_bytes} B"

@@ -1,6 +1,6 @@
 """Locates examples by their keys.
 
-Finds examples by key without reading all catalogs, because the examples of a split are sorted by a hash of the key.
+Few catalogs have to be read, because the examples of a split are sorted by a hash of the key.
 """
 
 import bisect
@@ -13,12 +13,12 @@ from beam_pipelines.report.sample import ExampleLocation, read_keys
 from beam_pipelines.storage.files import is_remote
 from tf_input.dataset_format import Manifest, ShardInfo
 
-# Interpolation steps before binary search. One or two suffice, unless there are many shards of a few examples.
+# Interpolation steps before binary search. One or two are usually sufficient, unless many shards have few examples.
 _MAX_STEPS = 8
 
 
 def find_keys(directory: str, manifest: Manifest, keys: Iterable[str]) -> dict[str, ExampleLocation]:
-    """Returns the locations of the examples with the given keys, and omits keys that do not exist.
+    """Returns the locations of the examples with the given keys. Keys that do not exist are omitted.
 
     Raises:
         UserError: A catalog is corrupt.
@@ -40,7 +40,7 @@ def _orders(seed: int, keys: Sequence[str]) -> list[float]:
 def _find_in_split(
     directory: str, split: int, infos: Sequence[ShardInfo], seed: int, keys: Sequence[str]
 ) -> Iterator[tuple[str, ExampleLocation]]:
-    """Finds keys in a split by interpolation search, and yields the locations of the keys. Empty shards are skipped."""
+    """Finds keys in a split by interpolation search, and yields their locations."""
     shards = [shard for shard, info in enumerate(infos) if info.num_examples]
     if not shards:
         return
@@ -67,8 +67,7 @@ def _find_in_split(
 
 
 def _at(starts: Sequence[int], rank: float) -> int:
-    """Returns the index of the shard that contains the example with a given rank. `starts` ends with the number of
-    examples."""
+    """Returns the index of the shard that contains a rank. `starts` ends with the number of examples."""
     return min(max(bisect.bisect_right(starts, rank) - 1, 0), len(starts) - 2)
 
 

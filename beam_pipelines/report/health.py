@@ -1,4 +1,4 @@
-"""Computes the quality checks of the report from the statistics of a dataset. Each check gives one line of text."""
+"""Computes the quality checks of the report from the statistics of a dataset."""
 
 import math
 from typing import Any, Iterator, Mapping, NamedTuple
@@ -6,10 +6,10 @@ from typing import Any, Iterator, Mapping, NamedTuple
 from beam_pipelines.elements.quality import WINDOW, is_inconclusive
 from beam_pipelines.report.contents import Contents
 
-_MAX_Z = 4.0  # A perfect shuffle exceeds this z-score once in 30,000 datasets.
+_MAX_Z = 4.0  # A random shuffle exceeds this z-score in one of 30,000 datasets.
 _MAX_CHECKS, _MAX_CHARACTERS = 30, 400
 _RANDOM = "as in a random order"
-_MUCH = 0.01  # Share of rejected inputs from which the check is a warning.
+_MUCH = 0.01  # Minimum share of rejected inputs that causes a warning.
 
 
 class Check(NamedTuple):
@@ -57,10 +57,10 @@ def find_qualities(contents: Contents) -> list[ShuffleRow]:
 
 
 def _z_score(quality: Mapping[str, Any], num_examples: int) -> float:
-    """Compares the number of runs of equal classes with a perfect shuffle, and returns a lower bound of the z-score.
+    """Returns a lower bound of the z-score of the number of runs of equal classes, compared with a random shuffle.
 
-    The variance of the number of runs (Wald and Wolfowitz) is at most `n s (1 - s)`. In this formula, n is the number
-    of examples, and s is the probability that two random examples have the same class.
+    The variance of the number of runs (Wald and Wolfowitz) is at most `n s (1 - s)`, where n is the number of examples
+    and s is the probability that two random examples have the same class.
     """
     expected = quality["expected_mean_run_length"]
     same = min(max(1 + 1 / num_examples - 1 / expected, 0.0), 1.0)
@@ -69,7 +69,7 @@ def _z_score(quality: Mapping[str, Any], num_examples: int) -> float:
 
 
 def check_health(contents: Contents, qualities: list[ShuffleRow]) -> list[Check]:
-    """Returns the results of the quality checks, from the most severe to the least severe."""
+    """Returns the results of the quality checks, most severe first."""
     checks = [_check_dead_letters(contents), *_check_shuffle(qualities), *_check_leaks(contents)]
     checks += [*_check_classes(contents), *_check_boxes(contents.statistics)]
     warnings = contents.statistics["warnings"]

@@ -1,4 +1,4 @@
-"""Finds the most extreme examples of a sample, such as the largest or the darkest images."""
+"""Finds extreme examples in a sample, such as the largest or the darkest images."""
 
 from typing import Callable, Iterator, NamedTuple
 
@@ -15,10 +15,10 @@ class Odd(NamedTuple):
     """Extreme examples of one kind.
 
     Attributes:
-        title: The title, such as the largest images.
-        note: A sentence about the examples that were compared, or an empty string if the whole sample was compared.
+        title: The title, such as `the largest images`.
+        note: A sentence about the examples that were compared. Empty if the whole sample was compared.
         rows: The rows of the examples in the sample.
-        description: The caption of each example, with the value that makes it extreme.
+        description: The caption of each example, with the extreme value.
     """
 
     title: str
@@ -28,12 +28,12 @@ class Odd(NamedTuple):
 
 
 def find_oddest(sample: Sample, album: Album, has_brightness: bool) -> list[Odd]:
-    """Returns the most extreme examples of the sample, or an empty list if the dataset has no catalogs.
+    """Returns the extreme examples of a sample, or an empty list if the dataset has no catalogs.
 
     Args:
         sample: The first examples of the dataset.
         album: The pictures of the examples.
-        has_brightness: Whether the pictures have the same brightness as the stored images.
+        has_brightness: Whether the pictures are as bright as the stored images.
     """
     chosen: list[Odd] = []
     if not sample.table.num_columns:
@@ -59,9 +59,9 @@ def _find_by_size(sample: Sample) -> Iterator[Odd]:
 
 
 def _find_by_brightness(sample: Sample, album: Album) -> Iterator[Odd]:
-    """Finds the darkest and brightest images.
+    """Yields the darkest and the brightest images.
 
-    To limit the time, only the first images of each split and images with few bytes per pixel are decoded.
+    To save time, only the first images of each split and images with few bytes per pixel are decoded.
     """
     known, height, width, num_bytes = _sizes(sample)
     num = album.num_decoded // 2
@@ -79,7 +79,7 @@ def _find_by_brightness(sample: Sample, album: Album) -> Iterator[Odd]:
 
 
 def _sizes(sample: Sample) -> tuple[np.ndarray, ...]:
-    """Returns the sampled rows with a known image size, and the height, width and bytes of each image."""
+    """Returns the rows with a known image size, and the height, width and number of bytes of each image."""
     columns = [sample.numbers(name) for name in ("height", "width", "num_bytes")]
     if any(column is None for column in columns):
         return tuple(np.zeros((4, 0), np.int64))
@@ -88,15 +88,13 @@ def _sizes(sample: Sample) -> tuple[np.ndarray, ...]:
 
 
 def _first_of_splits(sample: Sample, num: int) -> np.ndarray:
-    """Returns at most `num` rows. Rows are chosen from each split in proportion to the size of the split."""
+    """Returns at most `num` rows, from each split in proportion to its size."""
     place_in_split = np.arange(len(sample)) - np.searchsorted(sample.splits, sample.splits)
     return np.argsort(place_in_split / np.bincount(sample.splits)[sample.splits], kind="stable")[:num]
 
 
 def _at_end(sample: Sample, title: str, note: str, rows: np.ndarray, values: np.ndarray, tell: Callable[[int], str]) -> Iterator[Odd]:
-    """Yields the rows with the smallest values, or no rows if all values are equal.
-
-    `tell` returns the caption for an index.
+    """Yields the rows with the smallest values, unless all values are equal. `tell` returns the caption for an index.
     """
     order = np.argsort(values, kind="stable")[:_NUM_SHOWN].tolist()
     if len(rows) and values.min() < values.max():

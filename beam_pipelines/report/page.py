@@ -20,10 +20,10 @@ from beam_pipelines.report.template import render_template
 from tf_input.dataset_format import IMAGE, Feature
 
 MAX_BYTES = 5_000_000
-# Space for pictures in bytes. A page that is too large is rendered again with the next size.
+# Space for pictures, in bytes. If the page is too large, it is rendered again with the next value.
 _PICTURE_BYTES = (3_300_000, 1_500_000, 0)
 
-# Limits on the number and length of texts. Together, they allow at most 4 MB.
+# Limits on the number and length of strings. Together, they allow at most 4 MB.
 _MAX_ROWS, _MAX_CLASS_FEATURES, _MAX_SPLITS, _MAX_FEATURES, _MAX_SEEN, _MAX_NAME, _MAX_TEXT = 1_000, 12, 6, 100, 20, 300, 500
 _MAX_SPLIT_ROWS = 256
 _NUM_FIRST, _NUM_SAMPLES, _MAX_A_CLASS = 12, 48, 8
@@ -41,7 +41,7 @@ class Split(NamedTuple):
 
 
 class Order(NamedTuple):
-    """The classes of consecutive examples in a split, in the order of the source and in the stored order."""
+    """The classes of consecutive examples in a split, in source order and in stored order."""
 
     feature: str
     split: str
@@ -51,7 +51,7 @@ class Order(NamedTuple):
 
 
 class ClassRow(NamedTuple):
-    """A class with its color, its number of examples in each split, and a few of these examples."""
+    """A class, its color, its number of examples in each split, and a few examples."""
 
     name: str
     hue: int
@@ -72,7 +72,7 @@ class ClassFeature(NamedTuple):
 
 
 def render_page(contents: Contents, sample: Sample) -> bytes:
-    """Returns the contents of `report.html`, which have at most `MAX_BYTES` bytes.
+    """Returns the contents of `report.html`, at most `MAX_BYTES` bytes.
 
     Args:
         contents: The metadata files of the dataset.
@@ -86,7 +86,7 @@ def render_page(contents: Contents, sample: Sample) -> bytes:
 
 
 def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[str, Any]:
-    """Returns the template variables by name. `picture_bytes` limits the size of the pictures."""
+    """Returns the template variables by name. `picture_bytes` limits the total size of the pictures."""
     manifest, statistics = contents.manifest, contents.statistics
     pictures = Pictures(manifest)
     album = Album(sample, pictures, picture_bytes)
@@ -101,7 +101,7 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
     odd = find_oddest(sample, album, pictures.has_brightness) if pictures.has_any else []
     album.load(row for item in odd for row in item.rows)
     oddest = [(element.title, element.note, album.show(element.rows, element.description)) for element in odd]
-    # Add these before the class pictures, which use all of the remaining space.
+    # Add the first examples before the class pictures, which use the remaining space.
     rows = np.flatnonzero(sample.splits == sample.split_names().index(manifest.main_split)).tolist()[:_NUM_FIRST]
     album.load(rows)
     first = [entry for entry in album.show(rows) if entry.pictures]
@@ -160,7 +160,7 @@ def _tiles(contents: Contents, splits: list[Split]) -> Iterator[tuple[str, str]]
 
 
 def _order(contents: Contents, sample: Sample) -> Order | None:
-    """Returns the values of a class feature in the order of the source and in the stored order. Prefers a target."""
+    """Returns the order of a class feature, in source order and in stored order. Prefers a target feature."""
     manifest = contents.manifest
     class_features = [item for item in manifest.schema if item.kind == "class_label"]
     class_features.sort(key=lambda entry: (entry.name not in manifest.targets, entry.shape != ()))
@@ -179,7 +179,7 @@ def _order(contents: Contents, sample: Sample) -> Order | None:
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
-    """Returns a sort key for natural order, in which 9 comes before 10."""
+    """Returns a sort key for natural order, in which 9 precedes 10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(text)]
 
 

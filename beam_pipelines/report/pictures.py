@@ -1,4 +1,4 @@
-"""Makes thumbnails of examples, with boxes and masks, as `data:` URIs that are embedded in the report."""
+"""Makes thumbnails of examples with boxes and masks, as `data:` URIs for the report."""
 
 import base64
 import dataclasses
@@ -25,7 +25,7 @@ _MAX_NAME = 60
 
 
 class Box(NamedTuple):
-    """An object in a picture, with its box in pixels of the picture, its class and its color."""
+    """An object in a picture, with its box in picture pixels, its class and its color."""
 
     x: float
     y: float
@@ -40,12 +40,12 @@ class Picture:
     """One image of an example.
 
     Attributes:
-        encoded: The bytes of the JPEG.
+        encoded: The bytes of a JPEG.
         height: The height of the picture, in pixels.
         width: The width of the picture, in pixels.
         boxes: The boxes to draw on the picture.
-        mask: The mask to draw on the picture as a `data:` URI, or an empty string.
-        shown_side: The longest displayed side of a tiny picture, in pixels of the page.
+        mask: The mask to draw on the picture, as a `data:` URI, or an empty string.
+        shown_side: The longest side at which a tiny picture is displayed, in page pixels.
     """
 
     encoded: bytes
@@ -62,23 +62,23 @@ class Picture:
 
     @property
     def shown_size(self) -> tuple[int, int]:
-        """The width and height at which the picture is displayed, in pixels of the page. Tiny pictures are enlarged."""
+        """The width and height at which the picture is displayed, in page pixels. Tiny pictures are enlarged."""
         scale = max(1.0, self.shown_side / max(self.height, self.width))
         return max(1, round(scale * self.width)), max(1, round(scale * self.height))
 
     @property
     def is_enlarged(self) -> bool:
-        """Whether the picture is enlarged by a factor of two or more."""
+        """Whether the picture is enlarged at least twofold."""
         return self.shown_size[0] >= 2 * self.width
 
     @property
     def num_bytes(self) -> int:
-        """The approximate number of bytes that the picture adds to the page."""
+        """The approximate size that the picture adds to the page, in bytes."""
         return len(self.encoded) * 4 // 3 + len(self.mask) + 200 * len(self.boxes) + 300
 
 
 class Pictures:
-    """Makes the pictures of a dataset.
+    """Converts the examples of a dataset to pictures.
 
     Args:
         manifest: The manifest of the dataset.
@@ -103,21 +103,21 @@ class Pictures:
 
     @property
     def has_brightness(self) -> bool:
-        """Whether thumbnails preserve the brightness of the stored images. Tensors are rescaled for display."""
+        """Whether thumbnails are as bright as the stored images. Tensors are rescaled for display."""
         return self.has_any and self._images[0].kind != "tensor"
 
     @property
     def has_boxes(self) -> bool:
-        """Whether there are boxes to draw."""
+        """Whether pictures have boxes."""
         return self.has_any and self._has_boxes
 
     @property
     def has_masks(self) -> bool:
-        """Whether there are masks to draw."""
+        """Whether pictures have masks."""
         return self.has_any and bool(self._mask)
 
     def of(self, example: ExampleReader) -> list[Picture]:
-        """Returns the images of an example. Images that cannot be decoded are omitted."""
+        """Returns the pictures of an example. Images that cannot be decoded are omitted."""
         pictures = []
         for feature in self._images:
             try:
@@ -130,7 +130,7 @@ class Pictures:
         return pictures
 
     def of_jpeg(self, encoded: bytes) -> list[Picture]:
-        """Returns a list that contains the picture of a small JPEG, or an empty list for other bytes."""
+        """Returns a list with the picture of a small JPEG. The list is empty if the bytes are invalid."""
         try:
             return [Picture(*make_thumbnail(encoded), shown_side=_SHOWN_SIDE)]
         except InvalidInput:
@@ -158,7 +158,7 @@ class Pictures:
         return tuple(boxes)
 
     def _draw_mask(self, example: ExampleReader, picture: Picture) -> str:
-        """Draws each class of the mask in its color. Class 0, usually the background, stays transparent."""
+        """Draws each class of the mask in its color. Class 0, usually the background, is transparent."""
         if not self._mask:
             return ""
         from PIL import Image  # Imported here, because few datasets have masks.
@@ -175,13 +175,13 @@ class Pictures:
 
 
 def _layout(feature: Feature) -> RawImage | None:
-    """Returns the image layout for a feature, or None if the feature's shape is not the shape of an image."""
+    """Returns the layout of a feature's pixels, or None if the feature does not have the shape of an image."""
     raw = None if None in feature.shape else layout_of(feature.shape, "|u1")
     return None if raw is None or raw.is_tensor else raw
 
 
 def _as_pixels(data: bytes, feature: Feature) -> bytes:
-    """Scales numbers of any type to uint8, so that the smallest becomes 0 and the largest becomes 255."""
+    """Scales numbers of any type to uint8, so that they range from 0 to 255."""
     values = np.frombuffer(data, np.dtype(feature.dtype).newbyteorder("<")).astype(np.float64)
     finite = np.isfinite(values)
     low, high = (values[finite].min(), values[finite].max()) if finite.any() else (0.0, 1.0)

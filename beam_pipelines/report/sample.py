@@ -1,5 +1,5 @@
-"""Reads the first examples of each split from the catalogs, which are a uniform sample because examples are
-shuffled."""
+"""Reads the first examples of each split from the catalogs. They are a uniform sample, because examples are shuffled.
+"""
 
 import dataclasses
 import itertools
@@ -16,9 +16,9 @@ from beam_pipelines.tfrecord.example_reader import ExampleReader
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, Feature, Manifest, ShardInfo, catalog_features, read_index_header
 
-MAX_ROWS = 20_000  # Maximum for all splits together. Reading the rows takes 0.02 s and some megabytes.
-_MIN_ROWS = 2_000  # Minimum for each split, if the split has so many rows.
-_MAX_EXAMPLE_BYTES = 32 << 20  # Larger examples are not read, and so not shown.
+MAX_ROWS = 20_000  # Maximum for all splits together. Reading the rows takes 0.02 s and a few megabytes.
+_MIN_ROWS = 2_000  # Minimum for each split, if the split has that many rows.
+_MAX_EXAMPLE_BYTES = 32 << 20  # Larger examples are not read, so the report does not show them.
 _FOOTER_BYTES = 4
 _INDEX_ROW = np.dtype("<u8, <u8, <u4, <i4")
 
@@ -35,10 +35,10 @@ class ExampleLocation(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """The classes of the sampled examples for one class feature.
+    """The classes of the sampled examples, for one class feature.
 
     Attributes:
-        rows: The rows of the sample that have a label, ascending, int64 [num_labels].
+        rows: The rows of the sample that have a label, in ascending order, int64 [num_labels].
         names: The names of the classes that occur.
         codes: The index of each label's class in `names`, int64 [num_labels].
     """
@@ -60,13 +60,13 @@ class Labels(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """A sample with the first examples of each split, in the order of the splits.
+    """The first examples of each split, in the order of the splits.
 
     Attributes:
         directory: The directory of the dataset.
         manifest: The manifest of the dataset.
-        table: A row for each example: `key`, `path`, `offset`, `num_bytes`, `height`, `width`, and the classes. The
-            table has no columns if the dataset has no catalogs.
+        table: A table with a row for each example. It has the columns `key`, `path`, `offset`, `num_bytes`, `height`
+            and `width`, and the classes. Without catalogs, it has no columns.
         splits: The index of each example's split, int64 [num_rows].
         shards: The index of each example's shard in its split, int64 [num_rows].
         records: The index of each example in its shard, int64 [num_rows].
@@ -83,11 +83,13 @@ class Sample:
         return len(self.records)
 
     def split_names(self) -> list[str]:
-        """Returns the names of the dataset's splits."""
+        """Returns the names of the splits."""
         return list(self.manifest.splits)
 
     def labels(self, feature: Feature) -> Labels | None:
-        """Returns the classes of all sampled examples for a feature, or None if no catalog contains this feature."""
+        """Returns the classes of the sampled examples for a feature, or None if the catalogs do not contain the
+        feature.
+        """
         name = _column_names(self.manifest)[feature.name]
         if name not in self.table.column_names:
             return None
@@ -100,15 +102,14 @@ class Sample:
         return Labels(rows, encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
 
     def numbers(self, name: str) -> np.ndarray | None:
-        """Returns a numeric column as int64 [num_rows], with -1 for unknown values, or None if the column does not
-        exist."""
+        """Returns a numeric column, int64 [num_rows], or None if it does not exist. Unknown values are -1."""
         # A feature with this name hides the column.
         if name not in self.table.column_names or name in catalog_features(self.manifest.schema):
             return None
         return self.table[name].cast(pa.int64()).fill_null(-1).to_numpy()
 
     def texts(self, name: str, rows: Any) -> list[str]:
-        """Returns the values of a text column in the given rows. Unknown values are empty strings."""
+        """Returns the values of a string column in the given rows. Unknown values are empty strings."""
         if name not in self.table.column_names:
             return [""] * len(rows)
         return [text or "" for text in self.table[name].take(pa.array(rows, pa.int64())).to_pylist()]
@@ -119,9 +120,9 @@ class Sample:
 
 
 def read_examples(directory: str, manifest: Manifest, locations: Iterable[ExampleLocation]) -> Iterator[tuple[ExampleLocation, ExampleReader | None]]:
-    """Reads the serialized examples at the given locations, in the order of their shards.
+    """Yields the examples at the given locations, in the order of their shards.
 
-    For examples that are too large for the report, the result contains None.
+    An example that is too large for the report is replaced with None.
 
     Raises:
         UserError: An index has too few rows.
@@ -148,7 +149,7 @@ def _read_example(wanted: tuple[ExampleLocation, str, int, int]) -> tuple[Exampl
 
 
 def _record_offsets(directory: str, info: ShardInfo) -> np.ndarray:
-    """Returns the byte offset of each record and the end of the last record, uint64 [num_records + 1]."""
+    """Returns the offset of each record and the end of the last record in bytes, uint64 [num_records + 1]."""
     path = f"{directory}/{info.index}"
     data = files_at(path).read(path)
     try:
@@ -199,9 +200,7 @@ def read_keys(directory: str, info: ShardInfo) -> list[str]:
 
 
 def _read_catalog(directory: str, info: ShardInfo, num_rows: int, columns: list[str]) -> pa.Table:
-    """Reads the first rows of a catalog, with those of the given columns that the catalog contains.
-
-    Returns an empty table without a catalog.
+    """Reads the first rows of a catalog, and the given columns if they exist. Returns an empty table without a catalog.
     """
     if not info.catalog:
         return pa.table({})

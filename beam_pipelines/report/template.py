@@ -37,8 +37,7 @@ def render_template(page: dict[str, Any]) -> str:
 
 @functools.cache
 def _template() -> jinja2.Template:
-    """Returns the compiled template. All text from the dataset is escaped, so that browsers do not interpret it as
-    HTML."""
+    """Returns the compiled template. It escapes all strings from the dataset, so that they cannot inject HTML."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__),
         bytecode_cache=_Compiled(),
@@ -52,7 +51,7 @@ def _template() -> jinja2.Template:
 
 
 class _Compiled(jinja2.BytecodeCache):
-    """Caches the compiled HTML template on disk, because compilation is slow."""
+    """Caches the compiled template on disk, because compilation is slow."""
 
     def get_source_checksum(self, source: str) -> str:
         return super().get_source_checksum(jinja2.__version__ + source)
@@ -82,5 +81,5 @@ def _text(name: str) -> str:
 
 
 def _hash(text: str) -> Markup:
-    """Returns the hash of a script or style in the format of a Content-Security-Policy."""
+    """Returns the hash of a script or style for the Content-Security-Policy."""
     return Markup(f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}")

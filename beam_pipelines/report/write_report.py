@@ -8,18 +8,18 @@ from beam_pipelines.storage.files import files_at, write_file
 from beam_pipelines.tfrecord.example_reader import BadExampleError
 from tf_input.dataset_format import REPORT, Manifest
 
-# Marker at the start of every report, and the number of bytes in which to search for it.
+# A marker at the start of every report, and the number of bytes in which to search for it.
 _MARK, _MARK_WITHIN = b'<meta name="generator" content="recordmill">', 512
 
 
 def write_report(directory: str, manifest: Manifest) -> bytes:
-    """Writes `report.html` of a dataset and returns the bytes of the report.
+    """Writes `report.html` of a dataset and returns its bytes.
 
-    All files of the dataset except the manifest must already exist.
+    All other files of the dataset except the manifest must exist.
 
     Raises:
         UserError: A file of the dataset is corrupt.
-        StorageError: A file cannot be read or has changed, or the report cannot be written.
+        StorageError: A file cannot be read, has changed, or cannot be written.
     """
     try:
         page = make_report(directory, manifest)
@@ -46,15 +46,15 @@ def make_report(directory: str, manifest: Manifest) -> bytes:
 
 
 def run_report(directory: str, manifest: Manifest, output: str | None = None) -> str:
-    """Writes the report of a published dataset and returns the path of the report.
+    """Writes the report of a published dataset and returns its path.
 
     Args:
         directory: The path or URL of the dataset.
         manifest: The manifest of the dataset.
-        output: The path of the report. None writes it into the dataset. Only an earlier report is replaced.
+        output: The path of the report. None writes it into the dataset.
 
     Raises:
-        UserError: The dataset is corrupt, another file has the path of the report, or the report would not match the
+        UserError: The dataset is corrupt, the path exists and is not a report, or the report would not match the
             manifest.
         StorageError: The dataset cannot be read, or the report cannot be written.
     """
@@ -84,7 +84,7 @@ def run_report(directory: str, manifest: Manifest, output: str | None = None) ->
 
 
 def _check_free(path: str) -> None:
-    """Raises UserError if the path is a file other than a report, and StorageError if the path cannot be read."""
+    """Raises `UserError` if a file exists that is not a report, and `StorageError` if the file cannot be read."""
     try:
         start = files_at(path).read_range(path, 0, _MARK_WITHIN) if files_at(path).exists(path) else b""
     except OSError as error:

@@ -21,6 +21,9 @@ def apportion(nums: Sequence[int], needs: Sequence[Sequence[int]], scale: int) -
             number in `nums`. A negative value means that the split exceeds its share. The other splits then get
             proportionally fewer inputs.
         scale: The number of units in `needs` that equal one input.
+
+    Returns:
+        For each stratum, the number of inputs that each split gets.
     """
     dealt, cells = [], _Circles(scale)
     sums = [0] * (len(needs[0]) if needs else 0)

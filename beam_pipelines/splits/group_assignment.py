@@ -32,7 +32,7 @@ class Needs:
         shares: The share of each split, in units of 1/scale.
         scale: The sum of the shares.
 
-        Attributes:
+    Attributes:
         of_strata: For each stratum, the number of inputs that each split lacks, in units of 1/scale. A negative value
             means that the split exceeds its share.
         crossings: A mapping from (stratum, split) to the group that made the split exceed its share, and to the group's

@@ -1,4 +1,4 @@
-"""Compares the catalog of a shard with the records of the shard."""
+"""Compares the catalog of a shard with its records."""
 
 from typing import TYPE_CHECKING, Any, Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -16,7 +16,7 @@ FORMATS = ("format", "reencoded")
 
 
 def open_catalog(data: bytes, info: ShardInfo) -> tuple["pa.Table | None", list[Corruption]]:
-    """Parses a catalog. The table is None if the catalog is invalid or has a wrong number of rows."""
+    """Parses a catalog. The table is None if the catalog is invalid or has the wrong number of rows."""
     import pyarrow as pa  # Worker processes that check only sizes do not need it.
     import pyarrow.parquet as pq
 
@@ -30,7 +30,7 @@ def open_catalog(data: bytes, info: ShardInfo) -> tuple["pa.Table | None", list[
 
 
 def groups_of(table: "pa.Table") -> list[str]:
-    """Returns the distinct groups in a catalog in ascending order."""
+    """Returns the distinct groups in a catalog, in ascending order."""
     groups = table.column("group").to_pylist() if "group" in table.column_names else []
     return sorted({group for group in groups if group})
 
@@ -38,7 +38,7 @@ def groups_of(table: "pa.Table") -> list[str]:
 def check_formats(
     columns: Mapping[str, Sequence[str | None]], records: ValidRecords, images: Sequence[OtherImage], info: ShardInfo
 ) -> Iterator[Corruption]:
-    """Checks that images that were not re-encoded have the format that the catalog states."""
+    """Checks that images have the format in the catalog, unless they were re-encoded."""
     formats, reencoded = (columns.get(name, ()) for name in FORMATS)
     for index, image in zip(records.indices, images):
         is_kept = index < len(reencoded) and not reencoded[index]
@@ -60,7 +60,7 @@ def check_catalog(table: "pa.Table", records: ValidRecords, info: ShardInfo, sch
 
 
 def stored_sides(schema: Sequence[Feature]) -> list[str]:
-    """Returns the names of the features that contain image sizes, which are also catalog columns."""
+    """Returns the names of the features for the image height and width that are also catalog columns."""
     has_image = any(feature.name == IMAGE for feature in schema)
     sides = [feature for feature in schema if feature.name in ("height", "width")]
     return [side.name for side in sides if has_image and is_core(side)]
@@ -81,5 +81,5 @@ def _catalog_columns(
         if feature.kind == "class_label":
             names, is_list = feature.label_names, bool(feature.shape)
             yield column, ([names[label] for label in labels] if is_list else names[labels[0]] for labels in lists)
-        elif column in present:  # Older catalogs have no columns for numbers and texts.
+        elif column in present:  # Older catalogs have no columns for numbers and strings.
             yield column, (value.decode() if isinstance(value, bytes) else value for (value,) in lists)

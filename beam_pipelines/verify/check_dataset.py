@@ -33,7 +33,7 @@ _EDITED = "the contents do not match their checksum: the file is corrupt or was 
 
 
 def read_manifest(directory: str) -> tuple[Manifest, list[Corruption]]:
-    """Returns the manifest of a dataset, with an error if the manifest file has been changed.
+    """Returns the manifest of a dataset, and an error if the manifest file has been changed.
 
     Raises:
         UserError: There is no manifest, or it is invalid.
@@ -47,9 +47,9 @@ def read_manifest(directory: str) -> tuple[Manifest, list[Corruption]]:
 
 
 def check_sizes(directory: str, manifest: Manifest) -> Iterator[Corruption]:
-    """Yields an error for each shard file that is missing or whose size or fingerprint differs from the manifest.
+    """Yields an error for each shard file that is missing, or whose size or fingerprint differs from the manifest.
 
-    The fingerprint detects shards that were swapped.
+    The fingerprint detects swapped shards.
     """
     for info in (info for infos in manifest.splits.values() for info in infos):
         for name, num_bytes, _ in info.files():
@@ -87,7 +87,7 @@ def _find_other(path: str, name: str, info: ShardInfo) -> str:
 
 
 def check_metadata(directory: str, manifest: Manifest) -> Iterator[Corruption]:
-    """Checks that the metadata files match their checksums, the manifest and each other."""
+    """Checks that metadata files match their checksums, the manifest and each other."""
     changed = {corruption.file: corruption for corruption in _check_sums(directory, manifest)}
     yield from changed.values()
     run = _read_object(directory, RUN)
@@ -138,7 +138,7 @@ def _check_contents(directory: str, manifest: Manifest) -> Iterator[Corruption]:
 
 
 def _check_inputs(manifest: Manifest) -> Iterator[Corruption]:
-    """Checks that each input of the run has become an example, a dead letter or a dropped near-duplicate."""
+    """Checks that each input is an example, a dead letter or a dropped near-duplicate."""
     num_examples = sum(map(manifest.num_examples, manifest.splits))
     total = num_examples + manifest.num_dead_letters + manifest.num_dropped
     if total != manifest.num_inputs:
@@ -156,7 +156,7 @@ def _check_counts(statistics: Mapping[str, Any], manifest: Manifest) -> Iterator
 
 
 def _check_derived(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Corruption]:
-    """Yields an error if a metadata file for other programs contradicts the manifest or the statistics."""
+    """Yields an error for each metadata file for other programs that contradicts the manifest or the statistics."""
     for name, text in derived_files(manifest, statistics).items():
         data = _read(directory, name)
         if isinstance(data, Corruption):
@@ -218,7 +218,7 @@ def _read(directory: str, name: str) -> bytes | Corruption:
 
 
 def _unreadable(path: str, name: str, error: OSError) -> Corruption:
-    """Returns an error for an unreadable file. Temporary errors, such as a busy store, are raised instead."""
+    """Returns an error for an unreadable file. Temporary errors, such as a busy store, are raised."""
     if isinstance(error, FileNotFoundError):
         return Corruption(name, "the file is missing")
     if is_unrelated_error(error, path):
@@ -227,12 +227,12 @@ def _unreadable(path: str, name: str, error: OSError) -> Corruption:
 
 
 class Hashes(NamedTuple):
-    """The hashes of all keys, or of all groups, in one shard.
+    """The hashes of all keys, or of all groups, in a shard.
 
     Attributes:
         shard: The index of the shard among all shards of the dataset.
-        split: The index of its split.
-        hashes: The hashes as bytes of uint64. Hashes of keys are in the order of the valid records.
+        split: The index of the shard's split.
+        hashes: The hashes, as bytes of uint64. Hashes of keys are in record order.
     """
 
     shard: int
@@ -241,7 +241,7 @@ class Hashes(NamedTuple):
 
 
 def repeated(parts: Iterable[Hashes]) -> Iterator[tuple[int, int]]:
-    """Yields pairs of shards that contain the same key. A pair can name one shard twice."""
+    """Yields the pairs of shards that contain the same key. Both can be the same shard."""
     hashes, shards = _join(list(parts), "shard")
     same = np.flatnonzero(hashes[1:] == hashes[:-1])
     yield from sorted({(int(shards[item]), int(shards[item + 1])) for item in same})

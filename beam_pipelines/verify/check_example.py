@@ -1,4 +1,4 @@
-"""Checks one example against the schema."""
+"""Checks an example against the schema."""
 
 import math
 from typing import Iterator, Sequence
@@ -22,8 +22,8 @@ class ExampleCheck:
         decodes: Whether to decode images and masks.
 
     Attributes:
-        decoded: The checked images and the decoded masks of the last example, by feature. An image is missing if
-            `prepare` did not check it.
+        decoded: The checked images and the decoded masks of the last example, by feature. Images that `prepare` did not
+            check are missing.
     """
 
     def __init__(self, schema: Sequence[Feature], decodes: bool) -> None:
@@ -37,7 +37,7 @@ class ExampleCheck:
 
         Args:
             example: The example.
-            is_sampled: Whether the pixels of the feature `image` are needed if images are decoded.
+            is_sampled: Whether the pixels of `image` are needed for statistics.
         """
         self.decoded = {}
         for name in sorted(self._names ^ example.features.keys()):
@@ -85,9 +85,9 @@ class ExampleCheck:
         return count
 
     def _check_image(self, feature: Feature, example: ExampleReader, full_scale: bool) -> None:
-        """Checks an image and compares its height and width with the stated values in the record.
+        """Checks an image and compares its height and width with the record.
 
-        If `prepare` did not check the image, the stated size is 0 or missing.
+        If `prepare` did not check the image, the size in the record is 0 or missing.
         """
         prefix = "" if feature.name == IMAGE else f"{feature.name}/"
         size = tuple(value for side in ("height", "width") for value in _integers(example, f"{prefix}{side}"))
@@ -114,7 +114,7 @@ def _expected_count(feature: Feature) -> tuple[int, bool]:
 
 
 def _check_tensor(feature: Feature, example: ExampleReader) -> None:
-    """Checks that the number of bytes of a tensor matches its shape."""
+    """Checks that the size of a tensor matches its shape."""
     ((_, num_bytes),) = example.spans(feature.name)
     shape, sides = feature.shape, f"{feature.name.removesuffix('/value')}/shape"
     if shape.count(None) > 1 and sides in example.features:

@@ -23,7 +23,7 @@ _GROUPED = {"group": _TEXT, "original_group": _TEXT_OR_NULL}
 
 
 class _Line(NamedTuple):
-    """A parsed line of a file, with its line number (from 1), its byte offset and its fields."""
+    """A parsed line of a file, with its line number (counted from 1), its byte offset and its fields."""
 
     file: str
     number: int
@@ -34,15 +34,12 @@ class _Line(NamedTuple):
         return Corruption(self.file, f"line {self.number}: {reason}", offset=self.offset)
 
     def name(self) -> tuple[str, ...]:
-        """Returns the fields by which a dead letter is identified."""
+        """Returns the fields that identify a dead letter."""
         return tuple(self.fields[name] for name in _DEAD_LETTER)
 
 
 def check_dead_letters(dead_letters: BinaryIO, thumbnails: bytes, num_dead_letters: int) -> Iterator[Corruption]:
-    """Checks the number of dead letters and the thumbnails of rejected images.
-
-    Each thumbnail must be a valid image and belong to a dead letter.
-    """
+    """Checks the number of dead letters, and that each thumbnail is a valid image and belongs to a dead letter."""
     seen: dict[tuple[str, ...], _Line] = {}
     for line in _read_lines(DEAD_LETTER_THUMBNAILS, io.BytesIO(thumbnails), _DEAD_LETTER | {"thumbnail": _TEXT}):
         if isinstance(line, Corruption):
@@ -66,7 +63,7 @@ def check_dead_letters(dead_letters: BinaryIO, thumbnails: bytes, num_dead_lette
 
 
 def check_near_duplicates(near_duplicates: BinaryIO, num_dropped: int) -> Iterator[Corruption]:
-    """Checks the file that lists near-duplicates, including the number of dropped images."""
+    """Checks the lines about near-duplicates, and the number of dropped images."""
     num_found = 0
     for line in _read_lines(NEAR_DUPLICATES, near_duplicates, _NEAR_DUPLICATE):
         if isinstance(line, Corruption):
@@ -80,7 +77,7 @@ def check_near_duplicates(near_duplicates: BinaryIO, num_dropped: int) -> Iterat
 
 
 def _read_lines(name: str, file: BinaryIO, expected: Mapping[str, tuple[type, ...]]) -> Iterator[_Line | Corruption]:
-    """Yields the parsed lines of a file, or a `Corruption` instead of an invalid line."""
+    """Yields the parsed lines of a file. Yields a `Corruption` for an invalid line."""
     offset = 0
     for number in itertools.count(1):
         text = rest = file.readline(_READ_BYTES)
@@ -105,7 +102,7 @@ def _read_lines(name: str, file: BinaryIO, expected: Mapping[str, tuple[type, ..
 
 
 def _wrong_fields(fields: Any, expected: Mapping[str, tuple[type, ...]]) -> str:
-    """Returns an error message about the fields of a line, or an empty string."""
+    """Returns a message about missing or invalid fields of a line, or an empty string."""
     if not isinstance(fields, dict):
         return f"a JSON {type(fields).__name__} instead of an object"
     wrong = [name for name, types in expected.items() if not isinstance(fields.get(name, 0), types)]

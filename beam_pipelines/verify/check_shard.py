@@ -1,4 +1,4 @@
-"""Checks a shard with its index and its catalog and collects hashes for the comparison with other shards."""
+"""Checks a shard, its index and its catalog. Also hashes keys and groups, to compare them with other shards."""
 
 import array
 import dataclasses
@@ -31,7 +31,7 @@ _COUNTED_RECORDS = 1024
 
 @dataclasses.dataclass(frozen=True)
 class VerifyContext:
-    """The parameters with which all shards of a dataset are checked.
+    """The parameters for checking the shards of a dataset.
 
     Attributes:
         directory: The directory of the dataset.
@@ -47,14 +47,14 @@ class VerifyContext:
 
 
 class CheckedShard(NamedTuple):
-    """The result of checking one shard.
+    """The result of checking a shard.
 
     Attributes:
-        problems: The errors, in the order of the files and of the records in them.
+        problems: The errors, ordered by file and record.
         num_examples: The number of valid records.
-        keys: A hash of each key, as bytes of uint64 [num_examples].
-        groups: A hash of each distinct group, as bytes of uint64 [num_groups].
-        counts: The statistics of the records. None if a file of the shard is corrupt.
+        keys: The hash of each key, as bytes of uint64 [num_examples].
+        groups: The hash of each distinct group, as bytes of uint64 [num_groups].
+        counts: The statistics of the records, or None if a file of the shard is corrupt.
     """
 
     problems: list[Corruption]
@@ -68,11 +68,11 @@ def check_shard(shared_context: bytes, split: str, index: int) -> CheckedShard:
     """Checks a shard, its index and its catalog.
 
     Args:
-        shared_context: A `VerifyContext`, as returned by `share`.
-        split, index: The split of the shard, and its index among the split's shards.
+        shared_context: A `VerifyContext`, from `share`. split, index: The split of the shard, and the index of the
+            shard in the split.
 
     Raises:
-        StorageError: A store failed to return the bytes. They may still be valid.
+        StorageError: A store failed. The files may be valid.
     """
     context: VerifyContext = shared(shared_context)
     info = context.manifest.splits[split][index]
@@ -112,10 +112,7 @@ def _check(context: VerifyContext, info: ShardInfo, counter: RecordCounter) -> C
 
 
 def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tuple[bytes | None, list[Corruption]]:
-    """Reads an index or catalog file, and returns its bytes, with errors if its size or checksum is wrong.
-
-    The bytes are None if the file cannot be read.
-    """
+    """Reads an index or catalog file. Returns its bytes, or None, and errors about its size and checksum."""
     path = f"{context.directory}/{name}"
     try:
         data = files_at(path).read(path)
@@ -133,7 +130,7 @@ def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tup
 
 
 class _Records:
-    """Checks the records of one shard."""
+    """Checks the records of a shard."""
 
     def __init__(self, context: VerifyContext, info: ShardInfo, valid_records: ValidRecords, counter: RecordCounter) -> None:
         self._context, self._info, self._valid_records, self._counter = context, info, valid_records, counter
@@ -144,9 +141,9 @@ class _Records:
         self._in_catalog = [*stored_sides(schema), *(feature.name for feature in catalog_features(schema).values())]
 
     def problems(self) -> Iterator[Corruption]:
-        """Reads all records of a shard, yields an error for each corrupt record, and adds valid records to `found`."""
+        """Reads all records, yields an error for each corrupt record, and collects the valid records."""
         info, index, is_complete = self._info, 0, True
-        parts = array.array("q")  # CRC-32Cs and sizes of consecutive byte ranges.
+        parts = array.array("q")  # The CRC-32C and size of consecutive byte ranges.
         try:
             with open_direct(self._path) as file:
                 for record in read_records(file):

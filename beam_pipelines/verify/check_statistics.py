@@ -1,4 +1,4 @@
-"""Compares `statistics.json` and the manifest with statistics that are recomputed from the records."""
+"""Compares `statistics.json` with statistics that are recomputed from the records."""
 
 import json
 import math
@@ -8,10 +8,11 @@ from beam_pipelines.verify.corruption import Corruption
 from beam_pipelines.verify.recount import DECODED, EXACT
 from tf_input.dataset_format import STATISTICS
 
-# The accepted difference of a channel's mean, and the accepted relative difference of its variance, if the pixels come
-# from a JPEG or WebP. Decoders differ slightly between versions. Lossy encoding changes the variance by any amount.
+# Accepted differences for pixels from a JPEG or WebP: the absolute difference of a channel's mean, and the relative
+# difference of its variance. Decoders differ slightly between versions. Lossy encoding changes the variance
+# arbitrarily.
 _TOLERANCES = {DECODED: (1.0, 0.05)}
-# The mean of one flat image differs by up to 44 at quality 1, and by up to 14 at quality 10.
+# The mean of a uniform image changes by up to 44 at quality 1, and by up to 14 at quality 10.
 _REENCODED_MEAN, _REENCODED_MEAN_OF_ONE_IMAGE = 16.0, 48.0
 
 
@@ -36,7 +37,7 @@ def check_statistics(stored: Mapping[str, Any], recounted: Mapping[str, Any]) ->
 
 
 def _accept_rounding(stored: Mapping[str, Any], counted: dict[str, Any], precision: int) -> None:
-    """Replaces each recomputed mean and variance with the stored value if both are equal within the tolerance."""
+    """Replaces each recomputed mean and variance with the stored value if they are equal within the tolerance."""
     if precision == EXACT:
         return
     more = (_REENCODED_MEAN_OF_ONE_IMAGE - _REENCODED_MEAN) / math.sqrt(counted["num_images"])
@@ -53,10 +54,11 @@ def _accept_rounding(stored: Mapping[str, Any], counted: dict[str, Any], precisi
 
 
 def _differences(stored: Any, counted: Any, key: str) -> Iterator[tuple[str, str, str]]:
-    """Yields the key, the stored value and the recomputed value of each differing statistic, as text."""
+    """Yields the key, the stored value and the recomputed value of each differing statistic, as strings."""
     if isinstance(counted, dict) and isinstance(stored, dict):
         names = list(counted)
-        # Objects that contain only counts are compared completely. Other objects have keys that are not recomputed.
+        # Objects that contain only counts are compared completely. Other objects can have fields that are not
+        # recomputed.
         if all(isinstance(value, int) for value in counted.values()):
             names += [name for name in stored if name not in counted]
         for name in names:

@@ -1,4 +1,4 @@
-"""Defines the class that describes an error in a file of a dataset."""
+"""Defines an error in a file of a dataset."""
 
 import errno
 from typing import Any, NamedTuple
@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 from beam_pipelines.errors import printable
 from beam_pipelines.storage.files import is_remote
 
-# The maximum number of reported errors per file. A shard without its first bytes can have a million errors.
+# The maximum number of reported errors per file. A shard without its first bytes can cause a million errors.
 MAX_PROBLEMS = 100
 
-# Error numbers of a disk or a mount that do not indicate a corrupt file.
+# Error numbers of a disk or a mount that do not mean that the file is corrupt.
 _STORAGE_ERRORS = frozenset(
     (
         errno.EACCES,
@@ -31,8 +31,8 @@ class Corruption(NamedTuple):
 
     Attributes:
         file: The path of the file within the dataset.
-        reason: A comparison of the actual value with the expected value.
-        record: The number of the record in the file, or of the row in an index or a catalog. -1 if there is none.
+        reason: The value that was found, and the expected value.
+        record: The index of the record in the shard, or of the row in an index or a catalog. -1 if not applicable.
         offset: The byte offset of the error in the file. -1 if unknown.
         can_repair: Whether `recordmill repair` can rebuild the file.
     """
@@ -44,13 +44,13 @@ class Corruption(NamedTuple):
     can_repair: bool = False
 
     def describe(self) -> str:
-        """Returns a one-line description for people."""
+        """Returns a one-line description."""
         record = f", record {self.record:,}" if self.record >= 0 else ""
         offset = f", byte {self.offset:,}" if self.offset >= 0 else ""
         return f"{printable(self.file)}{record}{offset}: {printable(self.reason)}"
 
     def to_json(self) -> dict[str, Any]:
-        """Returns a dictionary of all attributes with known values."""
+        """Returns a dictionary of all attributes that are known."""
         fields = {name: value for name, value in self._asdict().items() if value != -1}
         return {**fields, "file": printable(self.file), "reason": printable(self.reason)}
 

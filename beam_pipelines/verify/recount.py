@@ -1,4 +1,4 @@
-"""Recomputes the statistics of a dataset from its records and catalogs with the code of `prepare`."""
+"""Recomputes the statistics of a dataset from its records and catalogs, with the code of `prepare`."""
 
 import dataclasses
 from collections import Counter, defaultdict
@@ -17,19 +17,19 @@ from beam_pipelines.publish.metadata import recorded_statistics
 from beam_pipelines.tfrecord.example_reader import ExampleReader
 from tf_input.dataset_format import IMAGE, KEY, LABEL, Feature, Manifest
 
-# How exactly pixel statistics can be recomputed: `prepare` sums the pixels of a re-encoded image before it is encoded.
+# The precision of pixel statistics. `prepare` sums the pixels of a re-encoded image before encoding it.
 EXACT, DECODED, REENCODED = range(3)
 _LOSSY = ("jpeg", "webp")
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardCounts:
-    """The recomputed statistics of one shard.
+    """The recomputed statistics of a shard.
 
     Attributes:
         statistics: The statistics of the records.
         labels: A mapping from class feature to the summary of its labels.
-        has_catalog: Whether the shard has a catalog. Without a catalog, the facts about images are incomplete.
+        has_catalog: Whether the shard has a catalog. Without a catalog, the image statistics are incomplete.
         precision: The precision of the pixel statistics: `EXACT`, `DECODED` or `REENCODED`.
     """
 
@@ -47,7 +47,7 @@ class RecordCounter:
         split: The split of the shard.
 
     Attributes:
-        images: The stored image `image` of each record. Its format is the format of the stored bytes.
+        images: The properties of the feature `image` of each record. The format is the format of the stored bytes.
     """
 
     def __init__(self, manifest: Manifest, split: str) -> None:
@@ -61,7 +61,7 @@ class RecordCounter:
         self.images: list[OtherImage] = []
 
     def is_sampled(self, example: ExampleReader) -> bool:
-        """Returns whether the pixels and tensors of an example are included in the statistics."""
+        """Returns whether the pixels and tensors of an example are part of the statistics."""
         keys = example.values(KEY) if KEY in example.features else []
         return bool(is_sampled(shuffle_orders(self._manifest.seed, keys), self._manifest.num_inputs).any())
 
@@ -69,9 +69,9 @@ class RecordCounter:
         """Adds a valid record.
 
         Args:
-            example: The example of the record.
-            decoded: The checked images and decoded masks of the record, by feature.
-            is_sampled: Whether the pixels and tensors of the record are part of the statistics.
+            example: The example in the record.
+            decoded: The checked images and decoded masks of the example, by feature.
+            is_sampled: Whether the pixels and tensors of the example are part of the statistics.
         """
         for feature in self._manifest.schema:
             if feature.kind == "class_label":
@@ -106,8 +106,8 @@ class RecordCounter:
         """Returns the statistics of the shard.
 
         Args:
-            formats: The format of each image at its source, from the catalog. None if there is no catalog.
-            reencoded: The reason why each image was re-encoded, from the catalog. None if there is no catalog.
+            formats: The format of each source image, from the catalog. None without a catalog.
+            reencoded: The reason why each image was re-encoded, from the catalog. None without a catalog.
         """
         precision = DECODED if self._decoded else EXACT
         if formats is not None and reencoded is not None and self.images:
@@ -127,10 +127,10 @@ class RecordCounter:
 
 
 def _image_facts(feature: Feature, example: ExampleReader, checked: CheckedImage | None) -> OtherImage:
-    """Returns the facts about a stored image."""
+    """Returns the properties of a stored image."""
     num_bytes = len(_data(feature, example))
     if checked is not None:
-        # `prepare` counts the channels before encoding, but a WebP is never grey.
+        # `prepare` counts the channels before encoding, but a decoded WebP is never gray.
         num_channels = 0 if checked.format == "webp" else checked.num_channels
         return OtherImage("", num_bytes, checked.format, "", checked.height, checked.width, num_channels)
     if feature.kind == "image":
@@ -143,10 +143,10 @@ def _image_facts(feature: Feature, example: ExampleReader, checked: CheckedImage
 
 
 def _pixels(feature: Feature, example: ExampleReader, checked: CheckedImage | None) -> np.ndarray | None:
-    """Returns the RGB pixels of a stored image, or None if the options of `prepare` are needed to compute them."""
+    """Returns the RGB pixels of a stored image, or None if their values depend on options of `prepare`."""
     if feature.kind == "image":
         return None if checked is None else checked.pixels
-    if feature.shape[-1] == 4:  # The background under transparent pixels is an option of `prepare`.
+    if feature.shape[-1] == 4:  # An option of `prepare` sets the background of transparent pixels.
         return None
     return check_pixels(_data(feature, example), RawImage(*feature.shape), full_scale=True).pixels
 
@@ -161,7 +161,7 @@ def count_all(manifest: Manifest, shards: Iterable[tuple[int, str, ShardCounts]]
 
     Args:
         manifest: The manifest of the dataset.
-        shards: The index of each shard among all shards, its split and its statistics, in any order.
+        shards: The index of each shard in the dataset, its split and its statistics, in any order.
         decodes: Whether images and masks were decoded.
     """
     images, precision, has_catalogs = ImageStatistics(), EXACT, True
@@ -179,7 +179,7 @@ def count_all(manifest: Manifest, shards: Iterable[tuple[int, str, ShardCounts]]
 
 
 def _drop_unknown(facts: dict[str, Any], manifest: Manifest, decodes: bool, has_catalogs: bool) -> None:
-    """Removes the facts that were not recomputed."""
+    """Removes statistics that cannot be recomputed."""
     image = manifest.features.get(IMAGE)
     for other in facts.get("other_images", {}).values():  # Their source formats are not in the catalog.
         del other["formats"], other["reencoded"]
@@ -191,7 +191,7 @@ def _drop_unknown(facts: dict[str, Any], manifest: Manifest, decodes: bool, has_
     if image is None or (image.kind == "image" and not decodes) or (image.kind == "pixels" and image.shape[-1] == 4):
         for split in facts["splits"].values():
             split.pop("pixels", None)
-    if not has_catalogs:  # `recordmill transform` copies these facts from its input.
+    if not has_catalogs:  # `recordmill transform` copies these fields from its input.
         for name in ("images", "other_images", "mask"):
             facts.pop(name, None)
         for split in facts["splits"].values():
@@ -200,9 +200,9 @@ def _drop_unknown(facts: dict[str, Any], manifest: Manifest, decodes: bool, has_
 
 
 class _Qualities:
-    """Computes the shuffle quality of each split from shards that arrive in any order.
+    """Computes the shuffle quality of each split from shards in any order.
 
-    To save memory, label counts are added immediately, because a shard may contain a million classes.
+    To save memory, label counts are summed immediately, because a shard can contain a million classes.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Collects the valid records of a shard, for the comparison with its index and its catalog."""
+"""Collects the valid records of a shard, to compare them with its index and its catalog."""
 
 import array
 from typing import Any, Sequence
@@ -12,7 +12,7 @@ from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, Record
 
 
 class ValidRecords:
-    """The valid records of a shard, in order.
+    """The valid records of a shard, in record order.
 
     Attributes:
         indices: The index of each record among all records of the shard.

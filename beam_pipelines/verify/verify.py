@@ -1,9 +1,9 @@
 """Runs `recordmill verify`: creates the Beam pipeline and formats the report.
 
-The graph checks each shard, and then finds keys and groups that occur in several shards by comparing their hashes:
+The pipeline checks each shard. By comparing hashes, it finds keys and groups that occur in several shards.
 
     shards -> check_shard -> errors, and hashes of keys and groups -> compare -> report
-                          -> statistics of the records, which are compared with `statistics.json` on this machine
+                          -> statistics of the records, which are compared with `statistics.json` in this process
 """
 
 import contextlib
@@ -47,7 +47,7 @@ from beam_pipelines.verify.check_dataset import (
 )
 from tf_input.dataset_format import Manifest
 
-# The approximate number of hashes that are compared in one bucket.
+# The approximate number of hashes to compare in one bucket.
 _BUCKET_HASHES = 1 << 22
 
 _MAX_KEYS_SHOWN = 5
@@ -60,8 +60,8 @@ class Report:
     Attributes:
         directory: The directory of the dataset.
         num_shards, num_examples: The expected numbers of shards and of examples.
-        problems: The errors, by file and record.
-        num_verified: The number of valid examples. None if no record was read.
+        problems: The errors, ordered by file and record.
+        num_verified: The number of valid examples. None if records were not read.
     """
 
     directory: str
@@ -71,13 +71,13 @@ class Report:
     num_verified: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the report as plain values that can be encoded as JSON."""
+        """Returns the report as JSON values."""
         fields = {"shards": self.num_shards, "examples": self.num_examples, "examples_verified": self.num_verified}
         problems = [damage.to_json() for damage in self.problems]
         return {"dataset": printable(self.directory), "ok": not self.problems, **fields, "problems": problems}
 
     def describe(self) -> str:
-        """Returns the report as text, with one line for each error or a single line that reports success."""
+        """Returns one line for each error, or a single line that reports success."""
         if self.problems:
             return "\n".join(corruption.describe() for corruption in self.problems)
         examples = f"examples: {self.num_examples:,}, shards: {self.num_shards:,}"
@@ -87,7 +87,7 @@ class Report:
         return f"{examples}: {looked}"
 
     def failure(self) -> ProblemsFound:
-        """Returns the error to raise if files are corrupt."""
+        """Returns the error to raise for corrupt files."""
         files = len({corruption.file for corruption in self.problems})
         message = f"{printable(self.directory)}: corrupt or missing files: {files:,}"
         if any(corruption.can_repair for corruption in self.problems) and not is_remote(self.directory):
@@ -127,14 +127,14 @@ def run_verify(config: VerifyConfig, options: PipelineOptions) -> Report:
 
 
 def write_report(report: Report, path: str) -> None:
-    """Writes a report as JSON. Raises StorageError if the write fails."""
+    """Writes a report as JSON. Raises `StorageError` if writing fails."""
     write_file(path, (json.dumps(report.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def _read_records(
     config: VerifyConfig, options: PipelineOptions, directory: str, manifest: Manifest
 ) -> tuple[list[Corruption], int, dict[str, Any] | None]:
-    """Runs the Beam job and returns the errors, the number of valid records and the recomputed statistics.
+    """Runs the Beam job. Returns the errors, the number of valid records and the recomputed statistics.
 
     If a shard is corrupt, the statistics are None.
     """
@@ -166,20 +166,17 @@ def _read_records(
 
 
 def _num_processes(engine: Engine, directory: str) -> int:
-    """Returns the number of worker processes.
-
-    For object stores, the number of worker processes is 0.
-    """
+    """Returns the number of worker processes, which is 0 for object stores."""
     return 0 if is_remote(directory) else engine.num_processes
 
 
 def verify(root: beam.Pipeline, context: VerifyContext, path: str, num_processes: int) -> beam.PCollection:
-    """Adds the whole graph to a pipeline.
+    """Adds the steps of the verification to a pipeline.
 
     Args:
         root: The pipeline.
         context: The dataset and the parameters of the check.
-        path: The path of the file for the results.
+        path: The path of the file to write the results to.
         num_processes: The number of worker processes per Beam worker.
     """
     indices = [(split, index) for split, infos in context.manifest.splits.items() for index in range(len(infos))]
@@ -219,25 +216,24 @@ class _CheckShard(ParallelMap):
         yield from self.run(check_shard, self._shared, split, index)
 
     def take(self, result: CheckedShard) -> Iterator[tuple[int, CheckedShard]]:
-        """Returns the index of a shard and the result of checking the shard. Results arrive in order."""
+        """Yields the index of the shard and its result. Results arrive in order."""
         yield self._shard_numbers.pop(0), result
 
 
 def route(checked: tuple[int, CheckedShard], splits: list[str], num_buckets: int) -> Iterator[tuple[tuple[str, int], Hashes]]:
-    """Divides the hashes of a shard into buckets that are compared separately. Equal hashes from different shards are
-    in the same bucket."""
+    """Divides the hashes of a shard into buckets. Equal hashes from different shards get the same bucket."""
     number, shard = checked
     split = sorted(set(splits)).index(splits[number])
     for which, data in (("keys", shard.keys), ("groups", shard.groups)):
         hashes = np.frombuffer(data, np.uint64)
         buckets = hashes % np.uint64(num_buckets)
-        # Not all buckets: a corrupt manifest can state any number of examples.
+        # Only buckets that occur, because a corrupt manifest can state any number of examples.
         for bucket in np.unique(buckets).tolist():
             yield (which, bucket), Hashes(number, split, hashes[buckets == bucket].tobytes())
 
 
 def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyContext) -> Iterator[Corruption]:
-    """Yields an error for each key that occurs in two examples and for each group that occurs in two splits."""
+    """Yields an error for each key of several examples, and for each group in several splits."""
     (which, _), parts = element
     splits = sorted(context.manifest.splits)
     if which == "groups":
