@@ -2,6 +2,7 @@
 
 import dataclasses
 import decimal
+import functools
 import math
 import os
 import pathlib
@@ -14,20 +15,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipelines.config.columns import Column, parse_column, parse_labels
-from beam_pipelines.elements.input_record import FilePart
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError
 from beam_pipelines.sources.cells.cells import read_float, read_name, read_text, read_weight
 from beam_pipelines.sources.cells.class_cells import class_name, read_class
-from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
+from beam_pipelines.sources.cells.array_cells import find_array_shapes, resolve_by_cell
 from beam_pipelines.sources.files.roots import Root
+from beam_pipelines.sources.rows.row_mapper import RowMapper
 from made_images import write_files
 from tf_input.dataset_format import Feature
+
+
+def read_row(mapper: RowMapper, row: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
+    """Returns the label and the values of a row."""
+    record = mapper.read(row, InputRecord("key", "path", "", None))
+    return record.label, record.values
 
 
 def read(root: pathlib.Path, column: str, row: dict[str, Any], **options: Any) -> Any:
     """Returns the value of a feature column in a row."""
     parsed = dataclasses.replace(parse_column("--feature", column, "class"), name="value")
-    label, values = ColumnReader((), (parsed,), Root(os.fspath(root)), **options).read(row)
+    label, values = read_row(RowMapper((), (parsed,), SourceConfig(**options), Root(os.fspath(root))), row)
     assert label == "" and list(values) == ["value"]
     return values["value"]
 
@@ -197,10 +206,10 @@ def test_rejects_cells_that_do_not_fit_their_kind(
 )
 def test_error_lists_the_kinds_that_can_read_the_cell(tmp_path: pathlib.Path, cell: Any, expected: list[str]) -> None:
     with pytest.raises(InvalidInput) as caught:
-        ColumnReader(parse_labels(["c"]), (), Root(str(tmp_path))).read({"c": cell})
+        read_row(make_mapper(tmp_path, ["c"]), {"c": cell})
     assert re.findall(r"\bc:[^ ,]+", str(caught.value)) == expected
     for kind in expected:  # each listed kind reads the cell
-        _, values = ColumnReader(parse_labels([kind]), (), Root(str(tmp_path))).read({"c": cell})
+        _, values = read_row(make_mapper(tmp_path, [kind]), {"c": cell})
         assert values["label"] is not None
 
 
@@ -242,8 +251,7 @@ def test_class_of_several_columns_needs_exactly_one_1(tmp_path: pathlib.Path, do
     (("0", "1", "2"), 2.0, "2"),
 ])  # fmt: skip
 def test_whole_float_matches_a_label_name_or_index(tmp_path: pathlib.Path, label_names: tuple[str, ...], cell: Any, expected: str) -> None:
-    reader = ColumnReader((parse_column("--label", "x", "class"),), (), Root(os.fspath(tmp_path)), lambda name: label_names)
-    assert reader.read({"x": cell}) == ("", {"x": expected})
+    assert read_row(make_mapper(tmp_path, ["x"], label_names=label_names), {"x": cell}) == (expected, None)
 
 
 @pytest.mark.parametrize("cell", ["yes", 2, -1, 0.5, "1.5", [1, 2], math.nan])
@@ -263,22 +271,23 @@ def test_numbers_of_several_columns_keep_the_given_order(tmp_path: pathlib.Path)
 # Labels
 
 
-def make_reader(root: pathlib.Path, labels: list[str], features: list[str] = [], label_names: Any = ()) -> ColumnReader:
-    parsed = tuple(parse_column("--feature", text, "class") for text in features)
-    return ColumnReader(parse_labels(labels), parsed, Root(os.fspath(root)), lambda name: label_names)
+def make_mapper(root: pathlib.Path, labels: list[str], features: list[str] = [], label_names: tuple[str, ...] = ()) -> RowMapper:
+    columns, parsed = parse_labels(labels), tuple(parse_column("--feature", text, "class") for text in features)
+    source = SourceConfig(label_names_of={column.name: label_names for column in columns})
+    return RowMapper(columns, parsed, source, Root(os.fspath(root)))
 
 
 def test_single_class_label_is_returned_separately(tmp_path: pathlib.Path) -> None:
-    reader = make_reader(tmp_path, ["species"], ["age:float", "camera"])
-    assert reader.features == (
+    mapper = make_mapper(tmp_path, ["species"], ["age:float", "camera"])
+    assert mapper.features == (
         Feature("label", "class_label"),
         Feature("age", "float"),
         Feature("camera", "class_label"),
     )
-    assert reader.targets == ("label",)
-    assert reader.column_names == ("species", "age", "camera")
-    assert reader.read({"species": "cat", "age": "3", "camera": "A"}) == ("cat", {"age": 3.0, "camera": "A"})
-    assert make_reader(tmp_path, ["species"]).read({"species": "cat"}) == ("cat", None)
+    assert mapper.targets == ("label",)
+    assert mapper.value_names == ("species", "age", "camera")
+    assert read_row(mapper, {"species": "cat", "age": "3", "camera": "A"}) == ("cat", {"age": 3.0, "camera": "A"})
+    assert read_row(make_mapper(tmp_path, ["species"]), {"species": "cat"}) == ("cat", None)
 
 
 def test_other_labels_are_returned_as_values(tmp_path: pathlib.Path) -> None:
@@ -295,61 +304,60 @@ def test_other_labels_are_returned_as_values(tmp_path: pathlib.Path) -> None:
         (["none"], {"m": "m.png"}, ("", None), ()),
     ]
     for labels, row, expected, targets in cases:
-        reader = make_reader(tmp_path, labels)
-        assert reader.read(row) == expected, labels
-        assert reader.targets == targets, labels
-        assert {feature.name for feature in reader.features} == set(targets), labels
+        mapper = make_mapper(tmp_path, labels)
+        assert read_row(mapper, row) == expected, labels
+        assert mapper.targets == targets, labels
+        assert {feature.name for feature in mapper.features} == set(targets), labels
 
 
 def test_feature_called_label_becomes_the_label(tmp_path: pathlib.Path) -> None:
-    assert make_reader(tmp_path, ["none"], ["label"]).read({"label": "cat"}) == ("cat", None)
+    assert read_row(make_mapper(tmp_path, ["none"], ["label"]), {"label": "cat"}) == ("cat", None)
 
 
 def test_rejects_classes_outside_label_names(tmp_path: pathlib.Path) -> None:
-    reader = make_reader(tmp_path, ["species", "tags:multi_label"], ["camera"], label_names=("cat", "dog"))
-    assert reader.read({"species": "dog", "tags": ["cat"], "camera": "A"})[1] == {
+    mapper = make_mapper(tmp_path, ["species", "tags:multi_label"], ["camera"], label_names=("cat", "dog"))
+    assert read_row(mapper, {"species": "dog", "tags": ["cat"], "camera": "A"})[1] == {
         "species": "dog",
         "tags": ("cat",),
         "camera": "A",
     }
     for row in ({"species": "bird"}, {"species": "dog", "tags": "cat|bird"}, {"species": 2}):
         with pytest.raises(InvalidInput, match="2 label names") as caught:
-            reader.read({"camera": "A", **row})
+            read_row(mapper, {"camera": "A", **row})
         assert caught.value.reason == "bad_label", row
 
 
 def test_integers_are_indices_unless_label_names_are_numbers(tmp_path: pathlib.Path) -> None:
-    reader = make_reader(tmp_path, ["species"], label_names=("cat", "dog"))
-    assert [reader.read({"species": cell})[0] for cell in (0, "1", "dog")] == ["cat", "dog", "dog"]
-    reader = make_reader(tmp_path, ["species"], label_names=("9", "1", "none"))
-    assert [reader.read({"species": cell})[0] for cell in (9, "1", "none")] == ["9", "1", "none"]
-    for label_names in [("9", "1", "none"), {"cat", "dog"}]:
-        with pytest.raises(InvalidInput, match="has '0'"):
-            make_reader(tmp_path, ["species"], label_names=label_names).read({"species": 0})
+    mapper = make_mapper(tmp_path, ["species"], label_names=("cat", "dog"))
+    assert [read_row(mapper, {"species": cell})[0] for cell in (0, "1", "dog")] == ["cat", "dog", "dog"]
+    mapper = make_mapper(tmp_path, ["species"], label_names=("9", "1", "none"))
+    assert [read_row(mapper, {"species": cell})[0] for cell in (9, "1", "none")] == ["9", "1", "none"]
+    with pytest.raises(InvalidInput, match="has '0'"):
+        read_row(mapper, {"species": 0})
 
 
 def test_rejects_conflicting_columns(tmp_path: pathlib.Path) -> None:
     with pytest.raises(UserError, match="--feature=label: "):
-        make_reader(tmp_path, ["species"], ["label:text"])
+        make_mapper(tmp_path, ["species"], ["label:text"])
     with pytest.raises(UserError, match="--label=bird:multi_label: .* 2 label names"):
-        make_reader(tmp_path, ["cat,bird:multi_label"], label_names=("cat", "dog"))
+        make_mapper(tmp_path, ["cat,bird:multi_label"], label_names=("cat", "dog"))
     with pytest.raises(UserError, match="--label=-1:multi_label"):
-        make_reader(tmp_path, ["cat,-1:multi_label"])
+        make_mapper(tmp_path, ["cat,-1:multi_label"])
 
 
 def test_classes_of_a_multi_hot_are_the_label_names(tmp_path: pathlib.Path) -> None:
-    reader = make_reader(tmp_path, ["x:multi_hot"], label_names=("cat", "dog", "ant"))
-    assert reader.read({"x": "[1, 0, 1]"}) == ("", {"label": ("ant", "cat")})
+    mapper = make_mapper(tmp_path, ["x:multi_hot"], label_names=("cat", "dog", "ant"))
+    assert read_row(mapper, {"x": "[1, 0, 1]"}) == ("", {"label": ("ant", "cat")})
     for labels, names, message in (
         (["x:multi_hot"], (), "number of classes"),
         (["x:multi_hot[9999999999]"], (), r"--label=x:multi_hot\[9999999999\]:"),
         (["x:multi_hot[2]"], ("a", "b", "c"), "3 label names"),
     ):
         with pytest.raises(UserError, match=message):
-            make_reader(tmp_path, labels, label_names=names)
+            make_mapper(tmp_path, labels, label_names=names)
     with pytest.raises(InvalidInput, match="multi_hot.*--label_names"):  # two flags could be two class numbers
-        make_reader(tmp_path, ["x:multi_label"], label_names=("cat", "dog")).read({"x": [1, 0]})
-    assert make_reader(tmp_path, ["x:multi_label"]).read({"x": [1, 0]}) == ("", {"label": ("0", "1")})
+        read_row(make_mapper(tmp_path, ["x:multi_label"], label_names=("cat", "dog")), {"x": [1, 0]})
+    assert read_row(make_mapper(tmp_path, ["x:multi_label"]), {"x": [1, 0]}) == ("", {"label": ("0", "1")})
 
 
 @pytest.mark.parametrize(
@@ -364,7 +372,7 @@ def test_classes_of_a_multi_hot_are_the_label_names(tmp_path: pathlib.Path) -> N
     ],
 )
 def test_separator_splits_multi_label_cells(tmp_path, separator, cell, expected) -> None:
-    assert read(tmp_path, "x:multi_label", {"x": cell}, separator=separator) == expected
+    assert read(tmp_path, "x:multi_label", {"x": cell}, label_separator=separator) == expected
 
 
 # Single cells
@@ -387,7 +395,7 @@ def test_any_cell_is_read_or_rejected(cell: Any) -> None:
     root = Root(os.getcwd())
     for kind in ("class", "multi_label", "float", "integer", "text", "mask"):
         try:
-            ColumnReader((), (Column("x", ("x",), kind),), root).read({"x": cell})
+            read_row(RowMapper((), (Column("x", ("x",), kind),), SourceConfig(), root), {"x": cell})
         except InvalidInput as error:
             assert str(error).isprintable() and error.reason in ("bad_label", "bad_value", "outside")
 
@@ -418,9 +426,9 @@ def test_shape_of_arrays_is_the_shape_of_the_first(tmp_path: pathlib.Path) -> No
     np.save(tmp_path / "a.npy", np.zeros((46, 46, 5), np.float32))
     root = Root(os.fspath(tmp_path))
     columns = tuple(parse_column("--label", text, "class") for text in ("maps:array", "other:array[3]", "species"))
-    actual = find_array_shapes(columns, {"maps": "a.npy", "other": "none.npy"}, root)
+    actual = find_array_shapes(columns, functools.partial(resolve_by_cell, {"maps": "a.npy", "other": "none.npy"}, root))
     assert [column.shape for column in actual] == [(46, 46, 5), (3,), ()]
-    assert ColumnReader(actual, (), root).features[0] == Feature("maps", "float", (46, 46, 5))
+    assert RowMapper(actual, (), SourceConfig(), root).features[0] == Feature("maps", "float", (46, 46, 5))
 
 
 @pytest.mark.parametrize(
@@ -433,5 +441,6 @@ def test_unreadable_first_array_asks_for_the_shape(
     np.save(tmp_path / "pickled.npy", np.array([{}], object), allow_pickle=True)
     write_files(tmp_path, {})
     with pytest.raises(UserError) as caught:
-        find_array_shapes((Column("maps", ("maps",), "array"),), {"maps": cell}, Root(os.fspath(tmp_path)))
+        resolve = functools.partial(resolve_by_cell, {"maps": cell}, Root(os.fspath(tmp_path)))
+        find_array_shapes((Column("maps", ("maps",), "array"),), resolve)
     assert part in str(caught.value) and "maps:array[HEIGHT,WIDTH,…]" in str(caught.value)

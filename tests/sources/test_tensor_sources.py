@@ -16,7 +16,7 @@ import tf_input
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.columns import parse_column
 from beam_pipelines.errors import InvalidInput
-from beam_pipelines.sources.cells.array_cells import read_array_cell, read_tensor_cell, resolve_array
+from beam_pipelines.sources.cells.array_cells import read_part, resolve_array
 from beam_pipelines.sources.files.roots import Root
 from made_images import encode, write_files
 from made_records import example, write_records
@@ -463,15 +463,18 @@ def test_invalid_tensors_give_a_one_line_error(tmp_path, capsys):
 
 
 def test_rejects_lists_that_do_not_fit_the_array(tmp_path):
-    root, column = Root(str(tmp_path)), parse_column("--feature", "x:tensor[uint8,2]", "text")
+
+    def read(cell, kind):
+        return read_part(cell, parse_column("--feature", f"x:{kind}", "text"), Root(str(tmp_path)), "")
+
     cases = [
-        (lambda: read_array_cell([[1.0, 2.0]], (2, 2)), "has an array of shape .1, 2."),
-        (lambda: read_array_cell(["a", "b"], (2,)), "not a list of "),
-        (lambda: read_array_cell([[1], [2, 3]], (2, 2)), "differ in length"),
-        (lambda: read_tensor_cell([1, 300], column, root), "int64 .*uint8"),
+        (lambda: read([[1.0, 2.0]], "array[2,2]"), "has an array of shape .1, 2."),
+        (lambda: read(["a", "b"], "array[2]"), "not a list of "),
+        (lambda: read([[1], [2, 3]], "array[2,2]"), "differ in length"),
+        (lambda: read([1, 300], "tensor[uint8,2]"), "int64 .*uint8"),
         (lambda: resolve_array(parse_column("--feature", "x:tensor", "text"), [[1.0]]), "lists of numbers"),
     ]
     for make, message in cases:
         with pytest.raises(InvalidInput, match=message):
             make()
-    assert read_array_cell([1, 2, 3, 4], (2, 2)).tolist() == [[1, 2], [3, 4]]
+    assert read([1, 2, 3, 4], "array[2,2]").tolist() == [[1, 2], [3, 4]]

@@ -19,20 +19,18 @@ listed.
 
 import dataclasses
 import math
-from typing import Any, Callable, Collection, Mapping
+from typing import Callable, Collection, Mapping
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS
 from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.images.image_headers import MAX_IMAGE_SIDE
 from beam_pipelines.images.raw_image import RawImage, layout_of
 from beam_pipelines.images.tensor_values import describe_tensor
 from beam_pipelines.sources.arrays.array_streams import Field
-from beam_pipelines.sources.cells.cells import read_flag
-from beam_pipelines.sources.files.roots import Root
-from beam_pipelines.sources.rows.row_reader import FieldReader, describe_names
+from beam_pipelines.sources.rows.field_names import choose_roles, describe_names, names_of_fields
+from beam_pipelines.sources.rows.row_mapper import RowMapper
 from tf_input.dataset_format import LABEL, TENSOR_DTYPES, WEIGHT
 
 # The maximum size of one value, except for arrays, tensors, masks and images.
@@ -51,24 +49,20 @@ class ArrayColumns:
 
     Args:
         config: The options that select columns.
-        root: The root of the source.
         columns: Column name -> a function that opens the field of that name.
         default: The column of the label if no label is requested; None if there is no such column.
         default_features: The features to add if no label is requested.
         class_names: Column -> its class names, if the format has them.
 
     Attributes:
-        features: The features of the columns.
-        targets: The names of the features that a model predicts.
+        mapper: Maps the values of the columns to inputs.
         names: The names of all columns whose values are read.
         part_names: The names of the columns that are referred to by location instead of being read.
-        label_names: Feature -> the class names that are known.
     """
 
     def __init__(
         self,
         config: SourceConfig,
-        root: Root,
         columns: Mapping[str, Callable[[], Field]],
         default: str | None,
         default_features: tuple[Column, ...] = (),
@@ -87,19 +81,17 @@ class ArrayColumns:
             features += tuple(column for column in default_features if column.name not in taken)
         labels, features = (tuple(map(self._typed, some)) for some in (labels, features))
         self._images = {column.names[0] for column in (*labels, *features) if column.kind == "image"}
-        self._flags: dict[str, tuple[str, ...]] = {}
+        flags = {}
         for column in (*labels, *features):
-            if column.kind == "multi_label" and len(column.names) == 1:
-                self._note_classes(column.names[0], config.names_of(column.name) if column in labels else (), class_names)
-        names = {**class_names, **self._flags}
-        self._reader = FieldReader(
-            _with_key(config, columns), labels, features, root, columns, "the input", names, _no_file
-        )
-        self.features = self._reader.features
-        self.targets = self._reader.targets
-        self.names = self._reader.value_names
-        self.part_names = self._reader.part_names
-        self.label_names = self._reader.label_names
+            if column.kind == "multi_hot":
+                given = (config.names_of(column.name) if column in labels else ()) or class_names.get(column.names[0], ())
+                flags[column.name] = self._flag_names(column.names[0], given)
+        if config.key_column is None and "key" in columns:
+            config = dataclasses.replace(config, key_column="key")
+        roles = choose_roles(config, labels, features, columns, "the input")
+        names = {**names_of_fields(labels, features, config, class_names), **flags}
+        self.mapper = RowMapper(labels, features, config, roles=roles, class_names=names)
+        self.names, self.part_names = self.mapper.value_names, self.mapper.part_names
         taken = {name for column in (*labels, *features) for name in column.names}
         for name in set(self.names) - taken:
             _check_kind(name, self.open(name), "float" if name == (config.weight_column or WEIGHT) else "class")
@@ -133,17 +125,6 @@ class ArrayColumns:
                 f"{_describe(first)} in {first.records.stream.name}. Convert them to the same type and shape."
             )
 
-    def read(self, row: Mapping[str, Any], image: InputRecord) -> InputRecord:
-        """Adds the labels and feature values of a row to an image, and returns the image.
-
-        Raises:
-            InvalidInput: The row has an invalid label, value, key, split, group or weight.
-        """
-        for column, names in self._flags.items():
-            flags = row[column] if isinstance(row[column], list) else [row[column]]
-            row = {**row, column: [name for name, flag in zip(names, flags) if read_flag(flag)]}
-        return self._reader.read(row, image)
-
     def _typed(self, column: Column) -> Column:
         """Returns the column after setting its shape to the shape of the field.
 
@@ -162,8 +143,8 @@ class ArrayColumns:
         if column.kind == "array" or (column.kind == "float" and _is_array(fields[0])):
             return _as_array(column, fields[0])
         num_values = _num_values(fields[0])
-        if column.kind == "multi_hot" and column.shape in ((), (num_values,)):
-            return dataclasses.replace(column, kind="multi_label", shape=())  # both kinds mean the same for arrays
+        if len(fields) == 1 and (column.kind == "multi_label" or column.kind == "multi_hot" and column.shape in ((), (num_values,))):
+            return dataclasses.replace(column, kind="multi_hot", shape=())  # both kinds mean the same for arrays
         if column.kind not in ("float", "multi_hot") or len(fields) > 1:
             return column
         if column.shape == (None,) and column.kind == "float":
@@ -175,14 +156,15 @@ class ArrayColumns:
             )
         return dataclasses.replace(column, shape=(num_values,) if column.shape or num_values > 1 else ())
 
-    def _note_classes(self, name: str, given: tuple[str, ...], known: Mapping[str, tuple[str, ...]]) -> None:
+    def _flag_names(self, name: str, given: tuple[str, ...]) -> tuple[str, ...]:
         num_values = _num_values(self.open(name))
-        self._flags[name] = given or known.get(name) or tuple(map(str, range(num_values)))
-        if len(self._flags[name]) != num_values:
+        names = given or tuple(map(str, range(num_values)))
+        if len(names) != num_values:
             raise UserError(
-                f"{printable(name)!r} has {num_values} values for each image, but there are {len(self._flags[name])} "
-                "classes. Give it one value for each class, or correct the class names."
+                f"{printable(name)!r} has {num_values} values for each image, but there are {len(names)} classes. Give "
+                "it one value for each class, or correct the class names."
             )
+        return names
 
 
 def find_name(names: Collection[str], usual: tuple[str, ...]) -> str | None:
@@ -190,15 +172,6 @@ def find_name(names: Collection[str], usual: tuple[str, ...]) -> str | None:
     any of these names."""
     names_by_lower_case = {name.lower(): name for name in sorted(names, reverse=True)}
     return next((names_by_lower_case[name] for name in usual if name in names_by_lower_case), None)
-
-
-def _with_key(config: SourceConfig, columns: Collection[str]) -> SourceConfig:
-    """Returns the options with `key_column="key"` if the column `key` exists and `key_column` is not set."""
-    return dataclasses.replace(config, key_column="key") if config.key_column is None and "key" in columns else config
-
-
-def _no_file(name: str) -> bytes:
-    raise AssertionError(f"{name}: the shape of each array is known from its field")
 
 
 def raw_layout(field: Field) -> RawImage:

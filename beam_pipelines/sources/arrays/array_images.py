@@ -68,7 +68,7 @@ def list_images(
         name = f"{images.name}#{index:06d}"
         row |= {part: _point(field, index, spools) for part, field in parts.items()}
         try:
-            yield columns.read(row, image._replace(key=nfc(name), offset=NO_IMAGE if raw is None else _offset(images.images, index)))
+            yield columns.mapper.read(row, image._replace(key=nfc(name), offset=NO_IMAGE if raw is None else _offset(images.images, index)))
         except InvalidInput as error:
             yield DeadLetter.of(printable(name), error)
 

@@ -1,20 +1,17 @@
-"""Reads arrays and tensors from cells, which can contain nested lists, bytes or a file name."""
+"""Reads arrays, images and masks from cells, which can contain nested lists, bytes, a file name or a location."""
 
 import dataclasses
-from typing import Any
-
-import numpy as np
+from typing import Any, Callable, Iterable, Mapping
 
 from beam_pipelines.config.columns import Column
-from beam_pipelines.elements.input_record import FilePart
+from beam_pipelines.elements.input_record import ArrayPart, FilePart
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.array_values import array_shape, nested_shape, read_nested
 from beam_pipelines.images.tensor_values import read_tensor_header, tensor_of_list
-from beam_pipelines.sources.cells.cells import read_path
+from beam_pipelines.sources.cells.cells import embedded_bytes, read_image_path, read_path, shown
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.storage.files import read_start
 from beam_pipelines.storage.input_errors import describe_fact
-from tf_input.dataset_format import Feature
 
 # The maximum size of a `.npy` header.
 _HEADER_BYTES = 1 << 16
@@ -25,39 +22,33 @@ def holds_array(cell: Any) -> bool:
     return isinstance(cell, list) and not (len(cell) == 1 and isinstance(cell[0], str))
 
 
-def read_array_cell(cell: list, shape: tuple[int, ...]) -> np.ndarray:
-    """Converts nested lists in a cell to a float32 array of the given shape.
+def read_part(cell: Any, column: Column, root: Root | None, suffix: str) -> Any:
+    """Returns the array in a cell of nested lists, the bytes of a file in a cell, or the location of the file.
 
-    Raises:
-        InvalidInput: The cell does not contain an array of that shape.
-    """
-    try:
-        return read_nested(cell, shape)
-    except InvalidInput as error:
-        raise InvalidInput(error.reason, f"has {error}") from None
-
-
-def read_tensor_cell(cell: Any, column: Column, root: Root) -> np.ndarray | bytes | FilePart:
-    """Returns the tensor in a cell of nested lists or bytes, or a reference to the file that the cell names.
+    Args:
+        cell: The cell of a mask, an image, an array or a tensor.
+        column: The column of the cell.
+        root: The root of the files that cells name; None if cells contain locations instead of names.
+        suffix: The suffix to append to the paths of images that do not end with it.
 
     Raises:
         InvalidInput: The lists have another dtype or shape, or the cell is not a valid path.
     """
-    if isinstance(cell, bytes):
+    kind = column.kind
+    if isinstance(cell, (FilePart, ArrayPart)):
         return cell
-    return read_tensor_list(cell, column.feature()) if holds_array(cell) else FilePart(read_path(cell, root))
-
-
-def read_tensor_list(cell: list, feature: Feature) -> np.ndarray:
-    """Converts nested lists in a cell to a tensor.
-
-    Raises:
-        InvalidInput: The lists have another dtype or shape than the feature.
-    """
-    try:
-        return tensor_of_list(cell, feature)
-    except InvalidInput as error:
-        raise InvalidInput(error.reason, f"has {error}") from None
+    if kind in ("array", "tensor") and holds_array(cell):
+        try:
+            return read_nested(cell, column.shape) if kind == "array" else tensor_of_list(cell, column.feature())
+        except InvalidInput as error:
+            raise InvalidInput(error.reason, f"has {error}") from None
+    if root is None:
+        raise InvalidInput(f"bad_{kind}", f"{'is empty' if cell is None else f'has {shown(cell)}'}; it must have one {kind}")
+    if kind == "tensor" and isinstance(cell, bytes):
+        return cell
+    if kind in ("array", "tensor"):
+        return FilePart(read_path(cell, root))
+    return embedded_bytes(cell) or FilePart(read_image_path(cell, root, suffix if kind == "image" else ""))
 
 
 def resolve_array(column: Column, start: bytes | list) -> Column:
@@ -78,32 +69,43 @@ def resolve_array(column: Column, start: bytes | list) -> Column:
     return dataclasses.replace(column, shape=column.shape or header.shape, dtype=column.dtype or header.dtype.name)
 
 
-def describe_resolved(column: Column) -> str:
-    """Formats an array or tensor column, including its shape and dtype, as an option value for a message."""
-    return f"{printable(column.names[0])}:{'tensor[float32,' if column.kind == 'tensor' else 'array['}HEIGHT,WIDTH,…]"
+def find_array_shapes(columns: Iterable[Column], resolve: Callable[[Column], Column]) -> tuple[Column, ...]:
+    """Completes array columns without a shape or dtype with the shape and dtype of the arrays in the first row.
 
-
-def probe(column: Column, cell: Any, root: Root) -> Column:
-    """Completes a column with the shape and dtype of the array in the first row.
+    Args:
+        columns: The columns of any kind.
+        resolve: A function that completes a column. Raises InvalidInput if the first row has no such array.
 
     Raises:
-        UserError: The file does not exist, or the data is not an array.
+        UserError: The first row has no such array.
     """
-    description = "has " if holds_array(cell) or isinstance(cell, bytes) else ""
+    return tuple(column if column.is_resolved else _resolve(column, resolve) for column in columns)
+
+
+def _resolve(column: Column, resolve: Callable[[Column], Column]) -> Column:
     try:
-        if description:
-            return resolve_array(column, cell)
-        name = read_path(cell, root)
-        path = f"{root.path}/{name}"
-        description = f"names {printable(path)}: "
+        return resolve(column)
+    except InvalidInput as error:
+        name, kind = printable(column.names[0]), "an array" if column.kind == "array" else "a tensor"
+        sides = "tensor[float32," if column.kind == "tensor" else "array["
+        raise UserError(f"The first {name!r} is not {kind}: {error}. State the shape: {name}:{sides}HEIGHT,WIDTH,…].") from None
+
+
+def resolve_by_cell(row: Mapping[str, Any], root: Root, column: Column) -> Column:
+    """Completes an array column with the shape and dtype of the array in a row, or in the file that the row names.
+
+    Raises:
+        InvalidInput: The row has no such array, or the file cannot be read.
+    """
+    cell = row.get(column.names[0])
+    if holds_array(cell) or isinstance(cell, bytes):
+        return resolve_array(column, cell)
+    name = read_path(cell, root)
+    path = f"{root.path}/{name}"
+    try:
         return resolve_array(column, read_start(root.path, name, _HEADER_BYTES))
     except OSError as error:
         describe_fact(error, path)  # raises RunError for errors that are not about the file itself
-        problem = error.strerror or str(error)
+        raise InvalidInput("missing", f"{printable(path)}: {error.strerror or error}") from None
     except InvalidInput as error:
-        problem = str(error)
-    name, kind = printable(column.names[0]), "an array" if column.kind == "array" else "a tensor"
-    raise UserError(
-        f"column {name!r} of the first row {description}{problem}. Give it {kind}, or state the shape: "
-        f"{describe_resolved(column)}."
-    )
+        raise InvalidInput(error.reason, f"{printable(path)}: {error}") from None

@@ -14,7 +14,6 @@ from typing import Any, Callable
 import numpy as np
 
 from beam_pipelines.config.label_lists import is_bracketed, parse_list, split_names
-from beam_pipelines.elements.input_record import FilePart
 from beam_pipelines.errors import CONTROL, InvalidInput, printable
 from beam_pipelines.sources.files.file_listing import is_utf8
 from beam_pipelines.sources.files.roots import OutsideError, Root
@@ -204,11 +203,6 @@ def embedded_bytes(cell: Any) -> bytes | None:
     """Returns the bytes of an image that is stored in a cell, or None if the cell contains only a path."""
     data = cell.get("bytes") if isinstance(cell, dict) else cell
     return data if isinstance(data, bytes) and data else None
-
-
-def read_other_file(cell: Any, root: Root, suffix: str) -> FilePart | bytes:
-    """Returns the bytes of the image or mask that a cell contains, or the path if the cell contains only a path."""
-    return embedded_bytes(cell) or FilePart(read_image_path(cell, root, suffix))
 
 
 def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:

@@ -72,17 +72,17 @@ def known(name: str, label_names: Collection[str]) -> str:
     raise InvalidInput("bad_label", f"has {shown(name)}, which is not one of the {len(label_names)} label names")
 
 
-def name_integers(column: str, cell: Any, names: Sequence[str]) -> Any:
+def name_integers(cell: Any, names: Sequence[str]) -> Any:
     """Replaces class indices in a cell by class names.
 
     Raises:
         InvalidInput: An integer is not a valid index.
     """
     if isinstance(cell, (list, tuple)):
-        return [name_integers(column, item, names) for item in cell]
+        return [name_integers(item, names) for item in cell]
     if isinstance(cell, int) and not isinstance(cell, bool):
         if not 0 <= cell < len(names):
-            raise InvalidInput("bad_label", f"column {printable(column)!r} has {cell}; it must be 0 to {len(names) - 1}")
+            raise InvalidInput("bad_label", f"has {cell}; it must be 0 to {len(names) - 1}")
         return names[cell]
     return cell
 
@@ -149,6 +149,8 @@ def read_multi_hot(cell: Any, label_names: Sequence[str]) -> tuple[str, ...]:
     value = plain(cell, "bad_label", keeps_lists=True)
     # NumPy separates numbers by blanks, and writes 1. for 1.0.
     flags = re.findall(r"[^\s,;|]+", value.strip().strip("[]")) if isinstance(value, str) else value
+    if isinstance(flags, (int, float)):
+        flags = [flags]
     if not isinstance(flags, list) or len(flags) != len(label_names):
         raise bad_cell("bad_label", cell, f"{len(label_names)} values of 0 or 1, one for each class")
     return tuple(sorted(name for name, flag in zip(label_names, flags) if read_flag(flag)))

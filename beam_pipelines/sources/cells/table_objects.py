@@ -6,7 +6,7 @@ from beam_pipelines.config.prepare_config import OBJECT_LABEL, SourceConfig
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.cells.box_forms import NUMBERS, BoxForms, box_sides
-from beam_pipelines.sources.cells.cells import read_flag, shown
+from beam_pipelines.sources.cells.cells import in_column, read_flag, shown
 from beam_pipelines.sources.cells.class_cells import known, name_integers, read_class
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
@@ -49,7 +49,11 @@ class ObjectsColumn:
             *(Feature(f"{OBJECTS}/{name}", "integer", (None,)) for name in self._flags),
         )
 
-    def read(self, cell: Any) -> Objects:
+    def read(self, row: Mapping[str, Any]) -> Objects:
+        """Reads the objects of a row. Raises `InvalidInput` if the cell with the objects is invalid."""
+        return in_column(OBJECTS, self._read_cell, row.get(OBJECTS))
+
+    def _read_cell(self, cell: Any) -> Objects:
         """Reads objects such as `{"bbox": [[x, y, width, height], …], "category": […]}`, or a list of single objects.
 
         Raises:
@@ -79,7 +83,7 @@ class ObjectsColumn:
             same_number = f", and the same number of each of {', '.join(self._flags)}" if self._flags else ""
             raise InvalidInput("bad_objects", f"has {shown(cell)}; it must be {self._expected}{same_number}")
         if self.class_names:
-            categories = name_integers(OBJECTS, categories, self.class_names)
+            categories = name_integers(categories, self.class_names)
         labels = tuple([known(read_class(category), self._allowed) for category in categories])
         numbers = {name: tuple([int(read_flag(value)) for value in values]) for name, values in zip(self._flags, flags)}
         for fields in cell if several else [cell]:

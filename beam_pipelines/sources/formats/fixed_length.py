@@ -97,9 +97,8 @@ class FixedLength:
         self._lead = image if self.has_images else self._dtype.names[0]
         fields = {name: self._opener(name) for name in self._dtype.names if not (self.has_images and name == image)}
         self._raw = raw_layout(Field(self._records(Stream("--record_layout"), 0), image)) if self.has_images else None
-        self._columns = ArrayColumns(config.source, self._root, fields, "label" if "label" in fields else None)
-        self.features = self._columns.features
-        self.targets = self._columns.targets
+        self._columns = ArrayColumns(config.source, fields, "label" if "label" in fields else None)
+        self.features, self.targets = self._columns.mapper.features, self._columns.mapper.targets
 
     def parts(self) -> list[str]:
         """Returns strings of the form `FILE:START:STOP`, with the index of a file and a range of record numbers. A
@@ -138,7 +137,7 @@ class FixedLength:
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
         """Returns the class names of multi-label columns."""
-        return self._columns.label_names
+        return self._columns.mapper.label_names
 
     def _opener(self, name: str):
         return lambda: Field(self._records(Stream("--record_layout"), 0), name)

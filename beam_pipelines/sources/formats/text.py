@@ -27,8 +27,8 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError
+from beam_pipelines.sources.cells.array_cells import find_array_shapes, resolve_by_cell
 from beam_pipelines.sources.cells.cells import in_column, read_image_path
-from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.layouts import reject_options
 from beam_pipelines.sources.files.roots import Root
@@ -36,6 +36,7 @@ from beam_pipelines.sources.files.sizes import add_sizes
 from beam_pipelines.sources.source import other_images
 from beam_pipelines.sources.rows.lines import read_lines
 from beam_pipelines.sources.rows.row_files import RowFiles
+from beam_pipelines.sources.rows.row_mapper import RowMapper
 from beam_pipelines.sources.rows.table_files import TableFile
 from tf_input.dataset_format import LABEL
 
@@ -68,23 +69,21 @@ class TextList(RowFiles):
         self._labels, self._features = labels, source.features
         if any(not column.is_resolved for column in (*labels, *source.features)):
             first = next(iter(self._files.values()))
-            row, root = self._first_row(first), self._root_of(first)
-            self._labels, self._features = (find_array_shapes(some, row, root) for some in (labels, source.features))
-        reader = self._make_reader(Root(self.root, config.follow_links))
-        self.features = reader.features
-        self.targets = reader.targets
+            resolve = functools.partial(resolve_by_cell, self._first_row(first), self._root_of(first))
+            self._labels, self._features = (find_array_shapes(some, resolve) for some in (labels, source.features))
+        self._mapper = self._make_mapper(Root(self.root, config.follow_links))
+        self.features, self.targets = self._mapper.features, self._mapper.targets
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the images to which the lines of a file refer and, if requested, the sizes of the image files."""
         file = self._files[part]
         root = self._root_of(file)
-        read = functools.partial(self._read, file, root, self._make_reader(root))
+        read = functools.partial(self._read, file, root, self._make_mapper(root))
         listed = self._read_rows(file, read_lines(file.path, file.name, self._config.source), read)
         return add_sizes(listed, self.root, other_images(self)) if self._with_sizes else listed
 
-    def _make_reader(self, root: Root) -> ColumnReader:
-        source = self._config.source
-        return ColumnReader(self._labels, self._features, root, source.names_of, source.separator, source.image_suffix)
+    def _make_mapper(self, root: Root) -> RowMapper:
+        return RowMapper(self._labels, self._features, self._config.source, root)
 
     def _first_row(self, file: TableFile) -> Mapping[str, str]:
         with contextlib.closing(read_lines(file.path, file.name, self._config.source)) as lines:
@@ -94,11 +93,10 @@ class TextList(RowFiles):
                         return self._fields.split(line)
         return {}
 
-    def _read(self, file: TableFile, root: Root, reader: ColumnReader, number: int, line: str) -> InputRecord:
+    def _read(self, file: TableFile, root: Root, mapper: RowMapper, number: int, line: str) -> InputRecord:
         row = self._fields.split(line)
         path = in_column(_PATH, read_image_path, row[_PATH], root, self._config.source.image_suffix)
-        label, values = reader.read(row)
-        return InputRecord(nfc(path), path, label, file.split, values=values)
+        return mapper.read(row, InputRecord(nfc(path), path, "", file.split))
 
 
 class _Fields:

@@ -22,12 +22,11 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, InputRecord
 from beam_pipelines.errors import UserError, did_you_mean, printable
-from beam_pipelines.sources.cells.column_reader import ColumnReader
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.layouts import reject_options
-from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.rows.lines import read_lines
 from beam_pipelines.sources.rows.row_files import RowFiles
+from beam_pipelines.sources.rows.row_mapper import RowMapper
 from beam_pipelines.sources.rows.table_files import TableFile
 
 _FORMATS = {".txt": "text", ".text": "text", ".lst": "text", ".list": "text", "": "text"}
@@ -77,9 +76,8 @@ class TextLines(RowFiles):
                 "finds groups in the keys."
             )
         self._is_grouped = source.group == _FILE
-        self._reader = ColumnReader(labels, features, Root(self.root, config.follow_links), source.names_of)
-        self.features = self._reader.features
-        self.targets = self._reader.targets
+        self._mapper = RowMapper(labels, features, source)
+        self.features, self.targets = self._mapper.features, self._mapper.targets
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields an example for each line of one file."""
@@ -88,6 +86,6 @@ class TextLines(RowFiles):
         return self._read_rows(file, read_lines(file.path, file.name, self._config.source), read)
 
     def _read(self, file: TableFile, name: str, number: int, line: str) -> InputRecord:
-        label, values = self._reader.read({_TEXT: line.rstrip("\r\n"), _FILE: name})
         group = nfc(file.name) if self._is_grouped else ""
-        return InputRecord(nfc(f"{file.name}:{number}"), file.name, label, file.split, offset=NO_IMAGE, group=group, values=values)
+        record = InputRecord(nfc(f"{file.name}:{number}"), file.name, "", file.split, offset=NO_IMAGE, group=group)
+        return self._mapper.read({_TEXT: line.rstrip("\r\n"), _FILE: name}, record)

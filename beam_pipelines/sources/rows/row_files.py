@@ -1,7 +1,7 @@
 """Defines the base class of sources whose files contain rows. Finds the files of a source and converts their rows to
 inputs or dead letters."""
 
-from typing import Any, Callable, Iterable, Iterator, Mapping, TypeVar
+from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, TypeVar
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
@@ -9,6 +9,7 @@ from beam_pipelines.elements.input_record import NO_IMAGE, InputRecord
 from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.sources.files.file_listing import matches
 from beam_pipelines.sources.files.roots import Root
+from beam_pipelines.sources.rows.row_mapper import RowMapper
 from beam_pipelines.sources.rows.table_files import TableFile, find_table_files, open_root
 
 Input = TypeVar("Input")
@@ -33,14 +34,15 @@ class RowFiles:
         self.num_ignored = 0
         self._config = config
         self._files = {file.name: file for file in files}
+        self._mapper: RowMapper
 
     def parts(self) -> list[str]:
         """Returns the names of the files. Each file is listed as one part."""
         return [*self._files]
 
-    def label_names(self) -> Mapping[str, tuple[str, ...]]:
-        """Returns an empty dict, because class names are unknown until rows are read."""
-        return {}
+    def label_names(self) -> Mapping[str, Collection[str]]:
+        """Returns the class names that the columns or their metadata contain."""
+        return self._mapper.label_names
 
     def _root_of(self, file: TableFile) -> Root:
         return open_root(self.root, "" if self._config.source.image_root else file.folder, self._config.follow_links)

@@ -50,7 +50,7 @@ from beam_pipelines.sources.formats.arrays.named_arrays import (
 from beam_pipelines.sources.formats.arrays.numpy_files import npy_array, npz_arrays
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.layouts import reject_options
-from beam_pipelines.sources.rows.row_reader import describe_names
+from beam_pipelines.sources.rows.field_names import describe_names
 
 _READ = "Name .npz, .npy, IDX files (train-images-idx3-ubyte), or CIFAR's binary version (data_batch_1.bin)."
 
@@ -88,9 +88,8 @@ class Arrays:
             names = {column: cifar.read_names(self._root, path) for column, path in cifar.name_files(first).items()}
         default = find_name(first.columns, LABEL_NAMES)
         known = {column: result for column, result in names.items() if result}
-        self._columns = ArrayColumns(self._config.source, self._root, first.columns, default, default_features, known)
-        self.features = self._columns.features
-        self.targets = self._columns.targets
+        self._columns = ArrayColumns(self._config.source, first.columns, default, default_features, known)
+        self.features, self.targets = self._columns.mapper.features, self._columns.mapper.targets
 
     def parts(self) -> list[str]:
         """Returns `CONTAINER:SET:START:STOP` strings. All compressed images are listed by a single task."""
@@ -120,7 +119,7 @@ class Arrays:
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
         """Returns the class names that CIFAR's text files contain, and the class names of multi-label columns."""
-        return self._columns.label_names
+        return self._columns.mapper.label_names
 
     def _find_sets(self, paths: Sequence[str]) -> Sequence[ImageSet]:
         paths = [check_inside(self._root, path) for path in paths]

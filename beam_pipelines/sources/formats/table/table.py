@@ -21,8 +21,9 @@ Images are checked later, when they are read. The memory use does not depend on 
 """
 
 import dataclasses
+import functools
 import itertools
-from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
@@ -32,10 +33,9 @@ from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_layout
 from beam_pipelines.sources.cells.box_forms import BoxForms
 from beam_pipelines.sources.cells.cells import embedded_bytes, in_column, read_image_path
-from beam_pipelines.sources.cells.class_cells import class_name, name_integers
-from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
+from beam_pipelines.sources.cells.array_cells import find_array_shapes, resolve_by_cell
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
-from beam_pipelines.sources.cells.missing_cells import check_defaults, fill_row
+from beam_pipelines.sources.cells.missing_cells import check_defaults
 from beam_pipelines.sources.cells.table_objects import ObjectsColumn
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.layouts import given_already, reject_options
@@ -43,7 +43,8 @@ from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.files.sizes import add_sizes
 from beam_pipelines.sources.source import other_images
 from beam_pipelines.sources.rows.row_files import RowFiles
-from beam_pipelines.sources.formats.table.table_columns import TableColumns, choose_columns, has_names, names_of_integers
+from beam_pipelines.sources.rows.row_mapper import RowMapper
+from beam_pipelines.sources.formats.table.table_columns import choose_columns, has_names, names_of_integers
 from beam_pipelines.sources.rows.table_files import METADATA, TableFile
 from beam_pipelines.sources.formats.table.table_rows import FORMATS, TableHead, read_first_row, read_head, read_rows, show_columns
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
@@ -136,12 +137,12 @@ class Table(RowFiles):
         arrays = [entry for entry in (*columns.labels, *source.features) if not entry.is_resolved]
         if arrays:
             row = read_first_row(first, source, tuple(array.names[0] for array in arrays))
-            self._labels = find_array_shapes(columns.labels, row, root)
-            self._features = find_array_shapes(source.features, row, root)
-        reader = self._make_reader(root)
-        self.features = (*reader.features, *(self._objects.features if self._objects else ()), *roles.features)
-        self.targets = (*reader.targets, *((OBJECTS,) if self._objects else ()))
-        self._needed = tuple(dict.fromkeys((*columns.names, *reader.column_names)))
+            resolve = functools.partial(resolve_by_cell, row, root)
+            self._labels, self._features = (find_array_shapes(some, resolve) for some in (columns.labels, source.features))
+        self._mapper = self._make_mapper(root)
+        self.features, self.targets = self._mapper.features, self._mapper.targets
+        self._other_files = tuple(feature.name for feature in self.features if feature.kind in _FILES)
+        self._needed = tuple(dict.fromkeys((*columns.names, *self._mapper.value_names, *self._mapper.part_names)))
         check_defaults(source.defaults, self._needed)
 
     def list(self, part: str) -> Iterator[Listed]:
@@ -151,14 +152,6 @@ class Table(RowFiles):
             return _spool(listed, self._spool_directory)
         return add_sizes(listed, self.root, other_images(self)) if self._with_sizes and self.has_images else listed
 
-    def label_names(self) -> Mapping[str, Collection[str]]:
-        """Returns, for each feature, the class names that the table's metadata or columns contain."""
-        columns = (*self._labels, *self._features)
-        texts = {column.name for column in columns if column.kind == "text"}
-        of_objects = {OBJECT_LABEL: self._objects.class_names} if self._objects and self._objects.class_names else {}
-        of_columns = {item.name: frozenset(map(class_name, item.names)) for item in columns if item.kind == "class" and len(item.names) > 1}
-        return {**{name: names for name, names in self._names.items() if name not in texts}, **of_objects, **of_columns}
-
     def _has_embedded(self, file: TableFile) -> bool:
         """Returns whether a table file may contain image bytes."""
         if file.format != "parquet":
@@ -166,12 +159,16 @@ class Table(RowFiles):
         head = self._table_heads.get(file.name) or read_head(file, self._config.source)
         return not head.has_bytes.isdisjoint(self._file_columns)
 
-    def _names_of(self, label: str) -> tuple[str, ...]:
-        return self._config.source.names_of(label) or self._names.get(label, ())
-
-    def _make_reader(self, root: Root) -> ColumnReader:
-        source = self._config.source
-        return ColumnReader(self._labels, self._features, root, self._names_of, source.separator, source.image_suffix)
+    def _make_mapper(self, root: Root) -> RowMapper:
+        return RowMapper(
+            self._labels,
+            self._features,
+            self._config.source,
+            root,
+            roles=self._columns.roles,
+            objects=self._objects,
+            class_names=self._names,
+        )
 
     def _choose_split(self, column: str | None, files: Iterable[TableFile]) -> str | None:
         """Returns the column that contains splits, or None if folders or file names define the splits."""
@@ -182,80 +179,30 @@ class Table(RowFiles):
         return column
 
     def _read(self, file: TableFile) -> Iterator[Listed | _Embedded]:
-        source, root = self._config.source, self._root_of(file)
-        names = [name for item in (*self._labels, *self._features) for name in item.names]
-        columns = {entry.name: entry.names[0] for entry in (*self._labels, *self._features)}
-        # Only columns that are used once: other uses need the numbers.
-        positions = {columns[name]: known for name, known in self._names.items() if names.count(columns[name]) == 1}
-        others = tuple(feature.name for feature in self.features if feature.kind in _FILES)
-        reader = _RowImages(self._columns, file, root, self._make_reader(root), self._objects, positions, source, others)
-        return self._read_rows(file, read_rows(file, source, self._needed, self._known_names, self.unused_fields), reader.read)
+        root = self._root_of(file)
+        read = functools.partial(self._read_row, file, root, self._make_mapper(root))
+        return self._read_rows(file, read_rows(file, self._config.source, self._needed, self._known_names, self.unused_fields), read)
 
-
-class _RowImages:
-    """Converts the rows of a file to inputs.
-
-    Args:
-        columns: The columns that have a meaning.
-        file: The file with the rows.
-        root: The root that the rows' paths are relative to.
-        read_columns: The reader of labels and features.
-        objects: The reader of objects; None if there are no objects.
-        positions: Integer column -> class names that its integers are indexes into.
-        source: The options for missing cells and image suffixes.
-        others: The names of the features that are other images or masks.
-    """
-
-    def __init__(
-        self,
-        columns: TableColumns,
-        file: TableFile,
-        root: Root,
-        read_columns: ColumnReader,
-        objects: ObjectsColumn | None,
-        positions: Mapping[str, tuple[str, ...]],
-        source: SourceConfig,
-        others: tuple[str, ...],
-    ) -> None:
-        self._columns = columns
-        self._file = file
-        self._root = root
-        self._read_columns = read_columns.read
-        self._objects = objects
-        self._positions = positions
-        self._suffix, self._defaults = source.image_suffix, source.defaults
-        self._others = others
-
-    def read(self, number: int, row: Mapping[str, Any]) -> InputRecord | _Embedded:
-        """Converts a row to an image.
-
-        Raises:
-            InvalidInput: A cell is invalid for its column.
-        """
-        row = fill_row(row, self._defaults)
-        named = {name: name_integers(name, row.get(name), names) for name, names in self._positions.items()}
-        label, values = self._read_columns({**row, **named} if named else row)
-        embedded = {name: values[name] for name in self._others if isinstance(values[name], bytes)}
-        if embedded:
-            values |= {name: FilePart(self._file.name, 0, len(item)) for name, item in embedded.items()}
-        cell = row.get(self._columns.image) if self._columns.image else None
-        data = embedded_bytes(cell)
-        if self._columns.image is None:
-            key = nfc(f"{self._file.name}:{number}")
-            image = InputRecord(key, self._file.name, label, self._file.split, offset=NO_IMAGE, values=values)
-        elif data is None:
-            path = in_column(self._columns.image, read_image_path, cell, self._root, self._suffix)
-            image = InputRecord(nfc(path), path, label, self._file.split, values=values)
-        else:
+    def _read_row(self, file: TableFile, root: Root, mapper: RowMapper, number: int, row: Mapping[str, Any]) -> InputRecord | _Embedded:
+        """Converts a row to an input. Raises `InvalidInput` if a cell is invalid for its column."""
+        row, column = mapper.fill(row), self._columns.image
+        cell = row.get(column) if column else None
+        embedded = {}
+        if column is None:
+            record = InputRecord(nfc(f"{file.name}:{number}"), file.name, "", file.split, offset=NO_IMAGE)
+        elif data := embedded_bytes(cell):
             embedded[IMAGE] = data
-            key, name = f"{self._file.name}/{number - 1:09d}", self._file.name
             raw = npy_layout(data)[0] if data.startswith(NPY_MAGIC) else None
-            image = InputRecord(nfc(key), name, label, self._file.split, len(data), offset=0, raw=raw, values=values)
-        image = self._columns.roles.read(row, image)
-        if self._objects:
-            objects = in_column(OBJECTS, self._objects.read, row.get(OBJECTS))
-            image = image._replace(values={**(image.values or {}), OBJECTS: objects})
-        return _Embedded(image, embedded) if embedded else image
+            record = InputRecord(nfc(f"{file.name}/{number - 1:09d}"), file.name, "", file.split, len(data), offset=0, raw=raw)
+        else:
+            path = in_column(column, read_image_path, cell, root, self._config.source.image_suffix)
+            record = InputRecord(nfc(path), path, "", file.split)
+        record = mapper.read(row, record)
+        for name in self._other_files:
+            if isinstance(data := record.values[name], bytes):
+                embedded[name] = data
+                record = record._replace(values={**record.values, name: FilePart(file.name, 0, len(data))})
+        return _Embedded(record, embedded) if embedded else record
 
 
 def _first_with_rows(files: list[TableFile], source: SourceConfig) -> tuple[TableFile, TableHead]:

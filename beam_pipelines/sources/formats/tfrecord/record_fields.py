@@ -11,6 +11,7 @@ from beam_pipelines.elements.input_record import ArrayPart, FilePart
 from beam_pipelines.errors import CONTROL, InvalidInput, UserError, printable
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.sources.cells.array_cells import resolve_array
 from beam_pipelines.sources.cells.class_cells import known, read_class
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, ObjectsLayout
@@ -100,13 +101,14 @@ class ObjectsReader:
             *(Feature(f"{OBJECTS}/{name}", "integer", (None,)) for name in sorted(self._flags)),
         )
 
-    def read(self, example: ExampleReader) -> Objects:
-        """Returns the objects of one record.
+    def read(self, row: Mapping[str, Any]) -> Objects:
+        """Returns the objects of the record in the cell `objects`.
 
         Raises:
             InvalidInput: A class or a box is invalid.
             BadExampleError: The features have different numbers of values.
         """
+        example: ExampleReader = row[OBJECTS]
         sides = [example.values(name) for name in self._boxes]
         if len(sides) == 1:
             sides = [sides[0][side::4] for side in range(4)]
@@ -172,18 +174,19 @@ def read_key(example: ExampleReader, name: str) -> str:
     return key
 
 
-def read_array_start(example: ExampleReader, name: str) -> bytes:
-    """Returns the contents of a `.npy` file that is stored in a bytes feature.
+def resolve_by_record(example: ExampleReader, column: Column) -> Column:
+    """Completes an array column with the shape and dtype of the `.npy` file that is stored in a bytes feature.
 
     Raises:
-        InvalidInput: The feature does not have exactly one value, or has numbers.
+        InvalidInput: The feature does not have exactly one value, has numbers, or is not a `.npy` file.
     """
+    name = column.names[0]
     values = example.values(name)
     if has_numbers(example, name):
         raise InvalidInput("bad_array", f"{len(values)} numbers, whose shape is not stated")
     if len(values) != 1:
         raise InvalidInput("bad_array", f"{len(values)} values; it must be one .npy file")
-    return values[0]
+    return resolve_array(column, values[0])
 
 
 def read_part(path: str, start: int, example: ExampleReader, name: str, layout: Layout) -> FilePart | ArrayPart | list | None:

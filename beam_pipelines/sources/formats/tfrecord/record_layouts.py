@@ -11,7 +11,7 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.raw_image import RawImage
-from beam_pipelines.sources.rows.row_reader import search_names, unknown_name
+from beam_pipelines.sources.rows.field_names import search_names, unknown_name
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from tf_input import first_records, record_layouts
 from tf_input.dataset_format import IMAGE, LABEL, MASK, OBJECTS, WEIGHT

@@ -23,6 +23,7 @@ Only one record is in memory during listing.
 
 import contextlib
 import dataclasses
+import functools
 import re
 from typing import BinaryIO, Collection, Iterator, Mapping, TypeVar
 
@@ -30,6 +31,7 @@ from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, ArrayPart, FilePart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
+from beam_pipelines.sources.cells.array_cells import find_array_shapes
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.file_listing import matches
 from beam_pipelines.sources.files.keys import nfc
@@ -41,14 +43,15 @@ from beam_pipelines.sources.formats.tfrecord.record_fields import (
     ImageSpan,
     ObjectsReader,
     find_image,
-    read_array_start,
     read_cell,
     read_key,
     read_part,
+    resolve_by_record,
     resolve_shapes,
 )
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, choose_fields, find_layout, replace_image
-from beam_pipelines.sources.rows.row_reader import FieldReader, search_names, wanted_names
+from beam_pipelines.sources.rows.field_names import choose_roles, names_of_fields, search_names, wanted_names
+from beam_pipelines.sources.rows.row_mapper import RowMapper
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
@@ -109,18 +112,13 @@ class TfRecord:
         source = dataclasses.replace(config.source, defaults={**layout.defaults, **config.source.defaults})
         if source.weight_column is None:
             source = dataclasses.replace(source, weight_column=layout.weight)
-        self._rows = FieldReader(
-            source,
-            *columns,
-            self._root,
-            found_names,
-            f"the first {num_searched:,} records",
-            layout.class_names,
-            lambda name: read_array_start(example, name),
-        )
+        columns = [find_array_shapes(some, functools.partial(resolve_by_record, example)) for some in columns]
+        roles = choose_roles(source, *columns, found_names, f"the first {num_searched:,} records")
+        names = names_of_fields(*columns, source, layout.class_names)
+        self._rows = RowMapper(*columns, source, roles=roles, objects=self._objects, class_names=names)
         self._key = layout.key if config.source.key_column is None else ""
         self.has_images = bool(layout.image)
-        self.features: tuple[Feature, ...] = self._rows.features + (self._objects.features if self._objects else ())
+        self.features: tuple[Feature, ...] = self._rows.features
         self.guess, self.unused_fields = layout.guess, UnusedFields()
         self._used = self._used_features(layout)
         self.targets = tuple(OBJECTS if column in objects else column.name for column in labels)
@@ -196,10 +194,7 @@ class TfRecord:
 
     def label_names(self) -> Mapping[str, Collection[str]]:
         """Returns the class names of each feature, which come from the dataset's metadata or from `--label_names`."""
-        names: dict[str, Collection[str]] = dict(self._rows.label_names)
-        if self._objects and self._objects.class_names:
-            names[f"{OBJECTS}/label"] = self._objects.class_names
-        return names
+        return self._rows.label_names
 
     def parts(self) -> list[str]:
         """Returns the names of the files. Each file is listed as one part."""
@@ -253,10 +248,7 @@ class TfRecord:
         )
         if span is not None:
             image = image._replace(num_bytes=span.num_bytes, offset=start + span.offset, raw=span.raw)
-        image = self._rows.read(row, image)
-        if self._objects:
-            image = image._replace(values={**(image.values or {}), OBJECTS: self._objects.read(example)})
-        return image
+        return self._rows.read({**row, OBJECTS: example} if self._objects else row, image)
 
 
 def _spool(image: InputRecord, record: Record, spool: SpoolWriter | ObjectSpoolWriter) -> InputRecord:

@@ -30,13 +30,12 @@ import itertools
 from typing import Any, Callable, Collection, Iterator, Mapping
 
 from beam_pipelines.config.columns import Column
-from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, FilePart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.tensor_values import npy_layout
-from beam_pipelines.sources.cells.array_cells import holds_array
-from beam_pipelines.sources.cells.cells import in_column
+from beam_pipelines.sources.cells.array_cells import find_array_shapes, holds_array, resolve_array
 from beam_pipelines.sources.cells.box_forms import BoxForms
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.cells.table_objects import ObjectsColumn
@@ -44,7 +43,8 @@ from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.layouts import reject_options
 from beam_pipelines.sources.files.roots import OutsideError
 from beam_pipelines.sources.rows.containers import Containers, reject_outside
-from beam_pipelines.sources.rows.row_reader import FieldReader, describe_names, search_names, unknown_name, wanted_names
+from beam_pipelines.sources.rows.field_names import choose_roles, describe_names, search_names, unknown_name, wanted_names
+from beam_pipelines.sources.rows.row_mapper import RowMapper
 from beam_pipelines.sources.formats.webdataset.tar_reader import BadTarError, NoTarError, TarReader
 from beam_pipelines.sources.formats.webdataset.tar_samples import SampleReader, TarSample
 from beam_pipelines.storage import MAX_FILE_BYTES
@@ -52,7 +52,7 @@ from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
 from beam_pipelines.tfrecord.record_reader import inflate
-from tf_input.dataset_format import LABEL, OBJECTS, Feature
+from tf_input.dataset_format import LABEL, OBJECTS
 
 _HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file
 
@@ -100,7 +100,7 @@ class WebDataset:
         self._splits = self._containers.splits()
         self.has_images = config.source.has_images
         self._images = () if not self.has_images else (config.source.image_column.lower(),) if config.source.image_column else _IMAGES
-        first, arrays = self._first_sample(config)
+        first, resolve = self._first_sample(config)
         labels, features = config.source.labels, config.source.features
         labels = _default_labels(first) if labels is None else labels
         self._objects, self.unused_fields, self.boxes = None, UnusedFields(), BoxForms()
@@ -130,9 +130,10 @@ class WebDataset:
         shown_source = f"the first {num_searched:,} samples"
         if not members.issuperset(images):
             raise unknown_name("--image_column", images[0], members, shown_source)
-        self._rows = FieldReader(config.source, labels, features, self._root, found_names, shown_source, {}, arrays)
-        self.features: tuple[Feature, ...] = self._rows.features + (self._objects.features if self._objects else ())
-        self.targets = self._rows.targets + ((OBJECTS,) if self._objects else ())
+        labels, features = (find_array_shapes(columns, resolve) for columns in (labels, features))
+        roles = choose_roles(config.source, labels, features, found_names, shown_source)
+        self._rows = RowMapper(labels, features, config.source, roles=roles, objects=self._objects)
+        self.features, self.targets = self._rows.features, self._rows.targets
         self._uses_json = self._objects is not None or not {*self._rows.value_names, *self._rows.part_names} <= members
         used = {*self._rows.value_names, *self._rows.part_names, *(["json"] if self._uses_json else [])}
         self._used = {*used, *([OBJECTS] if self._objects else []), *(f".{name}" for name in (*used, *self._images))}
@@ -157,10 +158,10 @@ class WebDataset:
         self._images, self._companion_arrays = (_ARRAY,), describe_ignored
         self.guess = f"--image_column={_ARRAY} ({shown_source} have no image file and no other possible image)"
 
-    def _first_sample(self, config: PrepareConfig) -> tuple[TarSample, Callable[[str], bytes]]:
-        """Returns the first readable sample, and a function that reads the arrays in this sample."""
+    def _first_sample(self, config: PrepareConfig) -> tuple[TarSample, Callable[[Column], Column]]:
+        """Returns the first readable sample, and a function that completes columns by the arrays in this sample."""
         for name, sample in self._first_samples(config):
-            return sample, functools.partial(self._read_start, name, sample)
+            return sample, functools.partial(self._resolve, name, sample)
         raise UserError(
             f"--input={config.input}: no readable sample in {len(self._containers.names)} files. The members of a "
             "sample must share a name, such as 1.jpg and 1.cls."
@@ -173,21 +174,21 @@ class WebDataset:
                     if isinstance(sample, TarSample) and sample.is_readable():
                         yield name, sample
 
-    def _read_start(self, name: str, sample: TarSample, extension: str) -> bytes | list:
-        member = sample.members.get(extension)
+    def _resolve(self, name: str, sample: TarSample, column: Column) -> Column:
+        member = sample.members.get(column.names[0])
         if member is None:
-            if holds_array(field := sample.fields().get(extension)):
-                return field
+            if holds_array(field := sample.fields().get(column.names[0])):
+                return resolve_array(column, field)
             raise InvalidInput("bad_array", "this member is missing")
         try:
             with self._open(name) as (tar, _):
-                return tar.read(member._replace(num_bytes=min(member.num_bytes, _HEADER_BYTES)))
+                return resolve_array(column, tar.read(member._replace(num_bytes=min(member.num_bytes, _HEADER_BYTES))))
         except BadTarError as error:
             raise InvalidInput("bad_array", str(error)) from None
 
     def label_names(self) -> Mapping[str, Collection[str]]:
-        """Returns an empty dict, because tar files have no class names."""
-        return {}
+        """Returns the class names of labels with one flag for each class. Tar files have no other class names."""
+        return self._rows.label_names
 
     def parts(self) -> list[str]:
         """Returns the names of the tar files. Each file is listed as one part."""
@@ -237,11 +238,7 @@ class WebDataset:
                 image = image._replace(num_bytes=member_range.num_bytes, offset=member_range.offset, raw=raw, spool=member_range.spool)
             row = self._make_row(part, sample, spool)
             self.unused_fields.add(name for name in (*row, *(f".{name}" for name in sample.members)) if name not in self._used)
-            image = self._rows.read(row, image)
-            if self._objects:
-                objects = in_column(OBJECTS, self._objects.read, row.get(OBJECTS))
-                image = image._replace(values={**(image.values or {}), OBJECTS: objects})
-            return image
+            return self._rows.read(row, image)
         except InvalidInput as error:
             return DeadLetter.of(f"{printable(part)}:{sample.key}", error)
 

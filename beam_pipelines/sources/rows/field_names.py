@@ -1,0 +1,104 @@
+"""Finds the fields of records and samples that contain the labels, the features, the key, the split and so on."""
+
+import itertools
+from typing import Collection, Iterable, Mapping
+
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import REST, SourceConfig
+from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.sources.cells.missing_cells import check_defaults
+from beam_pipelines.sources.cells.row_roles import RowRoles
+
+_ROLES = ("key", "split", "group", "weight")
+
+
+def choose_roles(
+    source: SourceConfig, labels: tuple[Column, ...], features: tuple[Column, ...], found_names: Collection[str], place: str
+) -> RowRoles:
+    """Returns the fields with the key, the split, the group and the weight, after checking the names of all fields.
+
+    By default, the fields with the usual names are used, if they exist.
+
+    Args:
+        source: The options that name the fields.
+        labels: The fields that a model predicts.
+        features: The other fields to keep.
+        found_names: The names of the existing fields.
+        place: Where the names were found, for messages, such as `the first 1,000 records`.
+
+    Raises:
+        UserError: A requested field does not exist.
+    """
+
+    def check(option: str, name: str) -> str:
+        if name not in found_names:
+            raise unknown_name(option, name, found_names, place)
+        return name
+
+    def find(role: str, given: str | None) -> str | None:
+        if given is None:
+            return role if role != "key" and role in found_names and role not in taken else None
+        return check("--group" if role == "group" else f"--{role}_column", given) if given else None
+
+    for option, columns in (("--label", labels), ("--feature", features)):
+        for column in columns:
+            for name in column.names:
+                check(option, name)
+    taken = {name for column in (*labels, *features) for name in column.names}
+    given = (source.key_column, source.split_column, source.group, source.weight_column)
+    key, *others = map(find, _ROLES, given)
+    roles = RowRoles((key,) if key else (), *others, may_omit_split=REST in source.divide, may_omit_group=not source.group)
+    check_defaults(source.defaults, (*taken, *roles.names))
+    return roles
+
+
+def names_of_fields(
+    labels: tuple[Column, ...], features: tuple[Column, ...], source: SourceConfig, class_names: Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[str, ...]]:
+    """Returns feature -> class names, given field -> class names. Labels whose names an option specifies are omitted."""
+    columns = (*(label for label in labels if not source.names_of(label.name)), *features)
+    return {
+        column.name: class_names[column.names[0]]
+        for column in columns
+        if len(column.names) == 1 and column.names[0] in class_names and column.kind in ("class", "multi_label")
+    }
+
+
+def wanted_names(config: SourceConfig, *columns: Column) -> set[str]:
+    """Returns the names of all fields that are read from each record."""
+    usual = ((config.split_column, "split"), (config.group, "group"), (config.weight_column, "weight"))
+    roles = (config.key_column, *(name if given is None else given for given, name in usual))
+    return {name for column in columns for name in column.names}.union(name for name in roles if name)
+
+
+# How many records or samples to search for a name. Writers omit features without a value.
+_MAX_SEARCHED = 1_000
+
+
+def search_names(names_of_records: Iterable[Collection[str]], wanted: Collection[str]) -> tuple[set[str], int]:
+    """Returns the field names in the first records, and the number of records that were read.
+
+    Stops when all wanted names are found.
+    """
+    names: set[str] = set()
+    num_searched = 0
+    for some in itertools.islice(names_of_records, _MAX_SEARCHED):
+        names.update(some)
+        num_searched += 1
+        if names.issuperset(wanted):
+            break
+    return names, num_searched
+
+
+def unknown_name(option: str, name: str, found_names: Collection[str], shown_source: str) -> UserError:
+    """Returns the error to raise if an option names a field that does not exist."""
+    nearest = did_you_mean(name, found_names)
+    return UserError(
+        f"{option}: no {printable(name)!r} in {shown_source}{nearest or '.'} Choose one of {describe_names(found_names)}."
+    )
+
+
+def describe_names(names: Collection[str]) -> str:
+    """Returns up to 20 names in ascending order, as text for a message."""
+    shown = ", ".join(printable(name)[:64] for name in sorted(names)[:20])
+    return f"{shown} and {len(names) - 20} more" if len(names) > 20 else shown or "nothing"
